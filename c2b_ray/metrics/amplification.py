@@ -1,7 +1,7 @@
 """Spurious correlations: how much a model's outputs lean on an attribute, beyond what the truth does.
 
-Knows indicator arrays of attributes, targets and predictions; knows nothing of what they mean or of the models that
-made them.
+Works on indicator arrays of attributes, targets and predictions; does not know their meaning or the models that made
+them.
 """
 
 from typing import Literal
@@ -14,7 +14,7 @@ from c2b_ray.metrics.scores import Floats, Ints
 __all__ = ["SignRule", "amplification_of_counts", "directional_bias_amplification", "directions_of", "leakage"]
 
 SignRule = Literal["code", "formula"]
-"""What a pair that is exactly independent counts: 0, as in the authors' code; -1, as the papers' formula has it."""
+"""The direction of a pair that is exactly independent: 0 in the authors' code, -1 by the papers' formula."""
 
 
 def directional_bias_amplification(
@@ -50,17 +50,19 @@ def directional_bias_amplification(
 
 
 def directions_of(true: Ints, rows: Ints, targets: Ints, total: int, rule: SignRule) -> Ints:
-    """y_at of every pair, from whole numbers: (..., A, T) of -1, 0 (rule `code` alone) and 1.
+    """Returns the direction y_at of every pair, computed in whole numbers: (..., A, T) of -1, 0 (only with rule `code`)
+    and 1.
 
-    `true` (..., A, T): rows with a and t; `rows` (A,): with a; `targets` (..., T): with t; `total`: of all.
+    Args: true: (..., A, T), number of rows with a and t; rows: (A,), with a; targets: (..., T), with t; total: all
+    rows.
     """
     sign = np.sign(true * total - rows[:, None] * targets[..., None, :])
     return np.where(sign > 0, 1, -1) if rule == "formula" else sign
 
 
 def amplification_of_counts(true: ArrayLike, predicted: ArrayLike, rows: ArrayLike, directions: ArrayLike) -> Floats:
-    """The amplification from counts (or weights of bootstrap samples): `true`, `predicted`, `directions` (..., A, T),
-    `rows` (..., A). NaN where no row has an attribute or there is no target."""
+    """Computes the amplification from counts (or from weights of bootstrap samples): `true`, `predicted`, `directions`
+    (..., A, T), `rows` (..., A). NaN where no row has an attribute or there is no target."""
     t, p, n = (np.asarray(counts, np.float64) for counts in (true, predicted, rows))
     occurs = n > 0
     change = np.divide(
@@ -73,7 +75,7 @@ def amplification_of_counts(true: ArrayLike, predicted: ArrayLike, rows: ArrayLi
 
 
 def leakage(confidence: ArrayLike, correct: ArrayLike) -> float:
-    """How well an attribute can be guessed from captions: the score of which LIC is a difference.
+    """Measures how well an attribute can be guessed from captions; LIC is a difference of two such scores.
 
     1/N * sum of confidence_i over the i whose guess is right
 

@@ -1,8 +1,8 @@
-"""Directional bias amplification with what chance would give, an interval over images, and a p-value.
+"""Directional bias amplification with its expected value under chance, an interval over images, and a p-value.
 
-Knows numbers of images, attributes, answers and predictions; knows nothing of what they say. Directions are taken from
-the same truth that predictions are compared with: where they are noise, the amplification is below 0 on average, for
-what was a little too frequent in the truth is less so in the predictions.
+Works on numbered images, attribute values, answers and predictions. Directions are taken from the same truth that
+predictions are compared with. Where the directions are noise, the amplification is below 0 on average: a pair that was
+by chance too frequent in the truth is less frequent in the predictions.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ __all__ = ["Amplification", "Answers", "amplification"]
 
 @dataclass(frozen=True)
 class Answers:
-    """A row per question: the number of its image (0 ..), of the attribute's value, of the true and of the predicted
-    answer; -1 for an answer that is none of the `answers` looked at. `groups`: how many values there are."""
+    """Numbered questions and answers, one row per question: its image (from 0), the attribute's value, the true and the
+    predicted answer. An answer that is not among the `answers` considered is -1. `groups`: the number of attribute
+    values."""
 
     images: Ints
     attributes: Ints
@@ -35,7 +36,8 @@ class Answers:
 
 @dataclass(frozen=True)
 class Amplification:
-    """`expected`: its mean where truth and prediction are swapped at random; `replicates` (resamples,)."""
+    """The amplification with its limits and p-value. `expected`: its mean where truth and prediction are swapped at
+    random; `replicates` (resamples,): its values in bootstrap samples."""
 
     value: float
     low: float
@@ -48,10 +50,11 @@ class Amplification:
 def amplification(questions: Answers, chance: Chance, rule: SignRule = "code") -> Amplification:
     """Directional bias amplification of single-valued attributes and answers (`directional_bias_amplification`).
 
-    p, two-sided: were predictions as the truth is, given the attribute, truth and prediction could be swapped; all
-    questions of an image change together, and the directions follow. So what the directions' noise does is in the null
-    too. The interval is normal, its spread from bootstrap samples of images with the directions held; it spans what is
-    observed and what is left of it without the expected part.
+    The p-value is two-sided, from a permutation test: if predictions were distributed like the truth given the
+    attribute, truth and prediction could be swapped. All questions of an image are swapped together, and the directions
+    are computed anew, so the null includes the noise of the directions. The interval is normal, with its spread from
+    bootstrap samples of images with the directions held fixed; it spans both the observed value and the observed value
+    less the expected one.
 
     Returns: `Amplification`; NaN where there are no questions, or no answers. 0: predictions go with the attribute as
     much as the truth does.

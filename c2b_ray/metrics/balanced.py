@@ -1,7 +1,6 @@
-"""How often a classifier of several values is right, every value counting alike, with an interval over groups.
+"""Balanced accuracy of a classifier of several values, with an interval over groups of images.
 
-Knows counts; knows no classifier. Images of one prompt share what makes them easy or hard, so that prompts are the
-sampling unit.
+Images of one prompt share what makes them easy or hard, so prompts are the sampling unit.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class BalancedAccuracy:
-    """`value` with the limits of its interval; `chance`: what guessing comes to, 1 / values. NaN without any image."""
+    """`value` with the limits of its interval; `chance`: the balanced accuracy of guessing, 1 / values. NaN without any
+    image."""
 
     value: float
     low: float
@@ -32,7 +32,7 @@ class BalancedAccuracy:
 def balanced_accuracy(
     truth: ArrayLike, answers: ArrayLike, groups: ArrayLike, values: int, confidence: float = 0.95
 ) -> BalancedAccuracy:
-    """The mean over values of the share of their images that are named right.
+    """Computes the mean over values of the share of a value's images that are classified correctly.
 
     mean over the values v that occur of  #(answer = v and truth = v) / #(truth = v)
 

@@ -1,8 +1,7 @@
-"""How well detected biases agree with ground truth: outcomes of matching, their shares, agreement of verdicts, and how
-sure a difference between two methods is.
+"""How well detected biases agree with ground truth: outcomes of matching, their shares, agreement of verdicts, and the
+uncertainty of a difference between two methods.
 
-Knows similarities, signs and counts; knows nothing of names, embeddings, classifiers or images. Classifier-to-Bias
-(CVPR 2025), sections 4.2 and 4.4.
+Works on similarities, signs and counts alone. Classifier-to-Bias (CVPR 2025), sections 4.2 and 4.4.
 """
 
 from __future__ import annotations
@@ -34,22 +33,22 @@ __all__ = [
 ]
 
 Many = Literal["nearest", "any", "majority"]
-"""What decides where one bias matches several."""
+"""The rule that decides where one bias matches several others."""
 
 SAME = 1e-12
-"""Similarities that differ by less are equal."""
+"""Similarities that differ by less than this count as equal."""
 
 ABOVE = 1e-9
-"""By how much a threshold lies above what it shuts out."""
+"""How far a threshold lies above the similarities that it excludes."""
 
 AT_ONCE = 4_000_000
-"""Weights of a bootstrap that are held at a time."""
+"""The most bootstrap weights that are held in memory at a time."""
 
 
 def bias_outcomes(
     similarity: ArrayLike, sign: ArrayLike, other_sign: ArrayLike, threshold: float, many: Many = "nearest"
 ) -> Ints:
-    """Of each bias on one side: 1 hit, −1 false hit (detected in the other direction), 0 miss.
+    """Returns for each bias of one side 1 (hit), −1 (false hit: detected in the other direction) or 0 (miss).
 
     A bias matches those of the other side whose similarity is at least `threshold` and that have a direction. Without a
     match it is a miss. `nearest`: the direction of the most similar match decides; of several equally similar ones that
@@ -85,7 +84,7 @@ def bias_outcomes(
 
 
 class Shares(NamedTuple):
-    """`hit`, `false_hit` and `miss` sum to 1; all NaN of no biases."""
+    """Shares of outcomes: `hit`, `false_hit` and `miss` sum to 1; all are NaN where there are no biases."""
 
     hit: float
     false_hit: float
@@ -93,7 +92,8 @@ class Shares(NamedTuple):
 
 
 def outcome_shares(outcomes: ArrayLike) -> Shares:
-    """Shares of HIT, FH and MISS among outcomes 1, −1 and 0 (Tables 1 and 2 of Classifier-to-Bias). Empty in: NaN."""
+    """Returns the shares of HIT, FH and MISS among outcomes 1, −1 and 0 (Tables 1 and 2 of Classifier-to-Bias); NaN for
+    no outcomes."""
     values = np.asarray(outcomes)
     if values.size == 0:
         return Shares(float("nan"), float("nan"), float("nan"))
@@ -101,7 +101,7 @@ def outcome_shares(outcomes: ArrayLike) -> Shares:
 
 
 class Difference(NamedTuple):
-    """`value` in [−2, 2] with its bootstrap limits; NaN where a side has no biases."""
+    """A difference of two methods: `value` in [−2, 2] with its bootstrap limits; NaN where a side has no biases."""
 
     value: float
     low: float
@@ -133,10 +133,11 @@ def outcome_difference(
 def outcome_p_value(
     outcomes: tuple[ArrayLike, ArrayLike], clusters: tuple[ArrayLike, ArrayLike], draws: int = 10_000, seed: int = 0
 ) -> float:
-    """That both sides have one HIT − FH, two-sided, by the draws of `outcome_difference`.
+    """Returns the two-sided p-value of the null that both sides have the same HIT − FH, from the draws of
+    `outcome_difference`.
 
-    At least 2 to the power of 1 − m where m clusters differ, the least that flipping their signs gives: draws of few
-    clusters that all lean one way never show the other. NaN where `outcome_difference` knows no limits.
+    Where m clusters differ, p is at least 2 to the power of 1 − m, the smallest value that a sign-flip test can give:
+    draws of few clusters that all lean one way never show the other. NaN where `outcome_difference` has no limits.
     """
     _, drawn, differ = _drawn(outcomes, clusters, draws, seed)
     drawn = drawn[~np.isnan(drawn)]
@@ -149,8 +150,8 @@ def outcome_p_value(
 def _drawn(
     outcomes: tuple[ArrayLike, ArrayLike], clusters: tuple[ArrayLike, ArrayLike], draws: int, seed: int
 ) -> tuple[float, Floats, int]:
-    """The difference, those of bootstrap samples of clusters, and how many clusters differ between the sides; no
-    samples where fewer than two clusters hold biases, or a side is empty."""
+    """Returns the difference, the differences in bootstrap samples of clusters, and the number of clusters that differ
+    between the sides. There are no samples where fewer than two clusters hold biases, or a side is empty."""
     count = 1 + max((int(np.max(c, initial=-1)) for c in map(np.asarray, clusters)), default=-1)
     numbers = [np.asarray(c, np.int64) for c in clusters]
     sums = [
@@ -181,9 +182,10 @@ def _ratio(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
 
 @dataclass(frozen=True)
 class Agreement:
-    """`score`: the mean of +1 (the same case), −1 (opposite directions), 0 (else), in [−1, 1]. `table`: int64 (3, 3),
-    rows the first side's cases against, none, for; columns the second's. `score_of_biased`: the mean over those that
-    either side calls biased: two sides that find nothing agree without a merit. NaN of nothing."""
+    """Agreement of two sets of verdicts. `score`: the mean of +1 (the same verdict), −1 (opposite directions), 0
+    (else), in [−1, 1]. `table`: int64 (3, 3), rows the first side's cases against, none, for; columns the second's.
+    `score_of_biased`: the mean over those that either side calls biased, since two methods that find nothing agree
+    trivially. NaN where there are none."""
 
     score: float
     table: NDArray[np.int64]
@@ -191,7 +193,8 @@ class Agreement:
 
 
 def verdict_agreement(first: ArrayLike, second: ArrayLike) -> Agreement:
-    """Agreement of two signs (1, 0, −1) of the same biases: Classifier-to-Bias, section 4.2.2 (Tables 3 and 4)."""
+    """Measures the agreement of two verdicts (1, 0, −1) on the same biases: Classifier-to-Bias, section 4.2.2 (Tables 3
+    and 4)."""
     a, b = np.asarray(first, np.int64), np.asarray(second, np.int64)
     if a.shape != b.shape or a.ndim != 1:
         raise ValueError(f"expected two lists of one length, got shapes {a.shape} and {b.shape}")
@@ -205,10 +208,10 @@ def verdict_agreement(first: ArrayLike, second: ArrayLike) -> Agreement:
 
 
 def match_threshold(similarity: ArrayLike, rate: float = 0.01) -> float:
-    """The least similarity that at most a share `rate` of pairs reach that are known to differ.
+    """Returns the least threshold that at most a share `rate` of pairs known to differ reaches.
 
-    Names of one ground truth mean different things, so what two of them reach is no match: the threshold lies above the
-    similarity of the first pair that is too many, by `ABOVE`. NaN of no pairs.
+    Names of one ground truth mean different things, so the similarity of two of them must not count as a match: the
+    threshold lies `ABOVE` the similarity of the first pair that would exceed the share. NaN without pairs.
     """
     values = np.asarray(similarity, np.float64).ravel()
     if not 0 < rate < 1:
@@ -220,15 +223,15 @@ def match_threshold(similarity: ArrayLike, rate: float = 0.01) -> float:
 
 
 class KeywordScores(NamedTuple):
-    """`score`: in CLIP's points (cosine × 100), (keywords,); `p_value`: Welch's, two-sided; NaN below two images a
-    side."""
+    """Scores of keywords. `score`: in CLIP's points (cosine × 100), (keywords,); `p_value`: Welch's, two-sided; NaN
+    with fewer than two images on a side."""
 
     score: Floats
     p_value: Floats
 
 
 def keyword_scores(wrong: ArrayLike, right: ArrayLike) -> KeywordScores:
-    """How much more similar each keyword is to images that were answered wrong than to those answered right.
+    """Computes how much more similar each keyword is to wrongly classified images than to correctly classified ones.
 
     s(w) = 100 · (mean over wrong images of cos(image, w) − mean over right ones)
 
@@ -262,7 +265,7 @@ def _hits(marks: NDArray[np.bool_], score: Floats, k: int) -> float:
 
 
 class Recall(NamedTuple):
-    """`k` items were looked at; `recall`: hits / relevant; `reachable`: hits / min(k, relevant)."""
+    """Recall of the first `k` items of a ranking. `recall`: hits / relevant; `reachable`: hits / min(k, relevant)."""
 
     k: int
     recall: float
@@ -272,12 +275,12 @@ class Recall(NamedTuple):
 def recall_of_matches(relevant: ArrayLike, share: float, score: ArrayLike | None = None) -> Recall:
     """recall@A·K of a ranking in which K items are relevant: Classifier-to-Bias, section 4.4 and Figure 6.
 
-    k = max(1, ceil(A · K)). `recall` is of all K, at most A; what Figure 6 shows grows as A falls, so it is of those
-    that A · K items can hold: `reachable`.
+    k = max(1, ceil(A · K)). `recall` divides by all K, so it is at most A. The values in Figure 6 grow as A falls, so
+    they must be relative to the number that A · K items can hold: `reachable`.
 
-    Args: relevant: booleans in the order of the ranking, best first, every relevant item among them; share: A, in
-    (0, 1]; score: by which they are ranked, not increasing. Of items with the score of the last one that is looked at,
-    hits are then the mean over their orders: which of them comes first says nothing.
+    Args: relevant: booleans in the order of the ranking, best first, every relevant item among them; share: A, in (0,
+    1]; score: the score of each item, not increasing. Where items tie with the last one considered, hits are the mean
+    over all orders of the tied items, because their order carries no information.
     Returns: NaN where nothing is relevant (k is 0 then).
     """
     marks = np.asarray(relevant, bool)

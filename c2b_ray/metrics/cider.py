@@ -1,6 +1,6 @@
-"""CIDEr: how much a caption's n-grams are those that people use of the image, and of few other images.
+"""CIDEr: how far a caption uses the n-grams that people use for the image and for few other images.
 
-Knows words; knows nothing of images or of how texts became words.
+Works on lists of words.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ LONGEST, SIGMA, SCALE = 4, 6.0, 10.0
 
 @dataclass(frozen=True)
 class _Vector:
-    """tf-idf by length of n-gram, its norm by length, and the number of bigrams (the code's length of a text)."""
+    """tf-idf weights by length of n-gram, their norms, and the number of bigrams (which the code uses as the length of
+    a text)."""
 
     weights: list[dict[Gram, float]]
     norms: list[float]
@@ -31,7 +32,7 @@ class _Vector:
 
 
 def cider(candidates: Sequence[Words], references: Sequence[Sequence[Words]]) -> Floats:
-    """CIDEr-D of each candidate, the document frequencies being those of these references.
+    """Computes CIDEr-D of each candidate, with document frequencies from these references.
 
     10 * mean over references of mean over n = 1..4 of
         exp(-(l_c - l_r)^2 / 72) * sum of min(g_c, g_r) * g_r / (|g_c| |g_r|)

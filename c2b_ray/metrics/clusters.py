@@ -1,9 +1,8 @@
-"""Captions as the sampling unit: the number of independent images that a cell's images, drawn by few captions, are
-worth.
+"""Captions as the sampling unit: the effective number of independent images in a cell whose images come from few
+captions.
 
-Knows counts by cell and caption; knows nothing of what captions say. Images of one caption share its wording, and with
-it what makes them easier or harder: a cell of 400 images from one caption says much about the caption and little about
-the cell.
+Works on counts by cell and caption. Images of one caption share its wording, and with it what makes them easier or
+harder: a cell of 400 images from one caption says much about the caption and little about the cell.
 
 A caption's accuracy is the cell's plus an effect. How far effects spread is one number for a family of cells: the mean
 square between a cell's captions has expectation A(1-A) + (m-1) * sigma^2, m images a caption (analysis of variance,
@@ -24,7 +23,7 @@ from c2b_ray.metrics.scores import Floats, checked_counts
 __all__ = ["EffectiveImages", "effective_images"]
 
 SCALES = np.linspace(0.0, 0.3, 31)
-"""Standard deviations of caption effects that are considered, at an accuracy of .8."""
+"""The grid of standard deviations of caption effects, at an accuracy of .8."""
 
 USUAL = 0.06
 """Their prior: half-normal with this scale."""
@@ -52,7 +51,7 @@ class EffectiveImages:
 
 
 def effective_images(right: ArrayLike, total: ArrayLike, confidence: float = 0.95) -> EffectiveImages:
-    """Effective numbers of images of a family's cells, whose images several captions drew.
+    """Computes the effective number of images of each cell of a family, where several captions drew the images.
 
     v/n_eff = (v/n + sigma^2 * sum over captions of (n_c/n)^2) * (t/z)^2,   v = s(1-s), s = (right + .5)/(n + 1)
 
@@ -63,8 +62,8 @@ def effective_images(right: ArrayLike, total: ArrayLike, confidence: float = 0.9
     Args: right, total: whole numbers of shape (cells, captions), 0 where a cell has no such caption; an image that two
     captions drew counts for one of them. All cells of one classifier make a good family. confidence: of the limits.
     Returns: `EffectiveImages`; 0 < effective <= n, 0 for a cell without images. Where no cell has two captions with
-    images nothing is known of captions: effective is then n and the spread NaN, and callers have to say so. Were
-    captions to differ by .05, a fifth (100 images a cell) to a third (400) of findings would then be false.
+    images, the spread between captions is unknown: effective is then n and the spread NaN, and callers have to report
+    it. If captions differed by .05, a fifth (100 images a cell) to a third (400) of findings would then be false.
     Raises: ValueError where not 0 <= right <= total in whole numbers, where there are not two axes, or the confidence.
     """
     r, n = (np.asarray(counts, dtype=np.float64) for counts in checked_counts(right, total))

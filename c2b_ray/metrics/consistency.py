@@ -1,6 +1,6 @@
 """Error consistency: whether two classifiers fail on the same images more often than their accuracies alone explain.
 
-Knows two aligned rows of right and wrong; that they are about the same images in the same order is the caller's duty.
+Works on two aligned rows of right and wrong; the caller ensures that both are about the same images in the same order.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ __all__ = ["error_consistency"]
 
 
 def error_consistency(correct_a: ArrayLike, correct_b: ArrayLike) -> float:
-    """Cohen's kappa of two classifiers' correctness.
+    """Computes Cohen's kappa of two classifiers' correctness.
 
     kappa = (c_obs - c_exp) / (1 - c_exp),   c_exp = p_a p_b + (1 - p_a)(1 - p_b), c_obs = share of images on which both
     are right or both wrong, p = accuracies

@@ -1,7 +1,7 @@
 """Tests and limits of a weighted sum of accuracies, such as a bias score: exact enough far out in the tail.
 
-Knows counts, which need not be whole (an effective number of images), and signed weights; knows nothing of what the sum
-means. Cells are taken as independent samples.
+Works on counts, which need not be whole (an effective number of images), and signed weights. Cells are taken as
+independent samples.
 
 The tail probability of a sum T = sum of w_k * correct_k / total_k, were the true sum phi0, is computed at the most
 likely accuracies with that sum, from counts with half a right and half a wrong answer added (Jeffreys 1946), by the
@@ -42,12 +42,12 @@ EDGE = 1e-6  # how near to the ends of its range a sum is looked at
 def contrast_counts(
     accuracy: ArrayLike, effective: ArrayLike, weights: ArrayLike, covariance: ArrayLike | None = None
 ) -> tuple[Floats, Floats, Floats]:
-    """What the functions below take of weighted sums of accuracies that need not be independent.
+    """Prepares weighted sums of accuracies that need not be independent for the functions below.
 
     total_jk = effective_k / f_j,   f_j = max(1, w_j' V w_j / sum over k of w_jk^2 V_kk),   correct = accuracy * total
 
-    Estimates that share doubtful images err together, often in opposite directions: a sum of them rests on as many
-    images fewer as makes independent estimates err as much.
+    Estimates that share doubtful images err together, often in opposite directions. The number of images behind a sum
+    is reduced until independent estimates would have the same error.
 
     Args: accuracy, effective: (..., cells), NaN and 0 where a cell has no images; weights: signed, (..., sums, cells);
     covariance: V, of the accuracies, (..., cells, cells); without it they are independent.
@@ -65,15 +65,15 @@ def contrast_counts(
 
 
 def contrast_p_values(correct: ArrayLike, total: ArrayLike, weights: ArrayLike, tau: float = 0.0) -> Floats:
-    """p-value of every weighted sum of accuracies S for the interval null |S| <= tau.
+    """Computes the p-value of every weighted sum of accuracies S for the interval null |S| <= tau.
 
     p = P(T beyond t, away from 0 | S = tau * sign(t)) + P(T beyond t, the same way | S = -tau * sign(t))
 
     the probability of a sum so far out, were the truth at either end of the null: near one-sided where 2 * tau is
     beyond chance's reach, twice the one-sided p at tau = 0, continuous in between (Hodges & Lehmann 1954).
 
-    Args: correct, total: of shapes that broadcast to (..., sums, cells), 0 <= correct <= total, not nec. whole;
-    weights: signed, the same; 0 where total is 0. tau: finite, 0 or more.
+    Args: correct, total: of shapes that broadcast to (..., sums, cells), 0 <= correct <= total, not necessarily whole;
+    weights: signed, of the same shape; 0 where total is 0. tau: finite, 0 or more.
     Returns: float64 (..., sums) in [0, 1]; 1 where |S| <= tau; NaN where a weight is.
     Raises: ValueError for tau.
     """
@@ -94,7 +94,8 @@ def contrast_p_values(correct: ArrayLike, total: ArrayLike, weights: ArrayLike, 
 
 
 def contrast_none_p_values(correct: ArrayLike, total: ArrayLike, weights: ArrayLike, tau: float) -> Floats:
-    """p-value of every weighted sum of accuracies S for the null |S| >= tau: small where S is certainly within.
+    """Computes the p-value of every weighted sum of accuracies S for the null |S| >= tau: small where S is certainly
+    within (-tau, tau).
 
     p = max(P(T <= t | S = tau), P(T >= t | S = -tau)), two one-sided tests (Schuirmann 1987)
 
@@ -117,11 +118,12 @@ def contrast_none_p_values(correct: ArrayLike, total: ArrayLike, weights: ArrayL
 def contrast_interval(
     correct: ArrayLike, total: ArrayLike, weights: ArrayLike, confidence: float = 0.95
 ) -> tuple[Floats, Floats]:
-    """Limits of every weighted sum of accuracies: the sums that neither one-sided test rejects at (1 - confidence)/2.
+    """Computes the limits of every weighted sum of accuracies: the sums that neither one-sided test rejects at (1 -
+    confidence)/2.
 
-    So the interval of 1 - 2 * alpha lies above tau where P(T >= t | S = tau) < alpha, which is `contrast_p_values` but
-    for the far end of its null, and exactly so for the interval of 1 - alpha at tau = 0; it lies within [-tau, tau]
-    exactly where `contrast_none_p_values` is below alpha.
+    So the interval of 1 - 2 * alpha lies above tau where P(T >= t | S = tau) < alpha, which is `contrast_p_values`
+    without the far end of its null; at tau = 0 the interval of 1 - alpha corresponds to it exactly. The interval of 1 -
+    2 * alpha lies within [-tau, tau] exactly where `contrast_none_p_values` is below alpha.
 
     Args: as for `contrast_p_values`; confidence: in (0, 1).
     Returns: (low, high), float64 (..., sums), low <= S <= high, within what the sum can be. NaN where a weight is.
@@ -147,7 +149,7 @@ def _sums(c: Floats, n: Floats, w: Floats) -> Floats:
 
 
 def _limit(c: Floats, n: Floats, w: Floats, z: float) -> Floats:
-    """The lower limit: the sum phi0 at which P(T >= t | phi0) = Phi(-z)."""
+    """Finds the lower limit: the sum phi0 at which P(T >= t | phi0) = Phi(-z)."""
     limits = _sums(c, n, w)
     known = np.flatnonzero(~np.isnan(limits))
     c, n, w, inside = c[known], n[known], w[known], limits[known]
@@ -173,9 +175,10 @@ def _limit(c: Floats, n: Floats, w: Floats, z: float) -> Floats:
 def _crossing(
     function: Callable[[Floats, Ints], Floats], ends: tuple[Floats, Floats], values: tuple[Floats, Floats]
 ) -> Floats:
-    """Where functions, below 0 at the first end and above at the second, are 0; the second end where none is reached.
+    """Finds the zeros of functions that are below 0 at the first end and above 0 at the second; returns the second end
+    where a function has no zero.
 
-    Illinois' false position (Dowell & Jarratt 1971). function: of points and of the rows that they belong to.
+    Illinois' false position (Dowell & Jarratt 1971). `function` takes points and the rows that they belong to.
     """
     inside, outside = (end.copy() for end in ends)
     value_in, value_out = (value.copy() for value in values)
@@ -197,7 +200,7 @@ def _crossing(
 
 
 def _deviate(c: Floats, n: Floats, w: Floats, phi0: Floats) -> Floats:
-    """r of P(T >= t | phi0) = Phi(-r), of every row."""
+    """Computes, for every row, r with P(T >= t | phi0) = Phi(-r)."""
     low, high = np.minimum(w, 0.0).sum(axis=-1), np.maximum(w, 0.0).sum(axis=-1)
     room = EDGE * (high - low)
     p = _constrained(c + PSEUDO, n + 2 * PSEUDO, w, np.clip(phi0, low + room, high - room))
@@ -224,7 +227,7 @@ def _deviate(c: Floats, n: Floats, w: Floats, phi0: Floats) -> Floats:
 
 
 def _shift(p: Floats, n: Floats, step: Floats) -> Floats:
-    """By how much t is moved to the null, for the steps in which the sum moves."""
+    """Computes how far t is moved towards the null to allow for the steps in which the sum moves."""
     variance = step**2 * n * p * (1 - p)
     whole = variance.sum(axis=-1, keepdims=True)
     rough = np.exp(-(np.pi**2) * np.divide(whole - variance, step**2, out=np.zeros(n.shape), where=step != 0))
@@ -236,7 +239,8 @@ def _shift(p: Floats, n: Floats, step: Floats) -> Floats:
 
 
 def _constrained(x: Floats, n: Floats, w: Floats, phi0: Floats) -> Floats:
-    """The most likely accuracies whose weighted sum is phi0: (x - n*p) / (p * (1 - p)) = L * w, for one L per row."""
+    """Computes the most likely accuracies whose weighted sum is phi0: (x - n*p) / (p * (1 - p)) = L * w, for one L per
+    row."""
 
     def value(at: Floats) -> tuple[Floats, Floats]:
         p, root = _at_multiplier(x, n, w, at)
@@ -256,7 +260,7 @@ def _at_multiplier(x: Floats, n: Floats, w: Floats, multiplier: Floats) -> tuple
 
 
 def _tilt(p: Floats, n: Floats, w: Floats, step: Floats, t: Floats) -> Floats:
-    """s with K'(s) = t."""
+    """Finds s with K'(s) = t."""
     odds = logit(p)
 
     def value(at: Floats) -> tuple[Floats, Floats]:
@@ -267,7 +271,8 @@ def _tilt(p: Floats, n: Floats, w: Floats, step: Floats, t: Floats) -> Floats:
 
 
 def _root(function: Callable[[Floats], tuple[Floats, Floats]], scale: Floats) -> Floats:
-    """Where falling functions are 0: Newton's method; halving, on a scale for all magnitudes, where it leaves."""
+    """Finds the zeros of falling functions by Newton's method, with bisection on a logarithmic-like scale where a step
+    leaves the bracket."""
     at = np.zeros(scale.shape)
     low, high = -FARTHEST * scale, FARTHEST * scale
     for _ in range(ROUNDS):

@@ -1,4 +1,5 @@
-"""Whether a score is equally high in several groups: KL of the groups' means from uniform, with what chance would give.
+"""Whether a score is equally high in several groups: KL of the groups' means from uniform, with its expected value
+under chance.
 
 Knows sums of scores by image and the images' groups; knows nothing of what a score is of. KL from finite samples is
 never below 0 and above it on average, however fair the model: so it comes with the value that chance alone gives, an
@@ -26,7 +27,8 @@ CELLS_AT_ONCE = 4_000_000
 
 @dataclass(frozen=True)
 class Chance:
-    """`permutations` and `resamples`: how many; `seed` fixes them; `confidence` in (0, 1)."""
+    """Settings of the chance computation: numbers of `permutations` and `resamples`, the `seed` that fixes them, and
+    `confidence` in (0, 1)."""
 
     permutations: int = 2000
     resamples: int = 400
@@ -36,8 +38,8 @@ class Chance:
 
 @dataclass(frozen=True)
 class Scores:
-    """`totals` (models, images): the sum of an image's scores; `counts` (models, images): how many scores these are (a
-    question each, or a caption each). An image without any has 0 and 0."""
+    """Scores summed by image. `totals` (models, images): the sum of an image's scores; `counts` (models, images): the
+    number of scores in it (one per question or per caption). An image without scores has 0 and 0."""
 
     totals: Floats
     counts: Floats
@@ -45,9 +47,10 @@ class Scores:
 
 @dataclass(frozen=True)
 class Disparity:
-    """Arrays over models. `value`: KL; `low`, `high`: its interval; `expected`: what it is on average where groups are
-    alike; `p_value`: that they are. `rates`, `errors` (models, groups): means and their standard errors; `reach`: how
-    many errors an interval of the contrasts reaches. `replicates` (resamples, models): KL of bootstrap samples."""
+    """Arrays over models. `value`: KL; `low`, `high`: its interval; `expected`: its mean where groups are alike;
+    `p_value`: of the null that they are alike. `rates`, `errors` (models, groups): means and their standard errors;
+    `reach`: the half-width of an interval of the contrasts, in standard errors. `replicates` (resamples, models): KL of
+    bootstrap samples."""
 
     value: Floats
     low: Floats
@@ -70,18 +73,18 @@ def kl_of_rates(rates: ArrayLike) -> Floats:
 
 
 def disparity(scores: Scores, groups: Ints, number: int, chance: Chance) -> Disparity:
-    """KL of the groups' mean scores from uniform, for several models on the same images.
+    """Computes KL of the groups' mean scores from uniform, for several models on the same images.
 
     d = sum over a of p_a * log(p_a * |A|),   p_a = r_a / sum of r,   r_a = sum of scores / number of scores in group a
 
-    Ramos et al. 2025, Eqs. 1 and 3. Images are the unit of all that is random here: the questions or captions of one
+    Ramos et al. 2025, Eqs. 1 and 3. Images are the unit of permutation and resampling: the questions or captions of one
     image stay together. Equality is tested by permuting groups over images, with Welch's statistic
 
     W = sum over a of (r_a - m)^2 / v_a,   m the mean weighted by 1/v_a, v_a the linearised variance of a ratio
 
-    which keeps its level where groups differ in variance (Chung & Romano 2013). The interval is Fieller's: KL of all
-    rates that the test, with the permutations' own quantile, does not reject; so it holds 0 just where equality is not
-    rejected. For more than two groups it is the projection of the region, which is cautious.
+    which keeps its level where groups differ in variance (Chung & Romano 2013). The interval is Fieller's: the range of
+    KL over all rates that the test, with the permutations' quantile, does not reject. So it contains 0 exactly where
+    equality is not rejected. For more than two groups it is the projection of the region, which is conservative.
 
     Args: scores; groups: shape (images,), 0 .. number - 1, or -1 for an image that is left out; chance.
     Returns: `Disparity`. NaN where a group has no score, and where no rate is above 0. 0: all rates equal.
@@ -131,7 +134,8 @@ def _sums(members: Floats, x: Floats, n: Floats) -> Floats:
 
 
 def _noise(x: Floats, n: Floats) -> Floats:
-    """Variance of one image's total about the pooled rate, per model: what a group without variance of its own has."""
+    """Computes the variance of one image's total about the pooled rate, per model, so that a group without variance of
+    its own is given some."""
     images = np.maximum((n > 0).sum(axis=1), 1)
     total = np.maximum(n.sum(axis=1), 1e-300)
     rate = x.sum(axis=1) / total
@@ -144,7 +148,7 @@ def _noise(x: Floats, n: Floats) -> Floats:
 
 
 def _rates(sums: Floats, noise: Floats) -> tuple[Floats, Floats]:
-    """Means and standard errors (..., groups, models); a group has the noise of one image more than it shows."""
+    """Means and standard errors (..., groups, models); to each group's variance the noise of one image is added."""
     x, n, xx, xn, nn = np.moveaxis(sums, -1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
         rates = x / n

@@ -1,4 +1,5 @@
-"""The least and the largest KL from uniform among rates that a test of given limit does not reject (Fieller's region).
+"""The least and the largest KL from uniform among the rates that a test with a given limit does not reject (Fieller's
+region).
 
 Knows rates, their standard errors and a limit; knows nothing of where these are from.
 """
@@ -16,7 +17,8 @@ STEPS = 80
 
 
 def extreme_divergences(rates: Floats, errors: Floats, limit: Floats) -> tuple[Floats, Floats]:
-    """Least and largest KL(p || uniform) over all true rates t >= 0 with sum of ((t_a - r_a) / e_a)^2 <= limit.
+    """Finds the least and largest KL(p || uniform) over all true rates t >= 0 with sum of ((t_a - r_a) / e_a)^2 <=
+    limit.
 
     p = t / sum of t does not depend on the scale of t: the region of p is then that of Fieller (1954), all p for which
     some scale is within the limit. Two groups: the angle that the disc subtends, exactly. More: steps along the

@@ -1,9 +1,9 @@
-"""By how much what images show changes accuracy, estimated from stand-ins for what they show.
+"""How much each value that images show changes accuracy, estimated from stand-ins for what they show.
 
 Knows stand-ins (`indicators`) and whether a classifier was right. The model is additive: an image that shows value x_b
 of attribute b is answered right with probability m + sum over b of e_b[x_b]. As stand-ins and their products have the
-right expectations, the normal equations hold however often the verifier errs, as far as it is known how it errs.
-Effects are drawn to 0 by a normal prior: what images cannot tell apart stays in doubt instead of being 0.
+right expectations, the normal equations hold however often the verifier errs, provided that its error rates are known.
+A normal prior shrinks effects towards 0: effects that the images cannot tell apart keep a wide uncertainty.
 """
 
 from dataclasses import dataclass
@@ -17,13 +17,13 @@ from c2b_ray.metrics.scores import Floats
 __all__ = ["FLAT", "RIDGE", "Effects", "effects", "residuals"]
 
 WIDTH = 0.25
-"""The standard deviation of effects before anything is seen."""
+"""The prior standard deviation of effects."""
 
 FLAT = 100.0
-"""That of the accuracy's mean part."""
+"""The prior standard deviation of the mean accuracy."""
 
 RIDGE = 0.02
-"""Added to the noise of equations, which answers that are all right have none of: that share of their squares."""
+"""The share of the equations' squares that is added to their noise, which would be 0 where all answers are right."""
 
 ROUNDS = 12
 CLOSE = 1e-4
@@ -31,11 +31,11 @@ CLOSE = 1e-4
 
 @dataclass(frozen=True)
 class Effects:
-    """What is estimated of the accuracy's mean part and of every value's effect, `mean` (1 + all values).
+    """Estimates of the mean accuracy and of every value's effect, `mean` (1 + all values).
 
-    Its doubt comes in three parts. `influence` (N, 1 + all values): what each image changes in `mean`. `prior`: the
-    covariance of what the prior holds back. `slopes`: for each attribute (1 + all values, values, answers), what the
-    entries of its confusion matrix change in `mean`.
+    Their uncertainty comes in three parts. `influence` (N, 1 + all values): how much each image changes `mean`.
+    `prior`: the covariance that comes from the prior. `slopes`: for each attribute (1 + all values, values, answers),
+    how much the entries of its confusion matrix change `mean`.
     """
 
     mean: Floats
@@ -45,10 +45,11 @@ class Effects:
 
 
 def effects(images: Shown, right: ArrayLike) -> Effects:
-    """Every value's effect on accuracy, all others held fixed.
+    """Estimates every value's effect on accuracy, all others held fixed.
 
-    The corrected normal equations v = M e, whose noise is seen from image to image, with a normal prior on effects:
-    mean = (M' W M + P)^-1 M' W v, W the inverse covariance of v - M e, P the prior's precision.
+    Solves the corrected normal equations v = M e, whose noise is estimated from the scatter between images, with a
+    normal prior on effects: mean = (M' W M + P)^-1 M' W v, W the inverse covariance of v - M e, P the prior's
+    precision.
 
     Args: right: booleans (N,).
     Returns: `Effects`; without images the effects are 0, with the prior's width.
@@ -78,7 +79,8 @@ def effects(images: Shown, right: ArrayLike) -> Effects:
 
 
 def _moments(images: Shown) -> Floats:
-    """Mean products of indicators: within an attribute an image shows one value, so that the products are shares."""
+    """Computes mean products of indicators. Within an attribute an image shows one value, so these products are
+    shares."""
     u = images.columns
     result: Floats = u.T @ u / max(len(u), 1)
     for block in images.blocks:
@@ -87,7 +89,7 @@ def _moments(images: Shown) -> Floats:
 
 
 def residuals(images: Shown, y: Floats, mean: Floats, centred: bool = True) -> Floats:
-    """What every image leaves of each normal equation; `centred`: less the mean."""
+    """Computes every image's residual of each normal equation; `centred`: with their mean subtracted."""
     u = images.columns
     left = u * (y - u @ mean)[:, None]
     for block in images.blocks:
@@ -98,7 +100,7 @@ def residuals(images: Shown, y: Floats, mean: Floats, centred: bool = True) -> F
 
 
 def _equation_slopes(images: Shown, mean: Floats) -> list[Floats]:
-    """Of each attribute, what the entries (k, w) of its confusion matrix change in every equation."""
+    """Returns for each attribute how much the entries (k, w) of its confusion matrix change every equation."""
     u = images.columns
     result = []
     for b, block in enumerate(images.blocks):

@@ -1,7 +1,7 @@
 """How far the means of some groups lie above those of others, where the sampling unit is a cluster of values.
 
-A search gives several prompts at once, and one prompt of a language model stands for all values of an attribute: such
-prompts err together, so that an interval which takes each for itself is too narrow. Knows values, groups and clusters;
+A search returns several prompts at once, and one prompt of a language model covers all values of an attribute. Such
+prompts err together, so an interval that treats each as independent is too narrow. Knows values, groups and clusters;
 knows no prompt.
 """
 
@@ -20,7 +20,7 @@ __all__ = ["Gain", "mean_gain"]
 
 @dataclass(frozen=True)
 class Gain:
-    """A weighted sum of group means, its limits, and the degrees of freedom that they rest on; NaN: not known."""
+    """A weighted sum of group means, its limits, and their degrees of freedom; NaN: not known."""
 
     value: float
     low: float
@@ -32,15 +32,15 @@ def mean_gain(
     values: ArrayLike, groups: ArrayLike, weights: ArrayLike, clusters: ArrayLike, coarsest: float = 0.0,
     confidence: float = 0.95,
 ) -> Gain:  # fmt: skip
-    """Sum over groups g of weights[g] * mean of the group's values, with Welch's interval over clusters.
+    """Computes the sum over groups g of weights[g] * mean of the group's values, with Welch's interval over clusters.
 
     G = sum_g a_g * mean_g,   e_c = sum over i in cluster c of a_g(i) * (y_i - mean_g(i)) / n_g(i)
     v_b = m_b / (m_b - 1) * sum over c in block b of e_c^2,   v = sum_b v_b,   freedom = v^2 / sum_b v_b^2 / (m_b - 1)
 
-    Clusters that share a group are of one block, and blocks are independent: v_b is the linearised variance of a
-    sum of means (Cochran 1977, Eq. 6.13), freedom Welch & Satterthwaite's. With two groups, weights (1, -1) and a
-    cluster per value this is Welch's t interval. Values that all agree within a block say nothing of how they vary: no
-    e_c is then taken to be closer to 0 than that of a value off by `coarsest`.
+    Clusters that share a group are of one block, and blocks are independent: v_b is the linearised variance of a sum of
+    means (Cochran 1977, Eq. 6.13), freedom Welch & Satterthwaite's. With two groups, weights (1, -1) and a cluster per
+    value this is Welch's t interval. Values that all agree within a block do not show how much they vary: every |e_c|
+    is then at least that of a value that is off by `coarsest`.
 
     Args: values: finite, (n,). groups, clusters: whole numbers from 0, (n,). weights: (groups,), each group with a
     value. coarsest: the step of a value, such as half an image's share. confidence: in (0, 1).
@@ -70,7 +70,7 @@ def mean_gain(
 
 
 def _variances(errors: Floats, steps: Floats, blocks: Ints, clusters: Ints) -> tuple[Floats, Floats]:
-    """v_b and m_b - 1 of each block, float64 (blocks,); blocks: of each cluster by its number."""
+    """Returns v_b and m_b - 1 of each block, float64 (blocks,). `blocks`: the block of each cluster."""
     labels, numbers = np.unique(blocks[clusters], return_inverse=True)
     squares = np.bincount(numbers, errors[clusters] ** 2)
     least = np.zeros(len(labels))
@@ -80,7 +80,7 @@ def _variances(errors: Floats, steps: Floats, blocks: Ints, clusters: Ints) -> t
 
 
 def _blocks(groups: Ints, clusters: Ints) -> Ints:
-    """Of each cluster the lowest number among the clusters connected to it by shared groups."""
+    """Returns for each cluster the lowest number among the clusters connected to it by shared groups."""
     label = np.arange(int(clusters.max()) + 1)
     while True:
         least = np.full(int(groups.max()) + 1, len(label))

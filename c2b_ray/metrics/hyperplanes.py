@@ -26,8 +26,8 @@ _EACH = 2  # latents of each value in either half: fewer say nothing of accuracy
 @dataclass(frozen=True)
 class Hyperplane:
     """w.x + o = 0, |w| = 1, w towards the value 1. `accuracy`: mean of both values' shares of held-out latents on their
-    own side, with its 95 % limits. `angle`: radians between this normal and that of other latents of the same number,
-    at most, in 95 of 100 draws. `count`: of labelled latents, both halves."""
+    own side, with its 95 % limits. `angle`: the angle in radians to the normal that another sample of as many latents
+    would give, not exceeded in 95 of 100 samples. `count`: the number of labelled latents, both halves."""
 
     normal: Floats
     offset: float
@@ -39,10 +39,10 @@ class Hyperplane:
 
 
 def fit_hyperplane(latents: ArrayLike, labels: ArrayLike, seed: int, held_out: float = 0.2) -> Hyperplane:
-    """The hyperplane of a logistic regression in which both values weigh the same.
+    """Fits the hyperplane by a logistic regression in which both values weigh the same.
 
     Li & Xu 2021, App. A.3: labelled latents, held-out accuracy; hyperplanes below 0.9 are left out there. Accuracy here
-    is balanced: of an attribute that 95 % of images have, always answering yes would be right for 95 %.
+    is balanced: for an attribute that 95 % of images have, always answering yes would otherwise be 95 % accurate.
 
     Args: latents: shape (n, d), finite; labels: shape (n,), true or false; held_out: the share that accuracy is of.
     Raises: ValueError for shapes that do not fit, a latent that is not finite, or an attribute with one value, or with
@@ -71,13 +71,14 @@ def fit_hyperplane(latents: ArrayLike, labels: ArrayLike, seed: int, held_out: f
 
 
 def curved_scores(latents: ArrayLike, labels: ArrayLike, of: ArrayLike) -> Floats | None:
-    """How far other latents are on an attribute's side of a surface of second order, in log odds.
+    """Computes how far other latents lie on the attribute's side of a quadratic surface, in log odds.
 
-    A logistic regression on coordinates, their squares and products, both values weighing the same. Attributes of
-    learned spaces bend, and a hyperplane's coordinate says nothing of that.
+    Fits a logistic regression on coordinates, their squares and products, in which both values weigh the same.
+    Attributes bend in learned spaces, which a hyperplane's coordinate cannot express.
 
-    Args: latents: shape (n, d); labels: shape (n,), true or false; of: shape (m, d), others than those.
-    Returns: shape (m,). None where n is too small for so many terms, or where there is one value.
+    Args: latents: shape (n, d); labels: shape (n,), true or false; of: shape (m, d), latents that are not among the
+    labelled ones.
+    Returns: shape (m,). None where n is too small for that many terms, or where only one value occurs.
     """
     z, y, others = np.asarray(latents, np.float64), np.asarray(labels).astype(bool), np.asarray(of, np.float64)
     terms = z.shape[1] * (z.shape[1] + 3) // 2
@@ -116,7 +117,7 @@ def _fitted(z: Floats, y: NDArray[np.bool_], start: Floats | None = None) -> tup
 
 
 def _angle(z: Floats, y: NDArray[np.bool_], normal: Floats, generator: np.random.Generator) -> float:
-    """Of normals of resampled latents with this one: mean + 1.645 standard deviations."""
+    """Computes the angle between this normal and those of resampled latents: mean + 1.645 standard deviations."""
     angles = []
     for _ in range(_RESAMPLES):
         rows = generator.integers(0, len(z), len(z))

@@ -1,4 +1,4 @@
-"""Stand-ins for what images show where only the errors of the answers about them are known.
+"""Stand-ins for what images show, where the truth is unseen and only the verifier's error rates are known.
 
 Knows numbered values: what a verifier said that each image shows of every attribute, how it errs, and which value an
 image was drawn for. Knows nothing of images, captions or classifiers.
@@ -24,7 +24,8 @@ Whole = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 LEAST_SINGULAR = 0.25
-"""Confusion matrices are drawn towards the identity until their inverse magnifies no more than fourfold."""
+"""The least singular value of a confusion matrix. Matrices are drawn towards the identity until their inverse magnifies
+no more than fourfold."""
 
 ITERATIONS = 200
 LEAST_SHARE = 1e-3
@@ -85,7 +86,7 @@ def shown(answers: ArrayLike, drawn: ArrayLike, calibrations: Sequence[ArrayLike
 
 
 def _confusion(table: Floats) -> Floats:
-    """P(answer | value), drawn towards the identity as far as its inverse needs."""
+    """Computes P(answer | value), drawn towards the identity until the inverse is bounded by `LEAST_SINGULAR`."""
     rows = table + np.eye(len(table))
     confusion: Floats = rows / rows.sum(axis=1, keepdims=True)
     for pull in np.linspace(0, 1, 21):
@@ -104,8 +105,8 @@ def _row_covariances(confusion: Floats, counts: Floats) -> Floats:
 
 
 def _stand_ins(answers: Whole, drawn: Whole, confusion: Floats, inverse: Floats) -> tuple[Floats, Mask]:
-    """One row per image whose expectation, given what it shows, is 1 at that value and 0 elsewhere; and which of them
-    rest on the answer alone."""
+    """Returns one row per image whose expectation, given what the image shows, is 1 at that value and 0 elsewhere; and
+    a mask of the rows that rest on the answer alone."""
     size = len(confusion)
     said = answers >= 0
     alone = np.ones(len(answers), bool)
@@ -126,7 +127,8 @@ def _stand_ins(answers: Whole, drawn: Whole, confusion: Floats, inverse: Floats)
 
 
 def _posterior(answers: Whole, drawn: Whole, confusion: Floats) -> Floats:
-    """P(shows k | drawn for j, answer w), the shares of what cells show by maximum likelihood (EM)."""
+    """Computes P(shows k | drawn for j, answer w), with the shares of the values that cells show by maximum likelihood
+    (EM)."""
     size = len(confusion)
     counts = np.zeros((size, size))
     np.add.at(counts, (drawn, answers), 1.0)

@@ -1,9 +1,9 @@
 """Intersections of two attributes: how far a cell's accuracy is from what the two attributes, taken alone, explain.
 
 Knows tables of counts, one attribute down and the other across; knows nothing of images or of what the attributes are.
-Which cells' deviations are shadows of others' is `metrics.shadows`'. Why intersections are looked at: a classifier can
-be fair on each of two attributes and unfair on their combination (Buolamwini & Gebru 2018, Gender Shades; Kearns et
-al. 2018, fairness gerrymandering).
+Which cells' deviations are shadows of others' is `metrics.shadows`'. Intersections matter because a classifier can be
+fair on each of two attributes and unfair on their combination (Buolamwini & Gebru 2018, Gender Shades; Kearns et al.
+2018, fairness gerrymandering).
 """
 
 from dataclasses import dataclass, replace
@@ -33,12 +33,12 @@ _ESTIMABLE = 1e-9  # a cell whose share of its own prediction is this near to 1 
 
 @dataclass(frozen=True)
 class Crossed:
-    """Two attributes' values crossed: everything of shape (a, b), values of one attribute down, of the other across.
+    """The cells of two crossed attributes: arrays of shape (a, b), values of one attribute down, of the other across.
 
-    correct, total: images, that need not be whole where accuracies were corrected (an effective number of images).
-    aside: cells that no other cell's prediction rests on: they deviate themselves, or cannot be trusted. covariance:
-    (a*b, a*b), of the accuracies in row-major order, where they are not independent: a sum that they make noisier than
-    independent ones would be is taken as resting on fewer images.
+    correct, total: numbers of images, which need not be whole where accuracies were corrected (an effective number of
+    images). aside: cells that are left out of other cells' predictions, because they deviate themselves or cannot be
+    trusted. covariance: (a*b, a*b), of the accuracies in row-major order, where they are not independent: a sum that
+    they make noisier than independent ones would be is taken as resting on fewer images.
     """
 
     correct: Floats
@@ -60,7 +60,8 @@ class Crossed:
 def crossed(
     correct: ArrayLike, total: ArrayLike, aside: ArrayLike | None = None, covariance: Floats | None = None
 ) -> Crossed:
-    """A table of numbers of right answers and of images. ValueError where they are none, or shapes do not fit."""
+    """Builds a table from numbers of right answers and of images. Raises ValueError for invalid counts or shapes that
+    do not fit."""
     c, t = np.asarray(correct, dtype=np.float64), np.asarray(total, dtype=np.float64)
     if c.ndim != 2 or c.shape != t.shape:
         raise ValueError(f"need two tables of two axes and one shape, got shapes {c.shape} and {t.shape}")
@@ -74,20 +75,21 @@ def crossed(
 
 
 def expected_accuracies(table: Crossed) -> Floats:
-    """What the additive model of the two attributes, fitted to the other cells, predicts for every cell, within [0, 1].
+    """Predicts every cell's accuracy, within [0, 1], by the additive model of the two attributes fitted to the other
+    cells.
 
     e_ij = mu + alpha_i + beta_j, clipped to [0, 1];   mu, alpha, beta by least squares over the cells that hold data
     and are not aside, ij itself left out
 
-    Clipped, because no accuracy lies beyond: two attributes' effects that would add up to 116 % right leave 100 %.
+    Predictions are clipped to [0, 1]: two attributes' effects that would add up to 116 % right give 100 %.
 
-    Returns: float64 (a, b). NaN where no other cells say what to expect.
+    Returns: float64 (a, b). NaN where the other cells do not determine a prediction.
     """
     return np.clip(_predicted(table), 0.0, 1.0)
 
 
 def interactions(table: Crossed) -> Floats:
-    """Interaction of every cell: its accuracy minus what the two attributes lead one to expect.
+    """Computes the interaction of every cell: its accuracy minus the accuracy expected from the two attributes.
 
     iota_ij = A_ij - e_ij,   e_ij as in `expected_accuracies`
             = gamma_ij * a*b / ((a-1)(b-1)) where every cell holds data and none is clipped or aside,
@@ -100,14 +102,15 @@ def interactions(table: Crossed) -> Floats:
     is accuracy itself, as for phi: effects that add up on another scale (log-odds) need not add up here.
 
     Returns: float64 (a, b) in [-1, 1]. 0: the two attributes' own effects explain the cell. NaN where total is 0, and
-    where no other cells say what to expect (fewer than two values in a row or column, or a cell alone in its row or
-    column). No cells in, none out.
+    where the other cells do not determine a prediction (fewer than two values in a row or column, or a cell alone in
+    its row or column). No cells in, none out.
     """
     return table.accuracy - expected_accuracies(table)
 
 
 def interaction_interval(table: Crossed, confidence: float = 0.95) -> tuple[Floats, Floats]:
-    """Interval of every interaction, from that of the unclipped one and that of the cell's accuracy.
+    """Computes the interval of every interaction, from the interval of the unclipped interaction and that of the cell's
+    accuracy.
 
     iota = the median of (A - prediction, A - 1, A), so low = the median of (its low, low of A - 1, low of A), and high
     alike; the limits of each are `contrast_interval`'s
@@ -130,11 +133,12 @@ def interaction_interval(table: Crossed, confidence: float = 0.95) -> tuple[Floa
 
 
 def interaction_p_values(table: Crossed, tau: float = 0.0) -> Floats:
-    """p-value of every interaction for the interval null |iota| <= tau.
+    """Computes the p-value of every interaction for the interval null |iota| <= tau.
 
-    The greater of two: of `contrast_p_values` for A - prediction, and for what leaves iota within tau whatever is
-    predicted, 1 - A <= tau (where the cell is worse than predicted) or A <= tau (where it is better). Both must be
-    refuted (an intersection-union test, Berger 1982): a cell that is 99 % right is not unfair, whatever adds up.
+    p is the greater of two p-values of `contrast_p_values`: of the null for A - prediction, and of a null under which
+    |iota| is within tau whatever the prediction: 1 - A <= tau (where the cell is worse than predicted) or A <= tau
+    (where it is better). Both must be refuted (an intersection-union test, Berger 1982): a cell that is 99 % right is
+    not unfair, whatever the additive model predicts.
 
     Args: tau: finite, 0 or more.
     Returns: float64 (a, b) in [0, 1]; 1 where |iota| <= tau. NaN where iota is NaN.
@@ -149,10 +153,11 @@ def interaction_p_values(table: Crossed, tau: float = 0.0) -> Floats:
 
 
 def interaction_none_p_values(table: Crossed, tau: float) -> Floats:
-    """p-value of every interaction for the null |iota| >= tau: small where the two attributes surely explain the cell.
+    """Computes the p-value of every interaction for the null |iota| >= tau: small where the two attributes certainly
+    explain the cell.
 
-    `contrast_none_p_values` of A - prediction; where the prediction leaves [0, 1], twice the smaller of that and the
-    one of what is left, A - 1 or A.
+    p is `contrast_none_p_values` of A - prediction; where the prediction leaves [0, 1], it is twice the smaller of that
+    and the p-value for the clipped contrast, A - 1 or A.
 
     Returns: float64 (a, b) in [0, 1]; NaN where iota is NaN.
     """
@@ -166,15 +171,15 @@ def interaction_none_p_values(table: Crossed, tau: float) -> Floats:
 
 
 def _predicted(table: Crossed) -> Floats:
-    """The predictions, not clipped."""
+    """Returns the predictions without clipping."""
     accuracy = np.nan_to_num(table.accuracy).ravel()
     predicted: Floats = accuracy - _weights(table) @ accuracy
     return predicted.reshape(table.total.shape)
 
 
 def weighted_counts(table: Crossed, weights: Floats) -> tuple[Floats, Floats, Floats]:
-    """What `metrics.contrasts` takes of sums of accuracies with these weights (sums, cells): the right answers and the
-    images that each sum rests on, and the weights."""
+    """Prepares sums of accuracies with these weights (sums, cells) for `metrics.contrasts`: returns the right answers
+    and the images behind each sum, and the weights."""
     return contrast_counts(table.accuracy.ravel(), table.total.ravel(), weights, table.covariance)
 
 
@@ -183,7 +188,7 @@ def _counts(table: Crossed) -> tuple[Floats, Floats, Floats]:
 
 
 def _counts_of_cells(table: Crossed) -> tuple[Floats, Floats, Floats]:
-    """The same, of each cell's accuracy alone."""
+    """Like `weighted_counts`, for each cell's accuracy alone."""
     size = table.total.size
     eye = np.where(np.eye(size, dtype=bool) & (table.total.ravel() == 0), np.nan, np.eye(size))
     shape = (size, size)
@@ -193,8 +198,8 @@ def _counts_of_cells(table: Crossed) -> tuple[Floats, Floats, Floats]:
 def _weights(table: Crossed) -> Floats:
     """(cells, cells): the weight of each cell's accuracy in each cell's interaction; a row of NaN where there is none.
 
-    Of a cell that others rest on: its row of the residual maker of their additive model, divided by its own diagonal
-    entry. Of one that is aside: 1 for itself, less what the model of the others predicts for it.
+    For a cell of the additive model: its row of the model's residual maker, divided by its diagonal entry. For a cell
+    that is aside: 1 for itself, minus the weights of the model's prediction for it.
     """
     rows, columns = table.total.shape
     size = table.total.size

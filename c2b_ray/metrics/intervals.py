@@ -1,7 +1,7 @@
 """Intervals of accuracies and of bias scores, the p-values that belong to them, and the correction for noisy labels.
 
-Knows binomial counts and normal quantiles; knows nothing of many tests at once (`testing`), of images or of tables.
-Cells are taken as independent samples.
+Knows binomial counts and normal quantiles; knows nothing of multiple tests (`testing`), of images or of tables. Cells
+are taken as independent samples.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def wilson_interval(correct: Values, total: Values, confidence: float = ...) -> 
 def wilson_interval(
     correct: int | Values, total: int | Values, confidence: float = 0.95
 ) -> tuple[float, float] | tuple[Floats, Floats]:
-    """Wilson's score interval of an accuracy, without continuity correction.
+    """Computes Wilson's score interval of an accuracy, without continuity correction.
 
     (p + z^2/2n -+ z * sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n),   p = correct/total, n = total, z = normal quantile
 
@@ -55,7 +55,7 @@ def wilson_interval(
 
 @dataclass(frozen=True)
 class ContrastTest:
-    """What is known of the bias scores of n cells; every array is float64 (..., n), NaN where phi is.
+    """Bias scores of n cells with limits and p-values; every array is float64 (..., n), NaN where phi is.
 
     `phi`: the score, in [-1, 1]. `phi_low`, `phi_high`: as `bias_score_interval`. `p_value`: as `bias_score_p_values`.
     `none_p_value`: as `equivalence_p_values`.
@@ -75,10 +75,10 @@ def contrast_test(
     confidence: float = 0.95,
     covariance: ArrayLike | None = None,
 ) -> ContrastTest:
-    """Score, limits and p-values of every bias score where a cell is worth `effective` independent images.
+    """Computes bias scores with limits and p-values, where each cell is worth `effective` independent images.
 
-    Args: accuracy: in [0, 1], NaN where nothing is known; effective: numbers of images, 0 or more, not nec. whole: the
-    images themselves where these are independent, fewer where they share captions or may show something else
+    Args: accuracy: in [0, 1], NaN where nothing is known; effective: numbers of images, 0 or more, not necessarily
+    whole: the number of images where these are independent, fewer where they share captions or may show something else
     (`effective_images`). Both of shape (..., n), an attribute's cells on the last axis. tau: finite, 0 or more.
     confidence: in (0, 1). covariance: (..., n, n), of accuracies that are not independent (`contrast_counts`).
     Returns: `ContrastTest`. A cell of NaN or of no images is left out of the others' mean.
@@ -101,7 +101,8 @@ def contrast_test(
 
 
 def bias_score_interval(correct: ArrayLike, total: ArrayLike, confidence: float = 0.95) -> tuple[Floats, Floats]:
-    """Interval of every bias score of `bias_scores`: the scores that neither of two one-sided tests rejects.
+    """Computes the interval of every bias score of `bias_scores`: the scores that neither of two one-sided tests
+    rejects.
 
     [low, high] = the phi0 at which P(estimate >= phi_j | phi0) and P(estimate <= phi_j | phi0) are (1-confidence)/2,
 
@@ -119,7 +120,7 @@ def bias_score_interval(correct: ArrayLike, total: ArrayLike, confidence: float 
 
 
 def bias_score_p_values(correct: ArrayLike, total: ArrayLike, tau: float = 0.0) -> Floats:
-    """p-value of every bias score for the interval null |phi| <= tau.
+    """Computes the p-value of every bias score for the interval null |phi| <= tau.
 
     p_j = P(an estimate beyond phi_j, on its side of 0, were the true score at either end of the null):
           P(estimate >= phi_j | tau) + P(estimate >= phi_j | -tau) for phi_j > 0,
@@ -139,12 +140,13 @@ def bias_score_p_values(correct: ArrayLike, total: ArrayLike, tau: float = 0.0) 
 
 
 def equivalence_p_values(correct: ArrayLike, total: ArrayLike, tau: float) -> Floats:
-    """p-value of every bias score for the null |phi| >= tau: small where the cell is certainly not biased beyond tau.
+    """Computes the p-value of every bias score for the null |phi| >= tau: small where the cell is certainly not biased
+    beyond tau.
 
     p_j = max(P(estimate <= phi_j | tau), P(estimate >= phi_j | -tau)), two one-sided tests (Schuirmann 1987)
 
     with the probabilities of `bias_score_interval`: p < alpha exactly where the interval of 1 - 2*alpha lies within
-    (-tau, tau). So that "none" is a finding whose errors over a family can be controlled as a bias's are.
+    (-tau, tau). This makes "none" a finding whose errors over a family can be controlled like those of a bias.
 
     Args: correct, total: integers of shape (..., n); tau: finite, 0 or more; at 0 nothing is ever shown.
     Returns: float64 of shape (..., n) in [0, 1]; 1 where |phi| >= tau. NaN where phi is NaN; no classes in, none out.
@@ -154,11 +156,12 @@ def equivalence_p_values(correct: ArrayLike, total: ArrayLike, tau: float) -> Fl
 
 
 def p_value_of_limit(difference: float, reach: float, confidence: float, tau: float = 0.0) -> float:
-    """p-value of "|difference| <= tau" that belongs to an interval which reaches `reach` from it towards 0.
+    """Computes the p-value of "|difference| <= tau" that corresponds to an interval reaching from the difference
+    towards 0 by `reach`.
 
     Phi(-z * (|d| - tau) / reach) + Phi(-z * (|d| + tau) / reach), z the normal quantile of `confidence`: the chance, at
     a true difference of tau, of one as far out on either side. At tau = 0 it is two-sided: p < 1 - confidence exactly
-    where the interval excludes 0. For intervals whose reach is near proportional to z.
+    where the interval excludes 0. Suits intervals whose reach is nearly proportional to z.
 
     Returns: float in [0, 1]; NaN for NaN; 1 where |difference| <= tau, 0 for a larger one without any reach.
     """
@@ -177,7 +180,7 @@ def rogan_gladen(observed: float, sensitivity: float, specificity: float) -> flo
 @overload
 def rogan_gladen(observed: Values, sensitivity: float | Values, specificity: float | Values) -> Floats: ...
 def rogan_gladen(observed: float | Values, sensitivity: float | Values, specificity: float | Values) -> float | Floats:
-    """True share of positives behind an observed share, when the labels come from an imperfect test.
+    """Estimates the true share of positives from an observed share, where the labels come from an imperfect test.
 
     (observed + specificity - 1) / (sensitivity + specificity - 1), clipped to [0, 1]
 
@@ -213,7 +216,8 @@ def wilson(correct: Ints | Floats, total: Ints | Floats, z: Floats | np.float64)
 
 
 def _contrasts(correct: Ints | Floats, total: Ints | Floats) -> tuple[Floats, Floats, Floats]:
-    """Counts (..., 1, k) and the weights (..., j, k) of the cells' accuracies in phi_j: 1, -1/m, or 0 without data."""
+    """Returns counts (..., 1, k) and the weights (..., j, k) of the cells' accuracies in phi_j: 1, -1/m, or 0 without
+    data."""
     return np.asarray(correct, np.float64)[..., None, :], np.asarray(total, np.float64)[..., None, :], _weights(total)
 
 

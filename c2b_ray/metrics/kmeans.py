@@ -1,4 +1,4 @@
-"""k-means: which of k centres each vector is nearest to.
+"""k-means clustering of vectors.
 
 Knows vectors; knows nothing of what they embed.
 """
@@ -16,7 +16,7 @@ ROUNDS = 200
 
 
 def kmeans(vectors: ArrayLike, k: int, seed: int = 0, starts: int = 10) -> Ints:
-    """The cluster of each vector, by Lloyd's algorithm from k-means++ centres, the best of several starts.
+    """Assigns each vector to a cluster by Lloyd's algorithm from k-means++ centres, the best of several starts.
 
     minimises sum over vectors of min over centres of |x - c|^2   (Lloyd 1982; Arthur & Vassilvitskii 2007)
 

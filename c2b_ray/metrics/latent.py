@@ -25,7 +25,7 @@ RANK_TOLERANCE = 1e-10  # relative to the largest: a smaller pivot is a directio
 
 
 def total_variation_loss(predictions: ArrayLike) -> float:
-    """How little the classifier's answer moves along the walk: the loss that the search minimises.
+    """Measures how little the classifier's answer moves along the walk: the loss that the search minimises.
 
     L_V = -log(1e-10 + mean of |p_(i+1) - p_i|), natural logarithm
 
@@ -46,13 +46,13 @@ def total_variation_loss(predictions: ArrayLike) -> float:
 
 
 def consistent_change_loss(answers: ArrayLike) -> float:
-    """How little the walks' answers move the same way: total variation without what goes up here and down there.
+    """Measures how little the walks' answers move in the same direction: total variation in which opposite changes
+    cancel.
 
     L_C = -log(1e-10 + |mean over walks of (p_N - p_1)| / (N - 1)), natural logarithm
 
-    Not in Li & Xu. Images in which a walk moves the target itself, up in some and down in others, add to their Eq. 3
-    and nothing to this. Never below `total_variation_loss` of the same answers, and equal where every step goes one
-    way.
+    Not in Li & Xu. A walk that moves the target itself, up in some images and down in others, counts in their Eq. 3 but
+    not here. Never below `total_variation_loss` of the same answers, and equal where every step goes one way.
 
     Args: answers: probabilities or log odds of shape (steps,) or (walks, steps), in the order of the walk.
     Returns: float, at most 23.03 = -log(1e-10): the walks' changes cancel out. At least -1e-10 for probabilities. NaN
@@ -69,11 +69,11 @@ def consistent_change_loss(answers: ArrayLike) -> float:
 
 
 def signed_orthogonality(normal: ArrayLike, others: ArrayLike) -> float:
-    """The paper's own penalty: the sum of w.w_k, signed and unnormalised.
+    """Computes the paper's penalty: the sum of w.w_k, signed and unnormalised.
 
     Li & Xu 2021, Eq. 4. Unbounded below: a normal that grows against the others lowers it without end, so that
-    minimising it aligns the normal with the others, backwards. Kept to show what it does; `orthogonality_penalty` is
-    the code's.
+    minimising it aligns the normal with the others, backwards. Kept for comparison; `orthogonality_penalty` is the
+    code's penalty.
 
     Args: normal: shape (d,), not zero; others: shape (K, d).
     Returns: float in (-inf, inf); 0: orthogonal on balance, or no others.
@@ -85,7 +85,8 @@ def signed_orthogonality(normal: ArrayLike, others: ArrayLike) -> float:
 
 
 def alignment(direction: ArrayLike, bias: ArrayLike, target: ArrayLike) -> tuple[float, float, float]:
-    """How near a direction is to the biased attribute's normal, to the target's, and the first minus the second.
+    """Measures how near a direction is to the biased attribute's normal, to the target's normal, and the first minus
+    the second.
 
     |cos(d, w_b)|, |cos(d, w_t)|, their difference
 
@@ -103,7 +104,7 @@ def alignment(direction: ArrayLike, bias: ArrayLike, target: ArrayLike) -> tuple
 
 
 def orthogonality_penalty(normal: ArrayLike, others: ArrayLike) -> float:
-    """How much a normal leans into the span of other normals.
+    """Measures how much a normal leans into the span of other normals.
 
     mean over i of (q_i . w/|w|)^2,   q = an orthonormal basis of the span of the others
 
@@ -125,7 +126,7 @@ def orthogonality_penalty(normal: ArrayLike, others: ArrayLike) -> float:
 
 
 def spanned(normals: ArrayLike) -> Floats:
-    """An orthonormal basis of what normals span, however many of them depend on one another.
+    """Returns an orthonormal basis of the span of the normals, which may be linearly dependent.
 
     Args: normals: shape (K, d), any lengths; zero rows and K = 0 span nothing.
     Returns: shape (rank, d), by QR with column pivoting.
@@ -143,7 +144,7 @@ def spanned(normals: ArrayLike) -> Floats:
 
 
 def project_to_hyperplane(points: ArrayLike, normal: ArrayLike, offset: float) -> Floats:
-    """The nearest points of the hyperplane w.x + o = 0.
+    """Projects points onto the hyperplane w.x + o = 0.
 
     p - w * (p.w + o) / |w|^2
 

@@ -1,4 +1,4 @@
-"""What images show, what a verifier says of it and whether a classifier is right, estimated together.
+"""A joint estimate of what images show, of the verifier's error rates, and of a classifier's accuracy.
 
 An image drawn for row j is in state k with probability M_jk: it shows the class with one of n values or, where the
 verifier is asked for the class too, it does not show the class (state n). The verifier answers w with probability
@@ -31,10 +31,11 @@ PSEUDO = 0.5
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of the verifier. `values` (..., n, n): images that show value k (row) of which it said w (column).
+    """Calibration counts of the verifier. `values` (..., n, n): images that show value k (row) and were answered with w
+    (column).
 
-    `classes` (..., 2, 2): images that show the class and images that do not (rows), of which it said that they show it
-    and that they do not (columns); None where the class is not asked for.
+    `classes` (..., 2, 2): images that show the class and images that do not (rows), by the answers that they show it
+    and that they do not (columns); None where the verifier is not asked for the class.
     """
 
     values: Floats
@@ -43,7 +44,8 @@ class Known:
 
 @dataclass(frozen=True)
 class Fit:
-    """Estimates: `accuracy` A (..., k), `shown` M (..., j, k), `answers` C (..., k, w); and what they were fitted to.
+    """Estimates: `accuracy` A (..., k), `shown` M (..., j, k), `answers` C (..., k, w); and the data that they were
+    fitted to.
 
     `counts` (..., j, w, y) with y = right, wrong, not classified. `images` (..., k): expected number of classified
     images in state k.
@@ -58,12 +60,12 @@ class Fit:
 
     @cached_property
     def chance(self) -> Floats:
-        """P(answer w, y | row j), (..., j, w, y); y = 2 is P(answer w | row j)."""
+        """Returns P(answer w, y | row j), (..., j, w, y); y = 2 is P(answer w | row j)."""
         return _chance(self.shown, self.answers, self.accuracy)
 
     @property
     def verifier(self) -> tuple[Floats, Floats]:
-        """V, and [[s, 1 - s], [1 - t, t]]; empty where the class is not asked for."""
+        """Returns V and [[s, 1 - s], [1 - t, t]]; the second is empty where the verifier is not asked for the class."""
         n = self.known.values.shape[-1]
         if self.known.classes is None:
             return self.answers, np.empty((0, 0))
@@ -73,7 +75,7 @@ class Fit:
 
     @property
     def classified(self) -> Floats:
-        """The share of the images of row j with answer w that were classified, (..., j, w)."""
+        """Returns the share of the images of row j with answer w that were classified, (..., j, w)."""
         whole, seen = self.counts.sum(axis=-1), self.counts[..., :2].sum(axis=-1)
         rows, drawn = whole.sum(axis=-1, keepdims=True), seen.sum(axis=-1, keepdims=True)
         usual = np.divide(drawn, rows, out=np.ones_like(rows), where=rows > 0)
@@ -82,7 +84,7 @@ class Fit:
 
 
 def fitted(counts: Floats, known: Known, close: float = CLOSE) -> Fit:
-    """The estimates for counts (..., j, w, 3), of w = n answers, or n + 1 where `known.classes` is given."""
+    """Fits the model to counts (..., j, w, 3) with w = n answers, or n + 1 where `known.classes` is present."""
     n, states = known.values.shape[-1], counts.shape[-2]
     answers = _answers(known, np.concatenate([np.eye(n), np.zeros((states - n, n))]) if states > n else np.eye(n))
     shown = rows(counts.sum(axis=-1) + 1.0)
@@ -112,9 +114,9 @@ def fitted(counts: Floats, known: Known, close: float = CLOSE) -> Fit:
 
 
 def covariance(fit: Fit, copies: tuple[float, float]) -> tuple[Floats, Floats, Floats]:
-    """Of one fit: the covariance of its free parameters, and the slopes of M (jk, p) and of C (kw, p) in them.
+    """Computes the covariance of one fit's free parameters, and the derivatives of M (jk, p) and of C (kw, p) by them.
 
-    The first k parameters are A. `copies`: how many times each classified image, and each that is not, is counted.
+    The first k parameters are A. `copies`: how many times each classified and each unclassified image is counted.
     """
     counts, known = fit.counts, fit.known
     (drawn, answers), states = counts.shape[:2], len(fit.accuracy)
@@ -152,7 +154,7 @@ def covariance(fit: Fit, copies: tuple[float, float]) -> tuple[Floats, Floats, F
 
 
 def smoothed(fit: Fit) -> Floats:
-    """A, smoothed as Agresti & Coull's interval is: at 1 exactly, the information would be infinite."""
+    """Returns A, smoothed as in Agresti & Coull's interval: at exactly 1 the information would be infinite."""
     return (fit.accuracy * fit.images + 2) / (fit.images + 4)
 
 
@@ -170,7 +172,7 @@ def _chance(shown: Floats, answers: Floats, accuracy: Floats) -> Floats:
 
 
 def _answers(known: Known, expected: Floats) -> Floats:
-    """C for images of known content and `expected` (..., k, w) others."""
+    """Estimates C from images of known content and `expected` (..., k, w) others."""
     n = known.values.shape[-1]
     values = rows(known.values + expected[..., :n, :n])
     if known.classes is None:
@@ -192,8 +194,8 @@ def _answers(known: Known, expected: Floats) -> Floats:
 
 
 def _free_rows(shares: Floats, counts: Floats) -> tuple[Floats, Floats]:
-    """Of multinomial rows (r, c) of `counts` draws: slopes (rc, r(c - 1)) of all shares in the free ones, each row's
-    largest being dependent, and the free ones' information."""
+    """Returns, for multinomial rows (r, c) of `counts` draws, the derivatives (rc, r(c - 1)) of all shares by the free
+    ones (each row's largest share is the dependent one) and the information of the free shares."""
     size, width = shares.shape
     slopes, information = np.zeros((size * width, size * (width - 1))), np.zeros((size * (width - 1),) * 2)
     for row in range(size):
@@ -208,7 +210,7 @@ def _free_rows(shares: Floats, counts: Floats) -> tuple[Floats, Floats]:
 
 
 def _free_answers(fit: Fit, n: int) -> tuple[Floats, Floats]:
-    """The same of C, whose parameters are V, then s, t and U where the class is asked for."""
+    """Like `_free_rows`, for C, whose parameters are V, then s, t and U where the verifier is asked for the class."""
     known, answers = fit.known, fit.answers
     if known.classes is None:
         return _free_rows(answers, known.values.sum(axis=1) + PSEUDO)

@@ -3,9 +3,9 @@
 Knows answers and coordinates of held-out latents; knows nothing of generators, classifiers, or how a direction was
 found. The latents must be others than those that the direction was found on.
 
-What random directions do is no yardstick: answers depend on latents nearly linearly, so the best direction beats a
-random one by the square root of the dimension whatever the classifier, and the best one of an unbiased classifier moves
-the target itself. What tells them apart is the target, as far as it is known of the same images.
+Random directions are no yardstick: answers depend on latents nearly linearly, so the best direction beats a random one
+by the square root of the dimension whatever the classifier, and the best one of an unbiased classifier moves the target
+itself. The target, as far as it is known for the same images, tells a biased classifier from an unbiased one.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _LEAST_ROWS = 20
 
 @dataclass(frozen=True)
 class Target:
-    """What is known of the target in n latents. `coordinate`: along its hyperplane's normal. `measured`: its label in
-    each image, or what others say of it, in [0, 1]; None where single images are not labelled. `angle`: radians that
-    the normal may be off, of no account where it is measured. `scores`: what a curved fit to other labelled latents
-    makes of it (`hyperplanes.curved_scores`)."""
+    """The target's values for n latents. `coordinate`: along its hyperplane's normal. `measured`: its label in each
+    image, or other classifiers' answer on it, in [0, 1]; None where single images are not labelled. `angle`: the
+    possible error of the normal in radians, ignored where `measured` is present. `scores`: the values of a curved fit
+    to other labelled latents (`hyperplanes.curved_scores`)."""
 
     coordinate: Floats
     measured: Floats | None = None
@@ -39,8 +39,8 @@ class Target:
 @dataclass(frozen=True)
 class Evidence:
     """`effect`: the change of P(label) from one standard deviation below the mean to one above, the target held fixed,
-    with its limits at `level`; `margin`: what it has to exceed; `p_value`: that it does not, one-sided. `count`: of
-    latents."""
+    with its limits at `level`; `margin`: the least effect that counts; `p_value`: one-sided, of the null that the
+    effect does not exceed it; `count`: the number of latents."""
 
     effect: float
     low: float
@@ -56,7 +56,8 @@ class Evidence:
 def weigh_direction(
     answers: ArrayLike, along: ArrayLike, target: Target | None, margin: float = 0.05, level: float = 0.05
 ) -> Evidence:
-    """The effect of one direction on the answers, the target held fixed, and whether it exceeds a margin.
+    """Estimates the effect of one direction on the answers, the target held fixed, and tests whether it exceeds a
+    margin.
 
     answers = a + b * along / sd(along) + c * t + error;   effect = 2 b;   t: the target as measured, instrumented by
     its coordinate; or the coordinate itself
@@ -92,8 +93,8 @@ def weigh_direction(
 
 
 def _designs(along: Floats, target: Target | None) -> list[tuple[Floats, Floats]]:
-    """Regressors, their second column the coordinate along the direction and their third the target, and as many
-    instruments; of each way in which the target is held fixed."""
+    """Returns, for each way of holding the target fixed, the regressors (second column the coordinate along the
+    direction, third the target) and as many instruments."""
     held = [np.ones(len(along)), _standard(along)]
     known = [] if target is None else [_standard(target.coordinate)]
     measured = known if target is None or target.measured is None else [_standard(target.measured)]
@@ -105,7 +106,7 @@ def _designs(along: Floats, target: Target | None) -> list[tuple[Floats, Floats]
 
 
 def _checked(answers: Floats, along: Floats, target: Target | None) -> list[Floats]:
-    """What is known of the target, once all have one shape."""
+    """Checks that all arrays have one shape and returns those of the target."""
     columns = [] if target is None else [target.coordinate, target.measured]
     known = [np.asarray(column, np.float64) for column in columns if column is not None]
     if answers.ndim != 1 or any(column.shape != answers.shape for column in (along, *known)):
@@ -123,13 +124,15 @@ def _tested(slope: float, its_error: float, free: int, beyond: float, level: flo
 
 
 def _spline(scores: Floats) -> list[Floats]:
-    """Columns that span the cubic splines of the scores' normal ranks with knots at -1, 0 and 1, standardised."""
+    """Returns columns that span the cubic splines of the scores' normal ranks with knots at -1, 0 and 1,
+    standardised."""
     x = stats.norm.ppf(stats.rankdata(scores) / (len(scores) + 1))
     return [_standard(column) for column in (x, x**2, x**3, *(np.maximum(x - knot, 0) ** 3 for knot in (-1, 0, 1)))]
 
 
 def _left_over(target: Target, slope: float) -> float:
-    """The effect of the target that a direction may have although it is orthogonal to the normal as it is known."""
+    """Computes the largest effect of the target that a direction may still have although it is orthogonal to the
+    estimated normal."""
     if target.measured is not None:
         return 0.0
     return float(np.tan(min(target.angle, np.pi / 2 - 1e-6))) * 2 * abs(slope)
@@ -142,8 +145,8 @@ def _standard(values: ArrayLike) -> Floats:
 
 
 def _robust(x: Floats, z: Floats, y: Floats) -> tuple[Floats, Floats]:
-    """Coefficients of x by the instruments z, as many, and their standard errors: (z'x)^-1 z' diag(e^2 / (1 - h)^2) z
-    (x'z)^-1 with the leverages h of z. Where x is z these are least squares and HC3."""
+    """Computes the coefficients of x by as many instruments z, and their standard errors: (z'x)^-1 z' diag(e^2 / (1 -
+    h)^2) z (x'z)^-1 with the leverages h of z. Where x is z these are least squares and HC3."""
     inverse = np.linalg.pinv(z.T @ x)
     slopes = inverse @ (z.T @ y)
     leverage = np.einsum("ij,jk,ik->i", z, np.linalg.pinv(z.T @ z), z)

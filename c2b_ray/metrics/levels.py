@@ -19,6 +19,6 @@ def checked_levels(**levels: float) -> None:
 
 
 def deviations(confidence: float) -> float:
-    """How many standard deviations an interval of that confidence reaches to either side."""
+    """Returns how many standard deviations an interval of that confidence reaches to either side."""
     checked_levels(confidence=confidence)
     return float(-ndtri((1 - confidence) / 2))

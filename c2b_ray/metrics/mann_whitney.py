@@ -25,7 +25,8 @@ MOST_EXACT = 60  # values a side: a tenth of a second
 
 
 class MannWhitney(NamedTuple):
-    """u: pairs (x, y) with x > y, a tie counting half, in [0, len(x) * len(y)]; p_value in [0, 1]."""
+    """The test's result. u: pairs (x, y) with x > y, a tie counting half, in [0, len(x) * len(y)]; p_value in
+    [0, 1]."""
 
     u: float
     p_value: float
@@ -38,7 +39,7 @@ def mann_whitney(
     alternative: Alternative = "two-sided",
     method: Literal["exact", "asymptotic"] = "exact",
 ) -> MannWhitney:
-    """Mann & Whitney's (1947) test of two groups of values.
+    """Performs Mann & Whitney's (1947) test of two groups of values.
 
     u = number of pairs (i, j) with x_i > y_j, plus half the number of those with x_i = y_j
 
@@ -71,7 +72,7 @@ def mann_whitney(
 
 
 def _tails(ranks: Ints, size: int, total: int) -> tuple[float, float]:
-    """P(sum <= total) and P(sum >= total) of the ranks of `size` values that are picked at random.
+    """Computes P(sum <= total) and P(sum >= total) for the sum of the ranks of `size` values picked at random.
 
     ways[k, s]: how many ways there are to pick k of the ranks so far with sum s; whole numbers up to 2^53, beyond it to
     fifteen digits.

@@ -20,14 +20,14 @@ Reuse = Literal["shared", "once"]
 
 @dataclass(frozen=True)
 class Group:
-    """`clusters`: one of each clustering; `members`: the items that lie in all of them, ascending."""
+    """Matched clusters. `clusters`: one of each clustering; `members`: the items that lie in all of them, ascending."""
 
     clusters: tuple[int, ...]
     members: NDArray[np.int64]
 
 
 def intersections(labels: ArrayLike) -> list[Group]:
-    """Every combination of clusters, one of each clustering, whose intersection is not empty; the largest first.
+    """Finds every combination of clusters, one of each clustering, whose intersection is not empty; the largest first.
 
     An item lies in exactly one cluster of each clustering, so in the intersection of exactly one combination: that of
     its own labels. Of the k^M combinations at most as many as there are items hold any, and sorting the items by their
@@ -49,18 +49,18 @@ def intersections(labels: ArrayLike) -> list[Group]:
 
 
 def matched_groups(labels: ArrayLike, least: int = 1, reuse: Reuse = "shared") -> list[Group]:
-    """The combinations that share `least` items or more, the largest first.
+    """Returns the combinations that share `least` items or more, the largest first.
 
     `shared`: all of them: a cluster of one clustering may serve two groups (its items are still in one group each).
     `once`: a set of them in which no two have a cluster in common, with the most items in all; found exactly by branch
-    and bound over combinations in order of size. What is left can gain no more than the sum, over the clusters of
-    whichever clustering makes it least, of the largest combination that is still free there.
+    and bound over combinations in order of size. The bound on the remaining gain: for each clustering, the sum over its
+    clusters of the largest combination that is still free there; the least of these sums.
 
     Ramos et al. 2025, section 4.1: "the combination of clusters across different clusterings that provide the maximal
     cardinality over the intersection"; "at least 100 images". The paper does not say whether clusters are used again.
 
     Args: labels: integers (clusterings, items); least: 1 or more; reuse.
-    Returns: a list of `Group`. Empty where no combination has so many items.
+    Returns: a list of `Group`. Empty where no combination has that many items.
     Raises: ValueError as `intersections` does, or for least < 1.
     """
     if least < 1:
@@ -74,7 +74,7 @@ def matched_groups(labels: ArrayLike, least: int = 1, reuse: Reuse = "shared") -
 
 
 def _packed(clusters: Ints, sizes: Ints) -> list[int]:
-    """The rows of the packing with the largest sum of sizes; rows are in order of size, largest first.
+    """Returns the rows of the packing with the largest sum of sizes; rows are in order of size, largest first.
 
     Sets of rows are the bits of an integer, row r the bit of value 2^r, so that the lowest bit is the largest row.
     """
@@ -99,8 +99,8 @@ def _packed(clusters: Ints, sizes: Ints) -> list[int]:
 
 
 def _promising(free: int, lacking: int, masks: list[list[int]], weight: list[int]) -> bool:
-    """Whether a packing of these rows may hold more than `lacking`: in each clustering, every cluster serves one row at
-    most, and the largest of them are enough together."""
+    """Tells whether a packing of these rows may hold more than `lacking` items: in every clustering the largest free
+    rows of its clusters, one per cluster, must add up to more."""
     for of_clusters in masks:
         most = 0
         for mask in of_clusters:

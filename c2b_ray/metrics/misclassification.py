@@ -2,7 +2,7 @@
 not the class at all.
 
 Knows counts: of the images drawn for one value, how many a verifier said to show each value (and how many not to show
-the class), and how many of them the classifier got right; and how the verifier does on images of known content. Knows
+the class), and how many of them the classifier got right; and the verifier's answers on images of known content. Knows
 nothing of images, captions or models. The model and its estimation are `metrics.latent_classes`'s.
 
 For two values the estimate of M from the answers' shares is Rogan & Gladen's (1978); the whole is the latent-class
@@ -25,17 +25,17 @@ __all__ = ["Corrected", "Known", "corrected"]
 
 @dataclass(frozen=True)
 class Corrected:
-    """What is estimated of n values; arrays are float64.
+    """Estimates for n values; arrays are float64.
 
-    `accuracy` (n,): of images that show a value (and the class). `effective` (n,): the number of images of
-    known content with the same information. `covariance` (n, n): of the accuracies. `contrast_test` makes bias scores
-    of these three.
+    `accuracy` (n,): of images that show a value (and the class). `effective` (n,): the number of images of known
+    content with the same information. `covariance` (n, n): of the accuracies. `contrast_test` computes bias scores from
+    these three.
 
-    The rest is of classified images. `shown` (n, n): of those drawn for a value (row) that show the class, the share
-    that shows each value; `shown_low`, `shown_high` (n,): limits of the share that shows what it was drawn for.
-    `class_shown`, `class_low`, `class_high` (n,): share that shows the class, NaN where that was not asked.
-    `sensitivity`, `specificity` (n,): of the verifier, one value against the others as they occur in these images;
-    `class_sensitivity`, `class_specificity`: of the verifier on the class, NaN where that was not asked.
+    All else describes the classified images. `shown` (n, n): of those drawn for a value (row) that show the class, the
+    share that shows each value; `shown_low`, `shown_high` (n,): limits of the share that shows what it was drawn for.
+    `class_shown`, `class_low`, `class_high` (n,): share that shows the class, NaN where the verifier was not asked for
+    it. `sensitivity`, `specificity` (n,): of the verifier, one value against the others as they occur in these images;
+    `class_sensitivity`, `class_specificity`: of the verifier on the class, NaN where it was not asked for the class.
     """
 
     accuracy: Floats
@@ -61,7 +61,7 @@ def corrected(
     copies: float | tuple[float, float] = 1.0,
     unclassified: ArrayLike | None = None,
 ) -> Corrected:
-    """Accuracies corrected for what images really show.
+    """Corrects accuracies for what images really show.
 
     effective = s(1 - s) / variance,   s the accuracy with half an image of even content more
 
@@ -71,9 +71,9 @@ def corrected(
     images drawn for value j (row) that the verifier said to show w (column; the last: not to show the class), and that
     the classifier got right or wrong. calibration: images of known content, `Known` or its `values` alone; its
     `classes` must be there exactly where the class was asked for. confidence: of limits, in (0, 1). copies: how many
-    times each image is counted on average, 1 or more, where an image may be drawn for several values: it tells no more
-    for that; a second number is for the unclassified. unclassified: whole numbers of the same shape: images that the
-    verifier saw and the classifier did not, chosen by row and answer alone.
+    times each image is counted on average, 1 or more, where an image may be drawn for several values: copies add no
+    information; a second number is for unclassified images. unclassified: whole numbers of the same shape: images that
+    the verifier saw and the classifier did not, chosen by row and answer alone.
     Returns: `Corrected`. A value for which no image was classified has NaN for its accuracy and limits, and 0 effective
     images.
     Raises: ValueError where shapes differ, counts are negative or not whole, or for the confidence or copies.
@@ -94,7 +94,7 @@ def corrected(
 def checked(
     right: ArrayLike, wrong: ArrayLike, unclassified: ArrayLike | None, calibration: ArrayLike | Known
 ) -> tuple[Floats, Known]:
-    """Counts (j, w, 3), right, wrong and unclassified, and what is known of the verifier."""
+    """Checks the input and returns counts (j, w, 3), right, wrong and unclassified, and the verifier's calibration."""
     known = calibration if isinstance(calibration, Known) else Known(np.asarray(calibration, dtype=np.float64))
     r, x = np.asarray(right, dtype=np.float64), np.asarray(wrong, dtype=np.float64)
     left = np.zeros_like(r) if unclassified is None else np.asarray(unclassified, dtype=np.float64)
@@ -134,7 +134,7 @@ def _described(fit: Fit, held: NDArray[np.bool_], copies: tuple[float, float], z
 
 
 def _purity(fit: Fit, held: NDArray[np.bool_], slopes: tuple[Floats, Floats, Floats], z: float) -> dict[str, Any]:
-    """What the classified images of each row show, with limits.
+    """Estimates what the classified images of each row show, with limits.
 
     Of row j the share in state k is a_jk / sum over l of a_jl, a_jk = sum over w of M_jk * C_kw * the share of the
     row's images with answer w that was classified: M_jk itself where all were.
@@ -147,7 +147,7 @@ def _purity(fit: Fit, held: NDArray[np.bool_], slopes: tuple[Floats, Floats, Flo
     slope = kept[..., None] * of_shown.reshape(n, states, -1) + fit.shown[..., None] * by_answer  # of a_jk
 
     def share(part: Floats, whole: Floats) -> tuple[Floats, Floats, Floats]:
-        """Of states `part` among `whole` (j, k), with limits."""
+        """Returns the share of the states `part` among `whole` (j, k), with limits."""
         top, bottom = (mass * part).sum(axis=1), (mass * whole).sum(axis=1)
         result = top / bottom
         tilt = np.einsum("jkp,jk->jp", slope, part - whole * result[:, None]) / bottom[:, None]
@@ -174,7 +174,8 @@ def _purity(fit: Fit, held: NDArray[np.bool_], slopes: tuple[Floats, Floats, Flo
 
 
 def _skill(fit: Fit, n: int) -> dict[str, Any]:
-    """Of the verifier. Specificity: of images that show another value, the share of which it does not say this one."""
+    """Computes the verifier's sensitivity and specificity. Specificity: of the images that show another value, the
+    share for which the verifier does not name this one."""
     with_class = len(fit.accuracy) > n
     values, classes = fit.verifier
     others = fit.images[:n, None] * (1 - np.eye(n))  # (shows k, value)

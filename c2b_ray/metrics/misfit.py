@@ -1,4 +1,4 @@
-"""Does a verifier do on these images as it does on images of known content?
+"""Tests whether a verifier's errors on a run's images agree with its calibration on images of known content.
 
 Knows counts, as `metrics.misclassification` does, and judges the model that it assumes.
 """
@@ -13,13 +13,14 @@ from c2b_ray.metrics.misclassification import checked
 __all__ = ["misfit_p_value"]
 
 LOOKS = (20, 60, 200)
-"""Runs simulated by then; it goes on where a tenth or fewer of them fit worse."""
+"""Numbers of simulated runs after which the p-value is looked at; simulation goes on where a tenth or fewer of them fit
+worse."""
 
 ENOUGH = 1e-5
-"""Estimates that move less count as converged."""
+"""Estimates that change by less than this count as converged."""
 
 LEAST_DEVIANCE = 3.84
-"""The 95 % point of chi-square with one degree of freedom: below, no model with anything to test is refused."""
+"""The 95 % point of chi-square with one degree of freedom; below it no testable model is rejected."""
 
 
 def misfit_p_value(
@@ -30,7 +31,7 @@ def misfit_p_value(
     unclassified: ArrayLike | None = None,
     seed: int = 0,
 ) -> float:
-    """p-value of "the calibration holds for this run, and given what images show the two err independently".
+    """Tests that the calibration holds for a run and that, given what images show, the two err independently.
 
     The likelihood-ratio statistic compares the model of `metrics.latent_classes`, fitted to the run and the calibration
     together, with each row of the run and of the calibration having shares of its own:
@@ -42,7 +43,8 @@ def misfit_p_value(
     null, so runs of the fitted model are simulated and fitted again (Efron & Tibshirani 1993, chapter 16).
 
     Args: as `corrected`. seed: of the simulation.
-    Returns: float in (0, 1]; 1 where the data say nothing: too few images, or only one answer was ever classified.
+    Returns: float in (0, 1]; 1 where the data carry no information: too few images, or only one answer was ever
+    classified.
     Raises: ValueError as `corrected` does.
     """
     counts, known = checked(right, wrong, unclassified, calibration)
@@ -64,7 +66,7 @@ def misfit_p_value(
 
 
 def _deviance(fit: Fit) -> Floats:
-    """G2 of every run of the leading axes."""
+    """Computes G2 of every run of the leading axes."""
     counts, known, answered = fit.counts, fit.known, fit.counts.sum(axis=-1)
     of_rows = _log_likelihood(answered) + _log_likelihood(counts[..., :2]).sum(axis=-1)
     apart = (of_rows - xlogy(counts, fit.chance).sum(axis=(-2, -1))).sum(axis=-1)
@@ -76,13 +78,14 @@ def _deviance(fit: Fit) -> Floats:
 
 
 def _log_likelihood(counts: Floats) -> Floats:
-    """Of multinomial counts (the last axis) by their own shares."""
+    """Computes the log-likelihood of multinomial counts (last axis) under their observed shares."""
     whole = counts.sum(axis=-1, keepdims=True)
     return np.asarray(xlogy(counts, np.divide(counts, whole, out=np.ones_like(counts), where=whole > 0)).sum(axis=-1))
 
 
 def _simulated(fit: Fit, runs: int, random: np.random.Generator) -> tuple[Floats, Known]:
-    """Runs of the fitted model, with as many images; as many of each row and answer, by share, are classified."""
+    """Simulates runs of the fitted model with the same numbers of images and the same share of classified images for
+    each row and answer."""
     counts, known = fit.counts, fit.known
     size = counts.sum(axis=(1, 2)).astype(int)
     answered = random.multinomial(size, fit.chance[..., 2], size=(runs, len(size)))
@@ -98,7 +101,7 @@ def _simulated(fit: Fit, runs: int, random: np.random.Generator) -> tuple[Floats
 
 
 def _redrawn(counts: Floats, shares: Floats, runs: int, random: np.random.Generator) -> Floats:
-    """Rows drawn again from `shares`; a row that counts for part of an image keeps its weight."""
+    """Draws rows again from `shares`; a row whose count is fractional keeps its weight."""
     whole = counts.sum(axis=1)
     size = np.ceil(whole).astype(int)
     drawn = random.multinomial(size, shares / shares.sum(axis=1, keepdims=True), size=(runs, len(size)))

@@ -46,8 +46,8 @@ class Moments:
 
 
 class Sample:
-    """At most `most` of the rows that are added, chosen by their marks alone: neither their order nor how they are cut
-    into parts changes which. `marks`: numbers that are as good as random, such as hashes of ids."""
+    """A sample of at most `most` of the rows added, chosen by their marks alone, so neither the rows' order nor their
+    division into parts changes the sample. `marks`: numbers that behave like random ones, such as hashes of ids."""
 
     def __init__(self, most: int, dimension: int) -> None:
         self._most = most
@@ -63,10 +63,11 @@ class Sample:
 
     @property
     def rows(self) -> NDArray[np.float32]:
-        """Sorted by their marks."""
+        """Returns the sampled rows, sorted by their marks."""
         return self._rows
 
 
 def needed_for_covariance(dimension: int) -> int:
-    """Fewer rows than this have a singular covariance, so that a Frechet distance from it is of a flat distribution."""
+    """Returns the least number of rows whose covariance can be regular; with fewer it is singular, and a Frechet
+    distance would compare a degenerate distribution."""
     return dimension + 1

@@ -33,7 +33,7 @@ STEPS, PRECISION = 80, 1e-13  # of a search; about ten steps are taken
 
 
 def paired_counts(right_a: Rights, right_b: Rights) -> tuple[int, int, int, int]:
-    """The fourfold table of two classifiers on the same images: (both right, only A, only B, neither).
+    """Counts the fourfold table of two classifiers on the same images: (both right, only A, only B, neither).
 
     Args: right_a, right_b: booleans of shape (images,), image by image whether A and B were right.
     Returns: four ints that sum to the number of images; zeros for none.
@@ -46,7 +46,7 @@ def paired_counts(right_a: Rights, right_b: Rights) -> tuple[int, int, int, int]
 
 
 def paired_difference(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> Floats:
-    """Accuracy of B minus accuracy of A on the same images.
+    """Computes the accuracy of B minus that of A on the same images.
 
     d = (only_b - only_a) / total
 
@@ -61,7 +61,7 @@ def paired_difference(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) ->
 def paired_difference_interval(
     only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike, confidence: float = 0.95
 ) -> tuple[Floats, Floats]:
-    """Tango's score interval of `paired_difference`.
+    """Computes Tango's score interval of `paired_difference`.
 
     The limits are the D that satisfy  (b - c - n*D)^2 = z^2 * n * (2q + D(1 - D)),   b = only_b, c = only_a, n = total,
     with q the maximum-likelihood estimate, under difference D, of the share of images that A alone gets right:
@@ -80,7 +80,7 @@ def paired_difference_interval(
 
 
 def paired_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike, tau: float = 0.0) -> Floats:
-    """p-value of every `paired_difference` for the interval null |d| <= tau.
+    """Computes the p-value of every `paired_difference` for the interval null |d| <= tau.
 
     p = Phi(-z_tau) + Phi(-z_-tau),   z_D = |b - c - n*D| / sqrt(n * (2q + D(1 - D))),   d beyond D on its side of 0
 
@@ -102,7 +102,8 @@ def paired_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: Arra
 
 
 def paired_equivalence_p_values(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike, tau: float) -> Floats:
-    """p-value of every `paired_difference` for the null |d| >= tau: small where A and B are certainly as accurate.
+    """Computes the p-value of every `paired_difference` for the null |d| >= tau: small where A and B are certainly as
+    accurate.
 
     p = max(Phi(-z_tau), Phi(-z_-tau)),   two one-sided tests (Schuirmann 1987) with Tango's z, as above
 
@@ -118,14 +119,14 @@ def paired_equivalence_p_values(only_a: ArrayLike, only_b: ArrayLike, total: Arr
 
 
 def _deviate(a: Ints, b: Ints, n: Ints, at: Floats) -> Floats:
-    """How many standard deviations the difference lies from a true one of `at`."""
+    """Computes how many standard deviations the difference lies from a true difference of `at`."""
     gap, variance = _score(a, b, n, at)
     z: Floats = np.divide(np.abs(gap), np.sqrt(variance), out=np.zeros(gap.shape), where=variance > 0)
     return z
 
 
 def mcnemar_p_values(only_a: ArrayLike, only_b: ArrayLike) -> Floats:
-    """Exact p-value of McNemar's test that A and B are equally accurate.
+    """Computes the exact p-value of McNemar's test that A and B are equally accurate.
 
     p = min(1, 2 * P(X <= min(only_a, only_b))),   X ~ Binomial(only_a + only_b, 1/2)
 
@@ -146,7 +147,7 @@ def mcnemar_p_values(only_a: ArrayLike, only_b: ArrayLike) -> Floats:
 
 
 def phi_difference(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> Floats:
-    """Bias score of B minus bias score of A on the same images, for the cells of one attribute.
+    """Computes the bias score of B minus that of A on the same images, for the cells of one attribute.
 
     phi_j(B) - phi_j(A) = d_j - 1/m * sum of d_k over k != j,   d of `paired_difference`, m other cells that hold data
 
@@ -167,7 +168,8 @@ def phi_difference(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> Fl
 def phi_difference_interval(
     only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike, confidence: float = 0.95
 ) -> tuple[Floats, Floats]:
-    """Interval of every `phi_difference`, built from Tango's limits [l, u] of the cells' paired differences.
+    """Computes the interval of every `phi_difference`, built from Tango's limits [l, u] of the cells' paired
+    differences.
 
     low_j  = phi_difference_j - sqrt((d_j - l_j)^2 + sum over k != j of (u_k - d_k)^2 / m^2)
     high_j = phi_difference_j + sqrt((u_j - d_j)^2 + sum over k != j of (d_k - l_k)^2 / m^2)
@@ -191,7 +193,7 @@ def phi_difference_interval(
 
 
 def phi_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike, tau: float = 0.0) -> Floats:
-    """p-value of every `phi_difference` for the interval null |phi_difference| <= tau.
+    """Computes the p-value of every `phi_difference` for the interval null |phi_difference| <= tau.
 
     p_j = Phi(-z_tau) + Phi(-z_-tau),   z_D the deviate at which the limit of `phi_difference_interval` towards 0 is D
 
@@ -211,7 +213,7 @@ def phi_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLi
 
     def excess(end: float) -> Callable[[Floats], Floats]:
         def clear(z: Floats) -> Floats:
-            """By how much the interval at that deviate keeps clear of one end of the null."""
+            """Returns the distance of the interval at that deviate from one end of the null."""
             below, above = _reach(a, b, n, index[-1], z[:, None])
             return np.abs(beyond) - np.where(beyond > 0, below, above) - end
 
@@ -232,7 +234,7 @@ def _checked(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> tuple[In
 
 
 def _score(a: Ints, b: Ints, n: Ints, at: Floats) -> tuple[Floats, Floats]:
-    """How far b - a lies from n*at, and the variance of b - a where the true difference is `at`."""
+    """Returns the distance of b - a from n*at, and the variance of b - a where the true difference is `at`."""
     linear, constant = (2 * n - b + a) * at - b - a, a * at * (1 - at)
     # (sqrt(B^2 + 8nc) - B) loses digits where B > 0: its conjugate does not.
     root = np.sqrt(np.maximum(linear * linear + 8 * n * constant, 0.0))
@@ -242,13 +244,13 @@ def _score(a: Ints, b: Ints, n: Ints, at: Floats) -> tuple[Floats, Floats]:
 
 
 def _tango(a: Ints, b: Ints, n: Ints, z: Floats) -> tuple[Floats, Floats]:
-    """Tango's limits at the normal deviates `z`; NaN without data."""
+    """Computes Tango's limits at the normal deviates `z`; NaN without data."""
     d, _ = accuracies(b - a, n)
     shape = np.broadcast_shapes(d.shape, z.shape)
     centre, seen = np.broadcast_to(np.where(np.isnan(d), 0.0, d), shape), np.maximum(n, 1)
 
     def room(at: Floats) -> Floats:
-        """How much further from d the score test would let a difference be, per image."""
+        """Returns how much further from d the score test would allow a difference to be, per image."""
         gap, variance = _score(a, b, n, at)
         return (z * np.sqrt(variance) - np.abs(gap)) / seen
 
@@ -257,9 +259,9 @@ def _tango(a: Ints, b: Ints, n: Ints, z: Floats) -> tuple[Floats, Floats]:
 
 
 def _crossing(function: Callable[[Floats], Floats], inside: Floats, outside: Floats) -> Floats:
-    """Where a function, 0 or more at `inside` and below 0 at `outside`, meets 0, element by element; `outside` where it
-    does not. False position, the weight of an end that stays halved (Illinois: Dowell & Jarratt 1971); bisection while
-    the function is 0 at `inside`, as it is where the classifiers never differ."""
+    """Finds, element by element, the zero of a function that is 0 or more at `inside` and below 0 at `outside`; returns
+    `outside` where there is none. Uses false position with the weight of a repeated end halved (Illinois: Dowell &
+    Jarratt 1971), and bisection while the function is 0 at `inside`, as it is where the classifiers never differ."""
     value_in, value_out = function(inside), function(outside)
     at, moved = np.where(value_out >= 0, outside, inside), np.zeros(inside.shape)
     open_ = value_out < 0
@@ -279,7 +281,8 @@ def _crossing(function: Callable[[Floats], Floats], inside: Floats, outside: Flo
 
 
 def _reach(a: Ints, b: Ints, n: Ints, at: NDArray[np.intp], z: Floats) -> tuple[Floats, Floats]:
-    """How far below and above it the limits of a row's contrast lie; cells on the last axis, `at` the row's own one."""
+    """Returns how far below and above a row's contrast its limits lie; cells are on the last axis, and `at` is the
+    row's cell."""
     d, held = accuracies(b - a, n)
     low, high = _tango(a, b, n, z)
     itself = np.arange(n.shape[-1]) == at[..., None]

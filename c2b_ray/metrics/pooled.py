@@ -1,4 +1,4 @@
-"""Bias scores of an attribute's values over all classes together: one effect that every class shows a little of.
+"""Bias scores of an attribute's values pooled over all classes.
 
 Knows accuracies and how many images they rest on, a row per class; knows nothing of images or of what classes are.
 Classes and cells are taken as independent samples.
@@ -17,9 +17,10 @@ __all__ = ["Pooled", "pooled_bias_scores"]
 
 @dataclass(frozen=True)
 class Pooled:
-    """Of every value, float64 (values,): φ over all classes with limits, p-values of |φ| ≤ τ and of |φ| ≥ τ, accuracy
-    weighted as φ is; `classes` int64: in how many classes the value and another one hold images; `shares` (classes,
-    values): the weight of each class's φ, which sum to 1. NaN where in none."""
+    """Pooled scores, float64 (values,): φ over all classes with limits, p-values of |φ| ≤ τ and of |φ| ≥ τ, and
+    accuracy with the weights of φ. `classes` int64: the number of classes in which the value and at least one other
+    hold images; `shares` (classes, values): the weights of the classes' φ, which sum to 1. NaN for a value with no such
+    class."""
 
     phi: Floats
     low: Floats
@@ -32,14 +33,14 @@ class Pooled:
 
 
 def pooled_bias_scores(accuracy: ArrayLike, images: ArrayLike, tau: float = 0.0, confidence: float = 0.95) -> Pooled:
-    """φ of every value of an attribute, stratified by class.
+    """Computes φ of every value of an attribute, stratified by class.
 
     phi_j = sum over classes c of w_cj * phi_cj / sum of w_cj,   1/w_cj = 1/n_cj + 1/m^2 * sum of 1/n_ck over k != j
 
-    phi_cj is C2B's Eq. 1 within class c. A class weighs as much as its images can tell of the value, whatever its
-    accuracy: with two values w is Mantel and Haenszel's weight of a risk difference (Greenland & Robins 1985). Classes
-    are compared within themselves alone, so that one that is harder than another and has more images of a value does
-    not feign an effect. Limits and p-values are those of the weighted sum of all cells' accuracies (`contrasts`).
+    phi_cj is C2B's Eq. 1 within class c. A class's weight depends on its numbers of images and not on its accuracy:
+    with two values w is Mantel and Haenszel's weight of a risk difference (Greenland & Robins 1985). Values are
+    compared only within a class, so a hard class with many images of one value does not feign an effect. Limits and
+    p-values are those of the weighted sum of all cells' accuracies (`contrasts`).
 
     Args: accuracy: (classes, values) in [0, 1], NaN where a cell holds no image; images: (classes, values), 0 or more,
     need not be whole. tau: 0 or more. confidence: in (0, 1).
@@ -73,7 +74,7 @@ def pooled_bias_scores(accuracy: ArrayLike, images: ArrayLike, tau: float = 0.0,
 
 
 def _weights(n: Floats, held: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.int64]]:
-    """(j, c, k): the weight of each cell's accuracy in each pooled φ; and the number of classes of each."""
+    """Returns the weight of each cell's accuracy in each pooled φ, (j, c, k), and each φ's number of classes."""
     values = n.shape[1]
     itself = np.eye(values, dtype=bool)
     others = np.maximum(held.sum(axis=1, keepdims=True) - held, 0)  # (c, j)

@@ -19,7 +19,7 @@ from c2b_ray.metrics.scores import Floats
 __all__ = ["MOST_EXACT", "RankCorrelation", "rank_correlation", "rank_correlations"]
 
 MOST_EXACT = 8
-"""Pairs up to which every order is tried; beyond, so many random ones."""
+"""The largest number of pairs for which all orders are tried; above it random orders are drawn."""
 DRAWS = 19_999
 LEAST = 3
 FEW = 10
@@ -27,7 +27,8 @@ FEW = 10
 
 @dataclass(frozen=True)
 class RankCorrelation:
-    """Arrays of one shape. `p_value`: by permutation, two-sided; `t_p_value`: by Student's t, as the paper has it."""
+    """Correlations with limits and p-values, arrays of one shape. `p_value`: by permutation, two-sided; `t_p_value`: by
+    Student's t, as in the paper."""
 
     rho: Floats
     low: Floats
@@ -37,20 +38,20 @@ class RankCorrelation:
 
 
 def rank_correlation(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> RankCorrelation:
-    """As `rank_correlations`, of one pair of variables, each (items,); the result's arrays have no axes."""
+    """Like `rank_correlations`, for one pair of variables, each (items,); the result's arrays have no axes."""
     both = rank_correlations(np.asarray(x)[None], np.asarray(y)[None], confidence)
     return RankCorrelation(*(getattr(both, name)[0, 0] for name in RankCorrelation.__dataclass_fields__))
 
 
 def rank_correlations(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> RankCorrelation:
-    """Spearman's rho of every row of x with every row of y.
+    """Computes Spearman's rho of every row of x with every row of y.
 
     rho = Pearson's correlation of the ranks (ties share their mean rank)
 
-    Ramos et al. 2025, section 4 and Table 2. p: how often rearranging y's items gives an |rho| as large: all orders up
-    to 8 items, else 19,999 random ones and rho itself; where fewer than 10 of these are as large, Student's t with
-    n - 2 degrees instead, at most the former. The interval is Fisher's, tanh(atanh(rho) -+ z * s), with
-    s^2 = (1 + rho^2/2)/(n - 3) (Bonett & Wright 2000); it holds for items drawn at random from more like them.
+    Ramos et al. 2025, section 4 and Table 2. p: the share of rearrangements of y's items with an |rho| at least as
+    large: all orders up to 8 items, else 19,999 random ones and rho itself; where fewer than 10 of these are as large,
+    Student's t with n - 2 degrees instead, at most the former. The interval is Fisher's, tanh(atanh(rho) -+ z * s),
+    with s^2 = (1 + rho^2/2)/(n - 3) (Bonett & Wright 2000); it holds for items drawn at random from more like them.
 
     Args: x (variables, items), y (others, items), finite; confidence in (0, 1).
     Returns: `RankCorrelation`, arrays (variables, others). NaN where a row is constant or there are fewer than 3 items;
@@ -74,7 +75,7 @@ def rank_correlations(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> R
 
 
 def _standardised(values: Floats) -> Floats:
-    """Ranks with mean 0 and length 1; NaN where all are tied."""
+    """Returns ranks with mean 0 and length 1; NaN where all are tied."""
     ranks = rankdata(values, axis=1)
     ranks -= ranks.mean(axis=1, keepdims=True)
     length = np.sqrt((ranks**2).sum(axis=1, keepdims=True))

@@ -1,12 +1,13 @@
-"""Bets on one batch of draws: what each outcome pays, so that no caption like its baseline is expected to gain.
+"""Bets on one batch of draws: payoffs under which a caption that fails like its baseline gains nothing on average.
 
-Knows the numbers of draws and of failures of one batch; knows nothing of earlier batches but the capital at stake.
+Knows the numbers of draws and failures of one batch; of earlier batches only the capital at stake.
 
 Of a batch with n1 draws of a caption, n0 of its baseline and F failures in all, the caption's share of the failures,
 f1, is Fisher's noncentral hypergeometric with w the odds ratio of the two rates: P(f1 = k | F) is in proportion to
-C(n1, k) * C(n0, F - k) * w^k. The unknown rates have gone. A payoff g(k) >= 0 that rises with k and has E[g] = 1 at w =
-1 has E[g] <= 1 at every w <= 1, because f1 tends to grow with w (its likelihood ratio is monotone). Likewise one that
-falls with k and has E[g] = 1 at w has E[g] <= 1 at every larger w. Exactly, for Bernoulli draws, for any n1 and n0.
+C(n1, k) * C(n0, F - k) * w^k. It does not depend on the unknown rates. A payoff g(k) >= 0 that rises with k and has
+E[g] = 1 at w = 1 has E[g] <= 1 at every w <= 1, because f1 tends to grow with w (its likelihood ratio is monotone).
+Likewise one that falls with k and has E[g] = 1 at w has E[g] <= 1 at every larger w. Exactly, for Bernoulli draws, for
+any n1 and n0.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from c2b_ray.metrics.scores import Floats, Ints
 
 NEWTON_STEPS = 20
 ENOUGH = 1 + 1e-9
-"""A capital that is to reach its target is let reach so much more, so that rounding cannot keep it below."""
+"""The factor by which a capital may exceed its target, so that rounding cannot keep it below."""
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Numbers f1 that a batch of each of H hypotheses can have, given F: arrays (H, W), W the widest range."""
+    """The possible numbers f1 in one batch of each of H hypotheses, given F: arrays (H, W), W the widest range."""
 
     failures: Floats
     log_chance: Floats  # of each under equal odds; -inf beyond a hypothesis's range
@@ -48,24 +49,24 @@ class Outcomes:
         return cls(k, chance, (failed.failures - low).astype(np.int64))
 
     def log_ratios(self, log_odds: Floats) -> Floats:
-        """log of P(k | odds ratio) / P(k | equal odds), (H, ratios, W), for log odds ratios (H, ratios)."""
+        """Returns log of P(k | odds ratio) / P(k | equal odds), (H, ratios, W), for log odds ratios (H, ratios)."""
         tilted = self.failures[:, None, :] * log_odds[:, :, None]
         total = logsumexp(tilted + self.log_chance[:, None, :], axis=2, keepdims=True)
         ratios: Floats = tilted - total
         return ratios
 
     def taken(self, values: Floats) -> Floats:
-        """The value of what came: (H,) of (H, W)."""
+        """Returns the values at the observed outcomes: (H,) of (H, W)."""
         of_observed: Floats = np.take_along_axis(values, self.observed[:, None], axis=1)[:, 0]
         return of_observed
 
 
 def payoffs(chance: Floats, fair: Floats, most: Floats, worthless: NDArray[np.bool_]) -> Floats:
-    """The payoffs of a fair bet, with gains that are of no use moved to outcomes where they are.
+    """Redistributes the payoffs of a fair bet: useless gains are moved to outcomes where gains are useful.
 
-    Above `most` a gain is of no use, and none is where the outcome is `worthless`: all else is raised by one factor, up
-    to `most`, as far as a mean of 1 allows. What rises (or falls) with the outcome still does where the worthless are
-    at its lower (or upper) end.
+    A gain above `most` is useless, and so is any gain where the outcome is `worthless`. All other payoffs are raised by
+    one factor, up to `most`, as far as a mean of 1 allows. Payoffs that rise (or fall) with the outcome still do where
+    the worthless outcomes are at the lower (or upper) end.
 
     Args: chance: of each outcome, rows sum to 1, (H, W). fair: payoffs with mean 1, (H, W). most: (H,).
     Returns: float64 (H, W), with mean 1 at most.

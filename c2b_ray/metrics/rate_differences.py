@@ -1,9 +1,9 @@
-"""Failure rates of two classifiers: how far apart they are, and whether they differ; of fixed numbers of draws each.
+"""Failure rates of two classifiers: how far apart they are, and whether they differ, for fixed numbers of draws.
 
 Two classifiers may have answered about the same images, and then their failures need not be independent. Where they
 fail on the same ones, a difference is surer than of independent images; where one fails on what the other has right, it
-is less sure. Counts do not tell which, so all here holds however the failures go together: it is for the worst case, of
-failures that never coincide. At rare failures that costs nothing.
+is less sure. Counts do not tell which, so everything here covers the worst case, failures that never coincide. Where
+failures are rare this costs nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from c2b_ray.metrics.scores import Floats
 
 
 def rate_differences(a: Trials, b: Trials, confidence: float = 0.95) -> RateEstimate:
-    """Rate of B minus rate of A, with limits.
+    """Computes the rate of B minus the rate of A, with limits.
 
     low = d - sqrt(x^2 + y^2 + 2*c*x*y),  x = p_b - low_b,  y = high_a - p_a;  high likewise, with the other limits
 
@@ -39,8 +39,9 @@ def rate_differences(a: Trials, b: Trials, confidence: float = 0.95) -> RateEsti
 
 
 def rate_difference_ratios(a: Trials, b: Trials, confidence: float = 0.95) -> RateEstimate:
-    """Rate of B over rate of A. `rate_ratios`, whose limits are moved apart, in logarithms, as those of
-    `rate_differences` are: by sqrt(1 + 2*c*s_a*s_b/(s_a^2 + s_b^2)), s the rates' coefficients of variation."""
+    """Computes the rate of B over the rate of A. Uses `rate_ratios`, whose limits are moved apart, in logarithms, as
+    those of `rate_differences` are: by sqrt(1 + 2*c*s_a*s_b/(s_a^2 + s_b^2)), s the rates' coefficients of variation.
+    """
     _check(a, b)
     ratios = rate_ratios(b, a, confidence)
     spread_a, spread_b = _variation(a), _variation(b)
@@ -52,12 +53,12 @@ def rate_difference_ratios(a: Trials, b: Trials, confidence: float = 0.95) -> Ra
 
 
 def rate_difference_p_values(a: Trials, b: Trials) -> Floats:
-    """Two-sided p-values of "both fail equally often".
+    """Computes two-sided p-values of "both fail equally often".
 
     Of f failures in all, those of B are binomial(f, n_b/(n_a + n_b)) where failures are rare or never coincide, and
     vary less otherwise: twice the smaller tail, at most 1 (Przyborowski & Wilenski 1940). Where more than half of all
-    fail, of what does not fail. On the same images, of which f_a and f_b are failed, McNemar's test of the images that
-    one alone fails has the same difference among fewer, so that its p-value is smaller.
+    draws fail, successes are counted instead. On the same images, of which f_a and f_b are failed, McNemar's test of
+    the images that one alone fails has the same difference among fewer, so that its p-value is smaller.
 
     Args: a, b: `Trials` of one shape. Returns: float64 of that shape in (0, 1]; 1 where a side has no draws.
     Raises: ValueError where shapes differ.
@@ -74,8 +75,8 @@ def rate_difference_p_values(a: Trials, b: Trials) -> Floats:
 
 
 def _most_apart(a: Trials, b: Trials) -> Floats:
-    """How far below 0 the correlation of both rates may lie: failures that never coincide, or rights that never do, on
-    as many images as both may share."""
+    """Returns how far below 0 the correlation of both rates can be: with failures, or successes, that never coincide on
+    the images that both may share."""
     p, q = ((side.failures + 0.5) / (side.draws + 1) for side in (a, b))
     odds = p * q / ((1 - p) * (1 - q))
     shared = np.minimum(a.draws, b.draws) / np.maximum(np.maximum(a.draws, b.draws), 1.0)

@@ -1,7 +1,7 @@
-"""Evidence that failures are more frequent than at baseline, valid whenever one looks and however draws are allotted.
+"""Evidence that failures are more frequent than at baseline, valid at any stopping time and however draws are allotted.
 
 Knows failures and draws in batches: n1 draws of a caption beside n0 of its baseline, both numbers fixed before any of
-them is drawn (they may depend on all that was drawn earlier, of whatever caption). Does not know what is drawn next.
+them is drawn (they may depend on all earlier draws of any caption). Does not know what is drawn next.
 
 The claim against which evidence is gathered is "p1 <= p0", both unknown. Of a batch with F failures in all, the number
 f1 of the caption's is a hypergeometric variable given F if p1 = p0, whatever p0 is, and tends to be smaller if p1 < p0.
@@ -13,11 +13,12 @@ stopped at any time it is an e-value. Conditioning away the unknown rate: Fisher
 Lardy, Long & Adams 2024, "E-values for k-sample tests with exponential families". Unconditional and of like power:
 Turner, Ly & Grünwald 2024, "Generic E-variables for exact sequential k-sample tests".
 
-What is bet: a mixture over odds ratios, updated by Bayes' rule, which is the bet of most expected growth for one who
-believes in its weights (Kelly 1956). Gains beyond a target may be of no use, nor are any once a caption is given up, so
-they can be paid where they are of use (`rate_bets.payoffs`): such a test spends all its level. A caption is given up
-when "p1 >= worth * p0" (in odds) is refuted at `risk`, by bets of the same kind on the opposite. So a caption that is
-worth it is missed with probability `risk` at most, however long it takes; and giving up never adds to false findings.
+The bet is a mixture over odds ratios, updated by Bayes' rule: the bet with the largest expected growth for a bettor who
+believes in its weights (Kelly 1956). Gains beyond a target are useless, and so are gains once a caption is given up, so
+they can be moved to where they are useful (`rate_bets.payoffs`): such a test spends all its level. A caption is given
+up when "p1 >= worth * p0" (in odds) is refuted at `risk`, by bets of the same kind on the opposite. So a caption with
+at least that ratio is missed with probability `risk` at most, at any length of the test, and giving up never adds to
+false findings.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ __all__ = ["RateBatch", "RateEvidence", "e_q_values", "more_evidence", "no_evide
 
 RATIOS = np.array([2.1, 8.0, 20.0])
 WEIGHTS = np.array([0.61, 0.09, 0.3])
-"""What is bet on unless a ratio is expected: the smallest that is worth it is hardest to show, so it gets the most."""
+"""Weights of the odds ratios where no ratio is expected. The smallest worthwhile ratio is the hardest to show, so it
+gets the most."""
 
 MOST_GAIN = 300.0  # of a capital's logarithm: its square is within float64
 MOST_CELLS = 2_000_000  # of an array of hypotheses x ratios x outcomes
@@ -48,7 +50,7 @@ MOST_CELLS = 2_000_000  # of an array of hypotheses x ratios x outcomes
 class RateBatch:
     """One batch of each of H hypotheses, of shape (H,): a caption's draws beside those of its baseline.
 
-    A hypothesis without draws on either side learns nothing from the batch: it is left as it is.
+    A batch without draws on either side leaves the hypothesis unchanged.
     """
 
     failed: Trials
@@ -58,7 +60,8 @@ class RateBatch:
     def of(
         cls, failures: ArrayLike, draws: ArrayLike, baseline_failures: ArrayLike, baseline_draws: ArrayLike
     ) -> RateBatch:
-        """Checked. Raises: ValueError for unequal shapes, or where not 0 <= failures <= draws in whole numbers."""
+        """Builds a checked batch. Raises: ValueError for unequal shapes, or where not 0 <= failures <= draws in whole
+        numbers."""
         failed, baseline = Trials.of(failures, draws), Trials.of(baseline_failures, baseline_draws)
         if failed.draws.ndim != 1 or failed.draws.shape != baseline.draws.shape:
             raise ValueError(f"need counts of one shape (hypotheses,), got {failed.draws.shape, baseline.draws.shape}")
@@ -67,8 +70,8 @@ class RateBatch:
 
 @dataclass(frozen=True)
 class RateEvidence:
-    """What is known of H hypotheses after some batches. It does not grow with the number of batches, and is rebuilt by
-    `more_evidence` from the batches in their order. Arrays of shape (H,); beliefs (H, ratios)."""
+    """Evidence on H hypotheses after some batches. Its size does not grow with the number of batches, and
+    `more_evidence` rebuilds it from the batches in order. Arrays have shape (H,); beliefs (H, ratios)."""
 
     seen: RateBatch  # sums over the batches that counted
     e_values: Floats  # for p1 > p0, 0 or more; 1 before the first batch
@@ -90,11 +93,12 @@ def no_evidence(
     expected: ArrayLike | None = None,
     trust: float = 0.5,
 ) -> RateEvidence:
-    """Before the first batch.
+    """Returns the evidence before the first batch.
 
-    Args: worth: the least odds ratio that a caption is drawn on for, above 1. risk: P(giving up one that has it), in
-    (0, 1). expected: the ratio that is planned for, or that earlier draws promise, of each hypothesis, (H,), NaN where
-    nothing is expected. trust: the share of the bets on it, in (0, 1). A wrong one costs draws, not validity.
+    Args: worth: the least odds ratio worth detecting, above 1; a caption is given up once this ratio is refuted. risk:
+    the probability of giving up a caption that has it, in (0, 1). expected: each hypothesis's odds ratio as planned or
+    suggested by earlier draws, (H,), NaN where none is expected. trust: the share of the bets on that ratio, in (0, 1).
+    A wrong expectation costs draws, not validity.
     Raises: ValueError for worth, risk, trust, or another shape of `expected`.
     """
     checked_levels(risk=risk, trust=trust)
@@ -117,12 +121,13 @@ def no_evidence(
 
 
 def more_evidence(evidence: RateEvidence, batch: RateBatch, target: ArrayLike, beyond: float = 1.0) -> RateEvidence:
-    """The evidence after one more batch.
+    """Returns the evidence after one more batch.
 
-    Args: target: the e-value at which a hypothesis will be decided, above 0, a number or (H,): 1/alpha for one, what
-    e-BH asks of the next one for several. It is fixed before the batch is drawn. beyond: gains are paid up to so many
-    times the target, 1 or more. At 1 nothing is lost and P(the target is ever reached) is alpha, no less; with more,
-    e-values tell how strong the evidence is and false findings are fewer, for some draws more.
+    Args: target: the e-value at which a hypothesis will be decided, above 0, a number or (H,): 1/alpha for one
+    hypothesis, e-BH's threshold for the next rejection for several. It is fixed before the batch is drawn. beyond:
+    gains are paid up to this multiple of the target, 1 or more. At 1 no gain is wasted and the target is reached under
+    the null with probability alpha; with more, e-values show how strong the evidence is and false findings are fewer,
+    at the cost of some more draws.
     Raises: ValueError for another number of hypotheses.
     """
     hypotheses = len(evidence.e_values)
@@ -147,7 +152,8 @@ def more_evidence(evidence: RateEvidence, batch: RateBatch, target: ArrayLike, b
 def _bet(
     evidence: RateEvidence, batch: RateBatch, targets: Floats, beyond: float, rows: Ints
 ) -> tuple[Floats, Floats, Floats]:
-    """What the batch pays to e_values and to hopeless, and the beliefs after it, of some hypotheses."""
+    """Returns, for some hypotheses, the factors by which the batch multiplies e_values and hopeless, and the beliefs
+    after it."""
     outcomes = Outcomes.of(_rows(batch.failed, rows), _rows(batch.baseline, rows))
     capital, lost = evidence.e_values[rows], evidence.hopeless[rows]
     by_ratio = evidence.log_beliefs[rows][:, :, None] + outcomes.log_ratios(evidence.log_ratios[rows])
@@ -167,7 +173,7 @@ def _bet(
 
 
 def e_q_values(e_values: ArrayLike) -> Floats:
-    """False-discovery-rate-adjusted p-values of e-values: e-BH.
+    """Computes false-discovery-rate-adjusted p-values of e-values (e-BH).
 
     `benjamini_hochberg` of 1/e (at most 1). Wang & Ramdas 2022, "False discovery rate control with e-values", Theorem
     5.1: rejecting where q <= alpha keeps the expected share of false rejections at most alpha whatever the dependence
@@ -185,8 +191,8 @@ def e_q_values(e_values: ArrayLike) -> Floats:
 
 
 def _blocks(batch: RateBatch, ratios: int) -> list[Ints]:
-    """The hypotheses with failures in the batch, in blocks whose arrays stay small: alike in how many outcomes they
-    have. Without failures nothing is learnt."""
+    """Groups the hypotheses with failures in the batch into blocks with similar numbers of outcomes, so that arrays
+    stay small. A batch without failures carries no information."""
     together = batch.failed.failures + batch.baseline.failures
     width = np.minimum(together, batch.failed.draws) - np.maximum(together - batch.baseline.draws, 0.0) + 1
     order = np.argsort(width, kind="stable")

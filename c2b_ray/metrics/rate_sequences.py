@@ -1,4 +1,4 @@
-"""Limits of failure rates, and of ratios of them, that hold at all times at once: drawing may stop by looking at them.
+"""Limits of failure rates, and of ratios of them, that hold at all times at once, so drawing may stop on seeing them.
 
 Knows sums of failures and draws only: neither their order nor how draws were allotted matters. Limits for numbers of
 draws that were fixed beforehand are narrower: `rates` has those.
@@ -23,17 +23,17 @@ from c2b_ray.metrics.scores import Floats
 __all__ = ["rate_sequence", "ratio_sequence"]
 
 PRIOR = (0.1, 0.5)
-"""Of a rate: as much of it between 1e-6 and 1e-5 as between 1e-5 and 1e-4, nearly."""
+"""Beta prior of a rate, nearly as heavy between 1e-6 and 1e-5 as between 1e-5 and 1e-4."""
 HALVINGS = 60
 FARTHEST = 60.0  # of a rate's or a ratio's logarithm
 
 
 def rate_sequence(failures: ArrayLike, draws: ArrayLike, confidence: float = 0.95) -> RateEstimate:
-    """A failure rate with limits that hold, with probability `confidence`, after every draw.
+    """Computes a failure rate with limits that hold, with probability `confidence`, after every draw.
 
-    Args: failures, draws: whole numbers of one shape, sums of all so far; confidence: in (0, 1).
+    Args: failures, draws: whole numbers of one shape, totals so far; confidence: in (0, 1).
     Returns: `RateEstimate`, in [0, 1]; NaN within (0, 1) without draws. The rate itself, f/n, is biased where drawing
-    stopped because of what was seen: estimate rates from draws of their own.
+    stopped because of the outcomes: estimate rates from separate draws.
     Raises: ValueError as `failure_rates`.
     """
     checked_levels(confidence=confidence)
@@ -53,11 +53,12 @@ def rate_sequence(failures: ArrayLike, draws: ArrayLike, confidence: float = 0.9
 
 
 def ratio_sequence(failed: Trials, baseline: Trials, confidence: float = 0.95) -> RateEstimate:
-    """The ratio of two failure rates with limits that hold, with probability `confidence`, after every draw.
+    """Computes the ratio of two failure rates with limits that hold, with probability `confidence`, after every draw.
 
-    The ratios r for which some (r*q, q) has M(r*q) * M(q) < 1/alpha: the q that has the least is the most likely one.
+    The limits enclose the ratios r for which some q has M(r*q) * M(q) < 1/alpha; the q with the least product is the
+    most likely one.
 
-    Args: failed, baseline: `Trials` of one shape, sums of all so far; confidence: in (0, 1).
+    Args: failed, baseline: `Trials` of one shape, totals so far; confidence: in (0, 1).
     Returns: `RateEstimate`, 0 or more; (0, infinity) where nothing is known.
     Raises: ValueError where shapes differ, or for the confidence.
     """
@@ -92,7 +93,7 @@ def _log_martingale(trials: Trials, rate: Floats) -> Floats:
 
 
 def _edge(held: Callable[[Floats], Floats], inside: Floats, outside: Floats) -> Floats:
-    """Where `held` ends between a point inside and one that may be outside, by bisection."""
+    """Finds by bisection where `held` ends between a point inside and one that may be outside."""
     for _ in range(HALVINGS):
         middle = (inside + outside) / 2
         holds = held(middle)

@@ -1,8 +1,8 @@
-"""Rates of rare events: how often a classifier fails, in how many draws, and how sure that is.
+"""Rates of rare events: how often a classifier fails, with limits.
 
-Knows counts of failures and of draws; knows nothing of what was drawn. Every interval here is for draws whose number
-(or whose number of failures, for inverse sampling) was fixed before they were drawn. For draws that went on until
-something was seen, `rate_sequences` has limits that hold at any time.
+Knows counts of failures and of draws; does not know what was drawn. Every interval here is for draws whose number (or
+whose number of failures, for inverse sampling) was fixed before they were drawn. For draws that were stopped because of
+their outcomes, `rate_sequences` has limits that hold at any time.
 
 Limits of a rate are those of Clopper & Pearson (1934) with half the probability of what was observed (mid-P, Lancaster
 1961). By exact enumeration at rates from 1e-5 to .5, with draws for 10 to 40 expected failures, an interval of .95
@@ -47,7 +47,7 @@ class Trials:
 
     @classmethod
     def of(cls, failures: ArrayLike, draws: ArrayLike) -> Trials:
-        """Checked. Raises: ValueError with index and values where they are no such numbers."""
+        """Builds checked trials. Raises: ValueError with index and values where counts are invalid."""
         f, n = np.asarray(failures, dtype=np.float64), np.asarray(draws, dtype=np.float64)
         if f.shape != n.shape:
             raise ValueError(f"failures has shape {f.shape}, draws has shape {n.shape}")
@@ -67,7 +67,7 @@ class Trials:
 
 
 def failure_rates(failures: ArrayLike, draws: ArrayLike, confidence: float = 0.95) -> RateEstimate:
-    """Failure rate with limits, from a number of draws that was fixed beforehand.
+    """Computes a failure rate with limits, from a number of draws that was fixed beforehand.
 
     rate = f/n;  low: P(X > f | low) + P(X = f | low)/2 = (1 - confidence)/2,  high likewise with P(X < f)
 
@@ -83,7 +83,7 @@ def failure_rates(failures: ArrayLike, draws: ArrayLike, confidence: float = 0.9
 
 
 def inverse_rates(failures: ArrayLike, draws: ArrayLike, confidence: float = 0.95) -> RateEstimate:
-    """Failure rate with limits when drawing stopped at the k-th failure, which was draw number n.
+    """Computes a failure rate with limits where drawing stopped at the k-th failure, which was draw number n.
 
     rate = (k - 1)/(n - 1) (`inverse_sampling_rate`: k/n is biased high);
     low: P(N < n | low) + P(N = n | low)/2 = (1 - confidence)/2,  high likewise with P(N > n),  P(N <= n) = P(X_n >= k)
@@ -112,7 +112,7 @@ def inverse_rates(failures: ArrayLike, draws: ArrayLike, confidence: float = 0.9
 
 
 def rate_ratios(failed: Trials, baseline: Trials, confidence: float = 0.95) -> RateEstimate:
-    """Ratio of two failure rates with limits, both from numbers of draws that were fixed beforehand.
+    """Computes the ratio of two failure rates with limits, both from numbers of draws that were fixed beforehand.
 
     ratio = p1/p0;  low: the lesser r with (p1 - r*p0)^2 = (p1 - l1)^2 + r^2*(u0 - p0)^2;  high: the larger r with
     (p1 - r*p0)^2 = (u1 - p1)^2 + r^2*(p0 - l0)^2;  p = f/n, (l, u) its limits by `failure_rates`
@@ -147,7 +147,8 @@ def rate_ratios(failed: Trials, baseline: Trials, confidence: float = 0.95) -> R
 
 
 def restricted_rate(failed: Trials, baseline: Trials, ratio: Floats) -> Floats:
-    """The most likely baseline rate q if the other is ratio*q: the lesser root of Farrington & Manning's (1990)
+    """Computes the most likely baseline rate q if the other rate is ratio*q: the lesser root of Farrington & Manning's
+    (1990)
 
     ratio*(n1 + n0)*q^2 - (f1 + n1*ratio + n0 + ratio*f0)*q + f1 + f0 = 0
     """
@@ -158,7 +159,7 @@ def restricted_rate(failed: Trials, baseline: Trials, ratio: Floats) -> Floats:
 
 
 def binomial_limits(trials: Trials, tail: float) -> tuple[Floats, Floats]:
-    """Mid-P limits of a binomial share, each missing with probability `tail`; (0, 1) without draws."""
+    """Computes mid-P limits of a binomial share, each missing with probability `tail`; (0, 1) without draws."""
     f, n = trials.failures, trials.draws
 
     def more(p: Floats) -> Floats:  # P(X > f) + P(X = f)/2, rising in p
@@ -173,7 +174,8 @@ def binomial_limits(trials: Trials, tail: float) -> tuple[Floats, Floats]:
 
 
 def rising_root(chance: Callable[[Floats], Floats], level: Floats) -> Floats:
-    """The rate at which a chance that rises with it reaches a level, by bisection of its logarithm."""
+    """Finds, by bisection on its logarithm, the rate at which a probability that rises with the rate reaches a
+    level."""
     low, high = np.full(level.shape, LEAST_LOG), np.zeros(level.shape)
     for _ in range(HALVINGS):
         middle = (low + high) / 2

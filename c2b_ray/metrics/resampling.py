@@ -1,4 +1,4 @@
-"""Chance by rearranging: tails of permutation distributions, and the weights of bootstrap samples.
+"""Permutation p-values with tail approximation, and bootstrap weights.
 
 Knows arrays of statistics; knows nothing of what they measure.
 """
@@ -17,7 +17,7 @@ FEW = 10
 
 
 def upper_tail(observed: ArrayLike, permuted: ArrayLike) -> Floats:
-    """One-sided p-values of statistics from their permuted values, also far beyond what so many permutations reach.
+    """Computes one-sided p-values of statistics from their permuted values, also far below 1 / number of permutations.
 
     p = (1 + #{permuted >= observed}) / (1 + B);   where fewer than 10 are as large, the tail of the gamma distribution
     with the permuted values' mean, variance and skewness (Pearson III) instead, at most the former
@@ -44,18 +44,20 @@ def upper_tail(observed: ArrayLike, permuted: ArrayLike) -> Floats:
 
 
 def bootstrap_weights(items: int, resamples: int, seed: int) -> Floats:
-    """How often each of `items` is in each bootstrap sample: float64 (resamples, items), every row summing to items."""
+    """Draws how often each of `items` occurs in each bootstrap sample: float64 (resamples, items), every row summing to
+    items."""
     random = np.random.default_rng(seed)
     return random.multinomial(items, np.full(items, 1 / items), size=resamples).astype(np.float64)
 
 
 def difference_of(a: Floats, b: Floats, values: tuple[float, float], confidence: float) -> tuple[float, float, float]:
-    """Interval and two-sided p-value of a difference of two statistics from their paired bootstrap replicates.
+    """Computes the interval and two-sided p-value of a difference of two statistics from their paired bootstrap
+    replicates.
 
     (a - b) -+ z * s,   s the standard deviation of a*_i - b*_i
 
-    Near 0 statistics that are never negative scatter more in bootstrap samples than in truth: the test is then
-    cautious.
+    Near 0, statistics that are never negative scatter more in bootstrap samples than in truth; the test is then
+    conservative.
 
     Args: a, b: shape (B,), replicates of the same samples; values: both statistics; confidence: in (0, 1).
     Returns: (low, high, p_value); p is 1 where both are alike in every sample, NaN where either is NaN.
@@ -70,8 +72,7 @@ def difference_of(a: Floats, b: Floats, values: tuple[float, float], confidence:
 def independent_difference_of(
     a: Floats, b: Floats, values: tuple[float, float], confidence: float
 ) -> tuple[float, float, float]:
-    """As `difference_of`, of replicates of two sets of samples that have nothing to do with each other:
-    s^2 = var(a*) + var(b*)."""
+    """Like `difference_of`, for replicates of two independent sets of samples: s^2 = var(a*) + var(b*)."""
     one, other = a[np.isfinite(a)], b[np.isfinite(b)]
     if min(len(one), len(other)) < 2:
         return float("nan"), float("nan"), float("nan")

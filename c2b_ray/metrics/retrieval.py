@@ -15,7 +15,7 @@ __all__ = ["recall_at"]
 def recall_at(
     ranked: Sequence[Hashable] | NDArray[Any], relevant: Collection[Hashable] | NDArray[Any], k: int
 ) -> float:
-    """Share of the relevant items that the first k of a ranking hold.
+    """Computes the share of the relevant items that are among the first k of a ranking.
 
     |top-k of ranked, as a set, and relevant| / |relevant|
 

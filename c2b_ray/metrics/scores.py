@@ -1,6 +1,6 @@
-"""Scores of one attribute's cells: how much better or worse a classifier does on one bias class than on the others.
+"""Bias scores of one attribute's cells: a classifier's accuracy on one bias class against its accuracy on the others.
 
-Knows counts (how many images of a cell, how many of them right) and rates; knows nothing of images, classifiers, tables
+Knows counts (images of a cell, and those classified correctly) and rates; knows nothing of images, classifiers, tables
 or uncertainty (`intervals` has that). A cell without data is NaN and is left out, never counted as 0.
 """
 
@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 
 def bias_scores(correct: ArrayLike, total: ArrayLike) -> Floats:
-    """Bias score of every bias class: its accuracy minus the mean accuracy of the others.
+    """Computes the bias score of every bias class: its accuracy minus the mean accuracy of the others.
 
     phi_j = A_j - 1/m * sum of A_k over k != j,   A_j = correct_j / total_j,   m = number of other cells that hold data
 
@@ -37,16 +37,15 @@ def bias_scores(correct: ArrayLike, total: ArrayLike) -> Floats:
 
 
 def paper_verdicts(correct: ArrayLike, total: ArrayLike, tau: float | str | Decimal | Fraction) -> Ints:
-    """The paper's own verdict on every bias class: the sign of phi where |phi| > tau, else 0.
+    """Returns the paper's verdict on every bias class: the sign of phi where |phi| > tau, else 0.
 
     Classifier-to-Bias (CVPR 2025), section 4.1, with phi of `bias_scores`. The inequality is strict and decided in
-    exact rational arithmetic: 0.80 against 0.75 is not beyond 0.05, though their float difference is. `tau` means the
-    decimal that it prints as, so the float 0.05 is exactly 1/20; a Fraction is taken as it is.
+    exact rational arithmetic: 0.80 against 0.75 is not beyond 0.05, though their float difference is. `tau` stands for
+    the decimal number that it prints as, so the float 0.05 is exactly 1/20; a Fraction is taken as it is.
 
     Args: correct, total: integers of shape (..., n); tau: threshold, 0 or more.
     Returns: int64 of shape (..., n): 1 biased for the class, -1 against it, 0 neither. A cell whose phi is undefined is
-    0 too, which is the paper's habit and the reason why `verdicts` says "undetermined" instead. No classes in, none
-    out.
+    0 too, as in the paper; `verdicts` says "undetermined" instead. No classes in, none out.
     Raises: ValueError as `bias_scores` does, and for a tau that is negative or not finite.
     """
     right, seen = checked_cells(correct, total)
@@ -66,8 +65,8 @@ def paper_verdicts(correct: ArrayLike, total: ArrayLike, tau: float | str | Deci
 
 
 def kl_from_uniform(rates: Sequence[float] | NDArray[np.floating]) -> float:
-    """How far rates of groups are from being equal: KL(p || uniform) of the rates scaled to sum to 1, natural
-    logarithm.
+    """Measures how far the rates of groups are from being equal: KL(p || uniform) of the rates scaled to sum to 1,
+    natural logarithm.
 
     KL = sum over a of p_a * log(p_a * |A|),   p_a = r_a / sum of r
 
@@ -91,7 +90,8 @@ def kl_from_uniform(rates: Sequence[float] | NDArray[np.floating]) -> float:
 
 
 def checked_counts(correct: ArrayLike, total: ArrayLike) -> tuple[Ints, Ints]:
-    """Both as int64 arrays of one shape with 0 <= correct <= total, or a ValueError that names index and values."""
+    """Returns both as int64 arrays of one shape with 0 <= correct <= total, or raises a ValueError that names index and
+    values."""
     c, t = np.asarray(correct, dtype=np.float64), np.asarray(total, dtype=np.float64)
     if c.shape != t.shape:
         raise ValueError(f"correct has shape {c.shape}, total has shape {t.shape}")
@@ -103,7 +103,7 @@ def checked_counts(correct: ArrayLike, total: ArrayLike) -> tuple[Ints, Ints]:
 
 
 def checked_cells(correct: ArrayLike, total: ArrayLike) -> tuple[Ints, Ints]:
-    """`checked_counts` with at least one axis, the last of which holds the classes."""
+    """Like `checked_counts`, and requires at least one axis, the last of which holds the classes."""
     c, t = checked_counts(correct, total)
     if c.ndim == 0:
         raise ValueError("correct and total need an axis of bias classes; got scalars")
@@ -111,13 +111,14 @@ def checked_cells(correct: ArrayLike, total: ArrayLike) -> tuple[Ints, Ints]:
 
 
 def accuracies(correct: Ints, total: Ints) -> tuple[Floats, NDArray[np.bool_]]:
-    """Accuracy of each cell (NaN without data) and which cells hold data."""
+    """Returns the accuracy of each cell (NaN without data) and a mask of the cells that hold data."""
     held = total > 0
     return np.divide(correct, total, out=np.full(total.shape, np.nan), where=held), held
 
 
 def mean_of_others(values: Floats, held: NDArray[np.bool_]) -> Floats:
-    """For every j on the last axis, the mean of values over the other held cells; NaN where there is none."""
+    """Computes for every j on the last axis the mean of the values over the other held cells; NaN where there
+    is none."""
     off_diagonal = 1.0 - np.eye(values.shape[-1])
     count = held @ off_diagonal
     total: Floats = np.where(held, values, 0.0) @ off_diagonal

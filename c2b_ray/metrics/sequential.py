@@ -1,7 +1,7 @@
-"""Evidence on bias scores that holds up under continuous peeking: bets whose gains no unbiased classifier promises.
+"""Evidence on bias scores that stays valid under continuous monitoring, by betting on contrasts.
 
-Knows outcomes (right or wrong) in rounds of one image per cell; knows nothing of where the images come from or of what
-a further round costs. For counts of a size fixed beforehand `intervals` and `testing` are sharper.
+Knows outcomes (right or wrong) in rounds of one image per cell; does not know where the images come from or what a
+further round costs. For counts of a size fixed beforehand `intervals` and `testing` are sharper.
 
 A round's contrast X_j = Y_j - mean of Y_k over k != j lies in [-1, 1] and has expectation phi_j. A gambler who starts
 with 1 and stakes the share c of his capital on "E[X] > m" holds, after rounds 1..t,
@@ -34,10 +34,12 @@ __all__ = [
 ]
 
 STAKES = np.geomspace(0.05, 0.995, 10)
-"""Shares of the capital: the smallest suit small differences at middling accuracies, the largest near certainties."""
+"""Stakes, as shares of the capital: the smallest suit small differences at medium accuracies, the largest near
+certainties."""
 
 WEIGHTS = STAKES / STAKES.sum()
-"""Of the stakes in the average: most cells of most classifiers are near certainties, where high stakes pay sooner."""
+"""Weights of the stakes in the average: most cells of most classifiers are near certainties, where high stakes pay
+sooner."""
 
 TWO_SIDED = 0.03  # by simulation: from here on the larger of both sides keeps its level
 
@@ -47,7 +49,7 @@ MOST_GAIN = 700.0  # of a capital's logarithm: exp(710) is beyond float64
 
 @dataclass(frozen=True)
 class Evidence:
-    """E-values on each cell's phi, float64 (cells,), 0 or more: large where the named claim's opposite is untenable.
+    """E-values on each cell's phi, float64 (cells,), 0 or more: large where the opposite of the named claim is refuted.
 
     An e-value e has expectation at most 1 if the claim is false; P(it ever reaches 1/alpha) <= alpha (Ville 1939).
     """
@@ -61,7 +63,7 @@ class Evidence:
 
 
 def sequential_evidence(outcomes: ArrayLike, tau: float) -> Evidence:
-    """Evidence on every cell of one attribute after any number of rounds.
+    """Computes the evidence on every cell of one attribute after any number of rounds.
 
     Args: outcomes: booleans of shape (rounds, cells), a round being one image of every cell; tau: in [0, 1).
     Returns: `Evidence`. No rounds: phi is NaN and every e-value 1. With fewer than two cells likewise.
@@ -71,7 +73,8 @@ def sequential_evidence(outcomes: ArrayLike, tau: float) -> Evidence:
 
 
 def evidence_paths(outcomes: ArrayLike, tau: float, step: int | None = None) -> list[Evidence]:
-    """`sequential_evidence` after `step`, 2 * `step`, ... and all rounds; after all alone where step is None."""
+    """Returns `sequential_evidence` after `step`, 2 * `step`, ... and all rounds; only after all rounds where step is
+    None."""
     x = _contrasts(outcomes)
     _checked_tau(tau)
     rounds, cells = x.shape
@@ -88,7 +91,8 @@ def evidence_paths(outcomes: ArrayLike, tau: float, step: int | None = None) -> 
 
 
 def confidence_sequence(outcomes: ArrayLike, confidence: float = 0.95) -> tuple[Floats, Floats]:
-    """Limits of every cell's phi that hold at all rounds at once: all m that neither gambler has refuted by 2/alpha.
+    """Computes limits of every cell's phi that hold at all rounds at once: all m that neither gambler has refuted by
+    2/alpha.
 
     Args: outcomes: booleans of shape (rounds, cells); confidence: in (0, 1).
     Returns: (low, high), float64 (cells,), within [-1, 1]; (-1, 1) before the first round. With probability
@@ -102,14 +106,14 @@ def confidence_sequence(outcomes: ArrayLike, confidence: float = 0.95) -> tuple[
 
 
 def sequential_p_values(evidence: Evidence) -> Floats:
-    """1/e of the claim "|phi| > tau": p-values that hold at any stopping time.
+    """Returns 1/e of the claim "|phi| > tau": p-values that hold at any stopping time.
 
     e is that of the claim on phi's side, "phi > tau" or "phi < -tau": taking the side from the data costs nothing where
-    tau is beyond chance's reach. Below a tau of `TWO_SIDED` both sides can lead, and a wrong one as easily: there e is
-    the mean of both, an e-value whatever the side (at tau = 0 the larger one is above 20 in .066 of runs).
+    tau is beyond chance's reach. Below a tau of `TWO_SIDED` either side can lead by chance: there e is the mean of
+    both, which is an e-value whatever the side (at tau = 0 the larger one is above 20 in .066 of runs).
 
-    Assumed is that the contrast of a round has the mean phi given all earlier rounds: images of each cell in random
-    order. Of captions that differ, the evidence is on these captions' images, not on captions that were not written.
+    The contrast of a round is assumed to have the mean phi given all earlier rounds: images of each cell come in random
+    order. Where captions differ, the evidence is about these captions' images, not about other captions.
 
     Returns: float64 (cells,) in [0, 1]; NaN where phi is.
     """
@@ -122,14 +126,14 @@ def sequential_p_values(evidence: Evidence) -> Floats:
 def sequential_verdicts(
     evidence: Evidence, tau: float, alpha: float, tested: NDArray[np.bool_] | None = None
 ) -> list[Verdict]:
-    """The four-valued verdict on every cell of one family, at any stopping time.
+    """Returns the four-valued verdict on every cell of one family, at any stopping time.
 
     "for" or "against" where |phi| > tau and Benjamini & Hochberg's rule rejects at 1/e: e-BH (Wang & Ramdas 2022),
     which controls the false discovery rate whatever the dependence between cells. "none" where both "phi >= tau" and
     "phi <= -tau" are refuted at alpha. Else "undetermined".
 
-    Args: evidence of all cells, concatenated over attributes (`joined`); tau as it was for the evidence; alpha: in
-    (0, 1); tested: which cells are of the family, all without it. The others are "undetermined".
+    Args: evidence of all cells, concatenated over attributes (`joined`); tau as it was for the evidence; alpha: in (0,
+    1); tested: the cells of the family; all cells where None. The others are "undetermined".
     Returns: one string per cell.
     """
     among = np.ones(len(evidence.phi), dtype=bool) if tested is None else tested
@@ -146,13 +150,14 @@ def sequential_verdicts(
 
 
 def rounds_to_settle(outcomes: ArrayLike, tau: float, alpha: float = 0.05, step: float | None = None) -> Ints:
-    """How many rounds in all a verdict takes if they go on as so far: of a bias where |phi| > tau, else of none.
+    """Predicts the total number of rounds until a verdict if outcomes go on as so far: the verdict of a bias where
+    |phi| > tau, else "none".
 
-    The share w of the capital that was given to the stake c grows by g = mean of log(1 - c + c * (1 + X) / (1 + m)) a
-    round; it reaches 1/alpha after (log(1/alpha) - log(w)) / g rounds. The soonest stake counts.
+    The share w of the capital that is on the stake c grows by g = mean of log(1 - c + c * (1 + X) / (1 + m)) a round;
+    it reaches 1/alpha after (log(1/alpha) - log(w)) / g rounds. The soonest stake counts.
 
-    Args: outcomes: booleans of shape (rounds, cells); tau: in [0, 1); alpha: in (0, 1); step: of Benjamini & Hochberg's
-    ladder that a bias has to pass, in (0, 1); alpha without it.
+    Args: outcomes: booleans of shape (rounds, cells); tau: in [0, 1); alpha: in (0, 1); step: the level of Benjamini &
+    Hochberg's procedure that a bias has to pass, in (0, 1); alpha where None.
     Returns: int64 (cells,); -1 without rounds, and where more than `MOST_IMAGES` would be needed.
     """
     x = _contrasts(outcomes)
@@ -170,7 +175,7 @@ def rounds_to_settle(outcomes: ArrayLike, tau: float, alpha: float = 0.05, step:
 
 
 def _rounds_until(x: Floats, m: float, alpha: float) -> Floats:
-    """Rounds until "E[X] <= m" is refuted by 1/alpha, infinite where no stake gains; (cells,)."""
+    """Computes the rounds until "E[X] <= m" is refuted by 1/alpha, infinite where no stake gains; (cells,)."""
     growth = np.log1p(STAKES[:, None, None] * ((1 + x) / (1 + m) - 1)).mean(axis=1)
     to_gain = np.log(1 / alpha) - np.log(WEIGHTS)[:, None]
     needed = np.divide(to_gain, growth, out=np.full(growth.shape, np.inf), where=growth > 0)
@@ -179,7 +184,7 @@ def _rounds_until(x: Floats, m: float, alpha: float) -> Floats:
 
 
 def joined(several: list[Evidence]) -> Evidence:
-    """The evidence of several attributes' cells as one family."""
+    """Joins the evidence of several attributes' cells into one family."""
 
     def column(name: str) -> Floats:
         return np.concatenate([*(getattr(one, name) for one in several), np.zeros(0)])
@@ -200,7 +205,7 @@ def _checked_tau(tau: float) -> None:
 
 
 def _contrasts(outcomes: ArrayLike) -> Floats:
-    """X of every round and cell; no rounds where fewer than two cells leave nothing to compare with."""
+    """Returns X of every round and cell; no rounds where there are fewer than two cells to compare."""
     y = np.asarray(outcomes)
     if y.ndim != 2:
         raise ValueError(f"outcomes must have shape (rounds, cells), got {y.shape}")
@@ -215,7 +220,7 @@ def _contrasts(outcomes: ArrayLike) -> Floats:
 
 
 def _log_gain(x: Floats, m: float | Floats) -> Floats:
-    """log of the average capital against "E[X] <= m", (cells,)."""
+    """Computes the log of the average capital against "E[X] <= m", (cells,)."""
     ratio: NDArray[np.float64] = (1 + x) / (1 + np.asarray(m))
     each = np.log1p(STAKES[:, None, None] * (ratio - 1)).sum(axis=1)
     gain: Floats = logsumexp(each + np.log(WEIGHTS)[:, None], axis=0)
@@ -223,7 +228,7 @@ def _log_gain(x: Floats, m: float | Floats) -> Floats:
 
 
 def _gains(x: Floats, m: float) -> Floats:
-    """The average capital against "E[X] <= m" after every round, (rounds, cells)."""
+    """Computes the average capital against "E[X] <= m" after every round, (rounds, cells)."""
     each = np.log1p(STAKES[:, None, None] * ((1 + x) / (1 + m) - 1)).cumsum(axis=1)
     logs = logsumexp(each + np.log(WEIGHTS)[:, None, None], axis=0)
     gains: Floats = np.exp(np.minimum(logs, MOST_GAIN))
@@ -231,7 +236,8 @@ def _gains(x: Floats, m: float) -> Floats:
 
 
 def _refuted_up_to(x: Floats, threshold: float) -> Floats:
-    """The largest m for which "E[X] <= m" is refuted, -1 where none is: the gain falls as m grows, so by bisection."""
+    """Finds by bisection the largest m for which "E[X] <= m" is refuted, -1 where none is; the gain falls as m
+    grows."""
     refuted, held = np.full(x.shape[1], -1.0), np.ones(x.shape[1])
     for _ in range(HALVINGS):
         middle = (refuted + held) / 2

@@ -1,7 +1,7 @@
-"""Which interactions are findings of their own, and which are shadows that a stronger cell casts on its table.
+"""Separates interactions that are findings from the shadows that a stronger cell casts on its table.
 
-One bad cell bends what its row and column lead one to expect of all others: each of them deviates too. Knows tables of
-counts and levels; the formulas of single cells are `metrics.interaction`'s.
+One bad cell changes the accuracy that its row and column predict for all other cells, so these deviate too. Knows
+tables of counts and levels; the formulas of single cells are `metrics.interaction`'s.
 """
 
 from collections.abc import Sequence
@@ -19,23 +19,24 @@ from c2b_ray.metrics.testing import benjamini_hochberg
 __all__ = ["Separated", "separated"]
 
 EFFECT = 0.1
-"""The usual size of an attribute's own effect on accuracy: of readings that fit alike, smaller effects are likelier."""
+"""The usual size of an attribute's main effect on accuracy: of readings that fit equally well, smaller effects are
+likelier."""
 
 SLACK = 0.02
 """The usual size of interactions that are not worth reporting."""
 
 COST_AGAINST, COST_FOR = 4.0, 6.0
-"""What a deviating cell costs in log-likelihood: few cells deviate, and a drop is likelier than the opposite."""
+"""The cost of a deviating cell in log-likelihood: few cells deviate, and a drop is likelier than the opposite."""
 
 MOST_READINGS = 2000
-"""Sets of cells that are compared at most; a table for which there would be more keeps what was found one by one."""
+"""The most sets of cells that are compared; a table with more keeps the cells that were found one by one."""
 
 
 @dataclass(frozen=True)
 class Separated:
-    """Of one table, arrays of shape (a, b). `table`: with the findings aside. `p_value`, `q_value`: of every cell,
-    against the additive model of the cells that are no findings. `folded`: the row-major number of the finding whose
-    shadow the cell is, -1 where it is none."""
+    """The result for one table, arrays of shape (a, b). `table`: with the findings aside. `p_value`, `q_value`: of
+    every cell, against the additive model of the cells that are no findings. `folded`: the row-major number of the
+    finding whose shadow the cell is, -1 where it is none."""
 
     table: Crossed
     p_value: Floats
@@ -45,12 +46,12 @@ class Separated:
 
 
 def separated(tables: Sequence[Crossed], tau: float, alpha: float) -> list[Separated]:
-    """The findings of all tables, one family of tests, with the shadows that they cast folded into them.
+    """Returns the findings of all tables as one family of tests, with their shadows folded into them.
 
     All cells are tested (`interaction_p_values`, Benjamini & Hochberg over the cells of all tables). In every table
     that has findings the one with the smallest p is set aside, so that no other cell's prediction rests on it; all
-    cells are tested again, until no finding is left that was not set aside. One that is no finding in the end is taken
-    back. A cell that was a finding at first and is none without the one set aside next is that one's shadow.
+    cells are tested again, until no finding is left that was not set aside. A cell that is no finding in the end is
+    taken back. A cell that was a finding at first and is none once the next cell is set aside is that cell's shadow.
 
     Some tables can be read in several ways. With two values of each attribute the four interactions are one number but
     for its sign; two bad cells in a row of three look like a bad row with one good cell. Where one or two cells were
@@ -105,7 +106,7 @@ class _Run:
         self.p = np.where(self._first.aside, np.nan, p).ravel()
 
     def step(self, alpha: float) -> bool:
-        """Sets one more cell aside, or takes one back; False where nothing is left to do."""
+        """Sets one more cell aside, or takes one back; returns False where nothing is left to do."""
         is_finding = self.q <= alpha
         gone = [cell for cell in self._chosen if not is_finding[cell]]
         if gone:
@@ -125,13 +126,14 @@ class _Run:
         return True
 
     def _shade(self, is_finding: NDArray[np.bool_]) -> None:
-        """Notes which findings of the round before are none without the cell that was set aside last."""
+        """Notes which findings of the previous round are no longer findings without the cell that was set aside
+        last."""
         if self._chosen:
             self._folded[self._before & ~is_finding & (self._folded < 0)] = self._chosen[-1]
         self._before = is_finding.copy()
 
     def read_again(self) -> bool:
-        """Sets the likeliest cells aside instead; False where these are the same."""
+        """Sets the likeliest cells aside instead; returns False where these are the same."""
         self._kept = self._chosen
         if not 0 < len(self._chosen) <= 2:
             return False
@@ -162,7 +164,7 @@ class _Run:
         )
 
     def _nearest(self, cell: int, findings: NDArray[np.int64]) -> int:
-        """The strongest finding, one in the same row or column first."""
+        """Returns the strongest finding, preferring one in the same row or column."""
         columns = self._first.total.shape[1]
         if not len(findings):
             return -1
@@ -191,7 +193,7 @@ def _judge(runs: Sequence[_Run]) -> None:
 
 
 def _likeliest(table: Crossed, least: int) -> tuple[int, ...] | None:
-    """The likeliest set of `least` to two deviating cells; None where there are too many to compare."""
+    """Returns the likeliest set of `least` to two deviating cells; None where there are too many sets to compare."""
     rows, columns = table.total.shape
     seen = np.flatnonzero((table.total > 0).ravel() & ~table.aside.ravel())
     sets = [chosen for size in range(least, 3) for chosen in combinations(seen.tolist(), size)]

@@ -1,6 +1,6 @@
-"""Estimates of many effects at once, each drawn towards 0 by as much as the family as a whole says is noise.
+"""Empirical Bayes: estimates of many effects at once, each shrunk towards 0 by the noise that the whole family shows.
 
-Knows estimates and their standard errors; knows nothing of what they are of, nor of tests.
+Knows estimates and their standard errors; knows nothing of their meaning, nor of tests.
 """
 
 import numpy as np
@@ -16,17 +16,17 @@ NULL = 10.0  # effects' worth of belief in exactly 0, as Stephens has it
 
 
 def shrunken(phi: ArrayLike, standard_error: ArrayLike) -> Floats:
-    """What every effect most likely is, given its estimate and how all estimates of the family are spread.
+    """Computes the posterior mean of every effect, given its estimate and the spread of the family's estimates.
 
     E[effect | estimate],   effect ~ sum of w_k * Normal(0, s_k^2),   estimate ~ Normal(effect, standard_error^2)
 
     with the weights w of a grid of widths s (0 among them) fitted to the family by maximum penalised likelihood (EM):
     empirical Bayes in the form of Stephens 2017 ("False discovery rates: a new deal", Biostatistics 18). The largest of
-    many estimates is too large on average; ranked and read by this one, it is not. Few large effects among many of 0
-    are drawn in little, where a single normal prior (James & Stein) would halve them.
+    many estimates is too large on average; the largest shrunken estimate is not. A few large effects among many of 0
+    are shrunk little, where a single normal prior (James & Stein) would halve them.
 
     Args: phi, standard_error: floats of one shape, all of one family; NaN: no estimate.
-    Returns: float64 of that shape, |result| <= |phi|, of phi's sign. 0: nothing but noise is left. NaN stays NaN. The
+    Returns: float64 of that shape, |result| <= |phi|, of phi's sign. 0: the estimate is all noise. NaN stays NaN. The
     estimate itself where its standard error is 0. Empty in, empty out.
     Raises: ValueError where shapes differ or a standard error is negative.
     """

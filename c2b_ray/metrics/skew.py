@@ -21,12 +21,12 @@ SUM_TOLERANCE = 1e-6
 SkewRule = Literal["formula", "from_zero", "absent_share", "ties", "usual"]
 SKEW_RULES: tuple[SkewRule, ...] = ("formula", "from_zero", "absent_share", "ties", "usual")
 """`formula`: Eq. 2. In the code in common use the maximum starts at 0 (`from_zero`), an absent group has the share 1/k
-(`absent_share`), and all items tied with the k-th are counted while shares are still of k (`ties`); `usual`: all
-three."""
+(`absent_share`), and all items tied with the k-th are counted while shares are still divided by k (`ties`); `usual`:
+all three."""
 
 
 def max_skew(groups: Groups, k: int, ideal: Mapping[Any, float] | None = None) -> float:
-    """MaxSkew@k: the log ratio of the most over-represented group's share in the top k to its ideal share.
+    """Computes MaxSkew@k: the log ratio of the most over-represented group's share in the top k to its ideal share.
 
     max over groups a of log(f_a / f'_a),   f_a = share of a in the first k, f'_a = ideal share, natural logarithm
 
@@ -55,7 +55,8 @@ def max_skew(groups: Groups, k: int, ideal: Mapping[Any, float] | None = None) -
 def scored_max_skew(
     scores: ArrayLike, groups: Groups, k: int, rule: SkewRule = "formula", ideal: Mapping[Any, float] | None = None
 ) -> float:
-    """MaxSkew@k of items with scores, by the formula or by a named variant of the code in common use (`SKEW_RULES`).
+    """Computes MaxSkew@k of items with scores, by the formula or by a named variant of the code in common use
+    (`SKEW_RULES`).
 
     `formula`: items of equal score in the order that they are in, then `max_skew`. The variants are those of the code
     that debiasing papers pass on (Berg et al. 2022 and after): the skew of each group is log(share / ideal share), its
@@ -86,7 +87,7 @@ def scored_max_skew(
 
 
 def ndkl(groups: Groups, ideal: Mapping[Any, float] | None = None) -> float:
-    """Normalised discounted cumulative KL divergence of a ranking from the ideal shares.
+    """Computes the normalised discounted cumulative KL divergence of a ranking from the ideal shares.
 
     1/Z * sum over i = 1..N of KL(D_top_i || D) / log2(i+1),   Z = sum over i of 1/log2(i+1), KL in natural logarithm
 
@@ -110,7 +111,7 @@ def ndkl(groups: Groups, ideal: Mapping[Any, float] | None = None) -> float:
 
 
 def _coded(groups: Groups, ideal: Mapping[Any, float] | None) -> tuple[Ints, Floats]:
-    """Each item's group as a number, and each number's ideal share."""
+    """Returns each item's group as a number, and each number's ideal share."""
     labels = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
     for rank, label in enumerate(labels):
         if label is None or label != label:

@@ -1,4 +1,4 @@
-"""MaxSkew@k averaged over several rankings of the same items, with what chance would give, an interval and a p-value.
+"""MaxSkew@k averaged over several rankings of the same items, with its mean under chance, an interval and a p-value.
 
 Knows rankings and the groups of ranked items; knows nothing of texts or images. The largest of several log ratios is
 above 0 on average in a ranking that ignores groups: an average over texts of such maxima is no evidence by itself.
@@ -20,16 +20,17 @@ __all__ = ["MeanSkew", "mean_max_skew"]
 CELLS_AT_ONCE = 8_000_000
 LARGEST, HALVINGS = 64.0, 12
 CAUTION = 0.5
-"""An interval of .95 is made as one of .975: the deviations d that it scales are estimates too, which it does not know.
-Made as one of .95 it held the truth in .91 of samples where texts' skews are near chance's
-(`bench/clip_bias_chance.py coverage`)."""
+"""The factor on the nominal error, so an interval of .95 is computed as one of .975: the deviations d that it scales
+are themselves estimates, which the method ignores. Made as one of .95 it held the truth in .91 of samples where texts'
+skews are near chance's (`bench/clip_bias_chance.py coverage`)."""
 
 
 @dataclass(frozen=True)
 class MeanSkew:
-    """`expected`: its mean where groups are shuffled, `expected_high`: what 95 % of shuffles stay below; `p_value`:
-    one-sided. `leads` (groups,): rankings that each group leads, by its ratio; rankings that lean both ways have a mean
-    of maxima too. `replicates` (resamples,): of bootstrap samples of items and of rankings."""
+    """The mean skew with limits. `expected`: its mean where groups are shuffled; `expected_high`: the 95th percentile
+    of shuffles; `p_value`: one-sided. `leads` (groups,): the number of rankings in which each group has the largest
+    ratio, since rankings that lean in different directions have a positive mean too. `replicates` (resamples,): of
+    bootstrap samples of items and of rankings."""
 
     value: float
     low: float
@@ -42,15 +43,17 @@ class MeanSkew:
 
 
 def mean_max_skew(order: Ints, groups: Ints, number: int, k: int, chance: Chance) -> MeanSkew:
-    """The mean over rankings of max over groups a of log(f_a / f'_a), f' the share over all items (`max_skew`).
+    """Computes the mean over rankings of max over groups a of log(f_a / f'_a), f' the share over all items
+    (`max_skew`).
 
-    p: groups shuffled over items, all rankings of the same items together. Interval: items are resampled, each with its
-    place in every ranking; the deviations e* of the ratios f/f' from those observed, d, are what sampling adds. Were
-    the truth 1 + s * (d - 1), samples would show mean log max(1 + s * (d - 1) + e*): the interval has the s for which
-    the observed mean is neither among the largest nor the smallest (1 - confidence)/2 of these. Its lower end is 0
-    where s = 0 already explains it. An image's places in several rankings are never taken for independent. It is the
-    interval for these rankings; replicates, by which two models are compared on the same items, resample the rankings
-    too (texts are a sample as items are: two trainings on data of one skew differ most by which text leans how far).
+    The p-value comes from shuffling groups over items, for all rankings together. For the interval, items are
+    resampled, each with its place in every ranking; the deviations e* of the ratios f/f' from the observed ones, d, are
+    the sampling error. Were the truth 1 + s * (d - 1), samples would show mean log max(1 + s * (d - 1) + e*): the
+    interval has the s for which the observed mean is neither among the largest nor the smallest (1 - confidence)/2 of
+    these. Its lower end is 0 where s = 0 already explains it. An image's places in several rankings are never taken for
+    independent. It is the interval for these rankings; replicates, by which two models are compared on the same items,
+    resample the rankings too (texts are a sample as items are: two trainings on data of one skew differ most by which
+    text leans how far).
 
     Args: order: (rankings, items) item numbers, best first; groups: (items,) in 0 .. number - 1, all items with one;
     k: 1 to items; chance.
@@ -86,13 +89,13 @@ def _ratios(shares: Floats, ideal: Floats) -> Floats:
 
 
 def _mean_max(ratios: Floats) -> Floats:
-    """(..., rankings, groups) to (...,)."""
+    """Averages the largest log ratio over rankings, from (..., rankings, groups) to (...,)."""
     result: Floats = _largest(ratios).mean(axis=-1)
     return result
 
 
 def _largest(ratios: Floats) -> Floats:
-    """(..., groups) to (...,)."""
+    """Returns the log of the largest ratio, from (..., groups) to (...,)."""
     result: Floats = np.log(np.maximum(ratios.max(axis=-1), 1e-12))
     return result
 
@@ -111,7 +114,7 @@ def _shuffled(top: Ints, groups: Ints, number: int, chance: Chance) -> Floats:
 
 
 def _resampled(order: Ints, groups: Ints, number: int, k: int, chance: Chance) -> Floats:
-    """Ratios f/f' of bootstrap samples, (resamples, rankings, groups)."""
+    """Computes the ratios f/f' of bootstrap samples, (resamples, rankings, groups)."""
     items = len(groups)
     reach = min(items, int(k + 8 * np.sqrt(k) + 20))  # beyond, no sample's top k reaches; what is short is mended below
     first = order[:, :reach]
@@ -148,7 +151,7 @@ def _interval(value: float, ratios: Floats, noise: Floats, null: Floats, confide
 
 
 def _crossing(reached: Callable[[float], bool]) -> float:
-    """Where `reached`, false at 0, becomes true; at most `LARGEST`."""
+    """Finds where `reached`, false at 0, becomes true; at most `LARGEST`."""
     least, most = 0.0, 1.0
     while most < LARGEST and not reached(most):
         least, most = most, 2 * most

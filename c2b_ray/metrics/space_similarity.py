@@ -1,4 +1,4 @@
-"""How alike embedding spaces are: whether they hold the same pairs of items to be similar.
+"""Similarity of embedding spaces: how far the same pairs of items are similar in both.
 
 Knows embeddings of the same items; knows nothing of what is embedded.
 """
@@ -32,14 +32,15 @@ class SpaceSimilarity:
 def space_similarity(
     spaces: Sequence[NDArray[np.floating]], confidence: float = 0.95, centred: bool = False
 ) -> SpaceSimilarity:
-    """Cosine similarity of spaces, each as the vector of cosines of all D(D-1)/2 pairs of items.
+    """Computes the cosine similarity of spaces, each taken as the vector of cosines of all D(D-1)/2 pairs of items.
 
     s(e, f) = sum over i < j of S_e[i, j] * S_f[i, j] / (|S_e| |S_f|),   S[i, j] the cosine of items i and j
 
     Ramos et al. 2025, section 4.4 and Figure 8. Where all of a space's items are alike (one narrow cone) every entry of
-    S is near 1, and so is s to any other such space, whatever they hold to be similar: `centred` takes each space's
-    mean pair off first (Pearson's correlation of the vectors), which does not reward that. The paper's is the default.
-    The interval is the jackknife's over 20 parts of the items (a pair is left out where either of its items is).
+    S is near 1, and so is s to any other such space, whichever pairs are similar in them: `centred` subtracts each
+    space's mean pair first (Pearson's correlation of the vectors), which removes this effect. The paper's is the
+    default. The interval is the jackknife's over 20 parts of the items (a pair is left out where either of its items
+    is).
 
     Args: spaces: float arrays (items, dimension of the space), the same items in each; confidence: in (0, 1).
     Returns: `SpaceSimilarity`, 1 on the diagonal. NaN where a space has no direction (all zeros, or all alike where
@@ -78,7 +79,8 @@ def _unit(space: NDArray[np.floating]) -> Floats:
 
 
 def _gathered(units: Sequence[Floats], of_fold: NDArray[np.int64], folds: int) -> tuple[Floats, Floats, Floats]:
-    """By the parts of both items: sums of products of cosines (folds, folds, E, E), of cosines, and pairs i < j."""
+    """Sums, by the folds of both items of a pair i < j: products of cosines (folds, folds, E, E), cosines, and the
+    number of pairs."""
     number, items = len(units), len(of_fold)
     products = np.zeros((folds, folds, number, number))
     sums = np.zeros((folds, folds, number))

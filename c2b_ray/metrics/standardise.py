@@ -8,8 +8,9 @@ With additive effects e (`effects`) the bias score of value j of attribute a hol
     phi_j = phi_j(standardised) + sum over b != a of D_jb . e_b,   D_jb = P(x_b | j) - mean over k != j of P(x_b | k)
 
 (Oaxaca 1973 and Blinder 1973; the number is that of weighting every value's images to one composition by linear
-calibration, Deville & Sarndal 1992). Where a value's images say that effects differ on them, its own are taken. D is
-drawn to 0 by a normal prior, as effects are: what does not differ adds no noise.
+calibration, Deville & Sarndal 1992). Where a value's images show that effects differ on them, that value's effects are
+used. A normal prior shrinks D towards 0, as it does effects, so attributes whose composition does not differ add no
+noise.
 """
 
 from collections.abc import Sequence
@@ -28,21 +29,23 @@ Whole = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 APART, EXTRA = 0.05, 4.0
-"""The standard deviation of differences in composition before anything is seen; what is seen beyond noise adds to its
-square, this many times."""
+"""The prior standard deviation of differences in composition, and the factor by which the observed excess over noise
+adds to its square."""
 
 INTERACTION, BELIEF, FEW = 0.02, 4.0, 8
-"""The same of effects that differ between values, how many of them that belief is worth, and rounds of learning it."""
+"""The prior standard deviation of effects' differences between values, the number of effects that this prior is worth,
+and the rounds of fitting it."""
 
 
 @dataclass(frozen=True)
 class Standardised:
     """Of the n values of one attribute, float64.
 
-    `moved` (n,): the part of phi that the other attributes' composition makes; phi - `moved` is the standardised phi,
-    0 means that nothing is known to confound. `noise` (n,): the standard error of `moved`. `added` (n,): by how much
-    the variance of the standardised phi exceeds that of phi, 0 or more. `parts` (n, attributes): what each other one
-    adds to `moved`; 0 for its own. NaN for a value without images, and where no other value has any.
+    `moved` (n,): the part of phi due to the other attributes' composition; phi - `moved` is the standardised phi; 0
+    means that no confounding is known. `noise` (n,): the standard error of `moved`. `added` (n,): by how much the
+    variance of the standardised phi exceeds that of phi, 0 or more. `parts` (n, attributes): how much each other
+    attribute adds to `moved`; 0 for the attribute itself. NaN for a value without images, and where no other value has
+    any.
     """
 
     moved: Floats
@@ -53,12 +56,12 @@ class Standardised:
 
 @dataclass(frozen=True)
 class Composition:
-    """How the other attributes' values are spread over the n values of one attribute, as far as images tell.
+    """The distribution of the other attributes' values over the n values of one attribute, as estimated from images.
 
-    `share` (images, n): what an image counts for in each value's means, columns sum to 1. `rows`: which of all images.
-    `others`: which of all columns. `apart` (n, others): a value's mean minus that of all values, drawn to 0 by its
-    noise. `kept` (n, others, others): by how much. `doubt` (n, others, others): the covariance of what is left unknown;
-    `hidden`: the part of it that drawing to 0 makes.
+    `share` (images, n): the weight of an image in each value's means; columns sum to 1. `rows`: the images used.
+    `others`: the columns of the other attributes. `apart` (n, others): a value's mean minus that of all values, shrunk
+    towards 0. `kept` (n, others, others): the shrinkage. `doubt` (n, others, others): the posterior covariance;
+    `hidden`: the part of it that comes from shrinkage.
     """
 
     attribute: int
@@ -73,7 +76,8 @@ class Composition:
 
 
 def composition(images: Shown, attribute: int, left_out: Sequence[int] = ()) -> Composition:
-    """How an attribute's images differ in the others; `left_out`: others that explain nothing."""
+    """Estimates how an attribute's images differ in the other attributes; `left_out`: attributes that are not used as
+    explanations."""
     block = images.blocks[attribute]
     rows = images.drawn[:, attribute] >= 0
     n = block.stop - block.start
@@ -98,7 +102,7 @@ def composition(images: Shown, attribute: int, left_out: Sequence[int] = ()) -> 
 
 
 def _drawn_in(raw: Floats, spread: Floats, of: Whole, held: Mask) -> tuple[Floats, Floats, Floats, Floats]:
-    """Differences given their noise and a normal prior whose width the differences of each attribute decide."""
+    """Shrinks differences by their noise and a normal prior whose width comes from each attribute's differences."""
     width = np.full(len(of), APART**2)
     size = len(of)
     kept, doubt, hidden, apart = np.zeros_like(spread), np.zeros_like(spread), np.zeros_like(spread), raw.copy()
@@ -117,10 +121,10 @@ def _drawn_in(raw: Floats, spread: Floats, of: Whole, held: Mask) -> tuple[Float
 
 
 def standardised(images: Shown, effects: Effects, right: ArrayLike, spread: Composition) -> Standardised:
-    """What the other attributes make of an attribute's bias scores, on the images that were drawn for its values.
+    """Estimates the other attributes' part in an attribute's bias scores, on the images that were drawn for its values.
 
     The variance of phi - moved is that of accuracies net of the others' effects as far as `moved` takes them away, plus
-    what the doubt about effects and about composition adds.
+    the uncertainty of effects and of composition.
 
     Args: right: booleans (N,), as for `effects`.
     Returns: `Standardised`.
@@ -151,10 +155,11 @@ def standardised(images: Shown, effects: Effects, right: ArrayLike, spread: Comp
 
 
 def _doubt(images: Shown, effects: Effects, slopes: tuple[Floats, Floats, Floats], spread: Composition) -> Floats:
-    """The variance of `moved` (n,) that comes from what is not known of effects, of the verifier and of composition.
+    """Computes the variance of `moved` (n,) that comes from the uncertainty of effects, of the verifier and of
+    composition.
 
-    `slopes`: what effects change in `moved` (n, others), the contrasts (n, n), and the covariances of what effects
-    differ by on each value (n, others, others).
+    `slopes`: the derivatives of `moved` by effects (n, others), the contrasts (n, n), and the covariances of the
+    effects' differences on each value (n, others, others).
     """
     apart, contrast, interaction_doubt = slopes
     others, mean = spread.others, effects.mean[spread.others]
@@ -172,7 +177,7 @@ def _doubt(images: Shown, effects: Effects, slopes: tuple[Floats, Floats, Floats
 
 
 def _by_attribute(images: Shown, spread: Composition, contrast: Floats, changed: Floats) -> Floats:
-    """How far each attribute (columns) moves the score of each value (rows)."""
+    """Computes how far each attribute (columns) moves the score of each value (rows)."""
     parts = np.zeros((len(contrast), len(images.blocks)))
     position = np.cumsum(spread.others) - 1
     for b, columns in enumerate(images.blocks):
@@ -182,9 +187,10 @@ def _by_attribute(images: Shown, spread: Composition, contrast: Floats, changed:
 
 
 def _interactions(images: Shown, effects: Effects, right: Floats, spread: Composition) -> tuple[Floats, Floats]:
-    """By how much effects differ on each value of the attribute (n, others), and the covariances of that.
+    """Estimates how much effects differ on each value of the attribute (n, others), and the covariances of these
+    differences.
 
-    The normal equations of each value's images alone, with what the common effects leave of them.
+    Solves the normal equations of each value's images alone, with the residuals of the common effects.
     """
     chosen = spread.others.copy()
     chosen[0] = True
@@ -206,7 +212,7 @@ def _interactions(images: Shown, effects: Effects, right: Floats, spread: Compos
 
 
 def _equations(images: Shown, spread: Composition, chosen: Mask, left: Floats, j: int) -> tuple[Floats, Floats]:
-    """Information and score of the effects among one value's images."""
+    """Computes information and score of the effects among one value's images."""
     weights = spread.share[:, j]
     u = images.columns[spread.rows][:, chosen]
     moments = u.T @ (weights[:, None] * u)
@@ -223,7 +229,8 @@ def _equations(images: Shown, spread: Composition, chosen: Mask, left: Floats, j
 
 
 def _of_calibration(images: Shown, effects: Effects, apart: Floats, spread: Composition) -> Floats:
-    """What the errors of the confusion matrices add to the variance of `moved`, by composition and effects at once."""
+    """Computes the part of the variance of `moved` that comes from errors of the confusion matrices, through
+    composition and effects together."""
     variance = np.zeros(len(apart))
     every = np.zeros((len(apart), len(effects.mean)))
     every[:, spread.others] = apart
@@ -235,7 +242,8 @@ def _of_calibration(images: Shown, effects: Effects, apart: Floats, spread: Comp
 
 
 def _contrasts(held: Mask) -> Floats:
-    """(j, k) of phi_j: 1, minus 1 over the number of the others, 0 for values without images."""
+    """Returns the weights (j, k) of accuracies in phi_j: 1 for j, minus 1 over the number of the others, 0 for values
+    without images."""
     n = len(held)
     others = max(int(held.sum()) - 1, 1)
     result: Floats = np.where(np.eye(n, dtype=bool), 1.0, -1.0 / others) * held

@@ -1,5 +1,5 @@
-"""Deciding: many p-values at once, a verdict per cell, how many images would settle it, and rates from sampling to a
-quota.
+"""Decisions: corrections for multiple tests, a verdict per cell, the number of images that would settle it, and rates
+from sampling to a quota.
 
 Knows numbers only: p-values, scores, limits and counts. Which cells form one family of tests, and what is drawn next,
 is the caller's business.
@@ -33,7 +33,7 @@ HALVINGS = 60
 
 
 def benjamini_hochberg(p_values: ArrayLike) -> Floats:
-    """False-discovery-rate-adjusted p-values.
+    """Computes false-discovery-rate-adjusted p-values (Benjamini & Hochberg).
 
     q of the i-th smallest of m p-values = the least of p_(j) * m / j over j >= i
 
@@ -59,7 +59,7 @@ def benjamini_hochberg(p_values: ArrayLike) -> Floats:
 
 
 def verdicts(phi: ArrayLike, q_values: ArrayLike, none_q_values: ArrayLike, tau: float, alpha: float) -> list[Verdict]:
-    """The four-valued verdict on every cell.
+    """Returns the four-valued verdict on every cell.
 
     "for" (phi > 0) or "against" (phi < 0) where |phi| > tau and q <= alpha; else "none" where none_q <= alpha; else
     "undetermined". This project's rule, not the paper's (`paper_verdicts`): a small sample is "undetermined", and
@@ -88,13 +88,14 @@ def verdicts(phi: ArrayLike, q_values: ArrayLike, none_q_values: ArrayLike, tau:
 
 
 def selected_confidence(selected: int, tested: int, alpha: float) -> float:
-    """Confidence of the intervals of R selected of m tests, so that their false coverage rate is at most alpha.
+    """Returns the confidence level for the intervals of R selected of m tests, so that their false coverage rate is at
+    most alpha.
 
     1 - alpha * R / m,   R = max(selected, 1), m = tested
 
-    Benjamini & Yekutieli 2005, procedure 1: among the intervals of selected parameters, the expected share that miss
-    is at most alpha, for independent (and positively dependent) estimates and selection by Benjamini & Hochberg. An
-    interval of 1 - alpha, picked because it lies far out, misses more often.
+    Benjamini & Yekutieli 2005, procedure 1: among the intervals of selected parameters, the expected share that miss is
+    at most alpha, for independent (and positively dependent) estimates and selection by Benjamini & Hochberg. An
+    interval of 1 - alpha that was picked because it lies far out misses more often.
 
     Args: selected, tested: whole numbers, 0 <= selected <= tested; alpha: in (0, 1).
     Returns: float in [1 - alpha, 1); 1 - alpha without tests.
@@ -107,7 +108,7 @@ def selected_confidence(selected: int, tested: int, alpha: float) -> float:
 
 
 def images_to_settle(correct: ArrayLike, total: ArrayLike, tau: float, alpha: float = 0.05, power: float = 0.8) -> Ints:
-    """How many images per cell would settle the verdict, were the observed accuracies the truth.
+    """Computes how many images per cell would settle the verdict if the observed accuracies were the truth.
 
     With V_j = v_j + sum over k != j of v_k / m^2 and v = s(1-s), s = (correct + 2)/(total + 4), the estimate of phi_j
     from n images in every cell is near normal with variance V_j/n. The answer is the least n at which
@@ -115,7 +116,7 @@ def images_to_settle(correct: ArrayLike, total: ArrayLike, tau: float, alpha: fl
                     Phi(z_power - x * (|phi| - tau)) + Phi(z_power - x * (|phi| + tau)) = alpha
       |phi| < tau:  that of `equivalence_p_values` is (two one-sided tests).
     Both are solved by bisection. s is Agresti & Coull's (1998) add-two smoothing, so that accuracies of 0 and 1 do not
-    promise certainty after one image. alpha is for one test: divide it by what multiplicity costs.
+    promise certainty after one image. alpha is for one test: divide it by the cost of multiplicity.
 
     Args: correct, total: integers of shape (..., n); tau: 0 or more; alpha, power: in (0, 1).
     Returns: int64 of shape (..., n): images in each cell (in all, not on top of the present ones), 1 or more; also for
@@ -144,7 +145,7 @@ def inverse_sampling_rate(failures: int, draws: int) -> float: ...
 @overload
 def inverse_sampling_rate(failures: Values, draws: Values) -> Floats: ...
 def inverse_sampling_rate(failures: int | Values, draws: int | Values) -> float | Floats:
-    """Failure rate when drawing stopped at the k-th failure, which was draw number n.
+    """Computes the failure rate where drawing stopped at the k-th failure, which was draw number n.
 
     (k - 1) / (n - 1)
 
@@ -168,14 +169,15 @@ def inverse_sampling_rate(failures: int | Values, draws: int | Values) -> float 
 
 
 def _over(numerator: float, denominator: Floats) -> Floats:
-    """numerator/denominator where the latter is positive, else infinite; NaN stays."""
+    """Returns numerator/denominator where the denominator is positive, else infinity; NaN stays."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         over = np.where(denominator > 0, numerator / denominator, np.inf)
     return np.where(np.isnan(denominator), np.nan, over)
 
 
 def _precision_beyond(distance: Floats, tau: float, alpha: float, power: float) -> Floats:
-    """The least 1/(standard error) at which an estimate has a p-value of at most alpha with the given probability."""
+    """Computes the least 1/(standard error) at which an estimate has a p-value of at most alpha with the given
+    probability."""
     reserve, room = float(ndtri(power)), distance - tau
     least, most = (_over(float(-ndtri(level)) + reserve, room) for level in (alpha, alpha / 2))
     least = np.maximum(least, 0.0)
@@ -188,7 +190,7 @@ def _precision_beyond(distance: Floats, tau: float, alpha: float, power: float) 
 
 
 def _precision_within(distance: Floats, tau: float, z: float, power: float) -> Floats:
-    """The least 1/(standard error) at which an interval lies within [-tau, tau] with the given probability.
+    """Computes the least 1/(standard error) at which an interval lies within [-tau, tau] with the given probability.
 
     One side alone needs at least (z + z_power)/(tau - |phi|); sharing the risk evenly between both sides always
     suffices.

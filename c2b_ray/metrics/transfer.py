@@ -1,7 +1,7 @@
 """How far failures of one classifier are failures of others, from counts by caption.
 
-Images of one caption share what makes them hard, so that captions are the sampling unit: an interval that takes a
-thousand images of ten captions for independent is far too narrow. Knows counts by caption; knows no classifier.
+Images of one caption share what makes them hard, so captions are the sampling unit: an interval that takes a thousand
+images of ten captions for independent is far too narrow. Knows counts by caption; knows no classifier.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Estimate", "clustered_consistency", "clustered_rate"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """Arrays of one shape: the value and the limits of its interval; NaN where there is nothing to estimate it from."""
+    """An estimate and the limits of its interval, arrays of one shape; NaN where there are no data."""
 
     value: Floats
     low: Floats
@@ -29,14 +29,14 @@ class Estimate:
 
 
 def clustered_rate(failures: ArrayLike, totals: ArrayLike, confidence: float = 0.95) -> Estimate:
-    """A rate over all images of several captions, with an interval for captions like these.
+    """Computes a rate over all images of several captions, with an interval for captions like these.
 
     r = sum f_c / sum n_c,   v = K/(K-1) * sum (f_c - r n_c)^2 / (sum n_c)^2
 
-    the linearised variance of a ratio over K captions with images (Cochran 1977, Eq. 6.13). The interval is
-    Wilson's with the effective number of images r(1-r)/v, at most the images themselves, and Student's quantile of
-    K - 1 degrees. Where all answers are alike v says nothing, and captions count as images. Of a single caption nothing
-    is known of others: the images then count as independent, and reports have to say so.
+    the linearised variance of a ratio over K captions with images (Cochran 1977, Eq. 6.13). The interval is Wilson's
+    with the effective number of images r(1-r)/v, at most the images themselves, and Student's quantile of K - 1
+    degrees. Where all answers are alike, v carries no information, and captions count as images. A single caption says
+    nothing about others: its images then count as independent, and reports have to say so.
 
     Args: failures, totals: whole numbers of shape (..., captions), 0 <= failures <= totals. confidence: in (0, 1).
     Returns: `Estimate` of shape (...); NaN where there is no image.
@@ -62,13 +62,14 @@ def clustered_rate(failures: ArrayLike, totals: ArrayLike, confidence: float = 0
 def clustered_consistency(
     wrong_a: ArrayLike, wrong_b: ArrayLike, both: ArrayLike, totals: ArrayLike, confidence: float = 0.95
 ) -> Estimate:
-    """Error consistency of pairs of classifiers from counts by caption, with an interval for captions like these.
+    """Computes the error consistency of pairs of classifiers from counts by caption, with an interval for captions like
+    these.
 
     kappa as `consistency.error_consistency`; its interval is kappa -+ t * s, s the jackknife's standard error over
     captions (Efron & Tibshirani 1993, Eq. 11.5) and t Student's quantile of K - 1 degrees, within [-1, 1].
 
-    Args: wrong_a, wrong_b, both: images that either got wrong, and that both did; totals: images. Whole numbers of
-    one shape (..., captions). confidence: in (0, 1).
+    Args: wrong_a, wrong_b, both: images that A, B and both got wrong; totals: images. Whole numbers of one shape (...,
+    captions). confidence: in (0, 1).
     Returns: `Estimate` of shape (...). NaN without images; the limits are NaN too where fewer than
     two captions have images, and where a classifier is right on all or on none: its kappa is then the same whatever the
     other does.
@@ -91,7 +92,8 @@ def clustered_consistency(
 
 
 def _kappa(wrong_a: Floats, wrong_b: Floats, both: Floats, images: Floats) -> Floats:
-    """Cohen's kappa of two classifiers' correctness (Geirhos et al. 2020, Eqs. 1 to 3); 1 where they agree on all."""
+    """Computes Cohen's kappa of two classifiers' correctness (Geirhos et al. 2020, Eqs. 1 to 3); 1 where they agree on
+    all."""
     with np.errstate(invalid="ignore", divide="ignore"):
         p, q = 1 - wrong_a / images, 1 - wrong_b / images
         observed = 1 - (wrong_a + wrong_b - 2 * both) / images
