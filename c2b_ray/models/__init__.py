@@ -1,1 +1,2 @@
-"""The real libraries behind the roles, a file for each; `catalog` names them by spec. They know no audit and no Ray."""
+"""Implementations of the roles on real libraries, one file each; `catalog` finds them by spec. They know no audit and
+no Ray."""

@@ -24,14 +24,14 @@ from c2b_ray.errors import WeightsError
 from c2b_ray.roles import Floats
 
 DECAY = 0.1
-"""Of the squared weights, beside the examples' loss: our choice, tuned on nothing; the notes on the paper name none."""
+"""The weight of the squared weights in the loss: our choice, not tuned; the notes on the paper name none."""
 MOST_ITERATIONS = 200
 
 
 @dataclass(frozen=True)
 class LinearHead:
-    """As `steps.prompts.guide.Head` has them: `weight` (dimension, values), `bias` (values,), `mean`, `scale`
-    (dimension,), all float32."""
+    """A linear head with the fields of `steps.prompts.guide.Head`: `weight` (dimension, values), `bias` (values,),
+    `mean`, `scale` (dimension,), all float32."""
 
     weight: Floats
     bias: Floats
@@ -39,13 +39,14 @@ class LinearHead:
     scale: Floats
 
     def logits(self, activations: Floats) -> Floats:
-        """(rows, values) of activations (rows, dimension)."""
+        """Returns logits (rows, values) of activations (rows, dimension)."""
         features = (activations - self.mean) / self.scale
         return np.asarray(features @ self.weight + self.bias, np.float32)
 
 
 def train_head(activations: Floats, labels: NDArray[np.int64], values: int) -> LinearHead:
-    """A head that names the value of each row. activations: (rows, dimension); labels: (rows,), below `values`.
+    """Trains a head that predicts the value of each row. activations: (rows, dimension); labels: (rows,), below
+    `values`.
 
     Every value counts alike, so that the head's probabilities are those under equal shares of values.
     """
@@ -74,7 +75,7 @@ def train_head(activations: Floats, labels: NDArray[np.int64], values: int) -> L
 
 
 def encoded(heads: Mapping[int, LinearHead], about: Mapping[str, Any]) -> bytes:
-    """Heads by denoising step as safetensors; `about` (JSON values) in their metadata."""
+    """Encodes heads by denoising step as safetensors, with `about` (JSON values) in their metadata."""
     tensors = {
         f"{step}.{name}": np.ascontiguousarray(getattr(head, name))
         for step, head in heads.items()
@@ -84,7 +85,8 @@ def encoded(heads: Mapping[int, LinearHead], about: Mapping[str, Any]) -> bytes:
 
 
 def decoded(data: bytes, name: str) -> tuple[dict[int, LinearHead], dict[str, Any]]:
-    """Heads by denoising step, and what was noted of them. WeightsError where the bytes of file `name` are not that."""
+    """Decodes heads by denoising step and the metadata stored with them. Raises WeightsError where the bytes of file
+    `name` are something else."""
     try:
         tensors = load(data)
         length = int.from_bytes(data[:8], "little")

@@ -1,7 +1,7 @@
-"""Groups guessed from texts by a logistic regression on which words and pairs of words these hold.
+"""Guesses groups from texts by a logistic regression on their words and pairs of words.
 
-It stands in for the BERT of LIC where no weights are at hand: as BERT does, it sees a caption alone and says how
-probable each group is. It is trained anew for each fold, and the same input gives the same answer.
+It replaces the BERT of LIC where no weights are available: like BERT, it sees only the caption and returns the
+probability of each group. It is trained anew for each fold, and the same input gives the same answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class BagOfWords:
     def probabilities(
         self, texts: Sequence[str], groups: NDArray[np.int64], others: Sequence[str], number: int, seed: int
     ) -> Floats:
-        """Of each of the `others`: float64 (others, number), rows summing to 1. `seed` has no part in it."""
+        """Returns the group probabilities of each of the `others`: float64 (others, number), rows summing to 1. `seed`
+        is not used."""
         grams = [_grams(text) for text in texts]
         counts = Counter(gram for some in grams for gram in some)
         columns = {gram: at for at, gram in enumerate(sorted(g for g, count in counts.items() if count >= LEAST_TEXTS))}
@@ -59,7 +60,7 @@ def _grams(text: str) -> set[str]:
 
 
 def _matrix(grams: Sequence[set[str]], columns: dict[str, int]) -> sparse.csr_matrix:
-    """Indicators of the columns, and a last column of ones."""
+    """Returns indicators of the columns, and a last column of ones."""
     rows = [[*sorted({columns[gram] for gram in some if gram in columns}), len(columns)] for some in grams]
     ends = np.cumsum([0, *(len(row) for row in rows)])
     flat = np.array([at for row in rows for at in row], np.int64)

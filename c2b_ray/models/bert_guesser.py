@@ -1,4 +1,4 @@
-"""Groups guessed from texts by a BERT of transformers with a classification head, fine-tuned on the texts at hand.
+"""Guesses groups from texts by a BERT of transformers with a classification head, fine-tuned on the given texts.
 
     bert:org/name           config, tokenizer and model.safetensors of a hub repository
     bert:local-dir:PATH     the same in a directory
@@ -43,7 +43,8 @@ class BertGuesser:
     def probabilities(
         self, texts: Sequence[str], groups: NDArray[np.int64], others: Sequence[str], number: int, seed: int
     ) -> Floats:
-        """Of each of the `others`: float64 (others, number), rows summing to 1; `seed` fixes head, order, dropout."""
+        """Returns the group probabilities of each of the `others`: float64 (others, number), rows summing to 1; `seed`
+        fixes head, order, dropout."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             config = self._loaded(AutoConfig, num_labels=number)
@@ -80,7 +81,8 @@ class BertGuesser:
 
 
 def load(spec: Spec) -> BertGuesser:
-    """SpecError for options; WeightsError for files that cannot be used."""
+    """Loads the guesser of a `bert:` spec. Raises SpecError for wrong options and WeightsError for files that cannot be
+    used."""
     return BertGuesser(spec)
 
 

@@ -1,4 +1,4 @@
-"""From a model's spec string to the model: one visible table with deferred imports.
+"""Finds a model by its spec string: one visible table with deferred imports.
 
     scheme:name[?option=value&...]
 
@@ -112,7 +112,7 @@ class Spec:
     options: dict[str, str] = field(default_factory=dict)
 
     def options_among(self, known: Collection[str]) -> dict[str, str]:
-        """The options, all of them known; SpecError names the first that is not."""
+        """Returns the options after checking that all are known; SpecError names the first unknown one."""
         for option in self.options:
             if option not in known:
                 raise SpecError(f"{self.text}: unknown option {option!r}; {nearest(option, known)}")
@@ -120,7 +120,8 @@ class Spec:
 
 
 def parse(text: str) -> Spec:
-    """SpecError where `text` has no scheme or no name. A URL keeps its query: `openai:` and `http:` have no options."""
+    """Parses a spec. Raises SpecError where `text` has no scheme or no name. A URL keeps its query: `openai:` and
+    `http:` have no options."""
     scheme, colon, rest = text.partition(":")
     if not colon or not scheme or not rest:
         raise SpecError(f"{text!r} is no model spec: expected scheme:name, such as timm:resnet50.a1_in1k or onnx:PATH")
@@ -133,7 +134,8 @@ def parse(text: str) -> Spec:
 
 
 def loader(role: str, spec: Spec) -> Callable[[Spec], Any]:
-    """The loader of a role's scheme, imported now. SpecError offers the nearest schemes, or says what to install."""
+    """Imports and returns the loader of a role's scheme. SpecError offers the nearest schemes, or says what to
+    install."""
     target = CATALOG.get((role, spec.scheme)) or _third_party(role).get(spec.scheme)
     if target is None:
         schemes = {s for r, s in CATALOG if r == role} | set(_third_party(role))
@@ -192,14 +194,15 @@ def sentence_encoder(text: str) -> SentenceEncoder:
 
 
 def index(path: str) -> ImageIndex:
-    """An index directory, local or on an object store; `faiss:PATH` says the same at more length."""
+    """Opens an index directory, local or on an object store; `faiss:PATH` is the long form of the path."""
     return load("index", path)  # type: ignore[no-any-return]
 
 
 def describe(role: str, text: str) -> Description | None:
-    """A model's description from its files or its service; None where it has to be loaded for that.
+    """Returns a model's description from its files or its service; None where the model has to be loaded for that.
 
-    It raises what loading would, of what it meets: weights that do not fit their architecture show when they load.
+    Raises the errors of loading that occur on the way; weights that do not fit their architecture are found only when
+    they are loaded.
     """
     return describe_spec(role, _spec_of(role, text))
 
@@ -213,18 +216,18 @@ def describe_spec(role: str, spec: Spec) -> Description | None:
 
 
 def described(role: str, text: str) -> Description:
-    """A model's description, for which it is loaded where nothing else knows it."""
+    """Returns a model's description; loads the model where there is no other way."""
     return describe(role, text) or description_of(load(role, text))
 
 
 def load(role: str, text: str) -> Any:
-    """The model of any role."""
+    """Loads the model of any role."""
     spec = _spec_of(role, text)
     return loader(role, spec)(spec)
 
 
 def description_of(model: Any) -> Description:
-    """What a loaded model says of itself."""
+    """Returns the description of a loaded model."""
     return Description(
         revision=model.revision,
         labels=tuple(getattr(model, "labels", ())),
@@ -236,13 +239,13 @@ def description_of(model: Any) -> Description:
 
 
 def _spec_of(role: str, text: str) -> Spec:
-    """An index may be a plain path."""
+    """Parses a spec; an index may also be a plain path."""
     if role == "index" and not text.startswith("faiss:"):
         return Spec(text, "faiss", text)
     return parse(text)
 
 
 def schemes() -> dict[str, list[str]]:
-    """Role → the schemes that its specs may have, third parties' included."""
+    """Returns the schemes of each role, including those of third parties."""
     roles = dict.fromkeys(role for role, _ in CATALOG)
     return {role: sorted({s for r, s in CATALOG if r == role} | set(_third_party(role))) for role in roles}

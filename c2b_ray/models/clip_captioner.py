@@ -1,12 +1,13 @@
-"""`Captioner` from a text-image encoder: the choice, and the phrases of a vocabulary, that an image is nearest to.
+"""`Captioner` from a text-image encoder: answers with the choice, and captions with the phrases of a vocabulary, that
+are nearest to the image.
 
     open_clip:ViT-B-32/laion2b_s34b_b79k
     open_clip:local-dir:PATH?vocabulary=phrases.txt&template=a photo of {choice}|{choice}
 
 A choice's probability is the softmax, over the question's choices, of temperature × cosine of image and text (Radford
-et al. 2021, section 3.1.2). The texts are the question's own, else the templates with {choice} and, if they like,
-{question} filled in, several embeddings averaged. A caption says of each attribute of the vocabulary what is likelier
-than all else together, and is silent on the others.
+et al. 2021, section 3.1.2). The texts are the question's, else the templates with {choice} and, optionally, {question}
+filled in; several embeddings are averaged. For each attribute of the vocabulary a caption names the phrase that is
+likelier than all others together, and omits the attribute where there is none.
 
 Options: template (`{choice}` by default), vocabulary (a file like vocabulary.txt), temperature (the model's own logit
 scale by default), and those of the encoder. It knows encoders, and nothing of reading or writing sentences.
@@ -63,15 +64,16 @@ class ClipCaptioner:
         return self._revision
 
     def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
-        """ "a photo of a bus, in red, at night": the label, and the vocabulary's phrases that are sure."""
+        """Returns captions such as "a photo of a bus, in red, at night": the label and the certain phrases of the
+        vocabulary."""
         return among_usable(images, labels, self._captions, no_caption)
 
     def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
-        """The choice whose text is nearest, with the probabilities of all."""
+        """Returns the choice whose text is nearest, with the probabilities of all choices."""
         return among_usable(images, questions, self._answers, no_answer)
 
     def caption_scores(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
-        """Temperature × cosine of each image and text: the logits of CLIP, no likelihoods; (images, texts)."""
+        """Returns temperature × cosine of each image and text: the logits of CLIP, not likelihoods; (images, texts)."""
         return scores_among_usable(images, texts, lambda usable: self._similarities(usable, texts))
 
     def _similarities(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
@@ -107,7 +109,7 @@ class ClipCaptioner:
         return answers
 
     def _texts(self, question: Question) -> list[list[str]]:
-        """Of each choice, the texts whose mean it is compared by."""
+        """Returns for each choice the texts whose mean embedding represents it."""
         if question.texts is not None:
             return [[text] for text in question.texts]
         return [[_filled(t, choice, question.text) for t in self._templates] for choice in question.choices]
@@ -116,8 +118,8 @@ class ClipCaptioner:
         return np.asarray(softmax(self._temperature * (anchors.astype(np.float64) @ seen)))
 
     def _seen(self, images: Sequence[Pixels]) -> Floats:
-        """An embedding per image. Many questions about one image arrive as that image many times over, and many
-        captions of some images as these images again and again."""
+        """Returns an embedding per image, and encodes equal images once: several questions about one image, or several
+        captions of it, repeat the image in a batch."""
         digests = [(image.shape, blake2b(image.tobytes()).digest()) for image in images]
         new = {digest: i for i, digest in reversed(list(enumerate(digests))) if digest not in self._met}
         rows = self._encoder.encode_images([images[i] for i in new.values()]) if new else ()
@@ -133,9 +135,10 @@ class ClipCaptioner:
 
 
 def load(spec: Spec, vocabulary: Vocabulary | None = None) -> ClipCaptioner:
-    """The captioner of an `open_clip:` spec. SpecError: a template without {choice}, a file that is no vocabulary.
+    """Loads the captioner of an `open_clip:` spec.
 
-    `vocabulary`: what captions may say unless the spec names a file; everyday things by default.
+    Raises SpecError for a template without {choice} and for a file that is no vocabulary. `vocabulary`: the phrases of
+    captions unless the spec names a file; by default everyday things.
     """
     settings = _settings(spec, vocabulary)
     encoder = open_clip_encoder.load(settings.encoder)
@@ -144,7 +147,7 @@ def load(spec: Spec, vocabulary: Vocabulary | None = None) -> ClipCaptioner:
 
 
 def describe(spec: Spec, vocabulary: Vocabulary | None = None) -> Description | None:
-    """As `load`, from what the encoder's files say; None where they do not say its temperature."""
+    """Returns the description from the encoder's files; None where they do not contain its temperature."""
     settings = _settings(spec, vocabulary)
     encoder, scale = open_clip_encoder.describe_scaled(settings.encoder)
     temperature = scale if settings.temperature is None else settings.temperature
@@ -155,7 +158,7 @@ def describe(spec: Spec, vocabulary: Vocabulary | None = None) -> Description | 
 
 @dataclass(frozen=True)
 class _Settings:
-    """`encoder` is a spec; `temperature` None stands for the encoder's own."""
+    """Settings of a spec. `encoder` is a spec; `temperature` None stands for the encoder's own."""
 
     encoder: Spec
     vocabulary: Vocabulary
@@ -188,7 +191,7 @@ def _settings(spec: Spec, vocabulary: Vocabulary | None) -> _Settings:
 
 
 def read_vocabulary(path: str | Path, spec: str) -> Vocabulary:
-    """The attributes and phrases of a file; SpecError names the line that is none."""
+    """Reads the attributes and phrases of a file; SpecError names the first invalid line."""
     try:
         return _parsed(Path(path).read_text(encoding="utf-8-sig"), f"{spec}: vocabulary {path}")
     except (OSError, UnicodeDecodeError) as error:

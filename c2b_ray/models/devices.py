@@ -1,8 +1,8 @@
 """Which GPUs a model in this process may use, and in what precision it computes.
 
-On a cluster that is for Ray to say. Since 2.60 Ray no longer hides GPUs from a process to which it assigned none: every
-such process would put its model onto the first GPU that it sees. Therefore the worker of a stage and the replica of a
-Serve app call `assign` before they load a model. It knows neither Ray nor any library of models.
+On a cluster Ray decides this. Since 2.60 Ray no longer hides GPUs from a process to which it assigned none: every such
+process would put its model onto the first GPU that it sees. Therefore the worker of a stage and the replica of a Serve
+app call `assign` before they load a model. It knows neither Ray nor any library of models.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from c2b_ray.errors import ServiceError, SpecError, nearest
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _OF_A_WORKER = "RAY_RAYLET_PID"
-"""Ray sets it in the environment of its workers, and so of the programs that they start."""
+"""The variable that Ray sets in the environment of its workers, and so of the programs that they start."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ _precision: Precision | None = None
 
 
 def assign(gpus: Iterable[object], precision: str | None = None) -> None:
-    """From here on the models of this process use these GPUs and no others; without any, the CPU.
+    """Makes the models of this process use these GPUs and no others from now on; without any, the CPU.
 
-    SpecError for an unknown precision.
+    Raises SpecError for an unknown precision.
     """
     global _current
     _current = Assignment(tuple(map(str, gpus)), _checked(precision))
@@ -46,7 +46,7 @@ def assign(gpus: Iterable[object], precision: str | None = None) -> None:
 
 @contextmanager
 def assigned(gpus: Iterable[object], precision: str | None = None) -> Iterator[None]:
-    """As `assign`, until the end of the block."""
+    """Like `assign`, until the end of the block."""
     global _current
     before = _current
     assign(gpus, precision)
@@ -58,8 +58,8 @@ def assigned(gpus: Iterable[object], precision: str | None = None) -> Iterator[N
 
 @contextmanager
 def computing_in(precision: str | None) -> Iterator[None]:
-    """Models that the block loads or describes compute in this precision, where their specs name none; None changes
-    nothing. A driver describes models in the precision of the stage that will load them."""
+    """Makes models that the block loads or describes compute in this precision, where their specs name none; None
+    changes nothing. A driver describes models in the precision of the stage that will load them."""
     global _precision
     before = _precision
     _precision = _checked(precision) or before
@@ -70,18 +70,20 @@ def computing_in(precision: str | None) -> Iterator[None]:
 
 
 def assignment() -> Assignment | None:
-    """What was assigned; no GPU in a worker of Ray where nothing called `assign`; None in a process without Ray."""
+    """Returns the current assignment; no GPU in a worker of Ray where `assign` was not called; None in a process
+    without Ray."""
     if _current is None and _OF_A_WORKER in os.environ:
         return Assignment()
     return _current
 
 
 def usable_gpus(assigned: Sequence[str] | None, available: int, visible: str | None) -> list[int]:
-    """CUDA's numbers, in this process, of the GPUs that it may use: those that Ray assigned; all without Ray (None).
+    """Returns CUDA's numbers, in this process, of the GPUs that it may use: those that Ray assigned; all without Ray
+    (None).
 
-    `available`: how many the process sees; `visible`: its CUDA_VISIBLE_DEVICES, in whose order CUDA counts. None where
-    the process sees no GPU at all, as on a machine that only claims to have some. ServiceError where it sees others
-    than the assigned ones.
+    `available`: how many the process sees; `visible`: its CUDA_VISIBLE_DEVICES, in whose order CUDA counts. Empty where
+    the process sees no GPU at all, as on a machine that only claims to have some. Raises ServiceError where it sees
+    other GPUs than the assigned ones.
     """
     if assigned is None or available == 0:
         return list(range(available))
@@ -96,7 +98,7 @@ def usable_gpus(assigned: Sequence[str] | None, available: int, visible: str | N
 
 
 def usable(available: int) -> list[int]:
-    """`usable_gpus` of this process as it is."""
+    """Returns `usable_gpus` of this process."""
     current = assignment()
     if current is not None and current.gpus and not available:
         logging.getLogger(__name__).warning("Ray assigned a GPU to this process, but it sees none: it uses the CPU")
@@ -104,10 +106,10 @@ def usable(available: int) -> list[int]:
 
 
 def device(wish: str | None, text: str, available: int) -> str:
-    """`device=` of the spec `text`, such as cuda:1, where this process may use it; without one, the first usable GPU,
-    else `cpu`. Inside Ray `cuda` means the assigned GPU.
+    """Returns `device=` of the spec `text`, such as cuda:1, where this process may use it; without one, the first
+    usable GPU, else `cpu`.
 
-    SpecError where Ray assigned another GPU, or none.
+    Inside Ray `cuda` means the assigned GPU. Raises SpecError where Ray assigned another GPU, or none.
     """
     gpus = [f"cuda:{number}" for number in usable(available)]
     if wish is None:
@@ -126,7 +128,7 @@ def device(wish: str | None, text: str, available: int) -> str:
 
 
 def precision(option: str | None, text: str) -> Precision | None:
-    """`precision=` of the spec `text`, else the placement's; None where neither names one."""
+    """Returns `precision=` of the spec `text`, else the placement's; None where neither names one."""
     if option is not None:
         return _checked(option, f"{text}: ")
     current = assignment()

@@ -5,9 +5,9 @@
 
 Options: steps, guidance, size (HEIGHTxWIDTH), batch, device, dtype (fp32, fp16, bf16), scheduler (a class of diffusers
 that fits the pipeline's own), compile (true, false), lora and debias (`diffusion_debias`). An option that is left out
-has the pipeline's default; few-step models need theirs written: `diffusers:stabilityai/sd-turbo?steps=1&guidance=0`.
+has the pipeline's default; few-step models need explicit settings: `diffusers:stabilityai/sd-turbo?steps=1&guidance=0`.
 Only safetensors are read, and no code from a repository is run. Noise comes from a generator per row on the CPU, so a
-device or a batch changes no row's noise. It knows nothing of captions or of what becomes of its images.
+row's noise depends neither on the device nor on the batch. It knows nothing of captions or of the use of its images.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class DiffusersGenerator:
         self._steering = steering
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
-        """One image per request; NaN, blanks and wrong sizes are errors of their rows."""
+        """Returns one image per request; NaN, blank images and wrong sizes are errors of their rows."""
         return [image for part in batches(requests, self._batch) for image in self._batch_of(part)]
 
     @property
@@ -74,7 +74,7 @@ class DiffusersGenerator:
         return diffusion_activations.step_count(self._pipeline, self._settings.get("num_inference_steps", default))
 
     def activations(self, requests: Sequence[GenerationRequest], name: str, steps: Sequence[int]) -> Floats:
-        """As `roles.ActivationReader` says, by a forward hook; the image is never decoded."""
+        """Reads activations as described in `roles.ActivationReader`, by a forward hook; the image is never decoded."""
         diffusion_activations.checked_steps(steps, self.denoising_steps)
         diffusion_activations.module_of(self._pipeline, name)
         parts = [
@@ -93,7 +93,7 @@ class DiffusersGenerator:
         return [checked_image(image, self._size, blank) for image, blank in zip(result.images, censored, strict=True)]
 
     def _denoised(self, requests: Sequence[GenerationRequest], output_type: str) -> Any:
-        """The pipeline's images for the requests, each from its own noise."""
+        """Returns the pipeline's images for the requests, each from its own noise."""
         noise = [torch.Generator("cpu").manual_seed(request.seed) for request in requests]
         prompts = [request.prompt for request in requests]
         try:
@@ -114,7 +114,8 @@ def _steer(steering: diffusion_debias.Steering, seeds: Sequence[int], step: int,
 
 
 def load(spec: Spec) -> DiffusersGenerator:
-    """The generator of a `diffusers:` spec; SpecError for names, WeightsError for weights that cannot be used."""
+    """Loads the generator of a `diffusers:` spec. Raises SpecError for wrong names and WeightsError for weights that
+    cannot be used."""
     options = spec.options_among(_OPTIONS)
     device, batch, size = device_of(spec), positive(spec, "batch", _BATCH), _size(spec)
     dtype = _dtype(spec)
@@ -136,7 +137,7 @@ def load(spec: Spec) -> DiffusersGenerator:
 
 
 def describe(spec: Spec) -> Description:
-    """As `load`, from the hashes of its files and the name of its scheduler."""
+    """Returns the description of a spec from the hashes of its files and the name of its scheduler."""
     options = spec.options_among(_OPTIONS)
     directory = _directory(spec)
     files = _checked_files(spec, directory)
@@ -174,7 +175,7 @@ def _downloaded(spec: Spec) -> Path:
 
 
 def _checked_files(spec: Spec, directory: Path) -> list[Path]:
-    """All files that a revision depends on; refused are pickles without safetensors beside them, and code."""
+    """Returns all files that a revision depends on. Refuses code, and pickles without safetensors beside them."""
     if not (directory / _INDEX).is_file():
         raise SpecError(f"{spec.text}: {directory} holds no {_INDEX}; expected a directory that diffusers saved")
     code = next(directory.rglob("*.py"), None)
@@ -212,7 +213,7 @@ def _pipeline(spec: Spec, directory: Path, dtype: torch.dtype) -> Any:
 
 
 def _settings(spec: Spec, size: tuple[int, int] | None) -> dict[str, Any]:
-    """The arguments of every call of the pipeline."""
+    """Returns the arguments of every call of the pipeline."""
     result: dict[str, Any] = {}
     if "steps" in spec.options:
         result["num_inference_steps"] = positive(spec, "steps", 1)
@@ -224,7 +225,7 @@ def _settings(spec: Spec, size: tuple[int, int] | None) -> dict[str, Any]:
 
 
 def _check_settings(spec: Spec, pipeline: Any, settings: dict[str, Any]) -> None:
-    """SpecError for options that this pipeline does not have."""
+    """Raises SpecError for options that this pipeline does not have."""
     for name in settings:
         if name not in parameters(pipeline):
             raise SpecError(f"{spec.text}: {type(pipeline).__name__} has no {name}")
@@ -254,7 +255,7 @@ def _size(spec: Spec) -> tuple[int, int] | None:
 
 
 def _set_scheduler(spec: Spec, pipeline: Any) -> str:
-    """The name of the scheduler's class, after putting the one of the options in its place."""
+    """Sets the scheduler that the options name, and returns the name of the scheduler's class."""
     name = spec.options.get("scheduler")
     if getattr(pipeline, "scheduler", None) is None:
         if name is not None:
@@ -284,6 +285,6 @@ def _quicken(pipeline: Any, device: torch.device, compiled: bool) -> None:
 
 
 def _censored(result: Any, count: int) -> list[bool]:
-    """Which rows a safety checker has blanked; pipelines without one say nothing or None."""
+    """Tells which rows a safety checker has blanked; pipelines without one return nothing or None."""
     flags = getattr(result, "nsfw_content_detected", None) or getattr(result, "nsfw_detected", None)
     return [bool(flag) for flag in flags] if flags is not None else [False] * count

@@ -43,7 +43,7 @@ class NoiseSpace:
         return standard_normal(count, self.dimension, seed)
 
     def images(self, latents: Any) -> torch.Tensor:
-        """(rows, 3, height, width) in [0, 1], differentiable in `latents`."""
+        """Returns images (rows, 3, height, width) in [0, 1], differentiable in `latents`."""
         return self._run(latents, 0)
 
     def _run(self, latents: Any, seed: int) -> torch.Tensor:
@@ -64,7 +64,8 @@ class NoiseSpace:
 
 
 def load(spec: Spec) -> NoiseSpace:
-    """SpecError for a pipeline without a UNet, or whose images depend on more than their first noise."""
+    """Loads the noise space of a spec. Raises SpecError for a pipeline without a UNet, or whose images depend on more
+    than their first noise."""
     inner, prompt = _inner(spec)
     generator = diffusers_generator.load(inner)
     pipeline = generator.pipeline
@@ -76,7 +77,7 @@ def load(spec: Spec) -> NoiseSpace:
 
 
 def describe(spec: Spec) -> Description | None:
-    """None: the dimension takes the pipeline's own reading of its configs."""
+    """Returns None: only the loaded pipeline knows the dimension."""
     _inner(spec)
     return None
 

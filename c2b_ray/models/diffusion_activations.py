@@ -1,4 +1,5 @@
-"""What a diffusers pipeline computes inside: the outputs of a module of its denoiser, step by step, by a forward hook.
+"""Reads a diffusers pipeline's inner activations: the outputs of a module of its denoiser, step by step, by a forward
+hook.
 
 It knows hooks, denoisers and the halves of a guided batch; it does not know what the activations are for.
 """
@@ -20,15 +21,15 @@ DENOISERS = ("unet", "transformer")
 _DEPTH = 2
 
 Denoise = Callable[[], object]
-"""One call of the pipeline, which the reader ends when it has read what it wants."""
+"""One call of the pipeline, which the reader ends once it has read the last step it needs."""
 
 
 class _EverythingReadError(Exception):
-    """Ends a pipeline's call: the last step that is wanted has been read."""
+    """Ends a pipeline's call after the last requested step has been read."""
 
 
 def denoiser_name(pipeline: Any) -> str:
-    """SpecError for a pipeline whose denoiser is none of the known ones."""
+    """Returns the name of the pipeline's denoiser. Raises SpecError where it is none of the known ones."""
     for name in DENOISERS:
         if isinstance(getattr(pipeline, name, None), nn.Module):
             return name
@@ -36,7 +37,7 @@ def denoiser_name(pipeline: Any) -> str:
 
 
 def names_of(pipeline: Any) -> tuple[str, ...]:
-    """The modules of the denoiser, two levels deep; a list of modules stands for its members."""
+    """Returns the names of the denoiser's modules, two levels deep; a list of modules is replaced by its members."""
     first = denoiser_name(pipeline)
     return tuple(_names(getattr(pipeline, first), first, _DEPTH))
 
@@ -52,7 +53,7 @@ def _names(module: nn.Module, prefix: str, depth: int) -> Iterator[str]:
 
 
 def module_of(pipeline: Any, name: str) -> nn.Module:
-    """SpecError lists the names that there are."""
+    """Returns the module of that name. SpecError lists the existing names."""
     known = names_of(pipeline)
     if name not in known:
         raise SpecError(f"the generator has no activation {name!r}; {nearest(name, known)} (all: {', '.join(known)})")
@@ -62,7 +63,7 @@ def module_of(pipeline: Any, name: str) -> nn.Module:
 
 
 def read(pipeline: Any, name: str, steps: Sequence[int], rows: int, denoise: Denoise) -> Floats:
-    """The module's output at the denoising steps while `denoise` runs: float32 (rows, steps, dimension)."""
+    """Returns the module's output at the denoising steps while `denoise` runs: float32 (rows, steps, dimension)."""
     wanted, outputs = set(steps), dict[int, Floats]()
 
     def hook(step: int, output: Tensor) -> None:
@@ -82,11 +83,11 @@ def read(pipeline: Any, name: str, steps: Sequence[int], rows: int, denoise: Den
 def watched(
     pipeline: Any, name: str, see: Callable[[int, Tensor], Tensor | None], first: bool = False
 ) -> Iterator[None]:
-    """Within it `see` gets each output of the module, with its denoising step; the module's output is replaced by what
-    `see` returns.
+    """Calls `see` with each output of the module and its denoising step while the block runs, and replaces the module's
+    output with the result.
 
-    `first`: before the hooks that are there already, which then see what it returns.
-    A step is one call of the denoiser; a module that is called several times in a step is seen the first time.
+    `first`: runs before existing hooks, which then receive the new output. A step is one call of the denoiser; of
+    several calls of a module in a step only the first is seen.
     """
     module, denoiser = module_of(pipeline, name), getattr(pipeline, denoiser_name(pipeline))
     step, seen = -1, -1
@@ -115,21 +116,22 @@ def watched(
 
 
 def conditional(output: Tensor, rows: int) -> Tensor:
-    """The half of a guided batch that sees the prompts, which diffusers puts last; all of it without guidance."""
+    """Returns the half of a guided batch that sees the prompts, which diffusers puts last; the whole batch without
+    guidance."""
     if output.shape[0] not in (rows, 2 * rows):
         raise ServiceError(f"a module of the denoiser gave {output.shape[0]} rows for {rows} prompts")
     return output[output.shape[0] - rows :]
 
 
 def checked_steps(steps: Sequence[int], count: int) -> None:
-    """SpecError for a step that the generator does not take."""
+    """Raises SpecError for a step that the generator does not take."""
     wrong = [step for step in steps if not 0 <= step < count]
     if wrong or not steps:
         raise SpecError(f"denoising steps {list(steps)}: expected one or more of 0 to {count - 1}")
 
 
 def step_count(pipeline: Any, default: int) -> int:
-    """How many times the denoiser is called where `default` steps are wanted: some schedulers add to them."""
+    """Returns how many times the denoiser is called for `default` steps: some schedulers add steps."""
     scheduler = getattr(pipeline, "scheduler", None)
     if scheduler is None or not hasattr(scheduler, "timesteps"):
         return default

@@ -1,11 +1,11 @@
-"""Debiasing of a diffusers pipeline: by an adapter that was fine-tuned (LoRA), or at test time, as DiffLens does.
+"""Debiasing of a diffusers pipeline by a fine-tuned adapter (LoRA) or at test time, as in DiffLens.
 
     lora=FOLDER                  an adapter as peft saves it, merged into the denoiser
     debias=HEADS.safetensors     heads of `c2b prompts heads`: each image is drawn towards a value that its seed chooses
 
-At test time the activations that the heads read are moved, step by step, as little as makes the head name the value
-chosen, all values being chosen alike (DiffLens steers features of a sparse autoencoder in the same place; here it is
-the heads' own directions). It knows torch, peft and heads, and not what is generated.
+At test time the activations that the heads read are moved, at each step, by the least amount that makes the head
+predict the chosen value; values are chosen with equal probability. (DiffLens steers features of a sparse autoencoder in
+the same place; here the directions are the heads' own.) It knows torch, peft and heads, and not what is generated.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from c2b_ray.schemas import seed_of
 
 ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 MARGIN = 2.0
-"""By how much the logit of the value chosen is to exceed all others together."""
+"""The margin by which the logit of the chosen value must exceed all others together."""
 
 
 def adapter_files(spec: Spec) -> list[Path]:
-    """The files of the adapter and of the heads that a spec names. SpecError where one is absent, WeightsError where it
-    is another thing."""
+    """Returns the files of the adapter and of the heads that a spec names. Raises SpecError where one is absent,
+    WeightsError where it has another content."""
     files = []
     if folder := spec.options.get("lora"):
         for name in (ADAPTER, ADAPTER_CONFIG):
@@ -66,14 +66,14 @@ def merge_adapter(pipeline: Any, spec: Spec) -> None:
 
 @dataclass(frozen=True)
 class Steering:
-    """Heads of an attribute by denoising step, as tensors on the device of the denoiser: weight / scale (dimension,
-    values), and the bias of the activations as they are."""
+    """Heads of an attribute by denoising step, as tensors on the denoiser's device: weight / scale (dimension, values),
+    and the bias for unstandardised activations."""
 
     activation: str
     heads: dict[int, tuple[Tensor, Tensor]]
 
     def steered(self, step: int, output: Tensor, seeds: Sequence[int]) -> Tensor:
-        """The output with the rows of the prompts moved; rows of other seeds do not matter to a row."""
+        """Returns the output with the rows of the prompts moved; each row depends on its own seed only."""
         weight, bias = self.heads[min(self.heads, key=lambda known: abs(known - step))]
         rows = diffusion_activations.conditional(output, len(seeds))
         flat = rows.flatten(1).float()
@@ -89,7 +89,8 @@ class Steering:
 
 
 def steering(pipeline: Any, spec: Spec) -> Steering | None:
-    """What a spec's `debias` asks for. SpecError for heads of an activation that the pipeline does not have."""
+    """Loads the steering of a spec's `debias`; None without it. Raises SpecError for heads of an activation that the
+    pipeline does not have."""
     path = spec.options.get("debias")
     if path is None:
         return None

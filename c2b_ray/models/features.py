@@ -1,4 +1,4 @@
-"""Networks that give features: the layer before a classifier's last, an encoder's embeddings, FID's Inception.
+"""Networks that return features: a classifier's penultimate layer, an encoder's embeddings, FID's Inception.
 
     timm:…, torchvision:…, world:resnet-…     penultimate layer     open_clip:…, world:clip     embedding
     inception:PATH.safetensors                FID's own features
@@ -25,7 +25,7 @@ INCEPTION = "inception"
 
 
 def load(text: str) -> Penultimate | Embedding | FidInception:
-    """SpecError where the spec is of nothing that gives features."""
+    """Loads the feature network of a spec. Raises SpecError where the spec names no model with features."""
     spec = catalog.parse(text)
     if spec.scheme == INCEPTION:
         from c2b_ray.models import fid_inception
@@ -48,7 +48,7 @@ def load(text: str) -> Penultimate | Embedding | FidInception:
 
 
 class Penultimate:
-    """What a classifier's last layer sees."""
+    """The input of a classifier's last layer."""
 
     def __init__(self, spec: str, revision: str, features: Callable[[Sequence[Pixels]], Floats]) -> None:
         self.name = f"the layer before the last of {spec}"

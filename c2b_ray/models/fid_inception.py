@@ -30,7 +30,7 @@ _OUTPUTS = 1008
 
 
 def load(spec: Spec) -> FidInception:
-    """SpecError for an unknown option, WeightsError for weights that do not fit."""
+    """Loads the network. Raises SpecError for an unknown option, WeightsError for weights that do not fit."""
     spec.options_among(_OPTIONS)
     file = weights.checked(spec.name)
     module = network()
@@ -47,7 +47,7 @@ class FidInception:
         self._module = module.eval().requires_grad_(False).to(runtime.device)
 
     def features(self, images: Sequence[Pixels]) -> Floats:
-        """float32 (images, 2048)."""
+        """Returns features, float32 (images, 2048)."""
         result = [np.zeros((0, DIMENSION), np.float32)]
         with torch.inference_mode():
             for start in range(0, len(images), self._runtime.batch):
@@ -57,13 +57,13 @@ class FidInception:
 
 
 def prepared(image: Pixels) -> Tensor:
-    """float32 (1, 3, 299, 299), about −1 to 1."""
+    """Prepares an image as float32 (1, 3, 299, 299), about −1 to 1."""
     values = torch.tensor(image).permute(2, 0, 1)[None].float()
     return (resized(values) - 128) / 128
 
 
 def resized(values: Tensor) -> Tensor:
-    """As tf.image.resize_bilinear of TensorFlow 1: pixel k of the result is read at k * size / 299."""
+    """Resizes like tf.image.resize_bilinear of TensorFlow 1: pixel k of the result is read at k * size / 299."""
     for axis in (2, 3):
         size = values.shape[axis]
         at = torch.arange(SIDE, dtype=torch.float32) * (torch.tensor(size, dtype=torch.float32) / SIDE)
@@ -76,7 +76,7 @@ def resized(values: Tensor) -> Tensor:
 
 
 def network() -> nn.Module:
-    """The module without weights, its tensors named as in the published ones."""
+    """Builds the module without weights, with tensor names as in the published weights."""
     module: nn.Module = inception_v3(num_classes=_OUTPUTS, aux_logits=False, init_weights=False, transform_input=False)
     replaced: dict[str, nn.Module] = {
         "Mixed_5b": _A(192, pool_features=32),
@@ -95,7 +95,7 @@ def network() -> nn.Module:
 
 
 def _average(x: Tensor) -> Tensor:
-    """Of the pixels inside the image alone."""
+    """Average pooling over the pixels inside the image only."""
     return F.avg_pool2d(x, kernel_size=3, stride=1, padding=1, count_include_pad=False)
 
 
@@ -126,7 +126,7 @@ class _E1(InceptionE):  # type: ignore[misc]
 
 
 class _E2(_E1):
-    """The last block takes the maximum: a slip of the original's, which all published values have."""
+    """The last block, which takes the maximum: an error of the original that all published values share."""
 
     @staticmethod
     def pool(x: Tensor) -> Tensor:

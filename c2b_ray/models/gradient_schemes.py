@@ -1,6 +1,6 @@
-"""Which classifiers have no gradients, by what their spec says alone, and which of a classifier's labels is watched.
+"""Tells from a spec alone which classifiers have no gradients, and chooses the label that a search watches.
 
-It loads no library of models, so that a config can be refused where it is submitted.
+It imports no library of models, so a config can be refused where it is submitted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WITHOUT = {
 
 
 def refuse_without_gradients(text: str) -> None:
-    """SpecError where the spec alone says that there are none."""
+    """Raises SpecError where the spec alone shows that there are no gradients."""
     spec = catalog.parse(text)
     why = WITHOUT.get(spec.scheme) or WITHOUT.get(f"{spec.scheme}:{spec.name}")
     if why is not None:
@@ -31,7 +31,7 @@ def refuse_without_gradients(text: str) -> None:
 
 
 def chosen_label(labels: Sequence[str], label: str | None) -> str:
-    """The label that is watched: of two the second where none is named. SpecError lists those that there are."""
+    """Returns the label to watch; where none is named, the second of two. SpecError lists the classifier's labels."""
     if label is None and len(labels) == 2:
         return labels[1]
     if label is None or label not in labels:

@@ -3,9 +3,9 @@
     timm:…  torchvision:…  hf:…  world:…  a torch module in memory
 
 The resizing, cropping and normalising of the classifier is done on tensors. Images are not rounded to bytes on the way;
-otherwise the answers are the classifier's own, which is checked when one is loaded. What answers behind a URL, from a
-table, from an ONNX graph or from a function of one's own is refused. It knows modules and preprocessing, and nothing of
-what gradients are for.
+otherwise the answers are the classifier's own, which is checked when one is loaded. Classifiers behind a URL, in a
+table, in an ONNX graph or in a custom function are refused. It knows modules and preprocessing, and not the use of
+gradients.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from c2b_ray.models.pixels.preprocess import OnArrays, OneByOne
 from c2b_ray.models.torch_runtime import TorchClassifier
 
 PIXELS, ANSWERS = 0.02, 0.1
-"""How far its input may be from the classifier's own, on average and normalised, and the probabilities: resizing in
-floats, without rounding to bytes, changes them."""
+"""The largest allowed differences from the classifier: of the normalised input, on average, and of the probabilities.
+Resizing in floats, without rounding to bytes, changes both."""
 _RESIZING = {"bilinear": InterpolationMode.BILINEAR, "bicubic": InterpolationMode.BICUBIC}
 
 
@@ -63,7 +63,7 @@ class TorchGradients:
         self._device, self._dtype = like.device, like.dtype if like.is_floating_point() else torch.float32
 
     def logits_of(self, images: Any) -> torch.Tensor:
-        """float32 (rows, labels)."""
+        """Returns logits, float32 (rows, labels)."""
         values = self.prepare(images.to(self._device, torch.float32)).to(self._dtype)
         mode: AbstractContextManager[None] = evaluating(self._module) if self._held else nullcontext()
         with mode:
@@ -75,14 +75,14 @@ class TorchGradients:
 
 
 def _as_logits(rows: torch.Tensor) -> torch.Tensor:
-    """A module of one's own may answer with probabilities, as `memory_classifier` says."""
+    """Converts a module's output to logits: an in-memory module may return probabilities (`memory_classifier`)."""
     with torch.no_grad():
         probable = bool((rows >= 0).all() and ((rows.sum(dim=1) - 1).abs() < 1e-3).all())
     return rows.clamp_min(torch.finfo(torch.float32).tiny).log() if probable else rows
 
 
 def gradient_classifier(text: str) -> TorchGradients:
-    """The classifier of a spec with its gradients. SpecError says why another has none."""
+    """Loads the classifier of a spec with its gradients. SpecError says why a classifier has none."""
     refuse_without_gradients(text)
     classifier: Any = catalog.classifier(text)
     if isinstance(classifier, MemoryClassifier) and classifier.module is None:
@@ -109,7 +109,8 @@ def _on_tensors(preparation: Any, text: str) -> TensorPreparation:
 
 
 def _of_processor(transform: Any) -> OnArrays | None:
-    """What an image processor of transformers does, where that is resizing, cropping and normalising."""
+    """Reads the steps of an image processor of transformers; None unless these are resizing, cropping and
+    normalising."""
     about: dict[str, Any] = getattr(getattr(transform, "processor", None), "to_dict", dict)()
     size, crop = about.get("size") or {}, about.get("crop_size") or {}
     scale = about.get("rescale_factor", 1 / 255) if about.get("do_rescale") else 1.0
@@ -129,7 +130,7 @@ def _of_processor(transform: Any) -> OnArrays | None:
 
 
 def _check(result: TorchGradients, classifier: Any, text: str) -> None:
-    """SpecError where the differentiable classifier answers otherwise than the classifier itself."""
+    """Raises SpecError where the differentiable classifier's answers differ from the classifier's."""
     across, down = np.meshgrid(np.linspace(0, 1, 64), np.linspace(0, 1, 64))
     waves = [np.stack([across, down, (np.sin((3 + i) * 6 * across * down) + 1) / 2], axis=2) for i in range(2)]
     pictures = [(wave * 255).round().astype(np.uint8) for wave in waves]

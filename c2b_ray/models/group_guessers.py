@@ -1,4 +1,4 @@
-"""Which model guesses groups from texts, by its spec: `bag-of-words`, or a BERT (`bert:…`)."""
+"""Loads the model that guesses groups from texts by its spec: `bag-of-words`, or a BERT (`bert:…`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from c2b_ray.roles import GroupGuesser
 
 
 def load(spec: str) -> GroupGuesser:
-    """SpecError for a spec that names neither."""
+    """Loads a group guesser. Raises SpecError for a spec that names neither."""
     if spec == BagOfWords.name:
         return BagOfWords()
     parsed = parse(spec)

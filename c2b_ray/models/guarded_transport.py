@@ -1,9 +1,9 @@
-"""A transport of httpx that asks only what a `UrlPolicy` allows, at addresses that were checked.
+"""An httpx transport that sends only requests that a `UrlPolicy` allows, to checked addresses.
 
-Each request, so each redirect too, is checked by itself. A name is resolved once for a connection, and the connection
-is made to an address that was looked at: a name that resolves to another address a moment later gains nothing. TLS and
-the Host header still name the host. An answer may have so many bytes and take so many seconds, however slowly it drips.
-It follows no redirect by itself and reads no proxy from the environment.
+Each request, and so each redirect, is checked separately. A name is resolved once for a connection, and the connection
+is made to a checked address, so a name that resolves to another address a moment later gains nothing. TLS and the Host
+header still name the host. The size and the total time of an answer are limited, however slowly it arrives. The
+transport follows no redirect and reads no proxy from the environment.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from c2b_ray.errors import AddressError
 from c2b_ray.models.url_guard import Target, UrlPolicy, check_url, checked_addresses, parse_url
 
 Resolver = Callable[[str, int], Sequence[str]]
-"""From a host's name and a port to its addresses."""
+"""Resolves a host's name and a port to addresses."""
 
 
 def resolved(host: str, port: int) -> list[str]:
-    """As the operating system resolves a name. OSError where it cannot."""
+    """Resolves a name by the operating system. Raises OSError where it cannot."""
     answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in answers))
 
 
 class GuardedTransport(httpx.HTTPTransport):
-    """AddressError for a request that may not be made; httpx's own errors for those that fail. Safe between threads.
+    """An httpx transport that is limited by a `UrlPolicy`.
 
-    `context`: of TLS, by default one that trusts what httpx trusts.
+    Raises AddressError for a request that is not allowed, and httpx's errors for failed ones. Safe to use from several
+    threads. `context`: the TLS context, by default with httpx's trusted certificates.
     """
 
     def __init__(
@@ -80,14 +81,14 @@ class GuardedTransport(httpx.HTTPTransport):
 
 
 def _check_headers(request: httpx.Request) -> None:
-    """A Host other than the URL's would ask for what lies behind a shared address."""
+    """Checks that the Host header is the URL's: another one would reach other sites behind a shared address."""
     expected = request.url.netloc.decode("ascii")
     if request.headers.get_list("host") != [expected]:
         raise AddressError(f"a request to {expected} names another Host")
 
 
 class _Clock:
-    """Until when the request of each thread may take."""
+    """The deadline of each thread's request."""
 
     def __init__(self) -> None:
         self._local = threading.local()
@@ -105,7 +106,7 @@ class _Clock:
         self._local.end = value
 
     def left(self, timeout: float | None) -> float:
-        """The seconds that one step may take; httpcore.ReadTimeout where none is left."""
+        """Returns the seconds that one step may take; raises httpcore.ReadTimeout where none is left."""
         left = self.end - time.monotonic()
         if left <= 0:
             raise httpcore.ReadTimeout("the request and its answer took too long")
@@ -132,7 +133,7 @@ class _Counted(httpx.SyncByteStream):
 
 
 class _Guarded(httpcore.NetworkBackend):
-    """Connects to checked addresses alone."""
+    """A network backend that connects to checked addresses only."""
 
     def __init__(self, policy: UrlPolicy, resolver: Resolver, clock: _Clock) -> None:
         self._policy, self._resolver, self._clock = policy, resolver, clock
@@ -176,7 +177,7 @@ class _Guarded(httpcore.NetworkBackend):
 
 
 class _Timed(httpcore.NetworkStream):
-    """A connection, no step of which outlasts its request."""
+    """A connection whose steps end by the deadline of the request."""
 
     def __init__(self, stream: httpcore.NetworkStream, clock: _Clock) -> None:
         self._stream, self._clock = stream, clock

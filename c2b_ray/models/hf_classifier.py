@@ -4,7 +4,7 @@
     hf:PATH            a directory with config.json, model.safetensors and preprocessor_config.json
 
 Options: revision (of the repository), labels (file of names), device, batch, precision (fp32, bf16, fp16). Label names
-come from `labels`, else from config.json (`id2label`). Weights are read from safetensors alone, and no code of a
+come from `labels`, else from config.json (`id2label`). Weights are read from safetensors only, and no code from a
 repository is run.
 """
 
@@ -30,7 +30,8 @@ _OPTIONS = ("revision", "labels", "device", "batch", "precision")
 
 
 def load(spec: Spec) -> TorchClassifier:
-    """The classifier of an `hf:` spec. SpecError: nothing there to read. WeightsError: no safetensors, or of no use."""
+    """Loads the classifier of an `hf:` spec. Raises SpecError where there are no files and WeightsError where there are
+    no usable safetensors."""
     runtime = runtime_of(spec)
     directory = _directory(spec)
     model = _from(directory, spec, AutoModelForImageClassification, use_safetensors=True)
@@ -40,7 +41,7 @@ def load(spec: Spec) -> TorchClassifier:
 
 
 def describe(spec: Spec) -> Description:
-    """As `load`, from the configs of the model and of its processor, and the weights' hash."""
+    """Returns the description from the configs of the model and of its processor, and the weights' hash."""
     directory = _directory(spec)
     config, processor = (_from(directory, spec, kind) for kind in (AutoConfig, AutoImageProcessor))
     return _known(spec, directory, config, processor)
@@ -68,7 +69,7 @@ def _known(spec: Spec, directory: Path, config: Any, processor: Any) -> Descript
 
 
 class _Logits(nn.Module):
-    """The logits of a model that answers with a record."""
+    """A module that returns only the logits of a model's output record."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -80,7 +81,7 @@ class _Logits(nn.Module):
 
 
 class _Processed:
-    """A picture as its processor gives it to the model."""
+    """Prepares a picture with the model's image processor."""
 
     def __init__(self, processor: Any) -> None:
         self.processor = processor

@@ -4,12 +4,12 @@
     hf-vlm:PATH        a directory with config.json, model.safetensors, tokenizer and processor
 
 Options: revision (of the repository), dtype (float32, float16, bfloat16), device, batch (rows at once, 8 by default).
-Weights are read from safetensors alone, and no code of a repository is run. Models that continue a prompt are meant:
-one whose decoder is apart from its encoder (Florence-2, BLIP-2 on T5) is refused.
+Weights are read from safetensors alone, and no code of a repository is run. Only decoder-only models are supported:
+encoder-decoder models (Florence-2, BLIP-2 on T5) are refused.
 
-An answer is never sampled: the probability of a choice is that of the reply which is this choice and nothing more (all
-its tokens, then one that ends the reply), over the sum of all choices' alike. So it always names one. Captions are
-greedy. It knows prompts as text, tokens and padding, and no particular architecture.
+An answer is never sampled: the probability of a choice is that of the reply consisting of this choice alone (all its
+tokens, then one that ends the reply), divided by the sum over all choices. So an answer always names a choice. Captions
+are greedy. It knows prompts as text, tokens and padding, and no particular architecture.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _OPTIONS = ("revision", "dtype", "device", "batch")
 
 
 def load(spec: Spec) -> TransformersCaptioner:
-    """The captioner of an `hf-vlm:` spec. SpecError: nothing there. WeightsError: no safetensors, or of no use."""
+    """Loads the captioner of an `hf-vlm:` spec. Raises SpecError where there are no files and WeightsError where there
+    are no usable safetensors."""
     options = spec.options_among(_OPTIONS)
     device, batch = device_of(spec), positive(spec, "batch", 8)
     dtype = dtype_of(spec, device)
@@ -63,7 +64,7 @@ def load(spec: Spec) -> TransformersCaptioner:
 
 
 def describe(spec: Spec) -> Description | None:
-    """As `load`, from its files' hashes; None where the dtype is known from the weights alone."""
+    """Returns the description from the files' hashes; None where only the weights tell the dtype."""
     options = spec.options_among(_OPTIONS)
     dtype = dtype_of(spec, device_of(spec))
     directory = weights.directory(spec.name, spec.text, options.get("revision"), weights.WITH_TOKENIZER)
@@ -113,17 +114,18 @@ class TransformersCaptioner:
         return self._revision
 
     def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
-        """What the model says; a second request where the label is missing."""
+        """Returns the model's captions; asks a second time where the label is missing."""
         return among_usable(images, labels, lambda i, rows: captions(i, rows, self._say), no_caption)
 
     def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
-        """The likeliest choice, with the probabilities of all."""
+        """Returns the likeliest choice, with the probabilities of all choices."""
         return among_usable(
             images, questions, lambda i, rows: [self._answer(*row) for row in zip(i, rows, strict=True)], no_answer
         )
 
     def caption_scores(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
-        """log P of each text as the whole reply to the prompt `image_sentences`, teacher-forced; (images, texts)."""
+        """Returns log P of each text as the whole reply to the prompt `image_sentences`, teacher-forced; (images,
+        texts)."""
         return scores_among_usable(images, texts, lambda usable: np.stack([self._scores(i, texts) for i in usable]))
 
     def _scores(self, image: Pixels, texts: Sequence[str]) -> Floats:
@@ -152,7 +154,7 @@ class TransformersCaptioner:
         return probable(question, torch.tensor(likelihoods, dtype=torch.float64).softmax(0).tolist())
 
     def _prompt(self, text: str) -> str:
-        """The text behind an image, in the words of the model's chat template where it has one."""
+        """Returns the prompt that follows an image, in the format of the model's chat template where it has one."""
         mark = getattr(self._processor, "image_token", None) or ""
         if getattr(self._processor, "chat_template", None):
             chat = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": text}]}]
@@ -163,7 +165,7 @@ class TransformersCaptioner:
         return f"{mark}{text}\n"
 
     def _endings(self, prompt: str, choices: Sequence[str]) -> list[list[int]]:
-        """The tokens of each choice as a reply, as the tokenizer makes them behind this very prompt."""
+        """Returns the tokens of each choice as a reply, as the tokenizer encodes them after this prompt."""
         space = "" if prompt[-1:].isspace() or prompt.endswith(">") else " "
         before = self._tokenizer(prompt, add_special_tokens=False)["input_ids"]
         whole = [self._tokenizer(f"{prompt}{space}{c}", add_special_tokens=False)["input_ids"] for c in choices]
@@ -172,7 +174,8 @@ class TransformersCaptioner:
         return [ids[shared:] for ids in whole]
 
     def _inputs(self, prompts: Sequence[str], images: Sequence[Pixels]) -> Any:
-        """Tensors of a batch, padded on the left; ValueError where the processor wants no such image."""
+        """Returns the tensors of a batch, padded on the left; raises ValueError where the processor refuses an
+        image."""
         begun = bool(self._tokenizer.bos_token) and prompts[0].startswith(self._tokenizer.bos_token)
         inputs = self._processor(
             text=list(prompts),
@@ -192,7 +195,7 @@ class TransformersCaptioner:
 
     @torch.inference_mode()
     def _score(self, inputs: Any, endings: Sequence[Sequence[int]]) -> list[float]:
-        """log P of each ending and of a stop after it, behind the one prompt and image of `inputs`."""
+        """Returns log P of each ending followed by a stop, after the one prompt and image of `inputs`."""
         rows, width = len(endings), max(map(len, endings))
         tail = torch.full((rows, width), self._tokenizer.pad_token_id)
         mask = torch.zeros((rows, width), dtype=torch.long)
@@ -247,7 +250,8 @@ class TransformersCaptioner:
 
 
 def _repeated(value: Any, rows: int, tail: Tensor, shape: Any) -> Any:
-    """One row's input for so many rows: inputs with a value for each token get the tail's, all others are repeated."""
+    """Repeats one row's input `rows` times: inputs with a value for each token are extended by the tail's, all others
+    are repeated."""
     if not isinstance(value, Tensor):
         return list(value) * rows
     if value.shape == shape:

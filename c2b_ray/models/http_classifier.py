@@ -7,7 +7,7 @@
 
 Requests are batched and sent several at a time; a batch that is refused (400, 413, 422) is halved until the image that
 is refused stands alone, whose row has then no answer. The bearer token is read from the environment variable
-C2B_HTTP_KEY. It knows nothing of what is behind the URL.
+C2B_HTTP_KEY. It does not know what is behind the URL.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ from c2b_ray.schemas import content_id
 KEY_VARIABLE = "C2B_HTTP_KEY"
 BATCH = 32
 BEYOND, OFF = 1e-4, 1e-2
-"""How far rounding may take a probability beyond 1, and the sum of a thousand of them, with four decimals, from 1."""
+"""Tolerances for probabilities rounded to four decimals: by how much one may exceed 1, and how far the sum of a
+thousand may be from 1."""
 PATIENCE = Patience(timeout_s=60, attempts=4, in_flight=4)
 
 
 def load(spec: Spec) -> HttpClassifier:
-    """The classifier at a URL. ServiceError where it does not answer, SpecError where it says nothing of its labels."""
+    """Connects to the classifier at a URL. Raises ServiceError where it does not answer, SpecError where its answer has
+    no labels."""
     check_url(spec.text, KEY_VARIABLE)
     return HttpClassifier(spec.text)
 
 
 def describe(spec: Spec) -> Description:
-    """What the service says of itself."""
+    """Returns the description that the service gives of itself."""
     classifier = load(spec)
     return Description(classifier.revision, classifier.labels)
 
@@ -60,10 +62,11 @@ class HttpClassifier:
         self.revision = content_id("http", url, list(labels), str(self._stated))
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
-        """Logits, float32 (images, labels); of probabilities, their logarithms; NaN for a row that is null or refused.
+        """Returns logits, float32 (images, labels); for probabilities, their logarithms; NaN for a row that is null or
+        refused.
 
-        ServiceError: no answer after all attempts, every image refused, another number of rows or columns, other
-        labels, another revision.
+        Raises ServiceError where there is no answer after all attempts, where every image is refused, or where the
+        number of rows or columns, the labels or the revision differ.
         """
         if not len(images):
             return np.zeros((0, len(self.labels)), np.float32)
@@ -77,7 +80,7 @@ class HttpClassifier:
         return np.concatenate([none if isinstance(part, Refused) else part for part in parts])
 
     def _halved(self, rows: Sequence[tuple[Pixels, str]]) -> list[Floats | Refused]:
-        """The rows' numbers in parts, in their order; an image that is refused alone is a part that says so."""
+        """Returns the rows' numbers in parts, in order; an image that is refused on its own is a `Refused` part."""
         try:
             return [self._batch(rows)]
         except Refused as refused:
@@ -124,8 +127,8 @@ class HttpClassifier:
         return logits
 
     def _check_probabilities(self, rows: Floats) -> None:
-        """ServiceError for logits or independent scores sent as probabilities: rows that hold a number outside
-        [0, 1], or that do not sum to one. Rows without an answer are left out."""
+        """Raises ServiceError for logits or independent scores sent as probabilities: rows with a number outside [0,
+        1], or that do not sum to one. Rows without an answer are skipped."""
         for i, row in enumerate(rows):
             outside = row[(row < 0) | (row > 1 + BEYOND)]
             if len(outside):
@@ -149,7 +152,8 @@ class HttpClassifier:
 
 
 def _as_floats(row: list[Any]) -> Floats | None:
-    """None where a value is neither a number nor null; what float32 cannot hold is infinite."""
+    """Converts a row to float32; None where a value is neither a number nor null. Values beyond the range of float32
+    become infinite."""
     # A text that reads as a number is none: JSON has numbers, and what sends texts may send others that read as none.
     if not all(value is None or type(value) in (int, float) for value in row):
         return None
@@ -162,7 +166,8 @@ def _as_floats(row: list[Any]) -> Floats | None:
 
 
 def _change(before: Any, now: Any) -> str:
-    """From what to what; of two lists, where they part: their beginnings are often alike."""
+    """Describes a change from one value to another; for two lists, from their first difference, as they often begin
+    alike."""
     if isinstance(before, list) and isinstance(now, list):
         if len(before) != len(now):
             return f"from {len(before)} to {len(now)} of them"

@@ -1,8 +1,8 @@
-"""A service that answers JSON over HTTP: asked several times at once, timed out, tried again.
+"""A client of a service that answers JSON over HTTP, with concurrent requests, timeouts and retries.
 
 It knows HTTP, retries and how services word their refusals; it does not know what is asked or what an answer means. The
-key is read from an environment variable and goes into one header: no message, repr or log holds it. In a process that
-has a policy of URLs (`url_guard`), no other is asked.
+key is read from an environment variable and goes into one header: no message, repr or log holds it. In a process with a
+policy of URLs (`url_guard`), only URLs that it allows are requested.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait for a service. `timeout_s`: of each attempt. `in_flight`: requests at a time.
+    """Timeouts, concurrency and retries for a service. `timeout_s`: of each attempt. `in_flight`: requests at a time.
 
     Waits between attempts double from `first_wait_s` up to 30 seconds, or last as long as the service's Retry-After
     asks for, up to 60.
@@ -47,7 +47,7 @@ class Patience:
 
 
 class Refused(ServiceError):
-    """The service understood and says no to this request; `said` are its own words."""
+    """Raised where the service understood a request and refuses it; `said` is the service's message."""
 
     def __init__(self, message: str, said: str) -> None:
         super().__init__(message)
@@ -68,8 +68,8 @@ class _Retryable(Exception):
 class JsonService:
     """A service at a URL. Safe to use from several threads.
 
-    `key_variable`: the environment variable with its key. `model`: what of it is meant, where it serves several.
-    `probe`: a path that answers GET, which a reader of a message may try.
+    `key_variable`: the environment variable with its key. `model`: the model to use, where the service has several.
+    `probe`: a path that answers GET, which error messages suggest to try.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class JsonService:
         self._client.close()
 
     def ask(self, method: Literal["GET", "POST"], path: str = "", body: Any = None) -> Any:
-        """The answer's JSON.
+        """Returns the answer's JSON.
 
-        Refused where the service says no to this request; ServiceError where it is dead, refuses the key or knows no
-        such URL.
+        Raises Refused where the service refuses this request; ServiceError where it is down, refuses the key or does
+        not know the URL.
         """
         try:
             return self._retrying()(self._once, method, path, body)
@@ -103,7 +103,7 @@ class JsonService:
             ) from None
 
     def each(self, ask: Callable[[Row], Answer], rows: Sequence[Row]) -> list[Answer]:
-        """`ask` of every row, several at a time, in their order."""
+        """Calls `ask` for every row, several at a time, and returns the answers in order."""
         if not rows:
             return []
         with ThreadPoolExecutor(min(self._patience.in_flight, len(rows))) as pool:
@@ -171,7 +171,7 @@ class JsonService:
 
 
 def find(value: Any, *path: str | int) -> Any:
-    """What lies at `path` in JSON, None where it does not lead on."""
+    """Returns the value at `path` in JSON; None where the path does not exist."""
     for step in path:
         try:
             value = value[step]
@@ -181,7 +181,8 @@ def find(value: Any, *path: str | int) -> Any:
 
 
 def check_url(url: str, key_variable: str) -> None:
-    """SpecError for no URL of a service, and for one with a password in it: a run directory would keep and show it."""
+    """Raises SpecError where `url` is no URL of a service, or has a password in it, which a run directory would keep
+    and show."""
     if "@" in url.partition(":")[2].lstrip("/").partition("/")[0]:
         raise SpecError(f"put no password into the URL of a model; its key belongs into {key_variable}")
     try:
@@ -193,13 +194,14 @@ def check_url(url: str, key_variable: str) -> None:
 
 
 def _transport(patience: Patience) -> httpx.BaseTransport | None:
-    """The one that keeps to this process' policy of URLs; None, for httpx's own, where it has none."""
+    """Returns the transport that enforces this process's policy of URLs; None, for httpx's own, without a policy."""
     policy = policy_of_environment()
     return None if policy is None else GuardedTransport(policy, connections=patience.in_flight)
 
 
 def _key(variable: str) -> str:
-    """The key in an environment variable, which files and shells often end with a newline; "" where there is none."""
+    """Returns the key from an environment variable, without the newline that files and shells often add; "" where there
+    is none."""
     key = os.environ.get(variable, "").strip()
     if not (key.isascii() and key.isprintable()):  # the HTTP library would quote it in its complaint
         raise SpecError(

@@ -10,7 +10,7 @@ LANGUAGE, SAME = "en", 0.9
 
 
 def keywords(text: str, words: int = 3, most: int = 20) -> list[str]:
-    """At most so many keywords of at most so many words, the best first; none of a text without words."""
+    """Returns at most `most` keywords of at most `words` words, the best first; none for a text without words."""
     with needed_by("keywords of captions", InputError, "'c2b-ray[evaluate]'"):
         from yake import KeywordExtractor
     if not text.strip():
@@ -20,6 +20,6 @@ def keywords(text: str, words: int = 3, most: int = 20) -> list[str]:
 
 
 def sentence(caption: str) -> str:
-    """The caption with a full stop: a keyword does not go on from the end of one caption into the next."""
+    """Returns the caption with a full stop, so no keyword spans two captions."""
     text = caption.rstrip()
     return text if text.endswith((".", "!", "?")) else f"{text}."

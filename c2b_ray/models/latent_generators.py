@@ -3,7 +3,7 @@
     vae:local-dir:PATH    gan:local-dir:PATH    style:local-dir:PATH
 
 PATH holds config.json and model.safetensors as `latent_networks.write` makes them; a style-based generator's space is
-that of w. Options: device. Only safetensors are read. It knows neither what moves through the space, nor why.
+that of w. Options: device. Only safetensors are read. It knows nothing of the search.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class NetworkGenerator:
         self.kind, self.dimension, self.revision = config.kind, config.dimension, revision
 
     def sample(self, count: int, seed: int) -> Floats:
-        """float32 (count, dimension); of more latents with the same seed these are the first, whatever the device."""
+        """Draws latents, float32 (count, dimension). A larger sample with the same seed begins with these, on any
+        device."""
         noise = standard_normal(count, self._model.noise, seed)
         parts = []
         with torch.inference_mode():
@@ -48,11 +49,11 @@ class NetworkGenerator:
         return np.concatenate(parts) if parts else np.zeros((0, self.dimension), np.float32)
 
     def images(self, latents: Any) -> torch.Tensor:
-        """(rows, 3, size, size) in [0, 1] on the generator's device; differentiable in `latents`."""
+        """Returns images (rows, 3, size, size) in [0, 1] on the generator's device; differentiable in `latents`."""
         return self._model.decode(latents.to(self._device, torch.float32))
 
     def encode(self, images: Any) -> torch.Tensor:
-        """The means of the latents of images (rows, 3, size, size). SpecError without an encoder."""
+        """Returns the means of the latents of images (rows, 3, size, size). Raises SpecError without an encoder."""
         if self._model.encoder is None:
             raise SpecError("this generator has no encoder: its directory was written with encoder: false")
         return self._model.encode(images.to(self._device))[0]
@@ -63,7 +64,8 @@ def standard_normal(count: int, dimension: int, seed: int) -> Floats:
 
 
 def load(spec: Spec) -> NetworkGenerator:
-    """SpecError: no such directory, or of another kind. WeightsError: files that cannot be used."""
+    """Loads the generator of a spec. Raises SpecError where the directory is absent or of another kind, and
+    WeightsError for files that cannot be used."""
     spec.options_among(("device",))
     directory = _directory(spec)
     config = read_config(directory, spec.scheme if spec.scheme != "world" else None)
@@ -82,7 +84,7 @@ def describe(spec: Spec) -> Description:
 
 
 def read_config(directory: Path, kind: str | None) -> NetworkConfig:
-    """`kind`: what the spec's scheme says, None where it says nothing of it."""
+    """Reads config.json. `kind`: the kind that the spec's scheme names, None where it names none."""
     path = directory / CONFIG
     try:
         config = NetworkConfig.model_validate(read_json(path))

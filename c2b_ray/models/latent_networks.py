@@ -1,4 +1,4 @@
-"""Small generators whose latent space is searched: a VAE, a GAN, and a style-based one with its W space.
+"""Small generators for latent-space searches: a VAE, a GAN, and a style-based one with its W space.
 
 A generator is a directory of two files, which `write` makes and `latent_generators` loads:
 
@@ -6,9 +6,9 @@ A generator is a directory of two files, which `write` makes and `latent_generat
     model.safetensors   the tensors of `network(config)`, in any float type
 
 `kind: vae`: z ~ N(0, I) → `Decoder`; with `encoder: true`, an `Encoder` beside it. `gan`: the same decoder. `style`: a
-`Mapping` from z ~ N(0, I) to w, and a `Synthesis` from w; its latent space is that of w (Karras et al. 2019).
-Decoder and encoder are those of disentanglement_lib (Locatello et al. 2019, Table 1) at 64 pixels. All images are in
-[0, 1]. It knows architectures; not how they are trained, nor what is done with them.
+`Mapping` from z ~ N(0, I) to w, and a `Synthesis` from w; its latent space is that of w (Karras et al. 2019). Decoder
+and encoder are those of disentanglement_lib (Locatello et al. 2019, Table 1) at 64 pixels. All images are in [0, 1]. It
+knows architectures, and neither their training nor their use.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
 class NetworkConfig(Strict):
-    """`dimension`: of the searched latents. `width`: channels of the largest layers. `noise`: of a style generator's z,
-    0: as `dimension`. `about`: what its maker says of it (data, seed, recipe); not read."""
+    """A generator's architecture. `dimension`: of the searched latents. `width`: channels of the largest layers.
+    `noise`: the dimension of a style generator's z; 0: the same as `dimension`. `about`: its author's notes (data,
+    seed, recipe); not read."""
 
     kind: Literal["vae", "gan", "style"]
     dimension: int = Field(ge=2, le=4096)
@@ -47,18 +48,19 @@ class NetworkConfig(Strict):
 
     @property
     def blocks(self) -> int:
-        """Doublings of the side from 4 pixels."""
+        """Returns how often the side doubles from 4 pixels."""
         return round(log2(self.size / 4))
 
     @property
     def channels(self) -> tuple[int, ...]:
-        """Of each resolution, from 4 pixels to the whole image."""
+        """Returns the channels of each resolution, from 4 pixels to the whole image."""
         half = (self.blocks + 1) // 2
         return (2 * self.width,) * half + (self.width,) * (self.blocks + 1 - half)
 
 
 class LatentNetwork(nn.Module):
-    """`decode` makes images of latents; `latent` makes latents of standard normal noise (rows, `noise`)."""
+    """A generator network. `decode` maps latents to images; `latent` maps standard normal noise (rows, `noise`) to
+    latents."""
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -73,16 +75,17 @@ class LatentNetwork(nn.Module):
         return result
 
     def decode(self, latents: Tensor) -> Tensor:
-        """(rows, 3, size, size) in [0, 1]."""
+        """Returns images (rows, 3, size, size) in [0, 1]."""
         return torch.sigmoid(self.decoder(latents))
 
     def decode_logits(self, latents: Tensor) -> Tensor:
-        """As `decode`, before the sigmoid: what binary cross-entropy takes while training."""
+        """Returns the output of `decode` before the sigmoid, as needed for binary cross-entropy in training."""
         result: Tensor = self.decoder(latents)
         return result
 
     def encode(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log variance of the latents of images in [0, 1], each (rows, dimension). Needs `encoder: true`."""
+        """Returns mean and log variance of the latents of images in [0, 1], each (rows, dimension). Needs `encoder:
+        true`."""
         if self.encoder is None:
             raise ValueError("this generator has no encoder")
         mean, log_variance = self.encoder(images).chunk(2, dim=1)
@@ -105,7 +108,7 @@ class Decoder(nn.Sequential):
 
 
 class Encoder(nn.Sequential):
-    """The decoder's mirror, to twice the dimension."""
+    """The decoder's mirror image, with an output of twice the dimension."""
 
     def __init__(self, config: NetworkConfig) -> None:
         channels = (3, *reversed(config.channels[:-1]))
@@ -117,7 +120,7 @@ class Encoder(nn.Sequential):
 
 
 class Mapping(nn.Module):
-    """From z, scaled to the unit sphere times √d, to w."""
+    """Maps z, scaled to the unit sphere times √d, to w."""
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
@@ -174,12 +177,12 @@ class StyledConvolution(nn.Module):
 
 
 def network(config: NetworkConfig) -> LatentNetwork:
-    """A network with random weights, of torch's random state."""
+    """Builds a network with random weights, drawn from torch's random state."""
     return LatentNetwork(config)
 
 
 def write(model: LatentNetwork, config: NetworkConfig, directory: str | Path, half: bool = True) -> None:
-    """The directory that `KIND:local-dir:DIRECTORY` loads; `half`: float16 weights, half the bytes."""
+    """Writes the directory that `KIND:local-dir:DIRECTORY` loads; `half`: float16 weights, half the bytes."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     state: dict[str, Any] = model.state_dict()

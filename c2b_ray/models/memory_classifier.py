@@ -2,14 +2,14 @@
 
     in-memory:REVISION     a model that this process holds (`hold`); no other process can load it
 
-A module is used as it is: on its device, in its dtype; it evaluates while it answers, and then trains on if it did. A
-callable gets a list of uint8 arrays (height, width, 3) and returns an array (pictures, labels). Both answer with
-logits; rows that are probabilities (none negative, each summing to 1) become their logarithms.
+A module is used on its device and in its dtype; it is in evaluation mode while it answers, and in its former mode
+afterwards. A callable gets a list of uint8 arrays (height, width, 3) and returns an array (pictures, labels). Both
+answer with logits; rows that are probabilities (none negative, each summing to 1) become their logarithms.
 
-The revision of a module is a hash of its tensors, its classes' code and its preprocessing, so that a run goes on with
-the same model and begins anew with another one. A function cannot be hashed: a callable, or a module with a function
-for its preprocessing, gets a new revision each time, and its run goes on only if you name a `revision`.
-It does not know what the labels mean, nor where pictures come from.
+The revision of a module is a hash of its tensors, its classes' code and its preprocessing, so a run resumes with the
+same model and starts over with another one. A function cannot be hashed: a callable, or a module with a function for
+its preprocessing, gets a new revision each time, and its run resumes only if you name a `revision`. It knows neither
+the meaning of labels nor the source of pictures.
 """
 
 from __future__ import annotations
@@ -43,16 +43,17 @@ Model = nn.Module | Answering
 SCHEME = "in-memory"
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _LIBRARIES = ("torch", "torchvision", "timm", "transformers", "open_clip")
-"""Whose classes are known by their names: an upgrade of them is no other model."""
+"""Libraries whose classes are identified by name, so upgrading them does not change a model's revision."""
 _SUM = 1e-3
-"""How far the sum of probabilities may be from 1: half precision and a thousand labels come near to it."""
+"""How far the sum of probabilities may be from 1; half precision with a thousand labels comes near to it."""
 
 
 @dataclass(frozen=True)
 class Preprocess:
-    """From a picture to a module's input: its shorter side resized, its centre cropped, divided by 255, normalised.
+    """Preprocessing of a picture for a module: its shorter side is resized, its centre cropped, and pixels are divided
+    by 255 and normalised.
 
-    `size`: of the crop, a side or (height, width). `resize`: of the shorter side, by default that of the crop. `mean`
+    `size`: the crop's side or (height, width). `resize`: the length of the shorter side, by default the crop's. `mean`
     and `std`: per channel, by default ImageNet's.
     """
 
@@ -82,10 +83,10 @@ class Preprocess:
 class InMemory:
     """A classifier that this program holds, for `c2b_ray.audit(config, classifier=...)`.
 
-    `model`: a torch module from a batch of tensors to logits, or a callable from a list of uint8 arrays
-    (height, width, 3) to logits or probabilities. `labels`: a name for each output. `preprocess`: for a module alone, a
-    `Preprocess`, or a transform from a PIL image to a tensor (channels, height, width) as torchvision and timm make
-    them; a timm model brings its own. `revision`: names the model where no hash can. `batch`: pictures at once.
+    `model`: a torch module from a batch of tensors to logits, or a callable from a list of uint8 arrays (height, width,
+    3) to logits or probabilities. `labels`: a name for each output. `preprocess`: for a module alone, a `Preprocess`,
+    or a transform from a PIL image to a tensor (channels, height, width) as torchvision and timm make them; a timm
+    model brings its own. `revision`: identifies the model where no hash can. `batch`: pictures per batch.
     """
 
     model: Model
@@ -106,7 +107,8 @@ class InMemory:
 
 
 class MemoryClassifier:
-    """A model in memory with its label names; implements `roles.Classifier`. One thread at a time is in the model."""
+    """A model in memory with its label names; implements `roles.Classifier`. Only one thread at a time runs the
+    model."""
 
     def __init__(self, source: InMemory, name: str = "the model in memory") -> None:
         self.labels = tuple(source.labels)
@@ -128,7 +130,7 @@ class MemoryClassifier:
         return f"{SCHEME}:{self.revision}"
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
-        """Logits, float32 (images, labels); a NaN that the model answers stays one. `keys` are not looked at.
+        """Logits, float32 (images, labels); a NaN of the model stays one. `keys` are ignored.
 
         ServiceError where the model fails, or answers with another number of rows or labels.
         """
@@ -158,10 +160,12 @@ _HELD: WeakValueDictionary[str, MemoryClassifier] = WeakValueDictionary()
 def hold(
     models: Model | InMemory | Mapping[str, Model | InMemory], labels: Sequence[str] | None = None
 ) -> dict[str, MemoryClassifier]:
-    """Classifiers by their names; the spec of each loads it in this process for as long as the caller keeps it.
+    """Registers models and returns classifiers by name; the spec of each loads it in this process for as long as the
+    caller keeps it.
 
-    One model is called after its class or function; several are a mapping, name → model. `labels` are those of every
-    model that is no `InMemory`. ConfigError where a model does not answer two grey pictures with a row of logits each.
+    A single model is named after its class or function; several are a mapping, name → model. `labels` apply to every
+    model that is no `InMemory`. Raises ConfigError where a model does not return a row of logits for each of two grey
+    pictures.
     """
     if isinstance(models, Mapping) and not models:
         raise ConfigError("classifier", "expected a model, or a mapping name → model with at least one")
@@ -192,7 +196,7 @@ def _with_labels(model: Model | InMemory, labels: Sequence[str] | None) -> InMem
 
 
 def load(spec: Spec) -> MemoryClassifier:
-    """The classifier of an `in-memory:` spec; SpecError where this process does not hold it."""
+    """Returns the classifier of an `in-memory:` spec; raises SpecError where this process does not hold it."""
     spec.options_among(())
     classifier = _HELD.get(spec.text)
     if classifier is None:
@@ -204,12 +208,12 @@ def load(spec: Spec) -> MemoryClassifier:
 
 
 def describe(spec: Spec) -> Description:
-    """What the held classifier says of itself: it is in memory already."""
+    """Returns the description of the classifier, which is in memory already."""
     return description_of(load(spec))
 
 
 def content_of(module: nn.Module) -> str:
-    """20 hexadecimal digits that change with a module's tensors, its structure and its classes' code."""
+    """Returns 20 hexadecimal digits that change with a module's tensors, its structure and its classes' code."""
     digest = hashlib.blake2b(digest_size=10)
     for name, tensor in module.state_dict().items():
         if isinstance(tensor, torch.Tensor):
@@ -228,7 +232,7 @@ def content_of(module: nn.Module) -> str:
 
 
 def _content_of_code(code: CodeType) -> str:
-    """What a function does: its instructions, names and constants, and not where it is written."""
+    """Describes a function's code: its instructions, names and constants, and not its position in a file."""
     constants = (
         _content_of_code(value)
         if isinstance(value, CodeType)
@@ -239,7 +243,8 @@ def _content_of_code(code: CodeType) -> str:
 
 
 def _preparing(module: nn.Module, preprocess: Preprocess | Transform | None) -> tuple[Preparation, str | None]:
-    """What makes a module's input of pictures, and a description of it, None where it has none that tells it apart."""
+    """Returns the preprocessing of pictures for a module, and its description; None where no description
+    identifies it."""
     if isinstance(preprocess, Preprocess):
         return preprocess.on_arrays(), repr(preprocess)
     if preprocess is None:
@@ -249,7 +254,7 @@ def _preparing(module: nn.Module, preprocess: Preprocess | Transform | None) -> 
 
 
 def _of_timm(module: nn.Module) -> Transform:
-    """The preprocessing that a timm model brings along."""
+    """Returns the preprocessing that comes with a timm model."""
     if not hasattr(module, "pretrained_cfg"):
         raise ConfigError(
             "preprocess",
@@ -277,7 +282,7 @@ def _of_module(module: nn.Module, prepare: Preparation) -> Answering:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Runs the body with every part of the module evaluating, and lets those train on that did."""
+    """Runs the block with every part of the module in evaluation mode, then restores the former modes."""
     training = [part for part in module.modules() if part.training]
     for part in training:
         part.training = False

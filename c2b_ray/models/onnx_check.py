@@ -1,6 +1,6 @@
-"""Whether an ONNX file is one that strangers may bring: whole in itself, of standard operators, and of bounded size.
+"""Checks that an ONNX file from a stranger is self-contained, has standard operators only, and is of bounded size.
 
-External data names files of the machine that reads it; operators of other domains are code of somebody's; graphs
+External data names files of the machine that reads it; operators of other domains are someone else's code; graphs
 within graphs and functions within functions can be more than memory holds. It parses and counts, and runs nothing. The
 parser itself can be attacked: call it in a process with limits (`endpoint.policy.weights`).
 """
@@ -18,16 +18,17 @@ from onnx import defs
 from c2b_ray.errors import WeightsError
 
 Key = tuple[str, str, str]
-"""Domain, name and overload of a function."""
+"""The domain, name and overload of a function."""
 DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
-"""Whose operators are ONNX's own."""
+"""The domains of ONNX's own operators."""
 OLDEST_OPSET = 7
 _CUSTOM = "its operators are code that is not ONNX's; export the model with standard operators alone"
 
 
 @dataclass(frozen=True)
 class OnnxLimits:
-    """`nodes`: of all graphs, those of functions wherever they are used. `depth`: of graphs within graphs."""
+    """Limits of a file. `nodes`: of all graphs, with a function's nodes counted at each use. `depth`: of graphs within
+    graphs."""
 
     nodes: int
     depth: int
@@ -43,7 +44,7 @@ class OnnxSummary:
 
 @dataclass
 class _Count:
-    """What one pass over a file has met."""
+    """The counts of one pass over a file."""
 
     limits: OnnxLimits
     functions: Mapping[Key, Any]
@@ -53,7 +54,7 @@ class _Count:
 
 
 def check_onnx(path: str, limits: OnnxLimits) -> OnnxSummary:
-    """WeightsError says what is wrong, of the first thing that is."""
+    """Checks a file. Raises WeightsError with the first fault found."""
     try:
         model = onnx.load_model(path, load_external_data=False)
     except Exception as error:  # protobuf's own, whose implementation varies
@@ -96,7 +97,7 @@ def _opset(model: Any) -> int:
 
 
 def _function(key: Key, count: _Count) -> int:
-    """Nodes of a function, with the functions that it calls inlined."""
+    """Counts the nodes of a function, with the functions that it calls inlined."""
     if key in count.sizes:
         return count.sizes[key]
     if key in count.under_way:
@@ -135,7 +136,7 @@ def _graph(graph: Any, count: _Count, depth: int) -> int:
 
 
 def _node(node: Any, count: _Count, depth: int) -> int:
-    """How many nodes it stands for."""
+    """Counts the nodes that a node stands for."""
     key = (node.domain, node.op_type, node.overload)
     if key in count.functions:
         nodes = _function(key, count)
@@ -167,7 +168,7 @@ def _tensors(attribute: Any) -> Iterator[Any]:
 
 
 def _tensor(tensor: Any, count: _Count) -> None:
-    """Its numbers are in the file, and as many as its shape says."""
+    """Checks that a tensor's numbers are in the file, and are as many as its shape requires."""
     name = tensor.name[:100]
     count.tensors += 1
     if count.tensors > count.limits.tensors:
@@ -191,7 +192,7 @@ _VALUES = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data
 
 
 def _bits() -> dict[int, int]:
-    """Of one number, by ONNX's code of its type."""
+    """Returns the bits of one number, by ONNX's code of its type."""
     width = {
         8: ("BOOL", "UINT8", "INT8"),
         16: ("UINT16", "INT16", "FLOAT16", "BFLOAT16"),

@@ -2,8 +2,8 @@
 
     onnx:PATH[?option=value&...]
 
-An ONNX file says what shape it takes and not what the numbers in it mean. Each setting is therefore an option, else an
-entry of the file's own metadata (`metadata_props` of the same name), else the default of this table:
+An ONNX file states the shape of its input and not the meaning of the numbers in it. Each setting is therefore an
+option, else an entry of the file's own metadata (`metadata_props` of the same name), else the default of this table:
 
     mean, std    one number or three      ImageNet's (0.485, 0.456, 0.406; 0.229, 0.224, 0.225)
     scale        pixels are multiplied    1/255, before mean and std
@@ -56,7 +56,7 @@ SIDE = 224
 
 @dataclass(frozen=True)
 class Graph:
-    """What the file says of its input and output; `sides` (height, width) and `fixed_batch` are None where free."""
+    """The file's description of its input and output; `sides` (height, width) and `fixed_batch` are None where free."""
 
     input: str
     output: str
@@ -80,7 +80,7 @@ class OnnxClassifier:
         self.revision = ""
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
-        """Logits, float32 (images, labels). `keys` are not looked at. ServiceError where the graph does not run."""
+        """Logits, float32 (images, labels). `keys` are ignored. Raises ServiceError where the graph does not run."""
         logits = [self._rows(part) for part in batches(images, self._batch)]
         return np.concatenate(logits) if logits else np.zeros((0, len(self.labels)), np.float32)
 
@@ -103,7 +103,8 @@ class OnnxClassifier:
 
 
 def load(spec: Spec) -> OnnxClassifier:
-    """The classifier of an `onnx:` spec; WeightsError where the file is none, or takes no image."""
+    """Loads the classifier of an `onnx:` spec; raises WeightsError where the file is no ONNX file, or takes no
+    image."""
     spec.options_among(_OPTIONS)
     path = Path(spec.name)
     model = _model(path)
@@ -123,7 +124,7 @@ def load(spec: Spec) -> OnnxClassifier:
 
 
 def describe(spec: Spec) -> Description | None:
-    """As `load`, from what the file says of its input and output; None where it leaves the output's size open."""
+    """Returns the description from the file's input and output; None where it leaves the output's size open."""
     spec.options_among(_OPTIONS)
     model = _model(Path(spec.name))
     settled, weights = _settled(spec, model), {tensor.name for tensor in model.graph.initializer}
@@ -158,14 +159,14 @@ def _declared(value: Any) -> _Declared:
 
 
 def _settled(spec: Spec, model: Any) -> Spec:
-    """The spec with what the file's metadata says besides."""
+    """Returns the spec, completed from the file's metadata."""
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     settings = {key: metadata[key] for key in _SETTINGS if key in metadata} | spec.options
     return Spec(spec.text, spec.scheme, spec.name, settings)
 
 
 def _known(settled: Spec, model: Any, graph: Graph, count: int) -> Description:
-    """The description of a graph with `count` outputs."""
+    """Returns the description of a graph with `count` outputs."""
     path, metadata = Path(settled.name), {entry.key: entry.value for entry in model.metadata_props}
     labels = label_names(settled, count, _names(metadata.get("labels", "")))
     external = {e.value for t in model.graph.initializer for e in t.external_data if e.key == "location"}
@@ -175,13 +176,13 @@ def _known(settled: Spec, model: Any, graph: Graph, count: int) -> Description:
 
 
 def _mapped(path: Path) -> memoryview:
-    """The bytes of a file, which are read as they are looked at."""
+    """Maps a file into memory, so bytes are read when they are used."""
     with path.open("rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _model(path: Path) -> Any:
-    """The file as onnx reads it, without weights that lie beside it."""
+    """Reads the file by onnx, without weights in other files."""
     try:
         model = onnx.load(path, load_external_data=False)
     except OSError as error:
@@ -242,7 +243,7 @@ def _preprocessing(spec: Spec, graph: Graph) -> Preprocessing:
 
 
 def _names(text: str) -> list[str] | None:
-    """Label names from a file's metadata: a JSON list, or names with commas or line ends between."""
+    """Parses label names from a file's metadata: a JSON list, or names separated by commas or line ends."""
     if not text.strip():
         return None
     try:

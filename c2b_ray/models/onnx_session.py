@@ -1,6 +1,6 @@
-"""A session of onnxruntime for a graph: its threads, and the device that it really runs on.
+"""A session of onnxruntime for a graph: its threads, and the device on which it actually runs.
 
-It knows nothing of what a graph takes or answers.
+It knows neither the inputs nor the outputs of a graph.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from c2b_ray.models.spec_options import positive
 THREADS = 2
 CUDA = "CUDAExecutionProvider"
 DRIVER = Path("/proc/driver/nvidia/gpus")
-"""A folder for each GPU: onnxruntime itself only says what it was built for."""
+"""A folder with an entry for each GPU; onnxruntime itself only tells what it was built for."""
 
 
 def session_of(spec: Spec, path: Path) -> Any:
@@ -47,6 +47,7 @@ def session_of(spec: Spec, path: Path) -> Any:
 
 
 def device_of(spec: Spec) -> str:
-    """`cpu` or `cuda:N`: the spec's own, else the GPU that this process may use where onnxruntime is built for GPUs."""
+    """Returns `cpu` or `cuda:N`: the spec's device, else the GPU that this process may use where onnxruntime is built
+    for GPUs."""
     built = CUDA in onnxruntime.get_available_providers()
     return devices.device(spec.options.get("device"), spec.text, len(list(DRIVER.glob("*"))) if built else 0)

@@ -66,20 +66,21 @@ class OpenClipEncoder:
 
     @property
     def text_tower(self) -> tuple[Any, Any]:
-        """The model, through which gradients go, and its tokenizer."""
+        """Returns the model, through which gradients flow, and its tokenizer."""
         return self._model, self._texts.tokenizer
 
     @property
     def logit_scale(self) -> float:
-        """What cosines were multiplied by in training, before the softmax or sigmoid over texts."""
+        """The factor on cosines in training, before the softmax or sigmoid over texts."""
         return float(self._model.logit_scale.exp())
 
     def encode_images(self, images: Sequence[Pixels]) -> Floats:
-        """Unit-norm embeddings, float32 (images, dimension), of uint8 (height, width, 3) images of any sizes."""
+        """Returns unit-norm embeddings, float32 (images, dimension), of uint8 (height, width, 3) images of any
+        sizes."""
         return self._unit(run(self._model.encode_image, images, self._images, self._runtime))
 
     def encode_texts(self, texts: Sequence[str]) -> Floats:
-        """Unit-norm embeddings, float32 (texts, dimension); what exceeds the model's context is cut off."""
+        """Returns unit-norm embeddings, float32 (texts, dimension); texts are truncated to the model's context."""
         return self._unit(run(self._model.encode_text, texts, self._texts, self._runtime))
 
     def _unit(self, embeddings: Floats) -> Floats:
@@ -91,7 +92,7 @@ class OpenClipEncoder:
 
 
 class _Texts:
-    """Texts as the tokens that the model takes; what exceeds its context is cut off."""
+    """Texts as the model's tokens, truncated to its context."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
@@ -105,7 +106,8 @@ class _Texts:
 
 
 def load(spec: Spec) -> OpenClipEncoder:
-    """The encoder of an `open_clip:` spec; SpecError for names, WeightsError for weights that cannot be used."""
+    """Loads the encoder of an `open_clip:` spec. Raises SpecError for wrong names, WeightsError for weights that cannot
+    be used."""
     precision = _precision(spec)
     device = device_of(spec)
     runtime = Runtime(device, batch_of(spec, device), open_clip.get_input_dtype(precision) or torch.float32)
@@ -119,12 +121,13 @@ def load(spec: Spec) -> OpenClipEncoder:
 
 
 def describe(spec: Spec) -> Description:
-    """As `load`, of a model without memory for its weights; of those, the file's hash alone is needed."""
+    """Returns the description from a model without memory for its weights; of the weights only the file's hash is
+    needed."""
     return _described(spec)[0]
 
 
 def describe_scaled(spec: Spec) -> tuple[Description, float | None]:
-    """The description, and the `logit_scale` that the loaded encoder has; None where its file does not name it."""
+    """Returns the description, and the `logit_scale` of the loaded encoder; None where its file does not contain it."""
     known, model, file = _described(spec)
     if "logit_scale" not in weights.read_shapes(file):
         return known, None
@@ -141,7 +144,7 @@ def _described(spec: Spec) -> tuple[Description, Any, Path]:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """open_clip warns of a model without weights, which is what is wanted here."""
+    """Silences open_clip's warning about a model without weights, which is intended here."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -164,8 +167,8 @@ def _revision(sources: _Sources, model: Any, precision: str) -> str:
 
 @dataclass(frozen=True)
 class _Sources:
-    """`name` and `arguments` of open_clip's constructor, the `files` that the revision depends on (weights first), the
-    model's `config`."""
+    """The sources of a model: `name` and `arguments` of open_clip's constructor, the `files` that the revision depends
+    on (weights first), the model's `config`."""
 
     name: str
     arguments: dict[str, Any]
@@ -218,7 +221,7 @@ def _of_directory(spec: Spec, directory: Path) -> _Sources:
 
 
 def _published(spec: Spec, name: str, tag: str) -> tuple[Path, dict[str, Any]]:
-    """The safetensors file and the config of a tag in open_clip's own list."""
+    """Returns the safetensors file and the config of a tag in open_clip's list."""
     tags = open_clip.list_pretrained_tags_by_model(name)
     config = get_pretrained_cfg(name, tag)
     if not tag or not config:

@@ -2,9 +2,9 @@
 
     openai:http://host/v1#model        the key is read from OPENAI_API_KEY
 
-Answers are held to their choices by a JSON schema where the service knows response_format, and read out of its text
-where it does not or ignores it. It knows messages with images; retries, timeouts and refusals are
-`OpenAILanguageModel`'s. What a URL serves can change unseen: the revision is of its address and our prompts.
+Answers are restricted to their choices by a JSON schema where the service supports response_format, and parsed from its
+text otherwise. It knows messages with images; retries, timeouts and refusals are `OpenAILanguageModel`'s. The model
+behind a URL can change unnoticed: the revision is a hash of the address and our prompts.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ LARGE = 4 * 2**20  # bytes of pixels from which an image travels as JPEG
 
 
 def load(spec: Spec) -> OpenAICaptioner:
-    """The model of `openai:http://host/v1#model`. SpecError where the URL or the model is missing. Asks nothing yet."""
+    """Loads the model of `openai:http://host/v1#model` without sending a request. Raises SpecError where the URL or the
+    model is missing."""
     return OpenAICaptioner(openai_lm.load(spec), spec.name)
 
 
 def describe(spec: Spec) -> Description:
-    """A hash of its address and our prompts; no request is sent."""
+    """Returns a description with a hash of the address and our prompts; no request is sent."""
     captioner = load(spec)
     captioner.close()
     return Description(captioner.revision)
 
 
 class OpenAICaptioner:
-    """Implements `roles.Captioner`. ServiceError: the service is dead, refuses the key or knows no such model."""
+    """Implements `roles.Captioner`. Raises ServiceError where the service is down, refuses the key or does not know the
+    model."""
 
     def __init__(self, service: OpenAILanguageModel, address: str) -> None:
         self._service = service
@@ -54,11 +56,11 @@ class OpenAICaptioner:
         self._service.close()
 
     def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
-        """What the service says; a second request where the label is missing."""
+        """Returns the service's captions; asks a second time where the label is missing."""
         return among_usable(images, labels, lambda i, rows: captions(i, rows, self._say), no_caption)
 
     def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
-        """The choice that the service names; without probabilities."""
+        """Returns the choice that the service names, without probabilities."""
         return among_usable(images, questions, self._answers, no_answer)
 
     def _say(self, images: Sequence[Pixels], texts: Sequence[str]) -> list[ChatReply]:
@@ -78,7 +80,7 @@ class OpenAICaptioner:
 
 
 def data_uri(image: Pixels) -> str:
-    """The image itself as a PNG; a large one as a JPEG of quality 95."""
+    """Encodes the image as a PNG, a large one as a JPEG of quality 95."""
     kind, settings = ("JPEG", {"quality": 95}) if image.nbytes > LARGE else ("PNG", {"compress_level": 1})
     buffer = BytesIO()
     to_pil(image).save(buffer, kind, **settings)

@@ -1,6 +1,6 @@
 """`LanguageModel` at a URL that speaks the OpenAI protocol: vLLM, llama.cpp, Ollama, a hosted service.
 
-It knows the protocol and how such servers differ; it does not know what the prompts ask. `chat` uses /chat/completions;
+It knows the protocol and how such servers differ; it does not know the prompts' purpose. `chat` uses /chat/completions;
 `next_tokens` and `log_likelihood` use /completions, whose log-probabilities not every server gives.
 
 The key is read from the environment variable OPENAI_API_KEY.
@@ -24,7 +24,8 @@ Answer = TypeVar("Answer")
 
 
 def load(spec: Spec) -> OpenAILanguageModel:
-    """The model of `openai:http://host/v1#model`. SpecError where the URL or the model is missing. Asks nothing yet."""
+    """Loads the model of `openai:http://host/v1#model` without sending a request. Raises SpecError where the URL or the
+    model is missing."""
     url, _, model = spec.name.partition("#")
     if not url.startswith(("http://", "https://")) or not model:
         raise SpecError(f"{spec.text}: expected openai:http://host/v1#model, a URL and the model's name after a #")
@@ -35,7 +36,7 @@ def load(spec: Spec) -> OpenAILanguageModel:
 class OpenAILanguageModel:
     """A served model. Safe to use from several threads.
 
-    ServiceError from every method: the service is dead, refuses the key or does not know the model.
+    Every method raises ServiceError where the service is down, refuses the key or does not know the model.
     """
 
     def __init__(self, url: str, model: str, patience: Patience = PATIENCE) -> None:
@@ -51,19 +52,20 @@ class OpenAILanguageModel:
         self._service.close()
 
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:
-        """One reply per request; its `error` says where one was cut short, filtered, refused or empty."""
+        """Returns one reply per request; its `error` tells if it was cut short, filtered, refused or empty."""
         return self._service.each(self._chat, requests)
 
     def chat_about(self, images: Sequence[str], requests: Sequence[ChatRequest]) -> list[ChatReply]:
-        """As `chat`, each request about the image at a (data) URI, which goes before its first message's text."""
+        """Like `chat`, with each request about the image at a (data) URI, which precedes its first message's text."""
         return self._service.each(lambda row: self._chat(row[1], row[0]), list(zip(images, requests, strict=True)))
 
     def next_tokens(self, texts: Sequence[str], k: int) -> list[list[TokenLogProb]]:
-        """The k likeliest next tokens, likeliest first, with ids of −1; none for a text that the server refuses."""
+        """Returns the k likeliest next tokens, likeliest first, with ids of −1; none for a text that the server
+        refuses."""
         return self._service.each(lambda text: self._next_tokens(text, k), texts)
 
     def log_likelihood(self, texts: Sequence[str]) -> list[float]:
-        """Sum of log P of every token after the first; NaN for a text that the server refuses."""
+        """Returns the sum of log P of every token after the first; NaN for a text that the server refuses."""
         return self._service.each(self._log_likelihood, texts)
 
     def _chat(self, request: ChatRequest, image: str | None = None) -> ChatReply:
@@ -100,8 +102,7 @@ class OpenAILanguageModel:
         return {**body, "messages": said}
 
     def _adapt(self, refusal: str) -> bool:
-        """Whether the server's complaint is about a field that it can do without: then the request is repeated without
-        it."""
+        """Tells whether the server refused an optional field; the request is then repeated without it."""
         if self._length_name == "max_tokens" and "max_completion_tokens" in refusal:
             self._length_name = "max_completion_tokens"
             return True
@@ -135,7 +136,8 @@ class OpenAILanguageModel:
         return float(sum(value for value in values[1:] if value is not None))
 
     def _row_value(self, refusal: Refused, value: Answer) -> Answer:
-        """A text too long for the context is a bad row; any other refusal would meet every row."""
+        """Returns `value` for a row whose text is too long for the context; raises for any other refusal, which would
+        concern every row."""
         if any(word in refusal.said.lower() for word in ("context", "too long", "maximum", "length")):
             return value
         raise ServiceError(f"{self._url}/completions refuses: {refusal.said}; {_NEEDS_LOGPROBS}") from None
@@ -147,7 +149,7 @@ _NEEDS_LOGPROBS = (
 
 
 def _chat_reply(answer: Any, max_tokens: int) -> ChatReply:
-    """What a service answered, as a reply; whatever is missing from the answer is an error of the row."""
+    """Converts a service's answer to a reply; a missing part of the answer is an error of the row."""
     message, finish = find(answer, "choices", 0, "message"), find(answer, "choices", 0, "finish_reason")
     text = find(message, "content")
     text = text if isinstance(text, str) else ""

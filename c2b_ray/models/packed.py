@@ -1,4 +1,4 @@
-"""A transformer's weights laid out as oneDNN multiplies them fastest, once, on a CPU and in float32.
+"""Packs a transformer's weights once in the layout that oneDNN multiplies fastest, on a CPU and in float32.
 
 PyTorch multiplies float32 matrices by MKL, which on AMD's processors leaves part of a core unused. Results differ by
 rounding alone. It knows open_clip's residual blocks, which hold nearly all the work of its transformers; what is around
@@ -16,8 +16,8 @@ from torch.nn import functional as F
 
 
 def pack(model: nn.Module) -> None:
-    """Replaces the layers inside `model`'s blocks where that can be done. These learn no more; gradients go to their
-    inputs."""
+    """Replaces the layers inside `model`'s blocks where that can be done. These layers can no longer be trained;
+    gradients flow to their inputs."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return
     blocks: list[Any] = [part for part in model.modules() if type(part) is ResidualAttentionBlock]
@@ -61,7 +61,7 @@ class _SelfAttention(nn.Module):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, *, need_weights: bool, attn_mask: Tensor | None
     ) -> tuple[Tensor, None]:
-        """(rows, length, width) of the same; `attn_mask` is added to what the softmax is taken of."""
+        """Maps (rows, length, width) to the same shape; `attn_mask` is added to the logits of the softmax."""
         if need_weights or key is not query or value is not query:
             raise NotImplementedError("packed attention is of a sequence to itself, and keeps no weights")
         rows, length, width = query.shape

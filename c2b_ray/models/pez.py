@@ -1,7 +1,7 @@
 """PEZ: hard prompts by gradients through a text encoder (Wen et al. 2023, "Hard Prompts Made Easy", Algorithm 1).
 
 Soft embeddings are moved by the gradient that their nearest tokens have, towards texts whose embedding is like a
-target's. It knows open_clip's models and tokenizers; where the target comes from it does not know.
+target's. It knows open_clip's models and tokenizers; it does not know the source of the target.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ TOKENS, STEPS, RATE, DECAY = 8, 200, 0.1, 0.1
 
 
 def hard_prompt(encoder: Any, target: Floats, seed: int, steps: int = STEPS) -> str:
-    """The text of the tokens whose embedding was nearest to `target`, unit norm (dimension,).
+    """Returns the text of the tokens whose embedding was nearest to `target`, unit norm (dimension,).
 
-    SpecError for an encoder that is no open_clip model, through which no gradient goes.
+    Raises SpecError for an encoder that is no open_clip model and so passes no gradient.
     """
     if not isinstance(encoder, OpenClipEncoder):
         raise SpecError(
@@ -53,7 +53,7 @@ def hard_prompt(encoder: Any, target: Floats, seed: int, steps: int = STEPS) -> 
 
 
 def _embedded(model: Any, table: nn.Embedding, frame: Tensor, hard: Tensor) -> Tensor:
-    """The embedding of the frame's text with `hard` in place of its second to ninth token."""
+    """Returns the embedding of the frame's text with `hard` in place of its second to ninth token."""
 
     def put(_module: nn.Module, _inputs: Any, output: Tensor) -> Tensor:
         return torch.cat([output[:, :1], hard[None].to(output.dtype), output[:, 1 + TOKENS :]], dim=1)
@@ -67,13 +67,13 @@ def _embedded(model: Any, table: nn.Embedding, frame: Tensor, hard: Tensor) -> T
 
 
 def _table(model: Any) -> nn.Embedding:
-    """The embeddings of the text tower's tokens: the largest table that it has."""
+    """Returns the token embeddings of the text tower: its largest table."""
     tower = getattr(model, "text", model)
     return max((m for m in tower.modules() if isinstance(m, nn.Embedding)), key=lambda table: table.num_embeddings)
 
 
 def _usable(tokenizer: Any, count: int, special: set[int]) -> list[int]:
-    """Tokens that are text."""
+    """Returns the tokens that are text."""
     return [i for i in range(count) if i not in special and _decoded(tokenizer, [i]).strip(" <>|")]
 
 

@@ -1,7 +1,7 @@
-"""Whether a file is safetensors and nothing else, by its bytes: header, offsets, types and sizes all accounted for.
+"""Checks byte by byte that a file is safetensors and nothing else: header, offsets, types and sizes.
 
 Source: the safetensors format, "Format" and its rules on holes, duplicate keys and alignment (huggingface/safetensors).
-It reads the header alone, imports no library of models, and does not know what the tensors are for.
+It reads the header alone, imports no library of models, and does not know the purpose of the tensors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from c2b_ray.errors import WeightsError
 from c2b_ray.filesystems.documents import parse_json
 
 LONGEST_HEADER = 100_000_000
-"""Bytes, as the library has it."""
+"""The longest header in bytes, the library's limit."""
 _BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
     "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64, "I64": 64,
@@ -28,14 +28,14 @@ _MOST_DIMENSIONS = 32
 
 @dataclass(frozen=True)
 class SafetensorsSummary:
-    """`tensors`: how many. `bytes`: of all of them."""
+    """The number of `tensors` and the `bytes` of all of them."""
 
     tensors: int
     bytes: int
 
 
 def check_safetensors(path: str, most_tensors: int) -> SafetensorsSummary:
-    """WeightsError says what is wrong, of the first thing that is."""
+    """Checks a file. Raises WeightsError with the first fault found."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         start = file.read(8)
@@ -60,7 +60,7 @@ def check_safetensors(path: str, most_tensors: int) -> SafetensorsSummary:
 
 
 def _span(name: str, about: Any) -> tuple[int, int, str]:
-    """Where a tensor begins and ends, and its name."""
+    """Returns a tensor's begin and end, and its name."""
     shown = name[:100]
     if not isinstance(about, dict) or set(about) != {"dtype", "shape", "data_offsets"}:
         raise WeightsError(f"{shown!r}: expected dtype, shape and data_offsets")
@@ -82,7 +82,7 @@ def _are_counts(values: Any) -> bool:
 
 
 def _check_cover(spans: Iterable[tuple[int, int, str]], size: int) -> None:
-    """Every byte belongs to one tensor: nothing is hidden between them or behind the last."""
+    """Checks that every byte belongs to exactly one tensor, so nothing is hidden between or after them."""
     at = 0
     for begin, end, name in spans:
         if begin != at:

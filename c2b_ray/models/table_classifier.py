@@ -40,16 +40,16 @@ CLASS = ("class", "label", "prediction", "predicted", "predicted_class", "predic
 PROBABILITY = ("probability", "prob", "predicted_probability")
 
 FLOOR = float(np.finfo(np.float32).tiny)
-"""Stands for probability 0: its logarithm, −87, is finite, and softmax makes 0 of it."""
+"""Replaces probability 0: its logarithm, −87, is finite, and softmax maps it back to 0."""
 
 SMALL = 16 * 2**20
-"""Bytes of a table up to which it is read for its description: a larger one is better read where it is used."""
+"""The largest table in bytes that is read for its description; a larger one is read where it is used."""
 
 SMALL_ROWS = 20_000
-"""As `SMALL`, of Parquet, which holds a million answers in a few bytes."""
+"""Like `SMALL`, in rows of Parquet, which can hold a million answers in few bytes."""
 
 SUM_TOLERANCE = 0.01
-"""Of probabilities that were rounded to two digits or three."""
+"""The tolerance for sums of probabilities that were rounded to two or three digits."""
 
 
 class TableClassifier:
@@ -70,8 +70,8 @@ class TableClassifier:
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         """Log-probabilities, float32 (keys, labels); a row of NaN for a key that the table does not list.
 
-        A key is looked up as it is, then as a normalised relative path (`./a//b.jpg` is `a/b.jpg`). `images` are not
-        looked at.
+        A key is looked up unchanged, then as a normalised relative path (`./a//b.jpg` is `a/b.jpg`). `images` are
+        ignored.
         """
         logits = np.full((len(keys), len(self.labels)), np.nan, np.float32)
         for row_number, key in enumerate(keys):
@@ -103,7 +103,7 @@ def load(spec: Spec) -> TableClassifier:
 
 
 def describe(spec: Spec) -> Description | None:
-    """Of a small table; None where it is large, for all of it has to be read."""
+    """Returns the description of a small table; None for a large one, because all of it has to be read."""
     try:
         system, name = resolve(spec.name)
         size = system.get_file_info(name).size
@@ -116,7 +116,7 @@ def describe(spec: Spec) -> Description | None:
 
 
 def _rows_in_footer(path: str) -> int:
-    """The rows of a Parquet file; 0 of any other, and of one that cannot be read."""
+    """Returns the number of rows of a Parquet file; 0 for any other, and for one that cannot be read."""
     if not path.lower().endswith(".parquet"):
         return 0
     try:
@@ -207,7 +207,8 @@ def _check_probabilities(path: str, values: NDArray[np.float32]) -> None:
 
 
 def _check_sums(path: str, files: Sequence[str], probabilities: NDArray[np.float32]) -> None:
-    """Less than 1 is the likeliest alone; more is no distribution."""
+    """Checks the sums of probabilities: less than 1 means that only the likeliest are listed; more than 1 is no
+    distribution."""
     over = np.flatnonzero(np.nansum(probabilities, axis=1, dtype=np.float64) > 1 + SUM_TOLERANCE)
     if len(over):
         whole = np.nansum(probabilities[over[0]], dtype=np.float64)
@@ -222,7 +223,7 @@ def _column(table: pa.Table, names: Sequence[str]) -> str | None:
 
 
 def _first(mask: pa.ChunkedArray) -> int:
-    """The 1-based number of the first row, the header not counted, where `mask` holds."""
+    """Returns the 1-based number of the first row, not counting the header, where `mask` holds."""
     return int(pc.index(mask, True).as_py()) + 1
 
 

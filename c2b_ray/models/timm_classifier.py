@@ -39,7 +39,8 @@ _FILE = "model.safetensors"
 
 
 def load(spec: Spec) -> TorchClassifier:
-    """The classifier of a `timm:` spec; SpecError for names, WeightsError for weights that cannot be used."""
+    """Loads the classifier of a `timm:` spec. Raises SpecError for wrong names, WeightsError for weights that cannot be
+    used."""
     spec.options_among(_OPTIONS)
     runtime = runtime_of(spec)
     module, file = _module(spec, loaded=True)
@@ -49,14 +50,15 @@ def load(spec: Spec) -> TorchClassifier:
 
 
 def describe(spec: Spec) -> Description:
-    """As `load`, of a module without memory for its weights; of those, the file's hash alone is needed."""
+    """Returns the description from a module without memory for its weights; of the weights only the file's hash is
+    needed."""
     spec.options_among(_OPTIONS)
     with torch.device("meta"):
         return _known(spec, *_module(spec, loaded=False))[0]
 
 
 def trainable(spec: Spec) -> Trainable:
-    """The module of a `timm:` spec for training; what is saved is a directory as timm saves it."""
+    """Returns the module of a `timm:` spec for training; it is saved as a directory in timm's format."""
     spec.options_among(_OPTIONS)
     with torch.device("meta"):
         module, file = _module(spec, loaded=False)
@@ -71,7 +73,7 @@ def trainable(spec: Spec) -> Trainable:
 
 
 def _saved(config: bytes | None, labels: tuple[str, ...], module: Any) -> dict[str, bytes]:
-    """`config`: that of the directory which the module came from."""
+    """Returns the files of a saved module. `config`: the config of the directory from which the module was loaded."""
     with TemporaryDirectory() as folder:
         save_for_hf(module.to(memory_format=torch.contiguous_format), folder, safe_serialization=True)
         files = {name: (Path(folder) / name).read_bytes() for name in ("config.json", _FILE)}
@@ -81,7 +83,7 @@ def _saved(config: bytes | None, labels: tuple[str, ...], module: Any) -> dict[s
 
 
 def _known(spec: Spec, module: Any, file: Path) -> tuple[Description, dict[str, Any]]:
-    """The description of a module, and timm's settings of its preprocessing."""
+    """Returns the description of a module, and timm's settings of its preprocessing."""
     if module.num_classes <= 0:
         raise SpecError(f"{spec.text}: has no classification layer, it only gives features")
     data: dict[str, Any] = resolve_model_data_config(module)  # type: ignore[no-untyped-call]
@@ -93,7 +95,7 @@ def _known(spec: Spec, module: Any, file: Path) -> tuple[Description, dict[str, 
 
 
 def _module(spec: Spec, loaded: bool) -> tuple[Any, Path]:
-    """The module, with its weights in it where it is `loaded`, and the file they come from."""
+    """Returns the module, with its weights if `loaded`, and the file of the weights."""
     name = spec.name
     if name.startswith("hf-hub:"):
         repository, _, revision = name.removeprefix("hf-hub:").partition("@")
@@ -155,7 +157,7 @@ def _with_weights_of(spec: Spec, file: Path, loaded: bool) -> tuple[Any, Path]:
 
 
 def _config(spec: Spec) -> Any:
-    """What timm has registered of a model: where its weights lie, how its layers are called."""
+    """Returns timm's registered settings of a model, such as the location of its weights and its layers' names."""
     try:
         return get_pretrained_cfg(spec.name, allow_unregistered=False)
     except RuntimeError as error:

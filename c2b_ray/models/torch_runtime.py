@@ -1,4 +1,4 @@
-"""What every PyTorch model here needs: a device, a batch size, a precision and a loop over batches.
+"""The shared runtime of PyTorch models: device, batch size, precision and a loop over batches.
 
 It knows no library of models: a classifier is any module from a batch of tensors to logits, with the function that
 makes a tensor of a picture.
@@ -32,18 +32,18 @@ from c2b_ray.schemas import content_id
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 CPU_BATCH = 8
-"""Rows at once on a CPU. The layers' outputs of more of them outgrow its caches and what the allocator keeps (`_KEPT`),
-so that each is allocated anew by the kernel."""
+"""Rows in a batch on a CPU. The layers' outputs of more of them outgrow its caches and what the allocator keeps
+(`_KEPT`), so that each is allocated anew by the kernel."""
 # Of mallopt(3), in bytes: M_TRIM_THRESHOLD; M_TOP_PAD, more than the 64 MB of a thread's heap, which glibc otherwise
 # unmaps as soon as all of it is free; and M_MMAP_THRESHOLD.
 _KEPT = {-1: 256 * 2**20, -2: 65 * 2**20, -3: 64 * 2**20}
 
 
 def device_of(spec: Spec) -> torch.device:
-    """`device=` of a spec (cpu, cuda, cuda:1, mps); without it the GPU that `devices` allows, else the CPU.
+    """Returns `device=` of a spec (cpu, cuda, cuda:1, mps); without it the GPU that `devices` allows, else the CPU.
 
-    Every model is loaded through here; with a CPU, the process keeps from here on what it frees (`_keep_memory`).
-    SpecError for a device that is absent or that Ray assigned to another process.
+    Every model is loaded through this function; on a CPU it makes the process keep freed memory (`_keep_memory`).
+    Raises SpecError for a device that is absent or that Ray assigned to another process.
     """
     name = devices.device(spec.options.get("device"), spec.text, torch.cuda.device_count())
     try:
@@ -58,10 +58,10 @@ def device_of(spec: Spec) -> torch.device:
 
 @cache
 def _keep_memory() -> None:
-    """From here on glibc keeps what this process and its threads free for the next layer's output.
+    """Makes glibc keep the memory that this process and its threads free, for the next layer's output.
 
-    It would give every large array back to the kernel, which then clears each of its pages anew for the next. Other C
-    libraries are left as they are.
+    By default it returns every large array to the kernel, which then clears each page again for the next array. Other C
+    libraries are left unchanged.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
@@ -71,7 +71,7 @@ def _keep_memory() -> None:
 
 @dataclass(frozen=True)
 class Runtime:
-    """Where a model computes, on how many rows at once, and in which numbers."""
+    """A model's device, batch size and precision."""
 
     device: torch.device
     batch: int = BATCH
@@ -79,14 +79,14 @@ class Runtime:
 
 
 def runtime_of(spec: Spec) -> Runtime:
-    """`device=`, `batch=` and `precision=` of a spec; else the process's own device, a batch that suits it, and the
-    placement's precision, or float32."""
+    """Returns `device=`, `batch=` and `precision=` of a spec; by default the process's device, a batch size that suits
+    it, and the placement's precision, or float32."""
     device = device_of(spec)
     return Runtime(device, batch_of(spec, device), DTYPES[_precision(spec)])
 
 
 def revised(revision: str, spec: Spec) -> str:
-    """The revision of a model in the spec's precision: in half of it answers differ by rounding."""
+    """Returns the revision of a model in the spec's precision, because answers in half precision differ by rounding."""
     precision = _precision(spec)
     return revision if precision == "fp32" else content_id(revision, precision)
 
@@ -96,12 +96,12 @@ def _precision(spec: Spec) -> Precision:
 
 
 def batch_of(spec: Spec, device: torch.device) -> int:
-    """`batch=` of a spec; without it, what suits the device."""
+    """Returns `batch=` of a spec; by default a size that suits the device."""
     return positive(spec, "batch", CPU_BATCH if device.type == "cpu" else GPU_BATCH)
 
 
 def placed(module: nn.Module, runtime: Runtime, layout: torch.memory_format) -> nn.Module:
-    """The module for inference, on the runtime's device and in its numbers, its weights laid out for it.
+    """Prepares the module for inference on the runtime's device and in its precision, with weights laid out for it.
 
     Statistics of batch normalisation stay float32, as its kernels allow: 8 bits of a variance are too few.
     """
@@ -119,7 +119,7 @@ def placed(module: nn.Module, runtime: Runtime, layout: torch.memory_format) -> 
 
 
 def run(module: Callable[[torch.Tensor], Any], rows: Sequence[Any], prepare: Preparation, runtime: Runtime) -> Floats:
-    """The module's output for every row, float32 (rows, width), NaN included; (0, 0) for no rows.
+    """Returns the module's output for every row, float32 (rows, width), NaN included; (0, 0) for no rows.
 
     Rows are prepared and run `runtime.batch` at a time, so that no more than two batches are ever decoded into tensors.
     """
@@ -152,7 +152,7 @@ class TorchClassifier:
         self._runtime = runtime
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
-        """Logits, float32 (images, labels); a NaN that the module computes stays one. `keys` are not looked at."""
+        """Logits, float32 (images, labels); a NaN of the module stays one. `keys` are ignored."""
         if len(images) == 0:
             return np.zeros((0, len(self.labels)), np.float32)
         logits = run(self.module, images, self.preparation, self._runtime)
@@ -161,7 +161,8 @@ class TorchClassifier:
         return logits
 
     def features(self, images: Sequence[Pixels]) -> Floats:
-        """What the last layer sees, float32 (images, dimension). SpecError where no linear layer gives the logits."""
+        """Returns the input of the last layer, float32 (images, dimension). Raises SpecError where no linear layer
+        computes the logits."""
         head = last_layer(self.module, len(self.labels))
         seen = threading.local()  # other threads may be in the module too
         hook = head.register_forward_pre_hook(lambda _, inputs: setattr(seen, "inputs", inputs[0]))
@@ -178,7 +179,7 @@ class TorchClassifier:
 
 
 def last_layer(module: nn.Module, outputs: int) -> nn.Module:
-    """The last layer of that many outputs that is linear, also where it is written as a convolution of one pixel."""
+    """Returns the last linear layer with that many outputs, also where it is written as a convolution of one pixel."""
     for part in reversed(list(module.modules())):
         if isinstance(part, nn.Linear) and part.out_features == outputs:
             return part

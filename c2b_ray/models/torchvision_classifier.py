@@ -4,7 +4,7 @@
     torchvision:resnet50?weights=IMAGENET1K_V1          others of its published weights
     torchvision:mobilenet_v2?weights=PATH.safetensors   weights of one's own, named as torchvision names them
 
-Options: labels (file of names), device, batch, precision (fp32, bf16, fp16), and what overrides the preprocessing.
+Options: labels (file of names), device, batch, precision (fp32, bf16, fp16), and overrides of the preprocessing.
 Without them it is that of the named weights; for weights of one's own, that of the architecture's DEFAULT weights.
 
     mean, std       one number or three: normalisation, after pixels were divided by 255
@@ -49,7 +49,8 @@ _HEAD = re.compile(r"(fc|head|heads\.head|classifier\.?(\d*))\.weight")
 
 
 def load(spec: Spec) -> TorchClassifier:
-    """The classifier of a `torchvision:` spec; SpecError for names, WeightsError for weights that cannot be used."""
+    """Loads the classifier of a `torchvision:` spec. Raises SpecError for wrong names, WeightsError for weights that
+    cannot be used."""
     spec.options_among(_OPTIONS)
     runtime = runtime_of(spec)
     chosen = _chosen(spec)
@@ -60,13 +61,14 @@ def load(spec: Spec) -> TorchClassifier:
 
 
 def describe(spec: Spec) -> Description:
-    """As `load`; published weights are known by their names, others by their file's hash and header."""
+    """Returns the description; published weights are identified by their names, others by their file's hash and
+    header."""
     spec.options_among(_OPTIONS)
     return _known(spec, _chosen(spec))
 
 
 def trainable(spec: Spec) -> Trainable:
-    """The module of a `torchvision:` spec for training; what is saved is its weights and the names of its labels."""
+    """Returns the module of a `torchvision:` spec for training; its weights and label names are saved."""
     spec.options_among(_OPTIONS)
     chosen = _chosen(spec)
     known = _known(spec, chosen)
@@ -100,7 +102,7 @@ def _anew(spec: Spec, count: int) -> nn.Module:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """What a spec means: published weights and preprocessing, or the `file` of others."""
+    """The weights of a spec: published weights with their preprocessing, or the `file` of others."""
 
     published: Any
     transform: Any
@@ -132,7 +134,7 @@ def _known(spec: Spec, chosen: _Chosen) -> Description:
 
 
 def _preprocessing(spec: Spec, published: Any) -> Any:
-    """torchvision's own transform from a picture to a tensor, with the spec's overrides written into it."""
+    """Returns torchvision's transform from a picture to a tensor, with the spec's overrides."""
     transform = published.transforms()
     if "size" in spec.options:
         crop = positive(spec, "size", 1)
@@ -162,7 +164,7 @@ def _published(spec: Spec, published: Any) -> nn.Module:
 
 @contextmanager
 def _restricted_unpickling() -> Iterator[None]:
-    """torch.load under torchvision's builders reads tensors alone, which they do not request themselves."""
+    """Restricts torch.load within torchvision's builders to tensors, which the builders do not do themselves."""
     name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     before = os.environ.get(name)
     os.environ[name] = "1"
@@ -176,7 +178,7 @@ def _restricted_unpickling() -> Iterator[None]:
 
 
 def _classes(shapes: Mapping[str, tuple[int, ...]], file: Path) -> int:
-    """How many classes the last layer of a file has."""
+    """Returns the number of classes of the last layer in a file."""
     layers = sorted((int(match[2] or 0), name) for name in shapes if (match := _HEAD.fullmatch(name)))
     if not layers or not shapes[layers[-1][1]]:
         raise WeightsError(
@@ -186,7 +188,7 @@ def _classes(shapes: Mapping[str, tuple[int, ...]], file: Path) -> int:
 
 
 def _with_weights_of(spec: Spec, file: Path) -> nn.Module:
-    """The module with the file's tensors in it."""
+    """Returns the module with the file's tensors."""
     tensors = weights.read_safetensors(file)
     arguments: dict[str, Any] = {}
     if spec.name in ("googlenet", "inception_v3"):

@@ -1,8 +1,8 @@
-"""Classifiers that can be trained: the module anew or with its weights, how its images are prepared, how it is saved.
+"""Classifiers that can be trained: a new module or one with weights, its preprocessing, and how it is saved.
 
     timm:…   torchvision:…   world:…      and nothing behind a URL, in a table or in an ONNX file
 
-It knows which loader serves a scheme, not what training does. What is saved loads through the same loaders.
+It knows the loader of each scheme, and nothing of training. Saved modules load through the same loaders.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ TRAINABLE = {
 }
 
 Build = Callable[[bool], nn.Module]
-"""The module: with its weights, or anew from torch's random state."""
+"""Builds the module, with its weights or with new ones from torch's random state."""
 
 
 @dataclass(frozen=True)
 class Trainable:
-    """`save`: of a module the files that hold it, by name. `reload`: the spec that loads them from their folder."""
+    """A trainable classifier. `save`: returns the files of a module, by name. `reload`: returns the spec that loads
+    them from their folder."""
 
     spec: str
     known: Description
@@ -46,7 +47,7 @@ class Trainable:
 
     @property
     def prepare(self) -> OnArrays:
-        """From pixels to uint8 arrays of one size, and from these to the module's input."""
+        """The preprocessing: from pixels to uint8 arrays of one size, and from these to the module's input."""
         prepared = batched(self.transform)
         if not isinstance(prepared, OnArrays):
             raise SpecError(
@@ -55,7 +56,7 @@ class Trainable:
         return prepared
 
     def shaped(self, images: Sequence[Pixels]) -> NDArray[np.uint8]:
-        """The images as the classifier sees them before normalising, uint8 (images, height, width, 3)."""
+        """Returns the images as the classifier sees them before normalising, uint8 (images, height, width, 3)."""
         prepare = self.prepare
         return np.stack([prepare.shaped(image) for image in images])
 
@@ -64,13 +65,13 @@ class Trainable:
         return self.build(False)
 
     def placed(self, module: nn.Module) -> nn.Module:
-        """The module on the device of the spec, or of this process, laid out for it."""
+        """Places the module on the device of the spec, or of this process, in a suitable memory layout."""
         layout = torch.channels_last
         return module.to(device_of(catalog.parse(self.spec)), memory_format=layout)  # type: ignore[call-overload,no-any-return]
 
 
 def trainable(text: str) -> Trainable:
-    """SpecError for a classifier that cannot be trained."""
+    """Returns the trainable classifier of a spec. Raises SpecError for a classifier that cannot be trained."""
     spec = catalog.parse(text)
     if spec.scheme not in TRAINABLE:
         raise SpecError(

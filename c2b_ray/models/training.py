@@ -1,7 +1,7 @@
 """Trains a classifier on two pools of images in fixed proportions, and counts its right answers.
 
-Wiles et al. 2022, App. D: the training is what it was, except that a share of each batch is images of the second pool.
-Knows modules, arrays of pixels and label numbers; does not know where images come from, nor what the pools are.
+Wiles et al. 2022, App. D: training is unchanged, except that a share of each batch comes from the second pool. Knows
+modules, arrays of pixels and label numbers; does not know the source of the images or the meaning of the pools.
 
 AdamW on one cycle of the learning rate, cross-entropy, images mirrored at random and, on request, cropped. The order
 of rows and their changes depend on `seed` alone; so does a fresh module, but not the dropout of architectures that have
@@ -87,16 +87,17 @@ def fit(
 
 
 def at_once() -> int:
-    """How many trainings run beside each other in a process: one on a GPU, else one on each core (0)."""
+    """Returns how many trainings run at once in a process: one on a GPU, else one on each core (0)."""
     return int(torch.cuda.is_available())
 
 
 def batches(
     sizes: tuple[int, int], recipe: Recipe, random: np.random.Generator
 ) -> Iterator[tuple[NDArray[np.int64], ...]]:
-    """Rows of both pools, batch after batch without end: each row of a pool once before any comes again.
+    """Yields the rows of both pools for an endless series of batches; each row of a pool occurs once before any
+    repeats.
 
-    Of a share that is no whole number of rows the rest is carried to later batches, so that it holds over all of them.
+    Fractions of rows in a batch's share are carried to later batches, so the share holds over all of them.
     """
     clean, more = (_shuffled(size, random) for size in sizes)
     owed = 0.0
@@ -111,7 +112,7 @@ def batches(
 
 
 def correct(module: nn.Module, prepare: OnArrays, pool: Pool) -> NDArray[np.bool_]:
-    """Whether the module's likeliest output is the label, of each row. Ties and NaN are wrong answers."""
+    """Tells for each row whether the module's likeliest output is the label. Ties and NaN are wrong answers."""
     device = _device(module)
     module.eval()
     right = [np.zeros(0, bool)]
@@ -127,7 +128,7 @@ def correct(module: nn.Module, prepare: OnArrays, pool: Pool) -> NDArray[np.bool
 
 
 def cropped(values: Tensor, least: float, random: np.random.Generator) -> Tensor:
-    """Each image's random part of at least that share of its area, enlarged to the whole."""
+    """Crops from each image a random part of at least that share of its area, and enlarges it to full size."""
     side = np.sqrt(random.uniform(least, 1.0, len(values))).astype(np.float32)
     shift = (random.uniform(-1, 1, (len(values), 2)).astype(np.float32)) * (1 - side[:, None])
     theta = torch.zeros(len(values), 2, 3)
@@ -161,7 +162,8 @@ def _settle(
     rows: Iterator[tuple[NDArray[np.int64], ...]],
     random: np.random.Generator,
 ) -> None:
-    """Batch normalisation's statistics as averages over batches of the finished network, as they come in training."""
+    """Sets batch normalisation's statistics to averages over batches through the finished network, composed as in
+    training."""
     norms = _norms(module)
     if not norms:
         return

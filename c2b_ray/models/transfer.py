@@ -1,4 +1,4 @@
-"""Batches to a model's device ahead of their use: while one is computed, the next is prepared and copied.
+"""Copies batches to a model's device ahead of their use: while one is computed, the next is prepared and copied.
 
 It knows tensors and devices, and nothing of what a batch holds.
 """
@@ -27,14 +27,14 @@ class Transfer:
 
     @property
     def pinned(self) -> bool:
-        """Whether batches are to be made in pinned memory. PyTorch keeps such memory for the next batch, and gives none
-        out that a copy still reads, so that two buffers take turns."""
+        """Tells whether batches should be made in pinned memory. PyTorch keeps such memory for the next batch, and
+        gives none out that a copy still reads, so that two buffers take turns."""
         return self._stream is not None
 
     def __call__(self, prepare: Callable[[T], torch.Tensor], parts: Iterable[T]) -> Iterator[torch.Tensor]:
-        """`prepare(part)` on the device, in the order of `parts`, at most one part ahead of its use.
+        """Yields `prepare(part)` on the device, in the order of `parts`, at most one part ahead of its use.
 
-        What `prepare` raises is raised in its part's turn.
+        An error of `prepare` is raised in its part's turn.
         """
         if not self._overlap:
             for part in parts:

@@ -1,6 +1,6 @@
 """`LanguageModel` from a causal model of transformers in this process; xgrammar holds replies to their JSON schemas.
 
-It knows tokens, padding, sampling and the model's context; it does not know what is asked or what a reply means.
+It knows tokens, padding, sampling and the model's context; it does not know the meaning of requests and replies.
 Weights are read from safetensors alone, and no code of a model's repository is run.
 
 A request's reply depends on its messages, settings and seed, not on its neighbours in a batch: noise comes from a
@@ -69,8 +69,8 @@ def load(spec: Spec) -> TransformersLanguageModel:
 
 
 def dtype_of(spec: Spec, device: torch.device) -> torch.dtype | str:
-    """`dtype=` of a spec; without it the placement's precision; without that, the weights' own on a GPU and float32
-    elsewhere."""
+    """Returns `dtype=` of a spec; without it the placement's precision; without that, the weights' own on a GPU and
+    float32 elsewhere."""
     name = spec.options.get("dtype")
     if name is not None:
         if name not in _DTYPES:
@@ -107,7 +107,8 @@ class TransformersLanguageModel:
         return f"TransformersLanguageModel({self._name!r})"
 
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:
-        """One reply per request; its `error` says where a prompt exceeds the context or a reply was cut short."""
+        """Returns one reply per request; its `error` tells if the prompt exceeds the context or the reply was cut
+        short."""
         replies: list[ChatReply | None] = [None] * len(requests)
         rows: list[Row] = []
         for index, request in enumerate(requests):
@@ -124,7 +125,8 @@ class TransformersLanguageModel:
         return [reply for reply in replies if reply is not None]
 
     def next_tokens(self, texts: Sequence[str], k: int) -> list[list[TokenLogProb]]:
-        """The k likeliest next tokens, likeliest first; none for a text of no tokens or longer than the context."""
+        """Returns the k likeliest next tokens, likeliest first; none for a text of no tokens or longer than the
+        context."""
         result: list[list[TokenLogProb]] = [[] for _ in texts]
         encoded = [self._tokens.encode(text) for text in texts]
         for batch in self._batches([i for i, ids in enumerate(encoded) if 0 < len(ids) <= self._context], encoded):
@@ -140,11 +142,13 @@ class TransformersLanguageModel:
         return tuple(self._tokens.stops)
 
     def reply_start(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The tokens of a conversation up to where its reply begins. ServiceError where the template refuses it."""
+        """Returns the tokens of a conversation up to the start of the reply. Raises ServiceError where the template
+        refuses it."""
         return self._tokens.reply_start(messages)
 
     def continuations(self, prefixes: Sequence[Sequence[int]], k: int) -> list[list[TokenLogProb]]:
-        """The k likeliest next tokens of each sequence; none for an empty one or one longer than the context."""
+        """Returns the k likeliest next tokens of each sequence; none for an empty one or one longer than the
+        context."""
         result: list[list[TokenLogProb]] = [[] for _ in prefixes]
         fitting = [i for i, tokens in enumerate(prefixes) if 0 < len(tokens) <= self._context]
         for start in range(0, len(fitting), MAX_ROWS):
@@ -171,8 +175,8 @@ class TransformersLanguageModel:
         ]
 
     def log_likelihood(self, texts: Sequence[str]) -> list[float]:
-        """Sum of log P of every token after the first (the begin token, where the tokenizer puts one); 0 for fewer than
-        two tokens, NaN for a text longer than the context."""
+        """Returns the sum of log P of every token after the first (the begin token, where the tokenizer puts one); 0
+        for fewer than two tokens, NaN for a text longer than the context."""
         encoded = [self._tokens.encode(text) for text in texts]
         sums = [0.0 if len(ids) <= self._context else float("nan") for ids in encoded]
         for batch in self._batches([i for i, ids in enumerate(encoded) if 1 < len(ids) <= self._context], encoded):
@@ -230,7 +234,8 @@ class TransformersLanguageModel:
         return replace(reply, error="no token of the model continues the JSON schema") if row.broken else reply
 
     def _batches(self, indices: list[int], encoded: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-        """Indices of rows that go through the model together: of like length, and few enough for their logits."""
+        """Yields the indices of rows that go through the model together: of similar length, and few enough for their
+        logits."""
         batch: list[int] = []
         for index in sorted(indices, key=lambda i: len(encoded[i])):
             full = (len(batch) + 1) * len(encoded[index]) * self._vocabulary > MAX_LOGITS

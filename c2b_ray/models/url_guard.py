@@ -1,4 +1,4 @@
-"""Which URLs a process may ask: on the allow-list of its policy, written plainly, and at public addresses.
+"""Decides which URLs a process may request: on its policy's allow-list, written plainly, and at public addresses.
 
 It decides and opens nothing; `guarded_transport` connects. A URL that a stranger writes can mean more than it shows:
 `http://0x7f.1`, `http://[::ffff:10.0.0.1]`, `http://allowed@evil`, a name that resolves to this machine. Only one
@@ -44,13 +44,13 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 @dataclass(frozen=True)
 class UrlPolicy:
-    """What may be asked.
+    """The requests that are allowed.
 
-    `allowed`: URLs, below which everything may be asked: `https://host`, `https://host:8443/v1/`,
-    `https://*.example.org`, `https://*` (any public host that is named rather than numbered). http: only where an
-    entry says so. `networks`: addresses beyond the internet's that a listed host may have, such as `10.2.0.0/16`; the
-    address of an entry such as `http://127.0.0.1:8000` needs no network. `max_bytes`: of an answer. `seconds`: of a
-    request with its whole answer.
+    `allowed`: URLs below which everything may be requested: `https://host`, `https://host:8443/v1/`,
+    `https://*.example.org`, `https://*` (any public host that is named rather than numbered). http: only where an entry
+    says so. `networks`: addresses beyond the internet's that a listed host may have, such as `10.2.0.0/16`; the address
+    of an entry such as `http://127.0.0.1:8000` needs no network. `max_bytes`: of an answer. `seconds`: of a request
+    with its whole answer.
     """
 
     allowed: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class UrlPolicy:
 
 @dataclass(frozen=True)
 class Target:
-    """A URL, taken apart. `address`: where its host is written as one."""
+    """A parsed URL. `address`: its host, where it is written as an address."""
 
     scheme: str
     host: str
@@ -71,7 +71,7 @@ class Target:
 
 
 def policy_of_environment() -> UrlPolicy | None:
-    """The policy that this process was started under; None: it is nobody's but the user's own."""
+    """Returns the policy under which this process was started; None where it serves only the user."""
     text = os.environ.get(URL_POLICY)
     if text is None:
         return None
@@ -84,12 +84,13 @@ def policy_of_environment() -> UrlPolicy | None:
 
 
 def as_variable(policy: UrlPolicy) -> str:
-    """The policy as the value of the variable `URL_POLICY`, under which a process is started."""
+    """Encodes the policy as the value of the variable `URL_POLICY` for a new process."""
     return json.dumps(asdict(policy))
 
 
 def parse_url(url: str) -> Target:
-    """AddressError for everything but a plain http(s) URL without user, fragment or odd ways to write its host."""
+    """Parses a URL. Raises AddressError for everything but a plain http(s) URL without user, fragment or odd ways to
+    write its host."""
     if len(url) > LONGEST or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         raise AddressError(
             f"{url[:100]!a}: no plain URL: at most {LONGEST} printable ASCII characters without spaces or "
@@ -121,7 +122,7 @@ def _host_and_port(authority: str, url: str) -> tuple[str, int | None]:
 
 
 def _written_address(host: str, url: str) -> Address | None:
-    """The address that the host is written as, in the one form that is accepted; None for a name."""
+    """Returns the address that the host is written as, in the one accepted form; None for a name."""
     try:
         if host.startswith("["):
             return ipaddress.IPv6Address(host[1:-1])
@@ -135,7 +136,7 @@ def _written_address(host: str, url: str) -> Address | None:
 
 
 def check_url(url: str, policy: UrlPolicy) -> Target:
-    """The URL, taken apart; AddressError where it is not plain or not on the allow-list. It is not resolved here."""
+    """Parses the URL; raises AddressError where it is not plain or not on the allow-list. The host is not resolved."""
     target = parse_url(url)
     if not any(_is_below(target, entry) for entry in policy.allowed):
         raise AddressError(
@@ -164,7 +165,7 @@ def _is_below(target: Target, entry: str) -> bool:
 
 
 def is_public(address: Address) -> bool:
-    """Whether the address is one of the internet's; what only carries an IPv4 address is not, but for NAT64."""
+    """Tells whether the address is a public one; IPv6 addresses that embed an IPv4 address are not, except NAT64."""
     if isinstance(address, ipaddress.IPv6Address):
         if address in _NAT64:  # what DNS64 makes of a name that has IPv4 alone
             return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))

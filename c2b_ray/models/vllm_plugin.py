@@ -1,4 +1,4 @@
-"""vLLM's engine ends with the process that started it: a plugin that vLLM loads in each of its processes.
+"""A plugin that vLLM loads in each of its processes, so that its engine ends with the process that started it.
 
 It knows process ids, and nothing of models. vLLM 0.33 leaves the engine running, and its GPU taken, where its owner is
 killed, as Serve kills a replica that does not answer.

@@ -1,4 +1,4 @@
-"""What of a `vllm:` captioner is known without vLLM: its directory, its settings and its revision.
+"""The directory, settings and revision of a `vllm:` captioner, found without vLLM.
 
 A machine that starts an audit may have neither a GPU nor vLLM.
 """
@@ -33,7 +33,8 @@ class CaptionerFiles:
 
 
 def captioner_of(spec: Spec) -> CaptionerFiles:
-    """SpecError: nothing there, or a setting that is no number. WeightsError: no safetensors."""
+    """Returns the files and settings of a captioner. Raises SpecError where there are no files or a setting is no
+    number, and WeightsError without safetensors."""
     options = spec.options_among(("revision", *_SETTINGS))
     revision = options.pop("revision", None)
     try:

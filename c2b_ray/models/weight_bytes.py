@@ -1,6 +1,6 @@
-"""How many bytes a loaded model's weights take, of whatever library it is, as far as they can be seen.
+"""Measures the bytes of a loaded model's weights, for models of any library.
 
-It imports no library: it looks for what PyTorch's modules, NumPy's arrays, faiss' indexes and ONNX sessions have.
+It imports no library: it looks for the attributes of PyTorch modules, NumPy arrays, faiss indexes and ONNX sessions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 _DEPTH = 4
 _FIRST = 1000
-"""Entries of a list or table that are looked at: weights are few and large."""
+"""The most entries of a list or table that are examined; weights are few and large."""
 
 
 def weight_bytes(model: object) -> int:
@@ -42,7 +42,7 @@ def _bytes(value: Any, seen: set[int], depth: int) -> int:
 
 
 def _bytes_of_value(value: Any, seen: set[int]) -> int | None:
-    """Of a thing that holds weights; None of any other, whose attributes are looked at."""
+    """Returns the bytes of an object that holds weights; None for any other, whose attributes are then examined."""
     if isinstance(value, np.ndarray):
         return int(value.nbytes)
     if callable(getattr(value, "parameters", None)) and callable(getattr(value, "buffers", None)):  # torch.nn.Module

@@ -19,12 +19,12 @@ from c2b_ray.errors import SpecError, WeightsError
 
 _PICKLES = {".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".joblib", ".tar"}
 WITH_TOKENIZER = ["*.json", "*.jinja", "*.txt", "tokenizer.model"]
-"""What a directory of a language model holds beside its weights."""
+"""The files of a language model's directory beside its weights."""
 _CONVERT = "convert it once with safetensors.torch.save_file and give the .safetensors file"
 
 
 def checked(path: str | Path) -> Path:
-    """`path`, of which is now known that it is a whole safetensors file. WeightsError says what else it is."""
+    """Returns `path` after checking that it is a complete safetensors file. WeightsError tells what else it is."""
     path = Path(path)
     if path.suffix.lower() in _PICKLES:
         raise WeightsError(f"{path}: {path.suffix} files are pickles, which run code when read; {_CONVERT}")
@@ -49,21 +49,22 @@ def checked(path: str | Path) -> Path:
 
 
 def read_safetensors(path: str | Path) -> dict[str, torch.Tensor]:
-    """The tensors of a file by name, on the CPU, with the file's own dtypes. WeightsError where it is refused."""
+    """Reads the tensors of a file by name, on the CPU, with the file's dtypes. Raises WeightsError where the file is
+    refused."""
     path = checked(path)
     with safe_open(path, framework="pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no mapping)
 
 
 def read_shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor of a file, from its header alone. WeightsError where it is refused."""
+    """Reads the shape of every tensor of a file from its header. Raises WeightsError where the file is refused."""
     path = checked(path)
     with safe_open(path, framework="pt") as file:
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118  (no mapping)
 
 
 def read_tensor(path: str | Path, name: str) -> torch.Tensor:
-    """One tensor of a file that has it, on the CPU."""
+    """Reads one tensor, which the file must contain, on the CPU."""
     with safe_open(checked(path), framework="pt") as file:
         tensor: torch.Tensor = file.get_tensor(name)
         return tensor
@@ -98,7 +99,7 @@ def load_into(module: nn.Module, tensors: dict[str, torch.Tensor], source: str |
 
 
 def file_revision(*paths: str | Path) -> str:
-    """20 hexadecimal digits that change with the bytes of the files; their names and paths do not count."""
+    """Returns 20 hexadecimal digits that change with the bytes of the files, not with their names and paths."""
     digest = hashlib.blake2b(digest_size=10)
     for path in paths:
         with Path(path).open("rb") as stream:
@@ -107,7 +108,7 @@ def file_revision(*paths: str | Path) -> str:
 
 
 def from_hub(repository: str, filename: str, spec: str, revision: str | None = None) -> Path:
-    """A file of a model repository, from the local cache or downloaded.
+    """Returns a file of a model repository, from the local cache or downloaded.
 
     Callers ask for safetensors and JSON only. `spec` is what the user wrote: SpecError where the hub or the repository
     cannot be reached, WeightsError where the repository holds no such file.
@@ -132,7 +133,8 @@ def from_hub(repository: str, filename: str, spec: str, revision: str | None = N
 
 
 def directory(name: str, spec: str, revision: str | None, patterns: list[str]) -> Path:
-    """A directory of that name, or a repository of the model hub: its safetensors and the files of these patterns.
+    """Returns a directory of that name, or downloads a repository of the model hub: its safetensors and the files of
+    these patterns.
 
     SpecError where there is neither. WeightsError where it holds no safetensors, or a damaged one.
     """
@@ -157,7 +159,7 @@ def directory(name: str, spec: str, revision: str | None, patterns: list[str]) -
 
 
 def directory_revision(directory: Path) -> str:
-    """As `file_revision`, of all that a language model's directory holds."""
+    """Like `file_revision`, for all files of a language model's directory."""
     patterns = ("*.safetensors", *WITH_TOKENIZER)
     return file_revision(*sorted({path for pattern in patterns for path in directory.glob(pattern)}))
 

@@ -1,4 +1,4 @@
-"""A text-image encoder as a classifier: the label whose captions an image is nearest to.
+"""A text-image encoder as a classifier that chooses the label whose captions are nearest to the image.
 
     open_clip:ViT-B-32/laion2b_s34b_b79k?labels=names.txt
     open_clip:local-dir:PATH?labels=bus,boat&template=a photo of a {}.|a drawing of a {}.
@@ -41,20 +41,21 @@ class ZeroShotClassifier:
         self._anchors: Floats = means.astype(np.float32) / np.linalg.norm(means, axis=1, keepdims=True)
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
-        """Logits, float32 (images, labels). `keys` are not looked at."""
+        """Returns logits, float32 (images, labels). `keys` are ignored."""
         similarities = self._encoder.encode_images(images) @ self._anchors.T
         return (self._temperature * similarities).astype(np.float32)
 
 
 def load(spec: Spec) -> ZeroShotClassifier:
-    """The classifier of an encoder's spec with `labels`. SpecError: no labels, one label, a template without {}."""
+    """Loads the classifier of an encoder's spec with `labels`. Raises SpecError for no labels, one label, or a template
+    without {}."""
     settings, inner = _settings(spec)
     encoder: TextImageEncoder = catalog.loader("encoder", inner)(inner)
     return ZeroShotClassifier(encoder, settings.labels, settings.templates, settings.temperature)
 
 
 def describe(spec: Spec) -> Description | None:
-    """As `load`, from what the encoder's files say."""
+    """Returns the description from the encoder's files."""
     settings, inner = _settings(spec)
     encoder = catalog.describe_spec("encoder", inner)
     if encoder is None:
@@ -75,7 +76,7 @@ def _revision(encoder: str, labels: Sequence[str], templates: Sequence[str], tem
 
 
 def _settings(spec: Spec) -> tuple[_Settings, Spec]:
-    """What the spec says of labels and templates, and the encoder's own spec."""
+    """Returns the spec's settings of labels and templates, and the encoder's spec."""
     options = {name: spec.options[name] for name in _ZERO_SHOT_OPTIONS if name in spec.options}
     labels = _labels(spec, options.get("labels"))
     templates = options.get("template", TEMPLATE).split("|")

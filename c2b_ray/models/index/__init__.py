@@ -1,1 +1,1 @@
-"""Image indexes in faiss: their files, how they are planned and built, and searching them."""
+"""Image indexes in faiss: files, planning, building and search."""

@@ -33,7 +33,7 @@ from c2b_ray.models.index.plan import IndexPlan, Wish
 from c2b_ray.roles import Floats
 
 GROUP_ROWS = 256
-"""Images in a row group: what one fetched image makes a reader read."""
+"""Images in a row group, the unit that a reader reads to fetch one image."""
 
 JOURNAL = "journal.json"
 _NORM_TOLERANCE = 1e-2
@@ -49,13 +49,13 @@ def write(
     group_rows: int = GROUP_ROWS,
     images_root: str | None = None,
 ) -> Manifest:
-    """Build an index in `directory`, which appears whole or not at all; goes on where an earlier call was killed.
+    """Builds an index in `directory`, which appears whole or not at all; resumes where an earlier call was killed.
 
     `parts`: local Parquet files with `key` (string), `bytes` (encoded image), `embedding` (fixed-size list of float32,
-    unit norm) and any columns of the source, the same in each; or other sources. Ids count the rows in the order of the
-    parts. Rows without bytes or with an embedding that is null or not finite are left out and counted. SourceError
-    where the parts hold no usable row or do not agree, or where `directory` holds something already; RunError where
-    another process builds there; StorageError where the disk says no.
+    unit norm) and any columns of the source, the same in each part; or other sources. Ids count the rows in the order
+    of the parts. Rows without bytes or with an embedding that is null or not finite are left out and counted. Raises
+    SourceError where the parts hold no usable row or do not agree, or where `directory` is not empty; RunError where
+    another process builds there; StorageError where writing fails.
     """
     target = Path(directory)
     _refuse_existing(target)
@@ -80,7 +80,8 @@ def write(
 
 @contextmanager
 def _writing(target: Path, scratch: Path) -> Iterator[None]:
-    """For the only writer. What a mistake in the input has begun is removed; what an accident left is kept."""
+    """Holds the lock of the only writer. Removes the scratch folder after an error in the input, and keeps it after an
+    accident."""
     try:
         scratch.mkdir(parents=True, exist_ok=True)
         with only_writer(scratch, str(target), "building here"):
@@ -102,7 +103,7 @@ def _refuse_existing(target: Path) -> None:
 
 
 class _Builder:
-    """The state of one build, which its journal keeps: the parts so far, and a hash of each."""
+    """The state of one build, kept in its journal: the parts so far, and a hash of each."""
 
     def __init__(self, root: Path, began: dict[str, Any]) -> None:
         self._root = root
@@ -118,7 +119,7 @@ class _Builder:
         (root / IMAGES).mkdir(exist_ok=True)
 
     def add(self, source: Source) -> None:
-        """One source becomes one part, without its embeddings."""
+        """Writes one source as one part, without its embeddings."""
         if any(done["source"] == source.name for done in self._done):
             return
         name = f"{IMAGES}/part-{len(self._done):05d}.parquet"
@@ -176,7 +177,7 @@ class _Builder:
 
     @property
     def _type(self) -> Any:
-        """Flat shards are made of the vectors as they came."""
+        """Returns the type of the vector file; flat shards are built from unrounded vectors."""
         assert self._plan is not None
         return np.float32 if self._plan.kind == "flat" else np.float16
 
@@ -232,7 +233,7 @@ class _Builder:
 
 @contextmanager
 def _at(path: Path, offset: int) -> Iterator[BinaryIO]:
-    """The file, truncated at `place`: whatever a killed build wrote beyond it is dropped."""
+    """Opens the file truncated at the offset: bytes that a killed build wrote beyond it are dropped."""
     with open(path, "r+b" if path.exists() else "w+b") as file:
         file.truncate(offset)
         file.seek(offset)

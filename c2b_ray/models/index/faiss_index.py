@@ -33,7 +33,7 @@ _CHUNK = 16 * 2**20
 class FaissIndex:
     """An index directory, opened for search; implements `roles.ImageIndex`.
 
-    `path` is a local directory or a URI such as s3://bucket/index. SourceError where it is no whole index.
+    `path` is a local directory or a URI such as s3://bucket/index. Raises SourceError where it is no complete index.
     """
 
     def __init__(self, path: str, effort: Effort = Effort()) -> None:  # noqa: B008  # frozen
@@ -50,7 +50,7 @@ class FaissIndex:
 
     @property
     def encoder_revision(self) -> str:
-        """The revision of the encoder that made the embeddings; another one's queries answer another question."""
+        """The revision of the encoder that made the embeddings; queries must come from the same one."""
         return self.manifest.encoder_revision
 
     @property
@@ -66,11 +66,11 @@ class FaissIndex:
         return self.manifest.count
 
     def search(self, embeddings: Floats, k: int) -> Neighbours:
-        """The k nearest images of each unit-norm embedding, float32 (queries, dimension), nearest first.
+        """Returns the k nearest images of each unit-norm embedding, float32 (queries, dimension), nearest first.
 
-        Similarities are exact, of the vectors in float16 where the index is not flat; which images are nearest is what
-        an index of another kind approximates. Where fewer than k images exist, ids end in −1 and similarities in NaN.
-        SourceError for another dimension.
+        Similarities are exact, of the vectors in float16 where the index is not flat; other kinds approximate only
+        which images are nearest. Where fewer than k images exist, ids end in −1 and similarities in NaN. SourceError
+        for another dimension.
         """
         queries = np.ascontiguousarray(embeddings, dtype=np.float32)
         if queries.ndim != 2 or queries.shape[1] != self.dimension:
@@ -85,11 +85,12 @@ class FaissIndex:
         return self._vectors.search(queries, k)
 
     def metadata(self, ids: Sequence[int]) -> pa.Table:
-        """Column `key` and the source's own, a row per id in the order of `ids`; no image is read."""
+        """Returns column `key` and the source's columns, a row per id in the order of `ids`; no image is read."""
         return self._images.metadata(as_ids(ids, self.count, self._path))
 
     def fetch(self, ids: Sequence[int]) -> pa.Table:
-        """Columns `key`, `bytes` and the source's own, a row per id in the order of `ids`; repeated ids repeat rows.
+        """Returns columns `key`, `bytes` and the source's columns, a row per id in the order of `ids`; repeated ids
+        repeat rows.
 
         Only the row groups that hold one of the ids are read. Where the images lie outside the index, `error` says why
         bytes are null. SourceError for an id that the index does not have.
@@ -97,7 +98,7 @@ class FaissIndex:
         return self._images.fetch(as_ids(ids, self.count, self._path))
 
     def _local(self) -> Path:
-        """A local directory with the files that must be local."""
+        """Returns a local directory with the files that must be local."""
         if isinstance(self._files, fs.LocalFileSystem):
             return Path(self._root)
         names = [shard.file for shard in self.manifest.shards]
@@ -132,7 +133,7 @@ class FaissIndex:
 
 
 def read_manifest(path: str) -> Manifest:
-    """SourceError where `path` is no index."""
+    """Reads the manifest. Raises SourceError where `path` is no index."""
     files, root = resolve(path)
     try:
         with files.open_input_stream(f"{root}/{MANIFEST}", compression=None) as stream:
@@ -146,17 +147,17 @@ def read_manifest(path: str) -> Manifest:
 
 
 def cache() -> Path:
-    """Where remote indexes are kept on this machine, a folder for each revision."""
+    """Returns the folder where this machine keeps remote indexes, with one folder for each revision."""
     return Path(os.environ.get(CACHE) or Path.home() / ".cache" / "c2b-ray") / "indexes"
 
 
 def load(spec: Spec) -> FaissIndex:
-    """The index of a `faiss:` spec or of a plain path; options `probes`, `shortlist` and `device`."""
+    """Opens the index of a `faiss:` spec or of a plain path; options `probes`, `shortlist` and `device`."""
     return FaissIndex(spec.name, _effort(spec))
 
 
 def describe(spec: Spec) -> Description:
-    """From the manifest alone: no vector is read."""
+    """Returns the description from the manifest alone; no vector is read."""
     _effort(spec)
     manifest = read_manifest(spec.name.rstrip("/"))
     return Description(

@@ -22,13 +22,14 @@ from c2b_ray.filesystems.confined import MAX_BYTES, Folder
 from c2b_ray.models.index.manifest import ROWS, Manifest, Part
 
 FILE, OFFSET, SIZE = "file", "offset", "size"
-"""Where an image outside the index is: a file below the root, and which bytes of it; all of them where null."""
+"""Columns that locate an image outside the index: a file below the root, and the range of its bytes; the whole file
+where null."""
 
 Ids = NDArray[np.int64]
 
 
 class Rows:
-    """Key and metadata by id, from the mapped file `path`: record batches of the same length, save the last."""
+    """Keys and metadata by id, from the mapped file `path`: record batches of the same length, except the last."""
 
     def __init__(self, path: str, count: int) -> None:
         try:
@@ -42,7 +43,7 @@ class Rows:
         self._size = len(batches[0])
 
     def take(self, ids: Ids) -> pa.Table:
-        """The rows of `ids`, in their order."""
+        """Returns the rows of `ids`, in their order."""
         distinct, positions = np.unique(ids, return_inverse=True)
         owners, within = np.divmod(distinct, self._size)
         # Batch by batch: take on a chunked column of strings would join all its chunks first.
@@ -52,7 +53,7 @@ class Rows:
 
 
 class Images:
-    """The parts of the index at `place`, a path or URI. `local`: where a file that must be local is."""
+    """The parts of the index at `place`, a path or URI. `local`: returns the path of a file that must be local."""
 
     def __init__(self, location: str, manifest: Manifest, local: Callable[[str], str]) -> None:
         self._location, self._manifest = location, manifest
@@ -64,7 +65,7 @@ class Images:
         self._outside = None if manifest.images_root is None else _Outside(manifest.images_root)
 
     def metadata(self, ids: Ids) -> pa.Table:
-        """`key` and the source's own columns, a row per id in the order of `ids`."""
+        """Returns `key` and the source's columns, a row per id in the order of `ids`."""
         if self._mapped is not None:
             return _without(self._mapped.take(ids), FILE, OFFSET, SIZE)
         if self._columns is None:  # format 1: an index that was built in memory
@@ -72,7 +73,7 @@ class Images:
         return self._columns.take(pa.array(ids))
 
     def fetch(self, ids: Ids) -> pa.Table:
-        """`key`, `bytes` and the source's own columns; and `error` where bytes lie outside the index."""
+        """Returns `key`, `bytes` and the source's columns, and `error` where images lie outside the index."""
         if self._outside is not None and self._mapped is not None:
             rows = self._mapped.take(ids)
             data, errors = self._outside.read(rows)
@@ -86,7 +87,7 @@ class Images:
         return pa.concat_tables(result).take(pa.array(positions)).drop_columns(["id"])
 
     def _rows(self, part: Part, ids: Ids) -> pa.Table:
-        """The rows of a part with the given ids, which are sorted, distinct and its own."""
+        """Returns the rows of a part with the given ids, which are sorted, distinct and belong to the part."""
         name = f"{self._root}/{part.file}"
         try:
             with self._files.open_input_file(name) as stream:
@@ -119,7 +120,7 @@ class Images:
 
 
 class _Outside:
-    """Images below a folder, or within files below it."""
+    """Images outside the index, as files below a folder or within such files."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -128,7 +129,7 @@ class _Outside:
         self._files, self._path = resolve(root)
 
     def read(self, rows: pa.Table) -> tuple[list[bytes | None], list[str | None]]:
-        """Bytes, or why there are none, of each row."""
+        """Returns for each row the bytes, or the reason why there are none."""
         locations = rows.select([FILE, OFFSET, SIZE]).to_pylist()
         with ThreadPoolExecutor(THREADS) as pool:  # an object store answers slowly, but many at once
             result = list(
@@ -167,7 +168,7 @@ def _without(table: pa.Table, *names: str) -> pa.Table:
 
 
 def as_ids(ids: Any, count: int, path: str) -> Ids:
-    """SourceError for an id that the index does not have."""
+    """Checks ids. Raises SourceError for an id that the index does not have."""
     wanted = np.asarray(ids, dtype=np.int64).reshape(-1)
     outside = wanted[(wanted < 0) | (wanted >= count)]
     if len(outside):

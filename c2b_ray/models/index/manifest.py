@@ -1,4 +1,4 @@
-"""The manifest of an index directory: format 2, and format 1 of before there were shards.
+"""The manifest of an index directory: format 2, and format 1 from before there were shards.
 
     manifest.json           this
     shard-*.faiss           faiss indexes of consecutive ids
@@ -67,7 +67,8 @@ class Manifest:
 
     @staticmethod
     def from_json(text: str, path: str) -> Manifest:
-        """SourceError where `text` is not the manifest of an index that this version reads."""
+        """Parses a manifest. Raises SourceError where `text` is not the manifest of an index that this version
+        reads."""
         try:
             manifest = _read(parse_json(text))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -125,5 +126,5 @@ def _check(manifest: Manifest, path: str) -> None:
 
 
 def _is_inside(file: str) -> bool:
-    """Whether a name stays below the index: a manifest that somebody sends must not name any file of the machine."""
+    """Tells whether a name stays below the index: a received manifest must not name other files of the machine."""
     return bool(file) and not file.startswith("/") and ".." not in file.split("/") and "\\" not in file

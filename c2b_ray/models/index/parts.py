@@ -1,6 +1,6 @@
-"""The tables of an index on their way in: where rows come from, and the two files that keep them.
+"""The tables of an index under construction: sources of rows, and the two files that store them.
 
-It knows Parquet and Arrow files, and no vectors but those that a source hands on.
+It knows Parquet and Arrow files, and only passes on a source's vectors.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from c2b_ray.models.index.manifest import ROWS, Part
 from c2b_ray.roles import Floats
 
 ROWS_PER_BATCH = 65536
-"""Of rows.arrow."""
+"""Rows in a record batch of rows.arrow."""
 
 
 class Source(Protocol):
-    """Some rows of an index, in an order of their own. `rows` may be more than `read` gives: the others are skipped."""
+    """Some rows of an index, in a fixed order. `rows` may exceed the number that `read` returns: the others are
+    skipped."""
 
     @property
     def name(self) -> str: ...
@@ -33,7 +34,7 @@ class Source(Protocol):
     def rows(self) -> int: ...
 
     def read(self, most: int) -> Iterator[tuple[pa.Table, Floats]]:
-        """Tables of `most` rows or fewer and their embeddings, float32 (rows, dimension), unit norm."""
+        """Yields tables of at most `most` rows and their embeddings, float32 (rows, dimension), unit norm."""
         ...
 
 
@@ -51,7 +52,7 @@ class ParquetPart:
             raise SourceError(f"{path}: not a Parquet file that can be read: {error}") from error
 
     def read(self, most: int) -> Iterator[tuple[pa.Table, Floats]]:
-        """Batches of the usable rows without `embedding`, and their embeddings."""
+        """Yields batches of the usable rows without `embedding`, and their embeddings."""
         try:
             with pq.ParquetFile(self._path, page_checksum_verification=True) as file:
                 for batch in file.iter_batches(batch_size=most):
@@ -69,7 +70,7 @@ class ParquetPart:
 
 
 class GroupWriter:
-    """Writes rows in row groups of exactly `group_rows`, save the last: readers find a row by division."""
+    """Writes rows in row groups of exactly `group_rows`, except the last, so readers find a row by division."""
 
     def __init__(self, path: Path, schema: pa.Schema, group_rows: int) -> None:
         # Images are compressed already.
@@ -92,7 +93,8 @@ class GroupWriter:
 
 
 def write_rows(root: Path, parts: Sequence[Part]) -> None:
-    """`rows.arrow` from the parts: all columns but the bytes, in batches of the same length save the last."""
+    """Writes `rows.arrow` from the parts: all columns except the bytes, in batches of the same length except
+    the last."""
     schema = pq.read_schema(root / parts[0].file).remove_metadata()
     names = [name for name in schema.names if name not in ("id", "bytes")]
     schema = pa.schema([schema.field(name) for name in names])
@@ -116,7 +118,7 @@ def _joined(table: pa.Table, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _id_column(table: pa.Table) -> list[str]:
-    """A source's column `id`, which the index's replaces."""
+    """Returns the source's column `id`, if any, which the index's ids replace."""
     return ["id"] if "id" in table.column_names else []
 
 

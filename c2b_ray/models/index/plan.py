@@ -1,4 +1,5 @@
-"""Which index for so many vectors in so much memory, and why. Arithmetic alone: it knows neither faiss nor files.
+"""Chooses the kind of index for a number of vectors and an amount of memory. Pure arithmetic: it knows neither faiss
+nor files.
 
     flat    every vector compared with every query, exactly. While all of them can be read within some 30 ms.
     hnsw    a graph of neighbours over int8 codes: a query in a millisecond, but all of it is in memory (about 800 bytes
@@ -21,13 +22,13 @@ KINDS = ("flat", "hnsw", "ivfpq")
 MEMORY = 4 * 2**30
 
 FLAT_BYTES = 256 * 2**20
-"""What a core reads in about 30 ms."""
+"""Bytes that a core reads in about 30 ms."""
 
 HNSW_VECTORS = 1_000_000
-"""Beyond it, a graph takes two cores most of an hour to build."""
+"""The number of vectors beyond which two cores take most of an hour to build a graph."""
 
 IVFPQ_VECTORS = 1000
-"""Below it, there is too little to train codes on."""
+"""The least number of vectors on which codes can be trained."""
 
 LINKS = 32  # of a node of a graph; twice as many at its lowest level
 BREADTH = 64  # of the walk through a graph; widened to the shortlist
@@ -35,14 +36,15 @@ SHORTLIST = 10  # candidates compared exactly for each neighbour asked for …
 SHORTLIST_LEAST = 200  # … and at least so many
 DIMENSIONS_PER_BYTE = (4, 8, 16)
 SHARD_BYTES = 2**30
-"""A shard is in memory while it is built."""
+"""The size of a shard, which is in memory while it is built."""
 
 _UNITS = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 
 @dataclass(frozen=True)
 class IndexPlan:
-    """`memory`: bytes that searching holds. `lists`, `probes` (lists looked into) and `code_bytes` are ivfpq's."""
+    """A planned index. `memory`: bytes needed for search. `lists`, `probes` (lists searched) and `code_bytes` are for
+    ivfpq."""
 
     kind: str
     shards: int
@@ -54,7 +56,7 @@ class IndexPlan:
 
 @dataclass(frozen=True)
 class Wish:
-    """What the user wants of an index; None leaves it to the plan. `memory` is in bytes."""
+    """The user's wishes for an index; None leaves a setting to the plan. `memory` is in bytes."""
 
     kind: str | None = None
     memory: int = MEMORY
@@ -71,7 +73,7 @@ class Wish:
 
 
 def plan(vectors: int, dimension: int, wish: Wish = Wish()) -> IndexPlan:
-    """The first of flat, hnsw and ivfpq that is small enough, or the kind wished for.
+    """Chooses the first of flat, hnsw and ivfpq that is small enough, or the kind wished for.
 
     ConfigError where it does not fit into the memory, naming what would; or where there is too little to train on.
     """
@@ -94,7 +96,7 @@ def plan(vectors: int, dimension: int, wish: Wish = Wish()) -> IndexPlan:
 
 
 def memory(text: str) -> int:
-    """Bytes of `4GiB`, `500 MB` or `1073741824`; ConfigError where it is none of these."""
+    """Parses `4GiB`, `500 MB` or `1073741824` into bytes; raises ConfigError for anything else."""
     number = text.strip().lower().rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = _UNITS.get(text.strip().lower()[len(number) :].strip())
     try:
@@ -124,11 +126,11 @@ def _planned(kind: str, vectors: int, dimension: int, wish: Wish) -> IndexPlan:
 
 
 def _ivfpq(vectors: int, dimension: int, wish: Wish) -> IndexPlan:
-    """As many bytes a code as fit.
+    """Plans ivfpq with the largest codes that fit.
 
     Lists: the power of two below 4√n, so that finding the lists costs a query about as much as looking into them; 40
-    vectors or more to train each of them on. One list in 64 is looked into, at least 64:
-    with 16 of 1,024, a seventh of the nearest 20 was missed.
+    vectors or more to train each of them on. One list in 64 is searched, at least 64: with 16 of 1,024, a seventh of
+    the nearest 20 was missed.
     """
     lists = 2 ** int(math.log2(max(1.0, min(4 * math.sqrt(vectors), vectors / 40))))
     probes = min(lists, max(64, lists // 64))
@@ -143,6 +145,7 @@ def _divisor(dimension: int, most: int) -> int:
 
 
 def _shards(vectors: int, each: int, wish: Wish) -> int:
-    """As wished; else so many that one of them, half of the budget or less, can be built in memory."""
+    """Returns the wished number of shards; else a number at which one shard takes at most half of the budget and can be
+    built in memory."""
     most = max(1, min(SHARD_BYTES, wish.memory // 2) // each)
     return min(wish.shards or math.ceil(vectors / most), max(1, vectors))

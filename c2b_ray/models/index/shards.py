@@ -1,7 +1,7 @@
 """Makes the faiss indexes of a directory from its file of vectors: trained on a sample, then shard by shard.
 
-In memory are the sample and one shard. A file gets its name when it is whole, so after a crash at any point the same
-call resumes with the first that is missing. It knows no images, and does not choose the plan.
+In memory are the sample and one shard. A file gets its name once it is complete, so after a crash the same call resumes
+with the first missing one. It knows no images, and does not choose the plan.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ ASSIGNMENT_BREADTH = 32
 SAMPLES_PER_LIST = 50
 SAMPLES_LEAST = 65536  # codes are trained on 256 centroids per byte
 TWO_LEVELS = 2048
-"""From so many lists on, centroids of centroids: k-means over all of them at once takes √lists times as long."""
+"""The number of lists from which centroids are clustered in two levels: k-means over all of them at once takes √lists
+times as long."""
 
 
 @dataclass(frozen=True)
 class VectorFile:
-    """Vectors row by row in a file of `type` (float16 or float32). What is read is copied, nothing stays mapped."""
+    """Vectors row by row in a file of `type` (float16 or float32). Rows are copied when read; nothing stays mapped."""
 
     path: Path
     type: Any
@@ -44,7 +45,7 @@ class VectorFile:
         return result.reshape(stop - start, self.dimension).astype(np.float32, copy=False)
 
     def sample(self, most: int) -> Floats:
-        """Rows from all over the file, the same at every call."""
+        """Returns rows from across the file, the same at every call."""
         if self.count <= most:
             return self.read(0, self.count)
         rows = np.sort(np.random.default_rng(0).choice(self.count, most, replace=False))
@@ -53,7 +54,7 @@ class VectorFile:
 
 
 def shards(root: Path, vectors: VectorFile, plan: IndexPlan) -> tuple[Part, ...]:
-    """Writes `shard-*.faiss` of `vectors` into `root`; those that are there stay as they are."""
+    """Writes `shard-*.faiss` of `vectors` into `root`; existing ones are kept."""
     bounds = np.linspace(0, vectors.count, plan.shards + 1).astype(int).tolist()
     spans = [Part(f"shard-{n:05d}.faiss", a, b - a) for n, (a, b) in enumerate(pairwise(bounds))]
     spans = [span for span in spans if span.rows]
@@ -104,7 +105,8 @@ def _hnsw(sample: Floats) -> Any:
 
 
 def _ivfpq(sample: Floats, plan: IndexPlan) -> Any:
-    """Inner products with centroid and residual add up, so codes of residuals need no table per list."""
+    """Trains an ivfpq index on a sample. Inner products with centroid and residual add up, so codes of residuals need
+    no table per list."""
     dimension = sample.shape[1]
     coarse = faiss.IndexHNSWFlat(dimension, LINKS, faiss.METRIC_INNER_PRODUCT)
     coarse.hnsw.efConstruction = CONSTRUCTION_BREADTH

@@ -1,7 +1,7 @@
 """The vectors of an open index: a shortlist from the shards, searched side by side, then exact cosines from the disk.
 
-It knows shard files, the file of float16 vectors and faiss; neither images nor where a remote index was brought from.
-Codes rank only coarsely, so what a shard of codes finds is compared again with the vectors themselves. Those are read
+It knows shard files, the file of float16 vectors and faiss; neither images nor the origin of a remote index. Codes rank
+only coarsely, so the candidates from a shard of codes are compared again with the vectors themselves. Those are read
 row by row rather than mapped: they count for nothing in this process's memory.
 """
 
@@ -27,14 +27,14 @@ from c2b_ray.roles import Floats, Neighbours
 QUERIES_AT_ONCE = 64
 ROWS_AT_ONCE = 65536
 EXHAUSTIVE_SHARE = 4
-"""Where the shortlist would be a quarter of all vectors, all of them are compared."""
+"""All vectors are compared where the shortlist would exceed 1 / this of them, a quarter."""
 
 Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard to look; 0 and None leave it to the index. `device` is auto, cpu or gpu."""
+    """Search effort; 0 and None leave it to the index. `device` is auto, cpu or gpu."""
 
     probes: int = 0
     shortlist: int = SHORTLIST
@@ -42,7 +42,7 @@ class Effort:
 
 
 class Vectors:
-    """Every shard of a local directory, open. `search` may be called from several threads."""
+    """All shards of a local directory, opened. `search` may be called from several threads."""
 
     def __init__(self, root: Path, manifest: Manifest, effort: Effort) -> None:
         self._manifest = manifest
@@ -61,7 +61,7 @@ class Vectors:
         self._stored = None if self._kind == "flat" else Stored(root / VECTORS, manifest.count, manifest.dimension)
 
     def search(self, queries: Floats, k: int) -> Neighbours:
-        """`k` ≥ 1, at least one query."""
+        """Searches all shards. `k` ≥ 1, at least one query."""
         most = min(k, self._manifest.count)
         if self._stored is None:
             similarities, ids = self._candidates(queries, most)
@@ -86,7 +86,7 @@ class Vectors:
         return ids, similarities
 
     def _candidates(self, queries: Floats, depth: int) -> tuple[Floats, Ids]:
-        """Of each shard `depth` or fewer, side by side: similarities by its codes, and ids."""
+        """Returns up to `depth` candidates of each shard, side by side: similarities by its codes, and ids."""
         lists = self._lists(queries, depth) if self._kind == "ivfpq" else None
         numbers = range(len(self._shards))
         result = list(self._pool.map(lambda n: self._of_shard(n, queries, depth, lists), numbers))
@@ -97,7 +97,7 @@ class Vectors:
         return similarities, ids
 
     def _lists(self, queries: Floats, depth: int) -> tuple[Floats, Ids] | None:
-        """The lists to look into, found once for all shards; None where a GPU finds its own."""
+        """Returns the lists to search, found once for all shards; None where a GPU finds its own."""
         shard = self._shards[0]
         if not isinstance(shard, faiss.IndexIVF):
             return None
@@ -146,7 +146,7 @@ class Stored:
             os.close(self._file)
 
     def similarities(self, queries: Floats, ids: Ids) -> Floats:
-        """The cosine of each query with each of its candidates; −inf where the id is −1."""
+        """Returns the cosine of each query with each of its candidates; −inf where the id is −1."""
         distinct, positions = np.unique(ids, return_inverse=True)
         rows = self.rows(np.maximum(distinct, 0))
         positions = positions.reshape(ids.shape)
@@ -156,7 +156,7 @@ class Stored:
         return np.where(ids < 0, np.float32(-np.inf), result)
 
     def rows(self, ids: Ids) -> Floats:
-        """float32 (ids, dimension)."""
+        """Returns vectors, float32 (ids, dimension)."""
         held = bytearray(len(ids) * self._row)
         view, offsets = memoryview(held), (ids * self._row).tolist()
         for offset in offsets:  # all are asked for before the first is waited for
@@ -167,7 +167,7 @@ class Stored:
         return np.frombuffer(held, np.float16).reshape(len(ids), self._dimension).astype(np.float32)
 
     def blocks(self) -> Iterator[tuple[int, Floats]]:
-        """First id and vectors of each block, front to back."""
+        """Yields first id and vectors of each block, in order."""
         for first in range(0, self._count, ROWS_AT_ONCE):
             rows = min(ROWS_AT_ONCE, self._count - first)
             data = os.pread(self._file, rows * self._row, first * self._row)
@@ -175,7 +175,7 @@ class Stored:
 
 
 def exhaustive(queries: Floats, k: int, blocks: Iterator[tuple[int, Floats]]) -> tuple[Ids, Floats]:
-    """The k nearest of all vectors, block by block."""
+    """Finds the k nearest of all vectors, block by block."""
     heap = faiss.ResultHeap(len(queries), k, keep_max=True)
     for first, block in blocks:
         similarities, ids = faiss.knn(queries, block, min(k, len(block)), metric=faiss.METRIC_INNER_PRODUCT)
@@ -185,7 +185,7 @@ def exhaustive(queries: Floats, k: int, blocks: Iterator[tuple[int, Floats]]) ->
 
 
 def opened(path: Path, manifest: Manifest, rows: int) -> Any:
-    """A shard, mapped into memory as far as its kind can be."""
+    """Opens a shard, mapped into memory as far as its kind allows."""
     how = {"ivfpq": faiss.IO_FLAG_MMAP, "hnsw": faiss.IO_FLAG_MMAP_IFC, "flat": 0}[manifest.kind]
     try:
         shard = faiss.read_index(str(path), how)
@@ -202,7 +202,8 @@ def opened(path: Path, manifest: Manifest, rows: int) -> Any:
 
 
 def on_device(shard: Any, kind: str, device: str) -> Any:
-    """The shard on the GPUs that this process may use, if any. Graphs stay where they are: faiss has none on a GPU."""
+    """Moves the shard to the GPUs that this process may use, if any. Graphs stay where they are: faiss has none on a
+    GPU."""
     gpus = devices.usable(faiss.get_num_gpus())
     if device == "gpu" and (not gpus or kind == "hnsw"):
         why = "an hnsw index cannot be moved to a GPU" if gpus else "this process has no GPU, or faiss sees none"
@@ -217,7 +218,8 @@ def on_device(shard: Any, kind: str, device: str) -> Any:
 
 
 def _preassigned(shard: Any, queries: Floats, k: int, lists: tuple[Floats, Ids]) -> tuple[Floats, Ids]:
-    """faiss's own, with as many lists a query as are given: its Python wrapper allows `nprobe` of them only."""
+    """Calls faiss's search of preassigned lists with any number of lists a query; its Python wrapper allows only
+    `nprobe`."""
     closeness, numbers = (np.ascontiguousarray(column) for column in lists)
     similarities, ids = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
     arrays = [faiss.swig_ptr(array) for array in (numbers, closeness, similarities, ids)]
@@ -227,7 +229,8 @@ def _preassigned(shard: Any, queries: Floats, k: int, lists: tuple[Floats, Ids])
 
 
 def _nearest(ids: Ids, similarities: Floats, k: int) -> tuple[Ids, Floats]:
-    """The k most similar of each row's candidates, nearest first, equal ones by id; −1 where there are fewer."""
+    """Returns the k most similar of each row's candidates, nearest first, equal ones by id; −1 where there are
+    fewer."""
     order = np.lexsort((ids, -similarities), axis=1)[:, :k]
     return np.take_along_axis(ids, order, axis=1), np.take_along_axis(similarities, order, axis=1)
 

@@ -1,1 +1,1 @@
-"""The search of `c2b latent` through a generator's latent space: what is minimised, how, and the baselines."""
+"""The search of `c2b latent` through a generator's latent space: objective, optimisation and baselines."""

@@ -1,8 +1,8 @@
-"""What a search is measured against: axes of the latent space, directions of the Hessian penalty, a random direction.
+"""Baselines of the search: axes of the latent space, directions of the Hessian penalty, a random direction.
 
-Axes and Hessian directions know nothing of the classifier; of each family the direction is picked along which its
-answers vary most, which both papers leave open, once the one nearest to the target's normal is left out: that is what
-the target moves, and as a bias it would be a straw man. It knows nothing of verdicts.
+Axes and Hessian directions know nothing of the classifier; in each family the direction along which its answers vary
+most is picked (both papers leave this open), after leaving out the one nearest to the target's normal: that direction
+moves the target and would be a straw man as a bias. It knows nothing of verdicts.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from c2b_ray.models.latent.space import Space
 from c2b_ray.schemas import seed_of
 
 _MOST = 32
-"""Directions of the Hessian penalty: of a pipeline's noise not all can be learned."""
+"""The most directions of the Hessian penalty; for a pipeline's noise not all can be learned."""
 
 
 def axes(space: Space, search: Search, constraints: Constraints, seed: int) -> Direction:
-    """The axis of the latent space along which the answers' total variation is largest (Li & Xu 2021, section 5.1)."""
+    """Finds the axis of the latent space along which the answers' total variation is largest (Li & Xu 2021, section
+    5.1)."""
     return _picked(space, search, np.eye(space.dimension), constraints, seed, "axis")
 
 
 def hessian(space: Space, search: Search, constraints: Constraints, seed: int) -> Direction:
-    """Of directions learned by the Hessian penalty alone (Peebles et al. 2020: orthonormal, k = 2, e = 0.1), that along
-    which the answers' total variation is largest."""
+    """Finds, among directions learned by the Hessian penalty alone (Peebles et al. 2020: orthonormal, k = 2, e = 0.1),
+    the one along which the answers' total variation is largest."""
     count = min(space.dimension - len(constraints.kept), _MOST)
     kept = torch.from_numpy(constraints.kept).float()
     random = torch.Generator("cpu").manual_seed(seed_of("hessian", seed))
@@ -47,14 +48,15 @@ def hessian(space: Space, search: Search, constraints: Constraints, seed: int) -
 
 
 def random(space: Space, kept: Vectors, seed: int) -> Direction:
-    """A direction drawn evenly from the sphere."""
+    """Draws a direction uniformly from the sphere."""
     vector = np.random.default_rng(seed_of("random", seed)).standard_normal(space.dimension)
     vector -= kept.T @ (kept @ vector)
     return Direction(vector / np.linalg.norm(vector), 0.0, float("nan"), "drawn at random")
 
 
 def total_variation(space: Space, latents: NDArray[np.float32], normal: Vectors, search: Search) -> float:
-    """Mean change of P(label) from step to step of the walks along a unit normal, about the prior's mean."""
+    """Computes the mean change of P(label) from step to step of the walks along a unit normal, about the
+    prior's mean."""
     on_it = latents - ((latents - space.centre) @ normal)[:, None] * normal
     reach = search.reach or FAR
     steps = np.linspace(-reach, reach, search.walk) * space.scale
@@ -64,7 +66,7 @@ def total_variation(space: Space, latents: NDArray[np.float32], normal: Vectors,
 
 
 def _orthonormal(matrix: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
-    """Orthonormal columns (d, m), orthogonal to the kept rows."""
+    """Returns orthonormal columns (d, m), orthogonal to the kept rows."""
     result: torch.Tensor = torch.linalg.qr(matrix - kept.T @ (kept @ matrix))[0]
     return result
 

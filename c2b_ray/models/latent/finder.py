@@ -1,4 +1,4 @@
-"""One name for every method of `c2b latent`: searches and baselines. It knows which function a name stands for."""
+"""Finds directions by any method of `c2b latent`, searches and baselines. It maps the method's name to a function."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from c2b_ray.models.latent.space import Space
 
 
 def find(space: Space, method: str, settings: Search, constraints: Constraints, seed: int) -> Direction:
-    """A direction by the method. Baselines know no attribute; of theirs, the target's own direction is left out."""
+    """Finds a direction by the method. Baselines know no attribute; the direction nearest to the target's is left out
+    of them."""
     if method == "axes":
         return baselines.axes(space, settings, constraints, seed)
     if method == "hessian":

@@ -1,4 +1,4 @@
-"""What a search minimises, differentiable: `metrics.latent` has the same formulas for NumPy, with their sources.
+"""The differentiable objective of a search: `metrics.latent` has the same formulas for NumPy, with their sources.
 
 It knows tensors, and nothing of models.
 """
@@ -15,18 +15,18 @@ EPSILON, SIGNS = 0.1, 2  # of the Hessian penalty, as its authors' code has them
 
 
 def total_variation_loss(answers: Tensor) -> Tensor:
-    """Of answers (walks, steps)."""
+    """Computes the total-variation loss of answers (walks, steps)."""
     return -torch.log(FLOOR + answers.diff(dim=-1).abs().mean())
 
 
 def consistent_change_loss(answers: Tensor) -> Tensor:
-    """Of answers (walks, steps)."""
+    """Computes the consistent-change loss of answers (walks, steps)."""
     change = (answers[:, -1] - answers[:, 0]).mean() / (answers.shape[-1] - 1)
     return -torch.log(FLOOR + change.abs())
 
 
 def orthogonality_penalty(normal: Tensor, basis: Tensor) -> Tensor:
-    """`basis`: orthonormal columns (d, rank) that span the others."""
+    """Computes the penalty. `basis`: orthonormal columns (d, rank) that span the other normals."""
     if basis.shape[1] == 0:
         return normal.new_zeros(())
     cosines: Tensor = basis.T @ (normal / normal.norm())
@@ -34,18 +34,18 @@ def orthogonality_penalty(normal: Tensor, basis: Tensor) -> Tensor:
 
 
 def signed_orthogonality(normal: Tensor, others: Tensor) -> Tensor:
-    """`others`: (K, d)."""
+    """Computes the signed penalty. `others`: (K, d)."""
     products: Tensor = others @ normal
     return products.sum()
 
 
 def project_to_hyperplane(points: Tensor, normal: Tensor, offset: Tensor) -> Tensor:
-    """`points`: (..., d)."""
+    """Projects points (..., d) onto the hyperplane."""
     return points - ((points @ normal + offset) / (normal @ normal))[..., None] * normal
 
 
 def spanned(others: Tensor) -> Tensor:
-    """Orthonormal columns (d, rank) of what the others, (K, d), span."""
+    """Returns orthonormal columns (d, rank) that span the others, (K, d)."""
     if others.numel() == 0:
         return others.new_zeros((others.shape[-1], 0))
     left, sizes, _ = torch.linalg.svd(others.T, full_matrices=False)
@@ -54,7 +54,7 @@ def spanned(others: Tensor) -> Tensor:
 
 
 def hessian_penalty(images: Callable[[Tensor], Tensor], latents: Tensor, directions: Tensor, signs: Tensor) -> Tensor:
-    """How much the images' second derivatives mix directions, (d, m) with orthonormal columns.
+    """Measures how much the images' second derivatives mix directions, (d, m) with orthonormal columns.
 
     variance over k of [G(z + e A x) - 2 G(z) + G(z - e A x)] / e^2,  x = random signs, the largest of any value of the
     image, mean over latents. Peebles et al. 2020, Eqs. 3 to 5, e = 0.1. `signs`: (k, latents, m) of -1 and 1.
@@ -69,7 +69,7 @@ def hessian_penalty(images: Callable[[Tensor], Tensor], latents: Tensor, directi
 
 
 def beginning_with(normal: Tensor) -> Tensor:
-    """An orthonormal basis, (d, d), whose first column is the normal's direction (a Householder reflection)."""
+    """Returns an orthonormal basis, (d, d), whose first column is the normal's direction (a Householder reflection)."""
     unit = normal / normal.norm()
     first = torch.zeros_like(unit)
     first[0] = 1.0

@@ -3,9 +3,9 @@
     latents → onto the hyperplane → a walk along its normal → images → answers → loss
 
 RECIPES names what differs between methods. `total-variation` is the paper's loss with its code's penalty; `paper` has
-the code's other settings too; `consistent`, ours, asks for a change that all walks share, lets no part of the target
-or of known attributes into the normal at all, and begins where the answers' mean gradient points.
-It knows nothing of verdicts.
+the code's other settings too; `consistent`, ours, requires a change that all walks share, keeps the normal orthogonal
+to the target and to known attributes, and starts in the direction of the answers' mean gradient. It knows nothing of
+verdicts.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ _HESSIAN_WEIGHT = 0.1
 _GRADIENTS = 256
 _CLIPPED = 8.0
 FAR = 2.0
-"""Standard deviations of the prior that a walk goes to either side, where neither config nor method says otherwise."""
+"""The reach of a walk to either side, in standard deviations of the prior, unless config or method name another."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """`hard`: the normal is projected out of the others' span instead of being penalised for it."""
+    """The settings of a method. `hard`: the normal is projected out of the others' span instead of being penalised for
+    it."""
 
     loss: Literal["total-variation", "consistent"] = "total-variation"
     penalty: Literal["hard", "squared", "signed", "none"] = "squared"
@@ -59,7 +60,8 @@ _PUBLISHED = {"iterations": 1000, "batch": 64, "walk": 20, "starts": 1, "rate": 
 
 @dataclass(frozen=True)
 class Direction:
-    """`normal`: unit length, (d,). `offset`: of w.x + o = 0 with |w| = 1. `loss`: on latents kept for comparing."""
+    """`normal`: unit length, (d,). `offset`: of w.x + o = 0 with |w| = 1. `loss`: on latents held out to compare
+    starts."""
 
     normal: Vectors
     offset: float
@@ -69,9 +71,9 @@ class Direction:
 
 @dataclass(frozen=True)
 class Constraints:
-    """`others`: normals (K, d) of the target, first, and of known attributes; `kept`: those of directions that there
-    are already, (m, d), to which a new one is always orthogonal. `target`: its normal alone; None: every image shows
-    it."""
+    """`others`: normals (K, d) of the target, first, and of known attributes; `kept`: normals of the directions found
+    so far, (m, d), to which a new one is always orthogonal. `target`: the target's normal; None where every image shows
+    the target."""
 
     others: Vectors
     kept: Vectors
@@ -79,7 +81,7 @@ class Constraints:
 
 
 def find(space: Space, name: str, search: Search, constraints: Constraints, seed: int) -> Direction:
-    """The best of the method's starts."""
+    """Finds the direction of the method's best start."""
     recipe = RECIPES[name]
     if recipe.as_published:
         changes = {key: value for key, value in _PUBLISHED.items() if key not in search.model_fields_set}
@@ -170,8 +172,8 @@ class _Descent:
         return allowed
 
     def _gradient(self) -> Tensor:
-        """The mean gradient of the answers over latents of the prior: of all directions the one along which they rise
-        most, on average."""
+        """Computes the mean gradient of the answers over latents of the prior: the direction in which they rise most on
+        average."""
         total = torch.zeros(self._space.dimension)
         # As many at once as a step of the search has: gradients keep every layer's output.
         rows = min(self._space.rows, self._search.batch * self._search.walk)
@@ -186,7 +188,7 @@ class _Descent:
         return scaled
 
     def _through_the_centre(self, normal: Tensor) -> Tensor:
-        """The offset of the hyperplane that holds the prior's mean."""
+        """Returns the offset of the hyperplane through the prior's mean."""
         return -(self._allowed(normal) @ torch.from_numpy(self._space.centre).float())
 
     def _normal_noise(self) -> Tensor:

@@ -1,6 +1,6 @@
 """A latent space as a classifier sees it: latents → images → P(label), with gradients or without.
 
-It knows the roles of generator and classifier, and not which direction a search looks for.
+It knows the roles of generator and classifier, and not the aim of a search.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _LARGE = 256  # dimensions: the noise of a pipeline, each of whose images is man
 
 
 class Space:
-    """`label`: the name of the classifier's output that is watched. `centre`, `scale`: mean and standard deviation of
-    the prior, the latter over all coordinates. `on_images` is told how many images each batch has. SpecError where the
-    classifier has no such label."""
+    """`label`: the name of the classifier's output to watch. `centre`, `scale`: mean and standard deviation of the
+    prior, the latter over all coordinates. `on_images` is called with the number of images of each batch. Raises
+    SpecError where the classifier has no such label."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Space:
         return self.generator.sample(count, seed)
 
     def log_odds(self, latents: torch.Tensor) -> torch.Tensor:
-        """Of the label against all others, float (rows,), differentiable."""
+        """Returns the log odds of the label against all others, float (rows,), differentiable."""
         self._count(len(latents))
         logits = self._classifier.logits_of(self.generator.images(latents))
         others = torch.cat([logits[:, : self._index], logits[:, self._index + 1 :]], dim=1)
@@ -57,7 +57,7 @@ class Space:
         return result
 
     def images(self, latents: torch.Tensor) -> torch.Tensor:
-        """Differentiable, (rows, 3, height, width)."""
+        """Returns the images of latents, (rows, 3, height, width), differentiable."""
         self._count(len(latents))
         images: torch.Tensor = self.generator.images(latents)
         return images
@@ -67,11 +67,11 @@ class Space:
         self.on_images(images)
 
     def probabilities(self, latents: NDArray[Any]) -> NDArray[np.float64]:
-        """P(label) of the image of each latent, (rows,)."""
+        """Returns P(label) of the image of each latent, (rows,)."""
         return self.answers(latents)[:, 0]
 
     def answers(self, latents: NDArray[Any]) -> NDArray[np.float64]:
-        """P(label) by the classifier, and by each of its references; (rows, 1 + references)."""
+        """Returns P(label) by the classifier and by each of its references; (rows, 1 + references)."""
         rows = []
         with torch.no_grad():
             for part in self._parts(latents):
@@ -84,7 +84,7 @@ class Space:
         return np.concatenate(rows) if rows else np.zeros((0, width))
 
     def pixels(self, latents: NDArray[Any]) -> list[Pixels]:
-        """The images as uint8 (height, width, 3)."""
+        """Returns the images as uint8 (height, width, 3)."""
         result: list[Pixels] = []
         with torch.no_grad():
             for part in self._parts(latents):

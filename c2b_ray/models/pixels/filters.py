@@ -1,4 +1,4 @@
-"""The weights of Pillow's filters: of which old pixels, and by how much, each pixel of a resized line is a sum.
+"""The weights of Pillow's filters, by which each pixel of a resized line is a sum of old pixels.
 
 It knows lines of pixels, and nothing of pictures.
 
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 Filter = Literal["bilinear", "bicubic"]
 
 BITS = 22
-"""After the point, in a weight: 8 of a byte, 2 for sums beyond 255 and the sign make 32."""
+"""Fractional bits in a weight; with 8 bits of a byte, 2 for sums beyond 255 and the sign, 32 are used."""
 
 
 @lru_cache(maxsize=1024)
 def weights(old: int, new: int, begin: int, end: int, kind: Filter) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """For pixels `begin` to `end` of `new`: the first of the `old` pixels that each is made of, and their weights.
+    """Returns, for pixels `begin` to `end` of `new`, the first contributing pixel of the `old` ones and the weights.
 
     int64 (end − begin,) and int32 (end − begin, taps), in units of 2**-22.
     """

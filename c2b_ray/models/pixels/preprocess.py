@@ -1,7 +1,7 @@
 """Pictures to a batch of tensors, as the library that trained the model prepares them.
 
-What torchvision's, timm's and open_clip's transforms do is read off them and done on arrays, value for value as they do
-it with Pillow and in a quarter of its time (docs/decisions/007.md). A transform with a step that is not known here is
+The steps of torchvision's, timm's and open_clip's transforms are extracted and done on arrays, with the same values as
+with Pillow and in a quarter of its time (docs/decisions/007.md). A transform with a step that is not known here is
 called as it is. It knows no model.
 """
 
@@ -30,17 +30,18 @@ _FILTERS: dict[Any, Filter] = {
 
 
 class Preparation(Protocol):
-    """From rows to a batch of a model's input, in two halves: between them it is copied to the model's device."""
+    """Preprocessing of rows into a batch of a model's input, in two halves between which the batch is copied to the
+    model's device."""
 
     def stacked(self, rows: Sequence[Any], pinned: bool = False) -> torch.Tensor:
-        """On the CPU; `pinned`: in memory that a GPU copies from by itself."""
+        """Does the first half, on the CPU; `pinned`: in memory from which a GPU copies by itself."""
 
     def normalised(self, stacked: torch.Tensor) -> torch.Tensor:
-        """On the device of `stacked`."""
+        """Does the second half, on the device of `stacked`."""
 
 
 def batched(transform: Transform) -> OnArrays | OneByOne:
-    """What `transform` makes of each picture."""
+    """Returns a batched equivalent of `transform`."""
     return _read(transform) or OneByOne(transform)
 
 
@@ -64,7 +65,7 @@ class OneByOne:
 
 @dataclass(frozen=True)
 class OnArrays:
-    """Resizing, then the centre cropped, then normalising; each but the last may be absent.
+    """Resizes, crops the centre, then normalises; each step but the last may be absent.
 
     `size`: of the shorter side, or (height, width); `crop`: (height, width); `mean` and `std` per channel, of values
     from 0 to 1. Batches have channels last, as pixels come and as convolutions on a CPU are fastest.

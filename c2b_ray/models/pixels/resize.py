@@ -1,4 +1,4 @@
-"""Pillow's `resize`, bit for bit, of only those pixels that a crop keeps.
+"""Pillow's `resize`, bit for bit, for only those pixels that a crop keeps.
 
 Pillow's filters work in whole numbers: weights in 22 bits after the point, across first, then down, rounded to a byte
 in between. Here the same sums are compiled for vectors (numba), which takes a quarter of the time
@@ -29,9 +29,11 @@ class Window(NamedTuple):
 
 
 def resize(image: Pixels, height: int, width: int, kind: Filter, window: Window | None = None) -> Pixels:
-    """`image` resized to `height` × `width`; of that only `window`, which lies inside, where one is given.
+    """Resizes `image` to `height` × `width`; returns only `window` of the result, which lies inside it, where a window
+    is passed.
 
-    What `PIL.Image.Image.resize` answers, uint8 (height, width, 3); `image` itself where there is nothing to do.
+    The result equals that of `PIL.Image.Image.resize`, uint8 (height, width, 3); it is `image` itself where there is
+    nothing to do.
     """
     top, left, tall, wide = window or Window(0, 0, height, width)
     if image.shape[:2] == (height, width):

@@ -1,4 +1,5 @@
-"""The two passes of `resize`, compiled: two seconds for a machine where the result can be kept, else for a process."""
+"""The two compiled passes of `resize`. Compiling takes two seconds, once per machine where the result can be cached,
+else once per process."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def compiled(signature: Any = None) -> Callable[[Callable[..., Any]], Any]:
 
 @compiled()
 def _mix(lines: Any, starts: Any, weights: Any, mixed: Any) -> None:
-    """Line i of `mixed`: `weights[i]` times the lines from `starts[i]` on, summed and rounded to bytes."""
+    """Computes line i of `mixed` as `weights[i]` times the lines from `starts[i]` on, summed and rounded to bytes."""
     total = np.empty(lines.shape[1], np.int32)
     for i in range(len(starts)):
         total[:] = _HALF
@@ -47,7 +48,8 @@ def _mix(lines: Any, starts: Any, weights: Any, mixed: Any) -> None:
 
 @compiled((_PIXELS, _STARTS, _WEIGHTS, _STARTS, _WEIGHTS))
 def two_passes(image: Any, x_starts: Any, x_weights: Any, y_starts: Any, y_weights: Any) -> Any:
-    """uint8 (pixels down, pixels across, 3) of uint8 (height, width, 3); starts and weights as `resize` has them."""
+    """Resizes uint8 (height, width, 3) to uint8 (pixels down, pixels across, 3); starts and weights are those of
+    `resize`."""
     high, wide = len(y_starts), len(x_starts)
     top, left = y_starts[0], x_starts[0]
     rows = y_starts[-1] + y_weights.shape[1] - top

@@ -1,6 +1,6 @@
 """What counts as a caption of its label, as an answer to its question, and as an image that a model can be asked about.
 
-Knows texts and arrays; does not know what said the texts.
+Knows texts and arrays; does not know which model produced the texts.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _DENIED = re.compile(r"(?:\b(?:not|no|never|without|neither|nor)|n['’]t)(?:\s+
 
 
 def contains_label(text: str, label: str) -> bool:
-    """Whether the label stands in the text: whole words, in any case, or their plural in -s, -es or -ies."""
+    """Tells whether the text contains the label: whole words, in any case, or their plural in -s, -es or -ies."""
     words = label.replace("_", " ").split()
     return bool(words) and _pattern(words, plural=True).search(text.casefold()) is not None
 
 
 def captioned(text: str, label: str) -> CaptionReply:
-    """The text on one line as a caption, or an error where it lacks its label."""
+    """Returns the text on one line as a caption, or an error where it lacks its label."""
     line = " ".join(text.split()).strip("\"'“”")
     if contains_label(line, label):
         return CaptionReply(line)
@@ -36,10 +36,10 @@ def captioned(text: str, label: str) -> CaptionReply:
 
 
 def answered(text: str, choices: Sequence[str]) -> Answer:
-    """The choice that a free text names, or an error where it names none or several.
+    """Returns the choice that a free text names, or an error where it names none or several.
 
-    Read are {"answer": …}, the bare choice, and a sentence in which exactly one choice stands undenied: of "light
-    blue" and "blue" the longer one where both match.
+    Understands {"answer": …}, the bare choice, and a sentence in which exactly one choice occurs without a negation: of
+    "light blue" and "blue" the longer one where both match.
     """
     said = _unwrapped(text)
     tidy = " ".join(said.split()).strip(" .,;:!\"'“”`*").casefold()
@@ -63,7 +63,7 @@ def among_usable(
     ask: Callable[[list[Pixels], list[Row]], list[Reply]],
     refuse: Callable[[str], Reply],
 ) -> list[Reply]:
-    """A reply per row: what `ask` says where the image can be looked at, and an error elsewhere."""
+    """Returns a reply per row: the result of `ask` for usable images, and an error for others."""
     if len(images) != len(rows):
         raise ValueError(f"{len(images)} images for {len(rows)} rows")
     reasons = [unusable(image) for image in images]
@@ -75,7 +75,7 @@ def among_usable(
 def scores_among_usable(
     images: Sequence[Pixels], texts: Sequence[str], ask: Callable[[list[Pixels]], Floats]
 ) -> Floats:
-    """Float32 (images, texts): what `ask` says of the images that can be looked at, NaN of the others."""
+    """Returns float32 (images, texts): the result of `ask` for usable images, NaN for others."""
     result = np.full((len(images), len(texts)), np.nan, np.float32)
     usable = [i for i, image in enumerate(images) if unusable(image) is None]
     if usable and texts:
@@ -84,7 +84,7 @@ def scores_among_usable(
 
 
 def unusable(image: Pixels) -> str | None:
-    """Why an image cannot be asked about, None if it can. A black one can."""
+    """Returns why an image cannot be used, None if it can. A black image can."""
     shape = " × ".join(map(str, image.shape))
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         return f"the image is {image.dtype} {shape}; expected uint8 height × width × 3"
@@ -100,7 +100,7 @@ def no_answer(reason: str) -> Answer:
 
 
 def probable(question: Question, probabilities: Sequence[float]) -> Answer:
-    """The likeliest choice; an error where the probabilities are not finite."""
+    """Returns the likeliest choice, or an error where the probabilities are not finite."""
     values = tuple(float(p) for p in probabilities)
     if not np.isfinite(values).all():
         return Answer(None, None, "the model gives no finite probabilities; check its weights, or dtype=float32")
@@ -108,7 +108,7 @@ def probable(question: Question, probabilities: Sequence[float]) -> Answer:
 
 
 def _unwrapped(text: str) -> str:
-    """What stands under "answer" in a JSON reply, fenced or not; the text itself where it is none."""
+    """Returns the value of "answer" in a JSON reply, fenced or not; the text itself where it is no such reply."""
     inner = re.search(r"\{.*\}", text, re.DOTALL)
     try:
         value = parse_json(inner.group()) if inner else None

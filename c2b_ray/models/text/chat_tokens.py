@@ -1,4 +1,4 @@
-"""A chat model's tokenizer: from a conversation to the tokens of its prompt, from the tokens of a reply to its text.
+"""A chat model's tokenizer: encodes conversations as prompts and decodes the tokens of replies.
 
 It knows chat templates, the tokens that end a reply and the length of the context, and nothing of what runs the model.
 """
@@ -17,7 +17,7 @@ from c2b_ray.roles import ChatReply, ChatRequest, Message
 
 @dataclass(frozen=True)
 class Prompt:
-    """A request in tokens, and how many its reply may have: `max_tokens`, or what the context has room for."""
+    """A request in tokens, and the most tokens of its reply: `max_tokens`, or the rest of the context."""
 
     tokens: list[int]
     request: ChatRequest
@@ -37,7 +37,7 @@ class ChatTokens:
         self.tokenizer, self.context, self._name = tokenizer, context, name
 
     def check(self) -> None:
-        """WeightsError where it cannot be asked: without a chat template, or a token that ends a reply."""
+        """Raises WeightsError where the model cannot chat: without a chat template or a token that ends a reply."""
         if not self.tokenizer.chat_template:
             raise WeightsError(
                 f"{self._name}: its tokenizer has no chat template, so it cannot be asked in a chat; take an "
@@ -50,7 +50,7 @@ class ChatTokens:
             )
 
     def prompt(self, request: ChatRequest) -> Prompt | ChatReply:
-        """The request in tokens, or the reply that says why it cannot be asked."""
+        """Returns the request in tokens, or a reply with the reason why it cannot be sent."""
         try:
             tokens = self.conversation(request.messages)
         except TemplateError as error:
@@ -63,8 +63,8 @@ class ChatTokens:
         return Prompt(tokens, request, min(request.max_tokens, room))
 
     def conversation(self, messages: Sequence[Message]) -> list[int]:
-        """The tokens of a conversation up to where its reply begins. TemplateError where its template refuses it,
-        WeightsError as `check`."""
+        """Returns the tokens of a conversation up to the start of the reply. Raises TemplateError where the template
+        refuses it, and WeightsError as `check`."""
         self.check()
         chat = [{"role": message.role, "content": message.content} for message in messages]
         text = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
@@ -72,14 +72,15 @@ class ChatTokens:
         return tokens
 
     def reply_start(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """As `conversation`. ServiceError where the template refuses it."""
+        """Like `conversation`, but raises ServiceError where the template refuses it."""
         try:
             return tuple(self.conversation(messages))
         except TemplateError as error:
             raise ServiceError(f"the model's chat template refused the messages: {error}") from error
 
     def reply(self, prompt: Prompt, tokens: Sequence[int]) -> ChatReply:
-        """The text before the first token that ends a reply; its `error` says so where none of them came in time."""
+        """Returns the text before the first token that ends a reply; its `error` tells if no such token came in
+        time."""
         end = next((i for i, token in enumerate(tokens) if token in self.stops), None)
         text = self.text(tokens[: prompt.limit if end is None else end])
         if end is not None and end < prompt.limit:
@@ -88,7 +89,7 @@ class ChatTokens:
         return ChatReply(text, f"the reply was cut after {prompt.limit} tokens, at {why}")
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text that is no chat, with the begin token where the tokenizer puts one."""
+        """Returns the tokens of a text that is no chat, with the begin token where the tokenizer puts one."""
         return list(self.tokenizer(text)["input_ids"])
 
     def text(self, tokens: Sequence[int], skip_special: bool = True) -> str:
@@ -98,7 +99,8 @@ class ChatTokens:
 
 
 def stop_ids(tokenizer: PreTrainedTokenizerBase, generation: GenerationConfig | None) -> list[int]:
-    """Every token that ends a reply: those of the generation config (chat models name several) and the tokenizer's."""
+    """Returns every token that ends a reply: those of the generation config (chat models name several) and the
+    tokenizer's."""
     named = generation.eos_token_id if generation is not None else None
     ids = list(named) if isinstance(named, list) else [named]
     return list(dict.fromkeys(i for i in [*ids, tokenizer.eos_token_id] if i is not None))

@@ -1,4 +1,4 @@
-"""The next tokens of many sequences that begin alike: what they share goes through the model once.
+"""The next tokens of many sequences with a common prefix, which is computed once.
 
 It knows a causal model's key-value cache; it does not know tokenizers, nor what the tokens say.
 """
@@ -24,7 +24,7 @@ class PrefixCache:
 
     @torch.inference_mode()
     def next_log_probs(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """Natural-log probabilities of the next token of each row, none of them empty: (rows, vocabulary)."""
+        """Returns natural-log probabilities of the next token of each row, none of them empty: (rows, vocabulary)."""
         shared = self._shared(rows)
         rests = [list(row[len(shared) :]) for row in rows]
         width = max(map(len, rests))
@@ -40,7 +40,7 @@ class PrefixCache:
         return last
 
     def _shared(self, rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        """The beginning that the rows share and that is in the cache now; at least a token of each row is left."""
+        """Fills the cache with the rows' common prefix and returns it; it leaves at least one token of each row."""
         shortest = min(map(len, rows))
         kept = self._tokens
         if kept and len(kept) < shortest and all(tuple(row[: len(kept)]) == kept for row in rows):

@@ -1,6 +1,6 @@
-"""How a model that reads prompts is asked for captions and answers: the words, and the one more try.
+"""Prompts that ask a model for captions and answers, with one retry.
 
-Knows the prompts and what counts as a reply; does not know which model says it, nor how an image reaches it.
+Knows the prompts and the form of replies; does not know the model, nor how an image reaches it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ PROMPTS = ("image_caption", "image_caption_again", "image_question", "image_sent
 CAPTION_TOKENS = 128  # seven short sentences, as many as the paper's examples have at most
 
 Say = Callable[[Sequence[Pixels], Sequence[str]], Sequence[ChatReply]]
-"""A reply per image to the prompt beside it."""
+"""Returns a reply per image to the prompt at the same position."""
 
 
 def wording() -> list[str]:
-    """All prompts: part of the revision of each model that answers them."""
+    """Returns all prompts; they are part of the revision of each model that answers them."""
     return [prompts.text(name) for name in PROMPTS]
 
 
@@ -28,12 +28,12 @@ def question_prompt(question: Question) -> str:
 
 
 def scoring_prompt() -> str:
-    """What a caption's likelihood is that of a reply to; the label is in the caption, and no part of the prompt."""
+    """Returns the prompt to which a scored caption is the reply; the label is in the caption, not in the prompt."""
     return _text("image_sentences")
 
 
 def captions(images: Sequence[Pixels], labels: Sequence[str], say: Say) -> list[CaptionReply]:
-    """What `say` says, checked for its label; what fails is asked for once more in firmer words."""
+    """Returns the captions of `say`, checked for their labels; failed ones are requested once more in firmer words."""
     result: list[CaptionReply] = [CaptionReply(None, "the label is empty")] * len(labels)
     open_rows = [i for i, label in enumerate(labels) if label.strip(" _")]
     for prompt in PROMPTS[:2]:

@@ -92,7 +92,7 @@ class Sampler(LogitsProcessor):
 
 
 def unwritable(tokens: xgrammar.TokenizerInfo, special: Collection[int]) -> list[int]:
-    """The tokens that must not stand in JSON.
+    """Returns the tokens that must not occur in JSON.
 
     Those of `special`: the grammar would take a role marker for text. Those with control characters:
     JSON forbids them in strings, xgrammar's grammar of a string of bounded length (0.2.8) allows them. Line ends stay:
@@ -104,7 +104,7 @@ def unwritable(tokens: xgrammar.TokenizerInfo, special: Collection[int]) -> list
 
 
 def writable_mask(tokens: xgrammar.TokenizerInfo, special: Collection[int]) -> Tensor:
-    """All other tokens, as a bitmask, int32 (vocabulary / 32, rounded up)."""
+    """Returns all other tokens as a bitmask, int32 (vocabulary / 32, rounded up)."""
     size = len(tokens.decoded_vocab)
     good = torch.ones(size + -size % 32, dtype=torch.bool)
     good[size:] = False
