@@ -1,1 +1,1 @@
-"""Reports: `kit`, and a package for each kind of page. No arithmetic in templates."""
+"""Reports: `kit`, and a package for each kind of page. Templates do no arithmetic."""

@@ -1,6 +1,6 @@
-"""A question to a run, answered on one HTML page: the rates in sentences, and the images with what they were taken for.
+"""One HTML page that answers a question to a run: the rates in sentences, and the images with the classifier's answers.
 
-Knows answers, tables of images and predictions, and the report's style sheet; knows nothing of where images came from.
+Knows answers, tables of images and predictions, and the report's style sheet; does not know the source of the images.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AnswersView:
 def answers_page(
     sentence: str, target_class: str, answers: Sequence[SentenceAnswer], tables: tuple[pa.Table, pa.Table], alpha: float
 ) -> str:
-    """`tables`: the images with their bytes, and all predictions."""
+    """Renders the page. `tables`: the images with their bytes, and all predictions."""
     return render("answers.html.j2", answers_view(sentence, target_class, answers, tables, alpha))
 
 
@@ -65,7 +65,7 @@ def answers_view(
 
 
 def right_line(rate: Rate) -> str:
-    """So many right, with the accuracy and its interval."""
+    """Returns a line with the number of right answers, the accuracy and its interval."""
     if not rate.n:
         return "No image has an answer."
     return (
@@ -75,7 +75,8 @@ def right_line(rate: Rate) -> str:
 
 
 def lines(answer: SentenceAnswer, target_class: str) -> tuple[str, ...]:
-    """The class's own rate, the difference, the wrong answers, and what could not be answered; what is known of it."""
+    """Returns the known lines of an answer: the class's rate, the difference, the wrong answers, and the unanswered
+    images."""
     sentences = []
     if answer.of_class.n:
         sentences.append(

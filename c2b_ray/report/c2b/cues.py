@@ -15,7 +15,8 @@ from c2b_ray.report.kit import words
 
 
 def cues(cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> tuple[str, ...]:
-    """A sentence per classifier and attribute that has values which are classes; none where there is no such answer."""
+    """Returns a sentence per classifier and attribute with values that are classes; none where there are no such
+    answers."""
     sentences = []
     for classifier, attribute in dict.fromkeys((cell.classifier, cell.attribute) for cell in cells):
         conflict = [

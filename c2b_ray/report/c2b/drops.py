@@ -1,4 +1,4 @@
-"""Draws, replies and images that do not count, by reason, with their numbers.
+"""Counts draws, replies and images that do not count, by reason.
 
 Knows tables of a run and cells; knows nothing of pages.
 """
@@ -19,7 +19,7 @@ from c2b_ray.steps.image_ids import codes, vocabulary
 
 @dataclass(frozen=True)
 class Drop:
-    """`number` of `what`; `then` is what became of them."""
+    """`number` of dropped items of kind `what`; `then` tells what happened to them."""
 
     number: str
     what: str
@@ -29,7 +29,7 @@ class Drop:
 def drops(
     rejected: pa.Table, pool: pa.Table, draws: pa.Table, images: pa.Table, cells: Sequence[Cell]
 ) -> tuple[Drop, ...]:
-    """Those that there are, in the order of the path from captions to scores. `images` needs no bytes."""
+    """Returns the kinds of drops that occurred, in order from captions to scores. `images` needs no bytes."""
     return tuple(
         Drop(words.count(number), what, then)
         for number, what, then in _drops(rejected, pool, draws, images, cells)

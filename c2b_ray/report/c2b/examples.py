@@ -1,4 +1,4 @@
-"""Which images a group shows: a few that the classifier got right and a few that it got wrong, of the lead cell.
+"""Chooses the images that a group shows: a few right and a few wrong ones of the lead cell.
 
 The images nearest to their captions come first, whatever the classifier's confidence, so that the choice does not
 flatter the finding. Knows tables and ids; knows nothing of bytes or pages.
@@ -23,7 +23,7 @@ AT_ONCE = 512
 
 @dataclass(frozen=True)
 class Example:
-    """One image of a cell with what the classifier said of it."""
+    """One image of a cell with the classifier's answer."""
 
     image_id: str
     right: bool
@@ -46,7 +46,8 @@ class Examples:
 
 
 def choose(groups: Iterable[Group], captions: pa.Table, draws: pa.Table, predictions: pa.Table) -> dict[Key, Examples]:
-    """For the lead cell of each group up to `MOST` wrong and `MOST` right examples, nearest to their captions first."""
+    """Chooses, for the lead cell of each group, up to `MOST` wrong and `MOST` right examples, nearest to their captions
+    first."""
     leads = {group.key: group.lead for group in groups}
     return {key: _examples(lead, captions, draws, predictions) for key, lead in leads.items() if lead is not None}
 
@@ -74,7 +75,7 @@ def _examples(cell: Cell, captions: pa.Table, draws: pa.Table, predictions: pa.T
 
 
 def _described(cell: Cell, drawn: pa.Table, answered: pa.Table, text: Mapping[str, str]) -> Iterator[Example]:
-    """Those of the draws that were answered, in their order."""
+    """Yields an example for each answered draw, in order."""
     answers = {row["image_id"]: row for row in answered.to_pylist()}
     taken = answers_of(answered, cell.classifier).of(cell.target_class)
     for draw in drawn.to_pylist():

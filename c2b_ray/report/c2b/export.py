@@ -1,6 +1,6 @@
 """The scores of a run in the formats that other programs read, CSV, JSON, Parquet, and its failures as CSV.
 
-Knows the columns of `schemas.SCORES`; knows nothing of where an export goes.
+Knows the columns of `schemas.SCORES`; does not know the destination of an export.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def scores_csv(run: C2BRun, classifier: str | None = None) -> bytes:
 
 
 def failures_csv(run: C2BRun, classifier: str | None = None) -> bytes:
-    """The images that were answered wrong, as `C2BRun.failures` gives them: columns of `schemas.FAILURES`."""
+    """Returns the images that were answered wrong, as in `C2BRun.failures`: columns of `schemas.FAILURES`."""
     return csv_of(exported(_of(classifier, run.failures())))
 
 
@@ -31,8 +31,8 @@ def _of(classifier: str | None, table: pa.Table) -> pa.Table:
 
 
 def scores_json(run: C2BRun, classifier: str | None = None) -> bytes:
-    """One object: the run's id, its settings, its models, and a row per classifier and cell: of one attribute in
-    `scores`, of two in `intersections`."""
+    """Returns one object: the run's id, its settings, its models, and a row per classifier and cell: of one attribute
+    in `scores`, of two in `intersections`."""
     manifest = run.manifest
     config = manifest.get("config", {})
     whole = {

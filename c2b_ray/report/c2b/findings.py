@@ -1,4 +1,4 @@
-"""A group of cells as sentences: what was found, and what mirrors it.
+"""A group of cells as sentences: its finding, and the findings that mirror it.
 
 Because an attribute's φ sum to 0, a value that does badly makes its others look good. So a group is one finding: the
 lead is the finding with the largest |φ|, the others are folded beneath it. Knows words, not pages.
@@ -19,13 +19,13 @@ NAMES = {"against": "against", "for": "for", "none": "clear", "undetermined": "u
 ADVERBS = {"against": "less well", "for": "better"}
 _OPPOSITE = {"against": "better", "for": "less well"}
 BASES = {"captions": "on unverified captions", "verifier": "on the verifier’s word"}
-"""What a reader must know of cells that rest on less than labels or a calibrated verifier."""
+"""Caveats for cells whose evidence is weaker than labels or a calibrated verifier."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A group's lead in a sentence, and in brief; `mistaken` says what the class is taken for, `beneath` what the other
-    values' findings are."""
+    """A group's lead in a sentence, and in brief; `mistaken` tells what the class is taken for, `beneath` lists the
+    other values' findings."""
 
     link: str
     target_class: str
@@ -39,9 +39,9 @@ class Finding:
 
 
 def finding(group: Group, classifier: str, confidence: float, link: str, alike: Sequence[Group] = ()) -> Finding | None:
-    """The finding of a group, its classifier called `classifier`; None where nothing was found.
+    """Returns the finding of a group, with its classifier named `classifier`; None where nothing was found.
 
-    `alike`: groups of other attributes that say the same of much the same images.
+    `alike`: groups of other attributes with the same finding on largely the same images.
     """
     lead = group.lead
     if lead is None:
@@ -96,7 +96,8 @@ def _brief(lead: Cell) -> str:
 
 
 def _mistaken(lead: Cell) -> str:
-    """What a class that does badly is taken for; where the value names a class itself, how often that was answered."""
+    """Returns what a class with low accuracy is mistaken for; where the value is itself the name of a class, how often
+    that class was answered."""
     wrong = lead.n - lead.correct
     if lead.verdict != "against" or not lead.mistaken_for or not wrong:
         return ""

@@ -1,4 +1,4 @@
-"""One group as the page shows it: its finding, its forest plot, a row per value, and pictures of the lead cell.
+"""View of one group: its finding, its forest plot, a row per value, and pictures of the lead cell.
 
 Knows cells, words and thumbnails by id; knows nothing of tables, files or pages.
 """
@@ -22,10 +22,10 @@ _PAPER = {1: f"{SIGNS['for']}{words.FIXED}for", -1: f"{SIGNS['against']}{words.F
 
 @dataclass(frozen=True)
 class ValueRow:
-    """A value's numbers as text, empty where there is none. `wanted`: how many images the cell wanted, where it
-    got fewer; `basis`: what a finding rests on, where not on labels or a calibrated verifier. `verdict` is the
-    score's own word, `verdict_name` the page's; `phi_observed` is empty where a correction for what images show moved φ
-    by next to nothing."""
+    """A value's numbers as text, empty where there is none. `wanted`: the number of images planned for the cell, where
+    it got fewer; `basis`: the evidence of a finding, where it is neither labels nor a calibrated verifier. `verdict` is
+    the term in the scores, `verdict_name` the page's; `phi_observed` is empty where the correction for what images show
+    hardly changed φ."""
 
     value: str
     lead: bool
@@ -122,7 +122,7 @@ def galleries(lead: Cell, examples: Examples, shelf: Shelf, name: str) -> tuple[
 
 
 def shared_caption(examples: Examples) -> str:
-    """Where the pictures come from, if all have one caption; else an empty text."""
+    """Returns the caption that all pictures share, or an empty text."""
     captions = {
         (_origin(example), example.caption, example.retrieved) for example in (*examples.wrong, *examples.right)
     }

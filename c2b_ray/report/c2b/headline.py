@@ -1,4 +1,4 @@
-"""What stands at the top of the page: how much was looked at, and what came of it, in sentences.
+"""The head of the page: the extent of the audit and its result, in sentences.
 
 Knows cells and a manifest; knows nothing of pages.
 """

@@ -1,4 +1,4 @@
-"""Intersections of two attributes as the page shows them: sentences about findings, and a matrix per pair and class.
+"""View of intersections of two attributes: sentences about findings, and a matrix per pair and class.
 
 Knows rows of `schemas.INTERSECTIONS` and words; knows nothing of files or pages.
 """
@@ -40,7 +40,7 @@ class MatrixCell:
 
 @dataclass(frozen=True)
 class Matrix:
-    """One pair of one class as one classifier sees it: values of the first attribute down, of the second across."""
+    """One pair of attributes for one class and classifier: values of the first attribute down, of the second across."""
 
     target_class: str
     classifier: str
@@ -52,7 +52,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class FindingText:
-    """`beneath`: what belongs to the finding, a sentence each."""
+    """A finding in sentences; `beneath`: sentences that belong to it."""
 
     verdict: str
     sign: str
@@ -62,7 +62,7 @@ class FindingText:
 
 @dataclass(frozen=True)
 class Intersections:
-    """`present` is whether the run looked at any pair."""
+    """`present` tells whether the run examined any pair."""
 
     present: bool
     line: str
@@ -74,7 +74,8 @@ class Intersections:
 
 
 def intersections(table: pa.Table, names: Mapping[str, str], confidence: float) -> Intersections:
-    """Largest |interaction| first: findings as sentences, and the matrices, those with a finding before the others."""
+    """Returns the view, largest |interaction| first: findings as sentences, and the matrices, those with a finding
+    before the others."""
     rows = table.to_pylist()
     findings = sorted((row for row in rows if row["verdict"] in FINDINGS), key=lambda row: -abs(row["interaction"]))
     groups: dict[tuple[str, str, str], list[Row]] = {}
@@ -120,7 +121,7 @@ def _line(rows: Sequence[Row]) -> str:
 
 
 def _doubts(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Why cells are in doubt, each reason once with how many cells it holds for."""
+    """Returns the reasons why cells are in doubt, each once with its number of cells."""
     reasons = Counter(row["doubt"] for row in rows if row["doubt"] is not None)
     ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     sentences = [f"{words.plural(n, 'cell')} in doubt: {reason}." for reason, n in ordered[:MOST_DOUBTS]]

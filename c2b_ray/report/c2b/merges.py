@@ -1,4 +1,4 @@
-"""Which names were merged into which, and why, as rows of words. Knows rows of `schemas.PROPOSALS`."""
+"""Merged names with their reasons, as rows of words. Knows rows of `schemas.PROPOSALS`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Merges:
 
 
 def merges(proposals: pa.Table) -> Merges:
-    """A row per merge, with the classes that it was made for, commonest first."""
+    """Returns a row per merge, with the classes that it concerns, commonest first."""
     merges_by_rule: dict[tuple[str, str, str, str], list[tuple[str, float | None]]] = {}
     for row in proposals.to_pylist():
         for merge in row.get("merged") or ():

@@ -1,4 +1,4 @@
-"""How a C2B run was made: its settings in words, beside the models, counts and times that runs of every kind have.
+"""The method section of a C2B run: its settings in words, beside the models, counts and times that all runs have.
 
 Reads the manifest, any part of which may be absent. Knows nothing of scores or pages.
 """
@@ -37,7 +37,8 @@ def method(manifest: Mapping[str, Any]) -> Method:
 
 
 def right_line(config: Mapping[str, Any]) -> str:
-    """When an answer counts as right, in a sentence; empty where the config does not say."""
+    """Returns a sentence that tells when an answer counts as right; empty where the config does not contain the
+    rule."""
     rule = _RIGHT.get(str(config.get("right")))
     return f"An answer is right when {rule}." if rule else ""
 

@@ -64,7 +64,7 @@ def metadata(manifest: Mapping[str, Any], groups: Sequence[Group], name: str, im
 
 
 def section(manifest: Mapping[str, Any], groups: Sequence[Group], classifier: tuple[str, str], images: int) -> str:
-    """`classifier`: as the run knows it, and what it is called."""
+    """Returns the Markdown section. `classifier`: its spec in the run, and its name."""
     config = mapping(manifest.get("config"))
     tau, alpha = number(config.get("tau"), 0.05), number(config.get("alpha"), 0.05)
     cells = [cell for group in groups for cell in group.cells]
@@ -82,19 +82,19 @@ def section(manifest: Mapping[str, Any], groups: Sequence[Group], classifier: tu
 
 
 def images_used(run: C2BRun, classifier: str) -> int:
-    """How many different images the classifier answered among those that captions drew."""
+    """Counts the distinct images that captions drew and the classifier answered."""
     drawn = set(run.draws["image_id"].to_pylist())
     answers = answers_of(run.predictions, classifier)
     return len(drawn & answers.answered())
 
 
 def escaped(text: str) -> str:
-    """The text, in the middle of a line, as Markdown that shows it as it is; without credentials and paths."""
+    """Escapes a text for the middle of a Markdown line, without credentials and paths."""
     return _SPECIAL.sub(r"\\\1", visible(" ".join(clean(text).split())))
 
 
 def _line(text: str) -> str:
-    """On one line: a line of three dashes would end the front matter."""
+    """Puts the text on one line, because a line of three dashes would end the front matter."""
     return visible(" ".join(text.split()))
 
 
@@ -182,7 +182,7 @@ def _findings(groups: Sequence[Group], name: str, confidence: float) -> str:
 
 
 def _inline(text: str) -> str:
-    """`escaped`, with the blanks at either end kept: the text is a part of a sentence."""
+    """Like `escaped`, but keeps blanks at either end of the text, which is part of a sentence."""
     body = escaped(text)
     return f"{' ' if text[:1] == ' ' else ''}{body}{' ' if text[-1:] == ' ' and text.strip() else ''}"
 

@@ -1,4 +1,4 @@
-"""What a reader must know before believing the numbers: what counts as right, what images stand for.
+"""Caveats for the reader: what counts as right, and what the images represent.
 
 Knows the config, cells and words; knows nothing of pages.
 """
@@ -23,7 +23,7 @@ _BASES = {
 
 
 def notes(config: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[str, ...]:
-    """Plain sentences, for the head of a page."""
+    """Returns plain sentences for the head of a page."""
     return (*_of_answers(config, cells), *_of_images(cells))
 
 

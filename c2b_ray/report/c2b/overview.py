@@ -1,5 +1,5 @@
-"""The whole audit of a classifier on one screen: a row per class with its accuracy, what it is most often mistaken for,
-and the strongest score of each attribute.
+"""The whole audit of a classifier on one screen: a row per class with its accuracy, its commonest mistake, and the
+strongest score of each attribute.
 
 Knows cells, tables of draws and predictions, and words; knows nothing of pages.
 """
@@ -22,7 +22,7 @@ from c2b_ray.steps.cells import images_of_cells
 
 MOST_CLASSES = 60
 LEVELS = (0.1, 0.2, 0.4)
-"""|φ| from which on a finding has a stronger colour."""
+"""The values of |φ| from which findings have stronger colours."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def overviews(
     confidence: float,
     links: Mapping[Key, str],
 ) -> tuple[Overview, ...]:
-    """One of each classifier, in the order of the groups; classes with the strongest findings first.
+    """Returns an overview of each classifier, in the order of the groups; classes with the strongest findings first.
 
     `answers`: of each classifier and class, what its images were taken for, as `taken` counts it; `links`: of the
     groups with details on the page.
@@ -98,7 +98,7 @@ def overviews(
 def taken(
     captions: pa.Table, draws: pa.Table, predictions: pa.Table, classifiers: Collection[str]
 ) -> dict[str, dict[str, Counter[str]]]:
-    """Of each classifier and class, what the images drawn for the class were taken for, each image counted once."""
+    """Counts, for each classifier and class, the answers on images drawn for the class, each image once."""
     cells = images_of_cells(captions, draws)
     rows = {target: cells.rows_of_class(target) for target in dict.fromkeys(name.target_class for name in cells.names)}
     counts: dict[str, dict[str, Counter[str]]] = {classifier: {} for classifier in classifiers}
@@ -110,7 +110,8 @@ def taken(
 
 
 def heat(group: Group | None, link: str = "") -> Heat:
-    """What a group comes to: its lead; else its largest |φ| among what is open; else that it is clear."""
+    """Returns the cell that represents a group: its lead; else the undetermined cell with the largest |φ|; else a cell
+    that says it is clear."""
     if group is None or all(math.isnan(cell.phi) for cell in group.cells):
         return EMPTY
     known = [cell for cell in group.cells if not math.isnan(cell.phi)]
@@ -120,7 +121,7 @@ def heat(group: Group | None, link: str = "") -> Heat:
 
 
 def heat_of(cell: Cell, link: str = "", alone: bool = True) -> Heat:
-    """One cell; `alone` where its value is named beside it."""
+    """Returns one cell of the map; `alone` where its value is named beside it."""
     state = "doubt" if cell.doubt else cell.verdict if not math.isnan(cell.phi) else "empty"
     sign = "?" if state == "doubt" else SIGNS.get(state, "")
     name = {"doubt": "in doubt", "empty": "no data"}.get(state) or NAMES[state]

@@ -1,4 +1,4 @@
-"""What all classes share, a sentence for each value of an attribute, with its classes beneath.
+"""Findings over all classes, a sentence for each value of an attribute, with its classes beneath.
 
 Knows rows of `schemas.POOLED`, cells and words; knows nothing of pages.
 """
@@ -34,7 +34,7 @@ class Pooled:
 
 @dataclass(frozen=True)
 class PooledView:
-    """`present` is whether values were taken over several classes; `line` counts findings."""
+    """`present` tells whether values were pooled over several classes; `line` counts findings."""
 
     present: bool
     line: str
@@ -43,7 +43,7 @@ class PooledView:
 
 
 def pooled_view(table: pa.Table, cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> PooledView:
-    """Largest |φ| first."""
+    """Returns the view, largest |φ| first."""
     rows = table.to_pylist()
     findings = sorted((row for row in rows if row["verdict"] in FINDINGS), key=lambda row: -abs(row["phi"]))
     return PooledView(
@@ -55,7 +55,7 @@ def pooled_view(table: pa.Table, cells: Sequence[Cell], names: Mapping[str, str]
 
 
 def pooled_sentence(row: Row, name: str, confidence: float) -> str:
-    """A finding over all classes, in one sentence."""
+    """Returns a finding over all classes in one sentence."""
     interval = words.signed_range(row["phi_low"], row["phi_high"])
     return (
         f"Over {words.plural(row['classes'], 'class', 'classes')}, {name} does {ADVERBS[row['verdict']]} when "

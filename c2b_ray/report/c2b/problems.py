@@ -1,4 +1,4 @@
-"""What went wrong on the way: replies that were rejected, images that could not be used, predictions that are missing.
+"""Problems of a run: rejected replies, unusable images, missing predictions.
 
 Counts rows by reason and hides what must not leave the machine; knows nothing of scores or pages.
 """
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 @dataclass(frozen=True)
 class Reason:
-    """How often something happened, and to whom; `sample` is one instance of it."""
+    """A kind of problem with its number of occurrences and the affected classifiers; `sample` is one instance of it."""
 
     number: str
     reason: str
@@ -51,7 +51,7 @@ class Problems:
 def problems(
     rejected: pa.Table, draws: pa.Table, images: pa.Table, predictions: pa.Table, names: Mapping[str, str]
 ) -> Problems:
-    """`images` needs no bytes; `names` says what each classifier is called, and holds all classifiers of the run."""
+    """Returns the problems. `images` needs no bytes; `names` maps all classifiers of the run to their names."""
     rejections, rejections_more = _rejections(rejected)
     reasons, unusable, reasons_more = _unusable(images, predictions, names)
     return Problems(
@@ -73,7 +73,8 @@ def problems(
 
 @dataclass
 class _Kind:
-    """Rows that have one reason, up to numbers: ids of what they are about, who suffers, the reasons as they are."""
+    """Rows with the same reason, ignoring numbers: the ids concerned, the affected classifiers, and the original
+    reasons."""
 
     members: set[str] = field(default_factory=set)
     sufferers: set[str] = field(default_factory=set)
@@ -107,7 +108,7 @@ def _rejections(rejected: pa.Table) -> tuple[tuple[Reason, ...], int]:
 
 
 def _unusable(images: pa.Table, predictions: pa.Table, names: Mapping[str, str]) -> tuple[tuple[Reason, ...], int, int]:
-    """The reasons, how many images are concerned, and in how many more cases for reasons that are not listed.
+    """Returns the reasons, the number of images concerned, and the number of cases with reasons that are not listed.
 
     An image that could not be fetched fails for every classifier and is one image all the same.
     """
@@ -131,7 +132,7 @@ def _unusable(images: pa.Table, predictions: pa.Table, names: Mapping[str, str])
 
 
 def _failures(images: pa.Table, predictions: pa.Table) -> Iterator[tuple[str, str | None, str]]:
-    """(image, classifier, error); no classifier where the image itself could not be read."""
+    """Yields (image, classifier, error); classifier is None where the image itself could not be read."""
     bad = images.filter(pc.is_valid(images["error"]))
     for image_id, error in zip(bad["image_id"].to_pylist(), bad["error"].to_pylist(), strict=True):
         yield image_id, None, error
@@ -160,7 +161,7 @@ def _missing(draws: pa.Table, images: pa.Table, predictions: pa.Table, names: Ma
 
 
 def _absent(ids: pa.Array, among: pa.ChunkedArray) -> int:
-    """How many of the ids are not among others."""
+    """Counts the ids that are not among others."""
     return len(ids) - int(pc.sum(pc.is_in(ids, among.combine_chunks())).as_py() or 0)
 
 
@@ -169,7 +170,7 @@ def _was(number: int) -> str:
 
 
 def _message(reason: str, key: str = "") -> tuple[str, str]:
-    """A reason without the image's name and path; and the same with its numbers left out, to count by."""
+    """Returns a reason without the image's name and path, and the same without numbers as the key for counting."""
     for name in (key, key.rsplit("/", 1)[-1]):
         if len(name) > 3:
             reason = reason.replace(name, "")

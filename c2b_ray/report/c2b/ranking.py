@@ -1,4 +1,4 @@
-"""Scores as cells and groups, in the order in which they deserve to be read.
+"""Scores as cells and groups, in order of importance.
 
 A group is one attribute of one target class as one classifier sees it: its φ sum to 0, so it is read as one finding.
 Knows the columns of `schemas.SCORES`; knows nothing of words, pictures or pages.
@@ -72,7 +72,7 @@ class Cell:
 
     @property
     def disagrees(self) -> bool:
-        """The paper's rule claims a bias that the verdict does not, or the other way round."""
+        """Tells whether the paper's rule and the verdict disagree about a bias."""
         return _PAPER.get(self.verdict, 0) != self.paper_verdict
 
     @property
@@ -110,24 +110,25 @@ class Group:
 
     @property
     def lead(self) -> Cell | None:
-        """The finding with the largest `weight`, of equal ones the larger |φ|, then the `against`; None without one."""
+        """Returns the finding with the largest `weight`, on ties the larger |φ|, then `against`; None without a
+        finding."""
         findings = [cell for cell in self.cells if cell.is_finding]
         return min(findings, key=strongest_first, default=None)
 
     @property
     def strength(self) -> tuple[float, float]:
-        """Largest `weight` among the findings, then among all cells; −1 where there is none."""
+        """Returns the largest `weight` among the findings, then among all cells; −1 where there is none."""
         return (self.lead.weight if self.lead else -1.0, max(cell.weight for cell in self.cells))
 
 
 def cells_of(scores: pa.Table) -> list[Cell]:
-    """A cell per row of `schemas.SCORES`, in their order."""
+    """Returns a cell per row of `schemas.SCORES`, in order."""
     return [_cell(row) for row in scores.to_pylist()]
 
 
 def ranked(scores: pa.Table) -> list[Group]:
-    """Every group, classifiers in the order of the scores; within one the strongest finding first, then of any
-    cell."""
+    """Returns every group, with classifiers in the order of the scores; within a classifier by strongest finding, then
+    by strongest cell."""
     members: dict[Key, list[Cell]] = {}
     for cell in cells_of(scores):
         members.setdefault((cell.classifier, cell.target_class, cell.attribute), []).append(cell)
@@ -139,21 +140,21 @@ def ranked(scores: pa.Table) -> list[Group]:
 
 
 def worst_first(groups: list[Group]) -> list[Group]:
-    """The groups with a finding, strongest first, whichever classifier they belong to."""
+    """Returns the groups of all classifiers with a finding, strongest first."""
     with_lead = [group for group in groups if group.lead is not None]
     return sorted(with_lead, key=lambda g: strongest_first(g.lead) if g.lead else (0, 0, 0.0))
 
 
 def leading(groups: Sequence[Group]) -> list[tuple[Group, list[Group]]]:
-    """The groups with a finding of their own, strongest first, each with those that are folded beneath it."""
+    """Returns the groups with an independent finding, strongest first, each with the groups folded beneath it."""
     beneath = folded(groups)
     hidden = {group.key for alike in beneath.values() for group in alike}
     return [(group, beneath.get(group.key, [])) for group in worst_first(list(groups)) if group.key not in hidden]
 
 
 def folded(groups: Sequence[Group]) -> dict[Key, list[Group]]:
-    """Groups whose lead says what a stronger lead says, by the key of the group that it is folded beneath: those of
-    another attribute whose finding rests on much the same images."""
+    """Returns the groups that repeat a stronger group's finding, by the key of that group: groups of another attribute
+    whose finding rests on largely the same images."""
     leaders: dict[tuple[str, str, int | None], Key] = {
         (cell.classifier, cell.target_class, cell.group): group.key
         for group in groups
@@ -178,7 +179,8 @@ def folded(groups: Sequence[Group]) -> dict[Key, list[Group]]:
 
 
 def _top(key: Key, top_of: Mapping[Key, Key]) -> Key:
-    """The last of what says the same before it; `key` itself where that leads back to it."""
+    """Follows the chain of groups with the same finding to its end; returns `key` itself where the chain leads back to
+    it."""
     seen = [key]
     while (above := top_of.get(seen[-1])) is not None:
         if above in seen:
@@ -188,7 +190,7 @@ def _top(key: Key, top_of: Mapping[Key, Key]) -> Key:
 
 
 def strongest_first(cell: Cell) -> tuple[int, int, float]:
-    """The order of findings, wherever they are listed: by `weight`, of equal ones by |φ|, then the `against`."""
+    """Sort key of findings in all lists: by `weight`, on ties by |φ|, then `against`."""
     return (-round(cell.weight / _TIE), -round(cell.size / _TIE), cell.phi)
 
 
@@ -197,7 +199,7 @@ def _by_phi(cell: Cell) -> tuple[bool, float]:
 
 
 def _cell(row: Mapping[str, Any]) -> Cell:
-    """What a row does not know keeps the default of its field; numbers that it does not know are NaN."""
+    """Builds a cell from a row. Missing values keep the field's default; missing numbers are NaN."""
     known = {name: row[name] for name in _FIELDS if row.get(name) is not None}
     unknown = {name: math.nan for name in _NUMBERS if name not in known}
     settle = known.get("images_to_settle")

@@ -1,4 +1,4 @@
-"""The cells without a finding: what stays undetermined and what would settle it, and what is clear.
+"""The cells without a finding: undetermined ones with the images that would settle them, and clear ones.
 
 Knows cells and words; knows nothing of pages.
 """
@@ -39,9 +39,10 @@ class Open:
 
 @dataclass(frozen=True)
 class Step:
-    """So many images a cell settle so many cells; `share` is the bar's length in percent of the open ones.
+    """A number of images per cell and the number of cells that it settles; `share` is the bar's length in percent of
+    the open cells.
 
-    The last step holds all that any number settles; where that takes more than the table lists, it says so."""
+    The last step includes all cells that any number settles, and says so where that exceeds the table's steps."""
 
     images: str
     cells: str
@@ -78,7 +79,7 @@ class ClearSection:
 
 
 def undetermined(groups: Sequence[Group], names: Mapping[str, str], tau: float) -> Undetermined:
-    """Largest |φ| first: the likeliest biases among what is not known."""
+    """Returns the undetermined cells, largest |φ| first."""
     everything = [cell for group in groups for cell in group.cells]
     left = [cell for cell in everything if cell.verdict == "undetermined"]
     listed = [cell for cell in left if cell.n >= SMALLEST_LISTED]
@@ -156,7 +157,7 @@ def _settle(cell: Cell) -> str:
 
 
 def no_clear(cells: Sequence[Cell], tau: float) -> str:
-    """Why nothing is clear, where nothing is."""
+    """Returns the reason why no cell is clear."""
     within = f"φ lies within ±{words.decimal(tau)}"
     line = f"Nothing: of no cell is it established that {within}."
     if cells and all(cell.basis in BASES for cell in cells):
@@ -174,7 +175,7 @@ def no_clear(cells: Sequence[Cell], tau: float) -> str:
 
 
 def clear(groups: Sequence[Group], names: Mapping[str, str]) -> tuple[ClearSection, ...]:
-    """Per classifier and attribute, the classes and values whose whole interval lies within ±τ; most first."""
+    """Returns, per classifier and attribute, the classes and values whose whole interval lies within ±τ; most first."""
     sections = []
     for classifier in dict.fromkeys(group.classifier for group in groups):
         attributes = _clear_attributes([group for group in groups if group.classifier == classifier])

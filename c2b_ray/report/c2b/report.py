@@ -20,7 +20,7 @@ from c2b_ray.store.files import write_bytes
 def write_report(run: C2BRun) -> str:
     """Writes `report.html` of a run, whole or not at all, and returns its path.
 
-    Images are decoded only where they are shown. StorageError where the file system refuses.
+    Only shown images are decoded. Raises StorageError where the file system refuses.
     """
     tables = Tables(
         rejected=run.rejected,

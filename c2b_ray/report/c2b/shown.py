@@ -1,5 +1,4 @@
-"""What the images show: which verifier looked, how far it can be trusted, and which cells are in doubt, as rows of
-words.
+"""The verification of images: the verifier, its reliability, and the cells in doubt, as rows of words.
 
 Knows rows of `schemas.SCORES`, `CALIBRATION` and `VERIFICATIONS`; knows nothing of how scores are corrected, nor of
 pages.
@@ -27,7 +26,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Attribute:
-    """How the verifier was checked on an attribute, and what it found: shares of the cells' images."""
+    """The verifier's calibration on an attribute, and its results as shares of the cells' images."""
 
     name: str
     calibrated: str
@@ -40,7 +39,7 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Doubt:
-    """A cell whose images cannot be trusted; `classifiers` is empty where all are meant."""
+    """A cell whose images cannot be trusted; `classifiers` is empty where it holds for all."""
 
     target_class: str
     attribute: str
@@ -51,7 +50,7 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Shown:
-    """`present` is whether the run verified its images."""
+    """`present` tells whether the run verified its images."""
 
     present: bool
     line: str = ""
@@ -70,7 +69,7 @@ def shown(
     models: Mapping[str, Any],
     names: Mapping[str, str],
 ) -> Shown:
-    """`verifications`: their `image_id` and `error` alone will do; `models` are the manifest's."""
+    """Returns the view. `verifications` needs only `image_id` and `error`; `models` are the manifest's."""
     if not verifications.num_rows:
         return Shown(present=False)
     rows = scores.to_pylist()
@@ -107,14 +106,14 @@ def _line(verifications: pa.Table, models: Mapping[str, Any]) -> str:
 
 
 def _trusted(calibration: pa.Table) -> str:
-    """What follows where nothing was checked; empty where something was checked, which the attributes then show."""
+    """Returns the consequence of a missing calibration; empty where there is one, which the attributes then show."""
     if "table" in calibration["source"].to_pylist():
         return ""
     return "The verifier was not checked on labelled images: its own certainty is taken for its accuracy."
 
 
 def _attributes(rows: Sequence[Row], calibration: Sequence[Row]) -> Iterator[Attribute]:
-    """The class itself first, where there is a choice of classes, then the attributes in the scores' order."""
+    """Yields the class first, where classes were verified, then the attributes in the scores' order."""
     whole = [(row["class_shown"], None, None, row["target_class"]) for row in rows if _known(row["class_shown"])]
     if whole:
         yield _attribute("the class itself", _calibrated(CLASS, calibration, "taken at its word"), whole, "")
@@ -155,7 +154,8 @@ def _known(value: float | None) -> bool:
 
 
 def _doubts(rows: Sequence[Row], names: Mapping[str, str]) -> tuple[Doubt, ...]:
-    """In the scores' order, a cell once: classifiers see the same images, so their reasons differ in digits alone."""
+    """Returns the doubts in the scores' order, once per cell: classifiers see the same images, so their reasons differ
+    only in digits."""
     cells: dict[tuple[str, str, str], dict[str, str]] = {}
     for row in rows:
         if row["doubt"]:

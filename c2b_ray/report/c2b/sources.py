@@ -1,6 +1,6 @@
-"""Whether retrieved and generated images say the same of a classifier, as counts and the cells that differ.
+"""Agreement of retrieved and generated images on a classifier, as counts and the cells that differ.
 
-Knows rows of `schemas.AGREEMENT` and words; knows nothing of how images came about.
+Knows rows of `schemas.AGREEMENT` and words; does not know how images were made.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Differing:
 
 @dataclass(frozen=True)
 class Sources:
-    """`present` is whether the run drew from two sources; `margin` is how far apart two φ may be and be the same."""
+    """`present` tells whether the run drew from two sources; `margin` is the difference up to which two φ count as
+    equal."""
 
     present: bool
     line: str = ""
@@ -52,7 +53,7 @@ class Sources:
 
 
 def sources(table: pa.Table, names: Mapping[str, str], tau: float) -> Sources:
-    """Largest difference first."""
+    """Returns the view, largest difference first."""
     rows = table.to_pylist()
     if not rows:
         return Sources(present=False)

@@ -1,6 +1,7 @@
-"""What a budget of images was spent on: each look at the evidence, what is left, and what the rest would take.
+"""The spending of a budget of images: each look at the evidence, the rest of the budget, and the cost of settling the
+open groups.
 
-Knows the manifest's `budget` and groups of cells; knows nothing of what is drawn next.
+Knows the manifest's `budget` and groups of cells; does not know what is drawn next.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Spending:
-    """`present` is whether the run had a budget."""
+    """`present` tells whether the run had a budget."""
 
     present: bool
     line: str = ""
@@ -34,7 +35,8 @@ class Spending:
 
 
 def spending(manifest: Mapping[str, Any], groups: Sequence[Group]) -> Spending:
-    """A group is one attribute of one class, for all classifiers together: they see the same images."""
+    """Returns the view. A group is one attribute of one class for all classifiers together, because they see the same
+    images."""
     budget = manifest.get("budget")
     if not isinstance(budget, Mapping) or not budget.get("looks"):
         return Spending(present=False)
@@ -69,8 +71,8 @@ def _line(images: int, looks: Sequence[tuple[int, int, int]], finished: bool) ->
 
 
 def _rest(groups: Sequence[Group]) -> str:
-    """Images that would settle what is open. `images_to_settle` is of every cell of a group, so each cell of it is
-    filled up to the largest number that one of them needs."""
+    """Estimates the images that would settle the open groups. `images_to_settle` counts images in every cell of a
+    group, so each cell is filled up to the largest number that one of them needs."""
     costs = sorted(cost for cost in map(_cost, _by_images(groups)) if cost is not None)
     if not costs:
         return ""
@@ -90,7 +92,7 @@ def _by_images(groups: Sequence[Group]) -> list[list[Group]]:
 
 
 def _cost(alike: Sequence[Group]) -> int | None:
-    """Images to draw for one group, as several classifiers see it; None where nothing open could be settled."""
+    """Computes the images to draw for one group over several classifiers; None where no open cell could be settled."""
     cells = [cell for group in alike for cell in group.cells]
     needed = [cell.images_to_settle for cell in cells if cell.verdict == "undetermined" and cell.images_to_settle]
     if not needed:

@@ -1,4 +1,4 @@
-"""One classifier in a line: its accuracy, how many cells got which verdict, and a bar of the shares.
+"""One classifier in a line: its accuracy, the number of cells by verdict, and a bar of the shares.
 
 Knows cells and words; knows nothing of pages.
 """
@@ -18,7 +18,7 @@ _ORDER = ("against", "for", "undetermined", "none")
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of a bar that is 100 wide."""
+    """A segment of a bar that is 100 wide."""
 
     verdict: str
     start: str

@@ -1,4 +1,5 @@
-"""What a terminal shows of a C2B run: its strongest findings, what holds over all classes, and how many cells say what.
+"""The terminal summary of a C2B run: its strongest findings, those over all classes, and the number of cells by
+verdict.
 
 Knows the report's ranking and sentences; knows nothing of terminals.
 """
@@ -57,7 +58,8 @@ def summary(run: C2BRun) -> Summary:
 
 
 def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:
-    """The strongest findings: the lead of each group, already ranked, and how many more the page folds beneath it."""
+    """Returns the strongest findings: the lead of each ranked group, and the number of findings that the page folds
+    beneath it."""
     rows, marks = [], []
     for group, alike in groups[:MOST_ROWS]:
         cell = group.lead
@@ -82,6 +84,6 @@ def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:
 
 
 def findings(scores: pa.Table) -> list[ScoreRow]:
-    """The rows of scores judged `for` or `against`, in the order of the page."""
+    """Returns the rows of scores judged `for` or `against`, in the order of the page."""
     pairs = [(cell, row) for cell, row in zip(cells_of(scores), scores.to_pylist(), strict=True) if cell.is_finding]
     return [row for _, row in sorted(pairs, key=lambda pair: strongest_first(pair[0]))]

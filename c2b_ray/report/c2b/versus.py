@@ -18,7 +18,8 @@ MOST_NAMED = 3  # classifiers whose names stand across
 
 @dataclass(frozen=True)
 class VersusRow:
-    """`entries`: one of each classifier; `interval` to `q` where there is only one. `verdicts`: those it has."""
+    """A row of the table. `entries`: one per classifier; `interval` to `q` only with a single classifier. `verdicts`:
+    the verdicts that occur."""
 
     target_class: str
     attribute: str
@@ -41,7 +42,8 @@ class Versus:
 
 
 def versus(groups: Sequence[Group], names: Mapping[str, str], links: Mapping[Key, str]) -> Versus:
-    """Strongest first, by the strongest finding of any classifier; `links`: of the groups with details on the page."""
+    """Returns the table, ordered by the strongest finding of any classifier; `links`: of the groups with details on the
+    page."""
     classifiers = list(dict.fromkeys(group.classifier for group in groups))
     cells: dict[tuple[str, str, str], dict[str, Cell]] = {}
     link_of = {}

@@ -64,7 +64,7 @@ class Tables:
     pooled: pa.Table = field(default_factory=POOLED.empty_table)
 
     def of_draws(self) -> Tables:
-        """Without what is known of images that no draw asks for: a run may hold those of an earlier index."""
+        """Returns the tables without images that no draw refers to, such as those of an earlier index."""
         drawn = self.draws["image_id"].combine_chunks()
         kept = {name: getattr(self, name) for name in ("images", "predictions", "verifications")}
         return replace(self, **{name: t.filter(pc.is_in(t["image_id"], drawn)) for name, t in kept.items()})
@@ -72,7 +72,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class PagePlan:
-    """What is to be shown: every group, those shown in detail with their pictures, those that are tables."""
+    """The plan of the page: every group, those shown in detail with their pictures, and those shown as tables."""
 
     groups: tuple[Group, ...]
     detailed: tuple[Group, ...]
@@ -81,7 +81,7 @@ class PagePlan:
 
     @property
     def image_ids(self) -> list[str]:
-        """Those of the strongest findings first."""
+        """Returns the image ids, those of the strongest findings first."""
         return list(dict.fromkeys(image_id for chosen in self.examples.values() for image_id in chosen.image_ids))
 
 
@@ -97,7 +97,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Headline:
-    """What stands at the top of the page."""
+    """The head of the page."""
 
     title: str
     date: str
@@ -110,7 +110,7 @@ class Headline:
 
 @dataclass(frozen=True)
 class Findings:
-    """The findings as sentences, strongest first; `line` introduces them, `none` stands where there are none."""
+    """The findings as sentences, strongest first; `line` introduces them, `none` replaces them where there are none."""
 
     line: str
     cues: tuple[str, ...]
@@ -154,7 +154,7 @@ def plan(tables: Tables) -> PagePlan:
 
 
 def build_view(manifest: Mapping[str, Any], tables: Tables, planned: PagePlan, thumbnails: Mapping[str, str]) -> View:
-    """`thumbnails`: a data: URI per image id of the plan; those that are absent are described in words."""
+    """Builds the view. `thumbnails`: a data: URI per image id of the plan; missing ones are described in words."""
     config = mapping(manifest.get("config"))
     tau, alpha = number(config.get("tau"), 0.05), number(config.get("alpha"), 0.05)
     names, groups = _names(config, tables), planned.groups
@@ -216,7 +216,7 @@ def _headline(
 def _findings(
     leads: Sequence[Finding], cells: Sequence[Cell], names: Mapping[str, str], levels: tuple[float, float]
 ) -> Findings:
-    """`leads`: the finding that leads each group."""
+    """Returns the findings section. `leads`: the leading finding of each group."""
     tau, alpha = levels
     return Findings(
         line=headline.findings_line(cells, len(leads)),

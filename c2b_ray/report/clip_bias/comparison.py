@@ -1,6 +1,6 @@
-"""What the page and a terminal say of two models compared by their biases.
+"""The texts of a comparison of two models by their biases, for the page and a terminal.
 
-Knows the columns of `schemas.clip_bias.CLIP_BIAS_COMPARISON`; knows nothing of how the numbers came about.
+Knows the columns of `schemas.clip_bias.CLIP_BIAS_COMPARISON`; does not know how the numbers were computed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The biases of a run of `c2b clip-bias`, and how they go together, in the formats that other programs read.
+"""The biases of a run of `c2b clip-bias` and their correlations, in the formats that other programs read.
 
-CSV and Parquet hold the biases; JSON has the other tables too. Knows columns; knows nothing of where an export goes.
+CSV and Parquet hold the biases; JSON has the other tables too. Knows columns; does not know the destination of an
+export.
 """
 
 from __future__ import annotations

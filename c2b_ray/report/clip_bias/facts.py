@@ -1,4 +1,4 @@
-"""What a run of `c2b clip-bias` holds, typed: biases, correlations, and what stands around them.
+"""The contents of a run of `c2b clip-bias`, typed: biases, correlations, and their context.
 
 Reads tables and the manifest; knows nothing of pages.
 """
@@ -47,7 +47,7 @@ class Bias:
 
 @dataclass(frozen=True)
 class Correlation:
-    """Of pre-training with downstream bias."""
+    """A correlation of pre-training with downstream bias."""
 
     pretraining_metric: str
     pretraining_attribute: str
@@ -68,7 +68,7 @@ class Correlation:
 
 @dataclass(frozen=True)
 class Local:
-    """Of local with global bias."""
+    """A correlation of local with global bias."""
 
     dataset: str
     metric: str
@@ -136,7 +136,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Facts:
-    """`names`: what each model is called on the page, in the config's order."""
+    """All facts of a run. `names`: each model's name on the page, in the config's order."""
 
     manifest: Mapping[str, Any]
     names: dict[str, str]
@@ -155,7 +155,7 @@ class Facts:
         return {str(model): number(value, math.nan) for model, value in known.items()}
 
     def values(self, of: tuple[str, str, str], group: str = ALL) -> dict[str, Bias]:
-        """Model → its bias."""
+        """Returns the bias of each model."""
         return {one.model: one for one in self.biases if one.of == of and one.group == group and one.known}
 
 

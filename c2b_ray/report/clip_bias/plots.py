@@ -1,7 +1,7 @@
-"""Plots as SVG texts that take on the page's dress: scatter plots, histograms and maps of numbers.
+"""Plots as SVG texts in the page's style: scatter plots, histograms and maps of numbers.
 
-Colours are classes of the style sheet, so that plots follow its light, dark and printed dress. Labels are escaped.
-Knows numbers and labels; knows nothing of what they measure.
+Colours are classes of the style sheet, so plots follow its light, dark and print styles. Labels are escaped. Knows
+numbers and labels, not what they measure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LETTER = 5.6
 
 @dataclass(frozen=True)
 class Axis:
-    """A number on it is at `at(value)`, 0 to 1."""
+    """An axis; a number on it is at `at(value)`, 0 to 1."""
 
     label: str
     low: float
@@ -33,7 +33,7 @@ class Axis:
 
     @staticmethod
     def over(label: str, values: Sequence[float], zero: bool = False) -> Axis:
-        """From the least to the largest, with a margin; `zero`: with 0 in it."""
+        """Builds an axis from the least to the largest value, with a margin; `zero`: includes 0."""
         known = [value for value in values if math.isfinite(value)] + ([0.0] if zero else [])
         low, high = (min(known), max(known)) if known else (0.0, 1.0)
         margin = 0.06 * (high - low) or 0.05 * (abs(high) or 1.0)
@@ -51,7 +51,8 @@ class Axis:
 
 @dataclass(frozen=True)
 class Point:
-    """`reach_x`, `reach_y`: half the lengths of its whiskers, 0 for none. `kind`: plain, marked or faint."""
+    """A point of a plot. `reach_x`, `reach_y`: half the lengths of its whiskers, 0 for none. `kind`: plain, marked or
+    faint."""
 
     label: str
     x: float
@@ -91,7 +92,7 @@ def window(points: Sequence[Point], axes: tuple[Axis, Axis], ends: tuple[float, 
 def histogram(
     series: Sequence[tuple[str, Sequence[float]]], span: tuple[float, float], axis: str, description: str
 ) -> str:
-    """How many values fall in each of 20 bins; of two series the second is drawn over the first."""
+    """Draws the numbers of values in 20 bins; a second series is drawn over the first."""
     edges = np.linspace(span[0], span[1], 21)
     counts = [np.histogram(np.clip(values, span[0], span[1]), edges)[0] for _, values in series]
     most = max([int(count.max()) for count in counts if count.size] or [1]) or 1
@@ -116,7 +117,8 @@ def histogram(
 
 @dataclass(frozen=True)
 class Cell:
-    """`depth`: 0 to 1, NaN for what is not known; `text`: shown in it; `marked`: set apart."""
+    """A cell of a map. `depth`: its shade, 0 to 1, NaN where unknown; `text`: its text; `marked`: whether it is
+    highlighted."""
 
     depth: float
     title: str

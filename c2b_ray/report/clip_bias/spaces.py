@@ -1,4 +1,4 @@
-"""Whether embedding spaces grow alike, in pictures: the paper's Figure 8. Knows facts and words, nothing of pages."""
+"""Figures on the similarity of embedding spaces: the paper's Figure 8. Knows facts and words, nothing of pages."""
 
 from __future__ import annotations
 

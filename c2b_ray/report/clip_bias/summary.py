@@ -1,4 +1,4 @@
-"""What a terminal shows of a run of `c2b clip-bias`: biases that chance does not explain, and transfer.
+"""The terminal summary of a run of `c2b clip-bias`: biases beyond chance, and transfer.
 
 Knows the run's tables; knows nothing of terminals.
 """
@@ -63,7 +63,7 @@ def summary(run: Run) -> Summary:
 
 
 class BiasRow(TypedDict):
-    """Of a row of `schemas.clip_bias.CLIP_BIAS`, what is shown."""
+    """The shown columns of a row of `schemas.clip_bias.CLIP_BIAS`."""
 
     model: str
     dataset: str

@@ -1,6 +1,5 @@
-"""Transfer of bias in pictures: the strongest correlations, all of them as a histogram, the models that were chosen,
-and the gaps by quadrant (the paper's Figures 4 to 7). Knows facts and words; knows nothing of pages.
-"""
+"""Figures on the transfer of bias: the strongest correlations, all of them as a histogram, the models that were chosen,
+and the gaps by quadrant (the paper's Figures 4 to 7). Knows facts and words; knows nothing of pages."""
 
 from __future__ import annotations
 
@@ -98,7 +97,7 @@ def rows(facts: Facts) -> tuple[TransferRow, ...]:
 
 
 def selection(facts: Facts) -> tuple[Figure, ...]:
-    """General performance against bias over all images, the chosen models apart (Figure 6)."""
+    """Plots general performance against bias over all images, with the chosen models marked (Figure 6)."""
     performance, config = facts.performance, mapping(facts.manifest.get("config"))
     chosen = set(facts.manifest.get("window") or ())
     limits = config.get("window")
@@ -123,7 +122,7 @@ def selection(facts: Facts) -> tuple[Figure, ...]:
 
 
 def quadrants(facts: Facts) -> tuple[Figure, ...]:
-    """Gaps before against gaps after, a point a model (Figure 7)."""
+    """Plots gaps before against gaps after, one point per model (Figure 7)."""
     several: dict[tuple[str, ...], list[Gap]] = {}
     for gap in facts.gaps:
         of = (

@@ -25,7 +25,7 @@ MOST_FINDINGS, MOST_BIASES, MOST_PAIRS = 40, 300, 40
 
 @dataclass(frozen=True)
 class Finding:
-    """A bias beyond chance. `only_local`: its group has it, and all images together do not."""
+    """A bias beyond chance. `only_local`: it exists in its group but not over all images."""
 
     model: str
     sentence: str
@@ -106,7 +106,7 @@ class View:
 
 
 def build_view(facts: Facts, thumbnails: Mapping[str, str]) -> View:
-    """`thumbnails`: a data: URI by dataset and key of an example."""
+    """Builds the view. `thumbnails`: a data: URI by dataset and key of an example."""
     status = str(facts.manifest.get("status", "finished"))
     all_findings = findings(facts)
     ordered = sorted(facts.biases, key=lambda one: (not one.known, one.q_value if one.known else 1.0))
@@ -141,7 +141,7 @@ def build_view(facts: Facts, thumbnails: Mapping[str, str]) -> View:
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """Biases with q at most alpha, those that are local alone first, then the largest beyond chance."""
+    """Returns biases with q at most alpha, purely local ones first, then the largest beyond chance."""
     whole = {(one.model, one.of): one for one in facts.biases if one.group == ALL}
     held = [one for one in facts.biases if one.q_value <= facts.alpha]
     sentences = [(one, _finding(one, whole.get((one.model, one.of)), facts)) for one in held]

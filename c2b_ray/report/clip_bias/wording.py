@@ -18,7 +18,7 @@ _NAMES = {
 
 
 def metric(name: str) -> str:
-    """kl_recall@5 → KL of R@5."""
+    """Words a metric: kl_recall@5 → KL of R@5."""
     if name.startswith("kl_"):
         return f"KL of {score(name.removeprefix('kl_'))}"
     if match := re.fullmatch(r"max_skew@(\d+)", name):
@@ -39,7 +39,7 @@ def group(name: str) -> str:
 
 
 def amount(value: float) -> str:
-    """A bias to three significant digits; small ones as 2.4·10⁻⁵."""
+    """Formats a bias to three significant digits; small ones as 2.4·10⁻⁵."""
     if math.isnan(value):
         return words.UNKNOWN
     if value == 0 or abs(value) >= 0.001:

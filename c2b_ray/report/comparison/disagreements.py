@@ -24,7 +24,7 @@ MOST_PICTURES = 6  # of each side
 MOST_NAMED = 3  # images of a cell, where only names are shown
 CHANGED = ("worse", "better")
 Answered = tuple[str, str, str]
-"""Image id, the class that it shows, what the side that is wrong took it for."""
+"""An image's id, its class, and the wrong side's answer."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class SideBySide:
 
 
 def changed_cells(cells: pa.Table, pooled: pa.Table) -> list[CellName]:
-    """The cells that changed, and those of values that changed over all classes together."""
+    """Returns the cells that changed, and the cells of values that changed over all classes together."""
     values = {(row["attribute"], row["bias_class"]) for row in pooled.to_pylist() if row["change"] in CHANGED}
     return [
         CellName(row["target_class"], row["attribute"], row["bias_class"])
@@ -49,7 +49,8 @@ def changed_cells(cells: pa.Table, pooled: pa.Table) -> list[CellName]:
 
 
 def image_lines(cells: pa.Table, disagreements: Mapping[CellName, Disagreement], run: C2BRun) -> list[str]:
-    """Of each cell that changed, in the order of the tables, the first images that the worse side alone got wrong."""
+    """Returns, for each changed cell in the order of the tables, the first images that only the worse side got
+    wrong."""
     keys = _keys(run)
     lines = []
     for row in sorted(_by_difference(cells), key=lambda row: CHANGED.index(row["change"])):
@@ -69,7 +70,7 @@ def _keys(run: C2BRun) -> dict[str, str]:
 
 
 def disagreement_pictures(run: C2BRun, disagreements: Mapping[CellName, Disagreement]) -> Shelf:
-    """What the first images of each cell look like and are called: no page shows more of them."""
+    """Returns the thumbnails and names of the first images of each cell, which are all that a page shows."""
     ids = [
         image
         for cell in disagreements.values()
@@ -87,7 +88,7 @@ def side_by_side(
     names: tuple[str, str],
     shelf: Shelf,
 ) -> tuple[SideBySide, ...]:
-    """Values over all classes first, then cells, largest difference first."""
+    """Returns the changes: values over all classes first, then cells, largest difference first."""
     sections = []
     for row in _by_difference(pooled):
         title = f"Over all classes, {row['attribute']}: {row['bias_class']}"
@@ -119,7 +120,7 @@ def _shown(
 
 
 def _spread(images: Sequence[Answered]) -> list[Answered]:
-    """The first few, one of each class before the next of any."""
+    """Returns the first few images, one of each class before a second of any."""
     seen: dict[str, int] = {}
     order = []
     for number, (_, shown, _) in enumerate(images):

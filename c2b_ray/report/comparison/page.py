@@ -1,4 +1,4 @@
-"""A comparison as one HTML page: what got worse, what got better, and what cannot be said.
+"""A comparison as one HTML page: what got worse, what got better, and what is undetermined.
 
 Knows the columns of `schemas.COMPARISON` and the report's style sheet; knows nothing of how the numbers came about.
 """
@@ -115,7 +115,7 @@ def tally(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def pooled_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One sentence for each value that changed over all classes together, the largest difference first."""
+    """Returns one sentence for each value that changed over all classes together, the largest difference first."""
     changed = [row for row in rows if row["change"] in ("worse", "better")]
     changed.sort(key=lambda row: -abs(row["difference"]))
     return [
@@ -128,7 +128,7 @@ def pooled_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def left_out(rows: Sequence[Mapping[str, Any]]) -> str:
-    """How many images did not count, in a sentence; empty where all did."""
+    """Returns a sentence with the number of images that did not count; empty where all did."""
     names = ("unshared", "unanswered", "refused", "repeats")
     unshared, unanswered, refused, repeats = (sum(row[name] or 0 for row in rows) for name in names)
     parts = []
@@ -144,7 +144,7 @@ def left_out(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def by_change(rows: Sequence[Mapping[str, Any]], change: str) -> list[Mapping[str, Any]]:
-    """The cells of that change, largest difference first, those without a number last."""
+    """Returns the cells of that change, largest difference first, those without a number last."""
     chosen = [row for row in rows if row["change"] == change]
     return sorted(chosen, key=lambda row: (row["n"] == 0, -abs(row["difference"]) if row["n"] else 0.0))
 

@@ -1,4 +1,4 @@
-"""What a terminal and a program get of a comparison: what got worse, what got better, and how much of each.
+"""The summary of a comparison for terminals and programs: what got worse, what got better, and the counts.
 
 Knows the columns of `schemas.COMPARISON`; knows nothing of terminals.
 """
@@ -35,7 +35,7 @@ def summaries(classifiers: tuple[str, str], tables: tuple[pa.Table, pa.Table], i
 
 
 def counted(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """How many cells changed how, and how many images were left out."""
+    """Counts the cells by change, and the images that were left out."""
     return {
         "changes": {
             name: sum(row["change"] == name for row in rows) for name in ("worse", "better", "same", "undetermined")

@@ -21,7 +21,7 @@ TITLES = {"label": "Labels", "caption": "Captions", "prediction": "Predictions",
 
 @dataclass(frozen=True)
 class About:
-    """`facets`: by name, the count of each value, and the numbers of those that have pages."""
+    """The dataset. `facets`: by name, the count of each value, and the numbers of the values with pages."""
 
     location: str
     classifier: str | None
@@ -33,7 +33,8 @@ class About:
 
 @dataclass(frozen=True)
 class PageOf:
-    """Which page it is: facet and value, `page` of how many, and how many images are `shown` of how many."""
+    """The position of a page: facet and value, `page` of the number of pages, and images `shown` of the number of
+    images."""
 
     facet: str
     value: str
@@ -102,7 +103,7 @@ def index_view(about: About, examples: Sequence[Mapping[str, Any]]) -> IndexView
 
 
 def value_page(page_of: PageOf, records: Sequence[Mapping[str, Any]], before: int) -> str:
-    """`before`: how many images earlier pages show."""
+    """Renders a page. `before`: the number of images on earlier pages."""
     page, pages = page_of.page
     shown, count = page_of.shown
     view = PageView(

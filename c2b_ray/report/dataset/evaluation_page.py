@@ -1,6 +1,6 @@
 """The page of an evaluation: rates, transfer, consistency, distance and neighbours, as Wiles et al. 2022 show them.
 
-Knows the JSON of the results and pictures of neighbours; computes nothing but which colour a number has.
+Knows the JSON of the results and pictures of neighbours; computes only the colours of numbers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class EvaluationView:
 
 
 def evaluation_page(results: Mapping[str, Any], shown: Sequence[Shown]) -> str:
-    """`results`: as in results.json."""
+    """Renders the page. `results`: the content of results.json."""
     return render("evaluation.html.j2", evaluation_view(results, shown), (*STYLES, "browse.css"))
 
 

@@ -1,4 +1,4 @@
-"""The page of a hardening: Table 7 of Wiles et al. 2022 with this run's numbers, and what they are numbers of.
+"""The page of a hardening: Table 7 of Wiles et al. 2022 with this run's numbers, and their meaning.
 
 Knows the JSON of the results; knows nothing of training.
 """
@@ -37,7 +37,7 @@ class HardenedView:
 
 
 def hardened_page(results: Mapping[str, Any]) -> str:
-    """`results`: as in results.json."""
+    """Renders the page. `results`: the content of results.json."""
     return render("hardened.html.j2", hardened_view(results))
 
 

@@ -1,6 +1,6 @@
-"""What the page and a terminal say of two evaluations compared.
+"""The texts of a comparison of two evaluations, for the page and a terminal.
 
-Knows the columns of `schemas.evaluate.EVALUATION_COMPARISON`; knows nothing of how the numbers came about.
+Knows the columns of `schemas.evaluate.EVALUATION_COMPARISON`; does not know how the numbers were computed.
 """
 
 from __future__ import annotations

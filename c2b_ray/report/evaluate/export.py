@@ -23,7 +23,7 @@ def parquet(run: Run, classifier: str | None = None) -> bytes:
 
 
 def json(run: Run, classifier: str | None = None) -> bytes:
-    """One object: the run's id, its settings and short tables, and a row per outcome."""
+    """Returns one object: the run's id, its settings and short tables, and a row per outcome."""
     manifest, results = run.manifest, results_of(run)
     tables = {name: exported(run.read(name)).to_pylist() for name in results.pop("tables")}
     return json_of(

@@ -1,6 +1,6 @@
 """The figures of an evaluation's page: biases of one class (Figures 3 to 5), and recall (Figure 6), as SVG texts.
 
-They take on the page's dress as the kit's plots do. It knows rows of results.
+They have the page's style, like the kit's plots. It knows rows of results.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _dress(axes: Axes, rows: Sequence[ForestRow], tau: float) -> None:
 
 
 def recall_means(rows: Sequence[Row]) -> dict[str, list[tuple[float, float, float]]]:
-    """By kind, (A, mean of what A·K can hold, mean of all K), over its captions."""
+    """Returns by kind (A, mean recall relative to A·K images, mean recall relative to all K), over its captions."""
     sums: dict[tuple[str, float], list[tuple[float, float]]] = defaultdict(list)
     for row in rows:
         if row["relevant"] and row["reachable"] is not None:
@@ -69,7 +69,7 @@ def recall_means(rows: Sequence[Row]) -> dict[str, list[tuple[float, float, floa
 
 
 def recall_figure(means: Mapping[str, Sequence[tuple[float, float, float]]]) -> str:
-    """Figure 6: recall@A·K, of what A·K images can hold, over A."""
+    """Draws Figure 6: recall@A·K, relative to what A·K images can hold, over A."""
     inner, height = WIDTH - LEFT - 14, HEIGHT - TOP - BOTTOM
     parts = []
     for step in range(5):

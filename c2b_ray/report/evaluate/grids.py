@@ -21,7 +21,7 @@ _NAN = float("nan")
 
 @dataclass(frozen=True)
 class Cell:
-    """A text, what stands small beneath it, and the cell's colour."""
+    """A text, the small text beneath it, and the cell's colour."""
 
     text: str
     small: str = ""
@@ -64,7 +64,7 @@ def signed(value: float | None, low: float | None = None, high: float | None = N
 
 
 def outcome_grids(rows: Sequence[Row], rule: str, tables: Mapping[str, float]) -> list[Grid]:
-    """Tables 1 and 2, one for each threshold."""
+    """Builds Tables 1 and 2, one for each threshold."""
     grids = []
     for kind, threshold in tables.items():
         of = [r for r in rows if r["classifier"] == "" and r["rule"] == rule and r["threshold_kind"] == kind]
@@ -107,7 +107,7 @@ def difference_grid(rows: Sequence[Row]) -> Grid:
 
 
 def agreement_grids(rows: Sequence[Row], rule: str) -> list[Grid]:
-    """Tables 3 and 4, and the 3 × 3 table of each method."""
+    """Builds Tables 3 and 4, and the 3 × 3 table of each method."""
     of = [row for row in rows if row["rule"] == rule]
     classifiers = list(dict.fromkeys(row["classifier"] for row in of))
     methods = list(dict.fromkeys(row["method"] for row in of))
@@ -144,7 +144,7 @@ def _case(a: str, b: str) -> str:
 
 
 def threshold_grids(rows: Sequence[Row], many: str) -> list[Grid]:
-    """App. C: HIT − FH from the ground truth, as tested."""
+    """Builds App. C: HIT − FH from the ground truth, as tested."""
     grids = []
     for method in dict.fromkeys(row["method"] for row in rows):
         of = [

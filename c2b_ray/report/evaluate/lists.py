@@ -1,4 +1,5 @@
-"""The lists of an evaluation's page: rankings, matches, proposers, and what drawn images show. It computes nothing."""
+"""The lists of an evaluation's page: rankings, matches, proposers, and the content of drawn images. It computes
+nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class Listing:
 
 
 def ranking_list(rows: Sequence[Row]) -> Listing:
-    """Section 3.5, the strongest attributes of each method and classifier."""
+    """Lists the strongest attributes of each method and classifier (section 3.5)."""
     shown = [row for row in rows if row["rank"] <= SHOWN_RANKS]
     lines = tuple(
         (
@@ -49,7 +50,7 @@ def _limits(low: float | None, high: float | None) -> str:
 
 
 def match_list(matches: pa.Table, thresholds: Mapping[str, float]) -> Listing:
-    """App. K: what matched what, the nearest first, those beneath the least threshold too."""
+    """Lists matches, the nearest first, including those below the least threshold (App. K)."""
     rows = sorted(
         (row for row in matches.to_pylist() if row["truth_tested"] and row["rank"] == 1),
         key=lambda row: (-row["similarity"], row["method"], row["classifier"], row["target_class"]),
@@ -72,7 +73,7 @@ def match_list(matches: pa.Table, thresholds: Mapping[str, float]) -> Listing:
 
 
 def _spread(rows: Sequence[Row]) -> list[Row]:
-    """So many, from the nearest to the farthest."""
+    """Returns a fixed number of rows, spread from the nearest to the farthest."""
     if len(rows) <= SHOWN_MATCHES:
         return list(rows)
     step = len(rows) / SHOWN_MATCHES
@@ -117,7 +118,7 @@ def proposer_list(rows: Sequence[Row]) -> Listing:
 
 
 def strongest(detected: pa.Table, most: int) -> list[tuple[str, str, str]]:
-    """(method, classifier, class) of the largest |φ| as tested, each once: what Figures 3 to 5 show."""
+    """Returns (method, classifier, class) of the largest |φ| as tested, each once, for Figures 3 to 5."""
     rows = [row for row in detected.to_pylist() if row[TESTED] and row["attribute"] != "keyword"]
     rows.sort(key=lambda row: (-abs(number(row["score"])), row["classifier"], row["target_class"]))
     keys = dict.fromkeys((row["source"], row["classifier"], row["target_class"]) for row in rows)

@@ -1,6 +1,6 @@
 """The page of an evaluation: the counterparts of Classifier-to-Bias' Tables 1 to 4, Figures 3 to 6 and appendices.
 
-It knows the results and their tables, and computes nothing but which are shown.
+It knows the results and their tables, and only chooses which to show.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class EvaluateView:
 
 
 def evaluate_page(results: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> str:
-    """`results`: as in results.json; `tables`: those that it leaves out."""
+    """Renders the page. `results`: the content of results.json; `tables`: the tables that it leaves out."""
     return render("evaluate.html.j2", evaluate_view(results, tables), (*STYLES, "browse.css"))
 
 

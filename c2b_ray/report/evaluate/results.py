@@ -1,4 +1,4 @@
-"""The results of an evaluation as one JSON value: its settings, and the tables that are short.
+"""The results of an evaluation as one JSON value: its settings and its short tables.
 
 Knows the run's tables; knows nothing of pages.
 """
@@ -12,7 +12,7 @@ from c2b_ray.store.run import Run
 from c2b_ray.text import finite
 
 LONG = ("outcomes", "truth", "detected", "matches", "thresholds", "recall")
-"""Tables that are left to their Parquet files."""
+"""Tables that are not in the JSON, only in their Parquet files."""
 SETTINGS = ("task", "tau", "alpha", "many", "sentence_encoder", "b2t")
 
 

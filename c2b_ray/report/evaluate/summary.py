@@ -1,4 +1,4 @@
-"""What a terminal shows of a run of `c2b evaluate`: what each method hits, in both directions.
+"""The terminal summary of a run of `c2b evaluate`: the hits of each method, in both directions.
 
 Knows the run's tables; knows nothing of terminals.
 """
@@ -21,7 +21,7 @@ DIRECTIONS = {"truth_to_detected": "of the ground truth", "detected_to_truth": "
 
 
 class AgreementRow(TypedDict):
-    """Of a row of `schemas.evaluate.AGREEMENT`, what is shown."""
+    """The shown columns of a row of `schemas.evaluate.AGREEMENT`."""
 
     method: str
     direction: str

@@ -19,7 +19,7 @@ from c2b_ray.report.kit.redact import clean
 SIGNS = {FAILURE: "▼", NOT_SHOWN: "○", UNDETERMINED: "◇"}
 NAMES = {FAILURE: "failure", NOT_SHOWN: "not shown", UNDETERMINED: "undetermined"}
 DRESSES = {FAILURE: "against", NOT_SHOWN: "none", UNDETERMINED: "undetermined"}
-"""A verdict's colour and marker, by the names that the style sheet has for them."""
+"""A verdict's colour and marker, by their names in the style sheet."""
 
 MOST_ROWS = 300
 LARGEST = 1e300
@@ -37,8 +37,8 @@ _ORIGINS = {
 
 @dataclass(frozen=True)
 class CaptionRow:
-    """A caption's numbers as text. `anyhow`: the rate of any failure; `baseline_anyhow`: the baseline's;
-    `..._value`: what a table is sorted by."""
+    """A caption's numbers as text. `anyhow`: the rate of any failure; `baseline_anyhow`: the baseline's; `..._value`:
+    the sort keys of a table."""
 
     classifier: str
     label: str
@@ -103,7 +103,7 @@ def e_value(value: float) -> str:
 
 
 def _plain(value: float) -> str:
-    """Digits that a script can read; the largest number for infinity."""
+    """Formats a number for scripts; infinity becomes the largest number."""
     return "" if math.isnan(value) else f"{min(value, LARGEST):.6f}"
 
 
@@ -112,7 +112,7 @@ def _superscript(number: int) -> str:
 
 
 def undecided_first(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
-    """Those that are no findings: undetermined ones first, those with more evidence before others."""
+    """Returns the hypotheses that are no findings: undetermined ones first, those with more evidence before others."""
     rest = [one for one in hypotheses if not one.confirmed]
     return sorted(
         rest,

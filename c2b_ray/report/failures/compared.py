@@ -1,4 +1,4 @@
-"""Several classifiers on the same images: how often each fails at the baselines and on the captions of findings.
+"""A comparison of several classifiers on the same images, at the baselines and on the captions of findings.
 
 The counterpart of Figure 4 of Wiles et al. 2022. Knows tallies and findings; knows nothing of pages.
 """
@@ -33,7 +33,7 @@ class ClassifierLine:
 
 @dataclass(frozen=True)
 class ComparedRate:
-    """`width`: of 100, of the largest rate in the row."""
+    """A rate with its bar. `width`: in percent of the largest rate in the row."""
 
     rate: str
     interval: str
@@ -58,7 +58,7 @@ class Compared:
 
 
 def compared(facts: Facts) -> Compared:
-    """A line per classifier; with several, a row per finding's caption with the rates of all of them."""
+    """Returns a line per classifier; with several, also a row per finding's caption with the rates of all."""
     lines = _lines(facts)
     if len(facts.names) < 2:
         return Compared(lines, (), 0)
@@ -89,7 +89,7 @@ def _lines(facts: Facts) -> tuple[ClassifierLine, ...]:
 
 
 def _mean(facts: Facts, classifier: str, captions: set[str]) -> float:
-    """The mean over captions of how often any failure happens: each caption counts the same."""
+    """Computes the mean over captions of the rate of any failure; each caption has the same weight."""
     rates = [
         tally.failures / tally.draws
         for (caption, name, generator), tally in facts.tallies.confirmed.items()

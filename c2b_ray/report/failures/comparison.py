@@ -1,6 +1,6 @@
-"""What the page and a terminal say of two classifiers compared by their failures.
+"""The texts of a comparison of two classifiers by their failures, for the page and a terminal.
 
-Knows the columns of `schemas.FAILURES_COMPARISON`; knows nothing of how the numbers came about.
+Knows the columns of `schemas.FAILURES_COMPARISON`; does not know how the numbers were computed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _signed(difference: float) -> str:
 
 
 def _not_compared(rows: Rows) -> str:
-    """How many captions only one of the two was measured on, and how many of these are findings."""
+    """Tells how many captions only one of the two was measured on, and how many of these are findings."""
     parts = []
     for side in "ab":
         alone = [row for row in rows if row["p_value"] is None and row[f"draws_{side}"]]

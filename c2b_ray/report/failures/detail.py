@@ -1,4 +1,4 @@
-"""A finding with its evidence: the rates of its captions as a plot, what failures are taken for, and pictures.
+"""A finding with its evidence: the rates of its captions as a plot, the answers of failures, and pictures.
 
 Knows findings, tallies and thumbnails; knows nothing of tables, files or pages.
 """
@@ -47,7 +47,7 @@ class Detail:
 def details(
     facts: Facts, sentences: Sequence[Statement], examples: Examples, thumbnails: Mapping[str, str]
 ) -> tuple[Detail, ...]:
-    """`sentences`: of the findings, in their order; `thumbnails`: by an example's key."""
+    """Returns the details of findings. `sentences`: of the findings, in order; `thumbnails`: by an example's key."""
     return tuple(
         _detail(finding, sentence, facts, _Pictures(examples, thumbnails, (sentence.classifier, sentence.label)))
         for finding, sentence in zip(facts.detailed, sentences, strict=False)

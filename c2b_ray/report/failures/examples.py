@@ -1,8 +1,7 @@
-"""Which failures are shown of a caption, and their pictures: those towards the target first, then in order of drawing.
+"""Chooses the failures that a caption shows, with pictures: those towards the target first, then in order of drawing.
 
-Failures of confirmation are shown; those of discovery, which captions were made from, only where there are no others,
-and as such. Knows the examples of `schemas.ROUNDS`;
-knows nothing of pages.
+Failures of confirmation are shown. Those of discovery, from which captions were derived, are shown only where there are
+no others, and are marked. Knows the examples of `schemas.ROUNDS`; knows nothing of pages.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _Placed = tuple[bool, int, int, Example]
 
 
 class Examples:
-    """The failures of chosen captions that rounds kept, so many of each as a page can show."""
+    """The failures of chosen captions that rounds kept, up to the number that a page can show."""
 
     def __init__(self, tables: Iterable[pa.Table], targets: Mapping[TallyKey, Collection[str]]) -> None:
         """`tables`: of `COLUMNS`; `targets`: of the captions that are shown, the labels that their findings are about.

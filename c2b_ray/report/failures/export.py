@@ -1,7 +1,7 @@
 """The hypotheses of a run of `c2b failures` in the formats that other programs read: CSV, JSON, Parquet.
 
-Of both stages: `stage` says which a row is from. Knows the columns of `schemas.HYPOTHESES`; knows nothing of where an
-export goes.
+Rows of both stages are included; `stage` tells them apart. Knows the columns of `schemas.HYPOTHESES`; knows nothing of
+where an export goes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def parquet(run: Run, classifier: str | None = None) -> bytes:
 
 
 def json(run: Run, classifier: str | None = None) -> bytes:
-    """One object: the run's id, its settings, its models, and a row per hypothesis, transfer and label drawn."""
+    """Returns one object: the run's id, its settings, its models, and a row per hypothesis, transfer and label
+    drawn."""
     manifest = run.manifest
     config = manifest.get("config", {})
     return json_of(

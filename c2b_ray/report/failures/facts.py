@@ -1,4 +1,4 @@
-"""What a page of `c2b failures` is made from: a run's rows, findings and tallies, before any of it is text.
+"""The data of a page of `c2b failures`: a run's rows, findings and tallies, before they become text.
 
 Knows the tables of `schemas.failures` and a manifest, any part of which may be absent; knows nothing of pages.
 """
@@ -50,22 +50,23 @@ class Facts:
 
     @property
     def labelled(self) -> bool:
-        """Whether labelled images stand in for a generator's."""
+        """Tells whether labelled images replace a generator's."""
         return self.wording is LABELLED
 
     @property
     def primary(self) -> list[str]:
-        """The generators that hypotheses are about, or without any those of discovery: not those of generalising."""
+        """Returns the generators of the hypotheses, or without hypotheses those of discovery; those of generalising are
+        excluded."""
         several = dict.fromkeys(one.generator for one in self.hypotheses)
         return list(several) or list(dict.fromkeys(generator for *_, generator in self.tallies.discovered))
 
     @property
     def detailed(self) -> Sequence[Finding]:
-        """The findings that are shown with a plot and pictures."""
+        """Returns the findings that are shown with a plot and pictures."""
         return self.findings[:MOST_DETAILED]
 
     def at_baseline(self, one: Hypothesis, classifier: str | None = None) -> Tally:
-        """Confirmation's images of the hypothesis's baseline, through the same generator."""
+        """Returns the tally of confirmation's images of the hypothesis's baseline, from the same generator."""
         return self.tallies.of(*self.baseline_key(one, classifier))
 
     def baseline_key(self, one: Hypothesis, classifier: str | None = None) -> TallyKey:
@@ -73,7 +74,7 @@ class Facts:
         return baseline.caption_id if baseline else "", classifier or one.classifier, one.generator
 
     def shown(self) -> dict[TallyKey, set[str]]:
-        """The captions of which pictures are shown, and the labels that their findings are about."""
+        """Returns the captions with pictures, and the labels of their findings."""
         wanted: dict[TallyKey, set[str]] = {}
         for one in (finding.lead for finding in self.detailed):
             for caption_id in (one.caption_id, self.baseline_key(one)[0]):
@@ -108,13 +109,13 @@ def facts_of(manifest: Mapping[str, Any], tables: Tables) -> Facts:
 
 
 def counted_once(candidates: pa.Table) -> set[str]:
-    """The captions whose rounds hold each labelled image once: captions of a label share its images, and all labels
-    together are one of the baselines where a caption is of any."""
+    """Returns the captions whose rounds contain each labelled image once: captions of a label share its images, and the
+    baselines include one over all labels where a caption holds for any label."""
     baselines = baselines_of(candidates)
     return {baselines[label].caption_id for label in ([ANY_LABEL] if ANY_LABEL in baselines else baselines)}
 
 
 def _specs(config: Mapping[str, Any]) -> list[str]:
-    """What hypotheses call the classifiers of a config: their specs, or the names that it gives them."""
+    """Returns the names of a config's classifiers in hypotheses: their specs, or their names in the config."""
     named = config.get("classifier")
     return [named] if isinstance(named, str) else [str(name) for name in named or ()]

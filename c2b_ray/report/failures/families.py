@@ -1,4 +1,5 @@
-"""Which confirmed captions say the same: a finding is shown once, by its shortest caption, the others beneath it.
+"""Groups confirmed captions with the same meaning: a finding is shown once, by its shortest caption, with the others
+beneath it.
 
 A cluster's caption has several sentences; refinement tries each alone and drops adjectives. All of them may fail. The
 shortest one says why, unless a longer one fails more than twice as often: that is more than the same.
@@ -37,7 +38,7 @@ class Finding:
 
 
 def findings_of(hypotheses: Sequence[Hypothesis]) -> list[Finding]:
-    """The confirmed failures as findings, those with the largest excess over the baseline first."""
+    """Returns the confirmed failures as findings, those with the largest excess over the baseline first."""
     confirmed = [one for one in hypotheses if one.confirmed]
     towards = {_where(one): one for one in confirmed if one.target is not None}
     groups: dict[Key, list[Hypothesis]] = {}
@@ -88,7 +89,7 @@ def _folded(group: Sequence[Hypothesis]) -> list[Finding]:
 
 
 def says_the_same(shorter: Hypothesis, longer: Hypothesis) -> bool:
-    """Whether the longer caption says what the shorter one does, and does not fail far more often."""
+    """Tells whether the longer caption includes the meaning of the shorter one and does not fail far more often."""
     if longer.rate_low > MORE * shorter.rate:
         return False
     if _REWRITTEN in (longer.origin, shorter.origin) and (
@@ -101,7 +102,7 @@ def says_the_same(shorter: Hypothesis, longer: Hypothesis) -> bool:
 
 
 def _contains(whole: str, part: str) -> bool:
-    """Whether words dropped from within `whole`, neither its first nor its last, leave `part`."""
+    """Tells whether `part` results from dropping inner words of `whole`, keeping its first and last word."""
     words, kept = (text.lower().rstrip(". ").split() for text in (whole, part))
     if not kept or not words or words[0] != kept[0] or words[-1] != kept[-1]:
         return False

@@ -1,4 +1,4 @@
-"""What stands at the top of the page, and what is said of that which was not found, in sentences.
+"""The head of the page and the text about missing findings, in sentences.
 
 Knows hypotheses, findings and tallies; knows nothing of pages.
 """
@@ -18,7 +18,7 @@ from c2b_ray.report.kit.redact import clean
 
 @dataclass(frozen=True)
 class Headline:
-    """`stages` says which draws chose captions and which measured them."""
+    """The head of the page. `stages` tells which draws chose captions and which measured them."""
 
     title: str
     date: str
@@ -112,7 +112,7 @@ def rest_line(rest: Sequence[Hypothesis]) -> str:
 
 
 def absent(facts: Facts) -> str:
-    """What the page says where there are no findings; empty where there are."""
+    """Returns the text for a page without findings; empty where there are findings."""
     if facts.findings:
         return ""
     if not facts.tallies.efforts:

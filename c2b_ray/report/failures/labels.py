@@ -1,4 +1,4 @@
-"""Each label at its baseline, before any caption: how often each classifier fails, and what it takes the label for.
+"""Each label at its baseline, before any caption: each classifier's failure rate and its wrong answers.
 
 Knows tallies and hypotheses; knows nothing of pages.
 """
@@ -21,7 +21,7 @@ MOST_TAKEN = 3
 
 @dataclass(frozen=True)
 class LabelRow:
-    """`stage`: whose images these are; discovery's where confirmation drew none of the label."""
+    """`stage`: the stage that drew the images; discovery where confirmation drew none of the label."""
 
     classifier: str
     label: str
@@ -41,14 +41,15 @@ class Labels:
 
 
 def labels(facts: Facts) -> Labels:
-    """A row per label and classifier, the label that fails most often first; images of all generators together."""
+    """Returns a row per label and classifier, the label that fails most often first; images of all generators
+    together."""
     rows = [_row(label, classifier, facts) for label in facts.baselines for classifier in facts.names]
     rows.sort(key=lambda pair: (pair[0], pair[1].label, pair[1].classifier))
     return Labels(tuple(row for _, row in rows[:MOST_ROWS]), max(len(rows) - MOST_ROWS, 0))
 
 
 def _row(label: str, classifier: str, facts: Facts) -> tuple[float, LabelRow]:
-    """With what it is ordered by."""
+    """Returns the row with its sort key."""
     stage, counts = at_baseline(facts, label, classifier)
     tried = {one.caption_id for one in facts.hypotheses if (one.label, one.classifier) == (label, classifier)}
     findings = sum((each.lead.label, each.lead.classifier) == (label, classifier) for each in facts.findings)
@@ -68,7 +69,7 @@ def _row(label: str, classifier: str, facts: Facts) -> tuple[float, LabelRow]:
 
 
 def at_baseline(facts: Facts, label: str, classifier: str) -> tuple[str, Tally]:
-    """The stage whose images these are, confirmation's where it drew any, and what they came to."""
+    """Returns the stage that drew the images, confirmation where it drew any, and their tally."""
     caption_id = facts.baselines[label].caption_id
     keys = [(caption_id, classifier, generator) for generator in facts.primary]
     confirmed = _together([facts.tallies.of(*key) for key in keys])

@@ -33,7 +33,8 @@ def method(manifest: Mapping[str, Any]) -> Method:
 
 
 def rule_line(config: Mapping[str, Any], rule: str = "") -> str:
-    """When an answer is a failure, in a sentence; empty where neither the config nor `rule` says."""
+    """Returns a sentence that tells when an answer is a failure; empty where neither the config nor `rule`
+    defines it."""
     name = str(config.get("rule") or rule)
     if name not in RULES:
         return ""

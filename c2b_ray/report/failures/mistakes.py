@@ -1,4 +1,4 @@
-"""What failures were taken for, at the baseline and under a caption, side by side: the counterpart of Figure 3.
+"""The wrong answers at the baseline and under a caption, side by side: the counterpart of Figure 3.
 
 Knows tallies and pictures; knows nothing of pages.
 """
@@ -39,7 +39,7 @@ class Panel:
 def panels(
     tallies: tuple[Tally, Tally], target: str | None, titles: tuple[str, str], galleries: Sequence[Gallery | None]
 ) -> tuple[Panel, ...]:
-    """The baseline's and the caption's."""
+    """Returns the baseline's panel and the caption's."""
     largest = max((count / each.failures for each in tallies for count in each.taken.values()), default=1.0)
     return tuple(
         _panel(each, target, title, largest, gallery)

@@ -48,7 +48,7 @@ def description(captions: Sequence[Hypothesis], baseline: tuple[float, float, fl
 
 
 def _least(values: Sequence[float]) -> float:
-    """A power of ten below every rate that is not 0, where the axis begins and 0 is drawn."""
+    """Returns a power of ten below every rate that is not 0, where the axis begins and 0 is drawn."""
     above = [value for value in values if value > 0]
     return 10.0 ** (math.floor(math.log10(min(above))) - 1) if above else 1e-6
 
@@ -72,6 +72,6 @@ def _dress(axes: Axes, rows: Sequence[ForestRow], least: float) -> None:
 
 
 def _tick(value: float) -> str:
-    """A power of ten in percent: 0.001 %."""
+    """Formats a power of ten in percent: 0.001 %."""
     digits = f"{100 * value:.12f}".rstrip("0").rstrip(".")
     return f"{digits}{words.THIN}%"

@@ -1,6 +1,6 @@
-"""What a budget of draws is likely to find, in words: said before a run, and on its page.
+"""The likely findings of a budget of draws in words, shown before a run and on its page.
 
-Knows least rates as an estimate has them; knows nothing of how they come about, or of pages.
+Knows the least rates of an estimate; knows neither their computation nor pages.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from c2b_ray.report.kit import words
 
 
 def reach_sentence(least_rates: Sequence[Mapping[str, Any]]) -> str:
-    """One sentence of rows with `share` and `rate`; empty where there is none, or where one is not a number."""
+    """Returns one sentence from rows with `share` and `rate`; empty where there is none, or where one is not a
+    number."""
     rows = [(one.get("share"), one.get("rate")) for one in least_rates]
     known = [(share, rate) for share, rate in rows if isinstance(share, float) and share > 0]
     reached = [(share, rate) for share, rate in known if isinstance(rate, float)]

@@ -1,6 +1,6 @@
-"""The hypotheses of a run as typed rows: a caption, a classifier, what failures are towards, and the numbers.
+"""The hypotheses of a run as typed rows: a caption, a classifier, the target of failures, and the numbers.
 
-Knows the tables of `schemas.failures`; what is null or absent there is NaN here. Knows nothing of pages.
+Knows the tables of `schemas.failures`; null or missing numbers become NaN. Knows nothing of pages.
 """
 
 from __future__ import annotations
@@ -61,13 +61,14 @@ class Hypothesis:
 
     @property
     def excess(self) -> float:
-        """How much more often the caption fails than the baseline, at least: what findings are ordered by."""
+        """Returns a lower bound on how much more often the caption fails than the baseline, by which findings are
+        ordered."""
         low, baseline = (0.0 if value != value else value for value in (self.rate_low, self.baseline_rate))
         return low - baseline
 
     @property
     def length(self) -> int:
-        """The words that the caption adds to the baseline's."""
+        """Returns the number of words that the caption adds to the baseline's."""
         return len(" ".join(self.sentences or (self.caption,)).split())
 
 
@@ -80,7 +81,7 @@ class Baseline:
 
 
 def hypotheses_of(table: pa.Table, candidates: pa.Table, stage: str = CONFIRMATION) -> list[Hypothesis]:
-    """The stage's hypotheses that are about more than the baseline itself, in the table's order."""
+    """Returns the stage's hypotheses except those about the baseline itself, in the table's order."""
     sentences = dict(zip(*(candidates[name].to_pylist() for name in ("caption_id", "sentences")), strict=True))
     return [
         _hypothesis(row, tuple(sentences.get(row["caption_id"]) or ()))
@@ -90,7 +91,7 @@ def hypotheses_of(table: pa.Table, candidates: pa.Table, stage: str = CONFIRMATI
 
 
 def baselines_of(candidates: pa.Table) -> dict[str, Baseline]:
-    """The baseline caption of each label."""
+    """Returns the baseline caption of each label."""
     return {
         row["label"]: Baseline(row["caption_id"], row["text"])
         for row in candidates.to_pylist()

@@ -1,4 +1,4 @@
-"""A finding as a sentence: who takes what for what, how many times as often, where the prompt says what.
+"""A finding as a sentence: which classifier mistakes which label for what, how much more often, and under which prompt.
 
 Knows findings and English; knows nothing of pages.
 """
@@ -23,7 +23,7 @@ MOST_ALIKE = 3
 
 @dataclass(frozen=True)
 class Also:
-    """Another classifier that does the same under the same caption."""
+    """Another classifier with the same failure under the same caption."""
 
     classifier: str
     rates: str
@@ -32,8 +32,8 @@ class Also:
 
 @dataclass(frozen=True)
 class Statement:
-    """A finding in words. `says`: what its caption adds to the baseline; `classifiers`: its own, and those of `also`,
-    a line each."""
+    """A finding in words. `says`: the words that its caption adds to the baseline; `classifiers`: the finding's and
+    those of `also`, one line each."""
 
     link: str
     classifier: str
@@ -52,7 +52,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Wording:
-    """How a run's captions are spoken of: generators get a prompt, labelled images have columns. `others`: what a
+    """The wording for a run's captions: generators receive a prompt, labelled images have columns. `others`: what a
     caption is compared with; `titles`: of its panels; `stages`: with the numbers of images of both stages."""
 
     where: str
@@ -78,7 +78,7 @@ LABELLED = Wording(
 
 
 def statement(finding: Finding, name: str, link: str, wording: Wording) -> Statement:
-    """`name`: what the classifier is called."""
+    """Returns a finding's statement. `name`: the classifier's name."""
     lead = finding.lead
     return Statement(
         link=link,
@@ -93,7 +93,7 @@ def statement(finding: Finding, name: str, link: str, wording: Wording) -> State
 
 
 def together(findings: Sequence[Finding], sentences: Sequence[Statement]) -> list[Statement]:
-    """The sentences, that of several classifiers and one caption merged: the first has the others beneath it."""
+    """Returns the statements, merged over classifiers that share a caption: the first has the others beneath it."""
     first: dict[tuple[str, str | None, str], Statement] = {}
     for finding, sentence in zip(findings, sentences, strict=True):
         one = finding.lead
@@ -109,7 +109,7 @@ def target_of(one: Hypothesis) -> str:
 
 
 def says(one: Hypothesis, most: int = LONGEST_SAYING) -> str:
-    """What the caption says beyond the baseline; all of it where it is a text of its own."""
+    """Returns the caption's addition to the baseline; the whole caption where it is an independent text."""
     text = ". ".join(sentence.strip().rstrip(".") for sentence in one.sentences) or one.caption
     return words.shortened(clean(text), most)
 
@@ -165,7 +165,7 @@ def _beneath(finding: Finding) -> Sequence[str]:
 
 
 def measured_alike(one: Hypothesis) -> bool:
-    """Whether a finding's measured rate, by itself, could be the baseline's."""
+    """Tells whether a finding's measured rate alone is compatible with the baseline's."""
     return one.confirmed and not one.ratio_low > 1
 
 

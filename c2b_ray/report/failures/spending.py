@@ -1,4 +1,4 @@
-"""The draws of a run by purpose, beside what they were expected to take.
+"""The draws of a run by purpose, beside their expected numbers.
 
 Knows efforts and the manifest; knows nothing of pages.
 """
@@ -73,14 +73,15 @@ def spending(tallies: Tallies, manifest: Mapping[str, Any]) -> Spending:
 
 
 def _reach(least_rates: Any) -> str:
-    """What the budget was likely to find; empty where the run says nothing of it."""
+    """Returns the likely findings of the budget; empty where the run has no estimate."""
     rows = [mapping(one) for one in least_rates] if isinstance(least_rates, list) else []
     said = reach_sentence(rows)
     return f"{said[0].upper()}{said[1:]}." if said else ""
 
 
 def _dropped(counts: Mapping[str, Any]) -> str:
-    """Which of the captioner's sentences no caption could have; empty where all could. Repeats lose nothing."""
+    """Lists the captioner's sentences that could not be used in captions; empty where all could. Repeated sentences are
+    not counted as lost."""
     known = {why: counts.get(reason) for reason, why in _DROPPED.items()}
     parts = [f"{words.count(number)} {why}" for why, number in known.items() if isinstance(number, int)]
     if not parts:
@@ -114,7 +115,7 @@ def _line(images: int, manifest: Mapping[str, Any]) -> str:
 
 
 def _limits(value: Any) -> list[float]:
-    """At least and at most, where that is what a manifest has."""
+    """Returns a lower and an upper limit, where the manifest has both."""
     is_pair = isinstance(value, list) and len(value) == 2 and all(isinstance(one, int | float) for one in value)
     return [float(one) for one in value] if is_pair else []
 

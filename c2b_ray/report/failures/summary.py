@@ -1,4 +1,4 @@
-"""What a terminal shows of a run of `c2b failures`: its findings, and how many hypotheses say what.
+"""The terminal summary of a run of `c2b failures`: its findings, and the number of hypotheses by verdict.
 
 Knows the report's facts and sentences; knows nothing of terminals.
 """
@@ -81,12 +81,12 @@ def _row(finding: Finding, facts: Facts) -> tuple[str, ...]:
 
 
 def findings(several: Sequence[Finding]) -> list[Mapping[str, Any]]:
-    """For programs, in the order of the page; `alike`: the captions that say the same."""
+    """Returns findings for programs, in the order of the page; `alike`: the captions with the same meaning."""
     return [{**_numbers(finding.lead), "alike": [one.caption for one in finding.alike]} for finding in several]
 
 
 def _numbers(one: Hypothesis) -> Mapping[str, Any]:
-    """The hypothesis's row, with null for what is not known."""
+    """Returns the hypothesis's row, with null for unknown values."""
     row: Mapping[str, Any] = finite(
         {name: getattr(one, name) for name in Hypothesis.__dataclass_fields__ if name != "stage"}
     )

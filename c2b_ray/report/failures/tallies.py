@@ -1,8 +1,7 @@
-"""What rounds add up to: of each caption, classifier, generator and stage the draws, failures and what they were taken
-for.
+"""Totals over rounds: for each caption, classifier, generator and stage the draws, failures and wrong answers.
 
-Rates of confirmation come from the part `measure` alone, whose draws were fixed beforehand; so what failures were taken
-for is counted there too, wherever that part was drawn. Knows the columns of `schemas.ROUNDS` but its pictures.
+Rates of confirmation come from the part `measure` alone, whose draws were fixed beforehand; where that part was drawn,
+wrong answers are counted in it too. Knows the columns of `schemas.ROUNDS` but its pictures.
 """
 
 from __future__ import annotations
@@ -25,13 +24,14 @@ UNDECIDED = "no single label"
 
 
 def share(part: int, whole: int) -> float:
-    """NaN of nothing."""
+    """Returns part / whole; NaN where `whole` is 0."""
     return part / whole if whole else math.nan
 
 
 @dataclass
 class Tally:
-    """`taken`: what failures were taken for, how often; failures of no single label are `UNDECIDED`."""
+    """A total. `taken`: the number of failures by wrong answer; failures without a single likeliest label are
+    `UNDECIDED`."""
 
     draws: int = 0
     failures: int = 0
@@ -73,7 +73,7 @@ class Tallies:
     efforts: Mapping[tuple[str, str], Effort]
 
     def of(self, caption_id: str, classifier: str, generator: str) -> Tally:
-        """Of confirmation; where a caption was not drawn there, an empty one."""
+        """Returns the tally of confirmation; an empty one where a caption was not drawn there."""
         return self.confirmed.get((caption_id, classifier, generator), Tally())
 
 
@@ -104,7 +104,7 @@ def _effort(row: Mapping[str, Any]) -> Effort:
 
 
 def _larger(a: Effort, b: Effort) -> Effort:
-    """Of the same images: classifiers differ in which of them they can use."""
+    """Returns the larger of two efforts on the same images, as classifiers differ in the images that they can use."""
     reasons = tuple(dict.fromkeys((*a.reasons, *b.reasons)))
     return Effort(max(a.images, b.images), max(a.unusable, b.unusable), max(a.seconds, b.seconds), reasons)
 

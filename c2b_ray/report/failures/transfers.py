@@ -75,7 +75,7 @@ def transfers(table: pa.Table, says_of: Mapping[str, str], names: Mapping[str, s
 
 
 def spread(rates: Sequence[float]) -> str:
-    """Mean ± standard deviation (n − 1), in percent; the mean alone of one run."""
+    """Formats mean ± standard deviation (n − 1) in percent; only the mean for one run."""
     known = [rate for rate in rates if rate is not None and not math.isnan(rate)]
     if not known:
         return words.UNKNOWN
@@ -86,7 +86,7 @@ def spread(rates: Sequence[float]) -> str:
 
 
 def p_value(value: float | None) -> str:
-    """With two digits, however small."""
+    """Formats a p-value to two digits, however small."""
     if value is None or math.isnan(value):
         return words.UNKNOWN
     return words.rate(value / 100).removesuffix(f"{words.THIN}%") if value else "0"

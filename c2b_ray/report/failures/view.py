@@ -93,7 +93,7 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
 
 
 def _links(findings: int) -> list[str]:
-    """The anchor of each finding that is shown in detail."""
+    """Returns the anchor of each finding that is shown in detail."""
     return [f"finding-{at + 1}" if at < MOST_DETAILED else "" for at in range(findings)]
 
 

@@ -1,1 +1,1 @@
-"""What reports of every kind share: the HTML page, pictures, words, redaction, JUnit."""
+"""The shared parts of all reports: the HTML page, pictures, words, redaction, JUnit."""

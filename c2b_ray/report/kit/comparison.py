@@ -28,8 +28,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Heading:
-    """`number`: aligned to the right. `small`: the page shows it beneath the column before it. `page_only`: a terminal
-    has no room for it."""
+    """A column heading. `number`: aligned to the right. `small`: the page shows it beneath the preceding column.
+    `page_only`: omitted in a terminal, which has no room for it."""
 
     name: str
     number: bool = False
@@ -73,7 +73,7 @@ def no_remark(rows: Rows) -> str:
 
 @dataclass(frozen=True)
 class Pages:
-    """How a kind shows its comparisons.
+    """The presentation of a kind's comparisons.
 
     `template`: extends kind_comparison.html.j2. `titles`: of the changes worse, better and undetermined. `texts`: of a
     row, one for each heading. `remark`: a sentence beneath the tally, or "". `rising`: a larger number is worse.
@@ -102,7 +102,7 @@ class Pages:
         return render(self.template, view)
 
     def summaries(self, names: tuple[str, str], cells: pa.Table) -> list[Summary]:
-        """What is worse and what is better; beneath the last, how many rows changed in which way."""
+        """Returns summaries of what is worse and what is better; below the last, the number of rows by change."""
         rows, shown = cells.to_pylist(), names_of(names)
         chosen = [at for at, one in enumerate(self.headings) if not one.page_only]
         columns = [Column(self.headings[at].name, self.headings[at].number) for at in chosen]
@@ -129,7 +129,7 @@ class Pages:
 
 
 def tally(rows: Rows) -> dict[str, int]:
-    """How many rows changed in which way, and how many could not be compared."""
+    """Counts the rows by change, and those that could not be compared."""
     of = Counter(row["change"] if row["p_value"] is not None else "not compared" for row in rows)
     return {name: of[name] for name in (*MARKS, "not compared")}
 

@@ -1,7 +1,7 @@
 """A table of a run in the formats that other programs read: CSV, JSON, Parquet.
 
-What an export holds may leave the machine, so classifiers are named as on the page, and credentials and paths are
-taken out of every text. What is not known is empty in CSV and null in JSON and Parquet, never 0. Knows no kind of run.
+An export may leave the machine, so classifiers are named as on the page, and credentials and paths are removed from
+every text. Unknown values are empty in CSV and null in JSON and Parquet, never 0. Knows no kind of run.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ SPECS = ("classifier", "generator", "source")
 
 
 def csv_of(table: pa.Table) -> bytes:
-    """Texts are written by `text.cell`, so that no spreadsheet runs one as a formula; `text.uncell` undoes it. What
-    acts on a terminal stands as its escape. Lists of texts are one text, with a semicolon between."""
+    """Texts are written by `text.cell`, so that no spreadsheet runs one as a formula; `text.uncell` undoes it. Terminal
+    control characters are escaped. Lists of texts become one text, separated by semicolons."""
     for number, field in enumerate(table.schema):
         values = table[field.name].to_pylist() if _is_text(field.type) else ()
         if pa.types.is_list(field.type):
@@ -49,7 +49,7 @@ def parquet_of(table: pa.Table) -> bytes:
 
 
 def exported(table: pa.Table) -> pa.Table:
-    """The table with nothing in it that should stay on the machine, and null for NaN."""
+    """Returns the table without credentials and paths, and with null for NaN."""
     columns = []
     for field in table.schema:
         column = table[field.name]
@@ -71,5 +71,5 @@ def exported(table: pa.Table) -> pa.Table:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Texts, and lists of texts."""
+    """Tells whether a type is text or a list of texts."""
     return bool(pa.types.is_string(kind) or (pa.types.is_list(kind) and pa.types.is_string(kind.value_type)))

@@ -1,8 +1,8 @@
-"""A forest plot: a value with its interval in each row, as an SVG text that takes on the page's dress.
+"""A forest plot: a value with its interval in each row, as an SVG text in the page's style.
 
-The verdict is shown by colour and by the marker's shape. Colours are names of the page's CSS variables, so that the
-plot follows its light, dark and printed dress. The same rows give the same text. Knows numbers and labels, not what
-they measure.
+The verdict is shown by colour and by the marker's shape. Colours are names of the page's CSS variables, so the plot
+follows its light, dark and print styles. The same rows give the same text. Knows numbers and labels, not what they
+measure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pictures of one outcome side by side, as text: what stands beneath each, and where its bytes are.
+"""Pictures of one outcome side by side, as text: the caption of each, and the source of its bytes.
 
 Knows thumbnails by id; knows nothing of tables, files or pages.
 """
@@ -35,7 +35,7 @@ class Gallery:
 
 @dataclass(frozen=True)
 class Shelf:
-    """What is at hand to show of images, by id: their thumbnails and their keys."""
+    """The available thumbnails and keys of images, by id."""
 
     thumbnails: Mapping[str, str]
     keys: Mapping[str, str]

@@ -1,6 +1,6 @@
 """Checks of gates as JUnit XML, which every CI system shows: a test case per gate and cell.
 
-Knows what XML 1.0 may hold, and takes out credentials and paths; knows nothing of how a check came about.
+Knows the characters that XML 1.0 allows, and removes credentials and paths; knows nothing of how checks are made.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def junit(suite: str, checks: Sequence[Check], properties: Mapping[str, str]) -> bytes:
-    """A document of one test suite. A failed check is a failure, a skipped one is skipped; nothing else is claimed."""
+    """Returns a document with one test suite. A failed check is a failure, a skipped one is skipped; nothing else is
+    claimed."""
     names = names_of([check.classifier for check in checks])
     several = len(names) > 1
     outcomes = Counter(check.outcome for check in checks)

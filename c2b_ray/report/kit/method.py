@@ -53,7 +53,8 @@ class Method:
 def method_of(
     manifest: Mapping[str, Any], settings: Sequence[Row], names_of_counts: Mapping[str, str], command: str
 ) -> Method:
-    """`names_of_counts`: what the manifest's counts are called on the page; `command`: of a manifest that has none."""
+    """Returns the method section. `names_of_counts`: the page's names of the manifest's counts; `command`: the default
+    for a manifest without a command."""
     config = {name: value for name, value in mapping(manifest.get("config")).items() if value is not None}
     shown = cleaned(config)
     return Method(
@@ -77,12 +78,12 @@ def times(manifest: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """The value where it is a mapping, else an empty one."""
+    """Returns the value if it is a mapping, else an empty mapping."""
     return value if isinstance(value, Mapping) else {}
 
 
 def number(value: Any, default: float) -> float:
-    """The value where it is a number, else the default."""
+    """Returns the value if it is a number, else the default."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
 
 
@@ -100,7 +101,7 @@ def _models(models: Mapping[str, Any]) -> Iterator[Model]:
 
 
 def _entries(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(spec, entry) of one model, a list of models, or models by name, whichever the manifest holds."""
+    """Yields (spec, entry) of one model, a list of models, or models by name, whichever the manifest holds."""
     if isinstance(value, str):
         yield value, {}
     elif isinstance(value, list | tuple):

@@ -1,8 +1,8 @@
-"""The view as one HTML document that asks nothing of the network.
+"""Renders the view as one HTML document that makes no network requests.
 
 Its Content-Security-Policy allows one style sheet and one script, each by its hash, and images from data: URIs. Every
-text is escaped by Jinja; only the plots, the style sheet and the script, all made here, are not. Without the script
-everything is there to read; it filters, sorts, folds and enlarges. Knows the template, not what the view says.
+text is escaped by Jinja; only the plots, the style sheet and the script, all made here, are not. The page is readable
+without the script, which filters, sorts, folds and enlarges. Knows the template, not the content of the view.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ STYLES = ("report.css", "overview.css")
 
 
 def render(template: str, view: object, styles: Sequence[str] = STYLES) -> str:
-    """A template of this package with its view, its style sheets as one, the script, and the policy that allows them
-    alone."""
+    """Renders a template of this package with its view, its style sheets as one, the script, and the policy that allows
+    only these."""
     style, script = "".join(_source(name) for name in styles), _source("page.js")
     return (
         _environment()
@@ -35,7 +35,8 @@ def render(template: str, view: object, styles: Sequence[str] = STYLES) -> str:
 
 
 def policy(style: str, script: str) -> str:
-    """The Content-Security-Policy of a page whose only style sheet is `style` and whose only script is `script`."""
+    """Returns the Content-Security-Policy of a page whose only style sheet is `style` and whose only script is
+    `script`."""
     return (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -56,7 +57,7 @@ def _trusted(markup: str) -> Markup:
 
 
 def _shown(value: Any) -> Any:
-    """What a template prints: names with characters that would turn or hide the text beside them show these."""
+    """Prepares a printed value: characters in names that would reverse or hide neighbouring text are made visible."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

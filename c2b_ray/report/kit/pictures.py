@@ -18,7 +18,7 @@ from c2b_ray.store.run import Run
 
 
 def read_pictures(run: Run, image_ids: Sequence[str]) -> dict[str, bytes]:
-    """The encoded bytes of the images that are there; ids of images without bytes are left out."""
+    """Returns the encoded bytes of the existing images; ids of images without bytes are left out."""
     pictures: dict[str, bytes] = {}
     for rows in chosen_rows(run, "images", "image_id", image_ids, ["image_id", "bytes"]):
         rows = rows.filter(pc.is_valid(rows["bytes"]))
@@ -29,7 +29,7 @@ def read_pictures(run: Run, image_ids: Sequence[str]) -> dict[str, bytes]:
 def chosen_rows(
     run: Run, table: str, id_column: str, wanted: Sequence[str], columns: Sequence[str]
 ) -> Iterator[pa.Table]:
-    """The rows whose id is wanted, as many at a time as a row group has."""
+    """Yields the rows with a wanted id, one row group at a time."""
     if not wanted or not run.has(table):
         return
     ids = pa.array(wanted, pa.string())

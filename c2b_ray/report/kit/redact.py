@@ -1,6 +1,6 @@
-"""Takes out of a text what must not leave the machine: credentials, and where files lie.
+"""Removes from texts what must not leave the machine: credentials and file paths.
 
-Knows what such things look like, and the environment's own secrets; does not know which text is whose.
+Knows the patterns of credentials and paths, and the environment's secrets; does not know the source of a text.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _SPEC = re.compile(r"^([a-z][a-z0-9_-]*:(?!//)(?:local-dir:)?)([^?]*)(?:\?(.*))?
 _WHOLE_PATH = re.compile(r"^([a-z_]+:)?(?:file:/*)?(?:/(?!/)|[A-Za-z]:\\)(?:.*[/\\])?([^/\\]+)[/\\]*$")
 _PATH = re.compile(r"(?:file:/+|(?<![\w./])/(?!/)|\b[A-Za-z]:\\)(?:[^\s/\\'\"]+[/\\])+([^\s/\\'\"]*)")
 _TENANT_ROOT = re.compile(r"\bs3://[^\s'\"?]*?/tenants/tenant_[0-9a-f]{24}/")
-"""Where a shared endpoint keeps what is a tenant's, who knows its uploads and runs by what follows."""
+"""The storage root of a tenant on a shared endpoint; the tenant knows its uploads and runs by the part after it."""
 
 
 def clean(text: str) -> str:
-    """The text without credentials, with each absolute path or file: URL in it cut to its last part, and an endpoint's
-    s3:// URI to what follows its tenant's root."""
+    """Returns the text without credentials, with each absolute path or file: URL reduced to its last part, and an
+    endpoint's s3:// URI to the part after its tenant's root."""
     return _PATH.sub(r"\1", _without_root(without_credentials(text)))
 
 
 def clean_setting(text: str) -> str:
     """`clean` for a text that may be one path as a whole, blanks included, or a model spec with paths in it.
 
-    Of a spec the name's path and each option's are cut on their own: `onnx:/a/net.onnx?labels=/x/names.txt` is
+    In a spec the paths of the name and of each option are reduced separately: `onnx:/a/net.onnx?labels=/x/names.txt` is
     `onnx:net.onnx?labels=names.txt`.
     """
     text = _without_root(without_credentials(text))
@@ -56,7 +56,7 @@ def _cut(text: str) -> str:
 
 
 def cleaned(value: Any) -> Any:
-    """`clean_setting` for every string inside a JSON value; keys that differ stay apart."""
+    """Applies `clean_setting` to every string inside a JSON value; different keys stay different."""
     if isinstance(value, str):
         return clean_setting(value)
     if isinstance(value, Mapping):
@@ -68,13 +68,13 @@ def cleaned(value: Any) -> Any:
 
 
 def names_of(specs: Sequence[str]) -> dict[str, str]:
-    """What each spec is called on the page: `clean_setting`, with a short hash of the spec where two would be called
-    the same. The hash does not depend on the order nor on which page it is."""
+    """Returns each spec's name on the page: `clean_setting`, with a short hash of the spec where two names would be
+    equal. The hash depends neither on the order nor on the page."""
     return distinct_names(specs, clean_setting)
 
 
 def distinct_names(texts: Sequence[str], shorten: Callable[[str], str]) -> dict[str, str]:
-    """What each text is shortened to; where several come to the same, each with a short hash of the whole."""
+    """Returns the short form of each text, with a short hash of the whole text where several short forms are equal."""
     distinct = list(dict.fromkeys(texts))
     short = {text: shorten(text) for text in distinct}
     shared = {name for name, count in Counter(short.values()).items() if count > 1}

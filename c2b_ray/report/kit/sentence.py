@@ -1,4 +1,4 @@
-"""A sentence of a page as stretches of text, of which some are set strong. Knows no HTML."""
+"""A sentence of a page as spans of text, some of them emphasised. Knows no HTML."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Span:
-    """A stretch of a sentence; `strong` ones are what it is about."""
+    """A span of a sentence; `strong` spans are emphasised."""
 
     text: str
     strong: bool = False

@@ -1,4 +1,4 @@
-"""What a terminal shows of a run: a table, lines beneath it, and the same for programs. It knows no kind of run."""
+"""The terminal summary of a run: a table, lines beneath it, and the same for programs. It knows no kind of run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Column:
-    """`number`: aligned to the right."""
+    """A column. `number`: aligned to the right."""
 
     name: str
     number: bool = False
@@ -17,7 +17,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Summary:
-    """`rows`: texts, one for each column; `marks`: "bad", "good" or "" for each row. `report`: where the page is, for
+    """`rows`: texts, one for each column; `marks`: "bad", "good" or "" for each row. `report`: the page's path, for
     people at that machine; "" without one. `to_json`: for programs."""
 
     title: str

@@ -1,6 +1,6 @@
-"""Encoded images to small JPEG thumbnails as data: URIs.
+"""Makes small JPEG thumbnails, as data: URIs, from encoded images.
 
-Knows pixels and bytes; knows nothing of runs or of what the pictures show.
+Knows pixels and bytes; knows nothing of runs or of the pictures' content.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ MOST_CHARACTERS = 5_000_000
 
 
 def thumbnail(data: bytes, largest: int = LARGEST) -> str:
-    """A data: URI of the image, its longer side at most `largest`, never enlarged. ImageError as `decode` raises."""
+    """Returns a data: URI of the image, its longer side at most `largest`, never enlarged. Raises ImageError as
+    `decode` does."""
     image = Image.fromarray(decode(data))
     image.thumbnail((largest, largest), Image.Resampling.LANCZOS)
     buffer = BytesIO()

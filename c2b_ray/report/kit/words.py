@@ -1,6 +1,6 @@
-"""Numbers, names and lists as a reader wants to meet them in a sentence or a table.
+"""Formats numbers, names and lists for sentences and tables.
 
-Knows English and typography: true minus signs, thin spaces, a dash for what is not known. Knows nothing of scores.
+Knows English and typography: true minus signs, thin spaces, a dash for unknown values. Knows nothing of scores.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def _percent_digits(share: float) -> str:
 
 
 def rate(share: float) -> str:
-    """A share that may be tiny, to two digits: 0.0072 → 0.72 %, 0.0000022 → 0.00022 %. Only 0 and 1 themselves are
-    written 0 % and 100 %."""
+    """Formats a share that may be tiny, to two digits: 0.0072 → 0.72 %, 0.0000022 → 0.00022 %. Only 0 and 1 themselves
+    are written 0 % and 100 %."""
     return UNKNOWN if math.isnan(share) else f"{_rate_digits(share)}{THIN}%"
 
 
@@ -58,7 +58,7 @@ def _rate_digits(share: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """How many times as often: 514, 13.5, ∞."""
+    """Formats a ratio of rates: 514, 13.5, ∞."""
     if math.isnan(ratio):
         return UNKNOWN
     if math.isinf(ratio):
@@ -95,7 +95,7 @@ def small_probability(value: float) -> str:
 
 
 def decimal(value: float) -> str:
-    """A setting such as τ, as short as it can be written."""
+    """Formats a setting such as τ as briefly as possible."""
     return f"{value:g}".replace("-", MINUS)
 
 
@@ -116,7 +116,7 @@ def listed(items: Sequence[str]) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """The text on one line, cut at a word with an ellipsis where it is longer than `most`."""
+    """Puts the text on one line, cut at a word with an ellipsis where it is longer than `most`."""
     line = " ".join(text.split())
     if len(line) <= most:
         return line
@@ -125,7 +125,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def moment(iso: str) -> str:
-    """An ISO 8601 time as 20 November 2026, 17:11 UTC; anything else as it is."""
+    """Formats an ISO 8601 time as 20 November 2026, 17:11 UTC; returns anything else unchanged."""
     try:
         at = datetime.fromisoformat(iso)
     except ValueError:

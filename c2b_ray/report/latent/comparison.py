@@ -1,6 +1,6 @@
-"""What the page and a terminal say of two classifiers compared by directions of a latent space.
+"""The texts of a comparison of two classifiers by directions of a latent space, for the page and a terminal.
 
-Knows the columns of `schemas.latent.LATENT_COMPARISON`; knows nothing of how the numbers came about.
+Knows the columns of `schemas.latent.LATENT_COMPARISON`; does not know how the numbers were computed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _direction(row: Mapping[str, Any]) -> str:
-    """What a captioner calls it, or its number."""
+    """Returns the captioner's name of the direction, or its number."""
     called = [
         row[f"name_{side}"] or f"{side.upper()}’s {row[f'rank_{side}'] + 1}"
         for side in "ab"

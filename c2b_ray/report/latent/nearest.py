@@ -1,4 +1,4 @@
-"""Which labelled attributes a direction is near to, whether or not the problem names them.
+"""Finds the labelled attributes near a direction, whether or not the problem names them.
 
 Knows vectors of one generator's latent space; knows nothing of pages.
 """
@@ -19,7 +19,7 @@ _MOST = 4
 def nearest_attributes(row: Mapping[str, Any], planes: Sequence[Mapping[str, Any]]) -> str:
     """`scale +0.83, colour −0.41`: signed cosines of the direction to the attributes' normals, the largest first.
 
-    "" where none is worth saying. A positive one: the direction goes towards the attribute's second value."""
+    "" where none is notable. A positive cosine: the direction goes towards the attribute's second value."""
     if row["direction"] is None:
         return ""
     direction = np.array(row["direction"])

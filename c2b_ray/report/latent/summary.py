@@ -1,4 +1,4 @@
-"""What a terminal shows of a run of `c2b latent`. Knows the report's words; knows nothing of terminals."""
+"""The terminal summary of a run of `c2b latent`. Knows the report's words; knows nothing of terminals."""
 
 from __future__ import annotations
 

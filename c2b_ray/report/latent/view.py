@@ -74,7 +74,7 @@ class View:
 
 
 def shown_first(rows: Sequence[Row]) -> list[Row]:
-    """Directions that were found, the largest effect first; then the others."""
+    """Returns the found directions, largest effect first, then the others."""
     return sorted(rows, key=lambda row: (row["verdict"] != FOUND, -abs(_number(row["effect"], 0.0))))
 
 
@@ -115,12 +115,12 @@ def build_view(
 
 
 def verdict_of(row: Row) -> tuple[str, str]:
-    """The style and the sign of a verdict."""
+    """Returns the style and the sign of a verdict."""
     return _STYLES.get(row["verdict"], ("undetermined", "?"))
 
 
 def sentence_of(row: Row) -> str:
-    """What a row says, in a sentence."""
+    """Returns a row as a sentence."""
     if row["effect"] is None or math.isnan(row["effect"]):
         return clean(f"{row['reason'] or 'Not decided'}.")
     change = words.signed_range(row["effect_low"], row["effect_high"])

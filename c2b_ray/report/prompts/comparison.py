@@ -1,6 +1,6 @@
-"""What the page and a terminal say of two generators compared by the prompts and words that expose them.
+"""The texts of a comparison of two generators by the prompts and words that expose them, for the page and a terminal.
 
-Knows the columns of `schemas.prompts.PROMPTS_COMPARISON`; knows nothing of how the numbers came about.
+Knows the columns of `schemas.prompts.PROMPTS_COMPARISON`; does not know how the numbers were computed.
 """
 
 from __future__ import annotations

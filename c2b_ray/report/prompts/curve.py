@@ -1,4 +1,4 @@
-"""What λ trades: mean frequency against perplexity, as an SVG text in the page's own dress.
+"""The trade-off of λ: mean frequency against perplexity, as an SVG text in the page's style.
 
 Knows numbers and labels; knows nothing of pages.
 """

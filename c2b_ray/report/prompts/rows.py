@@ -100,7 +100,7 @@ def method_name(method: str) -> str:
 
 
 def weight_of(method: str) -> float | None:
-    """λ of a search's method; None of another."""
+    """Returns λ of a search's method; None for other methods."""
     return float(method.rpartition("=")[2]) if method.startswith("bgps") else None
 
 
@@ -140,12 +140,13 @@ def _method_row(
 
 
 def gain_range(gain: Mapping[str, Any] | None) -> str:
-    """The interval of a row of gains; nothing without one."""
+    """Formats the interval of a row of gains; empty without one."""
     return "" if gain is None or gain["low"] is None else words.signed_range(gain["low"], gain["high"])
 
 
 def search_sentences(gains: Rows) -> list[str]:
-    """Of each generator, in a sentence, what the search with the largest λ gains over the language model's prompts."""
+    """Returns a sentence per generator on the gain of the search with the largest λ over the language model's
+    prompts."""
     searches = [row for row in gains if weight_of(row["method"]) is not None]
     most = max((weight_of(row["method"]) or 0.0 for row in searches), default=0.0)
     return [_search_sentence(row) for row in searches if weight_of(row["method"]) == most]
@@ -170,8 +171,8 @@ def _mean(rows: Rows) -> float | None:
 
 
 def target_rows(methods: Rows, prompts: Rows) -> list[TargetRow]:
-    """Of each value and generator the search with the largest λ, and its best prompt. (The better of two would look
-    better than it is.)"""
+    """Returns, for each value and generator, the search with the largest λ and its best prompt. (Choosing the better of
+    two searches would overstate it.)"""
     groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for row in methods:
         groups[row["attribute"], row["value"], row["generator"]].append(row)
@@ -204,7 +205,7 @@ def _same(prompt: Mapping[str, Any], method: Mapping[str, Any]) -> bool:
 
 
 def word_rows(associations: Rows) -> list[WordRow]:
-    """Words that raise a value first, the strongest of them on top."""
+    """Returns words that raise a value first, strongest first."""
     order = sorted(associations, key=lambda row: (not row["raises"], -(row["effect"] or 0.0)))
     return [
         WordRow(

@@ -1,4 +1,4 @@
-"""What a terminal shows of a run of `c2b prompts`: what each method came to, and the words that raise a value."""
+"""The terminal summary of a run of `c2b prompts`: the result of each method, and the words that raise a value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HEAD_COLUMNS = (
 
 
 class MethodRow(TypedDict):
-    """Of a row of `schemas.prompts.METHODS`, what is shown."""
+    """The shown columns of a row of `schemas.prompts.METHODS`."""
 
     attribute: str
     value: str
@@ -41,7 +41,7 @@ class MethodRow(TypedDict):
 
 
 class WordRow(TypedDict):
-    """Of a row of `schemas.prompts.ASSOCIATIONS`, what is shown."""
+    """The shown columns of a row of `schemas.prompts.ASSOCIATIONS`."""
 
     word: str
     attribute: str
@@ -53,7 +53,7 @@ class WordRow(TypedDict):
 
 
 class HeadRow(TypedDict):
-    """Of a row of `schemas.prompts.HEADS`, what is shown."""
+    """The shown columns of a row of `schemas.prompts.HEADS`."""
 
     generator: str
     attribute: str
@@ -108,7 +108,7 @@ def _word_line(row: WordRow) -> str:
 
 
 def heads_summary(table: pa.Table) -> Summary:
-    """Of a table of `schemas.prompts.HEADS`."""
+    """Summarises a table of `schemas.prompts.HEADS`."""
     rows = exported(table).to_pylist()
     return Summary(
         title="Heads on held-out prompts, by denoising step",
