@@ -5,6 +5,7 @@ import os
 import pytest
 
 from c2b_ray.endpoint.work.child import _obey
+from c2b_ray.endpoint.work.job import without_a_word
 from c2b_ray.endpoint.work.process import COMMAND, JobProcess
 from c2b_ray.endpoint.work.protocol import Ended, Held, Order, Start, line
 from c2b_ray.endpoint.work.stopping import FENCED_STATUS, Leash, Stopped, now
@@ -45,6 +46,12 @@ def test_an_order_that_came_before_is_obeyed():
     with pytest.raises(Stopped) as stopped:
         leash.check()
     assert stopped.value.how == "cancelled"
+
+
+@pytest.mark.parametrize(("status", "how"), [(FENCED_STATUS, "yielded"), (-9, "failed"), (1, "failed")])
+def test_one_that_stopped_as_its_lease_passed_is_no_death_of_its_job(status, how):
+    ended = without_a_word(status)
+    assert (ended.how, ended.problem is None) == (how, how == "yielded")
 
 
 def test_it_ends_with_its_runner(late):
