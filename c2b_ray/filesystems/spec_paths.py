@@ -45,7 +45,7 @@ def paths(spec: str) -> Iterator[tuple[str, str]]:
             yield key, unquote_plus(value)
 
 
-def unplaced(spec: str) -> str:
+def without_paths(spec: str) -> str:
     """Returns a spec from `located` without its paths: equal wherever its files lie and whatever their names are."""
     scheme, colon, rest = spec.partition(":")
     if not colon or scheme in _URLS:
@@ -53,11 +53,11 @@ def unplaced(spec: str) -> str:
     name, mark, query = rest.partition("?")
     if _names_file(scheme, name) or name.startswith("/"):
         name = LOCAL_DIR if name.startswith(LOCAL_DIR) else ""
-    options = [_unplaced_option(option) for option in query.split("&")] if mark else []
+    options = [_option_without_path(option) for option in query.split("&")] if mark else []
     return f"{scheme}:{name}{mark}{'&'.join(options)}"
 
 
-def _unplaced_option(option: str) -> str:
+def _option_without_path(option: str) -> str:
     key, equals, value = option.partition("=")
     is_path = key in _OPTIONS and unquote_plus(value).startswith("/")
     return f"{key}{equals}" if is_path else option

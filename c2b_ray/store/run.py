@@ -169,7 +169,7 @@ class Run:
         about = {"format": FORMAT, "kind": self.kind.name, "run_id": run_id}
         self._write_manifest({**about, "status": "running", "created": now, "config": dict(config)})
 
-    def _go_on(self, run_id: str, config: Mapping[str, Any]) -> None:
+    def _resume(self, run_id: str, config: Mapping[str, Any]) -> None:
         """Resumes the run. Raises RunError if the directory contains another run."""
         if (kind := _kind_of(self.location(MANIFEST))).name != self.kind.name:
             raise RunError(
@@ -247,7 +247,7 @@ def open_run(path: str | Path, run_id: str, config: Mapping[str, Any], kind: Run
             if _leftover(name, kind):  # left by a killed writer; no other writer is active now
                 files.remove_file(run.location(name))
         if files.exists(run.location(MANIFEST)):
-            run._go_on(run_id, config)
+            run._resume(run_id, config)
         else:
             others = [name for name in files.entries(path) if name not in writer.FILES]
             if others:

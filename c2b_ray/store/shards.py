@@ -149,7 +149,7 @@ class ShardFiles:
     def _temporary(self, name: str) -> Iterator[str]:
         """Yields a local path for the file that becomes `name`; it is removed afterwards."""
         if not self.local:
-            with _nameless() as path:
+            with _temporary_path() as path:
                 yield path
             return
         path = resolve(self.at(f"{WORK}/{self.writer}"))[1] + f"/{Path(name).name}-{uuid.uuid4().hex[:8]}"
@@ -208,7 +208,7 @@ class ShardFiles:
 
 
 @contextmanager
-def _nameless() -> Iterator[str]:
+def _temporary_path() -> Iterator[str]:
     """Yields the path of a temporary file that disappears with this process, even if it is killed.
 
     On systems without such paths, the file is removed at the end of the block.

@@ -106,7 +106,7 @@ def test_the_job_of_a_key_that_works_no_more_ends_and_says_why(endpoint, slow, n
             keys.revoke(endpoint.db, tenant, key)
         else:  # the end of the grace of an old key, while its job answers
             keys.rotate(endpoint.db, tenant, key, grace_seconds=1.0)
-            assert keys.standing(endpoint.db, key) is None
+            assert keys.why_not_working(endpoint.db, key) is None
         job = endpoint.wait_for(job_id, "cancelled")
         assert f"key of this job {why}" in job.failure["title"]
         assert "Submit it again with a key that works" in job.failure["detail"]

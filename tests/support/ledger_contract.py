@@ -590,7 +590,7 @@ class QuotasContract:
         assert (denied.value.quota, denied.value.remaining) == ("storage_bytes", 0)
         with pytest.raises(quotas.Denied):
             jobs.submit(db, who.tenant_id, None, jobs.NewJob("c2b", {}, {}), limits)
-        standing = quotas.standing(db, who.tenant_id, limits)
+        standing = quotas.limits_and_use(db, who.tenant_id, limits)
         assert standing["storage_bytes"] == {"limit": 1000, "used": 1000}
         jobs.finish(db, claim.job.id, claim.fence)
         jobs.set_deleted(db, who.tenant_id, claim.job.id)
@@ -825,13 +825,13 @@ class IsolationContract:
         }
         assert {name: answer for name, answer in answers.items() if answer} == {}
         # A function that is written later is asked here, too, unless it only makes what is the caller's own.
-        covered = {name.split()[0] for name in answers} | {"quotas.standing", "quotas.exceeded"}
+        covered = {name.split()[0] for name in answers} | {"quotas.limits_and_use", "quotas.exceeded"}
         makes = {"jobs.submit", "keys.create", "uploads.add", "uploads.check_room", "webhooks.create"}
         parts = {"usage.add", "usage.by_model", "quotas.locked_limits", "quotas.check_submission", "quotas.check_use",
                  "quotas.held", "webhooks.announce"}  # fmt: skip
         operators = {"tenants.change", "tenants.get", "tenants.remove"}
         assert _of_tenants() - covered - makes - parts - operators == set()
-        standing = quotas.standing(db, them, PLENTY)
+        standing = quotas.limits_and_use(db, them, PLENTY)
         assert [standing[name]["used"] for name in ("concurrent_jobs", "images_per_day", "storage_bytes")] == [0, 0, 0]
         assert quotas.exceeded(db, them, Quotas(images_per_day=1, storage_bytes=1)) is None
         assert _everything(db) == before

@@ -14,7 +14,7 @@ from c2b_ray.commands.dataset.captions import hypotheses_of
 from c2b_ray.config.dataset import DatasetConfig
 from c2b_ray.config.dataset_file import PACKAGED
 from c2b_ray.errors import RunError
-from c2b_ray.filesystems.spec_paths import paths, unplaced
+from c2b_ray.filesystems.spec_paths import paths, without_paths
 from c2b_ray.pipelines.shards.crew import CrewThere
 from c2b_ray.schemas import content_id
 from c2b_ray.store import files
@@ -105,7 +105,7 @@ def _without_paths(config: DatasetConfig) -> dict[str, Any]:
     fields["classifier"] = _specs_without_paths(fields["classifier"])
     if captions := fields["captions"]:
         captions |= {name: captions[name] and "contents" for name in ("run", "file", "images")}
-        captions |= {name: captions[name] and unplaced(captions[name]) for name in ("language_model", "captioner")}
+        captions |= {name: captions[name] and without_paths(captions[name]) for name in ("language_model", "captioner")}
     images = fields["images"]
     images["index"] = images["index"] and "contents"
     if images["generate"]:
@@ -113,7 +113,7 @@ def _without_paths(config: DatasetConfig) -> dict[str, Any]:
     if images["labelled"]:
         images["labelled"]["table"] = "contents"
     if fields["verify"]:
-        fields["verify"]["captioner"] = unplaced(fields["verify"]["captioner"])
+        fields["verify"]["captioner"] = without_paths(fields["verify"]["captioner"])
     if fields["hierarchy"] not in PACKAGED:
         fields["hierarchy"] = fields["hierarchy"] and "contents"
     return fields
@@ -121,7 +121,7 @@ def _without_paths(config: DatasetConfig) -> dict[str, Any]:
 
 def _specs_without_paths(specs: str | list[str] | dict[str, str]) -> Any:
     if isinstance(specs, str):
-        return unplaced(specs)
+        return without_paths(specs)
     if isinstance(specs, list):
-        return [unplaced(spec) for spec in specs]
-    return [[name, unplaced(spec)] for name, spec in specs.items()]
+        return [without_paths(spec) for spec in specs]
+    return [[name, without_paths(spec)] for name, spec in specs.items()]

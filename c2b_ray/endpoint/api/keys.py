@@ -37,7 +37,7 @@ Day = Annotated[str | None, Query(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[1
 def standing(request: Request) -> Json:
     """Return the tenant's quotas and what it has used of them."""
     context, caller = enter(request, "read")
-    return Json(quotas.standing(context.db, caller.tenant_id, context.config.quotas))
+    return Json(quotas.limits_and_use(context.db, caller.tenant_id, context.config.quotas))
 
 
 @routes.get("/admin/keys", responses=answers(KeyList))

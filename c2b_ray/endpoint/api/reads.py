@@ -30,13 +30,13 @@ ROWS, ANSWER, REPORT = "rows", "answer.json", "report.html"
 INDEX_BYTES = 256 * 2**20
 """The most memory of all indexes of images together: enough for 16 million images."""
 _REMEMBERED, _SECONDS = 64, 300.0
-_known: OrderedDict[str, tuple[float, Made]] = OrderedDict()
+_known: OrderedDict[str, tuple[float, Results]] = OrderedDict()
 _indexes: OrderedDict[str, IdIndex] = OrderedDict()
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Made:
+class Results:
     """The results at a job's path. `run`: of an audit; `dataset`: of a dataset whose build has ended; both None
     otherwise. `layout`: the row groups of tables that were requested."""
 
@@ -144,29 +144,29 @@ class Made:
         return self.run
 
 
-def made_by(job: Job, path: str) -> Made:
+def results_of(job: Job, path: str) -> Results:
     """Returns the results of a job so far. Raises 409 if there are none yet."""
     if job.state == "finished":
         with _lock:
             known = _known.get(path)
         if known is not None and time.monotonic() < known[0]:
             return known[1]
-    made = _read(job, path)
+    results = _read(job, path)
     if job.state == "finished":
         with _lock:
-            _known[path] = time.monotonic() + _SECONDS, made
+            _known[path] = time.monotonic() + _SECONDS, results
             while len(_known) > _REMEMBERED:
                 _known.popitem(last=False)
-    return made
+    return results
 
 
-def finished(made: Made) -> Run:
+def finished(results: Results) -> Run:
     """Returns the run of a finished audit. Raises 409 if it is not finished, or is no audit."""
-    if made.run is None:
-        raise ProblemError(409, "no_run", f"a job of the kind {made.job.kind} has no run of an audit")
-    if made.job.state != "finished":
-        raise ProblemError(409, "not_finished", f"the job is {made.job.state}; wait until it is finished")
-    return made.run
+    if results.run is None:
+        raise ProblemError(409, "no_run", f"a job of the kind {results.job.kind} has no run of an audit")
+    if results.job.state != "finished":
+        raise ProblemError(409, "not_finished", f"the job is {results.job.state}; wait until it is finished")
+    return results.run
 
 
 def forget(path: str) -> None:
@@ -197,21 +197,21 @@ def _has_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
-def _read(job: Job, path: str) -> Made:
+def _read(job: Job, path: str) -> Results:
     if job.kind == "question":
-        return Made(job, path)
+        return Results(job, path)
     if job.kind == "dataset":
         if not files.exists(f"{path}/manifest.json"):
             raise _too_early(job)
-        return Made(job, path, dataset=open_dataset(path))
+        return Results(job, path, dataset=open_dataset(path))
     if not files.exists(f"{path}/{MANIFEST}"):
         raise _too_early(job)
-    return Made(job, path, run=load_run(path))
+    return Results(job, path, run=load_run(path))
 
 
 def _too_early(job: Job) -> ProblemError:
     return ProblemError(409, "nothing_yet", f"the job is {job.state} and has no results yet")
 
 
-def answer_of(made: Made) -> Any:
-    return json.loads(made.document(ANSWER))
+def answer_of(results: Results) -> Any:
+    return json.loads(results.document(ANSWER))

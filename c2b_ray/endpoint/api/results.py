@@ -15,7 +15,7 @@ from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.jobs import Cursor, of_tenant
 from c2b_ray.endpoint.api.models import Answer, TableList, TablePage
 from c2b_ray.endpoint.api.problems import ProblemError, not_found
-from c2b_ray.endpoint.api.reads import REPORT, Made, answer_of, finished, made_by, readable
+from c2b_ray.endpoint.api.reads import REPORT, Results, answer_of, finished, readable, results_of
 from c2b_ray.endpoint.api.responses import Json, answers, errors, files, finite_json, router
 from c2b_ray.endpoint.api.tabular import csv_of_slices, json_rows, parquet_slices
 from c2b_ray.endpoint.ledger import jobs
@@ -57,12 +57,12 @@ class SignedUrl(Answer):
 @routes.get("/audits/{job_id}/tables", responses={**answers(TableList), **errors(409)})
 def tables(request: Request, job_id: str) -> Json:
     """List the tables of a job, and the formats in which its results can be exported."""
-    made = _made(request, job_id)[2]
+    results = _results(request, job_id)[2]
     items = [
-        {"name": name, "rows": made.rows(name), "columns": {field.name: str(field.type) for field in schema}}
-        for name, schema in made.tables.items()
+        {"name": name, "rows": results.rows(name), "columns": {field.name: str(field.type) for field in schema}}
+        for name, schema in results.tables.items()
     ]
-    return Json({"items": items, "exports": made.exports})
+    return Json({"items": items, "exports": results.exports})
 
 
 @routes.get(
@@ -84,16 +84,16 @@ def table(
     signature: Signature = None,
 ) -> Response:
     """Return a table: JSON by pages, CSV or Parquet as a whole. JSON and CSV leave out the bytes of images."""
-    context, made = _artifact(request, job_id)
+    context, results = _artifact(request, job_id)
     if format == "json":
-        about = ("table", made.job.tenant_id, job_id, name)
+        about = ("table", results.job.tenant_id, job_id, name)
         start = int(context.signer.open(cursor, *about) or 0)
-        page = made.page(name, start, limit)
-        more = start + page.num_rows < made.rows(name)
+        page = results.page(name, start, limit)
+        more = start + page.num_rows < results.rows(name)
         following = context.signer.seal(start + page.num_rows, *about) if more and page.num_rows else None
-        return finite_json({"items": json_rows(page), "rows": made.rows(name), "next": following})
-    columns = readable(made.tables.get(name) or pa.schema([])) if format == "csv" else None
-    whole = made.table(name, columns)
+        return finite_json({"items": json_rows(page), "rows": results.rows(name), "next": following})
+    columns = readable(results.tables.get(name) or pa.schema([])) if format == "csv" else None
+    whole = results.table(name, columns)
     content: Iterator[bytes] = csv_of_slices(whole) if format == "csv" else parquet_slices(whole)
     headers = {"Content-Disposition": attachment(f"{job_id}-{name}.{format}"), "Content-Security-Policy": CLOSED}
     return StreamingResponse(content, media_type=MEDIA[format], headers=headers)
@@ -145,18 +145,20 @@ def signed(request: Request, job_id: str, artifact: Artifact = REPORT_PATH) -> J
 )
 def export(request: Request, job_id: str, form: str, classifier: Classifier = None) -> Response:
     """Return the results as `c2b export` writes them: csv, json, parquet, failures, model-card."""
-    made = _made(request, job_id)[2]
-    if form not in made.exports:
-        raise ProblemError(404, "not_found", f"this job has no such export; it has {', '.join(made.exports) or 'none'}")
+    results = _results(request, job_id)[2]
+    if form not in results.exports:
+        raise ProblemError(
+            404, "not_found", f"this job has no such export; it has {', '.join(results.exports) or 'none'}"
+        )
     headers = {"Content-Disposition": attachment(f"{job_id}.{ENDS[form]}"), "Content-Security-Policy": CLOSED}
-    return Response(exported_as(made, form, classifier), media_type=MEDIA[form], headers=headers)
+    return Response(exported_as(results, form, classifier), media_type=MEDIA[form], headers=headers)
 
 
 @routes.get("/audits/{job_id}/answer", responses={200: {"description": "As `c2b ask --json`."}, **errors(409)})
 def answer(request: Request, job_id: str) -> Json:
     """Return the answer to a question that has finished."""
-    made = _made(request, job_id)[2]
-    return finite_json(cleaned(answer_of(made)))
+    results = _results(request, job_id)[2]
+    return finite_json(cleaned(answer_of(results)))
 
 
 def page_policy(page: bytes) -> str:
@@ -184,32 +186,32 @@ def picture_type(data: bytes) -> str:
     return next((kind for start, kind in PICTURES.items() if data.startswith(start)), OCTETS)
 
 
-def read(context: Context, caller: Caller, job_id: str) -> Made:
+def read(context: Context, caller: Caller, job_id: str) -> Results:
     """Returns the results of the caller's job. Raises 404 for another tenant's."""
     job = of_tenant(context, caller, job_id)
-    return made_by(job, job.run_path or context.run_path(caller.tenant_id, job.id))
+    return results_of(job, job.run_path or context.run_path(caller.tenant_id, job.id))
 
 
-def _artifact(request: Request, job_id: str) -> tuple[Context, Made]:
+def _artifact(request: Request, job_id: str) -> tuple[Context, Results]:
     """Returns the results of a job for a caller with a key or a signed URL."""
     context, tenant_id = enter_artifact(request)
     job = jobs.get(context.db, tenant_id, job_id)
     if job is None:
         raise not_found("audit")
-    return context, made_by(job, job.run_path or context.run_path(tenant_id, job.id))
+    return context, results_of(job, job.run_path or context.run_path(tenant_id, job.id))
 
 
-def _made(request: Request, job_id: str) -> tuple[Context, Caller, Made]:
+def _results(request: Request, job_id: str) -> tuple[Context, Caller, Results]:
     context, caller = enter(request, "read")
     return context, caller, read(context, caller, job_id)
 
 
-def exported_as(made: Made, form: str, classifier: str | None) -> bytes | Any:
-    """Returns the results in one of the formats `made.exports`."""
-    if made.dataset is None:
-        run = finished(made)
+def exported_as(results: Results, form: str, classifier: str | None) -> bytes | Any:
+    """Returns the results in one of the formats `results.exports`."""
+    if results.dataset is None:
+        run = finished(results)
         return run.kind.export(run, form, classifier)
     if form == "parquet":
-        return parquet_of(made.table("rows"))
-    rows = made.table("rows", readable(made.tables["rows"]))
+        return parquet_of(results.table("rows"))
+    rows = results.table("rows", readable(results.tables["rows"]))
     return b"".join(csv_of_slices(rows)) if form == "csv" else finite_json(json_rows(rows)).body

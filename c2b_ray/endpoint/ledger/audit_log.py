@@ -153,7 +153,7 @@ def verify(db: Database, kept: Head | None = None) -> Break | None:
         return Break(expected, f"the entry is missing: the log ends at {expected - 1}, its head says {end.seq}")
     if end.hash != previous:
         return Break(end.seq, "the head of the log is not its last entry")
-    if _behind_the_head(db):
+    if _has_entries_beyond_head(db):
         return Break(end.seq + 1, "there is an entry after the head of the log")
     if kept is not None and kept.seq > end.seq:
         return Break(expected, f"the entry is missing: the log once went to {kept.seq}")
@@ -176,7 +176,7 @@ def _entries(db: Database, end: int) -> Iterator[Logged]:
         last = rows[-1].seq
 
 
-def _behind_the_head(db: Database) -> bool:
+def _has_entries_beyond_head(db: Database) -> bool:
     """Returns whether an entry has a number beyond the head's.
 
     One statement reads both, since others append meanwhile.

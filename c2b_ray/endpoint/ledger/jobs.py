@@ -92,7 +92,7 @@ def submitted_before(db: Database, tenant_id: str, key: str, body_hash: str) -> 
     """
     with db.reading() as tx:
         row = tx.execute(_USED, {"tenant_id": tenant_id, "key": key}).first()
-        return None if row is None else _of_then(tx, row, body_hash)
+        return None if row is None else _earlier_job(tx, row, body_hash)
 
 
 def get(db: Database, tenant_id: str | None, job_id: str) -> Job | None:
@@ -223,10 +223,10 @@ def _original(tx: Transaction, tenant_id: str, new: NewJob, job_id: str) -> Job 
     if tx.execute(inserted).first() is not None:
         return None
     row = tx.execute(_USED, {"tenant_id": tenant_id, "key": new.idempotency_key}).one()
-    return _of_then(tx, row, new.body_hash)
+    return _earlier_job(tx, row, new.body_hash)
 
 
-def _of_then(tx: Transaction, before: Row[Any], body_hash: str | None) -> Job:
+def _earlier_job(tx: Transaction, before: Row[Any], body_hash: str | None) -> Job:
     """Returns the job of a row of an Idempotency-Key that was used before."""
     if before.body_hash != body_hash:
         raise IdempotencyConflictError("this Idempotency-Key was used with another body", before.job_id)

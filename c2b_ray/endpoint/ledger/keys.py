@@ -201,7 +201,7 @@ def working(db: Database, key_id: str) -> Key | None:
     return _key(row[:-1])
 
 
-def standing(db: Database, key_id: str) -> str | None:
+def why_not_working(db: Database, key_id: str) -> str | None:
     """Returns why a key no longer works, in words that follow "the key"; None if it works."""
     with db.reading() as tx:
         row = tx.execute(select(_keys.expires, _keys.revoked).where(_keys.id == key_id)).first()

@@ -151,7 +151,7 @@ def exceeded(db: Database, tenant_id: str, defaults: Quotas, models: Iterable[st
     return None
 
 
-def standing(db: Database, tenant_id: str, defaults: Quotas) -> dict[str, dict[str, Any]]:
+def limits_and_use(db: Database, tenant_id: str, defaults: Quotas) -> dict[str, dict[str, Any]]:
     """Returns `limit` and `used` of each quota, for people. A limit of None means no limit."""
     with db.reading() as tx:
         row = tx.execute(select(*tenant_columns()).where(tables.tenants.c.id == tenant_id)).one()

@@ -34,7 +34,7 @@ def together(db: Database, name: str, work: Callable[[Transaction], T], savepoin
 
     Raises what `work` raises, after undoing its writes, and DatabaseDownError like `Database.transaction`.
     """
-    group = _entered(db, name)
+    group = _join(db, name)
     call = _Call(work, savepoint)
     try:
         group.waiting.append(call)
@@ -52,7 +52,7 @@ def together(db: Database, name: str, work: Callable[[Transaction], T], savepoin
             group.leading.release()
         return call.result()
     finally:
-        _left(db, name, group)
+        _leave(db, name, group)
 
 
 class _Call(Generic[T]):
@@ -111,14 +111,14 @@ class _Group:
                 call.done.set()
 
 
-def _entered(db: Database, name: str) -> _Group:
+def _join(db: Database, name: str) -> _Group:
     with _lock:
         group = _groups.setdefault((id(db), name), _Group())
         group.inside += 1
         return group
 
 
-def _left(db: Database, name: str, group: _Group) -> None:
+def _leave(db: Database, name: str, group: _Group) -> None:
     with _lock:
         group.inside -= 1
         if not group.inside:

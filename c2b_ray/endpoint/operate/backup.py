@@ -71,7 +71,7 @@ def restore(db: Database, config: EndpointConfig, source: Path, *, with_storage:
         storage_copy.copy_in(source, config.storage_root)  # before the ledger: its rows complete the restoration
     migrations.prepare(db)
     with db.transaction() as tx:
-        _unhurried(tx)
+        _without_timeouts(tx)
         for table in _EMPTY:
             if tx.scalar(select(func.count()).select_from(table)):
                 raise InputError(f"the ledger has rows in {table.name} already; restore into an empty database")
@@ -79,7 +79,7 @@ def restore(db: Database, config: EndpointConfig, source: Path, *, with_storage:
             if table is tables.audit_head:
                 tx.execute(table.delete())
             _insert(tx, table, source / f"{table.name}.jsonl")
-        _take_up(tx)
+        _release_holds(tx)
         head = manifest["audit_head"]
         audit_log.append(tx, audit_log.Entry("operator", "ledger.restore", None, None, {"head": head}))
     broken = audit_log.verify(db)
@@ -157,7 +157,7 @@ def _insert(tx: Transaction, table: Table, path: Path) -> None:
             tx.execute(insert(table), rows)
 
 
-def _take_up(tx: Transaction) -> None:
+def _release_holds(tx: Transaction) -> None:
     """Releases what was held before the copy: jobs wait for new runners, leases for new holders."""
     jobs = tables.jobs.c
     waits = {"state": "queued", "owner": None, "lease_until": None, "granted": None, "yield_requested": False}
@@ -170,7 +170,7 @@ def _take_up(tx: Transaction) -> None:
         tx.execute(text(f"SELECT setval(pg_get_serial_sequence('events', 'id'), {last})"))
 
 
-def _unhurried(tx: Transaction) -> None:
+def _without_timeouts(tx: Transaction) -> None:
     if tx.locks_rows:
         tx.execute(text("SET LOCAL statement_timeout = 0"))
         tx.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))

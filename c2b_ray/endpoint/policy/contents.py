@@ -51,12 +51,12 @@ def _check_links(folder: str, field: str, tenancy: Tenancy) -> None:
     for above, folders, names in os.walk(folder):
         for name in (*folders, *names):
             path = os.path.join(above, name)
-            if os.path.islink(path) and not _is_tenants(path, tenancy):
+            if os.path.islink(path) and not _belongs_to_tenant(path, tenancy):
                 shown = os.path.relpath(path, folder)
                 raise ConfigError(field, f"{shown!r} in this folder is a link that leads out of the tenant's files")
 
 
-def _is_tenants(path: str, tenancy: Tenancy) -> bool:
+def _belongs_to_tenant(path: str, tenancy: Tenancy) -> bool:
     return any(is_inside(path, f"{tenancy.root.rstrip('/')}/{part}") for part in (DATA, UPLOADS, RUNS))
 
 

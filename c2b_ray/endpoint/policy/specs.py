@@ -34,7 +34,7 @@ _UPLOADS: dict[Names, tuple[str, ...]] = {
 }
 _DEEPEST, _MOST = 12, 1_000_000
 LONGEST_NAME = 200
-_ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 Find = Callable[[str, str, tuple[str, ...]], str]
 """Maps a name, its field and the kinds of uploads that fit to a path."""
@@ -89,7 +89,7 @@ def relocated(
 def _walked(
     kind: str, config: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy, find: Find
 ) -> dict[str, Any]:
-    _refuse_odd(config)
+    _refuse_control_characters(config)
     instance = _validated(config, model)
     return replaced(kind, instance, config, partial(_leaf, tenancy=tenancy, find=find))
 
@@ -144,12 +144,12 @@ def _one(names: Names, value: Any, field: str, tenancy: Tenancy, find: Find) -> 
         raise ConfigError(field, str(error)) from error
 
 
-def _refuse_odd(config: Mapping[str, Any]) -> None:
+def _refuse_control_characters(config: Mapping[str, Any]) -> None:
     """Raises ConfigError for control characters such as NUL and for lone surrogates."""
     for count, (field, text) in enumerate(_texts(config, "", 0)):
         if count > _MOST:
             raise ConfigError("", f"more than {_MOST} texts")
-        if _ODD.search(text):
+        if _CONTROL_CHARACTERS.search(text):
             raise ConfigError(field, f"{text[:100]!a} holds control characters")
 
 

@@ -103,7 +103,7 @@ class Receiver:
             self._file.flush()
             os.fsync(self._file.fileno())
         target = upload_path(self._root, digest, kind)
-        if files.exists(_witness(target, kind)):
+        if files.exists(_completion_marker(target, kind)):
             return Stored(digest, kind, _bytes(target, self._size), target, False)
         kept = f"{self._path}.unpacked" if kind == "images" else self._path
         meta = _seen(self._path, kind, self._policy, kept)
@@ -125,12 +125,12 @@ class Receiver:
 def remove(root: str, sha256: str, kind: str) -> None:
     """Deletes the file or folder of an upload, if there is one. `kind`: one of `KINDS`."""
     path = upload_path(root, sha256, kind)
-    witness = _witness(path, kind)
-    if not files.exists(witness):
+    marker = _completion_marker(path, kind)
+    if not files.exists(marker):
         return
     if kind == "images":
-        if witness != path:
-            files.remove_file(witness)
+        if marker != path:
+            files.remove_file(marker)
         files.remove_directory(path)
     else:
         files.remove_file(path)
@@ -150,7 +150,7 @@ def sweep(root: str, older_than_seconds: float = 86_400.0) -> int:
     return removed
 
 
-def _witness(path: str, kind: str) -> str:
+def _completion_marker(path: str, kind: str) -> str:
     """Returns the path that exists if and only if the whole upload is there. For a folder on a store that is an object
     written last."""
     return f"{path}.whole" if kind == "images" and "://" in path else path
@@ -192,7 +192,7 @@ def _kept(path: str, target: str) -> bool:
                 filesystem.create_dir(within, recursive=True)
             fs.copy_files(path, within, fs.LocalFileSystem(), filesystem)
         if os.path.isdir(path):
-            files.write_bytes(_witness(target, "images"), b"")
+            files.write_bytes(_completion_marker(target, "images"), b"")
         return True
     with _storage(target):
         try:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from starlette.responses import Response
 
 from c2b_ray.endpoint.api.problems import ProblemError, not_found
-from c2b_ray.endpoint.api.reads import Made, finished
+from c2b_ray.endpoint.api.reads import Results, finished
 from c2b_ray.endpoint.api.results import CLOSED, picture_type, read
 from c2b_ray.endpoint.web.rendering import shown
 from c2b_ray.endpoint.web.visit import Visit
@@ -50,8 +50,8 @@ class Look:
 
 
 def captions_page(visit: Visit) -> Response:
-    made = _made(visit)
-    every = [{**row, "number": number} for number, row in enumerate(made.table("hypotheses").to_pylist())]
+    results = _results(visit)
+    every = [{**row, "number": number} for number, row in enumerate(results.table("hypotheses").to_pylist())]
     stages = {row["stage"] for row in every}
     sort = visit.query("sort") if visit.query("sort") in SORTS else "ratio"
     stage = visit.query("stage") if "stage" in visit.request.query_params else CONFIRMATION
@@ -61,7 +61,7 @@ def captions_page(visit: Visit) -> Response:
     rows.sort(key=lambda row: (row[sort] is None, (row[sort] or 0.0) * (1 if look.ascending else -1)))
     choices = {name: sorted({row[name] for row in every}) for name in ("classifier", "label")}
     return shown(visit, "captions.html.j2", {
-        "job": made.job, "rows": rows[:MOST], "total": len(rows), "look": look,
+        "job": results.job, "rows": rows[:MOST], "total": len(rows), "look": look,
         "choices": {**choices, "stage": [one for one in (CONFIRMATION, DISCOVERY) if one in stages],
                     "verdict": list(VERDICTS)},
     })  # fmt: skip
@@ -69,27 +69,27 @@ def captions_page(visit: Visit) -> Response:
 
 def caption_page(visit: Visit) -> Response:
     """Shows a caption's rate and its failures, those of confirmation first."""
-    made = _made(visit)
+    results = _results(visit)
     number = visit.number("number", 0, 100_000_000)
-    hypotheses = made.table("hypotheses")
+    hypotheses = results.table("hypotheses")
     if number >= hypotheses.num_rows:
         raise not_found("caption")
     one = hypotheses.slice(number, 1).to_pylist()[0]
     start = visit.number("start", 0, 100_000_000)
-    failures = list(_failures(made, _run(made).read("hypotheses", list(_DRAWN)).slice(number, 1).to_pylist()[0]))
+    failures = list(_failures(results, _run(results).read("hypotheses", list(_DRAWN)).slice(number, 1).to_pylist()[0]))
     return shown(visit, "caption.html.j2", {
-        "job": made.job, "one": one, "number": number, "failures": failures[start : start + PAGE],
+        "job": results.job, "one": one, "number": number, "failures": failures[start : start + PAGE],
         "total": len(failures), "start": start, "page": PAGE,
     })  # fmt: skip
 
 
 def example(visit: Visit) -> Response:
     """Returns the encoded image of a failure."""
-    made = _made(visit)
+    results = _results(visit)
     number, position = (_whole(visit.part(name)) for name in ("round", "position"))
     kept: Sequence[Mapping[str, Any]] = ()
-    if number < made.rows("rounds"):
-        kept = made.rows_at("rounds", [number], ["examples"])["examples"].to_pylist()[0]
+    if number < results.rows("rounds"):
+        kept = results.rows_at("rounds", [number], ["examples"])["examples"].to_pylist()[0]
     data = kept[position]["image"] if position < len(kept) else None
     if data is None:
         raise not_found("image")
@@ -97,15 +97,15 @@ def example(visit: Visit) -> Response:
     return Response(data, media_type=picture_type(data), headers=headers)
 
 
-def _failures(made: Made, drawn: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _failures(results: Results, drawn: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """Yields the failures of a caption, classifier and generator. Samples are left out: they need not be failures."""
-    light = _run(made).read("rounds", [*_DRAWN, "part", "stage", "first"])
+    light = _run(results).read("rounds", [*_DRAWN, "part", "stage", "first"])
     here = pc.not_equal(light["part"], SAMPLE)
     for name in _DRAWN:
         here = pc.and_(here, pc.equal(light[name], drawn[name]))
     rounds = light.append_column("number", pa.array(range(light.num_rows), pa.int64())).filter(here).to_pylist()
     rounds.sort(key=lambda row: (row["stage"] != CONFIRMATION, row["first"]))
-    examples = made.rows_at("rounds", [row["number"] for row in rounds], ["examples"])["examples"].to_pylist()
+    examples = results.rows_at("rounds", [row["number"] for row in rounds], ["examples"])["examples"].to_pylist()
     for row, kept in zip(rounds, examples, strict=True):
         for position, failure in enumerate(kept):
             if failure["image"] is not None:
@@ -113,17 +113,17 @@ def _failures(made: Made, drawn: Mapping[str, str]) -> Iterator[dict[str, Any]]:
                 yield {**said, "stage": row["stage"], "image": f"{row['number']}/{position}", "seed": failure["seed"]}
 
 
-def _made(visit: Visit) -> Made:
-    made = read(visit.context, visit.caller, visit.part("job_id"))
-    finished(made)
-    if not isinstance(made.run, FailuresRun):
+def _results(visit: Visit) -> Results:
+    results = read(visit.context, visit.caller, visit.part("job_id"))
+    finished(results)
+    if not isinstance(results.run, FailuresRun):
         raise ProblemError(409, "no_captions", "only a finished search for failures has captions with rates")
-    return made
+    return results
 
 
-def _run(made: Made) -> FailuresRun:
-    assert isinstance(made.run, FailuresRun)
-    return made.run
+def _run(results: Results) -> FailuresRun:
+    assert isinstance(results.run, FailuresRun)
+    return results.run
 
 
 def _whole(text: str) -> int:

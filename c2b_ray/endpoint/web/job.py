@@ -14,7 +14,7 @@ from c2b_ray.endpoint.api.jobs import of_tenant, purged
 from c2b_ray.endpoint.api.judging import refuse_unanswering
 from c2b_ray.endpoint.api.models import Question
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
-from c2b_ray.endpoint.api.reads import ANSWER, REPORT, Made, answer_of, finished
+from c2b_ray.endpoint.api.reads import ANSWER, REPORT, Results, answer_of, finished
 from c2b_ray.endpoint.api.results import read
 from c2b_ray.endpoint.api.submitting import resolve, submit_job
 from c2b_ray.endpoint.kinds import ANSWERING_KINDS, KINDS
@@ -34,17 +34,18 @@ _EVENTS = 12
 
 def job_page(visit: Visit) -> Response:
     job = of_tenant(visit.context, visit.caller, visit.part("job_id"))
-    made = _made(visit, job)
+    results = _results(visit, job)
+    run = None if results is None else results.run
     return shown(visit, "job.html.j2", {
         "job": job, "label": KINDS[job.kind].label if job.kind in KINDS else job.kind,
         "running": not job.ended_for_good, "log": _log(visit, job),
         "config": yaml.safe_dump(cleaned(job.config), sort_keys=False, allow_unicode=True, width=100),
-        "tables": _tables(made), "exports": made.exports if made and job.state == "finished" else [],
-        "summary": _summary(made), "report": made is not None and files.exists(f"{made.path}/{REPORT}"),
-        "answer": _answer(made), "questions": job.kind in ANSWERING_KINDS and job.state == "finished",
-        "slices": made is not None and made.run is not None and made.run.kind.name == "c2b" and made.run.has("scores"),
-        "gallery": made is not None and made.dataset is not None,
-        "captions": job.state == "finished" and made is not None and isinstance(made.run, FailuresRun),
+        "tables": _tables(results), "exports": results.exports if results and job.state == "finished" else [],
+        "summary": _summary(results), "report": results is not None and files.exists(f"{results.path}/{REPORT}"),
+        "answer": _answer(results), "questions": job.kind in ANSWERING_KINDS and job.state == "finished",
+        "slices": run is not None and run.kind.name == "c2b" and run.has("scores"),
+        "gallery": results is not None and results.dataset is not None,
+        "captions": job.state == "finished" and isinstance(run, FailuresRun),
         "asked_run": str(job.config.get("run", "")).removeprefix("run:") if job.kind == "question" else "",
         "may_submit": "submit" in visit.caller.key.scopes,
     })  # fmt: skip
@@ -100,7 +101,7 @@ def _question(fields: dict[str, Any]) -> Question:
         raise first_problem(error, None, Question) from error
 
 
-def _made(visit: Visit, job: Job) -> Made | None:
+def _results(visit: Visit, job: Job) -> Results | None:
     """Returns the results of a job; None if there are none yet."""
     try:
         return read(visit.context, visit.caller, job.id)
@@ -112,21 +113,21 @@ def _made(visit: Visit, job: Job) -> Made | None:
         return None
 
 
-def _tables(made: Made | None) -> list[tuple[str, int]]:
-    return [] if made is None else [(name, made.rows(name)) for name in made.tables]
+def _tables(results: Results | None) -> list[tuple[str, int]]:
+    return [] if results is None else [(name, results.rows(name)) for name in results.tables]
 
 
-def _summary(made: Made | None) -> Summary | None:
-    if made is None or made.run is None or made.job.state != "finished":
+def _summary(results: Results | None) -> Summary | None:
+    if results is None or results.run is None or results.job.state != "finished":
         return None
-    summary: Summary = made.run.kind.summarise(made.run)
+    summary: Summary = results.run.kind.summarise(results.run)
     return summary
 
 
-def _answer(made: Made | None) -> Any:
-    if made is None or made.job.kind != "question" or not files.exists(f"{made.path}/{ANSWER}"):
+def _answer(results: Results | None) -> Any:
+    if results is None or results.job.kind != "question" or not files.exists(f"{results.path}/{ANSWER}"):
         return None
-    return cleaned(answer_of(made))
+    return cleaned(answer_of(results))
 
 
 def _log(visit: Visit, job: Job) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from c2b_ray.endpoint.api.jobs import of_tenant
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
-from c2b_ray.endpoint.api.reads import REPORT, Made, readable
+from c2b_ray.endpoint.api.reads import REPORT, Results, readable
 from c2b_ray.endpoint.api.results import CLOSED, ENDS, MEDIA, attachment, exported_as, page_policy, picture_type, read
 from c2b_ray.endpoint.web.rendering import shown
 from c2b_ray.endpoint.web.visit import Visit
@@ -41,16 +41,16 @@ class Choice:
 
 
 def table_page(visit: Visit) -> Response:
-    made, name = _read(visit), visit.part("name")
-    if name not in made.tables:
+    results, name = _read(visit), visit.part("name")
+    if name not in results.tables:
         raise not_found("table")
-    columns = readable(made.tables[name])
+    columns = readable(results.tables[name])
     choice = _choice(visit, columns)
-    rows, total = _rows(made, name, choice)
+    rows, total = _rows(results, name, choice)
     return shown(visit, "table.html.j2", {
-        "job": made.job, "name": name, "columns": columns, "rows": rows.to_pylist(), "total": total, "choice": choice,
-        "names": list(made.tables), "pages": -(-total // PAGE), "first": choice.page * PAGE,
-        "pictures": "image_id" in columns and ("images" in made.tables or made.dataset is not None),
+        "job": results.job, "name": name, "columns": columns, "rows": rows.to_pylist(), "total": total,
+        "choice": choice, "names": list(results.tables), "pages": -(-total // PAGE), "first": choice.page * PAGE,
+        "pictures": "image_id" in columns and ("images" in results.tables or results.dataset is not None),
     })  # fmt: skip
 
 
@@ -67,16 +67,18 @@ def image(visit: Visit) -> Response:
 
 
 def export(visit: Visit) -> Response:
-    made, form = _read(visit), visit.part("form")
-    if form not in made.exports:
+    results, form = _read(visit), visit.part("form")
+    if form not in results.exports:
         raise not_found("export")
     headers = {
-        "Content-Disposition": attachment(f"{made.job.id}.{ENDS[form]}"), "Content-Security-Policy": CLOSED,
+        "Content-Disposition": attachment(f"{results.job.id}.{ENDS[form]}"), "Content-Security-Policy": CLOSED,
     }  # fmt: skip
-    return Response(exported_as(made, form, visit.query("classifier") or None), media_type=MEDIA[form], headers=headers)
+    return Response(
+        exported_as(results, form, visit.query("classifier") or None), media_type=MEDIA[form], headers=headers
+    )
 
 
-def _read(visit: Visit) -> Made:
+def _read(visit: Visit) -> Results:
     of_tenant(visit.context, visit.caller, visit.part("job_id"))
     return read(visit.context, visit.caller, visit.part("job_id"))
 
@@ -91,16 +93,16 @@ def _choice(visit: Visit, columns: list[str]) -> Choice:
     return choice
 
 
-def _rows(made: Made, name: str, choice: Choice) -> tuple[pa.Table, int]:
+def _rows(results: Results, name: str, choice: Choice) -> tuple[pa.Table, int]:
     """Returns a page of rows, and the number of all rows that match."""
     filtered = bool(choice.text and choice.column)
-    total = made.rows(name)
+    total = results.rows(name)
     if not filtered and not choice.sort:
-        return made.page(name, choice.page * PAGE, PAGE), total
+        return results.page(name, choice.page * PAGE, PAGE), total
     if total > MOST_ROWS:
         detail = f"a table of {total} rows cannot be sorted or filtered here; export it to do so"
         raise ProblemError(422, "too_many_rows", detail)
-    table = made.table(name, sorted({one for one in (choice.column if filtered else "", choice.sort) if one}))
+    table = results.table(name, sorted({one for one in (choice.column if filtered else "", choice.sort) if one}))
     rows = np.arange(table.num_rows)
     if filtered:
         texts = pa.array(
@@ -110,7 +112,7 @@ def _rows(made: Made, name: str, choice: Choice) -> tuple[pa.Table, int]:
     if choice.sort:
         rows = rows[_order(table[choice.sort].take(rows), choice.descending)]
     wanted = rows[choice.page * PAGE : (choice.page + 1) * PAGE].tolist()
-    return made.rows_at(name, wanted), len(rows)
+    return results.rows_at(name, wanted), len(rows)
 
 
 def _order(column: pa.ChunkedArray, descending: bool) -> pa.Array:

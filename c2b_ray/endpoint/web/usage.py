@@ -30,7 +30,7 @@ def usage_page(visit: Visit) -> Response:
     else:
         spent, names = usage.spend(db, key.tenant_id, first, last, key.id), {key.id: key.name}
     return shown(visit, "usage.html.j2", {
-        "standing": quotas.standing(db, visit.tenant_id, visit.context.config.quotas), "admin": admin,
+        "standing": quotas.limits_and_use(db, visit.tenant_id, visit.context.config.quotas), "admin": admin,
         "rows": _by_key_and_model(spent, names), "first": first, "last": last,
     })  # fmt: skip
 

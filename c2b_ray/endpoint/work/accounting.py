@@ -118,7 +118,7 @@ class Account:
         self._booked_images, self._booked_seconds = self._pending
         self._changed = False
 
-    def booked_are(self, images: int, seconds: float) -> None:
+    def set_booked(self, images: int, seconds: float) -> None:
         """Sets what the ledger has booked of this slice, when its answer to the last booking was lost."""
         self._booked_images, self._booked_seconds = images, seconds
 

@@ -156,7 +156,7 @@ def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
     telling = Telling(wire.send, leash.check)
     tenant_folder = start.out.rpartition("/runs/")[0] or start.out
     if start.via == "serve":
-        _own_answers(tenant_folder)
+        _use_answers_of_tenant(tenant_folder)
     try:
         with guard.guarded(leash.ask):
             config = prepared(start.kind, start.config, tenant_folder)
@@ -176,7 +176,7 @@ def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
         )
 
 
-def _own_answers(tenant_folder: str) -> None:
+def _use_answers_of_tenant(tenant_folder: str) -> None:
     """Makes models that all tenants share use only the answers that they kept for this job's tenant."""
     from c2b_ray.serving.answers import OWNER
 

@@ -136,7 +136,7 @@ class JobRun:
             raise FencedError(f"{self._job.id}: its lease of {self._lease_s:g} s ran out while the database was down")
         if self._wanted and self._ticked - self._wanted_since > PATIENCE_S:
             _log.warning("%s did not end within %g s of the order; its process is killed", self._job.id, PATIENCE_S)
-            self._process.kill_only()
+            self._process.send_kill()
 
     def _attempted(self, change: Callable[[], object]) -> None:
         """Calls a function that needs the database; if that stays down, asks the process to end its slice."""

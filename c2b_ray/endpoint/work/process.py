@@ -79,14 +79,14 @@ class JobProcess:
         """Kills the process and all that it started. Returns its exit status: the negative signal number if a signal
         ended it. A second call returns the same."""
         if self._process.returncode is None:
-            self.kill_only()
+            self.send_kill()
         return self.reap()
 
     def reap(self, seconds: float | None = None) -> int:
         """Waits for the end of the process, kills it after `seconds`, and returns its exit status."""
         if self._process.returncode is not None:
             return int(self._process.returncode)
-        timer = threading.Timer(seconds or 0.0, self.kill_only)
+        timer = threading.Timer(seconds or 0.0, self.send_kill)
         if seconds is not None:
             timer.start()
         try:
@@ -96,13 +96,13 @@ class JobProcess:
             timer.cancel()
         self._usage = usage.ru_utime + usage.ru_stime
         self._process.returncode = os.waitstatus_to_exitcode(status)
-        self.kill_only()  # processes that it left behind
+        self.send_kill()  # processes that it left behind
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         return int(self._process.returncode)
 
-    def kill_only(self) -> None:
+    def send_kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
 

@@ -78,13 +78,13 @@ class Settling:
         job = jobs.get(self.db, None, self.claim.job.id)
         if job is not None and job.fence == self.claim.fence:
             before = self.claim.job
-            account.booked_are(job.images - before.images, job.model_seconds - before.model_seconds)
+            account.set_booked(job.images - before.images, job.model_seconds - before.model_seconds)
 
 
 def key_problem(db: Database, job: Job) -> Failure | None:
     """Returns why a job must stop because its key no longer works; None if it may go on. The job is cancelled, and its
     run is kept."""
-    key = None if job.key_id is None else keys.standing(db, job.key_id)
+    key = None if job.key_id is None else keys.why_not_working(db, job.key_id)
     if key is None:
         return None
     title = f"The key of this job {key}"

@@ -66,7 +66,7 @@ def works(db: Database) -> dict[str, Callable[[], Any]]:
         "jobs.progress": lambda: jobs.progress(db, job_id, fence, report),
         "jobs.finish": lambda: jobs.finish(db, other.job.id, other.fence),
         "events.after_of": lambda: events.after_of(db, who.tenant_id, job_id, 1),
-        "quotas.standing": lambda: quotas.standing(db, who.tenant_id, LIMITS),
+        "quotas.limits_and_use": lambda: quotas.limits_and_use(db, who.tenant_id, LIMITS),
         "uploads.get": lambda: uploads.get(db, who.tenant_id, "0" * 64),
         "usage.spend": lambda: usage.spend(db, who.tenant_id, "2026-01-01", "2026-01-31"),
         "webhooks.due": lambda: webhooks.due(db),

@@ -33,7 +33,7 @@ def test_a_commit_of_which_nobody_heard_is_not_booked_again():
     account.booked()
     account.images, account.seconds = 15, 4.0
     account.progress()  # the answer to it is lost
-    account.booked_are(15, 4.0)
+    account.set_booked(15, 4.0)
     assert account.complete
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from c2b_ray.filesystems.spec_paths import located, unplaced
+from c2b_ray.filesystems.spec_paths import located, without_paths
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from c2b_ray.filesystems.spec_paths import located, unplaced
     ],
 )
 def test_paths_and_nothing_else_are_left_out(spec, bare):
-    assert {unplaced(located(spec, Path(folder))) for folder in ("/data/one", "/home/two")} == {bare}
+    assert {without_paths(located(spec, Path(folder))) for folder in ("/data/one", "/home/two")} == {bare}

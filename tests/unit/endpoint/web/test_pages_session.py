@@ -142,4 +142,4 @@ def test_an_admin_sees_no_other_tenant_s_keys_and_makes_none(endpoint, visitor):
     theirs = keys.listed(endpoint.db, endpoint.tenants["b"])[0]
     assert visitor("admin").post(f"/ui/keys/{theirs.id}/revoke", {}).status_code == 404
     assert visitor("admin").post(f"/ui/keys/{theirs.id}/rotate", {}).status_code == 404
-    assert keys.standing(endpoint.db, theirs.id) is None
+    assert keys.why_not_working(endpoint.db, theirs.id) is None
