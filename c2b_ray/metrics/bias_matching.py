@@ -121,12 +121,16 @@ def outcome_difference(
     both sides, for biases of one cluster share images and mistakes: Efron & Tibshirani 1993, section 8.
 
     Args: outcomes: of the two sides, each (m,) of 1, −1, 0; clusters: the cluster of each, whole numbers ≥ 0.
+    Where so few clusters differ that flipping their signs gives no p-value below 1 - confidence, the limits reach to 0:
+    draws of three clusters that all lean one way are all alike, and no proof.
     Returns: limits NaN where fewer than two clusters hold biases, or where the draws leave a side empty.
     """
-    value, drawn, _ = _drawn(outcomes, clusters, draws, seed)
+    value, drawn, differ = _drawn(outcomes, clusters, draws, seed)
     if not len(drawn):
         return Difference(value, float("nan"), float("nan"))
     low, high = np.nanquantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+    if 2.0 ** (1 - differ) > 1 - confidence:
+        low, high = min(low, 0.0), max(high, 0.0)
     return Difference(value, float(low), float(high))
 
 

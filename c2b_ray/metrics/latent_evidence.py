@@ -18,7 +18,7 @@ from scipy import stats
 
 from c2b_ray.metrics.scores import Floats
 
-__all__ = ["Evidence", "Target", "weigh_direction"]
+__all__ = ["Evidence", "Target", "measured_target", "weigh_direction"]
 
 _LEAST_ROWS = 20
 
@@ -39,8 +39,8 @@ class Target:
 @dataclass(frozen=True)
 class Evidence:
     """`effect`: the change of P(label) from one standard deviation below the mean to one above, the target held fixed,
-    with its limits at `level`; `margin`: the least effect that counts; `p_value`: one-sided, of the null that the
-    effect does not exceed it; `count`: the number of latents."""
+    with its limits at `level`; `margin`: the least effect that counts; `p_value`: of the null that the effect, of
+    either sign, does not exceed it; `count`: the number of latents."""
 
     effect: float
     low: float
@@ -51,6 +51,23 @@ class Evidence:
 
     def passes(self, level: float) -> bool:
         return bool(self.p_value <= level)
+
+
+def measured_target(labels: ArrayLike | None, references: ArrayLike) -> Floats | None:
+    """The target as measured in each of n latents: the mean of its label and of what references say, P(label).
+
+    References that go against the labels are turned round: labels may call 0 what P(label) calls 1, and the mean of
+    both would say nothing.
+
+    Args: labels: shape (n,), true or false, or None; references: shape (n, K), in [0, 1].
+    Returns: shape (n,), in [0, 1]; None without labels and references.
+    """
+    measures = list(np.asarray(references, np.float64).T)
+    if labels is not None:
+        of_labels = np.asarray(labels, np.float64)
+        centred = of_labels - of_labels.mean()
+        measures = [of_labels, *(1 - said if centred @ said < 0 else said for said in measures)]
+    return np.asarray(np.mean(measures, axis=0)) if measures else None
 
 
 def weigh_direction(
@@ -67,7 +84,7 @@ def weigh_direction(
     which is 0 for whatever function of the target (Brillinger 1982, of normal latents). Errors hold whatever the
     variances (HC3; MacKinnon & White 1985). The hypothesis is |effect| <= margin + tan(angle) * |effect of the
     coordinate|, the last where nothing is measured: a normal known to within `angle` leaves so much of the target in a
-    direction that seems orthogonal to it.
+    direction that seems orthogonal to it. p is the largest chance under it of so large an effect of either sign.
 
     Where the target bends in the latent space, what a graded answer and a label have in common with a direction differ
     in more than one ratio. With `scores` the target is held fixed a second way: answers = a + b * along + a cubic
@@ -118,8 +135,9 @@ def _checked(answers: Floats, along: Floats, target: Target | None) -> list[Floa
 def _tested(slope: float, its_error: float, free: int, beyond: float, level: float, count: int) -> Evidence:
     effect, error = 2 * slope, 2 * its_error
     reach = stats.t.ppf(1 - level / 2, free) * error
-    statistic = (abs(effect) - beyond) / error if error > 0 else np.inf * np.sign(abs(effect) - beyond)
-    p_value = float(stats.t.sf(statistic, free))
+    p_value = float(abs(effect) <= beyond)
+    if error > 0:  # a direction's sign is that of its effect, so that both tails count
+        p_value = float(stats.t.sf([(abs(effect) - beyond) / error, (abs(effect) + beyond) / error], free).sum())
     return Evidence(float(effect), float(effect - reach), float(effect + reach), float(beyond), p_value, count)
 
 

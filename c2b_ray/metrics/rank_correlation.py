@@ -11,7 +11,7 @@ from itertools import permutations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtri, stdtr
+from scipy.special import betainc, ndtri, stdtr
 from scipy.stats import rankdata
 
 from c2b_ray.metrics.scores import Floats
@@ -50,8 +50,10 @@ def rank_correlations(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> R
 
     Ramos et al. 2025, section 4 and Table 2. p: the share of rearrangements of y's items with an |rho| at least as
     large: all orders up to 8 items, else 19,999 random ones and rho itself; where fewer than 10 of these are as large,
-    Student's t with n - 2 degrees instead, at most the former. The interval is Fisher's, tanh(atanh(rho) -+ z * s),
-    with s^2 = (1 + rho^2/2)/(n - 3) (Bonett & Wright 2000); it holds for items drawn at random from more like them.
+    a symmetric beta of rho's own variance and fourth moment over all orders (`_tail`), at most the former. Student's t
+    is no such tail: of 10 models in perfect order it gives 0, where 2/10! is right. The interval is Fisher's,
+    tanh(atanh(rho) -+ z * s), with s^2 = (1 + rho^2/2)/(n - 3) (Bonett & Wright 2000); it holds for items drawn at
+    random from more like them.
 
     Args: x (variables, items), y (others, items), finite; confidence in (0, 1).
     Returns: `RankCorrelation`, arrays (variables, others). NaN where a row is constant or there are fewer than 3 items;
@@ -70,8 +72,7 @@ def rank_correlations(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> R
     u, v = _standardised(a), _standardised(b)
     rho = np.clip(u @ v.T, -1, 1)
     low, high = _interval(rho, items, confidence)
-    by_t = _student(rho, items)
-    return RankCorrelation(rho, low, high, _permutation(u, v, rho, by_t), by_t)
+    return RankCorrelation(rho, low, high, _permutation(u, v, rho), _student(rho, items))
 
 
 def _standardised(values: Floats) -> Floats:
@@ -104,16 +105,41 @@ def _student(rho: Floats, items: int) -> Floats:
     return np.where(np.abs(rho) > 1 - 1e-12, 0.0, result)
 
 
-def _permutation(u: Floats, v: Floats, rho: Floats, by_t: Floats) -> Floats:
+def _tail(u: Floats, v: Floats, rho: Floats) -> Floats:
+    """Two-sided p-values from a symmetric beta on [-c, c] with E rho^2 = 1/(n - 1) and, over all orders,
+
+    E rho^4 = 3/(n^2 - 1) * (1 + (n - 2)(n - 3)/(3 n (n - 1)^2) * g(u) g(v)),   g = k_4/k_2^2 (Fisher's k-statistics)
+
+    Pitman 1937, part II. Below 1e-3 it is above the exact p (2 times at 1e-4, 5 times at 1e-5, of 13 untied items).
+    """
+    n = u.shape[1]
+    shapes = ((_excess(u)[:, None] * _excess(v)) * (n - 2) * (n - 3) / (3 * n * (n - 1) ** 2) + 1) * 3 / (n**2 - 1)
+    kurtosis = np.clip(shapes * (n - 1) ** 2, 1.01, 2.99)
+    shape = (3 * kurtosis - 3) / (6 - 2 * kurtosis)
+    reach = np.sqrt((2 * shape + 1) / (n - 1))
+    result: Floats = 2 * betainc(shape, shape, np.maximum(1 - np.abs(rho) / reach, 0) / 2)
+    return result
+
+
+def _excess(x: Floats) -> Floats:
+    """k_4/k_2^2 of rows of mean 0 and length 1."""
+    n = x.shape[1]
+    fourth = (x**4).sum(axis=1)
+    result: Floats = (n - 1) * (n * (n + 1) * fourth - 3 * (n - 1)) / ((n - 2) * (n - 3))
+    return result
+
+
+def _permutation(u: Floats, v: Floats, rho: Floats) -> Floats:
     items = u.shape[1]
     orders, exact = _orders(items)
+    tail = rho if exact else _tail(u, v, rho)
     result = np.full(rho.shape, np.nan)
     for column, other in enumerate(v):
         drawn = np.abs(other[orders] @ u.T)  # (orders, variables)
         count = (drawn >= np.abs(rho[:, column]) - 1e-9).sum(axis=0)
         p = count / len(orders) if exact else (count + 1) / (len(orders) + 1)
         if not exact:
-            p = np.where(count < FEW, np.minimum(p, by_t[:, column]), p)
+            p = np.where(count < FEW, np.minimum(p, tail[:, column]), p)
         result[:, column] = np.where(np.isnan(rho[:, column]), np.nan, p)
     return result
 

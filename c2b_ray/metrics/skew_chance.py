@@ -50,10 +50,10 @@ def mean_max_skew(order: Ints, groups: Ints, number: int, k: int, chance: Chance
     resampled, each with its place in every ranking; the deviations e* of the ratios f/f' from the observed ones, d, are
     the sampling error. Were the truth 1 + s * (d - 1), samples would show mean log max(1 + s * (d - 1) + e*): the
     interval has the s for which the observed mean is neither among the largest nor the smallest (1 - confidence)/2 of
-    these. Its lower end is 0 where s = 0 already explains it. An image's places in several rankings are never taken for
-    independent. It is the interval for these rankings; replicates, by which two models are compared on the same items,
-    resample the rankings too (texts are a sample as items are: two trainings on data of one skew differ most by which
-    text leans how far).
+    these. Its lower end is 0 where s = 0 already explains it; where chance alone gives more than is observed, its upper
+    end is what is observed. An image's places in several rankings are never taken for independent. It is the interval
+    for these rankings; replicates, by which two models are compared on the same items, resample the rankings too (texts
+    are a sample as items are: two trainings on data of one skew differ most by which text leans how far).
 
     Args: order: (rankings, items) item numbers, best first; groups: (items,) in 0 .. number - 1, all items with one;
     k: 1 to items; chance.
@@ -147,7 +147,7 @@ def _interval(value: float, ratios: Floats, noise: Floats, null: Floats, confide
 
     low = 0.0 if above(0.0) > edge else true(_crossing(lambda size: above(size) > edge))
     high = 0.0 if below(0.0) <= edge else true(_crossing(lambda size: below(size) <= edge))
-    return min(low, value), max(low, high)
+    return min(low, value), max(high, value)
 
 
 def _crossing(reached: Callable[[float], bool]) -> float:

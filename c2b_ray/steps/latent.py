@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.config.latent import BASELINES, LatentConfig
 from c2b_ray.metrics.latent import alignment, spanned
-from c2b_ray.metrics.latent_evidence import Evidence, Target, weigh_direction
+from c2b_ray.metrics.latent_evidence import Evidence, Target, measured_target, weigh_direction
 from c2b_ray.roles import Captioner, Floats, Pixels
 from c2b_ray.schemas import content_id, seed_of
 from c2b_ray.schemas.latent import SEARCHES
@@ -142,8 +142,8 @@ def _searched(search_id: str, method: str, work: Work) -> dict[str, Any]:
     trial = trial_of(order, space, config)
     room = _room(order, space, method)
     if reason := _unsearchable(trial, space.label, config) or ("" if room else _NO_ROOM):
-        row = _row(order, space, method) | {"reason": reason, "images_used": space.images_used - before}
-        return {"directions": [row], "strips": []}
+        used = {"reason": reason, "images_used": space.images_used - before}
+        return {"directions": [_row(order, space, method) | used], "strips": []}
     order = with_pseudo_truth(order, space, work)
     kept = np.zeros((0, space.dimension))
     rows: list[dict[str, Any]] = []
@@ -173,13 +173,10 @@ def trial_of(order: Order, space: Space, config: LatentConfig) -> Trial:
     if latents is None:
         latents = space.sample(config.evidence.latents, seed_of("evidence", config.seed, order.problem))
     answers = space.answers(latents)
-    measures = [order.labels.astype(np.float64)] if order.labels is not None else []
-    measures += list(answers[:, 1:].T)
-    target = None
-    if order.target is not None:
-        measured = np.mean(measures, axis=0) if measures else None
-        target = Target(latents @ order.target, measured, order.angle, order.scores)
-    return Trial(latents, answers[:, 0], target)
+    if order.target is None:
+        return Trial(latents, answers[:, 0], None)
+    measured = measured_target(order.labels, answers[:, 1:])
+    return Trial(latents, answers[:, 0], Target(latents @ order.target, measured, order.angle, order.scores))
 
 
 def weighed(trial: Trial, normal: Vectors, config: LatentConfig) -> Evidence:

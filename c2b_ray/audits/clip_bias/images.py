@@ -15,7 +15,7 @@ from c2b_ray.errors import ConfigError
 from c2b_ray.metrics import Ints
 from c2b_ray.metrics.kmeans import kmeans
 from c2b_ray.metrics.matching import matched_groups
-from c2b_ray.schemas import seed_of
+from c2b_ray.schemas import content_ids, seed_of
 from c2b_ray.schemas.clip_bias import CLUSTERS, GROUP_EXAMPLES
 from c2b_ray.steps.clip_bias.attributes import Attribute, View
 from c2b_ray.steps.clip_bias.measure import named_views, views_of
@@ -27,7 +27,8 @@ EXAMPLES, MOST_BYTES = 8, 4 * 2**20
 
 @dataclass(frozen=True)
 class Images:
-    """`rows`: the rows of the table that every model embedded; all other fields describe these, in their order.
+    """`rows`: the rows of the table that every model embedded, in an order that follows from their keys (`_by_key`);
+    all other fields describe these, in their order.
 
     `copies`: for each image, the number of the first image that is the same picture.
     """
@@ -89,6 +90,7 @@ def opened(
         vectors, errors[model] = embedding.read(encoder.image_ids(table))
         alike.append(alike_of(vectors))
     rows, note = usable(table, errors)
+    rows = _by_key(table, rows)
     captions = None if table.captions is None else [table.captions[row] for row in rows]
     attributes = tuple(
         Attribute.of(attribute, [column[row] for row in rows])
@@ -103,6 +105,13 @@ def opened(
             views = named_views(len(rows), _by_column(images, config.groups))
     images = replace(images, views=tuple(views))
     return Opened(images, embedding), [text for text in (note, _about_copies(images)) if text]
+
+
+def _by_key(table: CaptionedTable, rows: list[int]) -> list[int]:
+    """The rows in an order that depends on the images' keys alone. What is equally near is taken in the order of rows:
+    in a table sorted by gender, a model that sees no difference would rank one gender first."""
+    order = content_ids("clip-bias order", table.keys)
+    return sorted(rows, key=order.__getitem__)
 
 
 def _about_copies(images: Images) -> str | None:

@@ -90,12 +90,16 @@ def measure_skew(
         ranked = similar[:, members]
         order = np.argsort(-ranked, axis=1, kind="stable")
         result = mean_max_skew(order, codes, len(attribute.values), k, chance)
-        value, note = result.value, _by_chance(result, attribute.values)
+        value, low, high = result.value, result.low, result.high
+        note = _by_chance(result, attribute.values)
         if skew.rule != "formula":
             value = _by_rule(ranked, codes, k, skew.rule)
-            note = f"the value is by the rule; expected value, interval and p are of the formula; {note}"
+            note = (
+                f"the value is by the rule; expected value, p and interval, widened to it, are of the formula; {note}"
+            )
+            low, high = min(low, value), max(high, value)
         row = BiasRow(
-            model, key, value, result.low, result.high, len(members), result.expected, result.p_value, k=k,
+            model, key, value, low, high, len(members), result.expected, result.p_value, k=k,
             rule=skew.rule, note=note, replicates=result.replicates,
         )  # fmt: skip
         measured.biases.append(row)

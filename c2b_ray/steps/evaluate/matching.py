@@ -24,6 +24,8 @@ Vectors = Mapping[str, Floats]
 RULES = ("paper", "tested")
 TRUTH_TO_DETECTED, DETECTED_TO_TRUTH = "truth_to_detected", "detected_to_truth"
 DIRECTIONS = (TRUTH_TO_DETECTED, DETECTED_TO_TRUTH)
+SAME = 1e-12
+"""Differences of shares that are nearer to τ than floats can tell are τ."""
 SHOWN = 3
 """How many nearest detected biases of each ground truth are listed, whatever their similarity."""
 
@@ -65,7 +67,7 @@ class Side:
     def signs(self, rule: str, tau: float | None = None) -> Ints:
         signs: Ints = np.asarray(self.table[rule].to_numpy(), np.int64)
         if tau is not None:
-            beyond = np.nan_to_num(np.abs(self.score)) > tau
+            beyond = np.nan_to_num(np.abs(self.score)) > tau + SAME  # 19/20 - 18/20 is no more than .05
             of_score = np.sign(np.nan_to_num(self.score)).astype(np.int64)
             signs = np.where(beyond, of_score if rule == "paper" else signs, 0)
         denied = self.table["negated"].to_numpy(zero_copy_only=False)

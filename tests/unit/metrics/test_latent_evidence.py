@@ -107,6 +107,16 @@ def test_the_effect_and_its_limits_are_least_squares_with_robust_errors():
     )  # t(58), 97.5 %
 
 
+def test_without_a_margin_either_sign_is_chance():
+    """A direction points to where the answers rise, so that both tails count: with one, 10 % of nothing is found."""
+    rng = np.random.default_rng(3)
+    draws = [(rng.random(200), rng.normal(size=200)) for _ in range(600)]
+    assert np.mean([weigh_direction(y, s, None, 0.0).passes(0.05) for y, s in draws]) <= 0.075
+    evidence = weigh_direction(*draws[0], None, 0.0)
+    assert evidence.passes(0.05) == (evidence.low > 0 or evidence.high < 0)
+    assert weigh_direction(*draws[0], None, 1.0).p_value == pytest.approx(1.0)
+
+
 def test_what_says_nothing_is_not_found():
     rng = np.random.default_rng(0)
     s, target = rng.normal(size=50), rng.normal(size=50)

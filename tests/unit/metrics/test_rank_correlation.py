@@ -4,7 +4,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
+from scipy.stats import rankdata, spearmanr
 
 from c2b_ray.metrics.rank_correlation import rank_correlation, rank_correlations
 
@@ -26,6 +26,25 @@ def test_few_models_get_exact_p_values():
     as_far = np.mean([abs(spearmanr(x, y[list(order)]).statistic) >= rho - 1e-12 for order in permutations(range(6))])
     assert rank_correlation(x, y).p_value == pytest.approx(as_far, abs=1e-12)
     assert rank_correlation(x, x).p_value == pytest.approx(2 / 720, abs=1e-12)
+
+
+def test_the_tail_of_more_models_is_never_below_the_exact_one():
+    orders = np.array(list(permutations(range(9))), np.int8)
+    for x in (np.arange(9), np.array([0, 0, 0, 1, 2, 3, 3, 4, 5])):
+        rhos = _rhos(x, orders)
+        for swapped in ([0, 1], [3, 5], []):
+            y = np.arange(9)
+            y[swapped] = y[swapped[::-1]]
+            result = rank_correlation(x, y)
+            exact = (rhos >= result.rho - 1e-9).mean()
+            assert exact <= result.p_value * 1.3 <= 5e-3
+    assert 2 / 362_880 < rank_correlation(np.arange(9), np.arange(9)).p_value < 20_000 / 362_880
+
+
+def _rhos(x, orders):
+    """|rho| of x with every order."""
+    ranks = rankdata(x) - 5
+    return np.abs((orders - 4.0) @ ranks) / np.sqrt(60 * (ranks**2).sum())
 
 
 def test_intervals_and_levels_of_ten_models():

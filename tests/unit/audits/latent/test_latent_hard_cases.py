@@ -177,3 +177,18 @@ def test_nothing_found_does_not_speak_of_an_attribute_that_the_generator_shows_w
     assert "the target moves with tied (cosine" in row["reason"]
     assert "first (cosine" not in row["reason"]
     assert "the target moves with tied (cosine" in (tmp_path / "r" / "report.html").read_text()
+
+
+def test_labels_that_name_the_opposite_of_the_watched_label_go_with_references(toy, tmp_path):
+    """The label is yes where the target is above 0; the table calls that bus, which comes before car."""
+    table = pq.read_table(toy["latents"])
+    column = ["bus" if value else "car" for value in table["target"].to_pylist()]
+    pq.write_table(table.set_column(1, "target", pa.array(column)), tmp_path / "latents.parquet")
+    models = {
+        name: toy_classifier(toy["generator"], response)
+        for name, response in (("a", BOTH), ("b", (20.0, 0, 0, 0, 0, 0)))
+    }
+    problems = [{"classifier": "a", "target": "target", "biased": "first", "references": ["b"]}]
+    fields = {"generator": toy["generator"], "latents": str(tmp_path / "latents.parquet")}
+    (row,) = searched(fields, tmp_path / "r", models, problems).directions.to_pylist()
+    assert row["verdict"] == "found", row["reason"]

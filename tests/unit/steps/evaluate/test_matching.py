@@ -52,6 +52,16 @@ def one():
     return compared("m", truth, found, VECTORS)
 
 
+def test_a_difference_of_tau_is_no_bias_whatever_floats_make_of_it():
+    """0.95 - 0.9 is 0.04999999999999993 in floats, 0.9 - 0.85 is 0.05000000000000004."""
+    truth = table(
+        *(bias("truth", "x", "mist", 0, score=score) for score in (0.9 - 0.85, 0.95 - 0.9, 18 / 20 - 16 / 20))
+    )
+    found = table(bias("m", "x", "fog", 1))
+    rows, _, _ = compared("m", truth, found, VECTORS).outcomes(Rule("paper", 0.9, tau=0.05), TRUTH_TO_DETECTED)
+    assert rows.tolist() == [2]
+
+
 def test_a_paraphrase_is_a_hit_and_a_decoy_with_the_same_word_a_miss(one):
     rows, outcomes, _ = one.outcomes(Rule("tested", 0.9), TRUTH_TO_DETECTED)
     assert dict(zip(rows.tolist(), outcomes.tolist(), strict=True)) == {0: 1, 1: 0, 2: 0}  # of y nothing is detected
