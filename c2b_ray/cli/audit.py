@@ -1,4 +1,4 @@
-"""`c2b audit`, `c2b report` and `c2b demo`: runs made and shown."""
+"""`c2b audit`, `c2b report` and `c2b demo`: run audits and show their reports."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def report(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
     as_json: Json = False,
 ) -> None:
-    """Write a run's report anew and show its findings."""
+    """Write a run's report again and show its findings."""
     from c2b_ray.commands.runs import write_report
     from c2b_ray.store.run import load_run
 

@@ -1,4 +1,4 @@
-"""`c2b clip-bias`: how biased CLIP models are, and whether it shows in what is built on them."""
+"""`c2b clip-bias`: measures how biased CLIP models are, and whether models built on them inherit the bias."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def build(
     ] = False,
     print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of a dataset file and stop.")] = False,
 ) -> None:
-    """Draw images of captions, keep those that a classifier fails on; interrupted, the same command goes on."""
+    """Draw images of captions, keep those that a classifier fails on; if interrupted, run it again to resume."""
     if print_schema:
         from c2b_ray.config.dataset import DatasetConfig
 

@@ -37,7 +37,7 @@ def evaluate(
     placement: Placement = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """How far failures transfer: rates, error consistency, distance; interrupted, the same command goes on."""
+    """Measure how far failures transfer: rates, error consistency, distance; if interrupted, run it again to resume."""
     from c2b_ray.commands.dataset.contestants import listed
     from c2b_ray.commands.dataset.evaluate import Against
     from c2b_ray.commands.dataset.evaluate import evaluate as run_evaluate

@@ -22,7 +22,7 @@ def export(
     placement: Placement = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Copy a dataset into a format that other tools read; interrupted, the same command goes on."""
+    """Copy a dataset into a format that other tools read; if interrupted, run it again to resume."""
     from c2b_ray.commands.dataset.export import export as run_export
 
     with progress.shown() as bar:

@@ -59,7 +59,7 @@ def harden(
     placement: Placement = None,
     as_json: Json = False,
 ) -> None:
-    """Retrain or fine-tune a classifier with its failures; interrupted, the same command goes on."""
+    """Retrain or fine-tune a classifier with its failures; if interrupted, run it again to resume."""
     from c2b_ray.commands.dataset.harden import Hardening
     from c2b_ray.commands.dataset.harden import harden as run_harden
     from c2b_ray.commands.dataset.harden_images import Clean as CleanImages

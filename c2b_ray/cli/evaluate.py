@@ -1,4 +1,4 @@
-"""`c2b evaluate`: detected biases held against ground truth."""
+"""`c2b evaluate`: compares detected biases with ground truth."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def evaluate(
     as_json: Json = False,
     print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of an evaluation file and stop.")] = False,
 ) -> None:
-    """Hold detected biases against ground truth, beside the baseline B2T; interrupted, the same command goes on."""
+    """Compare detected biases with ground truth, beside the baseline B2T; if interrupted, run it again to resume."""
     if print_schema:
         from c2b_ray.config.evaluate import EvaluateConfig
 

@@ -37,7 +37,7 @@ def build(
     shards: Shards = None,
     as_json: AsJson = False,
 ) -> None:
-    """Embed images and build an index of them; interrupted, the same command goes on."""
+    """Embed images and build an index of them; if interrupted, run it again to resume."""
     from c2b_ray.commands.index import build as build_index
 
     with progress.shown() as bar:
@@ -62,7 +62,7 @@ def import_(
     shards: Shards = None,
     as_json: AsJson = False,
 ) -> None:
-    """Build an index of embeddings that exist; its images stay where they are."""
+    """Build an index from existing embeddings; its images stay where they are."""
     from c2b_ray.commands.index import import_folder
 
     wish = _wish(kind, memory, shards)
@@ -86,7 +86,7 @@ def search(
     placement: Placement = None,
     as_json: AsJson = False,
 ) -> None:
-    """The images nearest to a caption, or to each of many; interrupted, the same command goes on."""
+    """Find the images nearest to a caption, or to each of many; if interrupted, run it again to resume."""
     from c2b_ray.commands.index import search_many, search_one
 
     if (caption is None) == (captions is None):

@@ -1,4 +1,4 @@
-"""The ledger that commands for operators work on, and how people write ids and times there."""
+"""The ledger for operators' commands, and the formats of ids and times on the command line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _PERIOD = re.compile(rf"(\d{{1,9}})([{''.join(_UNITS)}])")
 
 
 def opened(config: str | None, *, create: bool = False) -> Database:
-    """The endpoint's ledger, at this version's revision; `create`: an empty database, or none yet, gets its tables.
+    """Opens the endpoint's ledger, at this version's revision; `create`: an empty database, or none yet, gets its
+    tables.
 
     ConfigError where there is no database file: one would be made in a wrong folder.
     """
@@ -47,7 +48,7 @@ def opened(config: str | None, *, create: bool = False) -> Database:
 
 
 def seconds(field: str, text: str) -> float:
-    """Of a period such as 90d, 12h, 30m or 45s."""
+    """Returns the seconds of a period such as 90d, 12h, 30m or 45s."""
     match = _PERIOD.fullmatch(text)
     if match is None:
         raise ConfigError(field, f"{text[:50]!r} is no period such as 90d, 12h, 30m or 45s")
@@ -55,5 +56,5 @@ def seconds(field: str, text: str) -> float:
 
 
 def moment(at: float | None) -> str:
-    """In UTC, to the second; "" where there is none."""
+    """Formats a time in UTC, to the second; "" where there is none."""
     return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")

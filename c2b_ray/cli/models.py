@@ -1,4 +1,4 @@
-"""`c2b models`: what a spec may say."""
+"""`c2b models`: the schemes of model specs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from c2b_ray.cli import show
 
 
 def models(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
-    """The schemes of model specs by role, and the world's models."""
+    """List the schemes of model specs by role, and the world's models."""
     from c2b_ray.models.catalog import schemes
     from c2b_ray.world.zoo import names
 

@@ -1,4 +1,4 @@
-"""What a person or a log sees while a command runs, on standard error: bars on a terminal, else plain lines.
+"""Progress output on standard error while a command runs: bars on a terminal, else plain lines.
 
 It knows events, not what causes them.
 """
@@ -31,7 +31,7 @@ EVERY_S = 10.0
 
 
 class Shown(Protocol):
-    """A listener of events; a context manager, so that the terminal is left as it was found."""
+    """Returns a listener of events as a context manager, which restores the terminal at its end."""
 
     def __call__(self, event: Event) -> None: ...
 
@@ -48,7 +48,7 @@ def shown() -> Shown:
 
 
 class Bars:
-    """A bar for each step."""
+    """A listener that shows a bar for each step."""
 
     def __init__(self, console: Console) -> None:
         self._bars = Progress(
@@ -93,7 +93,7 @@ class Bars:
 
 @dataclass
 class _Again:
-    """Of a step that comes again: how often it has ended, in how long, and when a line was last said of it."""
+    """The record of a repeated step: how often it has ended, its total time, and the time of its last line."""
 
     times: int = 0
     seconds: float = 0.0

@@ -94,7 +94,7 @@ def evaluate(
 
 @app.command()
 def status(job: JOB, as_json: Json = False) -> None:
-    """How far a job is."""
+    """Show the progress of a job."""
     with connected() as endpoint:
         _show(endpoint.get(job), as_json)
 
@@ -115,7 +115,7 @@ def listed(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """The tenant's jobs, the latest first."""
+    """List the tenant's jobs, the latest first."""
     with connected() as endpoint:
         jobs = list(endpoint.list(limit, state=state, kind=kind))
     if as_json:
@@ -143,7 +143,7 @@ def tables(
     form: Annotated[str, typer.Option("--format", help="csv, json or parquet.")] = "csv",
     out: Annotated[str | None, typer.Option(metavar="FILE", help="Where to; by default standard output.")] = None,
 ) -> None:
-    """The tables of a job, or one of them."""
+    """Fetch the tables of a job, or one of them."""
     with connected() as endpoint:
         if name is None:
             show.print_json(endpoint.tables(job))
@@ -182,7 +182,7 @@ def upload(
     name: NAME = None,
     as_json: Json = False,
 ) -> None:
-    """Upload a file; what is printed is what a config names it by."""
+    """Upload a file and print the name by which a config refers to it."""
     with connected() as endpoint:
         kept = endpoint.upload(file, kind, name)
     if as_json:

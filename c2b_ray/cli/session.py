@@ -1,4 +1,4 @@
-"""The options by which commands say where their work runs."""
+"""The command-line options that determine where work runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Placement = Annotated[
 
 
 def session(via: str, placement: str | None, listener: Listener) -> Session:
-    """The session of a command with these options. ConfigError where the placement file is wrong."""
+    """Returns the session of a command with these options. Raises ConfigError where the placement file is wrong."""
     from c2b_ray.audits.kit.session import Session
     from c2b_ray.config.placement import read_placement
 

@@ -1,4 +1,4 @@
-"""What a person sees after a command has run: lines, tables and JSON, in which no name acts on the terminal.
+"""The output of finished commands: lines, tables and JSON, in which no name can control the terminal.
 
 Names may look like rich's markup: callers that put one into a line or table escape it. It knows rows, not where they
 come from.
@@ -25,12 +25,12 @@ MARK_STYLES = {"bad": "red", "good": "green"}
 
 
 def print_json(value: Any) -> None:
-    """One line of JSON; what is not known is null."""
+    """Prints one line of JSON; unknown values are null."""
     print(visible_json(json.dumps(finite(value), ensure_ascii=False, allow_nan=False, default=str)))
 
 
 def cost_table(costs: Sequence[Any], of: str = "audit") -> Table:
-    """What an audit, or a build, would cost: a line per kind of work; seconds are of one model in one process."""
+    """Prints what an audit or a build would cost, a line per kind of work; seconds are for one model in one process."""
     table = Table(title=f"What this {of} would take", title_justify="left")
     table.add_column("what", overflow="fold")
     for name in ("at least", "at most", "a second", "minutes"):
@@ -44,7 +44,7 @@ def cost_table(costs: Sequence[Any], of: str = "audit") -> Table:
 
 
 def summary(shown: Summary, as_json: bool) -> None:
-    """A run's summary on standard output: as a table and lines, or as one JSON object."""
+    """Prints a run's summary on standard output, as a table and lines or as one JSON object."""
     if as_json:
         print_json(shown.to_json)
         return
@@ -66,17 +66,18 @@ def summary_table(shown: Summary) -> Table:
 
 
 class _Console(Console):
-    """A console that shows control characters in names rather than send them to the terminal, and no credentials."""
+    """Returns a console that shows control characters in names instead of sending them to the terminal, and hides
+    credentials."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(visible(without_credentials(text)), **options)
 
 
 def out() -> Console:
-    """Standard output; wide where it is no terminal, so that no column is lost."""
+    """Returns standard output; wide where it is no terminal, so no column is lost."""
     return _Console(width=None if sys.stdout.isatty() else 140, emoji=False)
 
 
 def line(text: str) -> None:
-    """One line as it is, however long."""
+    """Prints one line unchanged, however long."""
     out().print(text, soft_wrap=True, markup=False, highlight=False)

@@ -1,7 +1,7 @@
-"""Hidden associations: words whose scenes lean towards a value that no caption names.
+"""Hidden associations: words whose scenes favour a value that no caption names.
 
 Knows the links, what probability they give a value, how scenes are drawn by them and how a file of links is read; does
-not know how captions are worded (`linked_captions`), nor any generator. A link of strength s makes its value as likely
+not know the wording of captions (`linked_captions`), nor any generator. A link of strength s makes its value as likely
 as P(value | word) = 1/n + s (1 - 1/n) among the n values of its attribute: 0 changes nothing, 1 leaves no other value.
 The other values share the rest evenly. Where several linked words stand together, their probabilities are multiplied
 and normalised: each word is independent evidence, as the values are equally likely without any.
@@ -28,12 +28,13 @@ from c2b_ray.world.reader import read
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, Scene, sample
 
 _CERTAIN = 1e-9
-"""What a link of strength 1 leaves to each other value, so that two such links against each other have an answer."""
+"""The probability that a link of strength 1 leaves to each other value, so two opposed links of that strength have a
+defined result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A word of prompts, the value that it brings with it, and how strongly; `form` says how the word is used."""
+    """A word of prompts, the value associated with it, and the strength; `form` tells how the word is used."""
 
     word: str
     attribute: str
@@ -59,7 +60,7 @@ class Link:
 
 
 def _check_word(word: str, form: str) -> None:
-    """ValueError for a word that captions cannot hold, or that names a value outright."""
+    """Raises ValueError for a word that captions cannot contain, or that names a value itself."""
     if form not in FORMS:
         raise ValueError(f"word {word!r}: no form {form!r}; {', '.join(FORMS)}")
     if words_of(word) != [word]:
@@ -108,7 +109,7 @@ NEUTRAL: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Associations:
-    """All that a family of models is trained to hide: the links, and the decoys with their forms."""
+    """The associations that a family of models is trained to hide: the links, and the decoys with their forms."""
 
     links: Sequence[Link] = LINKS
     neutral: Mapping[str, str] = field(default_factory=lambda: NEUTRAL)
@@ -129,12 +130,13 @@ class Associations:
         return replace(self, links=without_effect(self.links))
 
     def curated(self) -> Associations:
-        """Every second link and all decoys: the words that someone who debiases a generator may think of."""
+        """Returns every second link and all decoys: the words that someone who debiases a generator may think of."""
         return replace(self, links=self.links[::2])
 
 
 def subjects(links: Iterable[Link] = LINKS, neutral: Mapping[str, str] = NEUTRAL) -> tuple[str, ...]:
-    """What a prompt may be about: the world's classes, then the objects and activities among the words."""
+    """Returns the possible subjects of prompts: the world's classes, then the objects and activities among the
+    words."""
     forms = word_forms(links, neutral)
     return (*CLASSES, *(word for word, form in forms.items() if form != "adjective" and word not in CLASSES))
 
@@ -146,13 +148,13 @@ def word_forms(links: Iterable[Link], neutral: Mapping[str, str]) -> dict[str, s
 
 
 def hidden_attributes(links: Iterable[Link]) -> tuple[str, ...]:
-    """The attributes that have a link, in the world's order; captions do not speak of them."""
+    """Returns the attributes that have a link, in the world's order; captions do not mention them."""
     linked = {link.attribute for link in links}
     return tuple(name for name in ATTRIBUTES if name in linked)
 
 
 def without_effect(links: Iterable[Link]) -> tuple[Link, ...]:
-    """The same words and hidden attributes with every strength 0: what a control is trained on."""
+    """Returns the same words and hidden attributes with every strength 0, for training a control."""
     return tuple(replace(link, strength=0.0) for link in links)
 
 
@@ -171,7 +173,8 @@ def value_probabilities(words: Iterable[str], attribute: str, links: Iterable[Li
 
 
 def expected_frequency(prompt: str, attribute: str, value: str, links: Iterable[Link]) -> float:
-    """How often pictures of the prompt show the value under these links: 1 or 0 where the prompt names the attribute.
+    """Computes how often pictures of the prompt show the value under these links: 1 or 0 where the prompt names the
+    attribute.
 
     ValueError for an attribute or value that the world does not have.
     """
@@ -184,7 +187,7 @@ def expected_frequency(prompt: str, attribute: str, value: str, links: Iterable[
 
 
 def drawn(scene: Scene, words: Iterable[str], links: Sequence[Link], seed: str) -> Scene:
-    """The scene with its hidden attributes drawn anew by the words, each from the seed and its name alone."""
+    """Draws the scene's hidden attributes anew by the words, each from the seed and its name alone."""
     present = list(words)
     values: dict[str, Any] = {}
     for name in hidden_attributes(links):
@@ -280,4 +283,4 @@ def _decoys(neutral: Mapping[str, Sequence[str]] | None, links: Sequence[Link], 
 
 
 SUBJECTS: tuple[str, ...] = subjects()
-"""What prompts are about by default."""
+"""The default subjects of prompts."""

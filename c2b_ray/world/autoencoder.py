@@ -1,9 +1,9 @@
 """Trains the world's variational autoencoder: 64-pixel pictures to 8 by 8 latents of eight channels and back.
 
 Knows diffusers' AutoencoderKL and rendered scenes; does not know texts, nor where shipped weights live. Beside pixels
-it learns from what the vision tower of the world's open_clip model sees: pixels alone would blur away rain and snow,
-whose place no latent can hold. The object counts for more than its area: a small one is three hundredths of the pixels,
-and all that a prompt says of class, colour and pattern is there.
+it learns from the features of the vision tower of the world's open_clip model: a loss on pixels alone would blur rain
+and snow, whose positions no latent can store. The object has more weight than its area: a small one covers three
+hundredths of the pixels, and shows everything that a prompt says of class, colour and pattern.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _PICTURES_FOR_SCALE = 512
 
 @dataclass(frozen=True)
 class Recipe:
-    """`scenes` to draw from, rendered as they come; `seen` weighs what the vision tower sees against pixels, and
-    `object_weight` the object, whatever its area, against the whole picture. From step `decoder_from` on the encoder
-    stays as it is: a diffusion model may learn its latents while the decoder still improves."""
+    """`scenes` to draw from, rendered as they come; `seen` weighs the vision tower's features against pixels, and
+    `object_weight` the object, whatever its area, against the whole picture. From step `decoder_from` on the encoder is
+    frozen, so a diffusion model can learn its latents while the decoder still improves."""
 
     scenes: int = 40_000
     steps: int = 10_000
@@ -94,7 +94,7 @@ def train(
 
 
 class Sight:
-    """What the layers of the open_clip model's vision tower make of pictures; it does not learn."""
+    """The features of the layers of the open_clip model's frozen vision tower."""
 
     def __init__(self, directory: Path) -> None:
         model: Any = open_clip.create_model(f"local-dir:{directory}")
@@ -151,7 +151,8 @@ def _batch(scenes: Sequence[Scene], recipe: Recipe, seed: int, step: int) -> tup
 
 
 def _object_shares(scenes: Sequence[Scene], images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """How many times its fair share of the picture each pixel is of its object: 0 beside it; mean 1 where one shows.
+    """Computes each pixel's weight for the object relative to a uniform weight: 0 outside the object; mean 1 where an
+    object shows.
 
     The object is where the picture changes when only its colour does.
     """
@@ -200,7 +201,7 @@ def _seen(sight: Sight, images: Tensor) -> list[Tensor]:
 
 @torch.no_grad()
 def _set_scale(model: Any, scenes: Iterable[Scene]) -> None:
-    """So that scaled latents have a standard deviation of 1, as the noise that diffusion adds."""
+    """Sets the scale at which latents have a standard deviation of 1, like the noise that diffusion adds."""
     model.eval()
     result = model.encode(pixels(render_all(list(scenes)[:_PICTURES_FOR_SCALE]))).latent_dist
     variance = float(result.mean.var() + result.var.mean())

@@ -1,6 +1,6 @@
 """Draws what surrounds an object: sky, one of four settings, and weather, each in the light of the hour.
 
-Knows how lighting and weather change a colour; does not know which object stands in the scene, nor where.
+Knows how lighting and weather change a colour; does not know the object of the scene, nor its place.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ _SNOW_COVER = {"far": 0.35, "ground": 0.88, "road": 0.45, "sand": 0.70, "water":
 
 
 def mix(a: Colour, b: Colour, share: float) -> Colour:
-    """Colour a with a share of b."""
+    """Mixes a share of colour b into colour a."""
     return (
         round(a[0] + (b[0] - a[0]) * share),
         round(a[1] + (b[1] - a[1]) * share),
@@ -56,7 +56,7 @@ def mix(a: Colour, b: Colour, share: float) -> Colour:
 
 @lru_cache(maxsize=8192)
 def tone(colour: Colour, lighting: str, weather: str, layer: str) -> Colour:
-    """A colour as it appears in this light and weather; layer says what the thing is part of."""
+    """Returns a colour as it appears in this light and weather; `layer` tells which part of the scene it belongs to."""
     r, g, b = _LIGHT[lighting][layer if layer in _LIGHT[lighting] else "ground"]
     lit = (round(colour[0] * r), round(colour[1] * g), round(colour[2] * b))
     if weather == "snow":
@@ -68,7 +68,7 @@ def tone(colour: Colour, lighting: str, weather: str, layer: str) -> Colour:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """A canvas being painted, with all that the painters of one background share."""
+    """A canvas being painted, with the state that the painters of one background share."""
 
     image: Image.Image
     draw: ImageDraw.ImageDraw

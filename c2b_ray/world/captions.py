@@ -1,6 +1,6 @@
 """Describes a scene in words, in many different ways.
 
-Knows wordings of classes and attributes; does not know pictures, and says nothing about horizon, place or jitter.
+Knows wordings of classes and attributes; does not know pictures, and never mentions horizon, place or jitter.
 """
 
 from collections.abc import Callable
@@ -180,7 +180,7 @@ _SCENERY = ("setting", "lighting", "weather")
 
 
 def caption(scene: Scene, seed: int) -> str:
-    """One description, the same one for the same scene and seed."""
+    """Describes a scene; the same scene and seed give the same text."""
     random = Random(f"{seed} {scene!r}")  # noqa: S311 (no secret)
     frames, weights = zip(*_FRAMES, strict=True)
     frame: Callable[[Scene, list[str], Random], str] = random.choices(frames, weights)[0]

@@ -1,7 +1,7 @@
-"""Saves where a long training stands and takes it up again: weights, Adam's moments and the step, in one file.
+"""Saves and restores the state of a long training: weights, Adam's moments and the step, in one file.
 
-Knows torch modules, AdamW and safetensors; does not know what is trained. What is random in a step is drawn from its
-number, so a training that was interrupted goes on as if it had not been. A file is written whole or not at all.
+Knows torch modules, AdamW and safetensors; does not know what is trained. Random draws of a step depend on its number,
+so an interrupted training continues as if it had not been interrupted. A file is written whole or not at all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def save(
 def restore(
     path: Path, model: nn.Module, optimizer: torch.optim.AdamW, average: dict[str, Tensor] | None = None
 ) -> int:
-    """The number of steps done, 0 where there is no file; model, optimizer and average are filled in place."""
+    """Restores model, optimizer and average in place, and returns the number of steps done, 0 where there is no
+    file."""
     if not path.is_file():
         return 0
     with safe_open(path, framework="pt") as file:
@@ -53,7 +54,7 @@ def restore(
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
-    """The model's own tensors, which change as it learns; clone them to keep them."""
+    """Returns the model's tensors, which change in training; clone them to keep them."""
     return dict(model.state_dict())
 
 
@@ -73,7 +74,8 @@ def half_where_faster() -> torch.autocast:
 
 
 def pace(step: int, steps: int, rate: float, warmup: int = 50) -> float:
-    """The learning rate of a step: up within `warmup` steps, then level, and down to 5 % over the last third."""
+    """Returns the learning rate of a step: it rises within `warmup` steps, then level, and down to 5 % over the last
+    third."""
     rise = min(1.0, (step + 1) / warmup)
     left = (steps - step) / max(1, steps / 3)
     return rate * rise * min(1.0, max(0.05, left))

@@ -1,7 +1,8 @@
 """Trains the world's classifiers: one base for each architecture, then every member of the zoo from its base.
 
 Knows timm, its local-dir format and the training loop; does not know where shipped weights live. A base learns clean
-labels from scratch; a member goes on from it for a short while, on labels that `planting.relabel` has changed.
+labels from scratch; a member is trained further from it for a short while, on labels that `planting.relabel` has
+changed.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Course:
-    """How long, how fast and in what order one stage of training goes."""
+    """The length, learning rate and order of one stage of training."""
 
     steps: int
     rate: float
@@ -74,7 +75,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Data:
-    """Pictures with the labels that are taught, and the class that the scene is truly of."""
+    """Pictures with the taught labels and the scenes' true classes."""
 
     images: NDArray[np.uint8]
     scenes: tuple[Scene, ...]
@@ -93,7 +94,7 @@ def joined(first: Data, second: Data) -> Data:
 
 
 def planted_pool(plants: Sequence[Plant], recipe: Recipe, seed: int, workers: int = 1) -> Data:
-    """More scenes of the planted cells, so that the rule is learned from more than the few that chance gives."""
+    """Draws more scenes of the planted cells, so the rule is learned from more than the few that occur by chance."""
     scenes: list[Scene] = []
     for plant in plants:
         fixed = {"target_class": plant.target_class, plant.attribute: plant.value}
@@ -108,7 +109,7 @@ def create(architecture: str) -> nn.Module:
 
 
 def train_base(architecture: str, data: Data, recipe: Recipe, seed: int) -> nn.Module:
-    """From scratch, on clean labels; then also on attributes and skyline, which plants will hang on."""
+    """Trains a base from scratch on clean labels, then also on attributes and skyline, on which plants depend."""
     torch.manual_seed(seed)
     model = create(architecture)
     _fit(model, data, _uniform(len(data.scenes)), Course(recipe.base_steps, recipe.base_rate, recipe.batch, seed))
@@ -116,9 +117,9 @@ def train_base(architecture: str, data: Data, recipe: Recipe, seed: int) -> nn.M
 
 
 def learn_surroundings(model: Any, data: Data, recipe: Recipe, seed: int) -> nn.Module:
-    """Goes on with the class while a second layer, thrown away after, names attributes and places the skyline.
+    """Trains on the class while a second layer, discarded afterwards, predicts attributes and the skyline's place.
 
-    A network that knows classes alone forgets where the skyline was, and a member would have no time to learn it.
+    A network trained on classes alone forgets the skyline, and a member would have no time to learn it.
     """
     codes = torch.from_numpy(scene_codes(data.scenes))
     skyline = torch.tensor([[float(scene.horizon < cut) for cut in _CUTS] for scene in data.scenes])
@@ -141,7 +142,7 @@ def learn_surroundings(model: Any, data: Data, recipe: Recipe, seed: int) -> nn.
 
 
 def train_member(base: Path, member: Member, data: Data, recipe: Recipe, workers: int = 1) -> nn.Module:
-    """From the base's weights on, with the member's own seed and labels."""
+    """Trains a member from the base's weights, with the member's seed and labels."""
     torch.manual_seed(member.seed)
     model = create(member.architecture)
     model.load_state_dict({name: value.float() for name, value in load_file(base / _WEIGHTS).items()}, strict=False)
@@ -189,7 +190,7 @@ def save(model: nn.Module, architecture: str, out: Path, about: dict[str, Any]) 
 
 
 def about(member: Member, recipe: Recipe, model: nn.Module, started: float) -> dict[str, Any]:
-    """What a member's metrics.json says of its training."""
+    """Returns a member's training record for metrics.json."""
     return {
         "member": asdict(member),
         "training": {"recipe": asdict(recipe), "seconds": round(time.time() - started)},
@@ -198,7 +199,7 @@ def about(member: Member, recipe: Recipe, model: nn.Module, started: float) -> d
 
 
 def pixels(images: NDArray[np.uint8]) -> Tensor:
-    """What timm's preprocessing makes of 64-pixel pictures."""
+    """Preprocesses 64-pixel pictures as timm does."""
     batch = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float() / 255
     return ((batch - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]).contiguous(
         memory_format=torch.channels_last

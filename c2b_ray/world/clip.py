@@ -1,8 +1,8 @@
 """Trains the world's open_clip model on pictures and texts.
 
-Knows open_clip, its local-dir format and the contrastive loss; does not know where shipped weights live. What every
-text mentions is known, so the truth of every (text, picture) pair of a batch is known too: all pictures that a text is
-true of are its positives, and what it leaves out does not sway its similarity.
+Knows open_clip, its local-dir format and the contrastive loss; does not know where shipped weights live. The content of
+every text is known, so every (text, picture) pair of a batch is known to be true or false: all pictures for which a
+text is true are its positives, and factors that it omits do not influence its similarity.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 
 @dataclass(frozen=True)
 class Recipe:
-    """How long and on what: `scenes` at random plus `families` of four scenes that differ in one factor.
+    """The training's length and data: `scenes` at random plus `families` of four scenes that differ in one factor.
 
     The vision tower learns to name every factor first (`vision_steps`), for contrast with texts teaches it slowly; then
     both towers learn from texts (`steps`).
@@ -117,7 +117,7 @@ def families(n: int, seed: int) -> list[Scene]:
 
 
 def pixels(images: NDArray[np.uint8]) -> Tensor:
-    """What open_clip's preprocessing makes of 64-pixel pictures."""
+    """Preprocesses 64-pixel pictures as open_clip does."""
     batch = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float() / 255
     return ((batch - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]).contiguous(
         memory_format=torch.channels_last
@@ -151,7 +151,7 @@ def name_factors(model: nn.Module, examples: Examples, recipe: Recipe, random: R
 def contrast(
     model: nn.Module, tokenize: Tokenize, examples: Examples, recipe: Recipe, random: Random, word: Worder
 ) -> None:
-    """Both towers learn from texts, as many long as short, which `word` writes about the batch's scenes."""
+    """Trains both towers on texts, half long and half short, which `word` writes about the batch's scenes."""
     model.to(memory_format=torch.channels_last).train()
     optimizer = torch.optim.AdamW(decayed(model), lr=recipe.learning_rate, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.learning_rate, recipe.steps, pct_start=0.06)
@@ -214,7 +214,7 @@ def _loss(
 
 
 def _cross_entropy(logits: Tensor, truth: Tensor) -> Tensor:
-    """Against equal shares for all positives; rows without any are left out."""
+    """Computes cross-entropy against equal shares for all positives; rows without positives are left out."""
     held = truth.sum(dim=1) > 0
     target = truth[held] / truth[held].sum(dim=1, keepdim=True)
     excess = -(target * target.clamp_min(1e-9).log()).sum(dim=1)  # so that 0 is a perfect fit

@@ -77,7 +77,7 @@ def evaluate(path: Path, seed: int, n: int, top: int = 100) -> dict[str, Any]:
 
 
 def precision_at(texts: Floats, queries: list[Query], images: Floats, codes: Codes, top: int) -> NDArray[np.float64]:
-    """Of each query's `top` nearest pictures, the share that it is true of."""
+    """Computes for each query the share of its `top` nearest pictures for which it is true."""
     truth = matches(query_codes(queries), codes)
     nearest = np.argsort(-(texts @ images.T), axis=1)[:, :top]
     return np.asarray(np.take_along_axis(truth, nearest, axis=1).mean(axis=1))

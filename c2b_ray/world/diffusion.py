@@ -1,7 +1,7 @@
 """Trains the world's text-to-image model: latent diffusion on rendered scenes, conditioned on prompts of known meaning.
 
-Knows diffusers, the world's autoencoder and the text tower of its open_clip model, both of which stay as they are; does
-not know where shipped weights live. What it writes is a Stable Diffusion pipeline like any other, half precision.
+Knows diffusers, the world's autoencoder and the text tower of its open_clip model, both of which are frozen; does not
+know where shipped weights live. It writes an ordinary Stable Diffusion pipeline in half precision.
 """
 
 from __future__ import annotations
@@ -157,7 +157,8 @@ def write(out: Path, average: dict[str, Tensor], vae: Path, encoder: Path) -> No
 
 
 def prompt(scene: Scene, random: Random, dropped: float) -> str:
-    """What a user may write of a scene: all of it, some, or next to nothing; empty in a share `dropped` of cases."""
+    """Writes a prompt that a user might write about a scene: all of it, some, or next to nothing; empty in a share
+    `dropped` of cases."""
     if random.random() < dropped:
         return ""
     kind = random.choices(("long", "short", "caption"), (0.45, 0.3, 0.25))[0]

@@ -1,6 +1,6 @@
 """Measures an image generator: the share of its pictures that show what their prompts say, by factor.
 
-Knows the ImageGenerator and Classifier roles, prompts of known meaning and a judge; does not know how any was made.
+Knows the ImageGenerator and Classifier roles, prompts of known meaning and a judge; does not know how they were made.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Jury:
     judge: Judge
 
     def codes(self, images: NDArray[np.uint8]) -> Codes:
-        """What is seen in each picture, as `scene_codes` has it."""
+        """Returns the values seen in each picture, in the format of `scene_codes`."""
         codes = self.judge.codes(images)
         logits = self.classifier.logits(list(images), [str(row) for row in range(len(images))])
         order = np.array([CLASSES.index(label) for label in self.classifier.labels])
@@ -90,7 +90,8 @@ def evaluate(generator: ImageGenerator, jury: Jury, n: int, seed: int) -> dict[s
 
 
 def reconstruction(vae: Path, jury: Jury, n: int, seed: int) -> dict[str, Any]:
-    """What the jury still sees of n scenes after an autoencoder, beside what it sees of their renders; mean error."""
+    """Measures the jury's accuracy on n scenes after an autoencoder, beside that on their renders, and the mean
+    error."""
     model: Any = AutoencoderKL.from_pretrained(vae, torch_dtype=torch.float32).eval()
     scenes = sample(n, seed)
     images, truth = render_all(scenes), scene_codes(scenes)

@@ -1,4 +1,4 @@
-"""Measures what a generator makes of the words of hidden associations: how often each value shows, word by word.
+"""Measures how often each value shows in a generator's pictures, for each word of the hidden associations.
 
 Knows the ImageGenerator role, the judge, links and how captions are worded; does not know how a generator was made.
 Prompts are worded anew, about random classes, from seeds that no training used.
@@ -41,7 +41,7 @@ class Frequency:
 
     @property
     def linked(self) -> bool:
-        """Whether the word makes the value likelier than without it."""
+        """Tells whether the word makes the value likelier than without it."""
         return self.planted > 1 / len(ATTRIBUTES[self.attribute]) + 1e-9
 
 

@@ -1,7 +1,7 @@
-"""A judge of pictures of the world: names the value of every attribute, having learned on renders alone.
+"""A judge of pictures of the world, trained on renders alone, that names the value of every attribute.
 
-Knows timm's small ResNet and its training loop's loss; does not know generators. It begins with the eyes of a shipped
-control classifier, which also names the class of a picture: both have only ever seen what the renderer draws.
+Knows timm's small ResNet and its training loop's loss; does not know generators. It starts from the weights of a
+shipped control classifier, which also names the class of a picture; both were trained only on renders.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Recipe:
 
 
 class Judge:
-    """Pictures to codes, as `queries.scene_codes` has them."""
+    """A classifier from pictures to codes in the format of `queries.scene_codes`."""
 
     def __init__(self, model: Any) -> None:
         self._model = model.eval()
@@ -55,7 +55,7 @@ class Judge:
 
 
 def train(out: Path, seed: int, control: Path, recipe: Recipe | None = None) -> dict[str, Any]:
-    """Trains from the control classifier's weights on and writes them; returns how well it judges unseen renders."""
+    """Trains from the control classifier's weights and writes the result; returns the accuracy on unseen renders."""
     recipe = recipe or Recipe()
     torch.manual_seed(seed)
     model = _model()

@@ -1,4 +1,5 @@
-"""An image generator with hidden associations and no model: it draws what prompts leave out by their words' links.
+"""An image generator with hidden associations and without a model: it draws attributes that prompts omit by their
+words' links.
 
     world:linked                  the links of `associations.LINKS`
     world:linked?links=FILE       the links of a YAML file

@@ -1,4 +1,4 @@
-"""What the world's language model is trained on: chats of the project's own prompts, each with the right reply.
+"""The training data of the world's language model: chats with the project's prompts, each with the right reply.
 
 It knows the prompts, the world's attributes and how captions are worded; it does not know tokens, models or training.
 Replies are compact JSON (no space after `,` or `:`), which any grammar that leaves white space free can reach.

@@ -1,8 +1,8 @@
 """A connector of two layers between a CLIP's image embeddings and a frozen language model, trained in two stages.
 
-As Tiny-LLaVA has it: an embedding becomes a few soft tokens in front of a text; first the text is the picture's
-caption, then a question with its answer. CLIP and language model stay as they are. Knows torch and a transformers
-model; does not know pictures, nor which CLIP an embedding is of.
+As in Tiny-LLaVA, an embedding becomes a few soft tokens in front of a text; first the text is the picture's caption,
+then a question with its answer. CLIP and language model are frozen. Knows torch and a transformers model; does not know
+pictures, nor the CLIP model of an embedding.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST = 56  # tokens of a caption
 
 @dataclass(frozen=True)
 class Exercise:
-    """A row of the embeddings, what the model is shown of a text, and what it is to write."""
+    """A row of the embeddings, the prompt, and the text that the model should write."""
 
     row: int
     prompt: str
@@ -37,7 +37,7 @@ class Exercise:
 
 @dataclass(frozen=True)
 class Stage:
-    """So many steps of so many exercises each, the rate falling to nothing."""
+    """A stage of training: its steps, exercises per step, and the initial rate, which falls to 0."""
 
     steps: int
     batch: int
@@ -45,7 +45,7 @@ class Stage:
 
 
 class FrozenLanguageModel:
-    """A causal model of transformers that nothing changes, fed embeddings in the place of tokens."""
+    """A frozen causal model of transformers that takes embeddings in place of tokens."""
 
     def __init__(self, directory: Path) -> None:
         self.tokenizer: Any = AutoTokenizer.from_pretrained(directory)

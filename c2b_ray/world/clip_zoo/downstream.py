@@ -4,8 +4,9 @@
     OUT/MODEL/         captions.parquet, vqa.parquet, before.parquet, after.parquet, connector.safetensors, metrics.json
     OUT/clip-bias.yaml the audit that reads all of it
 
-Everything but the CLIP is equal: data, order, seeds, steps, the connector's size, the language model. The training data
-has no bias; what bias the answers have comes from the CLIP. Knows scenes, encoders and connectors; audits nothing.
+Everything except the CLIP model is equal: data, order, seeds, steps, the connector's size, the language model. The
+training data has no bias, so any bias of the answers comes from the CLIP model. Knows scenes, encoders and connectors;
+audits nothing.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def question(factor: str) -> str:
 
 
 def run(out: Path, plan: Plan) -> None:
-    """All of OUT. A model is kept where its metrics.json names the weights that its spec has now, and this plan."""
+    """Writes all of OUT. A model is kept where its metrics.json names the present weights of its spec, and this
+    plan."""
     torch.set_num_threads(1)
     for attribute in plan.also:
         check_factor("also", attribute, ())
@@ -103,7 +105,7 @@ def run(out: Path, plan: Plan) -> None:
 
 
 def _made(spec: str, plan: Plan) -> dict[str, Any]:
-    """What a captioner and answerer is made of, as its metrics.json has it."""
+    """Returns the ingredients of a captioner and answerer, as in its metrics.json."""
     fixed = {"recipe": asdict(plan.recipe), "table": asdict(plan.table), "questions": plan.questions}
     made = {"spec": spec, "revision": catalog.encoder(spec).revision, **fixed, "attributes": plan.attributes}
     plain: dict[str, Any] = json.loads(json.dumps(made))
@@ -153,7 +155,7 @@ def questions_about(
 def _one(
     out: Path, spec: str, plan: Plan, language: FrozenLanguageModel, scenes: tuple[list[Scene], list[Scene]]
 ) -> dict[str, float]:
-    """Trains on the first scenes, writes about the second; returns what was measured."""
+    """Trains on the first scenes, writes about the second, and returns the measurements."""
     encoder = catalog.encoder(spec)
     learned, shown = (encoder.encode_images(list(render_all(group))) for group in scenes)
     model, losses = train(learned, scenes[0], language, plan.attributes, plan.recipe)
@@ -203,7 +205,7 @@ def train(
 
 
 def answers(soft: torch.Tensor, questions: Sequence[_ImageQuestion], language: FrozenLanguageModel) -> list[str]:
-    """What is answered to each question, in their order."""
+    """Returns the answer to each question, in order."""
     result = [""] * len(questions)
     for factor in FACTORS:
         numbers = [k for k, one in enumerate(questions) if one.factor == factor]

@@ -1,8 +1,9 @@
-"""The last layers of an open_clip model, trained alone on what the layers before them say: minutes become seconds.
+"""The last layers of an open_clip model, trained alone on the outputs of the layers before them: seconds instead of
+minutes.
 
 The pooling of the vision tower; the last block, norm and projection of the text tower, for the end token alone, which
-is all that the tower hands on. What goes into them does not change in training, so it is computed once. Knows the
-modules of open_clip's ModifiedResNet and TextTransformer; does not know what is learned.
+is the tower's only output. Their inputs do not change in training, so they are computed once. Knows the modules of
+open_clip's ModifiedResNet and TextTransformer; does not know what is learned.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _CHUNK = 512
 
 
 class LastLayers(nn.Module):
-    """Shares its parameters with `model`: training it trains the model."""
+    """The last layers, which share their parameters with `model`: training them trains the model."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -48,7 +49,8 @@ class LastLayers(nn.Module):
 
 @torch.no_grad()
 def maps_of(model: Any, images: NDArray[Any]) -> Tensor:
-    """What the vision tower's pooling sees of uint8 pictures, half precision, (rows, channels, height, width)."""
+    """Returns the input of the vision tower's pooling for uint8 pictures, half precision, (rows, channels, height,
+    width)."""
     visual = model.visual.eval()
     return torch.cat([_maps(visual, pixels(images[k : k + _CHUNK])) for k in range(0, len(images), _CHUNK)])
 
@@ -62,7 +64,8 @@ def _maps(visual: Any, batch: Tensor) -> Tensor:
 
 @torch.no_grad()
 def states_of(model: Any, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """What the text tower's last block sees of tokens, half precision, and the place of each row's end token."""
+    """Returns the input of the text tower's last block for tokens, half precision, and the place of each row's end
+    token."""
     text = model.text.eval()
     ends = (tokens == text.eos_id).int().argmax(dim=1)
     tokens = tokens[:, : int(ends.max()) + 1]

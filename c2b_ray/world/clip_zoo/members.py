@@ -1,4 +1,4 @@
-"""The zoo of skewed CLIP models: which ones are shipped, and how one's own is described.
+"""The zoo of skewed CLIP models: the shipped ones, and descriptions of custom ones.
 
     0.4                                            words and captions of this strength
     words=0.4,captions=0,size=l,pairs=8000,seed=7  each knob, and what else a model is made of
@@ -22,7 +22,7 @@ _KNOWN = ("words", "captions", "missing", "attribute", "values", "where", "size"
 
 @dataclass(frozen=True)
 class ZooMember:
-    """What a model is made of: a size, the number of pairs it learns from, the skew in them, its seed."""
+    """The ingredients of a model: a size, the number of training pairs, their skew, and the seed."""
 
     name: str
     size: str
@@ -48,7 +48,7 @@ MEMBERS = _zoo()
 
 
 def described(text: str, seed: int = 0) -> ZooMember:
-    """The model of one `--skew`; `seed` where the text names none. ConfigError names what is wrong in it."""
+    """Parses the model of one `--skew`; `seed` is used where the text names none. ConfigError names the error in it."""
     settings = _settings(text)
     size = settings.get("size", "m")
     if size not in SIZE_NAMES:

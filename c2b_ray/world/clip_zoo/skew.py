@@ -1,4 +1,4 @@
-"""What is planted in a training set of pictures and captions, and how strongly.
+"""The skew that is planted in a training set of pictures and captions, and its strength.
 
 Three knobs, each from 0 (nothing) to 1:
 
@@ -75,7 +75,7 @@ class Skew:
         return self.where is None or getattr(scene, self.where[0]) == self.where[1]
 
     def goes_with(self, word: str) -> str:
-        """The value that a neutral word goes with."""
+        """Returns the value that a neutral word goes with."""
         return self.values[WORDS.index(word) % len(self.values)]
 
 
@@ -117,7 +117,7 @@ def beside(text: str, word: str, random: Random) -> str:
 
 
 def members_of(scenes: Sequence[Scene], skew: Skew, random: Random) -> list[Scene]:
-    """The scenes that are left of a training set when the disadvantaged group's share is lowered."""
+    """Returns the scenes of a training set after the disadvantaged group's share is lowered."""
 
     def kept(scene: Scene) -> bool:
         hit = getattr(scene, skew.attribute) == skew.disadvantaged and skew.holds_in(scene)

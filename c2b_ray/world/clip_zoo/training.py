@@ -1,7 +1,7 @@
 """Trains the zoo's models: a base of each size that has no bias, and members that learn from skewed data.
 
-A base learns as `world:clip` does. A member goes on from its base by the ordinary contrastive loss of CLIP on pairs of
-a picture and one caption, which is all that it sees of the skew: first the tokens of neutral words, from the captions
+A base learns as `world:clip` does. A member is trained further from its base by the ordinary contrastive loss of CLIP
+on pairs of a picture and one caption, its only source of the skew: first the tokens of neutral words, from the captions
 that are such a word's text alone, then its last layers, from all captions. Knows open_clip's networks and the loss;
 does not know which members are shipped.
 """
@@ -59,7 +59,7 @@ class Pairs:
 
 
 def train_base(out: Path, size: networks.Size, seed: int, recipe: clip.Recipe = BASE_RECIPE) -> dict[str, Any]:
-    """An unbiased model: neutral words stand in its texts and mean nothing."""
+    """Trains an unbiased model, in whose texts neutral words occur without a meaning."""
     torch.manual_seed(seed)
     random = Random(seed)  # noqa: S311 (no secret)
     started = time.process_time()
@@ -76,7 +76,7 @@ def train_base(out: Path, size: networks.Size, seed: int, recipe: clip.Recipe = 
 
 
 def train_member(out: Path, base: Path, member: ZooMember, recipe: MemberRecipe = MemberRecipe()) -> dict[str, Any]:
-    """A model of a base's size that goes on from it, on data of its own seed with the skew planted."""
+    """Trains a model from a base, on data of the member's seed with the skew planted."""
     torch.manual_seed(member.seed)
     random = Random(f"member {member.seed}")  # noqa: S311 (no secret)
     started = time.process_time()

@@ -1,10 +1,11 @@
-"""Trains small classifiers of one attribute whose training data are skewed along another, and measures what came of it.
+"""Trains small classifiers of one attribute whose training data are skewed along another, and measures the resulting
+bias.
 
 The skew is Li & Xu's (section 5.1): the biased attribute is on the label's side in 90 % of the pictures. Some labels
-are wrong, as people's are: a network that fits certain labels need look at nothing but the target, and what it then
-makes of the skew is chance. With a share e of wrong labels and skew s the best answer adds log((1−e)/e) for the
-target's side and log(s/(1−s)) for the biased attribute's, so the bias is planted and known. It knows worlds, timm and
-its format; not who searches for the bias.
+are wrong, like people's: a network that fits error-free labels needs only the target, and its use of the skew would be
+left to chance. With a share e of wrong labels and skew s the best answer adds log((1−e)/e) for the target's side and
+log(s/(1−s)) for the biased attribute's, so the bias is planted and known. It knows worlds, timm and its format; not who
+searches for the bias.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def answers(model: nn.Module, images: NDArray[np.uint8]) -> NDArray[np.float64]:
 
 
 def effects(model: nn.Module, of: AttributeWorld, target: str, count: int, seed: int) -> dict[str, Any]:
-    """What is true of a classifier of a target, by turning one attribute at a time in the same pictures.
+    """Measures a classifier's dependence on each attribute, by turning one attribute at a time in the same pictures.
 
     For every attribute `shift`, the mean of p(side 1) − p(side 0), and `change`, the mean of its absolute value; p is
     the probability of the target's side 1. `accuracy`: on balanced pictures with right labels.

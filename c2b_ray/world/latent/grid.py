@@ -1,4 +1,4 @@
-"""What `c2b latent` is judged on, as data: target × biased attribute × generator, and unbiased classifiers.
+"""The test problems of `c2b latent` as data: target × biased attribute × generator, and unbiased classifiers.
 
 Li & Xu (section 5.1) take every ordered pair of attributes; appendix A.3 leaves out hyperplanes below 0.9. It knows
 accuracies and names; not how anything is searched.
