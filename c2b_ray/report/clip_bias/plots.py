@@ -132,7 +132,7 @@ def heat_map(
     """A map of rows by columns, in a stronger colour where `depth` is larger."""
     names = [words.shortened(name, LONGEST) for name in (*rows, *columns)]
     left = int(max(len(name) for name in names[: len(rows)]) * LETTER) + 12
-    bottom = int(max(len(name) for name in names[len(rows) :]) * LETTER * 0.72) + 16
+    bottom = int(max(len(name) for name in names[len(rows) :]) * LETTER * 0.78) + 22
     width, height = left + side * len(columns) - side // 2 + bottom, side * len(rows) + bottom
     parts = []
     for at, name in enumerate(names[: len(rows)]):
