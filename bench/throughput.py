@@ -109,7 +109,7 @@ def piped(spec: str, sources: tuple[str, str], via: str) -> Stretches:
         def once(source: str) -> None:
             with tempfile.TemporaryDirectory(dir=out) as place:
                 one = [Contestant(factory, asked)]
-                stages.classify(source, wanted[source], one, f"{place}/predictions", lambda _: None)
+                stages.classify(source, lambda: wanted[source], one, f"{place}/predictions", lambda _: None)
 
         return stretches(once, sources)
 

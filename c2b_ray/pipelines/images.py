@@ -115,20 +115,23 @@ class ImageStages:
     def classify(
         self,
         images: str,
-        wanted: Digests,
+        wanted: Callable[[], Digests],
         classifiers: Sequence[Contestant],
         out: str,
         on_progress: OnProgress,
     ) -> StageResult:
         """Writes all classifiers' predictions of the `wanted` images into Parquet parts under `out`.
 
-        It makes one pass: an image is read and decoded once for all classifiers. `wanted`: digests of ids, sorted, each
-        once.
+        It makes one pass: an image is read and decoded once for all classifiers. `wanted`: computes the digests of the
+        ids, sorted, each once. They are not held while images are classified, unless some images are not wanted.
         """
-        parts, total = opened(images), len(wanted) * len(classifiers)
+        parts, digests_wanted = opened(images), wanted()
+        total = len(digests_wanted) * len(classifiers)
         questions = [one.question for one in classifiers]
-        names, others = _holding(parts, wanted)
-        expand = partial(_images_to_classify, parts=parts, questions=questions, wanted=wanted if others else None)
+        names, others = _holding(parts, digests_wanted)
+        left_out = digests_wanted if others else None
+        del digests_wanted
+        expand = partial(_images_to_classify, parts=parts, questions=questions, wanted=left_out)
         rows = Rows(names, expand, total, partial(prediction_ids, questions, parts, wanted))
         config, role = replace(CLASSIFY, total=total), partial(_loaded, classifiers)
         return self.runner.run(
@@ -161,11 +164,14 @@ def _loaded(classifiers: Sequence[Contestant]) -> list[LoadedClassifier]:
     return [LoadedClassifier(one.classifier(), one.question) for one in classifiers]
 
 
-def prediction_ids(questions: Sequence[Classification], images: Parts, wanted: Digests) -> Iterator[pa.Array]:
-    """Yields the ids of all predictions of the `wanted` images (digests, sorted) that the parts hold, a part at
-    a time."""
+def prediction_ids(
+    questions: Sequence[Classification], images: Parts, wanted: Callable[[], Digests]
+) -> Iterator[pa.Array]:
+    """Yields the ids of all predictions of the `wanted` images (computes digests, sorted) that the parts hold, a part
+    at a time."""
+    those = wanted()
     for table in images.each(("image_id",)):
-        names = table["image_id"].filter(pa.array(~absent(table["image_id"], wanted))).to_pylist()
+        names = table["image_id"].filter(pa.array(~absent(table["image_id"], those))).to_pylist()
         for question in questions:
             yield pa.array(question.prediction_ids(names), pa.string())
 

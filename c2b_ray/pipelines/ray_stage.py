@@ -24,6 +24,7 @@ from c2b_ray.config.placement import PlacementConfig, Precision
 from c2b_ray.errors import RunError
 from c2b_ray.models import devices
 from c2b_ray.pipelines import nodes
+from c2b_ray.pipelines.few_waiting import hold_back
 from c2b_ray.pipelines.placement import Cluster, Placement, placed, within
 from c2b_ray.pipelines.progress import Progress, Teller
 from c2b_ray.pipelines.ray_worker import Assignment, Worker
@@ -49,6 +50,9 @@ Expand = Callable[[pa.Table], Iterator[pa.Table]]
 # CPUs that a reading task reserves. It waits more than it computes; and Ray 2.60 joins neighbouring operators that
 # reserve the same into one task, whose blocks are then bounded in rows only (`_plan`), however large the images.
 READ_CPUS = 0.5
+# What a task that writes reserves: no more than Ray keeps free for each step of a stage on two processors. With a whole
+# one none was written before the source was through, so that a death lost all that was answered by then.
+WRITE_CPUS = 0.25
 SUMMARY = pa.schema([("rows", pa.int64()), ("errors", pa.int64())])
 
 
@@ -197,12 +201,13 @@ def _plan(rows: ray.data.Dataset, assignment: Assignment[R], done: Digests) -> r
     # Images are collected by blocks, which are bounded in bytes: so many rows of them may not fit into memory.
     holds_bytes = any(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) for kind in config.schema.types)
     rows_at_once = None if holds_bytes else config.rows_per_file
-    summaries = answers.map_batches(write, batch_format="pyarrow", batch_size=rows_at_once)
+    summaries = answers.map_batches(write, batch_format="pyarrow", batch_size=rows_at_once, num_cpus=WRITE_CPUS)
     context = summaries.context  # that of `rows`, and of this pipeline alone
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     context.raise_original_map_exception = True
     context.target_max_block_size = BLOCK_BYTES
+    hold_back(context, placement.max_actors)
     return summaries
 
 

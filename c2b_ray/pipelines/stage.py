@@ -168,6 +168,7 @@ def write_stage(
         teller = Teller(on_progress, resumed, job.config.total)
         teller.tell()
         if missing:
+            give_back()  # what was taken to see what there is: a stage may take hours
             with closing(work(parts, done, teller)) as written:
                 for part in written:
                     teller.wrote(part.rows, part.errors)
@@ -175,7 +176,7 @@ def write_stage(
         after = parts.drop_repeats(job.id_column)
         if not parts.names():
             parts.put("part-empty.parquet", job.config.schema.empty_table())
-    return StageResult(len(after.ids) - len(done), after.errors - errors, resumed, time.monotonic() - began)
+    return StageResult(after.rows - len(done), after.errors - errors, resumed, time.monotonic() - began)
 
 
 def _resumed(rows: Rows, id_column: str, done: Digests) -> tuple[int, bool]:

@@ -65,7 +65,8 @@ class RowDraws:
 
     def _kept(self, rows: Rows, kept: Callable[[pa.Array], Mask]) -> Rows:
         some = [rows[start : start + IDS_AT_ONCE] for start in range(0, len(rows), IDS_AT_ONCE)]
-        return np.concatenate([rows[:0], *(part[kept(image_ids(part, self.revision))] for part in some)])
+        left = np.concatenate([rows[:0], *(part[kept(image_ids(part, self.revision))] for part in some)])
+        return rows if len(left) == len(rows) else left  # no copy of millions
 
     def equals(self, other: RowDraws) -> bool:
         return self.rows.keys() == other.rows.keys() and all(

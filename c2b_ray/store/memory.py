@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+from collections.abc import Iterator
 from contextlib import suppress
+from tempfile import TemporaryFile
+from types import TracebackType
+from typing import IO, Self
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 FIRST_BYTES = 2**20
+HELD_BYTES = 2**20
+"""Of `OnDisk`, so many wait in memory for their file."""
 
 
 class Gathered:
@@ -37,6 +43,75 @@ class Gathered:
     def whole(self) -> NDArray[np.bytes_]:
         """Returns all records in order, uncopied and writable. Nothing may be added afterwards."""
         return np.frombuffer(self._memory, self._dtype, self._size // self._dtype.itemsize)
+
+
+class OnDisk:
+    """Records of one width that come a few at a time, in any order, and are read in order: of however many, a few
+    megabytes are in memory. They lie in a file in `folder`, or where the system has such files, that has no name.
+
+    The file has sorted stretches, and of each it is known where each first byte begins; so records must be hashes.
+    """
+
+    def __init__(self, dtype: str, folder: str | None = None) -> None:
+        self._dtype, self._folder = np.dtype(dtype), folder
+        self._file: IO[bytes] | None = None
+        self._held: list[NDArray[np.bytes_]] = []
+        self._starts: list[NDArray[np.int64]] = []
+        self._waiting = self._written = 0
+        self.most_bytes = 0
+        """The most that was in memory at once."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def add(self, records: NDArray[np.bytes_]) -> None:
+        self._held.append(records.astype(self._dtype, copy=False))
+        self._waiting += records.nbytes
+        if self._waiting >= HELD_BYTES:
+            self._write()
+
+    def in_order(self) -> Iterator[NDArray[np.bytes_]]:
+        """All records, sorted, some at a time: equal ones come together. Nothing may be added after."""
+        if self._file is None:
+            yield self._taken()
+            return
+        self._write()
+        for first in range(256):
+            stretches = [self._read(int(starts[first]), int(starts[first + 1])) for starts in self._starts]
+            records = np.concatenate(stretches)
+            self.most_bytes = max(self.most_bytes, 2 * records.nbytes)  # the stretches are there still
+            records.sort()
+            yield records
+
+    def _taken(self) -> NDArray[np.bytes_]:
+        """What is held, sorted, and no longer held."""
+        records = np.concatenate([np.zeros(0, self._dtype), *self._held])
+        self._held.clear()
+        self._waiting = 0
+        self.most_bytes = max(self.most_bytes, 2 * records.nbytes)
+        records.sort()
+        return records
+
+    def _write(self) -> None:
+        if self._file is None:
+            self._file = TemporaryFile(dir=self._folder)  # noqa: SIM115 (closed by __exit__)
+        records = self._taken()
+        first_bytes = np.array([bytes([first]) for first in range(256)], self._dtype)
+        starts = np.append(np.searchsorted(records, first_bytes), len(records))
+        self._starts.append(self._written + starts)
+        self._file.write(records.tobytes())
+        self._written += len(records)
+
+    def _read(self, start: int, end: int) -> NDArray[np.bytes_]:
+        assert self._file is not None
+        self._file.seek(start * self._dtype.itemsize)
+        return np.frombuffer(self._file.read((end - start) * self._dtype.itemsize), self._dtype)
 
 
 def give_back() -> None:

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,13 +28,14 @@ from c2b_ray.filesystems.lock import only_writer
 from c2b_ray.filesystems.patience import patiently
 from c2b_ray.schemas import content_id
 from c2b_ray.store import files, guard, lease
-from c2b_ray.store.memory import Gathered
+from c2b_ray.store.memory import Gathered, OnDisk
 
 TEMPORARY = ".tmp-"
 DIGEST = "S12"
-DIGESTED_AT_ONCE = 16_384
+DIGESTED_AT_ONCE = 4096
 Digests = NDArray[np.bytes_]
 ERROR = "error"
+BINARY = (pa.binary(), pa.large_binary())
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,14 @@ class Census:
 
     ids: Digests
     errors: int
+
+
+class Count(NamedTuple):
+    """How many rows there are, how many of them have an error, and whether any two have the same id."""
+
+    rows: int
+    errors: int
+    repeats: bool
 
 
 @dataclass(frozen=True)
@@ -136,17 +146,25 @@ class Parts:
         ids.sort()  # in place, because a copy of millions of ids takes memory
         return Census(ids, errors)
 
-    def drop_repeats(self, id_column: str) -> Census:
-        """Keeps every id once, in the first part that has it; returns the census afterwards.
+    def count(self, id_column: str) -> Count:
+        """As `census`, in memory that does not grow with the rows: the ids are sorted in a file."""
+        rows = errors = 0
+        with _refusals(self.out), OnDisk(DIGEST, f"{self.path}/{self.run}" if self.local else None) as marks:
+            for table in self.each((id_column, ERROR)):
+                marks.add(digests(table[id_column]))
+                rows, errors = rows + table.num_rows, errors + int(failed(table).sum())
+            return Count(rows, errors, any(_repeats(ids).any() for ids in marks.in_order()))
+
+    def drop_repeats(self, id_column: str) -> Count:
+        """Keeps every id once, in the first part that has it; returns the count afterwards.
 
         No row is repeated in an undisturbed run. A source that names a row twice repeats it. So does Ray when it
         recomputes a lost block with other bounds, whose rows then go to parts with other names.
         """
-        census = self.census(id_column)
-        if not _repeats(census.ids).any():
-            return census
+        if not (count := self.count(id_column)).repeats:
+            return count
         of_parts = [digests(table[id_column]) for table in self.each((id_column,))]
-        first = np.zeros(len(census.ids), bool)
+        first = np.zeros(count.rows, bool)
         first[np.unique(np.concatenate(of_parts), return_index=True)[1]] = True
         bounds = np.cumsum([len(ids) for ids in of_parts])[:-1]
         for name, kept in zip(self.names(), np.split(first, bounds), strict=True):
@@ -158,7 +176,7 @@ class Parts:
                 guard.ask(f"{self.out}/{name}")
                 with _refusals(self.out):
                     self.filesystem.delete_file(f"{self.path}/{name}")
-        return self.census(id_column)
+        return self.count(id_column)
 
 
 def distinct(ids: Digests) -> Digests:
@@ -233,12 +251,8 @@ def failed(table: pa.Table) -> NDArray[np.bool_]:
 
 def _encoded(table: pa.Table) -> memoryview:
     # Encoded images and embeddings do not compress, and trying takes longer than writing them.
-    small = {f.name: "zstd" for f in table.schema if not (pa.types.is_nested(f.type) or _binary(f.type))}
+    small = {f.name: "zstd" for f in table.schema if not (pa.types.is_nested(f.type) or f.type in BINARY)}
     return sealed.encoded(table, compression=small or "none", use_dictionary=list(small))
-
-
-def _binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 @contextmanager

@@ -6,6 +6,7 @@ It loads no classifier: their descriptions suffice, and they answer where their 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
@@ -31,11 +32,10 @@ def contestants(config: AuditConfig, run: C2BRun, models: Backend) -> list[Conte
 
 def classify(classifiers: Sequence[Contestant], run: C2BRun, models: Backend, on_progress: OnProgress) -> None:
     """Writes the missing predictions of all images that the run has drawn."""
-    drawn = _drawn(run)
-    if _lacks_any(run, drawn, classifiers):
+    if _lacks_any(run, classifiers):
         run.begin_writing()
     images, out = run.location("images"), run.location("predictions")
-    ImageStages(models.runner).classify(images, drawn, classifiers, out, on_progress)
+    ImageStages(models.runner).classify(images, partial(_drawn, run), classifiers, out, on_progress)
 
 
 def _drawn(run: C2BRun) -> Digests:
@@ -50,9 +50,9 @@ def _drawn(run: C2BRun) -> Digests:
     return distinct(ids)
 
 
-def _lacks_any(run: C2BRun, drawn: Digests, classifiers: Sequence[Contestant]) -> bool:
+def _lacks_any(run: C2BRun, classifiers: Sequence[Contestant]) -> bool:
     if not run.has("predictions"):
         return True
     done = opened(run.location("predictions")).census("prediction_id").ids
-    ids = prediction_ids([one.question for one in classifiers], opened(run.location("images")), drawn)
+    ids = prediction_ids([one.question for one in classifiers], opened(run.location("images")), partial(_drawn, run))
     return any(absent(some, done).any() for some in ids)

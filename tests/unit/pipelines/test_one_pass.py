@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,13 +16,13 @@ from PIL import Image
 from c2b_ray.errors import WeightsError
 from c2b_ray.pipelines.here import Here
 from c2b_ray.pipelines.images import Contestant, ImageStages, Wanted
-from c2b_ray.pipelines.stage import each_once, not_yet
+from c2b_ray.pipelines.stage import Rows, StageResult, each_once, not_yet
 from c2b_ray.roles import Floats, Pixels
 from c2b_ray.schemas import IMAGES
 from c2b_ray.steps import decode
 from c2b_ray.steps.predict import classification, predict
 from c2b_ray.store import files
-from c2b_ray.store.parts import digests, read_stage
+from c2b_ray.store.parts import Digests, digests, read_stage
 
 
 class Brightness:
@@ -65,7 +67,7 @@ def classify(place: Path, models: dict[str, Brightness]) -> pa.Table:
     told = []
     ImageStages(Here()).classify(
         str(place / "images"),
-        wanted,
+        lambda: wanted,
         [contestant(name, model) for name, model in models.items()],
         str(place / "predictions"),
         told.append,
@@ -113,7 +115,11 @@ def test_a_model_that_is_another_than_was_described_is_refused(place: Path) -> N
     one = Contestant(lambda: there, classification("m", described, ["bus", "boat"], None))
     with pytest.raises(WeightsError, match=r"m: .*revision of the node.*began with .of the head"):
         ImageStages(Here()).classify(
-            str(place / "images"), digests(pa.array(["0" * 20])), [one], str(place / "predictions"), lambda _: None
+            str(place / "images"),
+            lambda: digests(pa.array(["0" * 20])),
+            [one],
+            str(place / "predictions"),
+            lambda _: None,
         )
 
 
@@ -135,3 +141,29 @@ def test_wanted_rows_of_a_part_are_those_of_its_images() -> None:
         images = pa.chunked_array([[f"{i:020d}" for i in range(start, start + 60)]])
         expected = rows.filter(pa.compute.is_in(rows["image_id"], images.combine_chunks()))
         assert sorted(wanted.of(images)["n"].to_pylist()) == sorted(expected["n"].to_pylist())
+
+
+class NoteWhatIsHeld(Here):
+    """Runs nothing; notes whether the digests are still somewhere in memory while a stage runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[weakref.ref[Digests]] = []
+        self.held: list[bool] = []
+
+    def wanted(self) -> Digests:
+        marks = np.sort(digests(images()["image_id"]))
+        self.made.append(weakref.ref(marks))
+        return marks
+
+    def run(self, rows: Rows, *_: Any, **__: Any) -> StageResult:
+        self.held = [made() is not None for made in self.made]
+        assert len([each for some in (rows.ids or list)() for each in some]) == len(images())
+        return StageResult(0, 0, 0, 0.0)
+
+
+def test_ids_of_the_wanted_images_are_not_held_while_they_are_classified(place: Path) -> None:
+    runner = NoteWhatIsHeld()
+    one = contestant("m", Brightness(50))
+    ImageStages(runner).classify(str(place / "images"), runner.wanted, [one], str(place / "p"), lambda _: None)
+    assert runner.held == [False]
