@@ -35,7 +35,8 @@ def hold_back(context: DataContext, most_actors: int) -> None:
 class FewWaiting(BackpressurePolicy):
     """Begins no task of what feeds a pool of actors while so many blocks wait for the pool, which takes any as it is.
 
-    The output of a task that runs is still read: held up, it would keep a processor that writing parts needs.
+    The output of a task that runs is still read: held up, it would keep a processor that writing parts needs. Where
+    nothing at all runs, as while the actors load, Ray begins another task all the same, one at a time.
     """
 
     def __init__(self, data_context: DataContext, topology: Topology, resource_manager: ResourceManager) -> None:

@@ -1,49 +1,57 @@
-"""What the process that starts a stage holds of rows that no actor has taken yet does not grow with the rows."""
+"""What feeds the actors of a stage is held back while many blocks wait for them."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from copy import deepcopy
+from types import SimpleNamespace
+from typing import Any
 
-import pyarrow as pa
 import pytest
+from ray.data import DataContext
+from ray.data._internal.execution.backpressure_policy import get_backpressure_policies
+from ray.data._internal.execution.operators.actor_pool_map_operator import ActorPoolMapOperator
 
-from c2b_ray.pipelines import few_waiting
-from c2b_ray.pipelines.few_waiting import FewWaiting
-from c2b_ray.pipelines.placement import Placement
-from c2b_ray.pipelines.ray_stage import OnRay
-from c2b_ray.pipelines.stage import Rows, StageConfig
-from c2b_ray.store.parts import read_stage
-
-SCHEMA = pa.schema([("id", pa.string())])
+from c2b_ray.pipelines.few_waiting import FEWEST, FOR_EACH_ACTOR, FewWaiting, hold_back
 
 
-def same(batch: pa.Table, role: str) -> pa.Table:
-    return batch.select(["id"])
+# Ray 2.60 warns of its own old fields where a context is made or copied.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-@pytest.fixture
-def waiting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many blocks waited for the actors, each time that Ray asked whether their source may go on."""
-    seen: list[int] = []
-    real = FewWaiting.can_add_input
+class Pool(ActorPoolMapOperator):
+    """As much of a pool as the policy looks at."""
 
-    def look(self: FewWaiting, op: object) -> bool:
-        seen.extend(pool.total_enqueued_input_blocks() for source, pool in self._fed.items() if source is op)
-        return real(self, op)
+    def __init__(self, source: object) -> None:
+        self._source = source
 
-    monkeypatch.setattr(FewWaiting, "can_add_input", look)
-    return seen
+    @property
+    def input_dependencies(self) -> list[Any]:
+        return [self._source]
 
 
-def test_few_blocks_wait_for_actors_however_many_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiting: list[int]
-) -> None:
-    monkeypatch.setattr(few_waiting, "FEWEST", 4)
-    monkeypatch.setattr(few_waiting, "FOR_EACH_ACTOR", 1)
-    ids = [f"r{i}" for i in range(96)]
-    rows = Rows([pa.table({"id": ids[start : start + 4]}) for start in range(0, 96, 4)])
-    config = StageConfig(SCHEMA, Placement(batch=2), rows_per_file=2)
-    assert OnRay().run(rows, same, str, str(tmp_path), id_column="id", config=config).rows == 96
-    assert sorted(read_stage(str(tmp_path))["id"].to_pylist()) == sorted(ids)
-    # Before the actor has loaded nothing holds the source back but this; a task that ran then adds its two blocks.
-    assert 4 <= max(waiting) <= 4 + 2 * 2 * 2, waiting
+def context_of_its_own() -> DataContext:
+    return deepcopy(DataContext.get_current())
+
+
+@pytest.mark.parametrize(("actors", "most"), [(1, FEWEST), (100, 100 * FOR_EACH_ACTOR)])
+def test_a_source_begins_no_task_while_as_many_blocks_wait_as_its_actors_need(actors: int, most: int) -> None:
+    context = context_of_its_own()
+    hold_back(context, actors)
+    waiting: list[int] = [0]
+    source, writer = object(), object()
+    states = SimpleNamespace(total_enqueued_input_blocks=lambda: waiting[0])
+    topology: Any = {source: None, Pool(source): states, writer: None}
+    policy = FewWaiting(context, topology, SimpleNamespace())  # type: ignore[arg-type]
+    allowed = []
+    for waiting[0] in (0, most - 1, most, 10 * most):
+        assert policy.can_add_input(writer)  # type: ignore[arg-type]
+        allowed.append(policy.can_add_input(source))  # type: ignore[arg-type]
+    assert allowed == [True, True, False, False]
+
+
+def test_ray_asks_it_beside_its_own() -> None:
+    before = get_backpressure_policies(DataContext.get_current(), {}, SimpleNamespace())  # type: ignore[arg-type]
+    context = context_of_its_own()
+    hold_back(context, 1)
+    after = get_backpressure_policies(context, {}, SimpleNamespace())  # type: ignore[arg-type]
+    assert [type(one) for one in after] == [*(type(one) for one in before), FewWaiting]
