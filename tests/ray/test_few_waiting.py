@@ -13,7 +13,6 @@ from ray.data._internal.execution.operators.actor_pool_map_operator import Actor
 
 from c2b_ray.pipelines.few_waiting import FEWEST, FOR_EACH_ACTOR, FewWaiting, hold_back
 
-
 # Ray 2.60 warns of its own old fields where a context is made or copied.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
