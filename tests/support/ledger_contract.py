@@ -468,11 +468,11 @@ class KeysContract:
     def test_a_key_expires_to_the_moment_also_where_it_is_remembered(self, db: SetDatabase) -> None:
         new = keys.create(db, tenants.create(db, "acme").id, "ci", expires_in=100)
         assert keys.verify(db, new.text) == new.key
-        db.skew = 99.9
+        db.skew = 98.5
         ring = keys.KeyRing(db, seconds=60)
         assert ring.verify(new.text) is not None
         db.skew = 100.1
-        threading.Event().wait(0.15)
+        threading.Event().wait(1.6)  # the ring counts by this process's own clock
         assert ring.verify(new.text) is None
         assert keys.verify(db, new.text) is None
 
