@@ -24,7 +24,6 @@ from c2b_ray.config.placement import PlacementConfig, Precision
 from c2b_ray.errors import RunError
 from c2b_ray.models import devices
 from c2b_ray.pipelines import nodes
-from c2b_ray.pipelines.few_waiting import hold_back
 from c2b_ray.pipelines.placement import Cluster, Placement, placed, within
 from c2b_ray.pipelines.progress import Progress, Teller
 from c2b_ray.pipelines.ray_worker import Assignment, Worker
@@ -207,7 +206,6 @@ def _plan(rows: ray.data.Dataset, assignment: Assignment[R], done: Digests) -> r
     context.print_on_execution_start = False
     context.raise_original_map_exception = True
     context.target_max_block_size = BLOCK_BYTES
-    hold_back(context, placement.max_actors)
     return summaries
 
 
