@@ -247,7 +247,7 @@ def test_what_the_captions_name_and_is_no_file_of_captions_is_said_so(tmp_path):
         built(tmp_path, captions={"file": str(tmp_path)})
     with pytest.raises(ConfigError, match=r"captions\.run: .* it is no run of c2b failures"):
         built(tmp_path, captions={"run": str(tmp_path)})
-    with pytest.raises(SourceError, match=r"captions\.csv: is no dataset of failures"):
+    with pytest.raises(SourceError, match=r"captions\.csv: is not a dataset of failures"):
         show(str(tmp_path / "captions.csv"), str(tmp_path / "pages"))
 
 

@@ -119,7 +119,7 @@ def test_a_run_that_is_killed_anywhere_ends_with_the_same_table(scenes, run, tmp
     [
         ({"labels": ["tram"], "hierarchy": None}, "no label of planted is 'tram'"),
         ({"budget": {"draws": 0}}, "budget.draws"),
-        ({"captions": ["in the snow"]}, "has no label"),
+        ({"captions": ["in the snow"]}, "names none of the labels 'bus'"),
         ({"hierarchy": {"boat": "vehicle"}}, "has no label 'bus'"),
         ({"prompt": "a photo"}, "must hold {label}"),
         ({"captioner": None}, "give `captioner`, `captions`, or both"),
@@ -167,7 +167,7 @@ def test_a_question_has_draws_of_its_own_and_leaves_what_was_decided(scenes, tmp
     assert again.rows.equals(answered.rows)
     assert drawn > 0
     assert c2b_ray.find_failures(small, tmp_path / "run", classifier=model).hypotheses.equals(after)
-    with pytest.raises(ConfigError, match="has no label"):
+    with pytest.raises(ConfigError, match="names none of the labels"):
         ask(run, "at night in the snow", classifier=model)
 
 
