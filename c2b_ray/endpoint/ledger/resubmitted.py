@@ -34,8 +34,9 @@ def predecessor(db: Database, job: Job) -> tuple[str, str] | None:
 def take_over(db: Database, job: Job, before: tuple[str, str]) -> Job | None:
     """Passes the run of `before` on to a running job, and returns the job as it is now.
 
-    The count of images moves with it; they were booked then and are not booked again. Returns None if the run was
-    deleted or taken meanwhile; raises FencedError if the job is no longer held.
+    The new job counts the run's images too, and the earlier one keeps its count; they were booked to the earlier job's
+    key and are not booked again. Returns None if the run was deleted or taken meanwhile; raises FencedError if the job
+    is no longer held.
     """
     old, path = before
     with db.transaction() as tx:
