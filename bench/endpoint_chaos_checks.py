@@ -13,6 +13,7 @@ from sqlalchemy import select
 
 from c2b_ray.endpoint.ledger import audit_log, tables
 from c2b_ray.endpoint.ledger.database import Database
+from c2b_ray.endpoint.ledger.resubmitted import NOTE
 from c2b_ray.errors import C2BError
 from c2b_ray.store.run import finished
 
@@ -83,7 +84,7 @@ def of_ledger(db: Database, lines: list[dict[str, Any]], rows: int, storage: str
     yield Check("cancellations that were accepted and lost", unheard, len(told))
     yield from _ends(jobs, events)
     yield from _storage([job for job in jobs.values() if job.state == "finished"], rows, storage)
-    yield from _usage(list(jobs.values()), used, rows)
+    yield from _usage(list(jobs.values()), {event.job_id for event in events if _gave_its_run(event)}, used, rows)
     logged = Counter(row.subject for row in submits)
     odd = [id_ for id_ in jobs.keys() | logged.keys() if id_ not in jobs or logged[id_] != 1]
     yield Check("jobs without exactly one entry in the audit log", odd, len(jobs))
@@ -116,11 +117,19 @@ def _storage(jobs: list[Any], rows: int, storage: str) -> Iterator[Check]:
     yield Check("finished runs that are not whole (tables of run.json, each image once)", bad, len(jobs))
 
 
-def _usage(jobs: list[Any], used: list[Any], rows: int) -> Iterator[Check]:
+def _gave_its_run(event: Any) -> bool:
+    return bool(event.kind == NOTE and event.data["message"] == "its run was taken over")
+
+
+def _usage(jobs: list[Any], gave: set[str], used: list[Any], rows: int) -> Iterator[Check]:
     """The jobs' own counts and the keys' are written in one transaction; a job that nothing befell has each image
-    once, and one whose runner was lost as many more as were asked about again."""
+    once, and one whose runner was lost as many more as were asked about again.
+
+    `gave`: the jobs whose run a later job continues. That job counts their images too, and no key pays twice.
+    """
     sums = [sum(row.images for row in used), round(sum(row.model_seconds for row in used), 3)]
-    of_jobs = [sum(job.images for job in jobs), round(sum(job.model_seconds for job in jobs), 3)]
+    images = sum(job.images for job in jobs if job.id not in gave)
+    of_jobs = [images, round(sum(job.model_seconds for job in jobs), 3)]
     yield Check("usage of keys is not that of jobs", [] if sums == of_jobs else [{"keys": sums, "jobs": of_jobs}], 2)
     whole = [job for job in jobs if job.state == "finished" and job.fence == 1]
     wrong = [(job.id, job.images) for job in whole if job.images != rows]
