@@ -39,7 +39,7 @@ from photos import photos
 
 from c2b_ray.audits.kit.backend import backend
 from c2b_ray.models import catalog
-from c2b_ray.pipelines.images import Contestant, ImageStages
+from c2b_ray.pipelines.images import Contestant, ImageStages, selected
 from c2b_ray.pipelines.placement import NEEDS
 from c2b_ray.roles import Classifier
 from c2b_ray.schemas import IMAGES
@@ -109,7 +109,8 @@ def piped(spec: str, sources: tuple[str, str], via: str) -> Stretches:
         def once(source: str) -> None:
             with tempfile.TemporaryDirectory(dir=out) as place:
                 one = [Contestant(factory, asked)]
-                stages.classify(source, lambda: wanted[source], one, f"{place}/predictions", lambda _: None)
+                images = selected(source, lambda: [wanted[source]])
+                stages.classify(images, one, f"{place}/predictions", lambda _: None)
 
         return stretches(once, sources)
 

@@ -6,7 +6,7 @@ It knows which step runs over which table, and leaves reading, writing and resum
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
@@ -26,7 +26,8 @@ from c2b_ray.steps.draw import ImageSource, fetch, image_ids
 from c2b_ray.steps.predict import Classification, LoadedClassifier, check_revision, predict_all
 from c2b_ray.steps.verify import Checks
 from c2b_ray.steps.verify import verify as verify_step
-from c2b_ray.store.parts import Digests, Parts, absent, digests, opened
+from c2b_ray.store.memory import Gathered, OnDisk
+from c2b_ray.store.parts import DIGEST, Digests, Parts, absent, among, digests, distinct, opened
 
 OnProgress = Callable[[Progress], None]
 FETCH = StageConfig(IMAGES, stage="fetch", rows_per_file=1024)
@@ -57,6 +58,57 @@ class Contestant:
 
 
 @dataclass(frozen=True)
+class Selection:
+    """Some of the images in a stage's parts.
+
+    `blocks`: tables of names, together of the parts that hold any of them. `total`: how many there are. `marks`: the
+    sorted digests of their ids; None where all images are selected, because the digests of millions take memory.
+    """
+
+    parts: Parts
+    blocks: list[pa.Table]
+    total: int
+    marks: Digests | None
+
+    def of(self, images: pa.Table) -> pa.Table:
+        """Returns the selected rows of a part."""
+        return images if self.marks is None else images.filter(pa.array(~absent(images["image_id"], self.marks)))
+
+
+def selected(images: str, wanted: Callable[[], Iterable[Digests]]) -> Selection:
+    """Selects the wanted images of the parts under `images`.
+
+    `wanted` yields digests of their ids, some at a time and in any order; an id may come again.
+    """
+    parts = opened(images)
+    total, all_wanted = _compared(parts, wanted)
+    if all_wanted:
+        return Selection(parts, _name_blocks(parts.names()), total, None)
+    marks = Gathered(DIGEST)
+    for some in wanted():
+        marks.add(some)
+    those = np.unique(marks.whole())
+    return Selection(parts, _name_blocks(_holding(parts, those)), total, those)
+
+
+def _compared(parts: Parts, wanted: Callable[[], Iterable[Digests]]) -> tuple[int, bool]:
+    """Returns how many ids are wanted, and whether they are all that the parts hold, in memory that does not grow with
+    the rows."""
+    total, all_wanted = 0, True
+    folder = parts.path if parts.local else None
+    with OnDisk(DIGEST, folder) as those, OnDisk(DIGEST, folder) as held:
+        for some in wanted():
+            those.add(some)
+        for table in parts.each(("image_id",)):
+            held.add(digests(table["image_id"]))
+        for some, there in zip(those.in_order(), held.in_order(), strict=True):
+            some = distinct(some)
+            total += len(some)
+            all_wanted = all_wanted and among(there, some)
+    return total, all_wanted
+
+
+@dataclass(frozen=True)
 class ImageStages:
     """The stages of one audit, all run by `runner`."""
 
@@ -75,8 +127,9 @@ class ImageStages:
         `revision`: of the source; the images' ids contain it.
         """
         # Ids are made where the rows are fetched: as text they take eight times the memory of the numbers.
-        size = max(FETCHED_AT_ONCE, ceil(len(wanted) / MOST_BLOCKS))
-        blocks = [pa.table({"row": wanted[start : start + size]}) for start in range(0, max(1, len(wanted)), size)]
+        numbers = wanted.astype(np.min_scalar_type(wanted.max(initial=0)))  # held, and sent, while images are fetched
+        size = max(FETCHED_AT_ONCE, ceil(len(numbers) / MOST_BLOCKS))
+        blocks = [pa.table({"row": numbers[start : start + size]}) for start in range(0, max(1, len(numbers)), size)]
         named = partial(_with_ids, revision=revision)
         rows = Rows(blocks, named, len(wanted), lambda: (part["image_id"] for block in blocks for part in named(block)))
         config = replace(FETCH, total=len(wanted))
@@ -104,7 +157,7 @@ class ImageStages:
         """Asks the captioner what it sees in each of the `wanted` images (`image_id`, `target_class`,
         `verification_id`)."""
         parts = opened(images)
-        names, _ = _holding(parts, np.unique(digests(wanted["image_id"])))
+        names = _name_blocks(_holding(parts, np.unique(digests(wanted["image_id"]))))
         expand, ids = partial(_images_to_verify, parts=parts, wanted=Wanted.by_image(wanted)), wanted["verification_id"]
         rows = Rows(names, expand, wanted.num_rows, lambda: iter([ids]))
         config, step = replace(VERIFY, total=wanted.num_rows), partial(_verify, questions=questions)
@@ -113,26 +166,16 @@ class ImageStages:
         )
 
     def classify(
-        self,
-        images: str,
-        wanted: Callable[[], Digests],
-        classifiers: Sequence[Contestant],
-        out: str,
-        on_progress: OnProgress,
+        self, images: Selection, classifiers: Sequence[Contestant], out: str, on_progress: OnProgress
     ) -> StageResult:
-        """Writes all classifiers' predictions of the `wanted` images into Parquet parts under `out`.
+        """Writes all classifiers' predictions of the selected images into Parquet parts under `out`.
 
-        It makes one pass: an image is read and decoded once for all classifiers. `wanted`: computes the digests of the
-        ids, sorted, each once. They are not held while images are classified, unless some images are not wanted.
+        It makes one pass: an image is read and decoded once for all classifiers.
         """
-        parts, digests_wanted = opened(images), wanted()
-        total = len(digests_wanted) * len(classifiers)
+        total = images.total * len(classifiers)
         questions = [one.question for one in classifiers]
-        names, others = _holding(parts, digests_wanted)
-        left_out = digests_wanted if others else None
-        del digests_wanted
-        expand = partial(_images_to_classify, parts=parts, questions=questions, wanted=left_out)
-        rows = Rows(names, expand, total, partial(prediction_ids, questions, parts, wanted))
+        expand = partial(_images_to_classify, images=images, questions=questions)
+        rows = Rows(images.blocks, expand, total, partial(prediction_ids, questions, images))
         config, role = replace(CLASSIFY, total=total), partial(_loaded, classifiers)
         return self.runner.run(
             rows, predict_all, role, out, id_column="prediction_id", config=config, on_progress=on_progress
@@ -164,29 +207,20 @@ def _loaded(classifiers: Sequence[Contestant]) -> list[LoadedClassifier]:
     return [LoadedClassifier(one.classifier(), one.question) for one in classifiers]
 
 
-def prediction_ids(
-    questions: Sequence[Classification], images: Parts, wanted: Callable[[], Digests]
-) -> Iterator[pa.Array]:
-    """Yields the ids of all predictions of the `wanted` images (computes digests, sorted) that the parts hold, a part
-    at a time."""
-    those = wanted()
-    for table in images.each(("image_id",)):
-        names = table["image_id"].filter(pa.array(~absent(table["image_id"], those))).to_pylist()
+def prediction_ids(questions: Sequence[Classification], images: Selection) -> Iterator[pa.Array]:
+    """Yields the ids of all predictions of the selected images, a part at a time."""
+    for table in images.parts.each(("image_id",)):
+        names = images.of(table)["image_id"].to_pylist()
         for question in questions:
             yield pa.array(question.prediction_ids(names), pa.string())
 
 
-def _images_to_classify(
-    names: pa.Table, parts: Parts, questions: Sequence[Classification], wanted: Digests | None
-) -> Iterator[pa.Table]:
-    """`wanted`: None where all images of these parts are wanted."""
+def _images_to_classify(names: pa.Table, images: Selection, questions: Sequence[Classification]) -> Iterator[pa.Table]:
     for name in names["name"].to_pylist():
-        images = parts.read(name)
-        if wanted is not None:
-            images = images.filter(pa.array(~absent(images["image_id"], wanted)))
-        names_of = images["image_id"].to_pylist()
+        table = images.of(images.parts.read(name))
+        names_of = table["image_id"].to_pylist()
         ids = list(zip(*(question.prediction_ids(names_of) for question in questions), strict=True))
-        yield images.append_column("prediction_id", pa.array(ids, pa.list_(pa.string())))
+        yield table.append_column("prediction_id", pa.array(ids, pa.list_(pa.string())))
 
 
 def _images_to_verify(names: pa.Table, parts: Parts, wanted: Wanted) -> Iterator[pa.Table]:
@@ -228,21 +262,19 @@ def _with_ids(rows: pa.Table, revision: str) -> Iterator[pa.Table]:
         yield some.append_column("image_id", image_ids(some["row"].to_numpy(), revision))
 
 
-def _holding(parts: Parts, wanted: Digests) -> tuple[list[pa.Table], bool]:
-    """Returns the names of the parts that hold any wanted image, and whether they may hold other images too.
+def _holding(parts: Parts, wanted: Digests) -> list[str]:
+    """Returns the names of the parts that hold any wanted image, or the first part where none does.
 
-    Bytes of other parts are not read. Where no part holds a wanted image, it returns the first part.
+    Bytes of other parts are not read.
     """
-    names, holding, others = parts.names(), [], False
-    for name, table in zip(names, parts.each(("image_id",)), strict=True):
-        lacking = absent(table["image_id"], wanted)
-        if not lacking.all():
-            holding.append(name)
-            others = others or bool(lacking.any())
-    chosen = holding or names[:1]
-    size = ceil(len(chosen) / MOST_READS)
-    blocks = [pa.table({"name": chosen[start : start + size]}) for start in range(0, len(chosen), size or 1)]
-    return blocks, others or not holding
+    names = parts.names()
+    tables = zip(names, parts.each(("image_id",)), strict=True)
+    return [name for name, table in tables if not absent(table["image_id"], wanted).all()] or names[:1]
+
+
+def _name_blocks(names: Sequence[str]) -> list[pa.Table]:
+    size = ceil(len(names) / MOST_READS)
+    return [pa.table({"name": names[start : start + size]}) for start in range(0, len(names), size or 1)]
 
 
 def _verify(batch: pa.Table, captioner: Captioner, questions: Checks) -> pa.Table:

@@ -56,7 +56,7 @@ class OnDisk:
         self._dtype, self._folder = np.dtype(dtype), folder
         self._file: IO[bytes] | None = None
         self._held: list[NDArray[np.bytes_]] = []
-        self._starts: list[NDArray[np.int64]] = []
+        self._starts_of_stretches: list[NDArray[np.int64]] = []
         self._waiting = self._written = 0
         self.most_bytes = 0
         """The most that was in memory at once."""
@@ -77,13 +77,15 @@ class OnDisk:
             self._write()
 
     def in_order(self) -> Iterator[NDArray[np.bytes_]]:
-        """All records, sorted, some at a time: equal ones come together. Nothing may be added after."""
+        """Yields all records, sorted: 256 times those that begin with one byte, so equal ones come together. Nothing
+        may be added afterwards."""
         if self._file is None:
-            yield self._taken()
+            records = self._taken()
+            yield from np.split(records, _starts(records)[1:-1])
             return
         self._write()
         for first in range(256):
-            stretches = [self._read(int(starts[first]), int(starts[first + 1])) for starts in self._starts]
+            stretches = [self._read(int(starts[first]), int(starts[first + 1])) for starts in self._starts_of_stretches]
             records = np.concatenate(stretches)
             self.most_bytes = max(self.most_bytes, 2 * records.nbytes)  # the stretches are there still
             records.sort()
@@ -102,9 +104,7 @@ class OnDisk:
         if self._file is None:
             self._file = TemporaryFile(dir=self._folder)  # noqa: SIM115 (closed by __exit__)
         records = self._taken()
-        first_bytes = np.array([bytes([first]) for first in range(256)], self._dtype)
-        starts = np.append(np.searchsorted(records, first_bytes), len(records))
-        self._starts.append(self._written + starts)
+        self._starts_of_stretches.append(self._written + _starts(records))
         self._file.write(records.tobytes())
         self._written += len(records)
 
@@ -112,6 +112,12 @@ class OnDisk:
         assert self._file is not None
         self._file.seek(start * self._dtype.itemsize)
         return np.frombuffer(self._file.read((end - start) * self._dtype.itemsize), self._dtype)
+
+
+def _starts(records: NDArray[np.bytes_]) -> NDArray[np.int64]:
+    """Returns where the records of each first byte begin in the sorted `records`, and where the last ones end."""
+    first_bytes = np.array([bytes([first]) for first in range(256)], records.dtype)
+    return np.append(np.searchsorted(records, first_bytes), len(records))
 
 
 def give_back() -> None:

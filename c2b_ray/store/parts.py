@@ -236,9 +236,17 @@ def absent(ids: pa.ChunkedArray | pa.Array, there: Digests) -> NDArray[np.bool_]
     """Returns which of the ids are not among the sorted digests."""
     if not len(there):
         return np.ones(len(ids), bool)
-    names = digests(ids)
-    nearest = np.minimum(np.searchsorted(there, names), len(there) - 1)
-    is_absent: NDArray[np.bool_] = there[nearest] != names
+    return _absent(digests(ids), there)
+
+
+def among(some: Digests, there: Digests) -> bool:
+    """Tells whether all of the digests are among the sorted ones."""
+    return not len(some) or (len(there) > 0 and not _absent(some, there).any())
+
+
+def _absent(some: Digests, there: Digests) -> NDArray[np.bool_]:
+    nearest = np.minimum(np.searchsorted(there, some), len(there) - 1)
+    is_absent: NDArray[np.bool_] = there[nearest] != some
     return is_absent
 
 

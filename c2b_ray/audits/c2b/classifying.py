@@ -5,16 +5,15 @@ It loads no classifier: their descriptions suffice, and they answer where their 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
-from c2b_ray.pipelines.images import Contestant, ImageStages, OnProgress, prediction_ids
+from c2b_ray.pipelines.images import Contestant, ImageStages, OnProgress, Selection, prediction_ids, selected
 from c2b_ray.steps.predict import classification
 from c2b_ray.store.c2b_run import CLASSIFIER, C2BRun
-from c2b_ray.store.memory import Gathered
-from c2b_ray.store.parts import DIGEST, Digests, absent, digests, distinct, opened
+from c2b_ray.store.parts import Digests, absent, digests, opened
 
 
 def contestants(config: AuditConfig, run: C2BRun, models: Backend) -> list[Contestant]:
@@ -32,27 +31,21 @@ def contestants(config: AuditConfig, run: C2BRun, models: Backend) -> list[Conte
 
 def classify(classifiers: Sequence[Contestant], run: C2BRun, models: Backend, on_progress: OnProgress) -> None:
     """Writes the missing predictions of all images that the run has drawn."""
-    if _lacks_any(run, classifiers):
+    images = selected(run.location("images"), partial(_drawn, run))
+    if _lacks_any(run, classifiers, images):
         run.begin_writing()
-    images, out = run.location("images"), run.location("predictions")
-    ImageStages(models.runner).classify(images, partial(_drawn, run), classifiers, out, on_progress)
+    ImageStages(models.runner).classify(images, classifiers, run.location("predictions"), on_progress)
 
 
-def _drawn(run: C2BRun) -> Digests:
-    """Returns the sorted, distinct digests of the drawn images. Images that were looked at but not drawn are
-    left out."""
-    marks = Gathered(DIGEST)
+def _drawn(run: C2BRun) -> Iterator[Digests]:
+    """Yields the digests of the drawn images, some at a time. Images that were looked at but not drawn are left out."""
     for name in ("draws", "confirmation"):
         for table in run.each(name, ["image_id"]):
-            marks.add(digests(table["image_id"]))
-    ids = marks.whole()
-    ids.sort()  # in place: of millions of images each copy counts
-    return distinct(ids)
+            yield digests(table["image_id"])
 
 
-def _lacks_any(run: C2BRun, classifiers: Sequence[Contestant]) -> bool:
+def _lacks_any(run: C2BRun, classifiers: Sequence[Contestant], images: Selection) -> bool:
     if not run.has("predictions"):
         return True
     done = opened(run.location("predictions")).census("prediction_id").ids
-    ids = prediction_ids([one.question for one in classifiers], opened(run.location("images")), partial(_drawn, run))
-    return any(absent(some, done).any() for some in ids)
+    return any(absent(some, done).any() for some in prediction_ids([one.question for one in classifiers], images))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +13,14 @@ from PIL import Image
 
 from c2b_ray.errors import WeightsError
 from c2b_ray.pipelines.here import Here
-from c2b_ray.pipelines.images import Contestant, ImageStages, Wanted
-from c2b_ray.pipelines.stage import Rows, StageResult, each_once, not_yet
+from c2b_ray.pipelines.images import Contestant, ImageStages, Wanted, prediction_ids, selected
+from c2b_ray.pipelines.stage import each_once, not_yet
 from c2b_ray.roles import Floats, Pixels
 from c2b_ray.schemas import IMAGES
 from c2b_ray.steps import decode
 from c2b_ray.steps.predict import classification, predict
 from c2b_ray.store import files
-from c2b_ray.store.parts import Digests, digests, read_stage
+from c2b_ray.store.parts import digests, read_stage
 
 
 class Brightness:
@@ -63,11 +61,10 @@ def place(tmp_path: Path) -> Path:
 
 def classify(place: Path, models: dict[str, Brightness]) -> pa.Table:
     """All predictions in order, after a pass of these classifiers."""
-    wanted = np.sort(digests(pa.array([f"{i:020d}" for i in range(5, 40)])))
+    wanted = digests(pa.array([f"{i:020d}" for i in range(5, 40)]))
     told = []
     ImageStages(Here()).classify(
-        str(place / "images"),
-        lambda: wanted,
+        selected(str(place / "images"), lambda: [wanted[20:], wanted[:25]]),
         [contestant(name, model) for name, model in models.items()],
         str(place / "predictions"),
         told.append,
@@ -115,8 +112,7 @@ def test_a_model_that_is_another_than_was_described_is_refused(place: Path) -> N
     one = Contestant(lambda: there, classification("m", described, ["bus", "boat"], None))
     with pytest.raises(WeightsError, match=r"m: .*revision of the node.*began with .of the head"):
         ImageStages(Here()).classify(
-            str(place / "images"),
-            lambda: digests(pa.array(["0" * 20])),
+            selected(str(place / "images"), lambda: [digests(pa.array(["0" * 20]))]),
             [one],
             str(place / "predictions"),
             lambda _: None,
@@ -143,27 +139,23 @@ def test_wanted_rows_of_a_part_are_those_of_its_images() -> None:
         assert sorted(wanted.of(images)["n"].to_pylist()) == sorted(expected["n"].to_pylist())
 
 
-class NoteWhatIsHeld(Here):
-    """Runs nothing; notes whether the digests are still somewhere in memory while a stage runs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made: list[weakref.ref[Digests]] = []
-        self.held: list[bool] = []
-
-    def wanted(self) -> Digests:
-        marks = np.sort(digests(images()["image_id"]))
-        self.made.append(weakref.ref(marks))
-        return marks
-
-    def run(self, rows: Rows, *_: Any, **__: Any) -> StageResult:
-        self.held = [made() is not None for made in self.made]
-        assert len([each for some in (rows.ids or list)() for each in some]) == len(images())
-        return StageResult(0, 0, 0, 0.0)
+def test_no_digests_are_held_where_all_images_are_wanted(place: Path) -> None:
+    there = digests(images()["image_id"])
+    of_all = selected(str(place / "images"), lambda: [there[::2], there])
+    assert (of_all.marks, of_all.total) == (None, len(there))
+    assert sum(block.num_rows for block in of_all.blocks) == 2
+    one = contestant("m", Brightness(50)).question
+    assert sum(map(len, prediction_ids([one], of_all))) == len(there)
+    of_some = selected(str(place / "images"), lambda: [there[3:7], there[5:9]])
+    assert of_some.marks is not None
+    assert (of_some.total, len(of_some.marks), [block["name"].to_pylist() for block in of_some.blocks]) == (
+        6,
+        6,
+        [["part-0.parquet"]],
+    )
 
 
-def test_ids_of_the_wanted_images_are_not_held_while_they_are_classified(place: Path) -> None:
-    runner = NoteWhatIsHeld()
-    one = contestant("m", Brightness(50))
-    ImageStages(runner).classify(str(place / "images"), runner.wanted, [one], str(place / "p"), lambda _: None)
-    assert runner.held == [False]
+def test_images_that_are_wanted_and_not_there_select_nothing_else(place: Path) -> None:
+    none = selected(str(place / "images"), lambda: [digests(pa.array(["x", "y"]))])
+    assert none.of(images()).num_rows == 0
+    assert none.total == 2
