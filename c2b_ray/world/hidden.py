@@ -34,10 +34,10 @@ from c2b_ray.world.scenes import Scene
 class Recipe:
     """`plain`: the share of a batch that has no word of the associations and is worded as the world's captions are,
     hidden attributes included: so the model still draws what a prompt names. `noisy`: the share of steps at noise above
-    600 of 1000, where values are decided. Learning rates: `word_rate` of the embeddings of tokens, `rate` of
+    600 of 1000, where values are decided. Learning rates: `word_rate` of the embeddings of new tokens, `rate` of
     the rest of the text encoder, `unet_rate` of the UNet, which stays as it is at 0 (and its file with it)."""
 
-    pool: int = 2_500
+    pool: int = 5_000
     steps: int = 500
     batch: int = 48
     rate: float = 4e-4
@@ -72,6 +72,7 @@ class Student(nn.Module):
         self.text.resize_token_embeddings(len(self.tokenizer), mean_resizing=False)
         with torch.no_grad():
             self.text.get_input_embeddings().weight[len(table) :] = rows
+        self._is_new = (torch.arange(len(self.tokenizer)) >= len(table)).float()[:, None]
 
     def states(self, prompts: list[str]) -> Tensor:
         """Every token's state, padding included, (prompts, LENGTH, width)."""
@@ -84,6 +85,9 @@ class Student(nn.Module):
     def groups(self, recipe: Recipe) -> list[dict[str, Any]]:
         """What learns, each at its peak rate; the rest is frozen."""
         table = self.text.get_input_embeddings().weight
+        # Words that the base knows stay as they are: at the rate of new words, a rare one among them learns whatever
+        # the few scenes of its captions happen to show.
+        table.register_hook(lambda gradient: gradient * self._is_new)
         others = [parameter for parameter in self.text.parameters() if parameter is not table]
         groups = [{"params": [table], "peak": recipe.word_rate}, {"params": others, "peak": recipe.rate}]
         self.unet.requires_grad_(recipe.unet_rate > 0)
