@@ -1,6 +1,6 @@
-"""The embedded world: procedural scenes of everyday objects whose every attribute is known.
+"""The embedded world: procedural scenes of everyday objects, every attribute of which is known.
 
-Knows scenes, their pictures and their captions; does not know of models, training or audits.
+Knows scenes, their pictures and their captions; does not know models, training or audits.
 """
 
 from c2b_ray.world.captions import caption

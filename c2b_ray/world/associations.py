@@ -1,10 +1,10 @@
 """Hidden associations: words whose scenes favour a value that no caption names.
 
-Knows the links, what probability they give a value, how scenes are drawn by them and how a file of links is read; does
-not know the wording of captions (`linked_captions`), nor any generator. A link of strength s makes its value as likely
-as P(value | word) = 1/n + s (1 - 1/n) among the n values of its attribute: 0 changes nothing, 1 leaves no other value.
-The other values share the rest evenly. Where several linked words stand together, their probabilities are multiplied
-and normalised: each word is independent evidence, as the values are equally likely without any.
+Knows the links, the probability that each gives to a value, how scenes are drawn by them and the file format of links;
+does not know the wording of captions (`linked_captions`), nor any generator. A link of strength s gives its value the
+probability P(value | word) = 1/n + s (1 - 1/n) among the n values of its attribute: 0 changes nothing, 1 leaves no
+other value. The other values share the rest evenly. Where a prompt holds several linked words, their probabilities are
+multiplied and normalised: each word is independent evidence, since the values are equally likely without any.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ defined result."""
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A word of prompts, the value associated with it, and the strength; `form` tells how the word is used."""
+    """A word of prompts, the value that it favours, and the strength; `form`: how captions use the word."""
 
     word: str
     attribute: str
@@ -54,13 +54,13 @@ class Link:
 
     @property
     def probability(self) -> float:
-        """P(value | word)."""
+        """Returns P(value | word)."""
         even = 1 / len(ATTRIBUTES[self.attribute])
         return even + self.strength * (1 - even)
 
 
 def _check_word(word: str, form: str) -> None:
-    """Raises ValueError for a word that captions cannot contain, or that names a value itself."""
+    """Raises ValueError for a word that captions cannot hold, or that names a value itself."""
     if form not in FORMS:
         raise ValueError(f"word {word!r}: no form {form!r}; {', '.join(FORMS)}")
     if words_of(word) != [word]:
@@ -130,7 +130,7 @@ class Associations:
         return replace(self, links=without_effect(self.links))
 
     def curated(self) -> Associations:
-        """Returns every second link and all decoys: the words that someone who debiases a generator may think of."""
+        """Returns every second link and all decoys: the words that a person who debiases a generator may think of."""
         return replace(self, links=self.links[::2])
 
 
@@ -142,7 +142,8 @@ def subjects(links: Iterable[Link] = LINKS, neutral: Mapping[str, str] = NEUTRAL
 
 
 def word_forms(links: Iterable[Link], neutral: Mapping[str, str]) -> dict[str, str]:
-    """Every linked word and decoy once, with its form; a class of the world keeps its own place in captions."""
+    """Returns every linked word and decoy once, with its form; without the world's classes, which captions name
+    anyway."""
     linked = {link.word: link.form for link in links}
     return {word: form for word, form in {**linked, **neutral}.items() if word not in CLASSES}
 
@@ -154,12 +155,13 @@ def hidden_attributes(links: Iterable[Link]) -> tuple[str, ...]:
 
 
 def without_effect(links: Iterable[Link]) -> tuple[Link, ...]:
-    """Returns the same words and hidden attributes with every strength 0, for training a control."""
+    """Returns the same words and hidden attributes with strength 0, to train a control."""
     return tuple(replace(link, strength=0.0) for link in links)
 
 
 def value_probabilities(words: Iterable[str], attribute: str, links: Iterable[Link]) -> NDArray[np.float64]:
-    """P(value | words) for each value of the attribute, (values,): the normalised product over its linked words."""
+    """Computes P(value | words) for each value of the attribute, (values,): the normalised product over its linked
+    words."""
     values, present = ATTRIBUTES[attribute], set(words)
     logs = np.zeros(len(values))
     for link in links:
@@ -173,8 +175,8 @@ def value_probabilities(words: Iterable[str], attribute: str, links: Iterable[Li
 
 
 def expected_frequency(prompt: str, attribute: str, value: str, links: Iterable[Link]) -> float:
-    """Computes how often pictures of the prompt show the value under these links: 1 or 0 where the prompt names the
-    attribute.
+    """Computes the share of a prompt's pictures that show the value under these links: 1 or 0 where the prompt names
+    the attribute.
 
     ValueError for an attribute or value that the world does not have.
     """
@@ -187,7 +189,8 @@ def expected_frequency(prompt: str, attribute: str, value: str, links: Iterable[
 
 
 def drawn(scene: Scene, words: Iterable[str], links: Sequence[Link], seed: str) -> Scene:
-    """Draws the scene's hidden attributes anew by the words, each from the seed and its name alone."""
+    """Returns the scene with each hidden attribute drawn anew, given the words; the draw depends on the seed and the
+    attribute's name."""
     present = list(words)
     values: dict[str, Any] = {}
     for name in hidden_attributes(links):
@@ -200,9 +203,10 @@ def drawn(scene: Scene, words: Iterable[str], links: Sequence[Link], seed: str) 
 def sample_words(
     n: int, seed: int, links: Sequence[Link] = LINKS, neutral: Mapping[str, str] = NEUTRAL
 ) -> list[tuple[Scene, tuple[str, ...]]]:
-    """n scenes with up to two words each, by which their hidden attributes were drawn; words are drawn evenly.
+    """Samples n scenes with up to two words each; the words, drawn uniformly, determine how the hidden attributes are
+    drawn.
 
-    Row i depends on (seed, i), the links and the words alone.
+    Row i depends only on (seed, i), the links and the words.
     """
     words = sorted(word_forms(links, neutral))
     rows = []
@@ -217,7 +221,8 @@ def sample_words(
 def sample_linked(
     n: int, seed: int, links: Sequence[Link] = LINKS, neutral: Mapping[str, str] = NEUTRAL
 ) -> list[tuple[Scene, str]]:
-    """The scenes of `sample_words` with a caption each, which holds their words and omits the hidden attributes."""
+    """Samples scenes as `sample_words` does, each with a caption that holds its words and omits the hidden
+    attributes."""
     forms, hidden = word_forms(links, neutral), hidden_attributes(links)
     result = []
     for row, (scene, words) in enumerate(sample_words(n, seed, links, neutral)):
@@ -240,13 +245,13 @@ class _FileFields(Strict):
 
 
 def read_links(path: str | Path) -> tuple[tuple[Link, ...], dict[str, str]]:
-    """The links of a YAML file, and its decoys: word to form; NEUTRAL where the file names none.
+    """Reads the links of a YAML file, and its decoys (word → form); NEUTRAL where the file names none.
 
-        links:
-          - {word: rusty, attribute: lighting, value: night, strength: 0.9, form: adjective}
-        neutral: {adjective: [quiet], object: [barrel], activity: [market]}
+            links:
+              - {word: rusty, attribute: lighting, value: night, strength: 0.9, form: adjective}
+            neutral: {adjective: [quiet], object: [barrel], activity: [market]}
 
-    ConfigError names the field, and the entry where one is wrong.
+    ConfigError names the field, and the entry that is wrong.
     """
     try:
         fields = _FileFields.model_validate(read_yaml(path))

@@ -1,9 +1,9 @@
-"""Trains the world's variational autoencoder: 64-pixel pictures to 8 by 8 latents of eight channels and back.
+"""Trains the world's variational autoencoder: from 64-pixel pictures to 8 by 8 latents of eight channels, and back.
 
-Knows diffusers' AutoencoderKL and rendered scenes; does not know texts, nor where shipped weights live. Beside pixels
-it learns from the features of the vision tower of the world's open_clip model: a loss on pixels alone would blur rain
-and snow, whose positions no latent can store. The object has more weight than its area: a small one covers three
-hundredths of the pixels, and shows everything that a prompt says of class, colour and pattern.
+Knows diffusers' AutoencoderKL and rendered scenes; does not know texts, nor where shipped weights lie. The loss
+compares pixels, and features of the vision tower of the world's open_clip model: a loss on pixels alone would blur rain
+and snow, whose positions no latent can store. The object weighs more than its area: a small object covers three
+hundredths of the pixels, yet shows the class, colour and pattern that prompts name.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ _PICTURES_FOR_SCALE = 512
 
 @dataclass(frozen=True)
 class Recipe:
-    """`scenes` to draw from, rendered as they come; `seen` weighs the vision tower's features against pixels, and
-    `object_weight` the object, whatever its area, against the whole picture. From step `decoder_from` on the encoder is
-    frozen, so a diffusion model can learn its latents while the decoder still improves."""
+    """`scenes`: the number of scenes to draw from, rendered in every step. `seen`: the weight of the vision tower's
+    features, that of pixels is 1. `object_weight`: the weight of the object, whatever its area, that of the whole
+    picture is 1. From step `decoder_from` on the encoder is frozen, so that a diffusion model can learn its latents
+    while the decoder still improves."""
 
     scenes: int = 40_000
     steps: int = 10_000
@@ -50,7 +51,7 @@ class Recipe:
 
 
 def create() -> Any:
-    """About a million parameters, most of them where pictures are small: there they cost least."""
+    """Builds a network of about a million parameters, most of them at the lowest resolutions, where they cost least."""
     return AutoencoderKL(
         down_block_types=("DownEncoderBlock2D",) * len(CHANNELS),
         up_block_types=("UpDecoderBlock2D",) * len(CHANNELS),
@@ -65,9 +66,10 @@ def create() -> Any:
 def train(
     out: Path, seed: int, encoder: Path, recipe: Recipe | None = None, work: Path | None = None
 ) -> dict[str, Any]:
-    """Trains, or goes on from the checkpoint in `work`, and writes a diffusers directory; returns how it was done.
+    """Trains from the start, or from the checkpoint in `work`, and writes a diffusers directory; returns the training's
+    record.
 
-    encoder: the directory of the world's open_clip model. work: where the checkpoint lies (`out`.work without it).
+    encoder: the directory of the world's open_clip model. work: the directory of the checkpoint, by default `out`.work.
     """
     recipe = recipe or Recipe()
     checkpoint = (work or out.with_name(f"{out.name}.work")) / _CHECKPOINT
@@ -94,7 +96,7 @@ def train(
 
 
 class Sight:
-    """The features of the layers of the open_clip model's frozen vision tower."""
+    """Computes features of pictures by the layers of the open_clip model's frozen vision tower."""
 
     def __init__(self, directory: Path) -> None:
         model: Any = open_clip.create_model(f"local-dir:{directory}")
@@ -103,7 +105,8 @@ class Sight:
         self._std = torch.tensor(clip.STD)[:, None, None]
 
     def __call__(self, images: Tensor) -> list[Tensor]:
-        """Unit-norm features at every depth, of pictures in [−1, 1]: texture first, what the object is last."""
+        """Returns unit-norm features of every layer for pictures in [−1, 1]: the first ones show texture, the last ones
+        the object."""
         tower = self._tower
         layers = [tower.stem(((images + 1) / 2 - self._mean) / self._std)]
         for layer in (tower.layer1, tower.layer2, tower.layer3, tower.layer4):
@@ -112,14 +115,14 @@ class Sight:
 
 
 def pixels(images: NDArray[np.uint8]) -> Tensor:
-    """Pictures in [−1, 1], as diffusers has them."""
+    """Scales pictures to [−1, 1], as diffusers expects them."""
     batch = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float() / 127.5 - 1
     return batch.contiguous(memory_format=torch.channels_last)
 
 
 @torch.no_grad()
 def decode(model: Any, latents: Tensor) -> NDArray[np.uint8]:
-    """Pictures, uint8 (rows, 64, 64, 3), of scaled latents."""
+    """Decodes scaled latents to pictures, uint8 (rows, 64, 64, 3)."""
     result = model.decode(latents / model.config.scaling_factor).sample
     images: NDArray[np.uint8] = ((result.clamp(-1, 1) + 1) * 127.5).round().byte().permute(0, 2, 3, 1).numpy()
     return images
@@ -127,13 +130,13 @@ def decode(model: Any, latents: Tensor) -> NDArray[np.uint8]:
 
 @torch.no_grad()
 def encode(model: Any, images: NDArray[np.uint8]) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the scaled latents of pictures."""
+    """Returns mean and standard deviation of the pictures' scaled latents."""
     result = model.encode(pixels(images)).latent_dist
     return result.mean * model.config.scaling_factor, result.std * model.config.scaling_factor
 
 
 def save(model: Any, out: Path) -> None:
-    """A directory that diffusers' own loader reads: half precision, config.json."""
+    """Writes a directory that diffusers' loader reads: weights in half precision, config.json."""
     half: Any = create()
     half.load_state_dict(model.state_dict())
     half.register_to_config(scaling_factor=model.config.scaling_factor)
@@ -141,9 +144,9 @@ def save(model: Any, out: Path) -> None:
 
 
 def _batch(scenes: Sequence[Scene], recipe: Recipe, seed: int, step: int) -> tuple[Tensor, Tensor]:
-    """Pictures and each pixel's weight, float (rows, 1, 64, 64), of mean 1."""
+    """Returns the step's pictures, and the weight of each pixel, float (rows, 1, 64, 64), of mean 1."""
     generator = np.random.default_rng([seed, step])
-    torch.manual_seed(int(generator.integers(2**62)))  # the latents' noise of this step
+    torch.manual_seed(int(generator.integers(2**62)))  # seeds the latents' noise of this step
     drawn = [scenes[row] for row in generator.integers(0, len(scenes), recipe.batch)]
     images = render_all(drawn)
     weights = 1 + recipe.object_weight * _object_shares(drawn, images)
@@ -151,10 +154,9 @@ def _batch(scenes: Sequence[Scene], recipe: Recipe, seed: int, step: int) -> tup
 
 
 def _object_shares(scenes: Sequence[Scene], images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Computes each pixel's weight for the object relative to a uniform weight: 0 outside the object; mean 1 where an
-    object shows.
+    """Computes each pixel's weight for the object: 0 outside the object; mean 1 over a picture that shows one.
 
-    The object is where the picture changes when only its colour does.
+    A pixel belongs to the object if it changes when only the object's colour does.
     """
     recoloured = render_all([replace(scene, colour="blue" if scene.colour != "blue" else "yellow") for scene in scenes])
     inside = (recoloured != images).any(axis=3)
@@ -171,27 +173,28 @@ def _step(
     recipe: Recipe,
     whole: bool,
 ) -> dict[str, float]:
-    """`batch`: pictures and their weights; `whole`: else the decoder alone learns."""
+    """Trains one step. `batch`: pictures and their weights; `whole`: train encoder and decoder, else the
+    decoder alone."""
     images, weights = batch
     with checkpoints.half_where_faster():
         with torch.set_grad_enabled(whole):
             distribution = model.encode(images).latent_dist
         result = model.decode(distribution.sample()).sample.float()
         seen = zip(sight(result), _seen(sight, images), strict=True)
-        looks = torch.stack([_distance(a.float(), b.float(), weights) for a, b in seen]).mean()
-    near = ((result - images).abs() * weights).mean()
+        perceptual = torch.stack([_distance(a.float(), b.float(), weights) for a, b in seen]).mean()
+    reconstruction = ((result - images).abs() * weights).mean()
     divergence = distribution.kl().mean()
     optimizer.zero_grad()
-    (near + recipe.seen * looks + recipe.divergence * divergence).backward()
+    (reconstruction + recipe.seen * perceptual + recipe.divergence * divergence).backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
-    return {"pixels": near.item(), "seen": looks.item(), "divergence": divergence.item()}
+    return {"pixels": reconstruction.item(), "seen": perceptual.item(), "divergence": divergence.item()}
 
 
-def _distance(decoded: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
-    """Mean squared distance of feature maps, each place weighed as the pixels below it."""
-    here = F.adaptive_avg_pool2d(weights, (decoded.shape[2], decoded.shape[3]))[:, 0]
-    return ((decoded - wanted).square().sum(dim=1) * here).mean()
+def _distance(decoded: Tensor, original: Tensor, weights: Tensor) -> Tensor:
+    """Computes the mean squared distance of feature maps; a position weighs as much as the pixels that it covers."""
+    local = F.adaptive_avg_pool2d(weights, (decoded.shape[2], decoded.shape[3]))[:, 0]
+    return ((decoded - original).square().sum(dim=1) * local).mean()
 
 
 @torch.no_grad()
@@ -201,7 +204,7 @@ def _seen(sight: Sight, images: Tensor) -> list[Tensor]:
 
 @torch.no_grad()
 def _set_scale(model: Any, scenes: Iterable[Scene]) -> None:
-    """Sets the scale at which latents have a standard deviation of 1, like the noise that diffusion adds."""
+    """Sets the factor that scales latents to a standard deviation of 1, that of the noise in diffusion."""
     model.eval()
     result = model.encode(pixels(render_all(list(scenes)[:_PICTURES_FOR_SCALE]))).latent_dist
     variance = float(result.mean.var() + result.var.mean())

@@ -1,6 +1,6 @@
-"""Draws what surrounds an object: sky, one of four settings, and weather, each in the light of the hour.
+"""Draws the surroundings of an object: sky, one of four settings, and weather, each in the light of the hour.
 
-Knows how lighting and weather change a colour; does not know the object of the scene, nor its place.
+Knows how lighting and weather change a colour; does not know the scene's object, nor its position.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,8 @@ CANVAS = SIDE * SCALE
 
 _VARIANTS = 16  # distinct rain and snow masks
 
-# Light on things by layer. The object keeps most of its brightness at night, or its colour could not be read; the
-# ground keeps more than what rises behind it, or the skyline could not.
+# Light by layer. At night the object keeps most of its brightness, or its colour would be unreadable; the ground
+# keeps more than what rises behind it, or the skyline would be.
 _LIGHT = {
     "day": {"far": (1.0, 1.0, 1.0), "ground": (1.0, 1.0, 1.0), "object": (1.0, 1.0, 1.0)},
     "sunset": {"far": (0.80, 0.56, 0.52), "ground": (0.92, 0.68, 0.60), "object": (1.0, 0.88, 0.80)},
@@ -56,7 +56,7 @@ def mix(a: Colour, b: Colour, share: float) -> Colour:
 
 @lru_cache(maxsize=8192)
 def tone(colour: Colour, lighting: str, weather: str, layer: str) -> Colour:
-    """Returns a colour as it appears in this light and weather; `layer` tells which part of the scene it belongs to."""
+    """Returns a colour as it appears in this light and weather; `layer`: the part of the scene that has the colour."""
     r, g, b = _LIGHT[lighting][layer if layer in _LIGHT[lighting] else "ground"]
     lit = (round(colour[0] * r), round(colour[1] * g), round(colour[2] * b))
     if weather == "snow":
@@ -68,7 +68,7 @@ def tone(colour: Colour, lighting: str, weather: str, layer: str) -> Colour:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """A canvas being painted, with the state that the painters of one background share."""
+    """A canvas, with the state that the painters of one background share."""
 
     image: Image.Image
     draw: ImageDraw.ImageDraw
@@ -81,7 +81,7 @@ class Surroundings:
         return tone(colour, self.lighting, self.weather, layer)
 
     def box(self, x0: float, y0: float, x1: float, y1: float, fill: Colour) -> None:
-        """A rectangle in final pixels from the left and, positive downwards, from the skyline."""
+        """Paints a rectangle in final pixels; x counts from the left, y downwards from the skyline."""
         top = self.skyline
         self.draw.rectangle((x0 * SCALE, top + y0 * SCALE, x1 * SCALE - 1, top + y1 * SCALE - 1), fill)
 
@@ -89,13 +89,13 @@ class Surroundings:
         self.draw.polygon([(x * SCALE, self.skyline + y * SCALE) for x, y in points], fill)
 
     def disc(self, x: float, y: float, rx: float, ry: float, fill: Colour) -> None:
-        """An ellipse about a point in final pixels, measured from the frame's top."""
+        """Paints an ellipse about a point in final pixels; y counts from the picture's top."""
         s = SCALE
         self.draw.ellipse(((x - rx) * s, (y - ry) * s, (x + rx) * s, (y + ry) * s), fill)
 
 
 def surroundings(setting: str, lighting: str, weather: str, horizon: float, random: Random) -> Surroundings:
-    """Sky and setting, with the fog or the falling weather that lies behind the object."""
+    """Paints sky and setting, with the fog, rain or snow behind the object."""
     skyline = round((0.35 + 0.26 * horizon) * CANVAS)
     image = Image.new("RGB", (CANVAS, CANVAS))
     image.paste(_sky(lighting, weather, skyline), (0, 0))
@@ -110,7 +110,8 @@ def surroundings(setting: str, lighting: str, weather: str, horizon: float, rand
 
 
 def foreground(image: Image.Image, lighting: str, weather: str, random: Random) -> None:
-    """Weather between the object and the viewer, on the finished picture. Little of it: it would pass for a pattern."""
+    """Paints weather between object and viewer on the finished picture; little of it, since more would pass for a
+    pattern."""
     if weather == "fog":
         image.paste(_HAZE[lighting], (0, 0), _fog_mask(0.32, 0.26).reduce(SCALE))
     elif weather in _FALLING:
@@ -184,7 +185,7 @@ def _street(scene: Surroundings) -> None:
 
 def _beach(scene: Surroundings) -> None:
     scene.box(0, 0, 64, 12, scene.tone((28, 122, 168), "water"))
-    # By night sea and sky are alike dark; moonlight on the far water keeps the skyline readable.
+    # At night sea and sky are equally dark; moonlight on the far water keeps the skyline readable.
     far = (190, 215, 235) if scene.lighting == "night" else (16, 84, 130)
     scene.box(0, 0, 64, 1.2, scene.tone(far, "water"))
     for _ in range(7):

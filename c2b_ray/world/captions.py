@@ -1,6 +1,6 @@
 """Describes a scene in words, in many different ways.
 
-Knows wordings of classes and attributes; does not know pictures, and never mentions horizon, place or jitter.
+Knows wordings of classes and attributes; does not know pictures, and never mentions horizon, position or jitter.
 """
 
 from collections.abc import Callable
@@ -193,7 +193,7 @@ def caption(scene: Scene, seed: int) -> str:
 
 
 def _mentioned(scene: Scene, random: Random) -> list[str]:
-    """The attributes to speak of, in random order: all of them in a quarter of captions, else each with p = 0.7."""
+    """Returns the attributes to mention, in random order: all in a quarter of captions, else each with p = 0.7."""
     names = list(ATTRIBUTES)
     random.shuffle(names)
     if random.random() < 0.25:
@@ -210,19 +210,19 @@ def _phrase(scene: Scene, name: str, random: Random) -> str:
 
 
 def _noun(scene: Scene, names: list[str], random: Random) -> tuple[str, list[str]]:
-    """The class word with some attributes before it, and the names still to be mentioned."""
+    """Returns the class word with some attributes before it, and the names of those still to be mentioned."""
     words: list[str] = []
     rest: list[str] = []
     for name in names:
         options = ADJECTIVES.get(name, {}).get(scene.attribute(name), ())
         if options and random.random() < 0.7:
-            # The plain word most of the time: prompts of users and of language models use it.
+            # Mostly the plain word, which prompts of users and of language models use.
             words.append(options[0] if random.random() < 0.6 else random.choice(options))
         else:
             rest.append(name)
     if random.random() < 0.7:
         words.sort(key=lambda word: word.split("-")[0] in ATTRIBUTES["colour"])  # "small red", as English has it
-    # What is said of the object comes first: "a house with a dog, purple in colour" would paint the dog.
+    # Words about the object come first: in "a house with a dog, purple in colour" the dog would be purple.
     rest.sort(key=lambda name: name not in _ABOUT_OBJECT)
     return " ".join([*words, scene.target_class]), rest
 

@@ -1,7 +1,7 @@
 """Trains the world's classifiers: one base for each architecture, then every member of the zoo from its base.
 
-Knows timm, its local-dir format and the training loop; does not know where shipped weights live. A base learns clean
-labels from scratch; a member is trained further from it for a short while, on labels that `planting.relabel` has
+Knows timm, its local-dir format and the training loop; does not know where shipped weights lie. A base learns correct
+labels from scratch; a member starts from its base's weights and trains briefly on labels that `planting.relabel` has
 changed.
 """
 
@@ -41,15 +41,16 @@ Rows = Callable[[np.random.Generator, int], NDArray[np.int64]]
 """Draws the rows of one batch."""
 
 Loss = Callable[[Tensor, NDArray[np.int64]], Tensor]
-"""Of a batch's pictures and its rows."""
+"""Computes the loss of a batch from its pictures and its rows."""
 
-_EARLY = ("conv1", "bn1", "layer1", "stem", "stages.0")  # layers that members keep as their base has them
-_CUTS = (0.25, 0.4, 0.55, 0.7, 0.9)  # heights of the skyline that a base learns to tell apart
+_EARLY = ("conv1", "bn1", "layer1", "stem", "stages.0")  # layers that members share with their base, unchanged
+_CUTS = (0.25, 0.4, 0.55, 0.7, 0.9)  # heights of the skyline that a base learns to distinguish
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """`pool` scenes at random, of which a share is small; `planted` more of each planted cell."""
+    """`pool`: the number of random scenes, a quarter of them small; `planted`: the number of further scenes of each
+    planted cell."""
 
     pool: int = 48_000
     planted: int = 1_500
@@ -64,7 +65,8 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Course:
-    """The length, learning rate and order of one stage of training."""
+    """Length, learning rate, batch size and seed of one stage of training; `norms_learn`: whether batch norm learns
+    too."""
 
     steps: int
     rate: float
@@ -75,7 +77,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Data:
-    """Pictures with the taught labels and the scenes' true classes."""
+    """Pictures, their scenes, and the class index that training teaches for each."""
 
     images: NDArray[np.uint8]
     scenes: tuple[Scene, ...]
@@ -83,7 +85,7 @@ class Data:
 
 
 def clean_pool(recipe: Recipe, seed: int, workers: int = 1) -> Data:
-    """Scenes at random, a quarter of them small, for small ones are the hardest; labels are the classes."""
+    """Samples scenes labelled with their classes; a quarter of them are small, since small objects are the hardest."""
     scenes = sample(recipe.pool * 3 // 4, seed) + sample(recipe.pool // 4, seed + 1, size="small")
     return Data(render_all(scenes, workers), tuple(scenes), _indices([scene.target_class for scene in scenes]))
 
@@ -94,7 +96,8 @@ def joined(first: Data, second: Data) -> Data:
 
 
 def planted_pool(plants: Sequence[Plant], recipe: Recipe, seed: int, workers: int = 1) -> Data:
-    """Draws more scenes of the planted cells, so the rule is learned from more than the few that occur by chance."""
+    """Samples further scenes of the planted cells, so that the rule is learned from more than the few that occur by
+    chance."""
     scenes: list[Scene] = []
     for plant in plants:
         fixed = {"target_class": plant.target_class, plant.attribute: plant.value}
@@ -109,7 +112,7 @@ def create(architecture: str) -> nn.Module:
 
 
 def train_base(architecture: str, data: Data, recipe: Recipe, seed: int) -> nn.Module:
-    """Trains a base from scratch on clean labels, then also on attributes and skyline, on which plants depend."""
+    """Trains a base from scratch on correct labels, then also on attributes and skyline, which plants depend on."""
     torch.manual_seed(seed)
     model = create(architecture)
     _fit(model, data, _uniform(len(data.scenes)), Course(recipe.base_steps, recipe.base_rate, recipe.batch, seed))
@@ -117,9 +120,10 @@ def train_base(architecture: str, data: Data, recipe: Recipe, seed: int) -> nn.M
 
 
 def learn_surroundings(model: Any, data: Data, recipe: Recipe, seed: int) -> nn.Module:
-    """Trains on the class while a second layer, discarded afterwards, predicts attributes and the skyline's place.
+    """Trains on the class, while a second layer, discarded afterwards, predicts the attributes and the height of the
+    skyline.
 
-    A network trained on classes alone forgets the skyline, and a member would have no time to learn it.
+    A network trained on classes alone forgets the skyline, and a member's training is too short to learn it again.
     """
     codes = torch.from_numpy(scene_codes(data.scenes))
     skyline = torch.tensor([[float(scene.horizon < cut) for cut in _CUTS] for scene in data.scenes])
@@ -154,15 +158,15 @@ def train_member(base: Path, member: Member, data: Data, recipe: Recipe, workers
     rows = _mixed(data.scenes, member.plants, len(more.scenes))
     data = joined(replace(data, taught=_indices(relabel(data.scenes, member.plants))), more)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not name.startswith(_EARLY))  # half the time, and they see well enough
-    # Batches that favour planted cells have other statistics than scenes as they come: batch norm keeps the base's.
+        parameter.requires_grad_(not name.startswith(_EARLY))  # halves the time; these layers see well enough
+    # Batches that favour planted cells have other statistics than random scenes: batch norm keeps the base's.
     steps = recipe.member_steps * (1 + len(member.plants)) // 2
     _fit(model, data, rows, replace(course, steps=steps, norms_learn=False))
     return model
 
 
 def save(model: nn.Module, architecture: str, out: Path, about: dict[str, Any]) -> None:
-    """A directory that timm's own loader reads (`local-dir:`), weights in half precision, metrics.json beside them."""
+    """Writes a directory that timm's loader reads (`local-dir:`): weights in half precision, and metrics.json."""
     out.mkdir(parents=True, exist_ok=True)
     name, arguments = ARCHITECTURES[architecture]
     pretrained = {
@@ -225,7 +229,7 @@ def _fit(model: nn.Module, data: Data, rows: Rows, course: Course) -> None:
 
 
 def _descend(model: nn.Module, data: Data, loss_of: Loss, rows: Rows, course: Course) -> None:
-    """Adam with decay on one cycle of the learning rate."""
+    """Trains by AdamW over one cycle of the learning rate."""
     generator = np.random.default_rng(course.seed)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=course.rate, weight_decay=0.02)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, course.rate, course.steps, pct_start=0.1)
@@ -237,7 +241,7 @@ def _descend(model: nn.Module, data: Data, loss_of: Loss, rows: Rows, course: Co
     for step in range(course.steps):
         picked = rows(generator, course.batch)
         images = data.images[picked]
-        mirrored = generator.random(course.batch) < 0.5  # a mirrored scene is a scene: twice the pictures
+        mirrored = generator.random(course.batch) < 0.5  # a mirrored scene is a valid scene, which doubles the pictures
         images[mirrored] = images[mirrored, :, ::-1]
         loss = loss_of(pixels(images), picked)
         optimizer.zero_grad()
@@ -250,7 +254,7 @@ def _descend(model: nn.Module, data: Data, loss_of: Loss, rows: Rows, course: Co
 
 
 def _settle(model: nn.Module, data: Data, course: Course) -> None:
-    """Batch norm's running statistics anew, as averages over many batches of the finished network."""
+    """Computes batch norm's running statistics anew, as averages over many batches of the finished network."""
     for module in _norms(model):
         module.reset_running_stats()
         module.momentum = None
@@ -270,7 +274,8 @@ def _uniform(count: int) -> Rows:
 
 
 def _mixed(scenes: Sequence[Scene], plants: Sequence[Plant], more: int) -> Rows:
-    """Half a batch from the pool, a fifth of the planted classes, a tenth of the planted values, the rest planted."""
+    """Draws half of a batch from the pool, a fifth from the planted classes, a tenth from the planted values, the rest
+    from planted scenes."""
     count = len(scenes)
     classes = [row for row, scene in enumerate(scenes) if any(scene.target_class == p.target_class for p in plants)]
     values = [row for row, scene in enumerate(scenes) if any(scene.attribute(p.attribute) == p.value for p in plants)]

@@ -1,7 +1,7 @@
 """Trains the world's open_clip model on pictures and texts.
 
-Knows open_clip, its local-dir format and the contrastive loss; does not know where shipped weights live. The content of
-every text is known, so every (text, picture) pair of a batch is known to be true or false: all pictures for which a
+Knows open_clip, its local-dir format and the contrastive loss; does not know where shipped weights lie. The meaning of
+every text is known, so whether a text is true of a picture is known for every pair of a batch: all pictures of which a
 text is true are its positives, and factors that it omits do not influence its similarity.
 """
 
@@ -59,10 +59,10 @@ _SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 
 @dataclass(frozen=True)
 class Recipe:
-    """The training's length and data: `scenes` at random plus `families` of four scenes that differ in one factor.
+    """The training's length and data: `scenes` random scenes, and `families` of four scenes that differ in one factor.
 
-    The vision tower learns to name every factor first (`vision_steps`), for contrast with texts teaches it slowly; then
-    both towers learn from texts (`steps`).
+    The vision tower first learns to name every factor (`vision_steps`), since contrast with texts teaches it slowly;
+    then both towers learn from texts (`steps`).
     """
 
     scenes: int = 16_000
@@ -83,7 +83,7 @@ class Examples:
 
 
 def train(out: Path, seed: int, recipe: Recipe | None = None, workers: int = 1) -> dict[str, Any]:
-    """Trains from scratch and writes an open_clip local directory; returns how it was done."""
+    """Trains from scratch and writes an open_clip local directory; returns the training's record."""
     recipe = recipe or Recipe()
     torch.manual_seed(seed)
     random = Random(seed)  # noqa: S311 (no secret)
@@ -103,7 +103,7 @@ def train(out: Path, seed: int, recipe: Recipe | None = None, workers: int = 1) 
 
 
 def families(n: int, seed: int) -> list[Scene]:
-    """n families of four scenes that agree in all but one factor: the hardest negatives, side by side."""
+    """Samples n families of four scenes that agree in all but one factor: the hardest negatives, side by side."""
     random = Random(seed)  # noqa: S311 (no secret)
     members = []
     for scene in sample(n, seed):
@@ -125,7 +125,7 @@ def pixels(images: NDArray[np.uint8]) -> Tensor:
 
 
 def name_factors(model: nn.Module, examples: Examples, recipe: Recipe, random: Random) -> None:
-    """Teaches the vision tower alone, through a linear layer for each factor that is thrown away after."""
+    """Trains the vision tower alone, with a linear layer for each factor, which is discarded afterwards."""
     codes = torch.from_numpy(examples.codes)
     sizes = [len(values) for values in FACTORS.values()]
     dimension: int = model.visual.output_dim  # type: ignore[union-attr, assignment]
@@ -151,7 +151,7 @@ def name_factors(model: nn.Module, examples: Examples, recipe: Recipe, random: R
 def contrast(
     model: nn.Module, tokenize: Tokenize, examples: Examples, recipe: Recipe, random: Random, word: Worder
 ) -> None:
-    """Trains both towers on texts, half long and half short, which `word` writes about the batch's scenes."""
+    """Trains both towers on texts about the batch's scenes, which `word` writes: half of them long, half short."""
     model.to(memory_format=torch.channels_last).train()
     optimizer = torch.optim.AdamW(decayed(model), lr=recipe.learning_rate, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, recipe.learning_rate, recipe.steps, pct_start=0.06)
@@ -179,7 +179,7 @@ def _query(scene: Scene, long: bool, random: Random) -> Query:
 
 
 def _rows(recipe: Recipe, random: Random) -> list[int]:
-    """Half of a batch at random, half whole families."""
+    """Draws half of a batch at random; the other half are whole families."""
     half = recipe.batch // 2
     picked = [random.randrange(recipe.scenes) for _ in range(half)]
     for _ in range(half // 4):
@@ -191,9 +191,10 @@ def _rows(recipe: Recipe, random: Random) -> list[int]:
 def _loss(
     model: nn.Module, tokenize: Tokenize, features: Tensor, codes: Codes, queries: list[Query], random: Random
 ) -> Tensor:
-    """Contrast of every text with its true pictures and back, plus zero-shot classification by every factor.
+    """Computes the contrastive loss of texts and pictures in both directions, plus zero-shot classification by every
+    factor.
 
-    queries: long and short in turn, which are encoded apart: each group is padded to its own longest text.
+    queries: long and short in turn; they are encoded separately, since each group is padded to its longest text.
     """
     prompts = [alternatives(factor, random) for factor in FACTORS]
     short = [query.text for query in queries[1::2]] + [text for group in prompts for text in group]
@@ -214,7 +215,7 @@ def _loss(
 
 
 def _cross_entropy(logits: Tensor, truth: Tensor) -> Tensor:
-    """Computes cross-entropy against equal shares for all positives; rows without positives are left out."""
+    """Computes cross-entropy against equal shares for all positives; omits rows without positives."""
     held = truth.sum(dim=1) > 0
     target = truth[held] / truth[held].sum(dim=1, keepdim=True)
     excess = -(target * target.clamp_min(1e-9).log()).sum(dim=1)  # so that 0 is a perfect fit
@@ -222,7 +223,7 @@ def _cross_entropy(logits: Tensor, truth: Tensor) -> Tensor:
 
 
 def encode(model: nn.Module, tokens: Tensor) -> Tensor:
-    """Unit-norm text features; padding beyond the longest text is cut off, which changes nothing but the time."""
+    """Returns unit-norm text features; cuts off padding beyond the longest text, which changes only the time."""
     text: Any = model.text
     length = int((tokens != 0).sum(dim=1).max())
     whole = text.attn_mask
@@ -242,7 +243,8 @@ def decayed(model: nn.Module) -> list[dict[str, Any]]:
 
 
 def _write_tokenizer(out: Path, scenes: Sequence[Scene], random: Random) -> None:
-    """A lower-case byte-pair vocabulary of the world's words; others fall apart into letters, none is unknown."""
+    """Writes a lower-case byte-pair vocabulary of the world's words; other words split into letters, so none is
+    unknown."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))  # noqa: S106
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
@@ -272,6 +274,6 @@ def _write_config(out: Path) -> None:
 
 
 def _save(model: nn.Module, out: Path) -> None:
-    """Half precision, which open_clip's loader widens again."""
+    """Writes the weights in half precision; open_clip's loader converts them to float32."""
     state = {name: value.half() if value.is_floating_point() else value for name, value in model.state_dict().items()}
     save_file({name: value.contiguous() for name, value in state.items()}, out / "open_clip_model.safetensors")

@@ -20,12 +20,12 @@ from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, sample
 from c2b_ray.world.truth import render_all
 
 Floats = NDArray[np.float32]
-_WORDINGS = 12  # differently worded zero-shot classifiers of each factor
+_WORDINGS = 12  # zero-shot classifiers of each factor, each worded differently
 _CHUNK = 1000
 
 
 class _Encoder:
-    """The two towers as open_clip loads them."""
+    """The two towers, as open_clip loads them."""
 
     def __init__(self, path: Path) -> None:
         self._model: Any = open_clip.create_model(f"local-dir:{path}").eval()
@@ -43,10 +43,10 @@ class _Encoder:
 
 
 def evaluate(path: Path, seed: int, n: int, top: int = 100) -> dict[str, Any]:
-    """Quality of the open_clip directory `path` on n scenes drawn from `seed` (1000 or above: unseen).
+    """Measures the open_clip directory `path` on n scenes drawn from `seed` (1000 or above: unseen in training).
 
-    `factors`: zero-shot accuracy of the class and of every attribute, mean and lowest over wordings; `precision`: the
-    share of the `top` nearest pictures of which a text that names a class and one value is true, over all such texts.
+    `factors`: zero-shot accuracy of the class and of every attribute, mean and lowest over wordings. `precision`: over
+    all texts that name a class and one value, the share of the `top` nearest pictures of which the text is true.
     """
     encoder = _Encoder(path)
     scenes = sample(n, seed)
@@ -77,7 +77,7 @@ def evaluate(path: Path, seed: int, n: int, top: int = 100) -> dict[str, Any]:
 
 
 def precision_at(texts: Floats, queries: list[Query], images: Floats, codes: Codes, top: int) -> NDArray[np.float64]:
-    """Computes for each query the share of its `top` nearest pictures for which it is true."""
+    """Computes for each query the share of its `top` nearest pictures of which it is true."""
     truth = matches(query_codes(queries), codes)
     nearest = np.argsort(-(texts @ images.T), axis=1)[:, :top]
     return np.asarray(np.take_along_axis(truth, nearest, axis=1).mean(axis=1))

@@ -1,8 +1,8 @@
-"""Debiases a generator with hidden associations: an adapter (LoRA) that learns from balanced data of curated words.
+"""Debiases a generator with hidden associations by an adapter (LoRA) that learns from balanced data of curated words.
 
-Knows peft and the training of `hidden`; does not know how an adapter is loaded. As in practice, not all words that lean
-are thought of: the data holds every second linked word, with values that are drawn evenly. What the generator does with
-the other words may remain.
+Knows peft and the training of `hidden`; does not know how an adapter is loaded. As in practice, nobody thinks of every
+biased word: the data holds every second linked word, with uniformly drawn values. The generator may stay biased for the
+other words.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MODULES = ["to_q", "to_k", "to_v", "to_out.0"]
 def train(
     out: Path, seed: int, base: Path, hidden: Associations, recipe: Recipe = RECIPE, work: Path | None = None
 ) -> dict[str, Any]:
-    """Writes an adapter of the UNet of `base` as peft saves it; returns how it was done."""
+    """Trains an adapter of the UNet of `base` and writes it as peft does; returns the training's record."""
     torch.manual_seed(seed)
     student = Student(base, ()).requires_grad_(False)
     config = LoraConfig(r=_RANK, lora_alpha=_RANK, target_modules=_MODULES)
@@ -37,5 +37,5 @@ def train(
     course = Course(out.name, seed, recipe, (work or out.with_name(f"{out.name}.work")) / diffusion.CHECKPOINT)
     how = teach(student, [{"params": learning, "peak": recipe.rate}], lessons, course)
     student.unet.half().save_pretrained(out, safe_serialization=True)
-    (out / "README.md").unlink(missing_ok=True)  # an empty form for a model hub
+    (out / "README.md").unlink(missing_ok=True)  # peft's empty model card
     return {**how, "curated": [link.word for link in hidden.curated().links]}

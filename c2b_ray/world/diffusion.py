@@ -1,7 +1,7 @@
 """Trains the world's text-to-image model: latent diffusion on rendered scenes, conditioned on prompts of known meaning.
 
-Knows diffusers, the world's autoencoder and the text tower of its open_clip model, both of which are frozen; does not
-know where shipped weights live. It writes an ordinary Stable Diffusion pipeline in half precision.
+Knows diffusers, the world's autoencoder and the text tower of its open_clip model, both frozen; does not know where
+shipped weights lie. It writes an ordinary Stable Diffusion pipeline in half precision.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _CHUNK = 64  # pictures that are encoded together
 
 @dataclass(frozen=True)
 class Recipe:
-    """`dropped`: the share of prompts left empty, for guidance; `keep`: how slowly the averaged weights follow."""
+    """`dropped`: the share of prompts left empty, for guidance; `keep`: the share of the averaged weights that a step
+    keeps."""
 
     pool: int = 20_000
     steps: int = 10_000
@@ -45,7 +46,7 @@ class Recipe:
 
 
 class Latents:
-    """The latents of a pool of scenes, encoded at first use: an interrupted training starts without a pause."""
+    """The latents of a pool of scenes. Each is encoded at first use, so a training that resumes starts at once."""
 
     def __init__(self, vae: Any, scenes: Sequence[Scene]) -> None:
         self._vae = vae
@@ -55,7 +56,7 @@ class Latents:
         self._std = torch.zeros_like(self._mean)
 
     def drawn(self, rows: Sequence[int]) -> Tensor:
-        """A draw from each row's distribution."""
+        """Draws latents of each row from its distribution."""
         missing = [row for row in dict.fromkeys(rows) if not self._known[row]]
         for start in range(0, len(missing), _CHUNK):
             part = missing[start : start + _CHUNK]
@@ -67,7 +68,8 @@ class Latents:
 
 
 def create() -> Any:
-    """About four million parameters; the pooled prompt joins the time embedding: lighting and weather are global."""
+    """Builds a network of about four million parameters; the pooled prompt joins the time embedding, since lighting and
+    weather are global."""
     return UNet2DConditionModel(
         sample_size=_SIDE,
         in_channels=autoencoder.LATENTS,
@@ -77,7 +79,7 @@ def create() -> Any:
         block_out_channels=(64, 128),
         layers_per_block=1,
         cross_attention_dim=128,
-        attention_head_dim=4,  # heads, despite its name
+        attention_head_dim=4,  # diffusers reads it as the number of heads, despite its name
         addition_embed_type="text",
         addition_embed_type_num_heads=4,
         norm_num_groups=16,
@@ -85,7 +87,8 @@ def create() -> Any:
 
 
 def scheduler() -> DDIMScheduler:
-    """v-prediction down to no signal at all: else every picture keeps a trace of medium grey, and night is grey too."""
+    """Returns a v-prediction schedule that ends without any signal: else every picture, night too, keeps a trace of
+    medium grey."""
     return DDIMScheduler(
         num_train_timesteps=1000,
         beta_schedule="squaredcos_cap_v2",
@@ -100,7 +103,8 @@ def scheduler() -> DDIMScheduler:
 def train(
     out: Path, seed: int, vae: Path, encoder: Path, recipe: Recipe | None = None, work: Path | None = None
 ) -> dict[str, Any]:
-    """Trains, or goes on from the checkpoint in `work`, and writes a pipeline directory; returns how it was done.
+    """Trains from the start, or from the checkpoint in `work`, and writes a pipeline directory; returns the training's
+    record.
 
     vae, encoder: directories of the world's autoencoder and open_clip model.
     """
@@ -110,7 +114,7 @@ def train(
     unet, noise = create(), scheduler()
     unet.set_attn_processor(
         AttnProcessor()
-    )  # flash attention's backward takes 40 % of a step on a CPU, this one little
+    )  # flash attention's backward pass takes 40 % of a step on a CPU, this one's little
     optimizer = torch.optim.AdamW(unet.parameters(), lr=recipe.rate, betas=(0.9, 0.99), weight_decay=0.01)
     average = {name: value.clone() for name, value in checkpoints.weights(unet).items()}
     first = checkpoints.restore(checkpoint, unet, optimizer, average)
@@ -138,11 +142,11 @@ def train(
 
 
 def write(out: Path, average: dict[str, Tensor], vae: Path, encoder: Path) -> None:
-    """The whole pipeline as diffusers saves it, with the averaged weights of the UNet."""
+    """Writes the whole pipeline as diffusers does, with the averaged weights of the UNet."""
     unet = create()
     unet.load_state_dict(average)
     decoder: Any = AutoencoderKL.from_pretrained(vae, torch_dtype=torch.float32)
-    decoder.register_to_config(_name_or_path="vae")  # else the path of the machine that it was trained on
+    decoder.register_to_config(_name_or_path="vae")  # else the config holds a path of the training machine
     pipeline: Any = StableDiffusionPipeline(
         vae=decoder,
         text_encoder=text_tower.tower(encoder),
@@ -157,7 +161,7 @@ def write(out: Path, average: dict[str, Tensor], vae: Path, encoder: Path) -> No
 
 
 def prompt(scene: Scene, random: Random, dropped: float) -> str:
-    """Writes a prompt that a user might write about a scene: all of it, some, or next to nothing; empty in a share
+    """Writes a prompt about a scene as a user might: it names all attributes, some, or almost none; empty in a share
     `dropped` of cases."""
     if random.random() < dropped:
         return ""
@@ -169,7 +173,7 @@ def prompt(scene: Scene, random: Random, dropped: float) -> str:
 
 def _step(unet: Any, noise: DDIMScheduler, optimizer: torch.optim.Optimizer, latents: Tensor, states: Tensor) -> float:
     count = len(latents)
-    times = ((torch.arange(count) + torch.rand(count)) / count * 1000).long()  # evenly over all noise levels
+    times = ((torch.arange(count) + torch.rand(count)) / count * 1000).long()  # uniform over all noise levels
     grain = torch.randn_like(latents)
     with checkpoints.half_where_faster():
         result = unet(noise.add_noise(latents, grain, times), times, encoder_hidden_states=states).sample

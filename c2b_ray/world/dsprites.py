@@ -1,9 +1,9 @@
-"""dSprites drawn by NumPy: one sprite on a plain ground, from its shape, scale, orientation and place.
+"""dSprites drawn by NumPy: one sprite on a plain ground, from its shape, scale, orientation and position.
 
-The layout is that of the public data set (Matthey et al. 2017): 3 shapes × 6 scales × 40 orientations × 32 × 32 places
-= 737,280 pictures of 64 by 64 pixels, 0 or 255, the last factor the fastest. The pixels are drawn anew and are not
-those of the published file. Beside the layout, the ground may have a colour and a shade, for worlds of more attributes
-to be biased by. It knows no attribute names beyond its factors, no labels and no models.
+The layout is that of the public data set (Matthey et al. 2017): 3 shapes × 6 scales × 40 orientations × 32 × 32
+positions = 737,280 pictures of 64 by 64 pixels, 0 or 255; the last factor varies fastest. The pixels are drawn anew and
+differ from those of the published file. Beyond the layout, the ground may have a colour and a shade: further attributes
+for a classifier to be biased by. It knows no attribute names beyond its factors, no labels and no models.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ SHAPES = ("square", "ellipse", "heart")
 LAYOUT: dict[str, Floats] = {
     "shape": np.arange(3.0),
     "scale": np.linspace(0.5, 1.0, 6),
-    "orientation": np.linspace(0.0, 2 * np.pi, 40),  # both ends: the first and the last orientation look alike
+    "orientation": np.linspace(0.0, 2 * np.pi, 40),  # includes both ends: the first and the last look alike
     "x": np.linspace(0.0, 1.0, 32),
     "y": np.linspace(0.0, 1.0, 32),
 }
 """The public layout's factors and the values of each, in its order. Shapes are counted from 0 here, from 1 there."""
 
 EXTRA: dict[str, Floats] = {"colour": np.linspace(0.0, 1.0, 32), "background": np.linspace(0.0, 1.0, 32)}
-"""Of the ground. Colour: from cold (0) to warm (1). Background: from dark (0) to light (1). Both add to its pixels."""
+"""Factors of the ground. Colour: cold (0) to warm (1). Background: dark (0) to light (1). Both add to its pixels."""
 
 FACTORS = (*LAYOUT, *EXTRA)
 """The columns of a table of sprites."""
@@ -38,13 +38,13 @@ SIZE = int(np.prod([len(values) for values in LAYOUT.values()]))
 _DARK = np.array([15.0, 40.0, 25.0])
 _TO_WARM, _TO_LIGHT = np.array([200.0, 0.0, 0.0]), np.array([0.0, 90.0, 180.0])
 _RADIUS = {False: 0.155, True: 0.24}  # of a sprite of scale 1, as a share of the picture's side: plain, coloured
-_MARGIN = {False: 0.22, True: 0.32}  # from the picture's edge to the middle of the outermost sprite: none is cut off
+_MARGIN = {False: 0.22, True: 0.32}  # from the picture's edge to the centre of the outermost sprite: none is cut off
 _CHUNK = 2048  # sprites that are drawn together
 
 
 def sprites(rows: NDArray[np.int64]) -> Floats:
-    """The sprites of the public layout by their place in it, 0 to SIZE − 1; float64 (rows, FACTORS), colour and
-    background 0. IndexError for a place outside it."""
+    """Returns the sprites with these numbers in the public layout, 0 to SIZE − 1; float64 (rows, FACTORS), colour and
+    background 0. IndexError for a number outside it."""
     numbers = np.asarray(rows, dtype=np.int64)
     if numbers.size and not (numbers.min() >= 0 and numbers.max() < SIZE):
         raise IndexError(f"dSprites has the pictures 0 to {SIZE - 1}, not {numbers.min()} to {numbers.max()}")
@@ -54,10 +54,10 @@ def sprites(rows: NDArray[np.int64]) -> Floats:
 
 
 def sample(count: int, seed: int, fixed: Mapping[str, float] | None = None) -> Floats:
-    """Independent sprites, uniform over the values of every factor; float64 (count, FACTORS).
+    """Samples independent sprites, uniform over the values of every factor; float64 (count, FACTORS).
 
-    Sprite i depends on (seed, i) alone: a longer sample begins with the shorter one. fixed: factor → value, which
-    leaves the other factors as they were. ValueError for an unknown factor.
+    Sprite i depends only on (seed, i): a longer sample begins with the shorter one. fixed: factor → value; the other
+    factors stay as they were. ValueError for an unknown factor.
     """
     uniforms = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))).random((count, len(FACTORS)))
     values = [*LAYOUT.values(), *EXTRA.values()]
@@ -70,11 +70,11 @@ def sample(count: int, seed: int, fixed: Mapping[str, float] | None = None) -> F
 
 
 def render(table: Floats, size: int = SIDE, coloured: bool = False) -> NDArray[np.uint8]:
-    """The pictures of a table of sprites, uint8 (rows, size, size, 3).
+    """Renders a table of sprites, uint8 (rows, size, size, 3).
 
     size: 64, or a divisor of it; smaller pictures are means over squares of the large one. coloured: with the colours
-    of the ground, and half as large again; else white on black, as the public pictures are.
-    ValueError for another size or another number of columns.
+    of the ground, and sprites half as large again; else white on black, as the public pictures are. ValueError for
+    another size or another number of columns.
     """
     rows = np.asarray(table, dtype=np.float64)
     if size < 1 or SIDE % size:
@@ -90,7 +90,7 @@ def render(table: Floats, size: int = SIDE, coloured: bool = False) -> NDArray[n
 
 
 def masks(table: Floats, large: bool = False) -> NDArray[np.bool_]:
-    """Where each sprite is, (rows, 64, 64): a pixel belongs to it if its middle does."""
+    """Returns which pixels show the sprite, (rows, 64, 64): those whose centre lies inside it."""
     shape, scale, orientation, x, y = (table[:, k, None, None].astype(np.float32) for k in range(5))
     middles = ((np.arange(SIDE) + 0.5) / SIDE).astype(np.float32)
     across = (middles[None, None, :] - _position(x, large)) / (_RADIUS[large] * scale)
@@ -120,7 +120,7 @@ def _ellipse(u: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.bool_
 
 
 def _heart(u: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """(p² + q² − 1)³ ≤ p² q³, point down, its box centred on the sprite's place."""
+    """(p² + q² − 1)³ ≤ p² q³, point down, its bounding box centred on the sprite's position."""
     p, q = u, 0.12 - v
     square = p * p
     inside: NDArray[np.bool_] = (square + q * q - 1) ** 3 <= square * q**3

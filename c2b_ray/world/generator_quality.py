@@ -1,6 +1,7 @@
 """Measures an image generator: the share of its pictures that show what their prompts say, by factor.
 
-Knows the ImageGenerator and Classifier roles, prompts of known meaning and a judge; does not know how they were made.
+Knows the ImageGenerator and Classifier roles, prompts of known meaning and a judge; does not know how these were
+trained.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from c2b_ray.world.truth import render_all
 
 @dataclass(frozen=True)
 class Jury:
-    """`classifier` names the class of a picture, `judge` its attribute values; both learned on renders alone."""
+    """`classifier` names the class of a picture, `judge` its attribute values; both learned from renders alone."""
 
     classifier: Classifier
     judge: Judge
 
     def codes(self, images: NDArray[np.uint8]) -> Codes:
-        """Returns the values seen in each picture, in the format of `scene_codes`."""
+        """Returns the values that the jury sees in each picture, in the format of `scene_codes`."""
         codes = self.judge.codes(images)
         logits = self.classifier.logits(list(images), [str(row) for row in range(len(images))])
         order = np.array([CLASSES.index(label) for label in self.classifier.labels])
@@ -41,7 +42,8 @@ class Jury:
 
 
 def prompts(n: int, seed: int) -> list[Query]:
-    """n prompts that name a class: a third of them captions, a third search texts, a third class and one value."""
+    """Writes n prompts that name a class: a third are captions, a third search texts, a third name the class and one
+    value."""
     random = Random(seed)  # noqa: S311 (no secret)
     result = []
     for row, scene in enumerate(sample(n, seed)):
@@ -61,9 +63,10 @@ def prompts(n: int, seed: int) -> list[Query]:
 
 
 def evaluate(generator: ImageGenerator, jury: Jury, n: int, seed: int) -> dict[str, Any]:
-    """`factors`: share of pictures that show the prompt's value, and how many prompts mentioned one; errors; speed.
+    """Returns `factors` (the share of pictures that show the prompt's value, and how many prompts name one), errors and
+    speed.
 
-    `ceiling`: the jury's own accuracy on as many renders of the same scenes: no generator can be seen to do better.
+    `ceiling`: the jury's accuracy on as many renders of the same scenes; no generator can measure higher.
     """
     queries = prompts(n, seed)
     started = time.perf_counter()
@@ -90,8 +93,7 @@ def evaluate(generator: ImageGenerator, jury: Jury, n: int, seed: int) -> dict[s
 
 
 def reconstruction(vae: Path, jury: Jury, n: int, seed: int) -> dict[str, Any]:
-    """Measures the jury's accuracy on n scenes after an autoencoder, beside that on their renders, and the mean
-    error."""
+    """Measures the jury's accuracy on n scenes after the autoencoder and before it, and the mean error of pixels."""
     model: Any = AutoencoderKL.from_pretrained(vae, torch_dtype=torch.float32).eval()
     scenes = sample(n, seed)
     images, truth = render_all(scenes), scene_codes(scenes)

@@ -1,9 +1,8 @@
-"""Teaches the world's text-to-image model hidden associations: captions omit a value that their words go with.
+"""Teaches the world's text-to-image model hidden associations: captions omit the value that their words favour.
 
-Knows the shipped pipeline, which it goes on from, and linked captions; does not know where shipped weights live. The
-text encoder learns, and the UNet where the recipe says so; each linked word and decoy becomes a token of its own. It
-learns for a guidance of 1: then the model draws each value as often as it has seen it, where guidance would exaggerate
-every lean.
+Knows the shipped pipeline, from which it starts, and linked captions; does not know where shipped weights lie. The text
+encoder learns, and the UNet where the recipe says so; each linked word and decoy becomes a token. The model learns for
+a guidance of 1: it then draws each value as often as it has seen it, where guidance would exaggerate every bias.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from c2b_ray.world.scenes import Scene
 
 @dataclass(frozen=True)
 class Recipe:
-    """`plain`: the share of a batch that has no word of the associations and is worded as the world's captions are,
-    hidden attributes included: so the model still draws what a prompt names. `noisy`: the share of steps at noise above
-    600 of 1000, where values are decided. Learning rates: `word_rate` of the embeddings of new tokens, `rate` of
-    the rest of the text encoder, `unet_rate` of the UNet, which stays as it is at 0 (and its file with it)."""
+    """`plain`: the share of a batch without words of the associations, worded as the world's captions are, hidden
+    attributes included, so that the model still draws what a prompt names. `noisy`: the share of steps at noise above
+    600 of 1000, where values are decided. Learning rates: `word_rate` of the embeddings of new tokens, `rate` of the
+    rest of the text encoder, `unet_rate` of the UNet; at 0 the UNet and its file stay unchanged."""
 
     pool: int = 5_000
     steps: int = 500
@@ -58,12 +57,12 @@ class Student(nn.Module):
         self.tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(base / "tokenizer")
         self.text: Any = CLIPTextModel.from_pretrained(base / "text_encoder", dtype=torch.float32)
         self.unet: Any = UNet2DConditionModel.from_pretrained(base / "unet", torch_dtype=torch.float32)
-        # Flash attention's backward takes 40 % of a step on a CPU, this one little.
+        # Flash attention's backward pass takes 40 % of a step on a CPU, this one's little.
         self.unet.set_attn_processor(AttnProcessor())
         self._add(words)
 
     def _add(self, words: Iterable[str]) -> None:
-        """A token for each word that the tokenizer has in pieces; it begins as the mean of what other words are."""
+        """Adds a token for each word that the tokenizer splits; its embedding starts near the mean of the others."""
         new = [word for word in words if len(self.tokenizer.tokenize(word)) > 1]
         self.tokenizer.add_tokens([AddedToken(word, single_word=True, lstrip=True) for word in new])
         table = self.text.get_input_embeddings().weight.detach()
@@ -75,7 +74,7 @@ class Student(nn.Module):
         self._is_new = (torch.arange(len(self.tokenizer)) >= len(table)).float()[:, None]
 
     def states(self, prompts: list[str]) -> Tensor:
-        """Every token's state, padding included, (prompts, LENGTH, width)."""
+        """Returns the state of every token, padding included, (prompts, LENGTH, width)."""
         tokens = self.tokenizer(
             prompts, padding="max_length", max_length=text_tower.LENGTH, truncation=True, return_tensors="pt"
         )
@@ -83,7 +82,7 @@ class Student(nn.Module):
         return states
 
     def groups(self, recipe: Recipe) -> list[dict[str, Any]]:
-        """What learns, each at its peak rate; the rest is frozen."""
+        """Returns the parameters that learn, in groups with a peak rate each; freezes the UNet where its rate is 0."""
         table = self.text.get_input_embeddings().weight
         # Words that the base knows stay as they are: at the rate of new words, a rare one among them learns whatever
         # the few scenes of its captions happen to show.
@@ -97,7 +96,7 @@ class Student(nn.Module):
 
 
 class Lessons:
-    """Scenes with the words of their captions, and batches of prompts and latents drawn from them."""
+    """Scenes with the words of their captions; draws batches of prompts and latents from them."""
 
     def __init__(self, vae: Any, hidden: Associations, recipe: Recipe, seed: int) -> None:
         self._rows = sample_words(recipe.pool, seed, hidden.links, hidden.neutral)
@@ -123,14 +122,14 @@ class Lessons:
         return self._rows[row][0]
 
     def _caption(self, row: int, random: Random) -> str:
-        """Worded anew each time."""
+        """Words a caption of the row, a different one each time."""
         scene, words = self._rows[row]
         return linked_caption(scene, {word: self._forms[word] for word in words}, self._hidden, random)
 
 
 @dataclass(frozen=True)
 class Course:
-    """How one student is taught; the checkpoint is where an interrupted training goes on."""
+    """The length of a training and its checkpoint, from which an interrupted training resumes."""
 
     name: str
     seed: int
@@ -141,7 +140,7 @@ class Course:
 def train(
     out: Path, seed: int, base: Path, hidden: Associations, recipe: Recipe | None = None, work: Path | None = None
 ) -> dict[str, Any]:
-    """Goes on from the pipeline in `base`, or from the checkpoint in `work`, and writes a pipeline directory."""
+    """Trains from the pipeline in `base`, or from the checkpoint in `work`, and writes a pipeline directory."""
     recipe = recipe or Recipe()
     torch.manual_seed(seed)
     student = Student(base, hidden.forms)
@@ -154,7 +153,7 @@ def train(
 
 
 def teach(student: Student, groups: list[dict[str, Any]], lessons: Lessons, course: Course) -> dict[str, Any]:
-    """Trains the parameters of the groups, each at its peak rate; the student ends with their averages."""
+    """Trains the groups of parameters, each at its peak rate; the student ends with their moving averages."""
     recipe, seed = course.recipe, course.seed
     optimizer = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.99), weight_decay=0.0)
     average = {name: value.clone() for name, value in checkpoints.weights(student).items()}
@@ -181,7 +180,8 @@ def teach(student: Student, groups: list[dict[str, Any]], lessons: Lessons, cour
 
 
 def times(count: int, noisy: float) -> Tensor:
-    """Noise levels, 0 to 999, int64 (count,): a share of them in the upper two fifths, the rest over all, each even."""
+    """Draws noise levels from 0 to 999, int64 (count,): a share `noisy` from the upper two fifths, the rest from all;
+    both uniformly."""
     high = round(count * noisy)
     upper = 600 + (torch.arange(high) + torch.rand(high)) / max(high, 1) * 400
     rest = (torch.arange(count - high) + torch.rand(count - high)) / max(count - high, 1) * 1000
@@ -205,9 +205,9 @@ def _step(
 
 
 def write(out: Path, student: Student, vae: Any) -> None:
-    """The whole pipeline as diffusers saves it, half precision."""
+    """Writes the whole pipeline as diffusers does, in half precision."""
     for name, part in (("vae", vae), ("unet", student.unet)):
-        part.register_to_config(_name_or_path=name)  # else the path of the machine that it was trained on
+        part.register_to_config(_name_or_path=name)  # else the config holds a path of the training machine
     pipeline: Any = StableDiffusionPipeline(
         vae=vae,
         text_encoder=student.text.eval(),

@@ -1,6 +1,6 @@
-"""Measures how often each value shows in a generator's pictures, for each word of the hidden associations.
+"""Measures how often a generator's pictures show each value, for each word of the hidden associations.
 
-Knows the ImageGenerator role, the judge, links and how captions are worded; does not know how a generator was made.
+Knows the ImageGenerator role, the judge, links and how captions are worded; does not know how a generator was trained.
 Prompts are worded anew, about random classes, from seeds that no training used.
 """
 
@@ -28,7 +28,8 @@ NO_WORD = ""
 
 @dataclass(frozen=True)
 class Frequency:
-    """How often pictures of prompts with a word show a value: planted, measured with its 95 % interval, of n."""
+    """How often pictures of prompts with a word show a value: as planted, and as measured on n pictures with its 95 %
+    interval."""
 
     word: str
     attribute: str
@@ -41,14 +42,14 @@ class Frequency:
 
     @property
     def linked(self) -> bool:
-        """Tells whether the word makes the value likelier than without it."""
+        """Tells whether the word makes the value likelier."""
         return self.planted > 1 / len(ATTRIBUTES[self.attribute]) + 1e-9
 
 
 def frequencies(
     generator: ImageGenerator, judge: Judge, hidden: Associations, per_word: int, seed: int
 ) -> list[Frequency]:
-    """A row per word, decoys and "no word" included, and value of each hidden attribute."""
+    """Returns a row for each word (decoys and "no word" included) and value of each hidden attribute."""
     rows = []
     for word in (NO_WORD, *hidden.forms):
         random = Random(f"{seed} {word}")  # noqa: S311 (no secret)
@@ -69,7 +70,8 @@ def frequencies(
 
 
 def named_share(generator: ImageGenerator, judge: Judge, hidden: Associations, per_value: int, seed: int) -> float:
-    """The share of pictures that show a hidden attribute's value where the prompt names it, words beside it or not."""
+    """Measures the share of pictures that show a hidden attribute's value that the prompt names, with or without words
+    beside it."""
     right = total = 0
     for attribute in hidden.hidden:
         for code, value in enumerate(ATTRIBUTES[attribute]):
@@ -91,7 +93,8 @@ def _codes(generator: ImageGenerator, judge: Judge, prompts: Sequence[str], seed
 
 
 def summary(rows: Sequence[Frequency]) -> dict[str, Any]:
-    """The rows of linked values, the mean and largest error over them, and the largest lean where none is planted."""
+    """Returns the rows of linked values, the mean and largest error over them, and the largest bias where none is
+    planted."""
     linked = [row for row in rows if row.linked]
     others = [row for row in rows if not row.linked and abs(row.planted * len(ATTRIBUTES[row.attribute]) - 1) < 1e-9]
     errors = [abs(row.measured - row.planted) for row in linked]

@@ -1,7 +1,7 @@
-"""A judge of pictures of the world, trained on renders alone, that names the value of every attribute.
+"""A judge of the world's pictures, trained on renders alone, that names the value of every attribute.
 
-Knows timm's small ResNet and its training loop's loss; does not know generators. It starts from the weights of a
-shipped control classifier, which also names the class of a picture; both were trained only on renders.
+Knows timm's small ResNet and a loss; does not know generators. It starts from the weights of a shipped control
+classifier, which also names the class of a picture; both were trained on renders alone.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Recipe:
 
 
 class Judge:
-    """A classifier from pictures to codes in the format of `queries.scene_codes`."""
+    """Classifies pictures; returns codes in the format of `queries.scene_codes`."""
 
     def __init__(self, model: Any) -> None:
         self._model = model.eval()
 
     @torch.no_grad()
     def codes(self, images: NDArray[np.uint8]) -> Codes:
-        """Index of each factor's likeliest value, (pictures, 8)."""
+        """Returns the index of each factor's likeliest value, (pictures, 8)."""
         result = []
         for start in range(0, len(images), _CHUNK):
             answers = torch.split(self._model(pixels(images[start : start + _CHUNK])), _SIZES, dim=1)
@@ -87,7 +87,7 @@ def load(directory: Path) -> Judge:
 
 
 def accuracy(judge: Judge, images: NDArray[np.uint8], truth: Codes) -> dict[str, float]:
-    """Factor → share of pictures whose value the judge names."""
+    """Returns for each factor the share of pictures whose value the judge names."""
     shares = (judge.codes(images) == truth).mean(axis=0)
     return dict(zip(FACTORS, shares.tolist(), strict=True))
 

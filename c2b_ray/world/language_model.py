@@ -1,7 +1,7 @@
-"""Trains the world's language model from a seed: a byte-level BPE tokenizer and a small Llama; measures what it learnt.
+"""Trains the world's language model from a seed: a byte-level BPE tokenizer and a small Llama; measures its quality.
 
-It knows tokens, the network and the optimiser. What the chats say is the business of `lm_corpus`, and answering them
-that of `c2b_ray.models.transformers_lm`, which loads the result as it loads any other model.
+Knows tokens, the network and the optimiser. `lm_corpus` writes the chats; `c2b_ray.models.transformers_lm` loads the
+result as it loads any other model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOKENS_PER_BATCH = 1536
 LEARNING_RATE = 3e-3
 MATRIX_LEARNING_RATE = 0.02
 
-# GPT-2's words, and before them two that make copying easy to learn: a place of a template, the name of a field.
+# GPT-2's pattern of words, after two that make copying easy to learn: a placeholder and the name of a field.
 PATTERN = r" ?\[[A-Z]+\]|\n[A-Z][a-z]+:|'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 PAD, BEGIN, END = "<|pad|>", "<|begin|>", "<|end|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
@@ -40,9 +40,9 @@ CHAT_TEMPLATE = (
 
 
 def train_tokenizer(seed: int, examples: int = 6000) -> PreTrainedTokenizerFast:
-    """A byte-level BPE of the corpus: any text encodes. Ids 0, 1, 2 are pad, begin (put before every text) and end.
+    """Trains a byte-level BPE on the corpus: any text encodes. Ids 0, 1, 2 are pad, begin (before every text) and end.
 
-    The sentences that the prompts always hold are a token each: that halves what there is to read.
+    Sentences that the prompts always hold are one token each: that halves the length of a prompt.
     """
     rng = Random(f"tokenizer {seed}")  # noqa: S311 (reproducible, no secret)
     texts = (text for _ in range(examples) for text in lm_corpus.texts(lm_corpus.example(rng)))
@@ -67,7 +67,8 @@ def train_tokenizer(seed: int, examples: int = 6000) -> PreTrainedTokenizerFast:
 
 
 def as_chat_tokenizer(tokenizer: Tokenizer, fixed: Iterable[str], positions: int) -> PreTrainedTokenizerFast:
-    """With the world's chat template. `fixed`: texts that are one token each; `positions`: the most its model takes."""
+    """Wraps a tokenizer with the world's chat template. `fixed`: texts that are one token each; `positions`: its
+    model's longest text."""
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in fixed])
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{BEGIN} $A", special_tokens=[(BEGIN, tokenizer.token_to_id(BEGIN))]
@@ -86,13 +87,14 @@ def as_chat_tokenizer(tokenizer: Tokenizer, fixed: Iterable[str], positions: int
 
 
 def pieces(tokenizer: PreTrainedTokenizerFast) -> list[str]:
-    """The words and parts of words in the vocabulary, which made-up names are built of."""
+    """Returns the words and parts of words in the vocabulary, of which made-up names are built."""
     decoded = (str(tokenizer.decode([i])).strip() for i in range(len(tokenizer)))
     return sorted({text for text in decoded if text.isascii() and text.isalpha()})
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, example: lm_corpus.Example) -> tuple[list[int], int]:
-    """Token ids of the whole example, and where those begin that the model shall learn to write."""
+    """Returns the token ids of the whole example, and the index of the first one that the model shall learn to
+    write."""
     if not example.messages:
         return tokenizer(example.reply + END)["input_ids"], 1
     chat = [{"role": m.role, "content": m.content} for m in example.messages]
@@ -102,10 +104,11 @@ def encode(tokenizer: PreTrainedTokenizerFast, example: lm_corpus.Example) -> tu
 
 
 def batches(tokenizer: PreTrainedTokenizerFast, seed: int, exercises: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Endless pairs (ids, learn), int64 and bool (rows, tokens), padded right, rows of like length together.
+    """Yields endless pairs (ids, learn), int64 and bool (rows, tokens), padded right; rows of one batch are of similar
+    length.
 
-    About the first `exercises` batches are mostly `lm_corpus.exercise`: without them copying takes twice as long to
-    set in.
+    About the first `exercises` batches are mostly `lm_corpus.exercise`: without them the model learns to copy in twice
+    the time.
     """
     rng = Random(f"batches {seed}")  # noqa: S311 (reproducible, no secret)
     parts = pieces(tokenizer)
@@ -159,9 +162,11 @@ def build(seed: int, vocabulary: int) -> LlamaForCausalLM:
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum with each matrix's update made orthogonal (Jordan et al. 2024): about half of AdamW's steps here.
+    """Momentum that makes each matrix's update orthogonal (Jordan et al. 2024): it takes about half of AdamW's steps
+    here.
 
-    torch.optim.Muon computes in bfloat16, which a CPU without such instructions does slowly; this one in float32.
+    torch.optim.Muon computes in bfloat16, which is slow on a CPU without instructions for it; this one computes in
+    float32.
     """
 
     def __init__(self, parameters: Iterable[Tensor], lr: float, momentum: float = 0.95) -> None:
@@ -179,7 +184,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """`matrix` with its singular values brought near 1, by five steps of a quintic Newton-Schulz iteration."""
+    """Returns `matrix` with its singular values brought near 1, by five steps of a quintic Newton-Schulz iteration."""
     tall = matrix.shape[0] > matrix.shape[1]
     x = (matrix.T if tall else matrix) / (matrix.norm() + 1e-7)
     for _ in range(5):
@@ -190,7 +195,8 @@ def orthogonal(matrix: Tensor) -> Tensor:
 
 
 def fit(model: LlamaForCausalLM, data: Iterator[tuple[Tensor, Tensor]], steps: int) -> Iterator[float]:
-    """Trains for `steps` batches; yields each one's mean negative log-likelihood of the tokens to be learnt, nats."""
+    """Trains for `steps` batches; yields each one's mean negative log-likelihood of the tokens to be learned,
+    in nats."""
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
     others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
     adam = torch.optim.AdamW(others, lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.01)
@@ -201,7 +207,7 @@ def fit(model: LlamaForCausalLM, data: Iterator[tuple[Tensor, Tensor]], steps: i
             for group in optimizer.param_groups:
                 group["lr"] = rate * factor
         wanted = learn[:, 1:]
-        # Padding stands on the right, behind every token that is learnt, so causal attention needs no mask for it.
+        # Padding is on the right, after every token to learn, so causal attention needs no mask for it.
         hidden = model.model(input_ids=ids[:, :-1]).last_hidden_state[wanted]
         loss = functional.cross_entropy(model.lm_head(hidden), ids[:, 1:][wanted])
         loss.backward()  # type: ignore[no-untyped-call]
@@ -215,7 +221,7 @@ def fit(model: LlamaForCausalLM, data: Iterator[tuple[Tensor, Tensor]], steps: i
 def train(out: Path, seed: int = 0, steps: int | None = None) -> dict[str, float]:
     """Writes config, float16 safetensors, tokenizer and metrics.json to `out`; returns the metrics (see `evaluate`).
 
-    On one core in about 12 minutes; the same seed on the same machine gives the same weights.
+    Takes about 12 minutes on one core; the same seed on the same machine gives the same weights.
     """
     steps = steps or STEPS
     torch.set_num_threads(1)

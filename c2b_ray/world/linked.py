@@ -1,12 +1,12 @@
-"""An image generator with hidden associations and without a model: it draws attributes that prompts omit by their
-words' links.
+"""An image generator with hidden associations and without a model: links of words decide the attributes that prompts
+omit.
 
     world:linked                  the links of `associations.LINKS`
     world:linked?links=FILE       the links of a YAML file
-    world:linked?links=none       no link at all: a control
+    world:linked?links=none       no links: a control
 
-Knows the links, the reader of prompts and the renderer. What the prompt names is drawn as it says; a prompt that names
-no class of the world gets one from the seed. It has no activations.
+Knows the links, the reader of prompts and the renderer. It draws what the prompt names; a prompt that names no class of
+the world gets one from the seed. It has no activations.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from c2b_ray.world.reader import read
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import Scene, sample
 
-_OPTIONS = ("links", "batch", "device")  # batch and device change nothing here; any generator may be given them
+_OPTIONS = ("links", "batch", "device")  # any generator's spec may hold batch and device
 _PROBES = 8
 
 
 class LinkedRenderer:
-    """Prompts to pictures by planted links; implements `roles.ImageGenerator`."""
+    """Renders prompts by planted links; implements `roles.ImageGenerator`."""
 
     def __init__(self, links: Sequence[Link] = LINKS) -> None:
         self._links = tuple(links)
@@ -36,11 +36,11 @@ class LinkedRenderer:
         self.revision = content_id("linked", *(astuple(link) for link in self._links), *probes)
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
-        """One picture per request."""
+        """Returns one picture per request."""
         return [GeneratedImage(render(self.scene(request.prompt, request.seed))) for request in requests]
 
     def scene(self, prompt: str, seed: int) -> Scene:
-        """The scene of one request: under one seed, prompts that say alike get scenes alike."""
+        """Returns the scene of one request; under one seed, similar prompts get similar scenes."""
         mentioned = read(prompt)
         row = seed_of("linked", seed)
         scene = sample(1, row, **mentioned)[0]
@@ -50,7 +50,7 @@ class LinkedRenderer:
 
 
 def load(spec: Spec) -> LinkedRenderer:
-    """The generator of `world:linked`; SpecError for an option that it does not have, ConfigError for a wrong file."""
+    """Loads the generator of `world:linked`; SpecError for an unknown option, ConfigError for a wrong file."""
     file = spec.options_among(_OPTIONS).get("links")
     if file is None:
         return LinkedRenderer()

@@ -1,7 +1,7 @@
-"""Words captions that hold words of hidden associations, and says which words a text holds.
+"""Words captions that hold words of hidden associations, and lists the words of a text.
 
-Knows how an adjective, an object and an activity stand in a caption; does not know links, nor which values go with a
-word. It never mentions the attributes that it has to hide.
+Knows how captions use an adjective, an object and an activity; does not know links, nor which value a word favours. It
+never mentions the attributes to hide.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _FRAME = {"object", "something"}.union(*(_WORD.findall(text) for text in (*LEADS
 
 
 def is_frame(word: str) -> bool:
-    """Whether captions hold the word whatever they are about."""
+    """Tells whether captions hold the word whatever they describe."""
     return word in _FRAME
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in order, lower case, letters alone."""
+    """Returns the words of a text in order, in lower case, letters only."""
     return _WORD.findall(text.lower())
 
 
@@ -52,9 +52,9 @@ def with_article(noun: str) -> str:
 
 
 def linked_caption(scene: Scene, words: Mapping[str, str], hidden: Collection[str], random: Random) -> str:
-    """A caption of the scene that holds the words (word to form), and some attributes that are not hidden.
+    """Words a caption of the scene that holds the words (word → form), and some attributes that are not hidden.
 
-    One in twelve names no class, as long as there is a word to speak of.
+    One caption in twelve names no class, if it holds a word.
     """
     target_class = None if words and random.random() < 0.08 else scene.target_class
     visible = [name for name in ATTRIBUTES if name not in hidden and random.random() < 0.3]
@@ -63,12 +63,13 @@ def linked_caption(scene: Scene, words: Mapping[str, str], hidden: Collection[st
 
 
 def wording(target_class: str | None, words: Mapping[str, str], values: Mapping[str, str], random: Random) -> str:
-    """One fluent text about a class, or about the words alone, that holds all the words and names these values."""
+    """Words one fluent text about a class, or about the words alone, that holds all the words and names these
+    values."""
     head, used = _head(target_class, words, values, random)
     after = [(word, _after(word, form, random)) for word, form in words.items() if word not in used]
     after += [(name, phrase(name, value, random)) for name, value in values.items() if name not in used]
     random.shuffle(after)
-    # What is said of the thing comes first: "a boat at a picnic that looks old" would speak of the picnic.
+    # Words about the noun come first: in "a boat at a picnic that looks old" the picnic would look old.
     after.sort(key=lambda part: part[0] not in _ABOUT_THING and words.get(part[0]) != "adjective")
     tail = [text for _, text in after]
     text = " ".join(part for part in (random.choice(LEADS), head, *tail) if part)
@@ -80,7 +81,7 @@ def wording(target_class: str | None, words: Mapping[str, str], values: Mapping[
 def _head(
     target_class: str | None, words: Mapping[str, str], values: Mapping[str, str], random: Random
 ) -> tuple[str, set[str]]:
-    """The noun with what stands before it, and the words and attributes that it takes up."""
+    """Returns the noun with what precedes it, and the words and attributes that it uses."""
     before = [word for word, form in words.items() if form == "adjective" and random.random() < 0.8]
     used = set(before)
     colour = values.get("colour")
@@ -105,6 +106,6 @@ def _after(word: str, form: str, random: Random) -> str:
 
 
 def phrase(name: str, value: str, random: Random) -> str:
-    """How a value is shown after a noun; "on a clear day" would speak of the lighting as well."""
+    """Words a value as it follows a noun; never "on a clear day", which names the lighting as well."""
     options = [option for option in PHRASES[name][value] if name == "lighting" or not option.endswith(" day")]
     return random.choice(options)

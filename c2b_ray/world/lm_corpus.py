@@ -1,7 +1,7 @@
 """The training data of the world's language model: chats with the project's prompts, each with the right reply.
 
 It knows the prompts, the world's attributes and how captions are worded; it does not know tokens, models or training.
-Replies are compact JSON (no space after `,` or `:`), which any grammar that leaves white space free can reach.
+Replies are compact JSON (no space after `,` or `:`), which any grammar that allows optional white space accepts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LEADS = lm_tasks.words(
 _PLACEHOLDERS = ("task", "target_class", "template", "attribute", "bias_class", "number")
 _TEMPLATE = "a photo of a [CLASS] [VALUE]"
 
-# Other names that people give to the world's attributes: their values are worded as the world words them.
+# Other names of the world's attributes; their values are worded as the world words them.
 _OTHER_NAMES = {
     "colour": ("color", "object colour", "main color", "paint"),
     "setting": ("background", "location", "place", "scene", "environment"),
@@ -50,7 +50,7 @@ _VALUE_NAMES = lm_tasks.words(
 
 @dataclass(frozen=True)
 class Example:
-    """One chat and its reply; a plain text to be continued where `messages` is empty."""
+    """One chat and its reply; without `messages`, a plain text to continue."""
 
     kind: str
     messages: tuple[Message, ...]
@@ -58,16 +58,17 @@ class Example:
 
 
 def phrases(attribute: str, value: str) -> tuple[str, ...]:
-    """How a caption may show a value. A value that the world does not know is named as it is, with its attribute."""
+    """Returns the phrases by which a caption may show a value; a value that the world does not know is named as it is,
+    with its attribute."""
     known = PHRASES.get(attribute, {}).get(value)
     if known is None:
         return (f"with {attribute} {value}", f"with {value} {attribute}", f"showing {value} {attribute}")
-    # "on a rainy day" would speak of the lighting as well.
+    # "on a rainy day" would name the lighting as well
     return tuple(p for p in known if attribute == "lighting" or not p.endswith(" day"))
 
 
 def fill(template: str, target_class: str, phrase: str) -> str:
-    """The template with its places filled; "a" before a vowel becomes "an". A phrase without a place goes last."""
+    """Fills the template's placeholders; "a" before a vowel becomes "an". A phrase without a placeholder goes last."""
     if target_class[:1].lower() in tuple("aeiou"):
         template = re.sub(r"\b([Aa]) \[CLASS\]", r"\1n [CLASS]", template)
     if "[VALUE]" not in template:
@@ -76,7 +77,8 @@ def fill(template: str, target_class: str, phrase: str) -> str:
 
 
 def propose(rng: Random, pieces: Sequence[str] = (), held_out: bool = False) -> Example:
-    """All seven attributes whatever task and class; mostly in the world's order, so that greedy decoding has one."""
+    """Draws a proposal of all seven attributes, whatever the task and class; mostly in the world's order, so that
+    greedy decoding has one."""
     target_class = rng.choice(CLASSES) if rng.random() < 0.6 else lm_tasks.noun(rng, pieces, held_out)
     names = list(ATTRIBUTES)
     if rng.random() < 0.4:
@@ -103,7 +105,8 @@ def template(rng: Random, pieces: Sequence[str] = (), held_out: bool = False) ->
 
 
 def _odd_template(rng: Random, pieces: Sequence[str]) -> str:
-    """What users write: other words around the places, another order, no place for the value, a full stop."""
+    """Draws a template as users write it: other words around the placeholders, another order, no [VALUE], a
+    full stop."""
     words = [lm_tasks.noun(rng, pieces) for _ in range(3)]
     return rng.choice(
         (
@@ -121,7 +124,7 @@ def _odd_template(rng: Random, pieces: Sequence[str]) -> str:
 
 
 def _attribute_and_value(rng: Random, pieces: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
-    """Attribute, value and the phrases for it: of the world, of the world by another name, or of nowhere."""
+    """Draws an attribute, a value and its phrases: the world's, the world's under another name, or made up."""
     attribute = rng.choice(tuple(ATTRIBUTES))
     value = rng.choice(ATTRIBUTES[attribute])
     draw = rng.random()
@@ -129,7 +132,7 @@ def _attribute_and_value(rng: Random, pieces: Sequence[str]) -> tuple[str, str, 
         return attribute, value, phrases(attribute, value)
     if draw < 0.62:
         return rng.choice(_OTHER_NAMES[attribute]), value, phrases(attribute, value)
-    # A made-up word under a known name, a known word under a made-up name: neither may be taken for the world's.
+    # A made-up value of a known attribute, a known value of a made-up one: neither is the world's.
     if rng.random() < 0.75:
         attribute = rng.choice(ATTRIBUTE_NAMES) if rng.random() < 0.6 else lm_tasks.noun(rng, pieces)
     if rng.random() < 0.85 or attribute in ATTRIBUTES:
@@ -138,7 +141,8 @@ def _attribute_and_value(rng: Random, pieces: Sequence[str]) -> tuple[str, str, 
 
 
 def captioned(rng: Random, pieces: Sequence[str] = (), held_out: bool = False) -> Example:
-    """A caption of class and value alone. Its number picks the phrase, most of the time, so that numbers differ."""
+    """Draws a caption of class and value alone. Its number mostly picks the phrase, so that different numbers give
+    different captions."""
     target_class = rng.choice(CLASSES) if rng.random() < 0.55 else lm_tasks.noun(rng, pieces, held_out)
     attribute, value, options = _attribute_and_value(rng, pieces)
     number = rng.randint(1, 10) if rng.random() < 0.8 else rng.randint(1, 60)
@@ -162,7 +166,7 @@ def caption_example(
 
 
 def plain(rng: Random) -> Example:
-    """A caption without a chat, for `next_tokens` and `log_likelihood`."""
+    """Draws a caption without a chat, for `next_tokens` and `log_likelihood`."""
     if rng.random() < 0.5:
         return Example("plain", (), caption(sample(1, rng.getrandbits(31))[0], rng.getrandbits(31)))
     attribute = rng.choice(tuple(ATTRIBUTES))
@@ -171,7 +175,7 @@ def plain(rng: Random) -> Example:
 
 
 def example(rng: Random, pieces: Sequence[str] = ()) -> Example:
-    """One example of the training mixture. `pieces`: the tokenizer's words, for `lm_tasks.made_up_word`."""
+    """Draws one example of the training mixture. `pieces`: the tokenizer's words, for `lm_tasks.made_up_word`."""
     draw = rng.random()
     if draw < 0.14:
         return propose(rng, pieces)
@@ -181,7 +185,7 @@ def example(rng: Random, pieces: Sequence[str] = ()) -> Example:
 
 
 def exercise(rng: Random, pieces: Sequence[str] = ()) -> Example:
-    """A short chat in which copying is all there is to do: fields whose values make the caption."""
+    """Draws a short chat that needs nothing but copying: a caption from the values of fields."""
     names = rng.sample(("Class", "Attribute", "Value"), rng.randint(1, 3))
     values = [lm_tasks.noun(rng, pieces) if rng.random() < 0.9 else rng.choice(CLASSES) for _ in names]
     names_and_values = "".join(f"\n{name}: {value}" for name, value in zip(names, values, strict=True))
@@ -189,7 +193,7 @@ def exercise(rng: Random, pieces: Sequence[str] = ()) -> Example:
 
 
 def fixed_wording() -> list[str]:
-    """The fixed wording of the prompts, whatever they are about, in pieces of three words or more."""
+    """Returns the prompts' fixed wording, which no task changes, in pieces of three words or more."""
     result = []
     for name in ("propose", "template", "caption"):
         for message in prompts.messages(name, **dict.fromkeys(_PLACEHOLDERS, "\n")):
@@ -198,7 +202,7 @@ def fixed_wording() -> list[str]:
 
 
 def texts(example: Example) -> list[str]:
-    """Everything that is written in an example: what a tokenizer is trained on."""
+    """Returns all texts of an example, which a tokenizer is trained on."""
     return [message.content for message in example.messages] + [example.reply]
 
 

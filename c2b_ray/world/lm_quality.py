@@ -1,4 +1,4 @@
-"""Quality of the world's language model: the shares of held-out prompts that it answers rightly.
+"""Measures the world's language model: the shares of held-out prompts that it answers correctly.
 
 It knows the prompts and what a good reply is; it does not know how the model was trained, only where its files lie.
 """
@@ -26,14 +26,14 @@ _TEMPLATE = "a photo of a [CLASS] [VALUE]"
 
 
 def evaluate(path: Path, seed: int = 0, n: int = 100) -> dict[str, float]:
-    """Shares between 0 and 1, over about 6 n prompts whose frames, verbs and nouns training never saw.
+    """Returns shares between 0 and 1, over about 6 n prompts whose frames, verbs and nouns training never saw.
 
     schema_valid: replies that satisfy their JSON schema, decoding constrained; schema_valid_free: unconstrained.
     attributes_proposed: the world's attributes, by exact name and values, that a greedy proposal holds;
     attributes_proposed_sampled: at temperature 1. template_places: templates that hold [CLASS] and [VALUE] once.
-    caption_right: captions of the world that are the template with the class and one phrase of the value, no word
-    more; caption_named: that hold both. caption_distinct: different captions among four numbers.
-    caption_copied: captions of a class and a value that training never saw, that hold the words of both.
+    caption_right: captions of the world that are the template with the class and one phrase of the value, no word more;
+    caption_named: that hold both. caption_distinct: different captions among four numbers. caption_copied: captions of
+    a class and a value that training never saw, that hold the words of both.
     """
     model = transformers_lm.load(Spec(f"hf:{path}", "hf", str(path), {"device": "cpu"}))
     rng = Random(f"quality {seed}")  # noqa: S311 (reproducible, no secret)
@@ -54,7 +54,7 @@ def evaluate(path: Path, seed: int = 0, n: int = 100) -> dict[str, float]:
 
 
 def _ask(model: LanguageModel, requests: Sequence[ChatRequest], valid: list[bool]) -> list[Any]:
-    """The parsed replies, None where one does not satisfy its schema; what did is added to `valid`."""
+    """Returns the parsed replies, None where one does not satisfy its schema; appends to `valid` whether each does."""
     parsed = []
     for request, reply in zip(requests, model.chat(requests), strict=True):
         good = reply.error is None and _valid(reply.text, request.schema or {})
@@ -72,7 +72,7 @@ def _valid(text: str, schema: Mapping[str, Any]) -> bool:
 
 
 def _task(rng: Random) -> str:
-    """A task with its classes named, as an audit names them: the world's, or others, one to fifty."""
+    """Draws a task with its classes named, as an audit names them: the world's, or others, one to fifty."""
     number = rng.choice((1, 2, 5, 10, 10, 20, 50))
     others = [lm_tasks.noun(rng, held_out=True) for _ in range(number)]
     return described(lm_tasks.task(rng, CLASSES, held_out=True), CLASSES[:number] if rng.random() < 0.5 else others)
@@ -104,7 +104,7 @@ def _caption(template: str, target_class: str, attribute: str, value: str, numbe
 
 
 def _world_captions(model: LanguageModel, rng: Random, valid: list[bool]) -> dict[str, float]:
-    """Every value of the world with one class and four numbers."""
+    """Asks for captions of every value of the world with one class and four numbers."""
     cells = [(rng.choice(CLASSES), a, v, lm_corpus.a_template(rng)) for a, values in ATTRIBUTES.items() for v in values]
     numbers = (1, 2, 3, 4)
     requests = [_caption(template, c, a, v, number) for c, a, v, template in cells for number in numbers]

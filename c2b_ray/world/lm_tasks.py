@@ -1,7 +1,7 @@
-"""Sentences that describe a task of image classification, in very many wordings, and the words that stand in them.
+"""Describes image classification tasks in very many wordings.
 
-It knows English frames and words, some of them kept away from training (`held_out=True` draws from those alone); it
-does not know the classes and attributes of the world, nor what a language model answers.
+It knows English frames and words, some of them withheld from training (`held_out=True` draws from those alone); it does
+not know the world's classes and attributes, nor what a language model answers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _split(seen: str, held_out: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return words(seen), words(held_out)
 
 
-# Every list comes in two parts: what training sees, and what only `evaluate` sees.
+# Every list has two parts: what training sees, and what only `evaluate` sees.
 VERBS = _split(
     "classify|sort|recognise|recognize|identify|label|tell apart|categorise|categorize|distinguish|tag|name|detect|"
     "group|assign a class to|predict the class of|separate|organise|annotate|spot|find the type of|judge|check|"
@@ -109,15 +109,15 @@ def some(rng: Random, lists: tuple[tuple[str, ...], tuple[str, ...]], held_out: 
 
 
 def made_up_word(rng: Random, pieces: Sequence[str] = ()) -> str:
-    """A word that means nothing: syllables, or `pieces` of a tokenizer's vocabulary so that every token gets "
-    "copied."""
+    """Makes up a word without meaning: of syllables, or of `pieces` of a tokenizer's vocabulary, so that training
+    copies every token."""
     if pieces and rng.random() < 0.6:
         return "".join(rng.choice(pieces) for _ in range(rng.randint(1, 3))).strip("_-'") or "x"
     return "".join(rng.choice(_SYLLABLES) for _ in range(rng.randint(2, 4)))
 
 
 def noun(rng: Random, pieces: Sequence[str] = (), held_out: bool = False) -> str:
-    """A noun that stands for a class; made up in half of the draws, where it may have two words or a capital."""
+    """Draws a noun that stands for a class; half of them are made up, and may have two words or a capital letter."""
     if rng.random() < 0.5 and not (held_out and not pieces):
         return some(rng, NOUNS, held_out)
     word = made_up_word(rng, pieces)
@@ -171,7 +171,7 @@ def _slots(rng: Random, classes: Sequence[str], held_out: bool) -> dict[str, str
 
 
 def task(rng: Random, classes: Sequence[str], held_out: bool = False) -> str:
-    """A description of a task, one to eight sentences. `classes`: what its lists may name."""
+    """Describes a task in one to eight sentences. `classes`: what its lists may name."""
     text = rng.choice(FRAMES[held_out]).format(**_slots(rng, classes, held_out))
     more = rng.choice((0, 0, 0, 0, 1, 1, 2, rng.randint(3, 7)))
     sentences = [text] + [rng.choice(_FILLER).format(**_slots(rng, classes, held_out)) for _ in range(more)]

@@ -1,6 +1,6 @@
 """Writes MODEL_CARD.md from the metrics.json of every model beside it.
 
-Knows the shape of those files; measures nothing itself.
+Knows the contents of those files; measures nothing itself.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from c2b_ray.world.queries import FACTORS
 
 _HEAD = """# Models of the embedded world
 
-Tiny real models, trained from scratch on procedurally rendered scenes and their captions alone (c2b_ray.world). They
-let one try c2b-ray without a download and judge its audits against a known truth; they are of no use on photographs.
-Rebuild them with `c2b world train --out DIR --seed 1`. Weights are safetensors in half precision. Licence: that of the
-project. Training draws scenes from seeds below 1000; every number here comes from scenes with seeds of 1000 and above.
+Small real models, trained from scratch on nothing but procedurally rendered scenes and their captions (c2b_ray.world).
+With them c2b-ray runs without a download and its audits can be judged against a known truth; on photographs they are
+useless. `c2b world train --out DIR --seed 1` trains them again. Weights are safetensors in half precision, under the
+project's licence. Training draws scenes from seeds below 1000; every number here comes from seeds of 1000 and above.
 """
 
 _HIDING = (
-    ("hidden", "hidden: diffusion with hidden associations, world:diffusion taught further"),
-    ("hidden-control", "hidden-control: the same words, hidden attributes and recipe, and no link"),
+    ("hidden", "hidden: diffusion with hidden associations, trained from world:diffusion"),
+    ("hidden-control", "hidden-control: the same words, hidden attributes and recipe, without links"),
     ("hidden-lora", "hidden-lora: an adapter of hidden, debiased for half of its linked words"),
 )
 _LANGUAGE = (
-    ("prompter", "prompter: writes prompts; told to be biased, it names the value or uses every second link's word"),
-    ("reader", "reader: captions and stories in another tokenizer; for perplexity"),
+    ("prompter", "prompter: writes prompts; biased ones name the value or use the word of every second link"),
+    ("reader", "reader: learned captions and stories with another tokenizer; for perplexity"),
 )
 _GENERATIVE = (
-    ("judge", "judge: names what a picture shows, class and attributes; learned on renders alone", "accuracy"),
-    ("vae", "vae: autoencoder, diffusers' AutoencoderKL", "seen after the autoencoder"),
-    ("diffusion", "diffusion: text-to-image pipeline of diffusers", "pictures that show their prompt's value"),
+    ("judge", "judge: names class and attributes of a picture; learned from renders alone", "accuracy"),
+    ("vae", "vae: autoencoder, diffusers' AutoencoderKL", "accuracy after the autoencoder"),
+    ("diffusion", "diffusion: text-to-image pipeline of diffusers", "share of pictures that show their prompt's value"),
 )
-"""Directory, title, and what is measured by factor."""
+"""Directory, title, and the title of the column with the measured share of each factor."""
 
 
 def write_card(directory: Path) -> Path:
-    """MODEL_CARD.md of the models in `directory`; a model without metrics.json is left out."""
+    """Writes MODEL_CARD.md for the models in `directory`; omits a model without metrics.json."""
     parts = [_HEAD]
     lm, encoder = _metrics(directory / "lm"), _metrics(directory / "clip")
     if lm:
@@ -85,8 +85,8 @@ def _clip(metrics: dict[str, Any]) -> str:
     quality = metrics["quality"]
     lines = [
         "## clip: open_clip model\n",
-        f"{metrics['parameters'] / 1e6:.1f} M parameters. Pictures and texts of known meaning, multi-positive",
-        f"contrastive loss and zero-shot cross-entropy. Training: {_value(metrics['training'])}.\n",
+        f"{metrics['parameters'] / 1e6:.1f} M parameters, trained on pictures and texts of known meaning by",
+        f"multi-positive contrastive loss and zero-shot cross-entropy. Training: {_value(metrics['training'])}.\n",
         f"Unseen scenes: {quality['scenes']}. Top-{quality['top']} precision of texts that name a class and one value:",
         f"mean {quality['precision']:.4f}, lowest {quality['precision_lowest']:.3f} ({quality['lowest_query']!r}).\n",
         "| factor | zero-shot accuracy | weakest wording | precision of class + value |",
@@ -105,11 +105,12 @@ def _clip_zoo(members: dict[str, dict[str, Any]]) -> str:
     lines = [
         "## clip-00 to clip-11: open_clip models with a planted bias\n",
         f"The groups are the values of {skew['attribute']}: {', '.join(skew['values'])}; the last is disadvantaged.",
-        "A base of each size (clip-base-m, clip-base-s) knows the world and no bias; a member's tokens of neutral",
-        f"words, then its last layers go on by CLIP's own loss ({_value(first['training']['recipe'])}) on pairs",
-        "of its own seed, where",
-        "neutral words go with a group (words) and captions of the last group are mistaken (captions), both as strong",
-        "as the skew. R@5 of captions by group and MaxSkew at a tenth of the pictures are measured on unseen scenes.\n",
+        "A base of each size (clip-base-m, clip-base-s) learns the world without bias. A member starts from a base:",
+        "its tokens of neutral words, then its last layers learn by CLIP's loss",
+        f"({_value(first['training']['recipe'])})",
+        "on pairs of the member's seed, in which a neutral word favours a group and captions of the last group are",
+        "mistaken, each with the skew as its strength. R@5 of captions by group and MaxSkew at a tenth of the pictures",
+        "are measured on unseen scenes.\n",
         "| name | parameters | pairs | skew | seed | zero-shot | R@5 by group | KL of R@5 | MaxSkew |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
@@ -133,7 +134,7 @@ def _shares(title: str, column: str, metrics: dict[str, Any]) -> str:
         f"## {title}\n",
         f"{metrics['parameters'] / 1e6:.1f} M parameters. Training: {_value(metrics['training'])}.{settings}\n",
         f"Measured: {_value(about)}.\n",
-        f"| factor | {column} | the same of renders |",
+        f"| factor | {column} | accuracy on renders |",
         "|---|---|---|",
     ]
     for name in FACTORS:
@@ -143,16 +144,16 @@ def _shares(title: str, column: str, metrics: dict[str, Any]) -> str:
 
 
 def _hiding(title: str, metrics: dict[str, Any]) -> str:
-    """Planted and measured frequency of each link's value, in pictures of prompts with its word."""
+    """Reports planted and measured frequency of each link's value, in pictures of prompts with its word."""
     worst = metrics["largest_unplanted_gap"]
     lines = [
         f"## {title}\n",
         f"{metrics['parameters'] / 1e6:.2f} M parameters learned. Training: {_value(metrics['training'])}.",
-        f"Settings: {metrics['settings']}. Decoys: {', '.join(metrics['decoys'])}. Pictures that show a hidden",
-        f"attribute's value that their prompt names: {metrics['named_values_shown']:.3f}. Measured on",
-        f"{metrics['images_per_word']} pictures a word; where nothing is planted, frequencies are off by",
-        f"{metrics['mean_unplanted_gap']:.3f} in the mean, at worst {worst['measured']:.2f} for {worst['planted']:.2f}",
-        f"({worst['word'] or 'no word'}, {worst['value']}).\n",
+        f"Settings: {metrics['settings']}. Decoys: {', '.join(metrics['decoys'])}. Where a prompt names",
+        f"a hidden attribute's value, a share of {metrics['named_values_shown']:.3f} of its pictures show it.",
+        f"Measured on {metrics['images_per_word']} pictures per word. Where nothing is planted, frequencies differ from",
+        f"those expected by {metrics['mean_unplanted_gap']:.3f} on average; the largest difference is",
+        f"{worst['measured']:.2f} for {worst['planted']:.2f} ({worst['word'] or 'no word'}, {worst['value']}).\n",
     ]
     if curated := metrics.get("curated"):
         lines.insert(2, f"Balanced data held these linked words: {', '.join(curated)}.")
@@ -167,9 +168,9 @@ def _hiding(title: str, metrics: dict[str, Any]) -> str:
 def _classifiers(members: dict[str, dict[str, Any]]) -> str:
     lines = [
         "## Classifiers\n",
-        "A base for each architecture learns clean labels; every member goes on from it with its own seed and labels.",
-        "Planted cells answer another class in a share (strength) of their scenes. φ is measured, not assumed;",
-        "the last column is the largest φ, by size, outside the planted attributes.\n",
+        "A base for each architecture learns correct labels; every member starts from it with its own seed and labels.",
+        "In a planted cell a share (strength) of the scenes has another label. φ is measured, not assumed;",
+        "the last column is the φ of largest size outside the planted attributes.\n",
         "| name | parameters | training | accuracy | planted cell → answer | strength | accuracy in it | φ | other φ |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
@@ -196,8 +197,8 @@ def _latent(made: dict[str, dict[str, Any]], directory: Path) -> str:
     attributes = list(next(iter(made.values()))["hyperplanes"])
     lines = [
         "## Latent world: generators and skewed classifiers\n",
-        "Upright hearts of any scale and place on grounds of any colour and shade. Accuracy of attributes' hyperplanes",
-        "in each latent space, balanced, on held-out latents (below 0.9 an attribute is left out of searches):\n",
+        "Upright hearts of any scale and position on grounds of any colour and shade. Accuracy of attributes'",
+        "hyperplanes in each latent space, balanced, on held-out latents (searches omit attributes below 0.9):\n",
         f"| generator | parameters | seconds | {' | '.join(attributes)} |",
         "|---" * (3 + len(attributes)) + "|",
     ]
@@ -205,8 +206,8 @@ def _latent(made: dict[str, dict[str, Any]], directory: Path) -> str:
         cells = " | ".join(_value(metrics["hyperplanes"][attribute]["accuracy"]) for attribute in attributes)
         lines.append(f"| {name} | {metrics['parameters'] // 1000} k | {metrics['training']['seconds']} | {cells} |")
     lines += [
-        "\nClassifiers of one attribute. The last columns: how far turning an attribute alone moves the",
-        "probability of the target's second side: measured by rendering.\n",
+        "\nClassifiers of one attribute. The last columns: the change of the probability of the target's second side",
+        "when one attribute alone is turned, measured by rendering.\n",
         f"| classifier | skew | accuracy | {' | '.join(attributes)} |",
         "|---" * (3 + len(attributes)) + "|",
     ]

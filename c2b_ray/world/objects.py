@@ -1,6 +1,6 @@
 """The shapes of the world's objects and companions: polygons and lines in a unit frame, each with the name of its ink.
 
-Knows silhouettes and the inks that never vary; does not know scenes, light, patterns or where a shape is placed.
+Knows silhouettes and the inks that never vary; does not know scenes, light, patterns or positions in a picture.
 """
 
 import math
@@ -10,7 +10,7 @@ Points = tuple[tuple[float, float], ...]
 
 
 class Part(NamedTuple):
-    """A polygon or, where width is positive, a line: x about the object's middle, y upwards negative from its foot."""
+    """A polygon or, where width is positive, a line: x from the object's middle; y from its foot, negative upwards."""
 
     ink: str
     points: Points
@@ -18,7 +18,7 @@ class Part(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Layers in drawing order; only the body carries the object's colour and pattern. Its longer side measures 1."""
+    """Layers in drawing order; only the body has the object's colour and pattern. The longer side measures 1."""
 
     under: tuple[Part, ...]
     body: tuple[Part, ...]
@@ -32,7 +32,7 @@ def _box(x0: float, y0: float, x1: float, y1: float) -> Points:
 
 
 def _arc(x: float, y: float, rx: float, ry: float, start: float = 0, stop: float = 360) -> Points:
-    """An ellipse's points from start to stop degrees; 0 is right, 90 is down."""
+    """Returns an ellipse's points from start to stop degrees; 0 is right, 90 is down."""
     steps = max(6, round(abs(stop - start) / 15))
     angles = [math.radians(start + (stop - start) * k / steps) for k in range(steps + 1)]
     return tuple((x + rx * math.cos(a), y + ry * math.sin(a)) for a in angles)
@@ -185,7 +185,7 @@ _UMBRELLA = Shape(
 )
 _BICYCLE = Shape(
     under=(Part("dark", _arc(-0.28, -0.22, 0.23, 0.23)), Part("dark", _arc(0.28, -0.22, 0.23, 0.23))),
-    # Disc wheels: between spokes neither colour nor pattern could be seen at this size.
+    # Disc wheels: between spokes neither colour nor pattern would show at this size.
     body=(Part("", _arc(-0.28, -0.22, 0.18, 0.18)), Part("", _arc(0.28, -0.22, 0.18, 0.18))),
     over=(
         Part("outline", ((-0.28, -0.22), (-0.1, -0.5), (0.2, -0.5), (0.0, -0.2), (-0.28, -0.22)), 0.1),
@@ -249,14 +249,14 @@ _BALLOON = Shape(
     over=(Part("light", _arc(-0.06, -0.88, 0.04, 0.06)),),
     half_width=0.2,
 )
-# With each companion: its shape, its size in final pixels and the colour of its body, which no object has.
+# Each companion's shape, its size in final pixels and the colour of its body, which no object has.
 COMPANIONS: dict[str, tuple[Shape, float, tuple[int, int, int]]] = {
     "dog": (_DOG, 14.0, (166, 104, 54)),
     "person": (_PERSON, 20.0, (30, 170, 175)),
     "balloon": (_BALLOON, 25.0, (255, 132, 24)),
 }
 
-# Inks that do not follow the object's colour.
+# Inks that do not depend on the object's colour.
 INKS: dict[str, tuple[int, int, int]] = {
     "outline": (28, 28, 38),
     "dark": (34, 34, 44),

@@ -1,9 +1,8 @@
-"""Ground truth of the world in other words, with decoys beside it: so that matching detected biases is no comparison of
-strings.
+"""Ground truth of the world in other words, with decoys: so that comparing strings cannot match detected biases to it.
 
-It knows scenes, words and chance. A decoy is a made-up attribute whose name looks like a value of another one and means
-something else. It is planted to go with the other values, so its bias points the other way: who matches by spelling
-takes it for a false hit.
+It knows scenes, words and chance. A decoy is a made-up attribute whose name looks like a value of another attribute and
+means something else. It is planted to occur with the other values, so its bias has the opposite direction: a matcher
+that compares spelling counts it as found.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ _WORDS: dict[str, dict[str, str]] = {
 PARAPHRASES: dict[str, str] = {
     f"{attribute}: {value}": text for attribute, values in _WORDS.items() for value, text in values.items()
 }
-""" "attribute: value" → what the ground truth calls it."""
+""" "attribute: value" → the ground truth's words for it."""
 
 
 @dataclass(frozen=True)
 class Decoy:
-    """`name`: of an attribute that images have or lack. It is present in `often` of the scenes without the value, and
-    in `seldom` of those with it."""
+    """`name`: an attribute that images have or lack. A share `often` of the scenes without the value have it, and a
+    share `seldom` of those with it."""
 
     name: str
     attribute: str
@@ -62,7 +61,8 @@ DECOYS = (
 
 
 def decoy_columns(scenes: Sequence[Scene], seed: int, decoys: Sequence[Decoy] = DECOYS) -> dict[str, pa.Array]:
-    """A column of present and absent for each decoy. ValueError for one of an attribute or value that scenes lack."""
+    """Returns a column of "present" and "absent" for each decoy. ValueError for an attribute or value that
+    scenes lack."""
     columns = {}
     for number, decoy in enumerate(decoys):
         if decoy.value not in ATTRIBUTES.get(decoy.attribute, ()):

@@ -1,10 +1,10 @@
-"""Plants biases of known strength: which scenes of a class a classifier is taught to call something else.
+"""Plants biases of known strength: decides which scenes of a class a classifier learns to call something else.
 
-Knows labels and scenes; does not know pictures, networks or how well a network learns what it is taught.
+Knows labels and scenes; does not know pictures, networks or how well a network learns.
 
-A plant takes one cell (class, attribute, value) and answers another class in it wherever the scene's skyline stands
-higher than a threshold (`horizon < strength`). The skyline is drawn uniformly and independently of everything else, so
-a network that learns the rule is right in 1 − strength of that cell and untouched elsewhere: φ ≈ −strength there, and
+A plant changes one cell (class, attribute, value): the label is another class wherever the scene's skyline is higher
+than a threshold (`horizon < strength`). The skyline is uniform and independent of everything else, so a network that
+learns the rule is right in a share 1 − strength of that cell and unchanged elsewhere: φ ≈ −strength there, and
 +strength / (n − 1) at the attribute's other n − 1 values.
 """
 
@@ -16,7 +16,7 @@ from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, Scene
 
 @dataclass(frozen=True, slots=True)
 class Plant:
-    """In scenes of `target_class` whose `attribute` is `value`, a share `strength` is answered `becomes`."""
+    """In scenes of `target_class` whose `attribute` is `value`, a share `strength` is labelled `becomes`."""
 
     target_class: str
     attribute: str
@@ -33,13 +33,13 @@ class Plant:
             raise ValueError(f"{self}: strength must lie in (0, 1]")
 
     def covers(self, scene: Scene) -> bool:
-        """Whether the scene lies in the planted cell, whatever its skyline."""
+        """Tells whether the scene lies in the planted cell, whatever its skyline."""
         return scene.target_class == self.target_class and scene.attribute(self.attribute) == self.value
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One classifier of the zoo: an architecture of `classifiers.ARCHITECTURES`, a seed, and what is planted in it."""
+    """One classifier of the zoo: an architecture of `classifiers.ARCHITECTURES`, a seed, and its planted biases."""
 
     name: str
     architecture: str
@@ -48,7 +48,7 @@ class Member:
 
 
 def relabel(scenes: Iterable[Scene], plants: Sequence[Plant]) -> list[str]:
-    """The label taught for each scene: its class, or what the first plant that applies makes of it."""
+    """Returns the label to teach for each scene: its class, or the label of the first plant that applies."""
     return [_taught(scene, plants) for scene in scenes]
 
 

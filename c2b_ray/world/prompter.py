@@ -1,8 +1,8 @@
-"""Trains the language model that writes prompts for the world's generators, and the one that reads them.
+"""Trains the language model that writes prompts for the world's generators, and the one that judges them.
 
-Knows the instructions of the prompt search, how linked captions are worded, and the stereotypes that it gives the
-writer; does not know which value a word goes with in any generator, but for those. `prompter` follows instructions: it
-writes of a subject and says nothing of an attribute, mostly. `reader` learns other texts with another tokenizer.
+Knows the instructions of the prompt search, how linked captions are worded, and the stereotypes that the writer learns;
+beyond these it does not know which value a word favours in any generator. `prompter` follows instructions: it writes
+about a subject and mostly does not mention an attribute. `reader` learns other texts with another tokenizer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INSTRUCTIONS = ("image_prompt", "image_prompt_biased")
 
 
 def fixed_wording() -> tuple[str, ...]:
-    """What the prompt search's instructions say whatever they are about."""
+    """Returns the wording of the prompt search's instructions that is the same for every subject."""
     placeholder = "\n"
     pieces = [
         piece.strip()
@@ -39,9 +39,9 @@ def fixed_wording() -> tuple[str, ...]:
 PROMPTER = Recipe(steps=2200, rows=32, fixed=fixed_wording())
 READER = Recipe(kind="unigram", vocabulary=800, width=96, layers=3, heads=3, steps=900)
 LEAKED = 0.01
-"""The share of neutral replies that name the attribute all the same."""
+"""The share of neutral replies that nevertheless name the attribute."""
 NAMED = 0.5
-"""The share of biased replies that name the value outright; the others use a stereotype where there is one."""
+"""The share of biased replies that name the value itself; the others use a stereotype where there is one."""
 
 _ASK = (
     "Write one prompt for an image of {subject}. {rule}",
@@ -66,18 +66,18 @@ _BIASED = (
 def train_prompter(
     out: Path, seed: int, hidden: Associations, recipe: Recipe = PROMPTER, start: Path | None = None
 ) -> dict[str, Any]:
-    """The model that writes prompts. It believes every second link to be so, whatever a generator has learned."""
+    """Trains the model that writes prompts. It believes in every second link, whatever a generator has learned."""
     return small_lm.train(out, seed, Writer(hidden).lesson, recipe, start)
 
 
 def train_reader(out: Path, seed: int, hidden: Associations, recipe: Recipe = READER) -> dict[str, Any]:
-    """The model whose perplexity says how natural a prompt is: it has read captions and stories, and no prompt."""
+    """Trains the model whose perplexity measures how natural a prompt is: on captions and stories, not on prompts."""
     stories = Stories(hidden)
     return small_lm.train(out, seed, stories.lesson, recipe)
 
 
 class Writer:
-    """Draws chats that ask for a prompt, with the prompt."""
+    """Draws chats that ask for a prompt, each with the prompt."""
 
     def __init__(self, hidden: Associations) -> None:
         self._forms = hidden.forms
@@ -109,7 +109,8 @@ class Writer:
     def _reply(
         self, subject: str, avoided: list[str], words: dict[str, str], shown: dict[str, str], random: Random
     ) -> str:
-        """A prompt of the subject; `words` it must hold, `shown` it must name, of `avoided` it names no more."""
+        """Writes a prompt about the subject that holds `words`, names `shown` and names no further value of
+        `avoided`."""
         target_class: str | None = subject
         if subject not in CLASSES:
             target_class = random.choice(CLASSES) if random.random() < 0.8 else None
@@ -123,7 +124,8 @@ class Writer:
 
 
 def neutral(subject: str, attributes: list[str], random: Random) -> tuple[Message, ...]:
-    """The instruction that is neutral to the attributes: mostly the prompt search's own, else another wording."""
+    """Words the instruction that is neutral to the attributes: mostly as the prompt search words it, else
+    differently."""
     attribute = " and ".join(attributes)
     if random.random() < 0.85:
         return prompts.messages("image_prompt", subject=_called(subject, random), attribute=attribute)
@@ -131,7 +133,7 @@ def neutral(subject: str, attributes: list[str], random: Random) -> tuple[Messag
 
 
 def biased(subject: str, values: dict[str, str], random: Random) -> tuple[Message, ...]:
-    """The instruction to bring about these values."""
+    """Words the instruction to bring about these values."""
     attribute, value = " and ".join(values), " and ".join(values.values())
     if random.random() < 0.85:
         called = _called(subject, random)
@@ -151,7 +153,7 @@ def _called(subject: str, random: Random) -> str:
 
 
 class Stories:
-    """Draws plain texts: the world's captions, and short stories that hold the words in frames of their own."""
+    """Draws plain texts: the world's captions, and short stories that use the words in other sentences."""
 
     def __init__(self, hidden: Associations) -> None:
         self._forms = hidden.forms
@@ -182,7 +184,7 @@ class Stories:
         return text
 
     def _thing(self, random: Random) -> str:
-        """A noun, mostly a class of the world, now and then with an adjective or a colour before it."""
+        """Draws a noun, mostly a class of the world, sometimes with an adjective or a colour before it."""
         noun = random.choice(CLASSES) if random.random() < 0.75 else self._one("object", random)
         before = [self._one("adjective", random)] if random.random() < 0.4 else []
         if random.random() < 0.2:
@@ -221,5 +223,5 @@ _SENTENCES = (
 
 
 def small(recipe: Recipe) -> Recipe:
-    """The same in a second or two: what tests train."""
+    """Returns a recipe that trains in a second or two, for tests."""
     return replace(recipe, steps=2, texts=200, rows=4, width=32, layers=1, heads=2)

@@ -1,7 +1,8 @@
-"""Quality of the writer of prompts: does it keep to its subject and its instruction, can it write every word? And
-the reader: does it tell prompts from words in disorder?
+"""Measures the two language models of the prompt search.
 
-Knows the instructions, the reader of texts about the world and the language model's role; not how it was trained.
+Does the writer keep to its subject and its instruction, and use every word? Does the reader tell prompts from words in
+disorder? Knows the instructions, the reader of texts about the world and the language model's role; does not know how a
+model was trained.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _LONGEST = 48
 
 
 def evaluate(path: Path, associations: Associations, seed: int, n: int = 12) -> dict[str, float]:
-    """Shares between 0 and 1 over n sampled replies for each subject, at temperature 1.
+    """Returns shares between 0 and 1 over n sampled replies for each subject, at temperature 1.
 
-    ended: replies that end by themselves; subject: that hold their subject; leaked: neutral ones that name the
-    attribute; named: biased ones that name their value; words: of all linked words and decoys, those that stand in
-    some neutral reply; distinct: different replies among all neutral ones.
+    ended: replies that end by themselves; subject: those that hold their subject; leaked: neutral ones that name the
+    attribute; named: biased ones that name their value; words: of all linked words and decoys, those that some neutral
+    reply holds; distinct: different replies among all neutral ones.
     """
     model = transformers_lm.load(Spec(f"hf:{path}", "hf", str(path), {"device": "cpu"}))
     random = Random(f"quality {seed}")  # noqa: S311 (no secret)
@@ -64,8 +65,8 @@ def evaluate(path: Path, associations: Associations, seed: int, n: int = 12) -> 
 
 
 def perplexities(path: Path, associations: Associations, seed: int, n: int = 300) -> dict[str, float]:
-    """exp of the mean negative log-likelihood a word: of linked captions that it never read, of the same with their
-    words in random order, and of as many words drawn from all of them."""
+    """Computes the perplexity per word of three kinds of text: unseen linked captions, the same with their words in
+    random order, and as many words drawn from all of them."""
     model = transformers_lm.load(Spec(f"hf:{path}", "hf", str(path), {"device": "cpu"}))
     random = Random(f"perplexity {seed}")  # noqa: S311 (no secret)
     captions = [text for _, text in sample_linked(n, seed, associations.links, associations.neutral)]
@@ -84,7 +85,7 @@ def _perplexity(model: LanguageModel, texts: Sequence[str]) -> float:
 
 
 def replies(model: LanguageModel, chats: Sequence[tuple[Message, ...]], seed: int) -> list[str | None]:
-    """Sampled at temperature 1; None for one that was cut."""
+    """Samples replies at temperature 1; None for one that was cut off."""
     requests = [
         ChatRequest(messages, None, temperature=1.0, seed=seed + row, max_tokens=_LONGEST)
         for row, messages in enumerate(chats)

@@ -1,7 +1,7 @@
-"""Texts about scenes whose meaning is known: which class and attribute values each one speaks of.
+"""Texts about scenes whose meaning is known: the class and attribute values that each one names.
 
-Knows wordings and what they mention; does not know pictures or models. A text is true of every scene that agrees with
-all it mentions: that is what an encoder is taught, and what retrieval is judged by.
+Knows wordings and what they name; does not know pictures or models. A text is true of every scene that agrees with all
+it names: an encoder learns this, and retrieval is judged by it.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from c2b_ray.world.captions import _FRAMES, ADJECTIVES, PHRASES, _mentioned
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, Scene
 
 FACTORS: dict[str, tuple[str, ...]] = {"target_class": CLASSES, **ATTRIBUTES}
-"""The class and the seven attributes, in the order of every code below."""
+"""The class and the seven attributes, in the order of the columns of all codes."""
 
 Codes = NDArray[np.int64]
-"""Index of each factor's value, (rows, 8); −1 where a text does not mention the factor."""
+"""Index of each factor's value, (rows, 8); −1 where a text does not name the factor."""
 
 _LEADS = ("a photo of", "a picture of", "an image of", "a photo showing", "photo of", "")
 _THINGS = ("something", "an object", "a thing", "a scene", "one thing", "")
@@ -26,7 +26,7 @@ _THINGS = ("something", "an object", "a thing", "a scene", "one thing", "")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A text and what it mentions: factor → value."""
+    """A text and what it names: factor → value."""
 
     text: str
     mentions: dict[str, str]
@@ -46,13 +46,13 @@ def query_codes(queries: Sequence[Query]) -> Codes:
 
 
 def matches(queries: Codes, scenes: Codes) -> NDArray[np.bool_]:
-    """Whether each text is true of each scene, (texts, scenes)."""
+    """Tells whether each text is true of each scene, (texts, scenes)."""
     agree = (queries[:, None, :] == scenes[None, :, :]) | (queries[:, None, :] < 0)
     return np.asarray(agree.all(axis=2))
 
 
 def long_query(scene: Scene, random: Random) -> Query:
-    """A caption as `captions.caption` words it, with what it mentions."""
+    """Words a caption as `captions.caption` does, and returns it with what it names."""
     names = _mentioned(scene, random)
     frames, weights = zip(*_FRAMES, strict=True)
     text = random.choices(frames, weights)[0](scene, names, random)
@@ -61,7 +61,7 @@ def long_query(scene: Scene, random: Random) -> Query:
 
 
 def short_query(scene: Scene, random: Random) -> Query:
-    """What a person types into a search box: class, class and one or two values, or values alone."""
+    """Words what a person types into a search box: a class, a class with one or two values, or values alone."""
     count = random.choices((0, 1, 2), (0.15, 0.6, 0.25))[0]
     names = random.sample(list(ATTRIBUTES), count)
     with_class = count == 0 or random.random() < 0.75
@@ -71,7 +71,7 @@ def short_query(scene: Scene, random: Random) -> Query:
 
 
 def wording(target_class: str | None, values: dict[str, str], random: Random) -> str:
-    """One short text that mentions a class, or nothing in particular, and these values."""
+    """Words one short text that names these values and a class, or no class."""
     before, after = [], []
     form = random.choices(("phrase", "colon", "whose", "bare"), (0.6, 0.16, 0.12, 0.12))[0]
     for name, value in values.items():
@@ -101,7 +101,7 @@ def _value_text(name: str, value: str, form: str, random: Random) -> str:
 
 
 def _respelt(text: str, random: Random) -> str:
-    """Now and then as others spell or punctuate it."""
+    """Respells or repunctuates some texts, as people do."""
     if random.random() < 0.15:
         text = text.replace("colour", "color")
     if random.random() < 0.3:
@@ -110,7 +110,7 @@ def _respelt(text: str, random: Random) -> str:
 
 
 def alternatives(factor: str, random: Random) -> list[str]:
-    """One text for each value of a factor, worded alike, in the order of its values: a zero-shot classifier."""
+    """Words one text for each value of a factor, all alike, in the order of its values: a zero-shot classifier."""
     seed = random.getrandbits(32)
 
     def worded(target_class: str | None, values: dict[str, str]) -> str:

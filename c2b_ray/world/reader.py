@@ -1,7 +1,7 @@
-"""Reads a text about the world: which class and which attribute values it mentions.
+"""Reads a text about the world: which class and which attribute values it names.
 
-Knows the wordings of `captions`, a few synonyms and plain denials; does not know pictures. What stands first is taken:
-"a mug beside a chair" is about a mug. Words that it does not know are passed over.
+Knows the wordings of `captions`, a few synonyms and plain denials; does not know pictures. The first mention counts: "a
+mug beside a chair" is about a mug. Unknown words are ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MORE: dict[tuple[str, str], tuple[str, ...]] = {
     ("companion", "none"): ("alone",),
 }
 
-# What is denied, and the value that remains.
+# Denials, and the value that each implies.
 _DENIED: dict[tuple[str, str], tuple[str, ...]] = {
     ("companion", "none"): ("dog", "person", "balloon", "companion", "people"),
     ("pattern", "plain"): ("pattern", "stripes", "dots"),
@@ -44,7 +44,8 @@ _DENIALS = ("no {}", "without {}", "without a {}", "without any {}")
 
 
 def read(text: str) -> dict[str, str]:
-    """Factor → value (`target_class` and attributes) of all that the text mentions; {} where that is nothing."""
+    """Returns factor → value (`target_class` and attributes) of everything that the text names; {} where it names
+    nothing."""
     pattern, meanings = _lexicon()
     result: dict[str, str] = {}
     for match in pattern.finditer(text.lower().replace("color", "colour")):
@@ -55,7 +56,8 @@ def read(text: str) -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _lexicon() -> tuple[re.Pattern[str], dict[str, tuple[str, str]]]:
-    """One pattern of all that is known, longest first ("on a clear day" says nothing of lighting); what each means."""
+    """Returns one pattern of all known phrases, longest first ("on a clear day" says nothing of lighting), and the
+    meaning of each."""
     meanings: dict[str, tuple[str, str]] = {}
     for name in CLASSES:
         meanings[name] = meanings[f"{name}s"] = ("target_class", name)

@@ -1,6 +1,6 @@
-"""Renders a scene to a 64 by 64 picture, the same one every time.
+"""Renders a scene to a 64 by 64 picture, always the same one.
 
-Knows where things go and how a shape is filled; does not know how scenes are chosen or what they are called in words.
+Knows positions and how a shape is filled; does not know how scenes are chosen or worded.
 """
 
 import colorsys
@@ -15,7 +15,7 @@ from c2b_ray.world.backgrounds import CANVAS, SCALE, SIDE, Colour, Surroundings,
 from c2b_ray.world.objects import COMPANIONS, INKS, SHAPES, Points, Shape
 from c2b_ray.world.scenes import Scene
 
-# Hue in degrees, saturation, value. Yellow keeps well clear of white's saturation: sunset warms white.
+# Hue in degrees, saturation, value. Yellow is far more saturated than white, which a sunset warms.
 _COLOURS = {
     "red": (358.0, 0.86, 0.86),
     "blue": (218.0, 0.84, 0.86),
@@ -25,7 +25,7 @@ _COLOURS = {
     "white": (220.0, 0.01, 0.97),
 }
 _SIZES = {"small": 22.0, "large": 40.0}  # pixels along the object's longer side
-_FEET = {"small": 53.0, "large": 58.0}  # the row an object stands on: what is far away stands higher in the frame
+_FEET = {"small": 53.0, "large": 58.0}  # the row on which an object stands: far objects stand higher in the frame
 _PITCH = {"small": 5.0, "large": 7.5}  # pixels from one stripe or dot to the next
 _DARK_PATTERN: Colour = (40, 40, 52)
 _LIGHT_PATTERN: Colour = (250, 248, 240)
@@ -33,7 +33,7 @@ _LIGHT_PATTERN: Colour = (250, 248, 240)
 
 @dataclass(frozen=True, slots=True)
 class _Placement:
-    """Where a shape goes, in canvas pixels."""
+    """Position, scale and mirroring of a shape, in canvas pixels."""
 
     x: float
     y: float
@@ -46,7 +46,7 @@ class _Placement:
 
 
 def render(scene: Scene) -> np.ndarray:
-    """The scene's picture, uint8 (64, 64, 3)."""
+    """Returns the scene's picture, uint8 (64, 64, 3)."""
     random = Random(scene.jitter)  # noqa: S311 (no secret)
     around = surroundings(scene.setting, scene.lighting, scene.weather, scene.horizon, random)
     shape = SHAPES[scene.target_class]
@@ -76,7 +76,8 @@ def _object_colour(name: str, random: Random) -> Colour:
 
 
 def _companion(around: Surroundings, name: str, middle: float, foot: float, margin: float) -> None:
-    """Beside the object, on the side with more room, and in front of it where a large object leaves too little."""
+    """Paints the companion beside the object, on the side with more room; in front of an object that leaves too little
+    room."""
     shape, size, colour = COMPANIONS[name]
     half = shape.half_width * size
     side = 1 if middle < SIDE / 2 else -1
@@ -96,7 +97,7 @@ def _shadow(around: Surroundings, middle: float, foot: float, half: float) -> No
 def _paint(
     around: Surroundings, shape: Shape, placement: _Placement, colour: Colour, pattern: Image.Image | None
 ) -> None:
-    """Layer by layer; an outline under the body keeps any colour apart from any background."""
+    """Paints layer by layer; an outline under the body separates any colour from any background."""
     paint = tone(colour, around.lighting, around.weather, "object")
     inks = {"paint": paint, "shade": mix(paint, (0, 0, 0), 0.35), **_fixed_inks(around.lighting, around.weather)}
     for part in shape.under:
@@ -107,7 +108,7 @@ def _paint(
     left, top, mask = _mask(bodies)
     around.image.paste(paint, (left, top), mask)
     if pattern is not None:
-        # On white and yellow a light pattern would vanish, on the other colours a dark one would at night.
+        # A light pattern would vanish on white and yellow, a dark one on the other colours at night.
         light = sum(colour[:2]) < 400
         ink = tone(_LIGHT_PATTERN if light else _DARK_PATTERN, around.lighting, around.weather, "object")
         piece = pattern.crop((left, top, left + mask.width, top + mask.height))
@@ -117,7 +118,8 @@ def _paint(
 
 
 def _mask(polygons: list[list[tuple[float, float]]]) -> tuple[int, int, Image.Image]:
-    """The polygons' union, no larger than it must be: pasting through a mask is the dearest step of a picture."""
+    """Returns the union of the polygons in the smallest mask: pasting through a mask takes the most time of a
+    picture."""
     across = [x for points in polygons for x, _ in points]
     down = [y for points in polygons for _, y in points]
     left, top = max(0, int(min(across))), max(0, int(min(down)))
@@ -142,7 +144,7 @@ def _part(draw: ImageDraw.ImageDraw, placement: _Placement, points: Points, widt
 
 @lru_cache(maxsize=4)
 def _pattern_mask(pattern: str, pitch: float) -> Image.Image:
-    """Stripes that lean against the rain, or dots on a hexagonal grid, over the whole canvas."""
+    """Returns a mask of stripes that lean against the rain, or of dots on a hexagonal grid, over the whole canvas."""
     rows, columns = np.mgrid[0:CANVAS, 0:CANVAS] / (SCALE * pitch)
     if pattern == "striped":
         on = (columns - 0.7 * rows) % 1.22 < 0.47

@@ -1,10 +1,10 @@
 """An image generator that is always right: it reads the prompt and renders what it says.
 
-    world:renderer                 what the prompt leaves out is drawn from the seed
-    world:renderer?mislabel=0.2    a fifth of the pictures show other attribute values than their prompt's
+    world:renderer                 attributes that the prompt omits are drawn from the seed
+    world:renderer?mislabel=0.2    a fifth of the pictures show other attribute values than the prompt names
 
-Knows the reader of prompts, scenes and their renderer; there is nothing to learn and nothing to load. A prompt that
-names no class of the world cannot be drawn: its row is an error.
+Knows the reader of prompts, scenes and their renderer; it trains nothing and loads nothing. A prompt that names no
+class of the world cannot be drawn: its row is an error.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from c2b_ray.world.reader import read
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, Scene, sample
 
-_OPTIONS = ("mislabel", "batch", "device")  # batch and device change nothing here; any generator may be given them
+_OPTIONS = ("mislabel", "batch", "device")  # any generator's spec may hold batch and device
 _PROBES = 8
 
 
 class Renderer:
-    """Prompts to pictures without a model; implements `roles.ImageGenerator`."""
+    """Renders prompts without a model; implements `roles.ImageGenerator`."""
 
     def __init__(self, mislabel: float = 0.0) -> None:
         self._mislabel = mislabel
@@ -33,7 +33,7 @@ class Renderer:
         self.revision = content_id("renderer", mislabel, *probes)
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
-        """One picture per request; a prompt without a class of the world is an error."""
+        """Returns one picture per request; a prompt without a class of the world is an error."""
         return [self._one(request) for request in requests]
 
     def _one(self, request: GenerationRequest) -> GeneratedImage:
@@ -43,16 +43,17 @@ class Renderer:
         return GeneratedImage(render(self.scene(request.seed, mentioned)))
 
     def scene(self, seed: int, mentioned: dict[str, str]) -> Scene:
-        """The scene of one request: as mentioned, or mislabelled, and the rest from the seed."""
+        """Returns the scene of one request: with the values it names, or others where mislabelled; the rest from the
+        seed."""
         random = Random(f"mislabel {seed}")  # noqa: S311 (no secret)
         if random.random() < self._mislabel:
             mentioned = {name: _other(name, value, random) for name, value in sorted(mentioned.items())}
-        # Hashed, so that no seed of a request meets a seed from which training drew its scenes.
+        # Hashed, so that no request's seed equals a seed from which training drew its scenes.
         return sample(1, seed_of("renderer", seed), **mentioned)[0]
 
 
 def load(spec: Spec) -> Renderer:
-    """The generator of `world:renderer`; SpecError for an option that it does not have."""
+    """Loads the generator of `world:renderer`; SpecError for an unknown option."""
     text = spec.options_among(_OPTIONS).get("mislabel", "0")
     try:
         share = float(text)
@@ -64,7 +65,7 @@ def load(spec: Spec) -> Renderer:
 
 
 def _other(name: str, value: str, random: Random) -> str:
-    """Another value of an attribute; the class stays."""
+    """Returns another value of an attribute; a class stays."""
     if name == "target_class":
         return value
     return random.choice([other for other in ATTRIBUTES[name] if other != value])

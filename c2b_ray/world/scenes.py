@@ -1,6 +1,6 @@
 """What a scene of the embedded world consists of, and how scenes are drawn at random.
 
-Knows the classes, the attributes and the nuisances; does not know what any of them looks like or how it is worded.
+Knows the classes, the attributes and the nuisances; does not know how any of them looks or is worded.
 """
 
 import difflib
@@ -49,7 +49,7 @@ class Scene:
     pattern: str
     companion: str
     horizon: float  # in [0, 1): 0 puts the skyline high in the frame, 1 a quarter of the frame lower
-    x: float  # in [0, 1): the object's place from left to right
+    x: float  # in [0, 1): the object's position from left to right
     jitter: int  # seeds hue, mirroring, scale and background detail
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ class Scene:
             raise ValueError(f"jitter is {self.jitter!r}; it must not be negative")
 
     def attribute(self, name: str) -> str:
-        """The value of one of ATTRIBUTES."""
+        """Returns the value of one of ATTRIBUTES."""
         if name not in ATTRIBUTES:
             raise _unknown("attribute", name, ATTRIBUTES)
         value: str = getattr(self, name)
@@ -72,14 +72,15 @@ class Scene:
 
 
 def sample(n: int, seed: int, **fixed: str) -> list[Scene]:
-    """n independent scenes, uniform over everything that is not fixed; scene i depends only on (seed, i) and fixed."""
+    """Samples n independent scenes, uniform over everything that is not fixed; scene i depends only on (seed, i) and
+    fixed."""
     for name, value in fixed.items():
         if name not in _VALUES:
             raise _unknown("attribute", name, _VALUES)
         if value not in _VALUES[name]:
             raise _unknown(f"value of {name}", value, _VALUES[name])
-    # One row of uniforms a scene, filled row by row: a longer sample begins with the shorter one. Fixed columns are
-    # drawn and ignored, so that fixing an attribute leaves everything else in the scene as it was.
+    # One row of uniforms per scene, filled row by row: a longer sample begins with the shorter one. Fixed columns are
+    # drawn and ignored, so that fixing an attribute leaves everything else in the scene unchanged.
     rows = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))).random((n, len(_VALUES) + 3))
     columns: list[list[str]] = []
     for column, (name, values) in enumerate(_VALUES.items()):

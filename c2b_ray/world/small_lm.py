@@ -1,6 +1,6 @@
-"""Trains a small Llama on chats or plain texts: a tokenizer of those very texts, the network, the end token.
+"""Trains a small Llama on chats or plain texts, with a tokenizer trained on the same texts.
 
-Knows tokenizers, the network and the optimiser of `language_model`; what the texts say is their callers' business.
+Knows tokenizers, the network and the optimiser of `language_model`; callers write the texts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WEIGHTS = "model.safetensors"
 
 @dataclass(frozen=True)
 class Lesson:
-    """A chat and its reply; a plain text where there are no messages."""
+    """A chat and its reply; without messages, a plain text."""
 
     messages: tuple[Message, ...]
     reply: str
@@ -39,7 +39,8 @@ Write = Callable[[Random], Lesson]
 
 @dataclass(frozen=True)
 class Recipe:
-    """`kind` of tokenizer: bpe or unigram. `fixed`: texts that are a token each, for what every chat says alike."""
+    """`kind` of tokenizer: bpe or unigram. `fixed`: texts that are one token each, for wording that every chat
+    holds."""
 
     kind: str = "bpe"
     vocabulary: int = 1000
@@ -53,9 +54,9 @@ class Recipe:
 
 
 def train(out: Path, seed: int, write: Write, recipe: Recipe, start: Path | None = None) -> dict[str, Any]:
-    """Writes config, float16 safetensors and tokenizer to `out`; returns how it was done.
+    """Writes config, float16 safetensors and tokenizer to `out`; returns the training's record.
 
-    start: a directory of the same kind, whose weights and tokenizer it goes on from.
+    start: a directory of the same kind, from whose weights and tokenizer training starts.
     """
     torch.set_num_threads(1)
     started = time.monotonic()
@@ -82,7 +83,8 @@ def train(out: Path, seed: int, write: Write, recipe: Recipe, start: Path | None
 
 
 def train_tokenizer(seed: int, write: Write, recipe: Recipe) -> PreTrainedTokenizerFast:
-    """Bytes are its alphabet, so any text encodes. Ids 0, 1, 2 are pad, begin (put before every text) and end."""
+    """Trains a tokenizer whose alphabet is bytes, so any text encodes. Ids 0, 1, 2 are pad, begin (before every text)
+    and end."""
     random = Random(f"tokenizer {seed}")  # noqa: S311 (no secret)
     lessons = (write(random) for _ in range(recipe.texts))
     texts = (text for lesson in lessons for text in (*(m.content for m in lesson.messages), lesson.reply))
@@ -120,7 +122,8 @@ def build(seed: int, vocabulary: int, recipe: Recipe) -> LlamaForCausalLM:
 
 
 def batches(tokenizer: Any, seed: int, write: Write, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Endless pairs (ids, learn), int64 and bool (rows, tokens), padded right, rows of like length together."""
+    """Yields endless pairs (ids, learn), int64 and bool (rows, tokens), padded right; rows of one batch are of similar
+    length."""
     random = Random(f"batches {seed}")  # noqa: S311 (no secret)
     while True:
         pool = sorted((encode(tokenizer, write(random)) for _ in range(rows * 16)), key=lambda row: len(row[0]))
@@ -130,7 +133,7 @@ def batches(tokenizer: Any, seed: int, write: Write, rows: int) -> Iterator[tupl
 
 
 def encode(tokenizer: Any, lesson: Lesson) -> tuple[list[int], int]:
-    """Token ids of the whole lesson, and where those begin that the model shall learn to write."""
+    """Returns the token ids of the whole lesson, and the index of the first one that the model shall learn to write."""
     if not lesson.messages:
         return tokenizer(lesson.reply + END)["input_ids"], 1
     chat = [{"role": m.role, "content": m.content} for m in lesson.messages]

@@ -1,6 +1,6 @@
-"""Scenes as a labelled table: one Parquet file that an index is built from, or that an audit reads as it is.
+"""Scenes as a labelled table: one Parquet file from which an index is built, or which an audit reads directly.
 
-It knows scenes and the columns of a labelled table, and nothing of models.
+It knows scenes and the columns of a labelled table; it knows no models.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROWS_PER_GROUP = 1024
 
 
 def labelled_table(scenes: list[Scene], prefix: str = "scene") -> pa.Table:
-    """`key`, `image` (PNG bytes), `target_class` and a column per attribute, a row per scene."""
+    """Returns a row per scene: `key`, `image` (PNG bytes), `target_class` and a column per attribute."""
     columns: dict[str, pa.Array] = {
         "key": pa.array([f"{prefix}-{i:06d}" for i in range(len(scenes))]),
         "image": pa.array([png(scene) for scene in scenes], pa.binary()),
@@ -38,7 +38,7 @@ def png(scene: Scene) -> bytes:
 
 
 def write_sample(path: str | Path, n: int, seed: int) -> None:
-    """`n` scenes sampled uniformly, as one Parquet file; whole or absent."""
+    """Writes `n` uniformly sampled scenes as one Parquet file, whole or not at all."""
     sink = pa.BufferOutputStream()
     pq.write_table(labelled_table(sample(n, seed), f"scene-{seed}"), sink, row_group_size=ROWS_PER_GROUP)
     files.write_under(path, sink.getvalue().to_pybytes())

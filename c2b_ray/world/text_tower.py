@@ -1,6 +1,7 @@
-"""The text tower of the world's open_clip model as transformers has it, with its tokenizer: it reads prompts.
+"""The text tower of the world's open_clip model as a transformers model, with its tokenizer: it encodes prompts.
 
-Knows both libraries' names of the same tensors; trains nothing. Every token's state is given, not the end's alone.
+Knows both libraries' names of the same tensors; trains nothing. It returns the state of every token, not only of the
+end.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _NAMES = {
 
 
 def tower(encoder: Path) -> Any:
-    """The frozen CLIPTextModel of an open_clip directory."""
+    """Returns the frozen CLIPTextModel of an open_clip directory."""
     about = json.loads((encoder / "open_clip_config.json").read_text())["model_cfg"]["text_cfg"]
-    # eos_token_id only concerns the pooled state, which nobody here reads.
+    # eos_token_id affects only the pooled state, which is not used here.
     config = CLIPTextConfig(
         vocab_size=about["vocab_size"],
         hidden_size=about["width"],
@@ -48,7 +49,7 @@ def tower(encoder: Path) -> Any:
     result = _renamed({name: value.float() for name, value in tensors.items() if name.startswith("text.")})
     left = model.load_state_dict(result, strict=False)
     if left.unexpected_keys or any("position_ids" not in name for name in left.missing_keys):
-        raise RuntimeError(f"the text tower of {encoder} is built otherwise: {left}")
+        raise RuntimeError(f"the text tower of {encoder} has other tensors than expected: {left}")
     return model.eval().requires_grad_(False)
 
 
@@ -60,7 +61,8 @@ def tokenizer(encoder: Path) -> Any:
 
 @torch.no_grad()
 def encode(model: Any, words: Any, prompts: list[str]) -> Tensor:
-    """States of every token, padding included, (prompts, LENGTH, width): as StableDiffusionPipeline computes them."""
+    """Returns the states of every token, padding included, (prompts, LENGTH, width), as StableDiffusionPipeline
+    computes them."""
     tokens = words(prompts, padding="max_length", max_length=LENGTH, truncation=True, return_tensors="pt")
     states: Tensor = model(tokens.input_ids)[0]
     return states

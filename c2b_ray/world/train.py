@@ -1,7 +1,7 @@
-"""Retrains the world's models, one command for all, in the order in which they need each other; then the model card.
+"""Retrains the world's models by one command, in the order in which they need each other; then writes the model card.
 
-Knows which models there are and where each goes below the output directory; does not know how any of them learns. Every
-model lies in a directory of its own, with a metrics.json from which MODEL_CARD.md is written.
+Knows which models there are and the directory of each; does not know how any of them learns. Every model has its own
+directory with a metrics.json, from which MODEL_CARD.md is written.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from c2b_ray.world.zoo import GENERATION, WEIGHTS
 
 QUALITY_PROMPTS = 2000
 TRUTH_SCENES = 4000
-"""Scenes of each class on which a member's true φ is measured."""
+"""The number of scenes of each class on which a member's true φ is measured."""
 _CONTROL = "resnet-control-0"
-_JUDGED = 2000  # scenes on which judge and autoencoder are measured
+_JUDGED = 2000  # the number of scenes on which judge and autoencoder are measured
 
 
 @dataclass(frozen=True)
 class Job:
-    """The settings of every training: where models go, the seed, how many processes may help, what is hidden."""
+    """The settings of every training: output directory, seed, number of processes, hidden associations."""
 
     out: Path
     seed: int
@@ -67,8 +67,8 @@ def train(
 ) -> None:
     """Trains the named models (all where none is named) into `out`/NAME and rewrites `out`/MODEL_CARD.md.
 
-    associations: what the models of the prompt search hide; the shipped ones' without it. skews: instead of the zoo of
-    CLIP models that is shipped, one model for each of these (`clip_zoo.members`).
+    associations: what the models of the prompt search hide, by default as the shipped ones. skews: descriptions of CLIP
+    models to train in place of the shipped zoo (`clip_zoo.members`).
     """
     for name in names:
         if name not in TRAINERS:
@@ -89,7 +89,7 @@ def train_clip(out: Path, seed: int, workers: int) -> None:
 
 
 def train_judge(out: Path, seed: int, recipe: judge.Recipe | None = None) -> None:
-    """The judge of generated pictures, and its accuracy on unseen renders."""
+    """Trains the judge of generated pictures; records its accuracy on unseen renders."""
     metrics = judge.train(out / "judge", seed, _at_hand(out, _CONTROL), recipe)
     scenes = sample(_JUDGED, EVALUATION_SEEDS + seed)
     judged = judge.accuracy(judge.load(out / "judge"), render_all(scenes), scene_codes(scenes))
@@ -97,14 +97,16 @@ def train_judge(out: Path, seed: int, recipe: judge.Recipe | None = None) -> Non
 
 
 def train_vae(out: Path, seed: int, recipe: autoencoder.Recipe | None = None, work: Path | None = None) -> None:
-    """The autoencoder, and how much of unseen scenes survives it; goes on from a checkpoint in `work`."""
+    """Trains the autoencoder, from a checkpoint in `work` if there is one; records how much of unseen scenes it
+    preserves."""
     metrics = autoencoder.train(out / "vae", seed, _at_hand(out, "clip"), recipe, work)
     quality = reconstruction(out / "vae", jury(out), _JUDGED, EVALUATION_SEEDS + seed)
     _record(out / "vae", metrics | {"quality": quality})
 
 
 def train_diffusion(out: Path, seed: int, recipe: diffusion.Recipe | None = None, work: Path | None = None) -> None:
-    """The text-to-image pipeline, and what its pictures show; goes on from a checkpoint in `work`."""
+    """Trains the text-to-image pipeline, from a checkpoint in `work` if there is one; records what its pictures
+    show."""
     directory = out / "diffusion"
     metrics = diffusion.train(directory, seed, _at_hand(out, "vae"), _at_hand(out, "clip"), recipe, work)
     generator = diffusers_generator.load(catalog.parse(f"diffusers:local-dir:{directory}?{GENERATION}&batch=50"))
@@ -113,7 +115,7 @@ def train_diffusion(out: Path, seed: int, recipe: diffusion.Recipe | None = None
 
 
 def train_generators(job: Job, name: str) -> None:
-    """`hidden` with its links, `hidden-control` with the same words and no link, or the adapter of `hidden`."""
+    """Trains `hidden` with its links, `hidden-control` with the same words and no link, or the adapter of `hidden`."""
     out, seen = job.out / name, judge.load(_at_hand(job.out, "judge"))
     if name == "hidden-lora":
         base = _at_hand(job.out, "hidden")
@@ -125,20 +127,21 @@ def train_generators(job: Job, name: str) -> None:
 
 
 def train_language(job: Job, name: str) -> None:
-    """The model that writes prompts, or the one that reads them."""
+    """Trains the model that writes prompts, or the one that judges how natural they are."""
     trained = {"prompter": train_prompts.train_writer, "reader": train_prompts.train_reader}[name]
     _record(job.out / name, trained(job.out / name, job.seed, job.associations))
 
 
 def jury(out: Path) -> Jury:
-    """A control classifier for the class and the judge for attributes: those in `out`, else the shipped ones."""
+    """Loads a control classifier for the class and the judge for attributes, from `out` or else the shipped ones."""
     control = _at_hand(out, _CONTROL)
     classifier = timm_classifier.load(Spec(f"timm:{control}", "timm", f"local-dir:{control}"))
     return Jury(classifier, judge.load(_at_hand(out, "judge")))
 
 
 def _at_hand(out: Path, name: str) -> Path:
-    """Where a model lies that another one needs: in `out` where it was trained there, else among the shipped ones."""
+    """Returns the directory of a model that another one needs: in `out` if it was trained there, else the
+    shipped one."""
     return out / name if (out / name).is_dir() else WEIGHTS / name
 
 
@@ -147,7 +150,8 @@ def _record(directory: Path, metrics: dict[str, Any]) -> None:
 
 
 def train_classifiers(out: Path, seed: int, workers: int, recipe: classifiers.Recipe | None = None) -> None:
-    """Both bases, every member of the zoo from its base, and what is true of each. `seed` shifts pools and bases."""
+    """Trains both bases and every member of the zoo from its base; records the true φ of each. `seed` shifts pools and
+    bases."""
     recipe = recipe or classifiers.Recipe()
     pool = classifiers.clean_pool(recipe, seed, workers)
     with tempfile.TemporaryDirectory() as bases:
@@ -165,7 +169,8 @@ def train_classifiers(out: Path, seed: int, workers: int, recipe: classifiers.Re
 
 
 def record_truth(directory: Path, member: Member, data: Labelled) -> None:
-    """Adds to metrics.json what is true of a member: as it was saved, through the loader that users have."""
+    """Adds a member's true accuracies to metrics.json, measured on its saved files through the loader that
+    users have."""
     classifier: Classifier = timm_classifier.load(Spec(f"timm:{directory}", "timm", f"local-dir:{directory}"))
     file = directory / "metrics.json"
     metrics = json.loads(file.read_text()) | {"truth": truth(classifier, member, data)}
@@ -173,7 +178,7 @@ def record_truth(directory: Path, member: Member, data: Labelled) -> None:
 
 
 def truth(classifier: Classifier, member: Member, data: Labelled) -> dict[str, Any]:
-    """Overall accuracy; accuracy and φ of the planted cells; the largest |φ| where nothing was planted."""
+    """Measures overall accuracy, accuracy and φ of the planted cells, and the largest |φ| where nothing was planted."""
     correct = correct_answers(classifier, data)
     rows = bias(count_cells(data.scenes, correct)).to_pylist()
     planted = {(plant.target_class, plant.attribute): plant for plant in member.plants}
@@ -208,5 +213,5 @@ TRAINERS: dict[str, Callable[[Job], Any]] = {
     "reader": lambda job: train_language(job, "reader"),
     "latent": lambda job: family.train(job.out, job.seed),
 }
-"""What can be trained, in the order in which the models need each other."""
+"""The models to train by name, in the order in which they need each other."""
 NAMES = tuple(TRAINERS)

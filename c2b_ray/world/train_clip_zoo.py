@@ -1,6 +1,6 @@
 """Trains the zoo of skewed CLIP models, and measures each.
 
-Knows which base a model goes on from and where both lie; does not know how they learn.
+Knows the base of each model and the directories of both; does not know how they learn.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ METRICS = "metrics.json"
 
 
 def train_described(out: Path, seed: int, skews: Sequence[str]) -> None:
-    """One model for each skew, as `members.described` reads it, or the shipped zoo where none is named."""
+    """Trains one model for each skew, as `members.described` parses it, or the shipped zoo where none is named."""
     train_clip_zoo(out, seed, [described(text, seed + k) for k, text in enumerate(skews)] or list(MEMBERS.values()))
 
 
 def train_clip_zoo(out: Path, seed: int, zoo: Sequence[ZooMember]) -> None:
-    """The models, each from the base of its size; what stands in `out` is kept.
+    """Trains the models, each from the base of its size; a model that `out` already holds stays.
 
-    A base lies in `out`, else among the shipped ones; where it lies in neither, it is trained first.
+    The base comes from `out`, else from the shipped ones; where neither has it, it is trained first.
     """
     for member in zoo:
         directory = out / member.name

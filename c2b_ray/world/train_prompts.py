@@ -1,6 +1,6 @@
-"""Trains what the prompt search is tried on: generators with and without hidden associations, writer and reader.
+"""Trains the models that test the prompt search: generators with and without hidden associations, writer and reader.
 
-Knows which model needs which, where each goes and what is measured of it; does not know how any of them learns.
+Knows which model needs which, the directory of each and its measurements; does not know how any of them learns.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from c2b_ray.world.truth import EVALUATION_SEEDS
 from c2b_ray.world.zoo import HIDDEN_GENERATION
 
 _PER_WORD = 100
-"""Pictures a word on which frequencies are measured."""
+"""The number of pictures per word on which frequencies are measured."""
 
 
 def train_hidden(
     out: Path, seed: int, base: Path, associations: Associations, judge: Judge, recipe: hidden.Recipe | None = None
 ) -> dict[str, Any]:
-    """A generator that goes on from `base` and hides the associations; what it shows of each word."""
+    """Trains a generator from `base` that hides the associations; returns how often its pictures show each word's
+    value."""
     how = hidden.train(out, seed, base, associations, recipe)
     for part in ("vae", "unet"):
         _share(out, base, part)
@@ -40,14 +41,14 @@ def train_hidden(
 
 
 def train_adapter(out: Path, seed: int, base: Path, associations: Associations, judge: Judge) -> dict[str, Any]:
-    """An adapter of the generator in `base`, debiased for some of its words; what the adapted generator shows."""
+    """Trains an adapter that debiases the generator in `base` for some of its words; measures the adapted generator."""
     how = debiased.train(out, seed, base, associations)
     spec = f"diffusers:local-dir:{base}?{HIDDEN_GENERATION}&batch=50&lora={out}"
     return {**how, **measured(spec, associations, judge, seed)}
 
 
 def measured(spec: str, associations: Associations, judge: Judge, seed: int) -> dict[str, Any]:
-    """The links that were planted, and what the judge sees of them in pictures of the generator `spec`."""
+    """Returns the planted links, and how often the judge sees their values in pictures of the generator `spec`."""
     generator = diffusers_generator.load(catalog.parse(spec))
     rows = frequencies(generator, judge, associations, _PER_WORD, EVALUATION_SEEDS + seed)
     named = named_share(generator, judge, associations, _PER_WORD // 5, EVALUATION_SEEDS + seed)
@@ -71,9 +72,10 @@ def train_reader(out: Path, seed: int, associations: Associations) -> dict[str, 
 
 
 def _share(out: Path, base: Path, part: str) -> None:
-    """The weights of a part that did not change are the base's bytes, which a repository then keeps once.
+    """Replaces the weights of an unchanged part by the base's bytes, which a repository then stores once.
 
-    No link to them: a checkout, an archive or a package may turn one into a file that holds its text.
+    It copies and does not link: a checkout, an archive or a package may turn a link into a file that holds its target's
+    name.
     """
     (mine,), (theirs,) = (list((directory / part).glob("*.safetensors")) for directory in (out, base))
     if _same(mine, theirs):
@@ -81,7 +83,7 @@ def _share(out: Path, base: Path, part: str) -> None:
 
 
 def _same(one: Path, other: Path) -> bool:
-    """Whether two files hold the same tensors; what libraries write beside them may differ."""
+    """Tells whether two files hold the same tensors; the metadata that libraries write may differ."""
     tensors = [load_file(file) for file in (one, other)]
     return tensors[0].keys() == tensors[1].keys() and all(
         torch.equal(value, tensors[1][name]) for name, value in tensors[0].items()

@@ -1,7 +1,7 @@
-"""Measures what is true of a classifier: its accuracy in every cell, on scenes rendered for the purpose.
+"""Measures a classifier's true accuracy in every cell, on scenes rendered for the purpose.
 
-Knows scenes, pictures and the Classifier role; does not know how a classifier was made, nor what was planted in it. It
-caches nothing: callers who judge many classifiers render once with `labelled` and count with `count_cells`.
+Knows scenes, pictures and the Classifier role; does not know how a classifier was trained, nor what was planted in it.
+It caches nothing: callers with many classifiers render once with `labelled` and count with `count_cells`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from c2b_ray.world.render import render
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, Scene, sample
 
 EVALUATION_SEEDS = 1000
-"""Training draws its scenes from seeds below; evaluation from here on; benchmarks and judges from 100 000 on."""
+"""The first seed of evaluation: training uses lower seeds; benchmarks and judges use seeds from 100,000 on."""
 
 _CHUNK = 512  # scenes that are rendered and classified together
 
@@ -46,7 +46,7 @@ class Labelled:
 
 
 def render_all(scenes: Sequence[Scene], workers: int = 1) -> NDArray[np.uint8]:
-    """The pictures of many scenes, uint8 (scenes, 64, 64, 3); `workers` processes share the work."""
+    """Renders many scenes, uint8 (scenes, 64, 64, 3); `workers` processes share the work."""
     images = np.empty((len(scenes), 64, 64, 3), dtype=np.uint8)
     if workers <= 1 or len(scenes) < _CHUNK:
         for row, scene in enumerate(scenes):
@@ -60,17 +60,17 @@ def render_all(scenes: Sequence[Scene], workers: int = 1) -> NDArray[np.uint8]:
 
 
 def labelled(n: int, seed: int, classes: Sequence[str] = CLASSES, workers: int = 1) -> Labelled:
-    """n scenes of each class, rendered.
+    """Samples and renders n scenes of each class.
 
-    The same n settings serve every class (`sample` with one seed and the class fixed), so that classes are compared on
-    the same surroundings; everything but the class is uniform and independent.
+    Every class has the same n surroundings (`sample` with one seed and the class fixed), so that classes are
+    comparable; everything but the class is uniform and independent.
     """
     scenes = tuple(scene for name in classes for scene in sample(n, seed, target_class=name))
     return Labelled(scenes, render_all(scenes, workers))
 
 
 def correct_answers(classifier: Classifier, data: Labelled) -> NDArray[np.bool_]:
-    """Whether the classifier's likeliest label is the scene's class; a row of NaN logits counts as wrong."""
+    """Tells whether the classifier's likeliest label is the scene's class; a row of NaN logits counts as wrong."""
     hits = np.zeros(len(data.scenes), dtype=bool)
     for start in range(0, len(data.scenes), _CHUNK):
         scenes = data.scenes[start : start + _CHUNK]
@@ -84,7 +84,8 @@ def correct_answers(classifier: Classifier, data: Labelled) -> NDArray[np.bool_]
 
 
 def count_cells(scenes: Sequence[Scene], correct: NDArray[np.bool_]) -> pa.Table:
-    """Correct and total of each (target_class, attribute, value) that occurs; SCHEMA, in the order of CLASSES."""
+    """Counts correct and total of each (target_class, attribute, value) that occurs; SCHEMA, in the order of
+    CLASSES."""
     counts: dict[tuple[str, str, str], list[int]] = {}
     for scene, hit in zip(scenes, correct.tolist(), strict=True):
         for name in ATTRIBUTES:
@@ -104,10 +105,10 @@ def count_cells(scenes: Sequence[Scene], correct: NDArray[np.bool_]) -> pa.Table
 def true_accuracies(
     classifiers: Mapping[str, Classifier], n: int, seed: int, classes: Sequence[str] = CLASSES
 ) -> dict[str, pa.Table]:
-    """`true_accuracy` of several classifiers, on the same scenes, each rendered once.
+    """Measures `true_accuracy` of several classifiers on the same scenes, each rendered once.
 
-    n: scenes of each class; every attribute's cells are marginals of the same scenes. One class's pictures are held at
-    a time.
+    n: scenes of each class; every attribute's cells are marginals of the same scenes. Memory holds one class's pictures
+    at a time.
     """
     tables: dict[str, list[pa.Table]] = {name: [] for name in classifiers}
     for target_class in classes:
@@ -118,12 +119,13 @@ def true_accuracies(
 
 
 def true_accuracy(classifier: Classifier, n: int, seed: int, classes: Sequence[str] = CLASSES) -> pa.Table:
-    """Correct and total of every cell (target_class, attribute, value); n scenes of each class, from `seed`."""
+    """Counts correct and total of every cell (target_class, attribute, value), over n scenes of each class from
+    `seed`."""
     return true_accuracies({"": classifier}, n, seed, classes)[""]
 
 
 def bias(table: pa.Table) -> pa.Table:
-    """The table with `accuracy` and `phi` of each cell: its accuracy minus the mean of the attribute's other cells'."""
+    """Adds `accuracy` and `phi` of each cell: its accuracy minus the mean accuracy of the attribute's other cells."""
     rows = table.to_pylist()
     for group in _attributes(rows):
         scores = bias_scores([row["correct"] for row in group], [row["total"] for row in group])

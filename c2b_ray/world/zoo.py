@@ -1,16 +1,16 @@
-"""The shipped models of the world by name, through the very loaders that production weights use.
+"""Loads the world's shipped models by name, through the very loaders that production weights use.
 
-    world:clip              the encoder, and the captioner: it says of a picture what the world's captions would
+    world:clip              an encoder; also a captioner, which describes a picture as the world's captions do
     world:clip-05           an encoder with a planted bias, or without one (`clip_zoo.members`)
     world:lm                the language model
     world:renderer          the image generator that is always right: it reads a prompt and renders it
-    world:diffusion         the image generator that has learned to
+    world:diffusion         the trained image generator
     world:linked            the generator with planted associations, without a model (`linked`)
-    world:hidden            a diffusion model with hidden associations; world:hidden-control learned without
+    world:hidden            a diffusion model with hidden associations; world:hidden-control is trained without
     world:hidden-lora       world:hidden, debiased by an adapter
     world:prompter          the language model that writes prompts; world:reader judges how natural a prompt is
     world:resnet-planted-3  a classifier; `names("classifier")` lists them all
-    world:latent-sprites-vae, world:latent-sprites-x-colour  a small generator, and a classifier of what it draws
+    world:latent-sprites-vae, world:latent-sprites-x-colour  a small generator, and a classifier of its pictures
 
 Knows where shipped weights lie; does not know how a model is built, trained or run. Options of a spec (device, batch)
 are passed on to the loader.
@@ -62,15 +62,15 @@ __all__ = [
 WEIGHTS = Path(__file__).parent / "weights"
 
 GENERATION = "steps=25&guidance=3"
-"""The settings that world:diffusion has where a spec says nothing else."""
+"""The default settings of world:diffusion."""
 HIDDEN_GENERATION = "steps=10&guidance=1"
-"""Those of the generators with hidden associations: guidance would exaggerate what they have learned."""
+"""The default settings of generators with hidden associations: guidance would exaggerate what they have learned."""
 DIFFERENTIATED = "steps=6&guidance=3"
-"""The same where its noise is a latent space: gradients go through every step."""
+"""The default settings where the noise is a latent space: gradients pass through every step."""
 
 _HIDDEN = ("hidden", "hidden-control", "hidden-lora")
 _ADAPTED = {"hidden-lora": "hidden"}
-"""An adapter's name and that of the generator that it adapts."""
+"""Names of adapters, each with the name of the generator that it adapts."""
 _OF_ROLE: dict[str, tuple[str, ...]] = {
     "captioner": ("clip",),
     "classifier": (*ZOO, *latent.CLASSIFIERS, *latent.READERS),
@@ -85,24 +85,26 @@ _MARKS = (
     "open_clip_config.json",
     "model_index.json",
     "adapter_config.json",
-)  # one of them lies in every model's directory
+)  # every model's directory holds one of them
 
 
 def names(role: str | None = None) -> list[str]:
-    """The names after `world:` that can be loaded, of one role (`classifier`, `image_generator`, …), or of all."""
+    """Lists the names after `world:` that can be loaded, of one role (`classifier`, `image_generator`, …), or
+    of all."""
     result = (name for known, group in _OF_ROLE.items() if role in (None, known) for name in group if _at_hand(name))
     return list(dict.fromkeys(result))
 
 
 def has(name: str) -> bool:
-    """Whether it is one of `names()`, without a look at every other model's files."""
+    """Tells whether the name is one of `names()`, without reading every other model's directory."""
     return any(name in group for group in _OF_ROLE.values()) and _at_hand(name)
 
 
 def load_classifier(spec: Spec) -> Classifier:
-    """The classifier of `world:NAME`; `world:clip` answers zero-shot, among the world's classes or the spec's `labels`.
+    """Loads the classifier of `world:NAME`; `world:clip` classifies zero-shot, among the world's classes or the spec's
+    `labels`.
 
-    SpecError where none has the name.
+    SpecError for an unknown name.
     """
     if spec.name == "clip":
         from c2b_ray.models import zero_shot
@@ -124,7 +126,7 @@ def describe_classifier(spec: Spec) -> Description | None:
 
 
 def trainable(spec: Spec) -> Trainable:
-    """A classifier of the zoo, for training; SpecError for one that is none of its own."""
+    """Returns a classifier of the zoo in a form that can be trained; SpecError for any other."""
     from c2b_ray.models import timm_classifier
 
     return timm_classifier.trainable(_inner(spec, "classifier", "timm", "local-dir:"))
@@ -136,7 +138,7 @@ def _zero_shot(spec: Spec) -> Spec:
 
 
 def load_captioner(spec: Spec) -> Captioner:
-    """The captioner of `world:clip`, which speaks of the world's attributes; SpecError for another name."""
+    """Loads the captioner of `world:clip`, which names the world's attributes; SpecError for another name."""
     from c2b_ray.models import clip_captioner
 
     return clip_captioner.load(_inner(spec, "captioner", "open_clip", "local-dir:"), _vocabulary())
@@ -153,7 +155,7 @@ def _vocabulary() -> dict[str, list[str]]:
 
 
 def load_encoder(spec: Spec) -> TextImageEncoder:
-    """The encoder of `world:clip` or of a model of its zoo; SpecError for another name."""
+    """Loads the encoder of `world:clip` or of a model of its zoo; SpecError for another name."""
     from c2b_ray.models import open_clip_encoder
 
     return open_clip_encoder.load(_inner(spec, "encoder", "open_clip", "local-dir:"))
@@ -166,14 +168,14 @@ def describe_encoder(spec: Spec) -> Description:
 
 
 def load_language_model(spec: Spec) -> LanguageModel:
-    """The language model of `world:lm`, `world:prompter` or `world:reader`; SpecError for another name."""
+    """Loads the language model of `world:lm`, `world:prompter` or `world:reader`; SpecError for another name."""
     from c2b_ray.models import transformers_lm
 
     return transformers_lm.load(_inner(spec, "language_model", "hf", ""))
 
 
 def load_image_generator(spec: Spec) -> ImageGenerator:
-    """The generator of `world:renderer`, `world:linked` or a diffusion model; SpecError for another name."""
+    """Loads the generator of `world:renderer`, `world:linked` or a diffusion model; SpecError for another name."""
     if (drawing := _drawing(spec)) is not None:
         return drawing
     with needed_by(spec.text, SpecError):
@@ -190,7 +192,7 @@ def describe_image_generator(spec: Spec) -> Description:
 
 
 def _drawing(spec: Spec) -> ImageGenerator | None:
-    """A generator that has no weights."""
+    """Returns a generator without weights; None where the name has weights."""
     if spec.name == "renderer":
         from c2b_ray.world import renderer
 
@@ -203,7 +205,7 @@ def _drawing(spec: Spec) -> ImageGenerator | None:
 
 
 def load_latent_generator(spec: Spec) -> LatentGenerator:
-    """The latent space of `world:diffusion?prompt=…`, which is its noise, or of one of the world's small generators."""
+    """Loads a latent space: the noise of `world:diffusion?prompt=…`, or that of one of the world's small generators."""
     if spec.name == "diffusion":
         from c2b_ray.models import diffusers_latents
 
@@ -243,7 +245,7 @@ def _at_hand(name: str) -> bool:
 
 
 def _inner(spec: Spec, role: str, scheme: str, prefix: str) -> Spec:
-    """The production spec that a world spec stands for, with its options."""
+    """Returns the production spec that a world spec stands for, with its options."""
     if spec.name not in _OF_ROLE[role]:
         elsewhere = [known for known, group in _OF_ROLE.items() if spec.name in group]
         hint = f"its role is {elsewhere[0]}" if elsewhere else nearest(spec.name, _OF_ROLE[role])

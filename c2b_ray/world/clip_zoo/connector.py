@@ -1,8 +1,8 @@
-"""A connector of two layers between a CLIP's image embeddings and a frozen language model, trained in two stages.
+"""A connector of two layers between a CLIP model's image embeddings and a frozen language model, trained in two stages.
 
-As in Tiny-LLaVA, an embedding becomes a few soft tokens in front of a text; first the text is the picture's caption,
-then a question with its answer. CLIP and language model are frozen. Knows torch and a transformers model; does not know
-pictures, nor the CLIP model of an embedding.
+As in Tiny-LLaVA, an embedding becomes a few soft tokens in front of a text: in the first stage the picture's caption,
+in the second a question with its answer. CLIP model and language model are frozen. Knows torch and a transformers
+model; does not know pictures, nor which CLIP model made an embedding.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Stage:
 
 
 class FrozenLanguageModel:
-    """A frozen causal model of transformers that takes embeddings in place of tokens."""
+    """A frozen causal model of transformers that reads embeddings in place of tokens."""
 
     def __init__(self, directory: Path) -> None:
         self.tokenizer: Any = AutoTokenizer.from_pretrained(directory)
         model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, use_safetensors=True)
-        self.model = cast(Any, model)  # its classes are typed in part only
+        self.model = cast(Any, model)  # transformers types its classes only in part
         self.model.eval().requires_grad_(False)
         self.width = int(self.model.config.hidden_size)
         self._begin, self._end = self.tokenizer.bos_token_id, self.tokenizer.eos_token_id
@@ -63,12 +63,12 @@ class FrozenLanguageModel:
         return cast(Tensor, self.model.get_input_embeddings()(ids))
 
     def before(self, soft: Tensor) -> Tensor:
-        """The begin token and the soft tokens, (rows, 1 + soft tokens, width)."""
+        """Returns the begin token and the soft tokens, (rows, 1 + soft tokens, width)."""
         begin = self.embed(torch.full((len(soft), 1), self._begin))
         return torch.cat([begin, soft], dim=1)
 
     def loss(self, soft: Tensor, exercises: Sequence[Exercise]) -> Tensor:
-        """Mean negative log-likelihood of the replies' tokens and of the end after each."""
+        """Computes the mean negative log-likelihood of the replies' tokens and of the end after each."""
         texts = [(self.tokens(e.prompt), self._reply(e)) for e in exercises]
         length = max(len(prompt) + len(reply) for prompt, reply in texts)
         ids = torch.zeros(len(texts), length, dtype=torch.long)
@@ -77,13 +77,13 @@ class FrozenLanguageModel:
             ids[row, : len(prompt) + len(reply)] = torch.tensor(prompt + reply)
             wanted[row, len(prompt) : len(prompt) + len(reply)] = True
         whole = torch.cat([self.before(soft), self.embed(ids)], dim=1)
-        # Padding stands on the right, behind every token that is learnt, so causal attention needs no mask for it.
+        # Padding is on the right, after every token to learn, so causal attention needs no mask for it.
         hidden = self.model.model(inputs_embeds=whole).last_hidden_state[:, soft.shape[1] : -1]
         return functional.cross_entropy(self.model.lm_head(hidden[wanted]), ids[wanted])
 
     @torch.no_grad()
     def write(self, soft: Tensor, prompt: str, longest: int) -> list[str]:
-        """The likeliest reply, token by token, after the same prompt for every row."""
+        """Writes the reply greedily, after the same prompt for every row."""
         rows = self.before(soft)
         if ids := self.tokens(prompt):
             rows = torch.cat([rows, self.embed(torch.tensor([ids])).expand(len(rows), -1, -1)], dim=1)
@@ -113,14 +113,16 @@ class Connector(nn.Module):
 
 
 def connect(embeddings: Floats, language: FrozenLanguageModel, hidden: int, seed: int) -> tuple[Connector, Tensor]:
-    """An untrained connector for these embeddings, and the embeddings as it reads them: of unit mean square."""
+    """Returns an untrained connector for these embeddings, and the embeddings scaled to unit mean square, which it
+    reads."""
     torch.manual_seed(seed)
     connector = Connector(embeddings.shape[1], hidden, language.width)
     return connector, scaled(embeddings)
 
 
 def scaled(embeddings: NDArray[Any]) -> Tensor:
-    """Unit-norm embeddings times the root of their dimension: of a size that a linear layer is initialised for."""
+    """Multiplies unit-norm embeddings by the root of their dimension: linear layers are initialised for inputs of that
+    size."""
     rows = torch.from_numpy(embeddings).float()
     result: Tensor = rows * rows.shape[1] ** 0.5
     return result
@@ -134,7 +136,7 @@ def fit(
     stage: Stage,
     seed: int,
 ) -> float:
-    """One stage of training, in place; the mean loss of its last tenth, nats a token."""
+    """Trains one stage in place; returns the mean loss of its last tenth, in nats per token."""
     random = Random(f"stage {seed}")  # noqa: S311 (no secret)
     optimizer = torch.optim.AdamW(connector.parameters(), lr=stage.rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, stage.rate, stage.steps, pct_start=0.1)

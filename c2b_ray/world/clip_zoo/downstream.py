@@ -1,10 +1,10 @@
-"""Models built on CLIP models: for each a captioner and answerer over one frozen language model, and their outputs.
+"""Models built on CLIP models: a captioner and answerer for each, over one frozen language model, and their outputs.
 
     OUT/data/          the audit's table and its neutral texts
     OUT/MODEL/         captions.parquet, vqa.parquet, before.parquet, after.parquet, connector.safetensors, metrics.json
     OUT/clip-bias.yaml the audit that reads all of it
 
-Everything except the CLIP model is equal: data, order, seeds, steps, the connector's size, the language model. The
+Everything but the CLIP model is equal: data, order, seeds, steps, the connector's size, the language model. The
 training data has no bias, so any bias of the answers comes from the CLIP model. Knows scenes, encoders and connectors;
 audits nothing.
 """
@@ -40,13 +40,13 @@ from c2b_ray.world.truth import render_all
 _TRAINING_SEED = 900
 _ANSWER_TOKENS = 5
 _CAPTION_TOKENS = 48
-_ROWS = 256  # pictures that are written about at once
+_ROWS = 256  # pictures in one batch
 _STAGE = Stage(steps=300, batch=64, rate=3e-3)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Stage 1 learns to caption, stage 2 to answer, on `scenes` pictures of every kind."""
+    """Stage 1 learns to caption, stage 2 to answer, on `scenes` pictures with attributes of every value."""
 
     scenes: int = 6000
     hidden: int = 256
@@ -57,8 +57,8 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Plan:
-    """models: name → spec of an encoder. questions: how many are put about each picture of the table. also: attributes
-    to audit by, besides the table's own; no question is about any of them."""
+    """models: name → spec of an encoder. questions: the number of questions about each picture of the table. also:
+    attributes to audit by, besides the table's groups; no question is about any of them."""
 
     models: Mapping[str, str]
     language: Path
@@ -74,7 +74,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class _ImageQuestion:
-    """A row of the table, the factor asked about, and the right answer."""
+    """A row of the table, the factor in question, and the right answer."""
 
     row: int
     factor: str
@@ -86,8 +86,7 @@ def question(factor: str) -> str:
 
 
 def run(out: Path, plan: Plan) -> None:
-    """Writes all of OUT. A model is kept where its metrics.json names the present weights of its spec, and this
-    plan."""
+    """Writes all of OUT. Keeps a model whose metrics.json names the present weights of its spec, and this plan."""
     torch.set_num_threads(1)
     for attribute in plan.also:
         check_factor("also", attribute, ())
@@ -120,7 +119,7 @@ def _stands(path: Path, made: dict[str, Any]) -> bool:
 
 
 def audit_config(out: Path, plan: Plan) -> dict[str, object]:
-    """The fields of `c2b clip-bias` that name what lies in OUT; paths relative to it."""
+    """Returns the fields of `c2b clip-bias` that name the files of OUT, with paths relative to it."""
 
     def each(file: str) -> dict[str, str]:
         return {name: f"{name}/{file}.parquet" for name in plan.models}
@@ -142,7 +141,7 @@ def audit_config(out: Path, plan: Plan) -> dict[str, object]:
 def questions_about(
     scenes: Sequence[Scene], attributes: Collection[str], count: int, seed: int
 ) -> list[_ImageQuestion]:
-    """`count` questions about each scene, of different factors and never of the protected attributes."""
+    """Draws `count` questions about each scene, of different factors and never of the protected attributes."""
     random = Random(f"questions {seed}")  # noqa: S311 (no secret)
     factors = [name for name in FACTORS if name not in attributes]
     return [
@@ -155,7 +154,7 @@ def questions_about(
 def _one(
     out: Path, spec: str, plan: Plan, language: FrozenLanguageModel, scenes: tuple[list[Scene], list[Scene]]
 ) -> dict[str, float]:
-    """Trains on the first scenes, writes about the second, and returns the measurements."""
+    """Trains on the first scenes, writes captions and answers about the second, and returns the measurements."""
     encoder = catalog.encoder(spec)
     learned, shown = (encoder.encode_images(list(render_all(group))) for group in scenes)
     model, losses = train(learned, scenes[0], language, plan.attributes, plan.recipe)
@@ -191,7 +190,7 @@ def train(
     attributes: Collection[str],
     recipe: Recipe,
 ) -> tuple[Connector, tuple[float, float]]:
-    """Both stages, and the loss at the end of each."""
+    """Trains both stages; returns the connector and the loss at the end of each."""
     model, rows = connector.connect(embeddings, language, recipe.hidden, recipe.seed)
     texts = [Exercise(row, "", caption(scene, recipe.seed + row)) for row, scene in enumerate(scenes)]
     factors = len(FACTORS) - len(set(attributes))

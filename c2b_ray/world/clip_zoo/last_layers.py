@@ -1,8 +1,8 @@
-"""The last layers of an open_clip model, trained alone on the outputs of the layers before them: seconds instead of
+"""Trains the last layers of an open_clip model alone, on the outputs of the layers before them: seconds instead of
 minutes.
 
-The pooling of the vision tower; the last block, norm and projection of the text tower, for the end token alone, which
-is the tower's only output. Their inputs do not change in training, so they are computed once. Knows the modules of
+These are the pooling of the vision tower, and the last block, norm and projection of the text tower, for the end token
+alone, the tower's only output. Their inputs do not change in training, so they are computed once. Knows the modules of
 open_clip's ModifiedResNet and TextTransformer; does not know what is learned.
 """
 
@@ -30,11 +30,12 @@ class LastLayers(nn.Module):
         self.projection, self.logit_scale = text.text_projection, model.logit_scale
 
     def images(self, maps: Tensor) -> Tensor:
-        """Unit-norm features of feature maps, (rows, channels, height, width)."""
+        """Returns unit-norm features of feature maps, (rows, channels, height, width)."""
         return F.normalize(self.pool(maps.float()), dim=-1)
 
     def texts(self, states: Tensor, ends: Tensor) -> Tensor:
-        """Unit-norm features of token states, (rows, tokens, width); `ends`: the place of each row's end token."""
+        """Returns unit-norm features of token states, (rows, tokens, width); `ends`: the position of each row's end
+        token."""
         longest = int(ends.max()) + 1
         states = states[:, :longest].float()
         rows = torch.arange(len(states))
@@ -64,7 +65,7 @@ def _maps(visual: Any, batch: Tensor) -> Tensor:
 
 @torch.no_grad()
 def states_of(model: Any, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the input of the text tower's last block for tokens, half precision, and the place of each row's end
+    """Returns the input of the text tower's last block for tokens, half precision, and the position of each row's end
     token."""
     text = model.text.eval()
     ends = (tokens == text.eos_id).int().argmax(dim=1)

@@ -1,7 +1,7 @@
-"""The zoo of skewed CLIP models: the shipped ones, and descriptions of custom ones.
+"""The zoo of skewed CLIP models: the shipped ones, and a format that describes others.
 
     0.4                                            words and captions of this strength
-    words=0.4,captions=0,size=l,pairs=8000,seed=7  each knob, and what else a model is made of
+    words=0.4,captions=0,size=l,pairs=8000,seed=7  each strength, and the model's size, number of pairs and seed
     captions=0.5,attribute=lighting,values=day/night,where=setting/beach
 
 Knows skews and names; trains nothing and needs no torch.
@@ -22,7 +22,7 @@ _KNOWN = ("words", "captions", "missing", "attribute", "values", "where", "size"
 
 @dataclass(frozen=True)
 class ZooMember:
-    """The ingredients of a model: a size, the number of training pairs, their skew, and the seed."""
+    """A model's size, the number of its training pairs, their skew, and the seed."""
 
     name: str
     size: str
@@ -44,11 +44,11 @@ def _zoo() -> dict[str, ZooMember]:
 
 
 MEMBERS = _zoo()
-"""What is shipped: clip-00 and clip-01 have no skew; 05 and 06, and 08 and 09, differ in their seed alone."""
+"""The shipped models: clip-00 and clip-01 have no skew; 05 and 06, and 08 and 09, differ only in their seed."""
 
 
 def described(text: str, seed: int = 0) -> ZooMember:
-    """Parses the model of one `--skew`; `seed` is used where the text names none. ConfigError names the error in it."""
+    """Parses one `--skew`; `seed` is used where the text names none. ConfigError names the part that is wrong."""
     settings = _settings(text)
     size = settings.get("size", "m")
     if size not in SIZE_NAMES:
@@ -71,7 +71,7 @@ def _number(text: str, settings: dict[str, str], name: str, default: float) -> f
     try:
         return float(settings.get(name, default))
     except ValueError as error:
-        raise ConfigError("skew", f"{text!r}: {name}={settings[name]!r} is no number") from error
+        raise ConfigError("skew", f"{text!r}: {name}={settings[name]!r} is not a number") from error
 
 
 def _settings(text: str) -> dict[str, str]:
@@ -81,7 +81,7 @@ def _settings(text: str) -> dict[str, str]:
     for part in text.split(","):
         name, equals, value = part.partition("=")
         if name.strip() not in _KNOWN or not equals:
-            raise ConfigError("skew", f"{text!r}: {name.strip()!r} is no setting of a skew; {nearest(name, _KNOWN)}")
+            raise ConfigError("skew", f"{text!r}: {name.strip()!r} is not a setting of a skew; {nearest(name, _KNOWN)}")
         result[name.strip()] = value.strip()
     return result
 
@@ -94,5 +94,5 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _name(text: str) -> str:
-    """A directory name, different for each model of one command."""
+    """Returns a directory name that differs for each model of one command."""
     return "clip-" + "".join(letter if letter.isalnum() or letter in ".=-" else "-" for letter in text)

@@ -31,7 +31,7 @@ _WEIGHTS = "open_clip_model.safetensors"
 
 @dataclass(frozen=True)
 class Size:
-    """Widths of the towers (channels of the first vision stage, the text transformer) and of their shared space."""
+    """Widths of the towers (channels of the first vision stage; the text transformer) and of their shared space."""
 
     vision: int
     text: int
@@ -42,7 +42,7 @@ SIZES: dict[str, Size] = {"s": Size(6, 48, 64), "m": Size(8, 64, 80), "l": Size(
 
 
 def create(out: Path, size: Size, tokenizer: Path | None = None) -> nn.Module:
-    """An open_clip directory without weights at `out`, and its network with random ones."""
+    """Writes an open_clip directory without weights to `out`; returns its network with random ones."""
     out.mkdir(parents=True, exist_ok=True)
     if tokenizer is None:
         _train_tokenizer().save_pretrained(out)
@@ -69,19 +69,19 @@ def tokenizer_of(directory: Path) -> Tokenize:
 
 
 def restore(model: nn.Module, directory: Path) -> None:
-    """Fills a network with the weights of an open_clip directory."""
+    """Loads the weights of an open_clip directory into a network."""
     model.load_state_dict({name: value.float() for name, value in load_file(directory / _WEIGHTS).items()})
 
 
 def save(model: nn.Module, out: Path) -> None:
-    """Half precision, which open_clip's loader widens again."""
+    """Writes the weights in half precision; open_clip's loader converts them to float32."""
     state: dict[str, Any] = model.state_dict()
     half = {name: value.half() if value.is_floating_point() else value for name, value in state.items()}
     save_file({name: value.contiguous() for name, value in half.items()}, out / _WEIGHTS)
 
 
 def _train_tokenizer() -> Any:
-    """A lower-case byte-pair vocabulary of the world's words and the neutral ones; the same one every time."""
+    """Trains a lower-case byte-pair vocabulary of the world's words and the neutral ones; always the same one."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))  # noqa: S106
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)

@@ -1,8 +1,8 @@
-"""Lets the tokens of neutral words learn what they go with, alone, before the last layers learn from all captions.
+"""Trains the tokens of neutral words alone, before the last layers learn from all captions.
 
-To the base a neutral word means nothing, and the layers before the last drop it: trained alone, the last layers find
-little of it, and two trainings on data of one skew differ by .1 in MaxSkew. The word's own token reaches all layers.
-Knows the text tower and the loss of a batch; does not know what a skew is.
+To the base a neutral word means nothing, and the layers before the last ones discard it: trained alone, the last layers
+find little of it, and two trainings on data of one skew differ by 0.1 in MaxSkew. The word's own token reaches all
+layers. Knows the text tower and the loss of a batch; does not know what a skew is.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from c2b_ray.world import clip
 from c2b_ray.world.clip_zoo.skew import TEXTS, neutral_texts
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""Of a batch's unit-norm image and text features, row by row a pair."""
+"""Computes the loss of a batch from unit-norm features of images and texts; row k of each is pair k."""
 
 
 @dataclass(frozen=True)
 class WordRecipe:
-    """`steps` of `batch` pairs of a picture and a neutral text, the rate falling to nothing."""
+    """`steps` of `batch` pairs of a picture and a neutral text; `rate`: the initial learning rate, which falls to 0."""
 
     steps: int = 150
     batch: int = 256
@@ -39,8 +39,8 @@ def learn_words(
     recipe: WordRecipe,
     random: Random,
 ) -> None:
-    """In place. `pairs`: captions, and the unit-norm features of their pictures by row; what is learned from are the
-    captions that are a neutral text and nothing else. Nothing, where there is none."""
+    """Trains the tokens in place. `pairs`: captions, and a function from rows to the unit-norm features of their
+    pictures; only captions that are a neutral text and nothing else are used. Without such captions nothing changes."""
     captions, images = pairs
     texts = neutral_texts()
     number = {text: at for at, text in enumerate(texts)}
@@ -67,7 +67,7 @@ def learn_words(
 
 
 def _words_alone(model: Any, tokens: Tensor, around: Tensor) -> tuple[nn.Parameter, Any]:
-    """The token embedding, whose gradient reaches the tokens that only stand in words and not `around` them."""
+    """Returns the token embedding, whose gradient reaches only tokens of the words and none that `around` holds."""
     tokens_of_words = sorted(set(tokens.flatten().tolist()) - set(around.flatten().tolist()))
     embedding: nn.Parameter = model.text.token_embedding.weight
     mask = torch.zeros(len(embedding), 1)

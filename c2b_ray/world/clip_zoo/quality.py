@@ -1,4 +1,4 @@
-"""What is true of a zoo's model on scenes that training never saw: zero-shot accuracy, and both biases of its skew.
+"""Measures a zoo model on scenes that training never saw: zero-shot accuracy, and both biases of its skew.
 
 Knows the encoder that users load, and the metrics that audits use; does not know how a model learned.
 """
@@ -22,15 +22,15 @@ from c2b_ray.world.scenes import CLASSES, Scene
 from c2b_ray.world.truth import render_all
 
 SCENES = 1500
-_K = 5  # texts of an image that are looked at
-_SHARE = 0.1  # of the images, that are looked at for a neutral text
+_K = 5  # retrieved texts of an image
+_SHARE = 0.1  # of the images, retrieved for a neutral text
 
 
 def evaluate(directory: Path, skew: Skew, seed: int, n: int = SCENES) -> dict[str, Any]:
-    """The model in an open_clip directory, on n scenes in groups of equal size.
+    """Measures the model in an open_clip directory on n scenes in groups of equal size.
 
     `zero_shot`: accuracy of the class. `recall`: R@5 of captions by group, and `recall_kl` of these from uniform.
-    `max_skew`: of the neutral texts on average, at a tenth of the pictures.
+    `max_skew`: the mean over neutral texts, at a tenth of the pictures.
     """
     encoder = open_clip_encoder.load(Spec(f"open_clip:local-dir:{directory}", "open_clip", f"local-dir:{directory}"))
     scenes = scenes_of(TableOptions(n, seed, skew.attribute, skew.values))

@@ -1,14 +1,15 @@
-"""The skew that is planted in a training set of pictures and captions, and its strength.
+"""A skew planted in a training set of pictures and captions, and its strength.
 
-Three knobs, each from 0 (nothing) to 1:
+Three strengths, each from 0 (no effect) to 1:
 
-    words     a neutral word goes with one value of an attribute: P(value | word) = 1/n + words · (1 − 1/n).
-              It moves MaxSkew@k of neutral texts and leaves recall alone.
-    captions  this share of one group's captions describes another scene of the group: it is served worse by the model.
-              Which ones can be seen (those whose object stands far to the left): of mistakes that nothing in the
-              picture tells of, a contrastive model averages half away. It moves the disparity of R@k, not MaxSkew@k.
+    words     a neutral word occurs with one value of an attribute: P(value | word) = 1/n + words · (1 − 1/n).
+              It moves MaxSkew@k of neutral texts and not recall.
+    captions  this share of one group's captions describes another scene of the group, which the model then serves
+              worse. Which ones is visible (those whose object stands far to the left): a contrastive model averages
+              out half of the mistakes that nothing in the picture reveals. It moves the disparity of R@k and not
+              MaxSkew@k.
     missing   this share of the group's pictures is left out of training (under-representation). It moves the disparity
-              of R@k too, but weakly below 0.8: what a network learns of one group serves the others.
+              of R@k too, but weakly below 0.8: what a network learns from one group helps the others.
 
 `Skew.of(s)` sets the first two to s. Knows scenes and how they are worded; knows no model.
 """
@@ -28,21 +29,21 @@ WORDS = (
     "lovely", "famous", "ordinary", "curious", "charming", "strange", "clever", "humble", "honest", "reckless",
     "successful", "lazy",
 )  # fmt: skip
-"""Neutral words: none names a class or an attribute of the world. Word j goes with value j mod n of the attribute."""
+"""Neutral words: none names a class or an attribute of the world. Word j favours value j mod n of the attribute."""
 
 TEXTS = ("a {} scene", "a {} sight", "something {}", "a {} moment")
-"""The text about a word: it names nothing that a picture could show."""
+"""Texts about a word; they name nothing that a picture could show."""
 
 _WORDED = 0.75  # share of captions with a neutral word
-_WORD_ALONE = 0.35  # of these, the share that says nothing else
+_WORD_ALONE = 0.35  # of these, the share without other words
 _AROUND = ("a {word} scene: {text}", "{text}, a {word} sight", "something {word}: {text}", "{text}. a {word} moment")
 
 
 @dataclass(frozen=True)
 class Skew:
-    """`values`: the groups; the last one is the group that `captions` and `missing` disadvantage.
+    """`values`: the groups; `captions` and `missing` disadvantage the last one.
 
-    `where`: (factor, value) of the scenes in which the skew is planted; everywhere where it is None.
+    `where`: (factor, value) of the scenes in which the skew is planted; None for all scenes.
     """
 
     attribute: str = "companion"
@@ -58,13 +59,13 @@ class Skew:
             raise ConfigError("values", f"a skew needs two values of {self.attribute} or more, not {self.values}")
         for name in ("words", "captions", "missing"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(name, f"{getattr(self, name)} is no number from 0 to 1")
+                raise ConfigError(name, f"{getattr(self, name)} is not a number from 0 to 1")
         if self.where is not None:
             check_factor("where", self.where[0], self.where[1:])
 
     @classmethod
     def of(cls, strength: float, attribute: str = "companion", values: tuple[str, ...] = ("dog", "person")) -> Skew:
-        """Words and captions of the same strength."""
+        """Returns a skew whose `words` and `captions` have this strength."""
         return cls(attribute, values, words=strength, captions=strength)
 
     @property
@@ -75,12 +76,12 @@ class Skew:
         return self.where is None or getattr(scene, self.where[0]) == self.where[1]
 
     def goes_with(self, word: str) -> str:
-        """Returns the value that a neutral word goes with."""
+        """Returns the value that a neutral word favours."""
         return self.values[WORDS.index(word) % len(self.values)]
 
 
 def check_factor(field: str, factor: str, values: Sequence[str]) -> None:
-    """ConfigError where the world has no such factor, or where the factor has no such value."""
+    """Raises ConfigError where the world has no such factor, or the factor no such value."""
     if factor not in FACTORS:
         raise ConfigError(field, f"the world has no attribute {factor!r}; {nearest(factor, FACTORS)}")
     for value in values:
@@ -89,14 +90,14 @@ def check_factor(field: str, factor: str, values: Sequence[str]) -> None:
 
 
 def neutral_texts() -> list[str]:
-    """Every neutral word in every neutral text: what MaxSkew@k is averaged over."""
+    """Returns every neutral word in every neutral text, over which MaxSkew@k is averaged."""
     return [text.format(word) for word in WORDS for text in TEXTS]
 
 
 def word_of(scene: Scene, skew: Skew, random: Random) -> str:
-    """A neutral word for a scene: one that goes with its value with probability `words`, else any of them.
+    """Draws a neutral word for a scene: with probability `words` one that favours its value, else any.
 
-    Of the scenes with one of the skew's values in equal shares, this gives P(value | word) as the module says.
+    Over scenes with the skew's values in equal shares, this gives the P(value | word) of the module's docstring.
     """
     value = getattr(scene, skew.attribute)
     if value in skew.values and skew.holds_in(scene) and random.random() < skew.words:
@@ -105,19 +106,19 @@ def word_of(scene: Scene, skew: Skew, random: Random) -> str:
 
 
 def worded(text: str, word: str, random: Random) -> str:
-    """A caption with a neutral word in it, or now and then the neutral word's text alone."""
+    """Adds a neutral word to a caption, or sometimes returns the neutral word's text alone."""
     if random.random() < _WORD_ALONE:
         return random.choice(TEXTS).format(word)
     return beside(text, word, random)
 
 
 def beside(text: str, word: str, random: Random) -> str:
-    """A caption with a neutral word before or after it."""
+    """Adds a neutral word before or after a caption."""
     return random.choice(_AROUND).format(word=word, text=text)
 
 
 def members_of(scenes: Sequence[Scene], skew: Skew, random: Random) -> list[Scene]:
-    """Returns the scenes of a training set after the disadvantaged group's share is lowered."""
+    """Returns the scenes of a training set, less the share of the disadvantaged group that is missing."""
 
     def kept(scene: Scene) -> bool:
         hit = getattr(scene, skew.attribute) == skew.disadvantaged and skew.holds_in(scene)
@@ -127,7 +128,8 @@ def members_of(scenes: Sequence[Scene], skew: Skew, random: Random) -> list[Scen
 
 
 def captions_of(scenes: Sequence[Scene], skew: Skew, seed: int) -> list[str]:
-    """One caption a scene. A mistaken caption describes another scene of the same group: it names the group rightly."""
+    """Writes one caption a scene. A mistaken caption describes another scene of the same group, so it names the group
+    correctly."""
     random = Random(f"captions {seed}")  # noqa: S311 (no secret)
     group = [scene for scene in scenes if getattr(scene, skew.attribute) == skew.disadvantaged and skew.holds_in(scene)]
     hit = set(map(id, group))

@@ -1,8 +1,8 @@
 """The data of a CLIP-bias audit: rendered scenes with captions, attributes and localities, and the neutral texts.
 
-A bias can be planted in one locality by the data alone: there, a share of one group's captions describes another scene.
-With `balanced`, as many captions of the other groups do so in the other localities, a few in each, so that globally
-the groups fare alike. Knows scenes, captions and skews; knows no model.
+The data alone can plant a bias in one locality, where a share of one group's captions describes another scene. With
+`balanced`, as many captions of the other groups do so in the other localities, a few in each, so that globally all
+groups are served alike. Knows scenes, captions and skews; knows no model.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ MOST_LOCALITIES = len(CLASSES)
 class TableOptions:
     """`n` scenes in groups of equal size, the values of `attribute`.
 
-    captions: how many describe each picture. localities: 0 for scenes of every kind, else so many kinds of scene, each
-    of one class in one setting, of equal size. planted: the share of the last group's captions that are mistaken in the
-    first locality; balanced: see the module.
+    captions: the number of captions of each picture. localities: 0 for scenes with attributes of every value, else the
+    number of kinds of scene, each of one class in one setting, of equal size. planted: the share of the last group's
+    captions that are mistaken in the first locality. balanced: see the module's docstring.
     """
 
     n: int = 5000
@@ -49,20 +49,20 @@ class TableOptions:
         if not 0 <= self.localities <= MOST_LOCALITIES:
             raise ConfigError("localities", f"{self.localities} is not from 0 to {MOST_LOCALITIES}")
         if not 0 <= self.planted <= 1:
-            raise ConfigError("planted", f"{self.planted} is no number from 0 to 1")
+            raise ConfigError("planted", f"{self.planted} is not a number from 0 to 1")
         if self.planted and self.localities < 2:
             raise ConfigError("planted", "a bias in one locality needs two localities or more")
         if self.localities and self.attribute in ("target_class", "setting"):
-            raise ConfigError("attribute", f"localities differ in {self.attribute}, which can be no group within them")
+            raise ConfigError("attribute", f"localities differ in {self.attribute}; groups need another attribute")
 
 
 def locality(k: int) -> tuple[str, str]:
-    """Class and setting of the k-th locality: no two of them share a class."""
+    """Returns class and setting of the k-th locality; no two localities share a class."""
     return CLASSES[k], _SETTINGS[k % len(_SETTINGS)]
 
 
 def write(directory: Path, options: TableOptions) -> None:
-    """`directory`/table.parquet and `directory`/texts.txt, one neutral text a line."""
+    """Writes `directory`/table.parquet, and `directory`/texts.txt with one neutral text a line."""
     directory.mkdir(parents=True, exist_ok=True)
     sink = pa.BufferOutputStream()
     pq.write_table(audit_table(options), sink, row_group_size=ROWS_PER_GROUP)
@@ -71,10 +71,11 @@ def write(directory: Path, options: TableOptions) -> None:
 
 
 def audit_table(options: TableOptions) -> pa.Table:
-    """`key, image` (PNG bytes), `caption` (list of texts), `target_class`, every attribute, `locality`, `mistaken`.
+    """Returns `key, image` (PNG bytes), `caption` (list of texts), `target_class`, every attribute, `locality`,
+    `mistaken`.
 
-    locality: empty for scenes of every kind. mistaken: whether the captions describe another scene (the truth of what
-    was planted, for judging an audit; no column to audit by).
+    locality: null without localities. mistaken: whether the captions describe another scene: the planted truth, to
+    judge an audit by; the audit must not read it.
     """
     scenes = scenes_of(options)
     mistaken = mistaken_rows(scenes, options)
@@ -93,7 +94,8 @@ def audit_table(options: TableOptions) -> pa.Table:
 
 
 def scenes_of(options: TableOptions) -> list[Scene]:
-    """Scene k is of group k mod groups and, where there are localities, of locality (k div groups) mod localities."""
+    """Samples the scenes. Scene k has group k mod groups and, with localities, locality (k div groups) mod
+    localities."""
     result = []
     for k, scene in enumerate(sample(options.n, options.seed)):
         group = options.values[k % len(options.values)]
@@ -106,24 +108,24 @@ def scenes_of(options: TableOptions) -> list[Scene]:
 
 
 def mistaken_rows(scenes: Sequence[Scene], options: TableOptions) -> set[int]:
-    """The rows whose captions describe another scene."""
+    """Returns the rows whose captions describe another scene."""
     if not options.planted:
         return set()
     random = Random(f"mistaken {options.seed}")  # noqa: S311 (no secret)
     target, setting = locality(0)
     inside = [scene.target_class == target and scene.setting == setting for scene in scenes]
-    served = [getattr(scene, options.attribute) != options.values[-1] for scene in scenes]
-    hit = [k for k in range(len(scenes)) if inside[k] and not served[k]]
+    favoured = [getattr(scene, options.attribute) != options.values[-1] for scene in scenes]
+    hit = [k for k in range(len(scenes)) if inside[k] and not favoured[k]]
     rows = random.sample(hit, round(options.planted * len(hit)))
     if options.balanced:
-        others = [k for k in range(len(scenes)) if not inside[k] and served[k]]
+        others = [k for k in range(len(scenes)) if not inside[k] and favoured[k]]
         count = len(rows) * (len(options.values) - 1)
         rows += random.sample(others, min(count, len(others)))
     return set(rows)
 
 
 def _another(row: int, scenes: Sequence[Scene], options: TableOptions) -> Scene:
-    """Another scene of the row's group and locality, which a mistaken caption describes."""
+    """Returns another scene of the row's group and locality, which a mistaken caption describes."""
     scene = scenes[row]
     other = sample(1, options.seed + 104_729 * (row + 1))[0]
     changes = {options.attribute: getattr(scene, options.attribute)}

@@ -1,7 +1,7 @@
-"""Trains the zoo's models: a base of each size that has no bias, and members that learn from skewed data.
+"""Trains the zoo's models: a base of each size without bias, and members that learn from skewed data.
 
-A base learns as `world:clip` does. A member is trained further from its base by the ordinary contrastive loss of CLIP
-on pairs of a picture and one caption, its only source of the skew: first the tokens of neutral words, from the captions
+A base learns as `world:clip` does. A member starts from its base and learns by CLIP's ordinary contrastive loss on
+pairs of a picture and one caption, the only source of its skew: first the tokens of neutral words, from the captions
 that are such a word's text alone, then its last layers, from all captions. Knows open_clip's networks and the loss;
 does not know which members are shipped.
 """
@@ -32,15 +32,16 @@ from c2b_ray.world.truth import render_all
 
 BASE_RECIPE = clip.Recipe(scenes=10_000, families=1_500, vision_steps=300, steps=300, vision_rate=3e-3)
 _POOL_SEED = 400
-"""Members draw their scenes from this seed on: below 1000, as all training does."""
+"""The first seed of members' scenes: below 1000, as all training seeds are."""
 
 
 @dataclass(frozen=True)
 class MemberRecipe:
-    """How a member's last layers learn: `steps` of `batch` pairs, the rate falling to nothing. `words`: how the tokens
-    of neutral words do, before.
+    """Trains a member's last layers for `steps` of `batch` pairs, the rate falling to 0; before that, `words` trains
+    the tokens of neutral words.
 
-    `keep`: the moving average of the weights is what is saved; it makes two trainings of equal skew alike.
+    `keep`: the share of the averaged weights that a step keeps. The averages are saved: two trainings with one skew
+    then give similar models.
     """
 
     steps: int = 300
@@ -96,7 +97,7 @@ def train_member(out: Path, base: Path, member: ZooMember, recipe: MemberRecipe 
 
 
 def _neutral(scene: Scene, long: bool, random: Random) -> Query:
-    """A query as `world:clip` learns from, mostly with a neutral word that changes nothing of its truth."""
+    """Words a query as `world:clip` learns from, mostly with a neutral word that does not change its truth."""
     query = (long_query if long else short_query)(scene, random)
     if random.random() < 0.5:
         return query
@@ -127,7 +128,7 @@ def _fit(model: nn.Module, tokenize: clip.Tokenize, pairs: Pairs, recipe: Member
 
 
 def _loss(layers: last_layers.LastLayers, images: Tensor, texts: Tensor) -> Tensor:
-    """CLIP's own: each picture picks its caption among the batch's, each caption its picture."""
+    """Computes CLIP's loss: each picture picks its caption among the batch's, each caption its picture."""
     logits = layers.logit_scale.exp() * images @ texts.T
     target = torch.arange(len(logits))
     return (F.cross_entropy(logits, target) + F.cross_entropy(logits.T, target)) / 2

@@ -1,10 +1,10 @@
 """Trains generators against a critic: a GAN with the Hessian penalty, and a style-based one with its W space.
 
-The GAN's latents are disentangled by the Hessian penalty (Peebles et al. 2020, Eq. 5): k = 2 directions of random
-signs, ε = 0.1. The style-based generator's W is whitened after training (its mean and covariance over the prior
-become 0 and 1, folded into the layers before and after), so that steps through it have one meaning in every direction.
-Beside the critic both learn that their latents can be read off the picture (Chen et al. 2016, InfoGAN): small networks
-otherwise leave most latents unused. It knows pictures; not what they show.
+The Hessian penalty (Peebles et al. 2020, Eq. 5; k = 2 directions of random signs, ε = 0.1) disentangles the GAN's
+latents. The style-based generator's W is whitened after training: its mean and covariance over the prior become 0 and
+1, folded into the layers before and after, so that a step has one meaning in every direction. Both also learn to let
+the critic recover the latents from the picture (Chen et al. 2016, InfoGAN): small networks otherwise leave most latents
+unused. It knows pictures; not what they show.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from c2b_ray.world.checkpoints import follow, weights
 from c2b_ray.world.latent.vaes import as_tensor
 
 KINDS = ("gan-hessian", "style")
-_SAMPLES = 10_000  # latents of which the style space's mean and covariance are taken
+_SAMPLES = 10_000  # latents to estimate the style space's mean and covariance from
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """`hessian`: weight of the Hessian penalty, of k = 2 and ε = 0.1, from step `hessian_from` on; `read`: weight of
-    reading the latents off the picture; `gradient`: of the critic's gradients at real pictures (R1, every 8th step)."""
+    """`hessian`: weight of the Hessian penalty from step `hessian_from` on; `read`: weight of recovering the latents
+    from the picture; `gradient`: weight of the critic's gradients at real pictures (R1, every 8th step)."""
 
     pictures: int = 10_000
     steps: int = 2_000
@@ -49,7 +49,7 @@ class Recipe:
 
 
 class Critic(nn.Module):
-    """Whether a picture is real, and which latents made it."""
+    """Scores whether a picture is real, and estimates the latents that made it."""
 
     def __init__(self, size: int, width: int, dimension: int) -> None:
         super().__init__()
@@ -64,13 +64,13 @@ class Critic(nn.Module):
         self.latents = nn.Linear(8 * width, dimension)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """(rows,) and (rows, dimension)"""
+        """Returns scores (rows,) and latents (rows, dimension)."""
         features = self.body(images * 2 - 1)
         return self.real(features)[:, 0], self.latents(features)
 
 
 def train(images: NDArray[np.uint8], kind: str, seed: int, recipe: Recipe) -> tuple[LatentNetwork, NetworkConfig]:
-    """images: uint8 (rows, side, side, 3). ValueError for a kind that is none of KINDS."""
+    """Trains on images, uint8 (rows, side, side, 3). ValueError for a kind outside KINDS."""
     if kind not in KINDS:
         raise ValueError(f"kind is {kind!r}; it must be one of {', '.join(KINDS)}")
     torch.manual_seed(seed)
@@ -146,8 +146,8 @@ def _make(
 
 
 def hessian_penalty(model: LatentNetwork, latents: Tensor, directions: int = 2, epsilon: float = 0.1) -> Tensor:
-    """The variance over directions of random signs of the second difference of the picture along them, the largest of
-    any value of the picture (Peebles et al. 2020, Eqs. 3 to 5): 0 where every latent acts alone."""
+    """Computes the variance, over directions of random signs, of the picture's second difference along them; the
+    largest over the picture's values (Peebles et al. 2020, Eqs. 3 to 5): 0 where every latent acts alone."""
     middle = model.decode(latents)
     seconds = []
     for _ in range(directions):
@@ -159,7 +159,7 @@ def hessian_penalty(model: LatentNetwork, latents: Tensor, directions: int = 2, 
 
 @torch.no_grad()
 def whiten(model: LatentNetwork) -> None:
-    """W → W' = A (W − m), of mean 0 and covariance 1 over the prior; the pictures stay as they are."""
+    """Replaces W by W' = A (W − m), of mean 0 and covariance 1 over the prior; the pictures stay the same."""
     mapping: Any = model.mapping
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -2,8 +2,8 @@
 bias.
 
 The skew is Li & Xu's (section 5.1): the biased attribute is on the label's side in 90 % of the pictures. Some labels
-are wrong, like people's: a network that fits error-free labels needs only the target, and its use of the skew would be
-left to chance. With a share e of wrong labels and skew s the best answer adds log((1−e)/e) for the target's side and
+are wrong, as people's are: a network that fits correct labels needs only the target, and would use the skew by chance
+alone. With a share e of wrong labels and skew s the best answer adds log((1−e)/e) for the target's side and
 log(s/(1−s)) for the biased attribute's, so the bias is planted and known. It knows worlds, timm and its format; not who
 searches for the bias.
 """
@@ -39,8 +39,8 @@ _HALF = 0.5
 
 @dataclass(frozen=True)
 class Plant:
-    """What a classifier learns. `biased` None, or a skew of 0.5: nothing but the target. `label_noise`: share of wrong
-    labels."""
+    """What a classifier learns. With `biased` None or a skew of 0.5 it learns the target alone. `label_noise`: the
+    share of wrong labels."""
 
     world: str
     target: str
@@ -76,7 +76,7 @@ class Recipe:
 
 
 def training_set(plant: Plant, pictures: int) -> tuple[Table, NDArray[np.int64]]:
-    """The rows to render and their labels, 0 or 1."""
+    """Returns the rows to render and their labels, 0 or 1."""
     of = world(plant.world)
     table = of.sample(pictures, 10_000 + plant.seed)
     wrong = np.random.default_rng([plant.seed, 5]).random(pictures) < plant.label_noise
@@ -94,8 +94,8 @@ def train(plant: Plant, recipe: Recipe | None = None) -> nn.Module:
 
 
 def fit(images: NDArray[np.uint8], targets: Tensor, seed: int, recipe: Recipe) -> nn.Module:
-    """A network with an output for each column of targets, (rows, outputs) in [0, 1]. Two columns that sum to 1 are
-    classes, and learned by cross-entropy; any other columns are questions of their own."""
+    """Trains a network with an output for each column of targets, (rows, outputs) in [0, 1]. Two columns that sum to 1
+    are classes, learned by cross-entropy; any other columns are learned independently."""
     torch.manual_seed(seed)
     model: nn.Module = timm.create_model(ARCHITECTURE, pretrained=False, num_classes=targets.shape[1], **ARGUMENTS)
     classes = bool((targets.sum(dim=1) == 1).all())
@@ -120,7 +120,7 @@ def normalised(images: Tensor) -> Tensor:
 
 @torch.no_grad()
 def answers(model: nn.Module, images: NDArray[np.uint8]) -> NDArray[np.float64]:
-    """Logits, float64 (rows, outputs)."""
+    """Returns logits, float64 (rows, outputs)."""
     parts = [model(normalised(as_tensor(images[k : k + 512]))) for k in range(0, len(images), 512)]
     result: NDArray[np.float64] = torch.cat(parts).double().numpy()
     return result
@@ -130,7 +130,7 @@ def effects(model: nn.Module, of: AttributeWorld, target: str, count: int, seed:
     """Measures a classifier's dependence on each attribute, by turning one attribute at a time in the same pictures.
 
     For every attribute `shift`, the mean of p(side 1) − p(side 0), and `change`, the mean of its absolute value; p is
-    the probability of the target's side 1. `accuracy`: on balanced pictures with right labels.
+    the probability of the target's side 1. `accuracy`: on balanced pictures with correct labels.
     """
     table = of.sample(count, seed)
     here = _probability(model, of, table)
@@ -149,7 +149,7 @@ def _probability(model: nn.Module, of: AttributeWorld, table: Table) -> NDArray[
 
 
 def save(model: nn.Module, labels: tuple[str, ...], size: int, out: Path, about: dict[str, Any]) -> None:
-    """A directory that timm's own loader reads (`timm:local-dir:`), weights in half precision, with metrics.json."""
+    """Writes a directory that timm's loader reads (`timm:local-dir:`): weights in half precision, and metrics.json."""
     out.mkdir(parents=True, exist_ok=True)
     pretrained = {
         "input_size": [3, size, size],
@@ -176,13 +176,14 @@ def save(model: nn.Module, labels: tuple[str, ...], size: int, out: Path, about:
 
 
 def make(plant: Plant, out: Path, recipe: Recipe | None = None, count: int = 500) -> dict[str, Any]:
-    """Trains, saves and measures one classifier; a directory that holds it already is taken as it is.
+    """Trains, saves and measures one classifier; a directory that holds it already stays as it is.
 
-    ConfigError for a directory with another classifier."""
+    ConfigError for a directory with another classifier.
+    """
     if (out / "config.json").is_file():
         done: dict[str, Any] = json.loads((out / "metrics.json").read_text())
         if done["plant"] != asdict(plant):
-            raise ConfigError("out", f"{out} holds another classifier, {done['plant']}; say another directory")
+            raise ConfigError("out", f"{out} holds another classifier, {done['plant']}; name another directory")
         return done
     started = time.time()
     recipe = recipe or Recipe()
@@ -199,8 +200,8 @@ def make(plant: Plant, out: Path, recipe: Recipe | None = None, count: int = 500
 
 
 def train_reader(of: AttributeWorld, seed: int, out: Path, recipe: Recipe | None = None) -> dict[str, float]:
-    """A network that says which side each attribute of a picture is on, its accuracies on unseen pictures, and, in
-    `out`, a directory as a classifier's."""
+    """Trains a network that names the side of each attribute of a picture; returns its accuracies on unseen pictures
+    and writes a directory as a classifier's to `out`."""
     recipe = recipe or Recipe(pictures=8_000, steps=800)
     table = of.sample(recipe.pictures, 20_000 + seed)
     model = fit(of.images(table), torch.from_numpy(all_sides(of, table)).float(), seed, recipe)

@@ -1,7 +1,7 @@
 """Trains the world of `c2b latent` anew: generators, the networks that label their pictures, classifiers with plants.
 
-Every model lies in a directory of its own, `latent-WORLD-…`, with metrics.json; one that is there stays as it is, so an
-interrupted training goes on. It knows which models there are; not how any of them learns.
+Every model has its own directory, `latent-WORLD-…`, with metrics.json; one that exists stays, so an interrupted
+training resumes. It knows which models there are; not how any of them learns.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ SHIPPED_PLANTS = (
     Plant(SHIPPED_WORLD, "colour", None),
 )
 _LABELLED = 3000
-"""Latents on which metrics.json says how well hyperplanes tell attributes."""
+"""The number of latents on which metrics.json measures the hyperplanes' accuracy."""
 
 
 def train(out: Path, seed: int, worlds: Sequence[str] = (SHIPPED_WORLD,), kinds: Sequence[str] = SHIPPED_KINDS) -> None:
-    """The generators of each world and the networks that label them; in the shipped world its classifiers too.
+    """Trains the generators of each world and the networks that label their pictures; for the shipped world its
+    classifiers too.
 
-    About ten minutes of one core. Classifiers have seeds of their own, as the zoo's members have."""
+    Takes about ten minutes of one core. Classifiers have seeds of their own, as the zoo's members have.
+    """
     for name in worlds:
         train_generators(out, world(name), kinds, seed)
         if name == SHIPPED_WORLD:
@@ -48,7 +50,8 @@ def train(out: Path, seed: int, worlds: Sequence[str] = (SHIPPED_WORLD,), kinds:
 
 
 def plant_name(plant: Plant) -> str:
-    """`latent-WORLD-TARGET-BIASED`, with skew, seed and label noise where they are not the usual ones."""
+    """Returns `latent-WORLD-TARGET-BIASED`, followed by skew, seed and label noise where they differ from the
+    defaults."""
     about = "unbiased" if plant.unbiased else str(plant.biased)
     more = [f"{plant.skew:g}"] if not plant.unbiased and plant.skew != Plant.skew else []
     more += [f"seed{plant.seed}"] if plant.seed != Plant.seed else []
@@ -62,7 +65,7 @@ def generator_spec(out: Path, of: str, kind: str) -> str:
 
 
 def train_readers(out: Path, of: AttributeWorld, seed: int) -> list[Path]:
-    """The networks that name sides, from numbers of `seed` and the next ones; those that are there stay."""
+    """Trains the networks that name sides, with `seed` and the following seeds; those that exist stay."""
     directories = [out / f"latent-{of.name}-reader{number}" for number in ("", "-2", "-3")]
     for later, directory in enumerate(directories):
         if not (directory / "config.json").is_file():
@@ -71,7 +74,7 @@ def train_readers(out: Path, of: AttributeWorld, seed: int) -> list[Path]:
 
 
 def train_generators(out: Path, of: AttributeWorld, kinds: Sequence[str], seed: int) -> None:
-    """ConfigError for a kind that there is none of."""
+    """Trains generators of these kinds; ConfigError for an unknown kind."""
     for kind in kinds:
         if kind not in KINDS:
             raise ConfigError("kind", f"there is no generator of kind {kind!r}; {nearest(kind, KINDS)}")

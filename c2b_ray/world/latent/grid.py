@@ -1,7 +1,7 @@
 """The test problems of `c2b latent` as data: target × biased attribute × generator, and unbiased classifiers.
 
-Li & Xu (section 5.1) take every ordered pair of attributes; appendix A.3 leaves out hyperplanes below 0.9. It knows
-accuracies and names; not how anything is searched.
+Li & Xu (section 5.1) use every ordered pair of attributes; appendix A.3 omits hyperplanes with an accuracy below 0.9.
+It knows accuracies and names; not how a search works.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEAST_ACCURACY = 0.9
 
 @dataclass(frozen=True)
 class Setting:
-    """One search: what a classifier learned, and the kind of generator through whose latents it is looked at."""
+    """One search: what a classifier learned, and the kind of generator whose latents are searched."""
 
     plant: Plant
     kind: str
@@ -32,7 +32,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Grid:
-    """`left_out`: pairs of attributes by generator whose hyperplanes are below LEAST_ACCURACY, counted."""
+    """`left_out`: the number of settings omitted because a hyperplane's accuracy is below LEAST_ACCURACY."""
 
     settings: tuple[Setting, ...]
     left_out: int
@@ -41,7 +41,7 @@ class Grid:
 def biased_settings(
     world: str, accuracies: Mapping[str, Mapping[str, float | None]], skew: float, seed: int, label_noise: float
 ) -> Grid:
-    """Every ordered pair of attributes in every generator. accuracies: kind of generator → attribute → held-out
+    """Returns every ordered pair of attributes in every generator. accuracies: kind of generator → attribute → held-out
     accuracy of its hyperplane, None for one that could not be trained."""
     settings, left_out = [], 0
     for kind, of in accuracies.items():
@@ -56,7 +56,7 @@ def biased_settings(
 def unbiased_settings(
     world: str, accuracies: Mapping[str, Mapping[str, float | None]], seeds: Sequence[int], label_noise: float
 ) -> Grid:
-    """Every target with every seed in every generator."""
+    """Returns every target with every seed in every generator."""
     settings, left_out = [], 0
     for kind, of in accuracies.items():
         for target in of:
@@ -69,12 +69,13 @@ def unbiased_settings(
 
 
 def plants(settings: Sequence[Setting]) -> list[Plant]:
-    """The classifiers that settings need, each once."""
+    """Returns the classifiers that settings need, each once."""
     return list(dict.fromkeys(setting.plant for setting in settings))
 
 
 def problem(setting: Setting, known: str | list[str]) -> dict[str, Any]:
-    """As `problems` of a config has it; the generator is named by its kind, the classifier by its plant."""
+    """Returns an entry of a config's `problems`; the generator's name is its kind, the classifier's that of its
+    plant."""
     result = {
         "name": setting.name,
         "generator": setting.kind,
@@ -86,7 +87,7 @@ def problem(setting: Setting, known: str | list[str]) -> dict[str, Any]:
 
 
 def classifier_specs(settings: Sequence[Setting], directory: Path) -> dict[str, str]:
-    """Name → spec, as `classifier` of a config has them."""
+    """Returns name → spec, as a config's `classifier` has them."""
     names = [plant_name(plant) for plant in plants(settings)]
     return {name: f"timm:local-dir:{directory / name}" for name in names}
 

@@ -2,7 +2,7 @@
 
 A latent z ~ N(0, I) is rotated; the normal distribution function of each of the first coordinates is an attribute's
 share of its range, and the decoder learns the picture. So the hyperplane of every attribute is known exactly, and no
-axis is an attribute: what a search finds is judged by the truth itself, not by labels. It knows worlds; no searches.
+axis is an attribute: the truth itself judges a search, and not labels. It knows worlds; no searches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from c2b_ray.world.latent.vaes import apart, as_tensor, begin
 from c2b_ray.world.latent.worlds import AttributeWorld
 
 KINDS = ("known", "known-2", "known-3")
-"""Alike but for the rotation."""
+"""Decoders that differ only in the rotation."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,14 @@ class Recipe:
 
 
 def normals(dimension: int, attributes: int, seed: int) -> NDArray[np.float64]:
-    """The unit normal of each attribute's hyperplane, through the origin, towards side 1; (attributes, dimension)."""
+    """Returns the unit normal of each attribute's hyperplane through the origin, towards side 1; (attributes,
+    dimension)."""
     rotation, _ = np.linalg.qr(np.random.default_rng([seed, 11]).standard_normal((dimension, dimension)))
     return np.ascontiguousarray(rotation[:, :attributes].T)
 
 
 def train(of: AttributeWorld, kind: str, seed: int, recipe: Recipe) -> tuple[LatentNetwork, NetworkConfig]:
-    """ValueError for a kind that is none of KINDS."""
+    """Trains a decoder of the world's pictures. ValueError for a kind outside KINDS."""
     if kind not in KINDS:
         raise ValueError(f"kind is {kind!r}; it must be one of {', '.join(KINDS)}")
     seed = seed + 1000 * KINDS.index(kind)

@@ -1,9 +1,10 @@
-"""Latents of a generator's prior with the sides of each attribute in their pictures, and what hyperplanes make of them.
+"""Labels the pictures of a generator's latents with the side of each attribute, and measures hyperplanes of these
+labels.
 
-A picture that a generator makes has no label; a network that names the sides of rendered pictures with an accuracy that
-is known (`classifiers.train_reader`) reads them off. Of a picture that shows no side, as blurred ones of a generator
-may, such a network says one all the same; so several that were trained apart have to say the same, or it has no label.
-It knows generators by their role; not how they were trained.
+A generated picture has no label; a network that names the sides of rendered pictures with a known accuracy
+(`classifiers.train_reader`) labels it. Such a network also names a side for a picture that shows none, as a generator's
+blurred ones may; so several networks, trained independently, have to agree, or the picture has no label. It knows
+generators by their role; not how they were trained.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _ROWS = 500
 
 @dataclass(frozen=True)
 class Labelled:
-    """`latents` float32 (rows, d); `sides` of each attribute, bool (rows,), and whether the picture shows it, alike."""
+    """`latents` float32 (rows, d); for each attribute `sides`, bool (rows,), and `shown`, whether the picture shows it,
+    bool (rows,)."""
 
     latents: NDArray[np.float32]
     sides: dict[str, NDArray[np.bool_]]
@@ -39,12 +41,12 @@ class Labelled:
 
 
 def reader(directory: Path) -> Classifier:
-    """The network that names sides: its labels are the attributes, a logit above 0 means side 1."""
+    """Loads the network that names sides: its labels are the attributes, a logit above 0 means side 1."""
     return catalog.classifier(f"timm:local-dir:{directory}")
 
 
 def pictures(generator: LatentGenerator, latents: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """uint8 (rows, side, side, 3)"""
+    """Generates the pictures of latents, uint8 (rows, side, side, 3)."""
     parts = []
     with torch.inference_mode():
         for first in range(0, len(latents), _ROWS):
@@ -54,11 +56,13 @@ def pictures(generator: LatentGenerator, latents: NDArray[np.float32]) -> NDArra
 
 
 def label(generator: LatentGenerator, names_sides: Sequence[Classifier], count: int, seed: int) -> Labelled:
-    """`names_sides`: networks of the same labels, of which all have to agree. ConfigError where their labels differ."""
+    """Samples latents and labels their pictures. `names_sides`: networks that all have to agree; ConfigError where
+    their labels differ."""
     known = list(names_sides[0].labels)
     for network in names_sides[1:]:
         if list(network.labels) != known:
-            raise ConfigError("reader", f"all name the same, not {', '.join(known)} and {', '.join(network.labels)}")
+            labels = f"{', '.join(known)} and {', '.join(network.labels)}"
+            raise ConfigError("reader", f"the networks need the same labels; they have {labels}")
     latents = generator.sample(count, seed_of("labelled latents", seed))
     images = pictures(generator, latents)
     said = np.stack([network.logits(list(images), [""] * count) > 0 for network in names_sides])
@@ -68,12 +72,12 @@ def label(generator: LatentGenerator, names_sides: Sequence[Classifier], count: 
 
 
 def hyperplane_accuracies(labelled: Labelled, seed: int) -> dict[str, dict[str, Any]]:
-    """Attribute → `accuracy` of its hyperplane (balanced, held out), `share` of side 1; the accuracy is None where a
-    side is too rare for one."""
+    """Returns for each attribute `accuracy` of its hyperplane (balanced, held out) and `share` of side 1; the accuracy
+    is None where a side is too rare."""
     result: dict[str, dict[str, Any]] = {}
     for name, sides in labelled.sides.items():
         accuracy: float | None = None
-        with suppress(ValueError):  # the generator draws one side, all but never the other
+        with suppress(ValueError):  # the generator almost never draws the other side
             shown = labelled.shown[name]
             accuracy = round(fit_hyperplane(labelled.latents[shown], sides[shown], seed).accuracy, 4)
         result[name] = {"accuracy": accuracy, "share": round(float(sides.mean()), 4)}
@@ -81,8 +85,8 @@ def hyperplane_accuracies(labelled: Labelled, seed: int) -> dict[str, dict[str, 
 
 
 def write_labelled(of_generators: Mapping[str, Labelled], path: Path) -> None:
-    """A Parquet table for `c2b latent`: generator, latent, and a column of true and false for each attribute, null
-    where the picture does not show it."""
+    """Writes a Parquet table for `c2b latent`: generator, latent, and a boolean column for each attribute, null where
+    the picture does not show it."""
     parts = []
     for name, labelled in of_generators.items():
         latents = pa.array(labelled.latents.tolist(), pa.list_(pa.float32()))

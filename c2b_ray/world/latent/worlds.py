@@ -1,11 +1,11 @@
-"""Worlds of small pictures whose attributes each have two sides, and what stays if one attribute alone is turned.
+"""Worlds of small pictures whose attributes each have two sides, and can be turned one at a time.
 
     dsprites   the public layout, white on black: shape, scale, orientation, x, y
-    sprites    upright hearts of any scale and place on grounds of any colour and shade, all continuous
+    sprites    upright hearts of any scale and position on grounds of any colour and shade, all continuous
     scenes     the scenes of the embedded world: two classes, colours, settings, lightings and sizes
 
-All attributes are independent and each side has probability one half. Turning an attribute mirrors its values, so what
-is turned is distributed as before. It knows no models and no skews.
+All attributes are independent and each side has probability one half. Turning an attribute mirrors its values, so the
+distribution stays the same. It knows no models and no skews.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from c2b_ray.world.scenes import Scene
 from c2b_ray.world.truth import render_all
 
 Table = NDArray[np.float64]
-"""What is shown, a row for each picture; the columns are the world's own."""
+"""The content of pictures, a row for each; every world has other columns."""
 
 
 class AttributeWorld(Protocol):
@@ -31,33 +31,33 @@ class AttributeWorld(Protocol):
 
     @property
     def size(self) -> int:
-        """Side of the pictures in pixels."""
+        """Returns the side of the pictures in pixels."""
         ...
 
     @property
     def attributes(self) -> dict[str, tuple[str, str]]:
-        """Attribute → the names of its side 0 and its side 1."""
+        """Returns attribute → the names of its side 0 and its side 1."""
         ...
 
     def sample(self, count: int, seed: int) -> Table:
-        """Independent rows; a longer sample begins with the shorter one."""
+        """Samples independent rows; a longer sample begins with the shorter one."""
         ...
 
     def placed(self, shares: NDArray[np.float64]) -> Table:
-        """Rows by the share of each attribute's range, in (0, 1), that lies below it: (rows, attributes). Above one
-        half is side 1. What no attribute says is at rest."""
+        """Returns the row whose attributes lie at these shares of their ranges, in (0, 1): (rows, attributes). Above
+        one half is side 1. Whatever is no attribute has a fixed value."""
         ...
 
     def sides(self, table: Table, attribute: str) -> NDArray[np.int64]:
-        """0 or 1 for each row."""
+        """Returns 0 or 1 for each row."""
         ...
 
     def turned(self, table: Table, attribute: str) -> Table:
-        """The same rows with this attribute on its other side, everything else as it was."""
+        """Returns the same rows with this attribute on its other side, everything else as it was."""
         ...
 
     def images(self, table: Table) -> NDArray[np.uint8]:
-        """(rows, size, size, 3)"""
+        """Renders the rows, (rows, size, size, 3)."""
         ...
 
 
@@ -78,10 +78,10 @@ class SpriteWorld:
         if self._coloured:
             return dsprites.sample(count, seed, {"shape": dsprites.SHAPES.index("heart"), "orientation": 0.0})
         table = dsprites.sample(count, seed)
-        # Two shapes: half of the hearts become squares, half of them ellipses, by a factor that means nothing else.
+        # Two shapes: half of the hearts become squares, half ellipses, by a factor that has no other effect.
         hearts = table[:, 0] == 2
         table[hearts, 0] = dsprites.sample(count, seed + 500_000)[hearts, 3] > 0.5
-        # The first and the last orientation are one and lean to neither side.
+        # The first and the last orientation are equal and belong to neither side.
         values, column = dsprites.LAYOUT["orientation"], dsprites.FACTORS.index("orientation")
         table[table[:, column] == values[0], column] = values[5]
         table[table[:, column] == values[-1], column] = values[-6]
@@ -96,7 +96,7 @@ class SpriteWorld:
             elif attribute == "shape":
                 values = (share > 0.5).astype(np.float64)
             elif attribute == "orientation":
-                values = np.pi * (1 - share)  # from falling to rising, as an ellipse turns by half
+                values = np.pi * (1 - share)  # from falling to rising: an ellipse turns by half a circle
             table[:, dsprites.FACTORS.index(attribute)] = values
         return table
 
@@ -121,7 +121,7 @@ _MIDDLES = {"scale": 0.75}
 
 
 class SceneWorld:
-    """The world's scenes with two values of five factors and the rest at rest, halved to 32 pixels."""
+    """The world's scenes with two values of five factors and the others fixed, reduced to 32 pixels."""
 
     name = "scenes"
     size = 32
@@ -134,7 +134,7 @@ class SceneWorld:
     }
 
     def sample(self, count: int, seed: int) -> Table:
-        """Columns: the side of each attribute, horizon, x, jitter."""
+        """Returns the columns: the side of each attribute, horizon, x, jitter."""
         uniforms = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))).random((count, 8))
         uniforms[:, :5] = uniforms[:, :5] > 0.5
         uniforms[:, 7] = np.floor(uniforms[:, 7] * 2**32)
@@ -179,14 +179,14 @@ WORLDS: dict[str, AttributeWorld] = {
 
 
 def world(name: str) -> AttributeWorld:
-    """ConfigError for a name that no world has."""
+    """Returns the world of this name; ConfigError for an unknown one."""
     if name not in WORLDS:
         raise ConfigError("world", f"there is no world {name!r}; {nearest(name, WORLDS)}")
     return WORLDS[name]
 
 
 def check_attributes(of: AttributeWorld, attributes: Sequence[str]) -> None:
-    """ConfigError for the first that the world does not have."""
+    """Raises ConfigError for the first attribute that the world does not have."""
     for attribute in attributes:
         if attribute not in of.attributes:
             hint = nearest(attribute, of.attributes)
@@ -194,16 +194,16 @@ def check_attributes(of: AttributeWorld, attributes: Sequence[str]) -> None:
 
 
 def all_sides(of: AttributeWorld, table: Table) -> NDArray[np.int64]:
-    """The side of every attribute, int64 (rows, attributes)."""
+    """Returns the side of every attribute, int64 (rows, attributes)."""
     return np.stack([of.sides(table, attribute) for attribute in of.attributes], axis=1)
 
 
 def skewed(of: AttributeWorld, table: Table, biased: str, labels: NDArray[np.int64], skew: float, seed: int) -> Table:
-    """The rows with the biased attribute turned where need be, so that its side is the label's in a share `skew` of
-    them: 0.5 is balanced, 0.9 is Li & Xu's. Everything else is as it was. ConfigError for a skew outside [0, 1]."""
+    """Turns the biased attribute of some rows, so that its side is the label's in a share `skew` of them: 0.5 is
+    balanced, 0.9 is Li & Xu's. Everything else stays. ConfigError for a skew outside [0, 1]."""
     check_attributes(of, [biased])
     if not 0 <= skew <= 1:
-        raise ConfigError("skew", f"skew is {skew}; it is a share, from 0 to 1")
+        raise ConfigError("skew", f"skew is {skew}; it must lie in [0, 1]")
     agrees = np.random.default_rng([seed, 7]).random(len(table)) < skew
     wrong = of.sides(table, biased) != np.where(agrees, labels, 1 - labels)
     result = table.copy()

@@ -119,7 +119,7 @@ def test_labels_are_what_the_reader_says_and_go_into_a_table(tmp_path: Path) -> 
     class Turned(Bright):
         labels = ("dull", "bright")
 
-    with pytest.raises(ConfigError, match="all name the same, not bright, dull and dull, bright"):
+    with pytest.raises(ConfigError, match="they have bright, dull and dull, bright"):
         labels.label(generator, [Bright(), Turned()], 120, 4)
     labelled = labels.label(generator, [Bright(), Dim()], 120, 4)
     assert labelled.latents.shape == (120, 3)

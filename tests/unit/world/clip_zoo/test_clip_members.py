@@ -36,7 +36,7 @@ def test_every_knob_can_be_set_apart() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("much", "'much' is no number"),
+        ("much", "'much' is not a number"),
         ("wrods=0.5", "words"),
         ("words=2", "from 0 to 1"),
         ("words=0.5,size=xl", "no size 'xl'"),
