@@ -1,4 +1,4 @@
-"""The fields of an audit file, each checked by itself and together with related ones.
+"""The fields of an audit file; checks each one, and combinations of them.
 
 It knows fields and their limits, not what an audit does with them, nor files.
 """
@@ -17,95 +17,103 @@ from c2b_ray.errors import nearest
 from c2b_ray.names import normalise
 
 Right = Literal["top1", "among_classes", "top5"]
-"""Which answers are right: see `AuditConfig.right`."""
+"""The rules by which an answer is right: see `AuditConfig.right`."""
 
 ALL = "all"
 _CLASSES = {"anyOf": [{"const": ALL}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 IMAGES_PER_CAPTION = 40
-"""The default for images that are drawn; all labelled images are used."""
+"""The default number of drawn images; of labelled images all are used."""
 
 
 class Budget(Strict):
-    """Images are drawn until every verdict is settled or the budget is spent."""
+    """A limit on the images: they are drawn until every verdict is settled or the limit is reached."""
 
-    images: int = Field(ge=1, le=100_000_000, description="Images to draw in all, over the whole audit.")
+    images: int = Field(ge=1, le=100_000_000, description="The most images to draw in the whole audit.")
     first: int = Field(
-        25, ge=2, le=100_000, description="Images per caption before the first look; twice as many before the next."
+        25,
+        ge=2,
+        le=100_000,
+        description="Images of each caption for the first evaluation; each further one doubles the number.",
     )
 
 
 class AuditConfig(Strict):
     """An audit: a classifier, a sentence about its task, and the source of its images."""
 
-    task: Name = Field(description="What the classifier is for, in a sentence.")
+    task: Name = Field(description="The task of the classifier, in one sentence.")
     classes: Annotated[list[Name], WithJsonSchema(_CLASSES)] = Field(
-        description="The task's classes, in the words of captions; `all`: the classes of `label_map`, or without one "
-        "the classifier's labels.",
+        description="The task's classes, in the words of captions. `all`: the classes of `label_map`, or without one "
+        "the labels of the classifier.",
     )
     classifier: Classifiers = Field(
-        description="A model spec, or several that are audited on the same images: a list, or short names of one's own "
-        "→ specs, which every table, page and option then calls them by.",
+        description="A model spec; or several, audited on the same images: a list of specs, or a mapping of short "
+        "names → specs. Tables, pages and options use these names.",
     )
     images: Images
     verification: Verification | None = Field(
-        None, description="Checks that images show what their captions say, and corrects scores for those that do not."
+        None,
+        description="Checks whether images show what their captions say, and corrects the scores for images that do "
+        "not.",
     )
     language_model: SpecText | None = Field(
-        None, description="A model spec. Proposes attributes, writes captions; without it `attributes` must be given."
+        None,
+        description="The spec of the language model that proposes attributes and writes captions. Without it, "
+        "`attributes` is required.",
     )
     attributes: dict[Name, list[Name]] | None = Field(
         None,
-        description="Hypotheses of one's own, name → values. They join the language model's, or replace them where "
-        "`language_model` is null. A labelled table's columns stand in for both.",
+        description="Your hypotheses: attribute → values. They are added to those of the language model, or replace "
+        "them if `language_model` is null. Labelled images take the columns of their table instead of both.",
     )
     templates: dict[Name, str] = Field(
         default_factory=dict,
-        description="Attribute → how its captions are worded, with the places [CLASS] and [VALUE], such as lighting: "
-        '"a photo of a [CLASS] in [VALUE] light". Other attributes are worded by the language model, or by rules.',
+        description="Attribute → the wording of its captions, with the placeholders [CLASS] and [VALUE], such as "
+        'lighting: "a photo of a [CLASS] in [VALUE] light". The language model, or rules, word the captions of other '
+        "attributes.",
     )
     budget: Budget | None = Field(
         None,
-        description="Draws images only until each verdict is settled, most where evidence is thin; "
-        "`images_per_caption` is then the most for any caption.",
+        description="Draws images only until every verdict is settled, most of them where evidence is weakest. "
+        "`images_per_caption` then limits the images of each caption.",
     )
     intersections: list[tuple[Name, Name]] = Field(
         default_factory=list,
-        description="Pairs of attributes to look at together: each combination of their values gets a cell, and is "
-        "held against what the two attributes, taken alone, explain.",
+        description="Pairs of attributes to study together: each combination of their values is a cell, compared with "
+        "what the two attributes explain separately.",
     )
     images_per_caption: int | None = Field(
         None,
         ge=1,
         le=100_000,
-        description=f"By default {IMAGES_PER_CAPTION} of images that are drawn; of labelled ones, which have one "
-        "caption for each value, all. The paper's is 20.",
+        description=f"Images of each caption. Default: {IMAGES_PER_CAPTION} of drawn images; of labelled images, "
+        f"which have one caption for each value, all. The paper uses 20.",
     )
     captions_per_cell: int = Field(
         5,
         ge=1,
         le=100,
-        description="Captions per class, attribute and value. What is measured varies from caption to caption, and "
-        "only several show by how much.",
+        description="Captions per class, attribute and value. Accuracy varies between captions, and only several "
+        "captions show by how much.",
     )
     confirm: bool = Field(
         False,
-        description="Measures findings once more, on as many images that had no part in finding them: made with other "
+        description="Measures each finding again, on as many images that had no part in it: generated with other "
         "seeds, or accepted by the verifier among those of the pool that were not drawn.",
     )
-    seed: int = Field(0, ge=0, lt=2**31)
-    tau: float = Field(0.05, ge=0, lt=1, description="Smallest |φ| that counts as a bias.")
+    seed: int = Field(0, ge=0, lt=2**31, description="The seed of all random draws.")
+    tau: float = Field(0.05, ge=0, lt=1, description="The smallest |φ| that counts as a bias.")
     alpha: float = Field(0.05, gt=0, lt=1, description="False discovery rate; intervals have confidence 1 − alpha.")
     right: Right = Field(
         "top1",
-        description="When an answer is right. top1: the likeliest of all the classifier's labels stands for the class; "
-        "top5: one of the five likeliest does; among_classes: of the audit's classes alone, the class is the "
-        "likeliest, whatever other labels are likelier.",
+        description="Which answers are right. top1: the most probable of all the classifier's labels belongs to the "
+        "class. top5: one of the five most probable does. among_classes: the class is more probable than the audit's "
+        "other classes, whatever other labels are more probable.",
     )
     label_map: LabelMap | None = Field(
         None,
-        description="Class → labels of the classifier (indices or names), or the path of a JSON file of that form. "
-        "An answer with any of them is the class (by right: among_classes, its probability is the mean over them). "
-        "Without it each class must be one of the labels.",
+        description="Class → labels of the classifier (indices or names), or the path of a JSON file with this "
+        "mapping. An answer with any of the labels counts as the class; with right: among_classes, the probability of "
+        "a class is the mean over its labels. Without it each class must be a label.",
     )
 
     @field_validator("classes", mode="before")
@@ -156,7 +164,9 @@ class AuditConfig(Strict):
     def _some_hypotheses(self) -> AuditConfig:
         labelled = self.images.sources == ("labelled",)
         if self.verification is not None and labelled:
-            raise ValueError("`verification` is for images that were drawn by a caption; labelled ones are known")
+            raise ValueError(
+                "`verification` is for images that were drawn by a caption; the attributes of labelled ones are known"
+            )
         if not labelled and self.language_model is None and not self.attributes:
             raise ValueError("give `language_model`, `attributes`, or both: without them there is nothing to test")
         known = {normalise(name) for name in self.attributes or {}}
@@ -164,9 +174,9 @@ class AuditConfig(Strict):
             if labelled:
                 raise ValueError("`templates` are for captions; labelled images have none")
             if self.language_model is None and normalise(name) not in known:
-                raise ValueError(f"templates: no attribute is {name!r}; {nearest(name, self.attributes or {})}")
+                raise ValueError(f"templates: there is no attribute {name!r}; {nearest(name, self.attributes or {})}")
         if self.right == "among_classes" and len(self.classes) == 1:
-            raise ValueError("right: among_classes needs two classes or more: of one, every answer would be right")
+            raise ValueError("right: among_classes needs two classes or more; with one, every answer would be right")
         if isinstance(self.label_map, dict) and self.classes:
             for name in self.label_map:
                 if name not in self.classes:
@@ -180,17 +190,17 @@ class AuditConfig(Strict):
 
     @property
     def images_per_cell(self) -> int | None:
-        """The number of distinct images that each cell wants from each source; None: all."""
+        """The number of distinct images of each cell from each source; None: all."""
         return None if self.images_per_caption is None else self.images_per_caption * self.slots
 
     @property
     def of_all_classes(self) -> bool:
-        """Whether the classes are still to be read from the label map or the classifier."""
+        """Whether the label map or the classifier has yet to name the classes."""
         return not self.classes
 
     @property
     def classifiers(self) -> tuple[str, ...]:
-        """The classifiers' names in tables, pages and options: those of the config, else the specs."""
+        """The classifiers' names in tables, pages and options: those in the config, else the specs."""
         return tuple(self.specs)
 
     @property

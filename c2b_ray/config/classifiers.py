@@ -15,7 +15,7 @@ _Names = str | list[str] | dict[str, str]
 
 
 def _checked(classifier: _Names) -> _Names:
-    """Raises ValueError where there is none, or a name or a spec occurs twice."""
+    """Raises ValueError for no classifier, or for a name or a spec that occurs twice."""
     if not classifier:
         raise ValueError("name at least one classifier")
     if isinstance(classifier, dict):

@@ -1,4 +1,4 @@
-"""The fields of a file of `c2b clip-bias`, each checked by itself and together with related ones.
+"""The fields of a file of `c2b clip-bias`; checks each one, and combinations of them.
 
 It knows fields and their limits, not what a run does with them, nor files.
 """
@@ -21,17 +21,18 @@ class Dataset(Strict):
     """Images with captions and protected attributes, one row per image."""
 
     table: Path = Field(
-        description="A Parquet or CSV table: `image` (a path relative to the table, or bytes), `caption` (a text or a "
-        "list of texts), a column per attribute. An image without a value is left out for that attribute."
+        description="A Parquet or CSV table with `image` (a path relative to the table, or bytes), `caption` (a text "
+        "or a list of texts) and a column per attribute. An image without a value is omitted for that attribute."
     )
     attributes: list[Name] = Field(min_length=1, description="The columns that are protected attributes.")
     columns: dict[Name, Name] = Field(
-        default_factory=dict, description="What the table calls `image`, `caption` and `key`, where otherwise."
+        default_factory=dict,
+        description="`image`, `caption` or `key` → the table's name of this column, if it differs.",
     )
     texts: list[Text] = Field(
         default_factory=list,
-        description="Neutral descriptions, such as `a smart person`, of MaxSkew, or in a YAML file the path of a text "
-        "file with one a line; none: no MaxSkew.",
+        description="Neutral descriptions for MaxSkew, such as `a smart person`; in a YAML file also the path of a "
+        "text file with one per line. Without any, MaxSkew is not computed.",
     )
     mask: dict[Name, list[Name]] = Field(
         default_factory=dict,
@@ -59,16 +60,16 @@ class Dataset(Strict):
 
 
 class Downstream(Strict):
-    """The answers of models that were built on the CLIP models, about the images of a dataset: `vqa` or `captions`."""
+    """The results of models that were built on the CLIP models, for the images of a dataset: `vqa` or `captions`."""
 
-    dataset: Name = Field(description="The dataset whose images, captions and attributes these are.")
+    dataset: Name = Field(description="The dataset with the images, captions and attributes.")
     vqa: dict[Name, Path] | None = Field(
         None,
-        description="Model → a table with `image`, `question`, `answer`, `prediction`, and `accuracy` where answers "
-        "are right by degrees.",
+        description="Model → a table with `image`, `question`, `answer` and `prediction`; also `accuracy` if answers "
+        "can be right in part.",
     )
     captions: dict[Name, Path] | None = Field(
-        None, description="Model → a table with `image` and `caption`, which the model wrote."
+        None, description="Model → a table with `image` and the `caption` that the model wrote."
     )
 
     @model_validator(mode="after")
@@ -89,23 +90,24 @@ class Spaces(Strict):
     after: dict[Name, Path] = Field(description="Model → a table with `image` and `embedding`.")
     before: dict[Name, Path] | None = Field(
         None,
-        description="The same before training, such as of the last layer but one; by default the run's embeddings.",
+        description="The same before training, such as the embeddings of the last layer but one. Default: the "
+        "embeddings that the run computes.",
     )
 
 
 class Groups(Strict):
     """Local views: clusters of images, matched across models."""
 
-    k: int = Field(6, ge=1, le=1000, description="Clusters of each model's k-means; 1: no local view.")
-    least: int = Field(100, ge=2, description="Images that a group has at least.")
+    k: int = Field(6, ge=1, le=1000, description="The number of clusters in each model's k-means. 1: no local view.")
+    least: int = Field(100, ge=2, description="The fewest images of a group.")
     column: Name | None = Field(
-        None, description="A column of every dataset whose values are the groups, in the place of clusters."
+        None, description="A column of every dataset whose values are the groups; replaces the clusters."
     )
     reuse: Literal["shared", "once"] = Field(
         "shared",
-        description="shared: every combination of clusters, one of each model, that shares `least` images is a group, "
-        "so that one cluster may serve two groups. once: of these the set without a common cluster that holds the most "
-        "images.",
+        description="shared: every combination of one cluster from each model that has at least `least` images in "
+        "common is a group, so a cluster may belong to several groups. once: the set of these groups with most images "
+        "in which no two share a cluster.",
     )
 
 
@@ -114,71 +116,81 @@ class Leakage(Strict):
 
     guesser: SpecText = Field(
         BAG_OF_WORDS,
-        description=f"`{BAG_OF_WORDS}`: a logistic regression on words, in the place of BERT where no weights are at "
-        "hand; `bert:local-dir:PATH` or `bert:org/name`: a BERT of transformers, fine-tuned for each fold.",
+        description=f"`{BAG_OF_WORDS}`: a logistic regression on words, which needs no weights and replaces BERT. "
+        f"`bert:local-dir:PATH` or `bert:org/name`: a BERT model of transformers, fine-tuned for each fold.",
     )
-    folds: int = Field(5, ge=2, le=20)
-    seeds: int = Field(3, ge=1, le=50, description="How often folds are drawn anew; the paper's code draws ten.")
+    folds: int = Field(5, ge=2, le=20, description="The number of folds of cross-validation.")
+    seeds: int = Field(
+        3, ge=1, le=50, description="How often the folds are drawn anew; the paper's code draws ten times."
+    )
     swaps: int = Field(
         20,
         ge=8,
         le=1000,
-        description="How often captions of people and of the captioner change places at random, with guessers trained "
-        "anew, for LIC's interval.",
+        description="How often captions of people and of the captioner are swapped at random, and the guessers "
+        "trained anew, for the interval of LIC.",
     )
 
 
 class Chance(Strict):
-    """How many permutations and resamples estimate what happens by chance."""
+    """The number of permutations and resamples that estimate the effect of chance."""
 
-    permutations: int = Field(2000, ge=100, le=100_000)
-    resamples: int = Field(400, ge=50, le=100_000)
+    permutations: int = Field(2000, ge=100, le=100_000, description="The number of random permutations.")
+    resamples: int = Field(400, ge=50, le=100_000, description="The number of bootstrap resamples.")
 
 
 class ClipBiasConfig(Strict):
-    """How biased CLIP models are, globally and locally, and whether it transfers to models built on them."""
+    """A comparison of CLIP models: how biased they are, globally and locally, and whether the bias transfers to models
+    built on them."""
 
     models: dict[Name, SpecText] = Field(
-        min_length=1, description="Names of your own → specs of text-image encoders, such as `open_clip:…`."
+        min_length=1, description="Your names → specs of text-image encoders, such as `open_clip:…`."
     )
-    datasets: dict[Name, Dataset] = Field(min_length=1)
-    downstream: dict[Name, Downstream] = Field(default_factory=dict)
-    spaces: Spaces | None = None
+    datasets: dict[Name, Dataset] = Field(min_length=1, description="Your names → labelled datasets with captions.")
+    downstream: dict[Name, Downstream] = Field(
+        default_factory=dict, description="Your names → results of models that were built on the CLIP models."
+    )
+    spaces: Spaces | None = Field(None, description="Embeddings before and after downstream training.")
     performance: dict[Name, float] | None = Field(
-        None, description="Model → its general performance, such as ImageNet accuracy; by default its recall@k."
+        None, description="Model → its general performance, such as its ImageNet accuracy. Default: its recall@k."
     )
     window: tuple[float, float] | None = Field(
         None,
-        description="Transfer is studied on models of a performance in this range, ends included, so that it does not "
-        "only say that good models are good; the paper's is 0.60 to 0.65.",
+        description="Transfer is measured on models whose performance lies in this range, ends included; otherwise it "
+        "might only say that good models are good. The paper uses 0.60 to 0.65.",
     )
-    recall_k: int = Field(5, ge=1, le=10_000)
+    recall_k: int = Field(5, ge=1, le=10_000, description="k of recall@k.")
     hit: Literal["share", "any"] = Field(
         "share",
-        description="Of an image with several captions: the share of them among the first k, or whether any is.",
+        description="How recall counts an image with several captions. share: the share of them among the first k. "
+        "any: whether any of them is.",
     )
-    skew_k: int = Field(1000, ge=1, description="Images at the top of a ranking that MaxSkew looks at, at most.")
+    skew_k: int = Field(1000, ge=1, description="k of MaxSkew@k: the most images at the top of a ranking.")
     skew_share: float = Field(
         0.1,
         gt=0,
         le=1,
-        description="… and at most this share of the ranked images, as of all of them no group is more than its share. "
-        "1: `skew_k` images, as the paper has it, where there are so many.",
+        description="k is also at most this share of the ranked images: over all of them no group is "
+        "over-represented. 1: `skew_k` images if there are as many, as in the paper.",
     )
     skew_rule: Literal["formula", "from_zero", "absent_share", "ties", "usual"] = Field(
-        "formula", description="MaxSkew as Eq. 2 has it; or as code in common use does, in one respect or in all."
+        "formula",
+        description="formula: MaxSkew as in Eq. 2. The others follow code in common use, in one respect each; usual: "
+        "in all of them.",
     )
     groups: Groups = Groups()
     amplification: Literal["code", "formula"] = Field(
         "code",
-        description="Of a pair of answer and attribute that is exactly independent: 0, as the authors' code has it, or "
-        "−1, as the formula does.",
+        description="The bias amplification of an answer and an attribute that are exactly independent. code: 0, as "
+        "in the authors' code. formula: −1.",
     )
-    answers: int = Field(50, ge=1, description="Bias amplification looks at so many answers, the most frequent ones.")
+    answers: int = Field(
+        50, ge=1, description="The number of most frequent answers for which bias amplification is computed."
+    )
     leakage: Leakage = Leakage()
     chance: Chance = Chance()
     alpha: float = Field(0.05, gt=0, lt=1, description="False discovery rate; intervals have confidence 1 − alpha.")
-    seed: int = Field(0, ge=0, lt=2**31)
+    seed: int = Field(0, ge=0, lt=2**31, description="The seed of all random draws.")
 
     @model_validator(mode="after")
     def _what_goes_together(self) -> ClipBiasConfig:
@@ -194,7 +206,7 @@ class ClipBiasConfig(Strict):
             if lacking := [name for name in self.models if name not in self.performance]:
                 raise ValueError(f"performance: {lacking[0]!r} is missing; name every model or none")
         if self.window is not None and not self.window[0] <= self.window[1]:
-            raise ValueError("window: its lower end comes first")
+            raise ValueError("window: its first number must not exceed its second")
         return self
 
     def _check_dataset(self, field: str, name: str) -> None:

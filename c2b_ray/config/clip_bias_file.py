@@ -34,8 +34,8 @@ def read_clip_bias_config(source: FileOrFields | ClipBiasConfig) -> ClipBiasConf
 
 
 def _with_texts(data: dict[str, Any], file: Path) -> dict[str, Any]:
-    """Reads `texts` of a dataset that name a file with a text per line. A mapping, which others may send, may not name
-    one."""
+    """Reads the `texts` of a dataset from the file that they name, a text per line. A mapping may come from others, so
+    it may not name a file."""
     datasets = data.get("datasets")
     if not isinstance(datasets, dict):
         return data

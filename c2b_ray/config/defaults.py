@@ -1,4 +1,4 @@
-"""Defaults that depend on other fields, filled in so that a run's config says what was done."""
+"""Fills in defaults that depend on other fields, so that a run's config records what was done."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ POOL = 10
 
 
 def with_defaults(config: AuditConfig, file: str | None = None) -> AuditConfig:
-    """Returns the config with all defaults filled in. Raises ConfigError, which names the `file`, where fields do not
-    go together."""
+    """Returns the config with all defaults filled in. Raises ConfigError, which names the `file`, for fields that
+    exclude each other."""
     if config.images.sources == ("labelled",):
         if config.confirm:
             raise ConfigError(
-                "confirm", "a labelled table has no fresh images; generate or retrieve some", location=file
+                "confirm", "a labelled table has no further images; generate or retrieve some", location=file
             )
         return config
     per_caption = config.images_per_caption or IMAGES_PER_CAPTION
@@ -40,7 +40,7 @@ def _images(config: AuditConfig, per_caption: int, file: str | None) -> Images:
     if config.confirm and selection == "nearest":
         raise ConfigError(
             "confirm",
-            "beyond the nearest images are others that show less of what the caption says; confirm needs "
+            "images beyond the nearest ones match the caption less; confirm needs "
             "`verification`, and images.selection: accepted",
             location=file,
         )

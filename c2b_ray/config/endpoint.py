@@ -1,7 +1,7 @@
-"""The file of a shared endpoint: the location of its ledger and storage, tenants' limits, and how jobs are run.
+"""The file of a shared endpoint: where its ledger and storage are, the limits of tenants, and how jobs run.
 
 It knows fields and their limits, and connects to nothing. `EndpointConfig()` is an endpoint in the folder
-`c2b-endpoint`, with SQLite, for one host. Secrets come from the environment: a file names the variable.
+`c2b-endpoint`, with SQLite, for one host. Secrets come from the environment; the file may name only their variables.
 """
 
 from __future__ import annotations
@@ -24,72 +24,99 @@ GIB = 2**30
 
 
 class Quotas(Strict):
-    """The limits of one tenant. Quotas of a tenant replace these field by field."""
+    """The limits of one tenant. A tenant's own quotas replace these, field by field."""
 
-    concurrent_jobs: int = Field(20, ge=0, description="Jobs that wait or run at once.")
-    images_per_day: int | None = Field(None, ge=0, description="Images that are asked about, per UTC day.")
+    concurrent_jobs: int = Field(20, ge=0, description="The most jobs that wait or run at once.")
+    images_per_day: int | None = Field(None, ge=0, description="The most images that models answer about, per UTC day.")
     model_seconds_per_day: dict[str, float] = Field(
-        {}, description="Seconds that models compute, per UTC day, by model; '*' is every model that is not named."
+        {},
+        description="Model → the most seconds that it computes, per UTC day; '*' stands for every model that is not "
+        "named.",
     )
-    storage_bytes: int = Field(50 * GIB, ge=0, description="Bytes of uploads and runs together.")
-    requests_per_second: float = Field(50.0, gt=0, description="Requests that the tenant may send, on average.")
-    burst: int = Field(100, ge=1, description="Requests at once, before the average counts.")
+    storage_bytes: int = Field(50 * GIB, ge=0, description="The most bytes of uploads and runs together.")
+    requests_per_second: float = Field(50.0, gt=0, description="The most requests per second, on average.")
+    burst: int = Field(100, ge=1, description="The most requests at once, before the average applies.")
 
     @field_validator("model_seconds_per_day")
     @classmethod
     def _seconds(cls, limits: dict[str, float]) -> dict[str, float]:
         for model, seconds in limits.items():
             if not seconds >= 0:
-                raise ValueError(f"{model[:100]!r}: {seconds:g} is no number of seconds")
+                raise ValueError(f"{model[:100]!r}: {seconds:g} is not a number of seconds")
         return limits
 
 
 class Runners(Strict):
-    """How jobs are run."""
+    """How jobs run."""
 
-    slots: int = Field(1, ge=1, le=1024, description="Jobs that one runner runs at once.")
-    lease_seconds: float = Field(30.0, gt=0, le=3600, description="How long a runner that is silent keeps its job.")
-    slice_seconds: float = Field(60.0, ge=0, description="How long a job runs before it may be asked to yield.")
-    attempts: int = Field(5, ge=1, description="Runners that may die of one job before it is failed.")
+    slots: int = Field(1, ge=1, le=1024, description="The most jobs that one runner runs at once.")
+    lease_seconds: float = Field(
+        30.0, gt=0, le=3600, description="How long a runner keeps its job without a sign of life."
+    )
+    slice_seconds: float = Field(
+        60.0,
+        ge=0,
+        description="Seconds that a job runs before it may have to yield to other tenants' jobs; fewer if a tenant "
+        "has no job running.",
+    )
+    attempts: int = Field(
+        5,
+        ge=1,
+        description="How often a job may lose its runner, or meet a temporary problem, without progress before it "
+        "fails.",
+    )
     poll_seconds: float = Field(0.5, gt=0, le=60, description="How often a free runner looks for a job.")
     spare: bool = Field(
-        True, description="Whether a process that has loaded its libraries waits for the next job; it takes a GiB."
+        True, description="Whether a process with loaded libraries waits for the next job; it takes about 1 GiB."
     )
 
 
 class Retention(Strict):
-    """How long data of ended jobs are kept; without a value they are kept until someone deletes them."""
+    """How long data of ended jobs are kept. Without a value they are kept until someone deletes them."""
 
-    runs_days: float | None = Field(None, gt=0, description="Runs of ended jobs.")
-    uploads_days: float | None = Field(None, gt=0, description="Uploads that no job has named for so long.")
-    events_days: float = Field(30.0, gt=0, description="Events of ended jobs.")
-    idempotency_hours: float = Field(24.0, gt=0, description="How long an Idempotency-Key is remembered.")
+    runs_days: float | None = Field(None, gt=0, description="Days after which runs of ended jobs are deleted.")
+    uploads_days: float | None = Field(
+        None, gt=0, description="Days after which an upload is deleted if no job named it in the meantime."
+    )
+    events_days: float = Field(30.0, gt=0, description="Days after which events of ended jobs are deleted.")
+    idempotency_hours: float = Field(24.0, gt=0, description="Hours for which an Idempotency-Key is remembered.")
 
 
 class EndpointConfig(Strict):
     """A shared endpoint."""
 
-    folder: str = Field("c2b-endpoint", description="Where database and storage are, unless they are named.")
-    database: str | None = Field(
-        None, description=f"sqlite:///PATH or postgresql://…; else the variable {DATABASE_VARIABLE}, else SQLite."
+    folder: str = Field(
+        "c2b-endpoint", description="The folder of the database and the storage, unless these are named."
     )
-    storage: str | None = Field(None, description="A folder or s3:// URI for runs and uploads; else in the folder.")
+    database: str | None = Field(
+        None,
+        description=f"sqlite:///PATH or postgresql://…. Default: the variable {DATABASE_VARIABLE}, else SQLite in the "
+        f"folder.",
+    )
+    storage: str | None = Field(
+        None, description="A folder or s3:// URI for runs and uploads. Default: a subfolder of the folder."
+    )
     listen: str = Field("127.0.0.1:8420", description="HOST:PORT of the API.")
-    public_url: str | None = Field(None, description="How clients reach the API; by default as it listens.")
+    public_url: str | None = Field(
+        None, description="The URL at which clients reach the API. Default: http:// and `listen`."
+    )
     serve: str | None = Field(None, description="The address of a Ray cluster whose Serve apps hold the models.")
-    via: Literal["auto", "here", "actors", "serve"] = Field("auto", description="Where models of a job run.")
-    placement: str | None = Field(None, description="The placement file of every job.")
-    quotas: Quotas = Field(Quotas(), description="What a tenant may use that has no quotas of its own.")
+    via: Literal["auto", "here", "actors", "serve"] = Field("auto", description="Where the models of jobs run.")
+    placement: str | None = Field(None, description="The placement file of all jobs.")
+    quotas: Quotas = Field(Quotas(), description="The quotas of tenants that have none of their own.")
     policy: Policy = Field(Policy(), description="What a submitted audit may name.")
     runners: Runners = Field(Runners(), description="How jobs are run.")
-    retention: Retention = Field(Retention(), description="How long what has ended is kept.")
+    retention: Retention = Field(Retention(), description="How long the data of ended jobs are kept.")
     key_cache_seconds: float = Field(
-        2.0, ge=0, le=60, description="How long a verified key is not looked up again: a revoked key works so long."
+        2.0, ge=0, le=60, description="How long a verified key is not checked again; a revoked key works for as long."
     )
     wrong_keys_per_minute: float = Field(
-        30.0, gt=0, description="Wrong keys that are answered, of each address and of each key's first letters."
+        30.0,
+        gt=0,
+        description="The most wrong keys per minute from one address, or with the same first letters, before the "
+        "answer is 429.",
     )
-    wrong_keys_at_once: int = Field(30, ge=1, description="Wrong keys at once, before the average counts.")
+    wrong_keys_at_once: int = Field(30, ge=1, description="The most wrong keys at once, before the average applies.")
     signed_url_seconds: float = Field(900.0, gt=0, description="How long a signed URL of an artifact works.")
 
     @field_validator("listen")

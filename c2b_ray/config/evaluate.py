@@ -22,22 +22,22 @@ B2T = "B2T"
 class PlantedDecoy(Strict):
     """A made-up attribute that images have or lack, planted to correlate with a value of an attribute."""
 
-    name: Name
-    attribute: Name
-    value: Name
-    often: float = Field(0.8, ge=0, le=1, description="The share of scenes without the value that have it.")
-    seldom: float = Field(0.1, ge=0, le=1, description="The share of scenes with the value that have it.")
+    name: Name = Field(description="The decoy's name.")
+    attribute: Name = Field(description="The attribute with which it correlates.")
+    value: Name = Field(description="The value with which it correlates.")
+    often: float = Field(0.8, ge=0, le=1, description="The share of scenes without the value that have the decoy.")
+    seldom: float = Field(0.1, ge=0, le=1, description="The share of scenes with the value that have the decoy.")
 
 
 class WorldTruth(Strict):
     """Scenes of the embedded world, whose attributes are known."""
 
-    scenes: int = Field(6000, ge=100, le=1_000_000, description="Scenes in all.")
-    seed: int = Field(100_000, ge=0, lt=2**31)
-    decoys: bool = Field(True, description="Plants attributes whose names look like others' and mean something else.")
-    planted: list[PlantedDecoy] = Field(
-        default_factory=list, description="Decoys of one's own, instead of the world's."
+    scenes: int = Field(6000, ge=100, le=1_000_000, description="The number of scenes.")
+    seed: int = Field(100_000, ge=0, lt=2**31, description="The seed of the scenes.")
+    decoys: bool = Field(
+        True, description="Plants attributes whose names resemble values of others and mean something else."
     )
+    planted: list[PlantedDecoy] = Field(default_factory=list, description="Your decoys, in place of the world's.")
 
     @field_validator("planted")
     @classmethod
@@ -48,63 +48,67 @@ class WorldTruth(Strict):
     @model_validator(mode="after")
     def _planted_where_wanted(self) -> WorldTruth:
         if self.planted and not self.decoys:
-            raise ValueError("`planted` goes with `decoys: true`")
+            raise ValueError("`planted` needs `decoys: true`")
         return self
 
 
 class CelebATruth(Strict):
     """CelebA in its public layout."""
 
-    folder: str = Field(description="Holds list_attr_celeba.txt, list_eval_partition.txt and img_align_celeba.")
-    target: Name = Field(description="The attribute that is the task, such as Blond_Hair; the others are biases.")
+    folder: str = Field(description="A folder with list_attr_celeba.txt, list_eval_partition.txt and img_align_celeba.")
+    target: Name = Field(description="The attribute to classify, such as Blond_Hair; the others are potential biases.")
     partition: Literal["train", "valid", "test"] = "valid"
-    present: Name | None = Field(None, description="What the class with the attribute is called.")
-    absent: Name | None = Field(None, description="What the class without it is called.")
-    images: int | None = Field(None, ge=2, description="Images of each class at most, drawn at random.")
+    present: Name | None = Field(None, description="The name of the class with the attribute.")
+    absent: Name | None = Field(None, description="The name of the class without it.")
+    images: int | None = Field(None, ge=2, description="The most images of each class, drawn at random.")
 
 
 class ImageNetXTruth(Strict):
-    """ImageNet-X's annotations and the validation images that they are of."""
+    """ImageNet-X's annotations and the validation images that they annotate."""
 
-    annotations: str = Field(description="A folder of imagenet_x's annotations, or one JSONL or CSV file.")
-    folder: str = Field(description="The validation images, in one folder or in one for each synset.")
+    annotations: str = Field(description="A folder of ImageNet-X annotations, or one JSONL or CSV file.")
+    folder: str = Field(description="The validation images, in one folder or in a folder for each synset.")
     factors: Literal["top", "multi"] = Field(
-        "multi", description="Which file of a folder: one factor an image, or all."
+        "multi", description="The file of a folder to read. top: one factor per image. multi: all factors."
     )
     prototypes: bool = Field(False, description="Keeps the images that prototypical_paths.csv lists.")
-    images: int | None = Field(None, ge=2, description="Images of each class at most, drawn at random.")
+    images: int | None = Field(None, ge=2, description="The most images of each class, drawn at random.")
 
 
 class Truth(Strict):
     """The source of the ground truth: exactly one of these."""
 
-    world: WorldTruth | None = None
-    table: str | None = Field(None, description="A labelled table or folder, as an audit takes it.")
-    columns: Columns | None = Field(None, description="What the table calls its columns.")
-    celeba: CelebATruth | None = None
-    imagenet_x: ImageNetXTruth | None = None
+    world: WorldTruth | None = Field(None, description="Scenes of the embedded world.")
+    table: str | None = Field(None, description="A labelled table or folder, as for an audit.")
+    columns: Columns | None = Field(None, description="The table's names of its columns, if they differ.")
+    celeba: CelebATruth | None = Field(None, description="CelebA.")
+    imagenet_x: ImageNetXTruth | None = Field(None, description="ImageNet-X.")
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Truth:
         if sum(source is not None for source in (self.world, self.table, self.celeba, self.imagenet_x)) != 1:
             raise ValueError("name one ground truth: world, table, celeba or imagenet_x")
         if self.columns is not None and self.table is None:
-            raise ValueError("`columns` goes with `table`")
+            raise ValueError("`columns` needs `table`")
         return self
 
 
 class KeywordBaseline(Strict):
-    """Bias-to-Text: keywords of the captions of mistakes."""
+    """Bias-to-Text: keywords from the captions of misclassified images."""
 
-    captioner: SpecText = Field(description="The spec of the captioner that describes mistakes.")
+    captioner: SpecText = Field(description="The spec of the captioner that describes misclassified images.")
     encoder: SpecText = Field(description="The spec of the text-image encoder whose cosines score keywords.")
-    keywords: int = Field(20, ge=1, le=200, description="Keywords of each class at most.")
-    words: int = Field(3, ge=1, le=6, description="Words of a keyword at most.")
+    keywords: int = Field(20, ge=1, le=200, description="The most keywords of each class.")
+    words: int = Field(3, ge=1, le=6, description="The most words of a keyword.")
     tau: float = Field(
-        0.05, ge=0, description="Smallest |score| that counts, in CLIP's points: cosine × 100. The C2B paper applies "
-        "0.05 to B2T and does not say on which scale."
-    )  # fmt: skip
-    template: Name = Field("a photo of a {keyword}", description="The text that stands for a keyword.")
+        0.05,
+        ge=0,
+        description="The smallest |score| that counts, in CLIP's points: cosine × 100. The C2B paper uses 0.05 for "
+        "B2T and does not name the scale.",
+    )
+    template: Name = Field(
+        "a photo of a {keyword}", description="The text of a keyword, with the placeholder {keyword}."
+    )
 
     @field_validator("template")
     @classmethod
@@ -118,15 +122,15 @@ class Asking(Strict):
     """Pseudo-labels by a model that answers questions about images (VQA)."""
 
     model: SpecText = Field(description="The spec of a captioner.")
-    images: int | None = Field(None, ge=1, description="Images of each class that are asked about; by default all.")
-    drawn: int = Field(10, ge=0, description="Images of each cell of a method's own that are asked about; 0: none.")
+    images: int | None = Field(None, ge=1, description="Images of each class to ask about. Default: all.")
+    drawn: int = Field(10, ge=0, description="Images of each caption, drawn by a method, to ask about. 0: none.")
 
 
 class Retrieval(Strict):
-    """How well an encoder finds images of known content."""
+    """Measures how well an encoder retrieves images of known content."""
 
-    encoder: SpecText
-    shares: list[float] = Field(list(SHARES), description="A of recall@A·K, each in (0, 1].")
+    encoder: SpecText = Field(description="The spec of a text-image encoder.")
+    shares: list[float] = Field(list(SHARES), description="The values of A in recall@A·K, each in (0, 1].")
     class_caption: Name = "a photo of a {class}"
     value_caption: Name = "a photo of {value}"
     both_caption: Name = "a photo of a {class}, {value}"
@@ -142,48 +146,60 @@ class Retrieval(Strict):
 class EvaluateConfig(Strict):
     """An evaluation of detected biases against ground truth."""
 
-    task: Name = Field("Classify images.", description="What the classifier is for, in a sentence.")
-    classes: list[Name] | None = Field(None, description="The classes; by default all of the ground truth.")
-    classifier: Classifiers
-    truth: Truth
+    task: Name = Field("Classify images.", description="The task of the classifier, in one sentence.")
+    classes: list[Name] | None = Field(None, description="The classes. Default: all classes of the ground truth.")
+    classifier: Classifiers = Field(
+        description="A model spec; or several: a list of specs, or a mapping of short names → specs."
+    )
+    truth: Truth = Field(description="The source of the ground truth.")
     names: dict[Name, Name] = Field(
         default_factory=dict,
-        description="What the ground truth is called where it is matched: `attribute: value`, or an attribute that "
-        "images have or lack → words. By default its own names, of the world paraphrases.",
+        description="Other names for matching: `attribute: value`, or an attribute that images have or lack → words. "
+        "Default: the ground truth's names, and paraphrases for the world.",
     )
     methods: dict[Name, str | dict[str, Any]] = Field(
         default_factory=dict,
-        description="What detects biases: a name → an audit file, a mapping of its fields without `classifier`, or the "
-        "directory of a finished run of `c2b audit` of these classifiers.",
+        description="The methods that detect biases: name → an audit file, a mapping of its fields without "
+        "`classifier`, or the directory of a finished run of `c2b audit` with these classifiers.",
     )
-    b2t: KeywordBaseline | None = Field(None, description="The baseline B2T, which sees the ground truth's labels.")
-    vqa: Asking | None = Field(None, description="Agreement with pseudo-labels.")
-    retrieval: Retrieval | None = Field(None, description="recall@A·K of an encoder.")
-    sentence_encoder: SpecText = Field(MINILM, description="Whose embeddings match names.")
-    threshold: float = Field(0.9, gt=0, le=1, description="The least cosine of two names that match; the paper's 0.9.")
+    b2t: KeywordBaseline | None = Field(
+        None, description="The baseline B2T, which reads the labels of the ground truth."
+    )
+    vqa: Asking | None = Field(None, description="Measures the agreement with pseudo-labels.")
+    retrieval: Retrieval | None = Field(None, description="Measures recall@A·K of an encoder.")
+    sentence_encoder: SpecText = Field(
+        MINILM, description="The spec of the sentence encoder whose embeddings match names."
+    )
+    threshold: float = Field(
+        0.9, gt=0, le=1, description="The least cosine of two names that match; the paper's is 0.9."
+    )
     differ: float = Field(
         0.001,
         gt=0,
         lt=1,
-        description="A second threshold, calibrated: the cosine that at most this share of pairs of the ground truth's "
-        "own names reach, which mean different things.",
+        description="Calibrates a second threshold: the cosine that at most this share of pairs of different names in "
+        "the ground truth reach.",
     )
     many: Literal["nearest", "any", "majority"] = Field(
-        "nearest", description="What decides where a bias matches several: see metrics.bias_outcomes."
+        "nearest",
+        description="What decides if a bias matches several others. nearest: the direction of the most similar one. "
+        "any: whether one has its direction. majority: the direction of most.",
     )
-    tau: float = Field(0.05, ge=0, lt=1, description="Smallest difference in accuracy that counts as a bias.")
+    tau: float = Field(0.05, ge=0, lt=1, description="The smallest difference in accuracy that counts as a bias.")
     alpha: float = Field(0.05, gt=0, lt=1, description="False discovery rate; intervals have confidence 1 − alpha.")
-    least: int = Field(10, ge=1, description="Images with a value, and without it, that a ground truth needs.")
-    right: Right = "top1"
-    label_map: LabelMap | None = Field(None, description="As of an audit.")
-    seed: int = Field(0, ge=0, lt=2**31)
+    least: int = Field(
+        10, ge=1, description="The fewest images with a value, and without it, that the ground truth needs."
+    )
+    right: Right = Field("top1", description="Which answers are right, as for an audit.")
+    label_map: LabelMap | None = Field(None, description="Class → labels of the classifier, as for an audit.")
+    seed: int = Field(0, ge=0, lt=2**31, description="The seed of all random draws.")
 
     @field_validator("classes")
     @classmethod
     def _distinct_classes(cls, classes: list[str] | None) -> list[str] | None:
         if classes is not None:
             if not classes:
-                raise ValueError("name at least one class, or leave it out for all")
+                raise ValueError("name at least one class, or omit the field for all")
             distinct(classes, "class")
         return classes
 
@@ -193,10 +209,10 @@ class EvaluateConfig(Strict):
         distinct(list(methods), "method")
         for name, method in methods.items():
             if name.casefold() == B2T.casefold():
-                raise ValueError(f"{name!r} is the baseline's name; set it up under `b2t`")
+                raise ValueError(f"{name!r} is the baseline's name; configure it under `b2t`")
             taken = set(method) & {"classifier", "label_map", "right"} if isinstance(method, dict) else set()
             if taken:
-                raise ValueError(f"{name}: {', '.join(sorted(taken))} is the evaluation's; leave it out here")
+                raise ValueError(f"{name}: {', '.join(sorted(taken))} is set for the whole evaluation; omit it here")
         return methods
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""The fields of a failures file (`c2b failures`), each checked by itself and together with related ones.
+"""The fields of a failures file (`c2b failures`); checks each one, and combinations of them.
 
 It knows fields and their limits, not what a run does with them, nor files.
 """
@@ -15,10 +15,10 @@ from c2b_ray.config.strict import Name, SpecText, Strict, distinct
 
 ALL, AUTO = "all", "auto"
 ANY_LABEL = "any label"
-"""For labelled images: all labels together."""
+"""Stands for all labels of labelled images together."""
 LABEL, PARENT = "{label}", "({parent})"
 _LABELS = {"anyOf": [{"const": ALL}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
-_NO_IMAGES = "say where images come from: {generate: {model: spec}} or {labelled: {table: path}}"
+_NO_IMAGES = "name a source of images: {generate: {model: spec}} or {labelled: {table: path}}"
 
 
 class Generate(Strict):
@@ -28,17 +28,19 @@ class Generate(Strict):
 
 
 class Labelled(Strict):
-    table: str = Field(description="A table or folder of labelled images; its other columns are what captions say.")
+    table: str = Field(
+        description="A table or folder of labelled images; captions consist of the values of its other columns."
+    )
     columns: dict[Name, Name] | None = Field(
-        None, description="`image`, `target_class` or `key` → what the table calls it, where it calls it otherwise."
+        None, description="`image`, `target_class` or `key` → the table's name of this column, if it differs."
     )
 
 
 class Source(Strict):
-    """The source of a caption's images: a generator, or labelled images that take the place of its draws."""
+    """The source of a caption's images: a generator, or labelled images instead of draws."""
 
-    generate: Generate | None = None
-    labelled: Labelled | None = None
+    generate: Generate | None = Field(None, description="Generates the images of each caption.")
+    labelled: Labelled | None = Field(None, description="Takes labelled images instead of draws.")
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Source:
@@ -48,88 +50,97 @@ class Source(Strict):
 
 
 class Generalise(Strict):
-    """The other sources on which the captions of failures are tried."""
+    """Other sources of images, on which the captions of failures are tested."""
 
     generators: list[SpecText] = Field(default_factory=list, description="Specs of other image generators.")
-    index: str | None = Field(None, description="An index of real images, by its path.")
+    index: str | None = Field(None, description="The path of an index of real images.")
     runs: int = Field(
         10,
         ge=4,
         le=100,
-        description="Runs of each caption, and of its baseline, that are compared; of three a side the exact test "
-        "could never give a p below 0.1.",
+        description="The number of runs of each caption, and of its baseline, to compare. With three on each side the "
+        "exact test could never give p < 0.1.",
     )
-    images: int = Field(100, ge=1, le=100_000, description="Images of each run.")
+    images: int = Field(100, ge=1, le=100_000, description="The images of each run.")
 
 
 class DrawBudget(Strict):
-    """The number of images that may be drawn, over all labels and captions."""
+    """The number of images to draw for all labels and captions."""
 
-    draws: int = Field(200_000, ge=100, le=10_000_000_000, description="Images in all.")
+    draws: int = Field(200_000, ge=100, le=10_000_000_000, description="The number of images in total.")
     discovery: float = Field(
-        0.6, gt=0, lt=1, description="The share that captions are chosen on; their rates are measured on the rest."
+        0.6,
+        gt=0,
+        lt=1,
+        description="The share of images for choosing captions; failure rates are measured on the rest.",
     )
 
 
 class FailuresConfig(Strict):
-    """A search for captions that make a classifier fail, and how often."""
+    """A search for captions that make a classifier fail, and for how often each does."""
 
     labels: Annotated[list[Name], WithJsonSchema(_LABELS)] = Field(
-        description="The labels whose images are looked at, in the words of captions; `all`: the classes of "
-        "`label_map`, or without one the classifier's labels.",
+        description="The labels to search, in the words of captions. `all`: the classes of `label_map`, or without "
+        "one the labels of the classifier.",
     )
     classifier: Classifiers = Field(
-        description="A model spec, or several that answer for the same images: a list, or short names of one's own → "
-        "specs.",
+        description="A model spec; or several that classify the same images: a list of specs, or a mapping of short "
+        "names → specs.",
     )
-    images: Source
+    images: Source = Field(description="The source of the images.")
     rule: FailureRule = Field(
         "top1",
-        description="Which answers are failures. top1: the likeliest label is another; top1_parent: and does not share "
-        "the label's parent; top3: the label is not among the three likeliest; top3_parent: none of them shares its "
-        "parent.",
+        description="Which answers are failures. top1: the most probable label is a wrong one. top1_parent: and it "
+        "does not share the label's parent. top3: the label is not among the three most probable ones. top3_parent: "
+        "none of these shares its parent.",
     )
     confidence: float = Field(
-        0.0, ge=0, lt=1, description="A failure counts only where the likeliest label has at least this probability."
+        0.0, ge=0, lt=1, description="A failure counts only if the most probable label has at least this probability."
     )
     true_below: float = Field(
-        1.0, gt=0, le=1, description="A failure counts only where the true label has at most this probability."
+        1.0, gt=0, le=1, description="A failure counts only if the true label has at most this probability."
     )
     targets: dict[Name, list[Name]] | None = Field(
         None,
-        description="Label → the wrong labels that are looked for; of labelled images also `any label`, for all "
-        "together. By default those that failures are taken for.",
+        description="Label → the wrong labels to search for; for labelled images also `any label`, for all labels "
+        "together. Default: the most frequent wrong labels.",
     )
     hierarchy: str | None = Field(
-        None, description="`world`, `imagenet`, a YAML or CSV file of label → parent, or a folder of WordNet's files."
+        None,
+        description="The labels' parents: `world`, `imagenet`, a YAML or CSV file of label → parent, or a folder of "
+        "WordNet's files.",
     )
     prompt: Name = Field(
         "a realistic photograph of a {label} ({parent}).",
-        description='The baseline caption. "({parent})" falls away without a hierarchy.',
+        description='The baseline caption. Without a hierarchy, "({parent})" is omitted.',
     )
     label_map: LabelMap | None = Field(
-        None, description="Label → labels of the classifier (indices or names), or the path of a JSON file of them."
+        None,
+        description="Label → labels of the classifier (indices or names), or the path of a JSON file with this "
+        "mapping.",
     )
     captioner: SpecText | None = Field(None, description="The spec of a captioner that describes failures.")
     encoder: SpecText | None = Field(
         None,
-        description="The spec of a text-image encoder: groups failures by what they look like, and compares captions "
-        "with images where the captioner gives captions no scores. Without it descriptions group failures.",
+        description="The spec of a text-image encoder. It groups failures by their appearance, and scores captions if "
+        "the captioner does not. Without it, failures are grouped by their descriptions.",
     )
     language_model: SpecText | None = Field(None, description="The spec of a language model that shortens captions.")
     verifier: SpecText | None = Field(
         None, description="The spec of a captioner that says whether generated images show their label."
     )
     captions: list[Name] = Field(
-        default_factory=list, description="Captions of one's own, which name a label, such as `a fly on a leaf`."
+        default_factory=list, description="Your captions, each with a label in it, such as `a fly on a leaf`."
     )
-    generalise: Generalise | None = Field(None, description="Tries the captions of failures on other images.")
+    generalise: Generalise | None = Field(
+        None, description="Tests the captions of failures on images of other sources."
+    )
     labelled: str | None = Field(
-        None, description="A table of labelled images, whose failure rates stand beside the baseline's."
+        None, description="A table of labelled images, whose failure rates are reported beside the baseline's."
     )
-    budget: DrawBudget = DrawBudget()
+    budget: DrawBudget = Field(DrawBudget(), description="The number of images to draw.")
     alpha: float = Field(0.05, gt=0, lt=1, description="False discovery rate; intervals have confidence 1 − alpha.")
-    seed: int = Field(0, ge=0, lt=2**31)
+    seed: int = Field(0, ge=0, lt=2**31, description="The seed of all random draws.")
 
     @field_validator("labels", mode="before")
     @classmethod
@@ -176,9 +187,9 @@ class FailuresConfig(Strict):
     def _check_labelled(self) -> None:
         for name in ("captioner", "encoder", "language_model", "verifier", "generalise", "labelled"):
             if getattr(self, name) is not None:
-                raise ValueError(f"`{name}` is for generated images; what labelled ones show is in their table")
+                raise ValueError(f"`{name}` is for generated images; the table says what labelled ones show")
         if self.captions:
-            raise ValueError("`captions` are for a generator; captions of labelled images are their columns' values")
+            raise ValueError("`captions` are for a generator; the columns' values are the captions of labelled images")
 
     @property
     def specs(self) -> dict[str, str]:

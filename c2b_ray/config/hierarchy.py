@@ -1,4 +1,4 @@
-"""The field `hierarchy` of a config: which labels have a parent in common, read from the source that the config names.
+"""The field `hierarchy` of a config: reads which labels have a parent in common.
 
     world        a hierarchy of the embedded world's classes
     imagenet     ImageNet-1k's synsets, with their parents in WordNet 3.0
@@ -6,7 +6,7 @@
     FILE.csv     columns label and parent, a row per pair
     DIRECTORY    a WordNet dict folder (data.noun, index.noun), such as Debian's /usr/share/wordnet
 
-It reads and checks; `steps/discovery/hierarchy.py` decides which labels of a classifier are meant.
+It reads and checks; `steps/discovery/hierarchy.py` matches its entries to the labels of a classifier.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PACKAGED = {"world": ("c2b_ray.world", "hierarchy.yaml"), "imagenet": ("c2b_ray
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that a label may name. `parents` are compared; `shown` is the text in prompts."""
+    """A thing that a label may name. `parents` are compared; `shown` is the text in prompts."""
 
     names: tuple[str, ...]
     parents: tuple[str, ...]
@@ -39,8 +39,8 @@ class Entry:
 class Ancestry:
     """The content of a hierarchy.
 
-    `ordered`: its entries are in the order of a known label space, ImageNet-1k's. `commonest`: for a name that several
-    entries have, the number of the one that is usually meant.
+    `ordered`: whether its entries are in the order of a known label space, ImageNet-1k's. `commonest`: for a name of
+    several entries, the number of the one that it usually means.
     """
 
     source: str
@@ -90,7 +90,7 @@ def _named(source: str, pairs: Iterable[tuple[Any, Any]]) -> Ancestry:
         for name in (label, parent):
             if name is not None and (not isinstance(name, str) or not normalise(name)):
                 raise ConfigError(
-                    "hierarchy", f"{source}: {label!r}: {parent!r} is no pair of names; quote it if it is"
+                    "hierarchy", f"{source}: {label!r}: {parent!r} are not both names; quote them if they are"
                 )
         if label is None:
             raise ConfigError("hierarchy", f"{source}: a row with the parent {parent!r} has no label")
@@ -116,7 +116,7 @@ def _refuse_circles(source: str, above: dict[str, list[str]]) -> None:
         TopologicalSorter(above).prepare()
     except CycleError as error:
         circle = " → ".join(map(repr, reversed(error.args[1])))
-        raise ConfigError("hierarchy", f"{source}: a label is above itself: {circle}") from error
+        raise ConfigError("hierarchy", f"{source}: a label is its own ancestor: {circle}") from error
 
 
 def _of_wordnet(folder: str) -> Ancestry:

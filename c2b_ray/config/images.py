@@ -14,43 +14,48 @@ LARGEST_POOL = 100_000
 
 
 class Columns(Strict):
-    """The names that a labelled table uses for the columns that every one has."""
+    """The table's names of the columns that every labelled table has."""
 
-    image: Name | None = None
-    target_class: Name | None = None
-    key: Name | None = Field(None, description="How each image is named, in the report and in a table of predictions.")
+    image: Name | None = Field(None, description="The column of paths or bytes.")
+    target_class: Name | None = Field(None, description="The column of classes.")
+    key: Name | None = Field(
+        None, description="The column that identifies an image, in the report and in a table of predictions."
+    )
 
 
 class Images(Strict):
     """The source of the images."""
 
     source: Source | list[Source] = Field(
-        description="retrieve: the nearest images of each caption in an index; generate: images made from each "
-        "caption; [retrieve, generate]: both, and whether they agree; labelled: the rows of a table."
+        description="retrieve: the images of an index that are nearest to each caption. generate: images generated "
+        "from each caption. [retrieve, generate]: both, and whether they agree. labelled: the rows of a table."
     )
-    index: str | None = Field(None, description="An index directory made by `c2b index build` (source: retrieve).")
-    generator: SpecText | None = Field(None, description="The spec of an image generator (source: generate).")
+    index: str | None = Field(
+        None, description="An index directory that `c2b index build` wrote (for source: retrieve)."
+    )
+    generator: SpecText | None = Field(None, description="The spec of an image generator (for source: generate).")
     table: str | None = Field(
         None,
-        description="Parquet or CSV with `image` (a path relative to the table, or bytes), `target_class` and a column "
-        "per attribute (source: labelled); or a folder of images, one folder a class, with metadata.csv where they "
-        "have attributes; or a dataset of Hugging Face's, as Parquet or as `save_to_disk` wrote it.",
+        description="A Parquet or CSV table with `image` (a path relative to the table, or bytes), `target_class` and "
+        "a column per attribute; or a folder with one folder of images per class, and metadata.csv if they have "
+        "attributes; or a Hugging Face dataset, as Parquet or as `save_to_disk` writes it (for source: labelled).",
     )
     columns: Columns | None = Field(
-        None, description="What the table calls its columns, where it calls them otherwise (source: labelled)."
+        None, description="The table's names of these columns, if they differ (for source: labelled)."
     )
     pool: int | None = Field(
         None,
         ge=1,
         le=LARGEST_POOL,
-        description="Images in each caption's pool: its nearest in the index, fixed before any is looked at (source: "
-        "retrieve). By default ten times as many as a class, attribute and value ask for in all.",
+        description="Images in the pool of each caption: its nearest ones in the index, fixed before any of them is "
+        "evaluated (for source: retrieve). Default: ten times the images of a cell, images_per_caption × "
+        "captions_per_cell, and at most 100,000.",
     )
     selection: Literal["accepted", "nearest"] | None = Field(
         None,
-        description="Which images of the pool are drawn (source: retrieve). accepted: those that the verifier says "
-        "show class and value, looked at in random order, the default with `verification`. nearest: the nearest, as in "
-        "the paper, the default without.",
+        description="Which images of the pool are drawn (for source: retrieve). accepted: images that the verifier "
+        "says show class and value, checked in random order; the default with `verification`. nearest: the nearest "
+        "ones, as in the paper; the default without it.",
     )
 
     @property
@@ -68,15 +73,15 @@ class Images(Strict):
         if not self.sources or len(set(self.sources)) < len(self.sources):
             raise ValueError(f"source: [{said}] must name one or both of retrieve and generate, each once")
         if "labelled" in self.sources and len(self.sources) > 1:
-            raise ValueError(f"source: [{said}]: labelled images stand alone; retrieve and generate go together")
+            raise ValueError(f"source: [{said}]: labelled cannot be combined; retrieve and generate can")
         for source, field in _NEEDS.items():
             if source in self.sources and getattr(self, field) is None:
                 raise ValueError(f"source: {source} needs `{field}`")
             if source not in self.sources and getattr(self, field) is not None:
                 raise ValueError(f"`{field}` does not belong to source: {said}")
         if self.columns is not None and "labelled" not in self.sources:
-            raise ValueError(f"`columns` does not belong to source: {said}; it says what a table calls its columns")
+            raise ValueError(f"`columns` does not belong to source: {said}; it names a table's columns")
         for name in ("pool", "selection"):
             if "retrieve" not in self.sources and getattr(self, name) is not None:
-                raise ValueError(f"`{name}` does not belong to source: {said}; it says how an index is drawn from")
+                raise ValueError(f"`{name}` does not belong to source: {said}; it says how to draw from an index")
         return self

@@ -9,8 +9,8 @@ from c2b_ray.filesystems.documents import read_json
 
 
 def no_label(label_map: dict[Any, Any]) -> str | None:
-    """Returns what is wrong with a label map where a label is neither a name nor an index (`true` is no 1); None where
-    nothing is."""
+    """Returns the error in a label map with a label that is neither a name nor an index (`true` is not 1); None if
+    there is none."""
     for name, labels in label_map.items():
         for label in labels if isinstance(labels, list) else ():
             if isinstance(label, bool) or not isinstance(label, int | str):
@@ -27,5 +27,5 @@ def read_label_map(path: str, classes: list[str]) -> dict[str, list[int | str]]:
         raise ConfigError("label_map", f"{path}: expected an object of class → list of label indices or names")
     if (strange := no_label(data)) is not None:
         raise ConfigError("label_map", f"{path}: {strange}")
-    # A map of a whole label space may hold more classes than this task asks about.
+    # A map of a whole label space may hold more classes than this task.
     return {name: labels for name, labels in data.items() if name in classes or not classes}

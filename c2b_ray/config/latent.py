@@ -1,4 +1,4 @@
-"""The fields of a file of `c2b latent`: a generator, a classifier, the target, and how the space is searched and
+"""The fields of a file of `c2b latent`: a generator, a classifier, the target, and how directions are searched for and
 judged.
 
 It knows fields and their limits, not files; `latent_file` reads one.
@@ -31,19 +31,27 @@ LEAST_ACCURACY = 0.9
 
 
 class Problem(Strict):
-    """One search. `label`: the classifier's output that is studied; by default the second of two outputs. `target`: the
-    attribute that it should predict. `biased`: the attribute that is known to bias it, used only to judge results.
-    `known`: attributes that directions must avoid: none, rest (all but target and biased), or their names.
-    `references`: classifiers of the same target whose answers tell how far an image shows it."""
+    """One search: whether `target` alone changes an output of the classifier."""
 
-    name: Name | None = None
-    generator: Name | None = None
-    classifier: Name | None = None
-    label: Name | None = None
-    target: Name | None = None
-    biased: Name | None = None
-    known: Literal["none", "rest"] | list[Name] = "none"
-    references: list[Name] = Field(default_factory=list, max_length=16)
+    name: Name | None = Field(None, description="The problem's name.")
+    generator: Name | None = Field(None, description="The generator, by its name. Default: the only one.")
+    classifier: Name | None = Field(None, description="The classifier, by its name. Default: the only one.")
+    label: Name | None = Field(
+        None, description="The classifier's output to study. Default: the second of two outputs."
+    )
+    target: Name | None = Field(None, description="The attribute that the output should predict.")
+    biased: Name | None = Field(
+        None, description="The attribute that is known to bias it; used only to judge the results."
+    )
+    known: Literal["none", "rest"] | list[Name] = Field(
+        "none",
+        description="The attributes that directions must avoid. none; rest: all but target and biased; or their names.",
+    )
+    references: list[Name] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Classifiers of the same target, whose answers tell how far an image shows it.",
+    )
 
     @model_validator(mode="after")
     def _attributes_differ(self) -> Problem:
@@ -55,39 +63,57 @@ class Problem(Strict):
 
 
 class Search(Strict):
-    """`walk`: positions along a direction, `reach` standard deviations of the prior to either side; by default 2 as in
-    Li & Xu's code, and 0.5 for `consistent`, because far from the data answers depend on things that no image shows.
-    `starts`: searches from different beginnings, the best of which is kept. `penalty`: the weight of the orthogonality
-    penalty, Li & Xu's λ. A search ends where `patience` checks in a row, ten steps apart, bring no improvement."""
+    """The settings of a search for directions."""
 
-    iterations: int = Field(60, ge=1, le=100_000)
-    batch: int = Field(32, ge=2, le=4096)
-    walk: int = Field(5, ge=2, le=101)
-    reach: float | None = Field(None, gt=0, le=20)
-    starts: int = Field(2, ge=1, le=50)
-    rate: float = Field(0.05, gt=0, le=10)
-    penalty: float = Field(10.0, ge=0, le=1e6)
-    patience: int = Field(3, ge=1, le=1000)
+    iterations: int = Field(60, ge=1, le=100_000, description="The most steps of a search.")
+    batch: int = Field(32, ge=2, le=4096, description="Latents per step.")
+    walk: int = Field(5, ge=2, le=101, description="Positions along a direction.")
+    reach: float | None = Field(
+        None,
+        gt=0,
+        le=20,
+        description="How far positions lie to either side, in standard deviations of the prior. Default: 2, as in Li "
+        "& Xu's code, and 0.5 for `consistent`: far from the data, answers depend on things that no image shows.",
+    )
+    starts: int = Field(2, ge=1, le=50, description="Searches from different starting points; the best one is kept.")
+    rate: float = Field(0.05, gt=0, le=10, description="The learning rate.")
+    penalty: float = Field(10.0, ge=0, le=1e6, description="The weight of the orthogonality penalty, Li & Xu's λ.")
+    patience: int = Field(
+        3,
+        ge=1,
+        le=1000,
+        description="A search ends after this many checks in a row without improvement; there is a check every ten "
+        "steps.",
+    )
 
 
 class EvidenceConfig(Strict):
-    """`latents`: the number of held-out latents that decide. `margin`: the change of P(label) that matters. `level`:
-    the probability that a direction without such an effect is called one. Latents with which an effect of twice the
-    margin would go unseen decide nothing."""
+    """The settings of the test whether a direction changes P(label)."""
 
-    latents: int = Field(2000, ge=50, le=1_000_000)
-    margin: float = Field(0.05, ge=0, lt=1)
-    level: float = Field(0.05, gt=0, lt=0.5)
+    latents: int = Field(
+        2000,
+        ge=50,
+        le=1_000_000,
+        description="Held-out latents that decide whether a direction has an effect. If an effect of twice the margin "
+        "could go unseen with them, the result is open.",
+    )
+    margin: float = Field(0.05, ge=0, lt=1, description="The change of P(label) that matters.")
+    level: float = Field(
+        0.05, gt=0, lt=0.5, description="The probability that a direction without such an effect is said to have one."
+    )
 
 
 class Strips(Strict):
-    """Images along each direction, from the same `latents`; 0 latents draw none. `named_by`: the number of latents
-    whose two ends the captioner describes. `reach`: standard deviations of the prior to either side."""
+    """Images along each direction, all from the same latents."""
 
-    latents: int = Field(3, ge=0, le=64)
-    positions: int = Field(7, ge=2, le=41)
-    reach: float = Field(2.0, gt=0, le=20)
-    named_by: int = Field(24, ge=6, le=1000)
+    latents: int = Field(
+        3, ge=0, le=64, description="Latents from which images along each direction start; 0: no images."
+    )
+    positions: int = Field(7, ge=2, le=41, description="Images along each direction.")
+    reach: float = Field(
+        2.0, gt=0, le=20, description="How far they extend to either side, in standard deviations of the prior."
+    )
+    named_by: int = Field(24, ge=6, le=1000, description="Latents whose two ends the captioner describes.")
 
 
 def _default_methods() -> list[Method]:
@@ -95,34 +121,59 @@ def _default_methods() -> list[Method]:
 
 
 class LatentConfig(Strict):
-    """`generator`, `classifier`: a spec, or name → spec. `latents`: a table of labelled latents, from which hyperplanes
-    are trained, empty where an image does not show the attribute; `hyperplanes`: a table of known hyperplanes.
-    `problems`: for a grid; otherwise the fields `label` to `references` describe the only problem. `directions`: the
-    most of each problem, mutually orthogonal; the search ends at the first that is not one."""
+    """A search for directions of a generator's latent space that change a classifier's answer."""
 
-    classifier: SpecText | dict[Name, SpecText]
-    generator: SpecText | dict[Name, SpecText]
-    latents: SpecText | None = None
-    hyperplanes: SpecText | None = None
-    label: Name | None = None
-    target: Name | None = None
-    biased: Name | None = None
-    known: Literal["none", "rest"] | list[Name] = "none"
-    references: list[Name] = Field(default_factory=list, max_length=16)
-    problems: list[Problem] = Field(default_factory=list, max_length=20_000)
-    methods: list[Method] = Field(default_factory=_default_methods, min_length=1)
-    directions: int = Field(1, ge=1, le=32)
-    search: Search = Search()
-    evidence: EvidenceConfig = EvidenceConfig()
-    strips: Strips = Strips()
-    captioner: SpecText | None = None
-    seed: int = Field(0, ge=0, lt=2**31)
+    classifier: SpecText | dict[Name, SpecText] = Field(description="A model spec, or name → spec.")
+    generator: SpecText | dict[Name, SpecText] = Field(description="A generator's spec, or name → spec.")
+    latents: SpecText | None = Field(
+        None,
+        description="A table of labelled latents to train hyperplanes on; a value is empty if an image does not show "
+        "the attribute.",
+    )
+    hyperplanes: SpecText | None = Field(None, description="A table of known hyperplanes.")
+    label: Name | None = Field(
+        None, description="The classifier's output to study. Default: the second of two outputs."
+    )
+    target: Name | None = Field(None, description="The attribute that the output should predict.")
+    biased: Name | None = Field(
+        None, description="The attribute that is known to bias it; used only to judge the results."
+    )
+    known: Literal["none", "rest"] | list[Name] = Field(
+        "none",
+        description="The attributes that directions must avoid. none; rest: all but target and biased; or their names.",
+    )
+    references: list[Name] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Classifiers of the same target, whose answers tell how far an image shows it.",
+    )
+    problems: list[Problem] = Field(
+        default_factory=list,
+        max_length=20_000,
+        description="The problems of a grid. Without them, the fields `label` to `references` describe the only "
+        "problem.",
+    )
+    methods: list[Method] = Field(default_factory=_default_methods, min_length=1, description="The search methods.")
+    directions: int = Field(
+        1,
+        ge=1,
+        le=32,
+        description="The most directions of each problem, mutually orthogonal; the search ends at the first one "
+        "without an effect.",
+    )
+    search: Search = Field(Search(), description="How directions are searched for.")
+    evidence: EvidenceConfig = Field(EvidenceConfig(), description="How directions are judged.")
+    strips: Strips = Field(Strips(), description="Images along the directions.")
+    captioner: SpecText | None = Field(None, description="The spec of a captioner that names the directions.")
+    seed: int = Field(0, ge=0, lt=2**31, description="The seed of all random draws.")
 
     @model_validator(mode="after")
     def _whole(self) -> LatentConfig:
         single = ("label", "target", "biased", "references")
         if self.problems and (named := [name for name in single if getattr(self, name)]):
-            raise ValueError(f"problems and {named[0]} are both given; with problems, {named[0]} is a field of each")
+            raise ValueError(
+                f"problems and {named[0]} exclude each other; with problems, {named[0]} is a field of each"
+            )
         distinct([str(method) for method in self.methods], "method")
         for problem in self.each():
             self._check(problem)
@@ -135,7 +186,7 @@ class LatentConfig(Strict):
         ):
             for name in names:
                 if name is None and len(held) > 1:
-                    raise ValueError(f"there are {len(held)} of {what}; every problem says which: {', '.join(held)}")
+                    raise ValueError(f"there are {len(held)} {what}s; every problem must name one: {', '.join(held)}")
                 if name is not None and name not in held:
                     raise ValueError(f"a problem names the {what} {name!r}, which is none of {', '.join(held)}")
 
@@ -148,7 +199,7 @@ class LatentConfig(Strict):
         return {"generator": self.generator} if isinstance(self.generator, str) else dict(self.generator)
 
     def each(self) -> list[Problem]:
-        """Returns every problem, with the names that it leaves out filled in."""
+        """Returns every problem, with omitted names filled in."""
         only_problem = Problem(
             label=self.label, target=self.target, biased=self.biased, known=self.known, references=self.references
         )

@@ -1,7 +1,7 @@
-"""A placement file: how many processes run each stage of an audit, and what each of them takes from the cluster.
+"""A placement file: how many processes run each stage of an audit, and the resources of each.
 
-It knows fields and their limits, not the cluster's resources: `pipelines.placement` decides what a file leaves open. A
-placement does not change which images an audit asks about, so it is not part of the run's id. `precision` changes
+It knows fields and their limits, not the cluster's resources: `pipelines.placement` chooses what a file omits. A
+placement does not change which images an audit classifies, so it is not part of the run's id. `precision` changes
 answers by rounding: at half precision a model has a different revision, under which it answers again.
 """
 
@@ -33,26 +33,30 @@ _SELECTOR = re.compile(rf"!?{_WORD}|!?in\({_WORD}(?:, ?{_WORD})*\)")
 
 
 class StagePlacement(Strict):
-    """The processes of one stage; an omitted field is chosen by the cluster's resources."""
+    """The processes of one stage. An omitted field is chosen from the cluster's resources."""
 
-    min_actors: int | None = Field(None, ge=1, le=100_000, description="Processes that the stage begins with.")
+    min_actors: int | None = Field(None, ge=1, le=100_000, description="Processes at the start of the stage.")
     max_actors: int | None = Field(
-        None, ge=1, le=100_000, description="Processes that it grows to while rows wait; it shrinks when none do."
+        None,
+        ge=1,
+        le=100_000,
+        description="The most processes: the stage starts more while rows wait, and stops some when none do.",
     )
     cpus: float | None = Field(
-        None, ge=0, le=1024, description="CPUs that Ray reserves for each process; what is left reads and writes."
+        None, ge=0, le=1024, description="CPUs that Ray reserves for each process; reading and writing use the others."
     )
     gpus: float | None = Field(
         None, ge=0, le=64, description="GPUs of each process: 0, a share such as 0.25, or a whole number."
     )
     labels: dict[str, str] | None = Field(
-        None, description="Labels of the nodes that processes may run on, in Ray's form: a value, !value, in(a, b)."
+        None,
+        description="Labels of the nodes that processes may run on, in Ray's syntax: a value, !value, or in(a, b).",
     )
-    batch: int | None = Field(None, ge=1, le=65_536, description="Rows that a model gets at once.")
+    batch: int | None = Field(None, ge=1, le=65_536, description="Rows in one batch of a model.")
     threads: int | None = Field(
-        None, ge=1, le=256, description="Batches that one process has under way at once, where its model allows it."
+        None, ge=1, le=256, description="Batches that one process works on at the same time, if its model allows it."
     )
-    precision: Precision | None = Field(None, description="In which numbers a torch model computes.")
+    precision: Precision | None = Field(None, description="The number format in which a torch model computes.")
 
     @field_validator("gpus")
     @classmethod
@@ -66,9 +70,9 @@ class StagePlacement(Strict):
     def _labels_of_ray(cls, labels: dict[str, str] | None) -> dict[str, str] | None:
         for name, value in (labels or {}).items():
             if not _LABEL.fullmatch(name):
-                raise ValueError(f"{name[:100]!r} is no name of a node label: letters, digits, '-', '_', '.'")
+                raise ValueError(f"{name[:100]!r} is not a name of a node label: letters, digits, '-', '_', '.'")
             if not _SELECTOR.fullmatch(value):
-                raise ValueError(f"{name}: {value[:100]!r} selects no nodes; write value, !value or in(a, b)")
+                raise ValueError(f"{name}: {value[:100]!r} is not a selector of nodes; write value, !value or in(a, b)")
         return labels
 
     @model_validator(mode="after")
@@ -91,16 +95,18 @@ class Stages(Strict):
 class PlacementConfig(Strict):
     """The placement of an audit's work."""
 
-    stages: Stages = Field(Stages(), description="Ray Data's processes, by stage.")
+    stages: Stages = Field(Stages(), description="The processes of each stage.")
     serve: str | None = Field(
-        None, description="A Serve config whose placement apps get that `--via serve` starts, relative to this file."
+        None,
+        description="A Serve config, relative to this file, whose placement applies to the apps that `--via serve` "
+        "starts.",
     )
 
     _file: str | None = PrivateAttr(None)
 
     @property
     def file(self) -> str | None:
-        """The file that it was read from, for error messages."""
+        """The placement's file, for error messages."""
         return self._file
 
     def stage(self, name: Stage) -> StagePlacement:

@@ -11,11 +11,13 @@ from c2b_ray.errors import ConfigError, nearest
 
 
 def first_problem(error: ValidationError, file: str | None, root: type[BaseModel] = AuditConfig) -> ConfigError:
-    """Returns the first problem, unknown keys first: a misspelt `task` is reported as that, not as a missing `task`.
+    """Returns the first problem, unknown keys first: a misspelt `task` is reported as such, not as a missing `task`.
     `root`: the file's model."""
     problems = error.errors()
     problem = next((other for other in problems if other["type"] == "extra_forbidden"), problems[0])
-    if problem["type"] == "literal_error":  # one name or a list of them: of the two complaints, the nearer one
+    if (
+        problem["type"] == "literal_error"
+    ):  # "one name" and "a list of names" both fail: report the one that fits the value better
         same = [other for other in error.errors() if other["loc"][:2] == problem["loc"][:2]]
         problem = max(same, key=lambda other: len(other["loc"]))
     path = [

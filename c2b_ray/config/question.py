@@ -8,13 +8,16 @@ from c2b_ray.config.strict import Name, Strict
 
 
 class QuestionConfig(Strict):
-    """How does the classifier do on images of a sentence? Fields that a kind of run does not use are refused."""
+    """A question to a finished run: how well does the classifier do on images of a sentence? A field that the kind of
+    run does not use is refused."""
 
-    run: str = Field(description="The finished audit or run of failures that is asked.")
-    sentence: Name = Field(description="Such as 'a bus in the snow at night'.")
+    run: str = Field(description="The finished audit or failures run.")
+    sentence: Name = Field(description="A description of images, such as 'a bus in the snow at night'.")
     n: int | None = Field(
-        None, ge=1, le=100_000, description="How many images; by default 50 of an audit, 20,000 draws of failures."
+        None, ge=1, le=100_000, description="The number of images. Default: 50 for an audit, 20,000 for a failures run."
     )
-    classifier: Name | None = Field(None, description="One classifier of an audit; by default all.")
-    target_class: Name | None = Field(None, description="The class of an audit; by default the one it names.")
-    target: Name | None = Field(None, description="A wrong label of a run of failures to look for, besides any.")
+    classifier: Name | None = Field(None, description="One classifier of an audit. Default: all of them.")
+    target_class: Name | None = Field(
+        None, description="The audit's class that the sentence is about. Default: the class that the sentence names."
+    )
+    target: Name | None = Field(None, description="A wrong label of a failures run to test for, besides any failure.")

@@ -1,4 +1,4 @@
-"""The common rules of every section of a config file: no unknown keys, no `true` for a number, names that differ.
+"""The common rules of every section of a config file: no unknown keys, no `true` for a number, distinct names.
 
 It knows no field.
 """
@@ -23,7 +23,7 @@ class Strict(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuses `true`, which pydantic would take for 1, in all fields but those of type bool."""
+        """Refuses `true`, which pydantic would convert to 1, in all fields but those of type bool."""
         if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
             raise ValueError(f"{str(value).lower()} is neither a number nor a text; quote it where a text is meant")
         return value

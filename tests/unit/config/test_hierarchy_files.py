@@ -93,12 +93,12 @@ def test_a_csv_file_has_a_row_per_pair(tmp_path):
 
 def test_what_is_no_hierarchy_is_refused(tmp_path):
     file = tmp_path / "kinds.yaml"
-    refused(file, "fly: insect\ninsect: Fly\n", "a label is above itself: .*'fly'")
-    refused(file, "fly: fly\n", "a label is above itself")
+    refused(file, "fly: insect\ninsect: Fly\n", "a label is its own ancestor: .*'fly'")
+    refused(file, "fly: fly\n", "a label is its own ancestor")
     refused(file, "[fly]\n", "expected a mapping")
-    refused(file, "fly: [insect, 3]\n", "'fly': 3 is no pair of names")
+    refused(file, "fly: [insect, 3]\n", "'fly': 3 are not both names")
     refused(file, "traffic_light: light\ntraffic light: light\n", "are compared as one label")
-    refused(file, "fly: {insect: animal}\n", "is no pair of names")
+    refused(file, "fly: {insect: animal}\n", "are not both names")
     with pytest.raises(ConfigError, match="no such file; expected world, imagenet, a YAML"):
         read_hierarchy(str(tmp_path / "imagnet"))
 
@@ -119,7 +119,7 @@ def test_a_damaged_wordnet_folder_is_refused(wordnet):
         (whole.replace("00000003 05 n 01", "00000003 05 n 99"), "line 4 is no synset"),
         (whole[:-60], "line 7 is no synset"),
         (whole.replace("@ 00000003", "@ 00000099"), "parent n00000099 of n00000004"),
-        (whole.replace("0 000 |", "0 001 @ 00000004 n 0000 |"), "a label is above itself"),
+        (whole.replace("0 000 |", "0 001 @ 00000004 n 0000 |"), "a label is its own ancestor"),
     ):
         data.write_text(damage)
         with pytest.raises(ConfigError, match=match):

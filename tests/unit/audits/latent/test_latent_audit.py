@@ -254,7 +254,7 @@ def test_what_cannot_be_searched_is_refused_before_anything_is(toy, tmp_path):
     refused(
         InputError, "no latent_generator has the scheme 'timm'", classifier="world:resnet-control-0", generator="timm:a"
     )
-    refused(ConfigError, "problems and target are both given", classifier="world:resnet-control-0", problems=[{}])
+    refused(ConfigError, "problems and target exclude each other", classifier="world:resnet-control-0", problems=[{}])
     module = nn.Sequential(nn.Flatten(), nn.Linear(768, 3))
     model = InMemory(module, ["a", "b", "c"], Preprocess(16))
     with pytest.raises(SpecError, match="has 3 labels: name one"):
