@@ -3,7 +3,7 @@
     python bench/prompts_world.py [--quick] [--links FILE] [SPEC …]
 
 Prints a row per link, the largest lean of each decoy, and the control's: `| word | value | planted | measured | n |`.
-Prompts are worded anew and seeds are new: 100 000 and above, where no training and no quality of the card has been.
+Prompts are worded anew and seeds are new: 100,000 and above, where no training and no quality of the card has been.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """`c2b`: parse, call, print.
 
-Exit status: 0 done, 1 a gate that failed or a failure that is not the user's, 2 bad input, 130 interrupted (Ctrl-C),
-143 stopped (SIGTERM); after the last two the same command resumes.
-What a command answers goes to standard output, everything else to standard error.
+Exit status: 0 success, 1 a failed gate or a failure that is not the user's, 2 bad input, 130 interrupted (Ctrl-C), 143
+stopped (SIGTERM); after the last two the same command resumes. A command prints its result to standard output and
+everything else to standard error.
 
-This module imports nothing that takes time, so that a signal finds its handlers from the first moment on.
+This module imports nothing slow, so that its signal handlers are in place from the start.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from typing import NoReturn
 
 INTERRUPTED = 128 + signal.SIGINT
 STOPPED = 128 + signal.SIGTERM
-_SAID = {
-    INTERRUPTED: "interrupted; the same command goes on from here",
-    STOPPED: "stopped by SIGTERM; the same command goes on from here",
+_MESSAGES = {
+    INTERRUPTED: "interrupted; run the same command again to resume",
+    STOPPED: "stopped by SIGTERM; run the same command again to resume",
 }
 _received: list[int] = []
 
 
 class _Interrupt(KeyboardInterrupt):
-    """Ctrl-C. Where KeyboardInterrupt itself leaves the text of an `exec`, as dataclasses run some while they are
-    imported, Python 3.11 kills the process by the signal at its end, even if it was caught."""
+    """Ctrl-C. If KeyboardInterrupt itself leaves an `exec`, which dataclasses call when they are imported, Python 3.11
+    kills the process by the signal at its end, even if the exception was caught."""
 
 
 def main() -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # below it, gRPC logs every process that is started
-    # A thread of Ray Data or Serve that asks for something after the end would start another cluster.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # at lower levels gRPC logs every process that starts
+    # A thread of Ray Data or Serve that calls Ray after its shutdown would start another cluster.
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     before = {number: signal.signal(number, _first) for number in (signal.SIGINT, signal.SIGTERM)}
     _received.clear()
@@ -42,8 +42,8 @@ def main() -> None:
 
         run()
     except BaseException as error:
-        # A library may answer a signal with an exception of its own, typer makes a silent exit of it, and Ray sets a
-        # handler that exits with SIGTERM's number.
+        # A library may turn a signal into its own exception, typer into a silent exit, and Ray installs a handler that
+        # exits with SIGTERM's number.
         if isinstance(error, SystemExit) and error.code == signal.SIGTERM:
             _received.append(signal.SIGTERM)
         if not _received:
@@ -52,12 +52,12 @@ def main() -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        # What is done is done: a signal while Python closes down would only print where.
+        # The work is finished: a signal while Python shuts down would only print a traceback.
         atexit.register(_deaf)
 
 
 def _first(number: int, frame: FrameType | None) -> None:
-    """Ends the work as an exception does, so that what is open is closed; the next signal ends the process at once."""
+    """Ends the work by an exception, so that open resources are closed; a second signal ends the process at once."""
     _received.append(number)
     for again in (signal.SIGINT, signal.SIGTERM):
         signal.signal(again, _second)
@@ -76,5 +76,5 @@ def _deaf() -> None:
 
 
 def _end(status: int) -> NoReturn:
-    print(_SAID[status], file=sys.stderr, flush=True)
+    print(_MESSAGES[status], file=sys.stderr, flush=True)
     sys.exit(status)

@@ -1,4 +1,4 @@
-"""`c2b ask`: one question to a finished run, answered from its models in seconds."""
+"""`c2b ask`: asks a finished run one question, which its models answer in seconds."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ if TYPE_CHECKING:
 
 def ask(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
-    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="Such as 'a bus in the snow at night'.")],
-    n: Annotated[int, typer.Option("-n", "--n", min=1, max=100_000, help="How many images.")] = 50,
-    classifier: Annotated[str | None, typer.Option(metavar="SPEC", help="One classifier; by default all.")] = None,
+    sentence: Annotated[
+        str, typer.Argument(metavar="SENTENCE", help="A description of images, such as 'a bus in the snow at night'.")
+    ],
+    n: Annotated[int, typer.Option("-n", "--n", min=1, max=100_000, help="The number of images.")] = 50,
+    classifier: Annotated[str | None, typer.Option(metavar="SPEC", help="One classifier. Default: all.")] = None,
     target_class: Annotated[
-        str | None, typer.Option("--class", metavar="CLASS", help="By default the class that the sentence names.")
+        str | None,
+        typer.Option("--class", metavar="CLASS", help="The class of the sentence. Default: the one that it names."),
     ] = None,
-    index: Annotated[str | None, typer.Option(metavar="PATH", help="An index; by default the run's own.")] = None,
+    index: Annotated[str | None, typer.Option(metavar="PATH", help="An index. Default: that of the run.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Write the answer to RUN/asked/.")] = False,
     html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with the images.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """How often is the classifier right on images of this sentence, and on its class's other images?"""
+    """Measure how often the classifier is right on images of a sentence, and on other images of its class."""
     from c2b_ray.commands.ask import ask as run_ask
 
     result = run_ask(run, sentence, n, classifier, target_class, index)

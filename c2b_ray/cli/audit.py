@@ -18,7 +18,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 Via = Annotated[
     str,
     typer.Option(
-        help="Where models run: here (this process, without Ray), actors (Ray Data's own) or serve (behind Ray Serve); "
+        help="Where models run: here (this process, without Ray), actors (of Ray Data) or serve (Ray Serve); "
         "auto: here for small runs, else actors."
     ),
 ]
@@ -31,7 +31,7 @@ def audit(
     placement: Placement = None,
     as_json: Json = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what the audit would cost, by a short trial of its models, and stop.")
+        bool, typer.Option("--dry-run", help="Estimate the cost of the audit by a short trial of its models, and stop.")
     ] = False,
     print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of an audit file and stop.")] = False,
 ) -> None:
@@ -77,8 +77,8 @@ def report(
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the demo's images, index and run go.")] = Path("runs/demo"),
-    images: Annotated[int, typer.Option(min=100, help="Scenes to render and index.")] = 5000,
+    out: Annotated[Path, typer.Option(help="The directory for images, index and run.")] = Path("runs/demo"),
+    images: Annotated[int, typer.Option(min=100, help="The number of scenes to render and index.")] = 5000,
     via: Via = "auto",
     placement: Placement = None,
     as_json: Json = False,

@@ -1,4 +1,4 @@
-"""`c2b audit-log verify`, `head` and `show`: what was done on a shared endpoint, and whether its log is whole."""
+"""`c2b audit-log verify`, `head` and `show`: the log of actions on a shared endpoint, and its integrity."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from rich.table import Table
 from c2b_ray.cli import show
 from c2b_ray.cli.ledger import AsJson, Config, moment, opened
 from c2b_ray.errors import ConfigError
+from c2b_ray.report.kit import words
 
 if TYPE_CHECKING:
     from c2b_ray.endpoint.ledger.audit_log import Head
 
-app = typer.Typer(help="The append-only log of what was done on a shared endpoint.", no_args_is_help=True)
+app = typer.Typer(help="The append-only log of actions on a shared endpoint.", no_args_is_help=True)
 
 
 @app.command()
 def verify(
     head: Annotated[
-        str | None, typer.Option(metavar="SEQ:HASH", help="A head that was kept elsewhere; the log must go through it.")
+        str | None, typer.Option(metavar="SEQ:HASH", help="A head that was kept elsewhere; the log must contain it.")
     ] = None,
     config: Config = None,
 ) -> None:
-    """Check the chain of hashes; exit status 1 where it is broken.
+    """Check the chain of hashes; exit status 1 if it is broken.
 
-    Without a head that was kept elsewhere, it cannot tell of somebody who may write to the database and has made all
-    hashes anew from some entry on.
+    Without a head that was kept elsewhere, the check cannot detect that someone with write access to the database
+    recomputed all hashes from some entry on.
     """
     from c2b_ray.endpoint.ledger import audit_log
 
@@ -40,14 +41,15 @@ def verify(
     if broken is not None:
         show.line(f"broken at entry {broken.seq}: {broken.reason}")
         raise typer.Exit(1)
-    through = "" if kept is None else f", and they go through {kept.seq}:{kept.hash[:12]}…"
-    show.line(f"{end.seq} entries, each follows from the one before it{through}")
-    show.line(f"head, to keep elsewhere: {end.seq}:{end.hash}")
+    contains = "" if kept is None else f"; it contains {kept.seq}:{kept.hash[:12]}…"
+    entries = words.plural(end.seq, "entry", "entries")
+    show.line(f"the chain of {entries} is intact{contains}")
+    show.line(f"keep this head elsewhere: {end.seq}:{end.hash}")
 
 
 @app.command()
 def head(config: Config = None) -> None:
-    """Print the end of the log, SEQ:HASH, to keep where nobody can change it with the database."""
+    """Print the end of the log, SEQ:HASH; keep it where nobody who can change the database can change it."""
     from c2b_ray.endpoint.ledger import audit_log
 
     end = audit_log.head(opened(config))
@@ -56,11 +58,11 @@ def head(config: Config = None) -> None:
 
 @app.command("show")
 def show_(
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many entries, the latest.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="The number of latest entries.")] = 50,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the latest entries, the last one first."""
+    """Print the latest entries, the newest first."""
     from c2b_ray.endpoint.ledger import audit_log
 
     entries = audit_log.page(opened(config), limit=limit)

@@ -19,7 +19,7 @@ def clip_bias(
     via: Via = "auto",
     placement: Placement = None,
     reuse: Annotated[
-        str | None, typer.Option(metavar="RUN", help="An earlier run; the embeddings that it has are copied.")
+        str | None, typer.Option(metavar="RUN", help="An earlier run, whose embeddings are reused.")
     ] = None,
     as_json: Json = False,
     print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of such a file and stop.")] = False,

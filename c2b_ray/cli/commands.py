@@ -1,4 +1,4 @@
-"""The commands of `c2b`, and the errors that they may end with as exit statuses."""
+"""The commands of `c2b`, and the exit statuses of their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`c2b compare` and `c2b gate`: two classifiers compared, and conditions that a build must not meet."""
+"""`c2b compare` and `c2b gate`: compares two classifiers, and checks conditions that must not hold."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from c2b_ray.cli import show
 from c2b_ray.errors import ConfigError
+from c2b_ray.report.kit import words
 from c2b_ray.steps.gate import ALLOW, OPTION, Check, failed
 from c2b_ray.store import files
 
@@ -24,30 +25,34 @@ FailOn = Annotated[
     typer.Option(
         OPTION,
         metavar="GATE",
-        help="Exit 1 where this holds of a cell: worse, against, phi<-0.2, bus/weather/fog:worse; of a caption: "
+        help="Exit 1 if this holds of a cell: worse, against, phi<-0.2, bus/weather/fog:worse; of a caption: "
         "failure, rate>0.01, fly/bee/*:failure; of a direction: found; of a CLIP's bias: value_low>0.01, "
-        "people/kl_recall@5/*:q_value<0.05; of an evaluation: C2B/tested/*:hit<0.3. Again for more.",
+        "people/kl_recall@5/*:q_value<0.05; of an evaluation: C2B/tested/*:hit<0.3. Repeatable.",
     ),
 ]
 Junit = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="Write the gates' checks as JUnit XML.")]
 AllowUnchecked = Annotated[
-    bool, typer.Option(ALLOW, help="Let a gate pass of which no cell could be checked: no images, or all in doubt.")
+    bool, typer.Option(ALLOW, help="Pass a gate if none of its cells could be checked: no images, or all in doubt.")
 ]
 MOST_ROWS = 15
 
 
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="A run directory.")],
-    b: Annotated[str | None, typer.Argument(metavar="[B]", help="Another; by default A, with two classifiers.")] = None,
-    classifier_a: Annotated[str | None, typer.Option(metavar="SPEC", help="Which classifier of A.")] = None,
-    classifier_b: Annotated[str | None, typer.Option(metavar="SPEC", help="Which classifier of B.")] = None,
-    out: Annotated[str | None, typer.Option(metavar="DIR", help="Write comparison.parquet and .html there.")] = None,
+    b: Annotated[
+        str | None, typer.Argument(metavar="[B]", help="Another run directory. Default: A, with two classifiers.")
+    ] = None,
+    classifier_a: Annotated[str | None, typer.Option(metavar="SPEC", help="The classifier of A.")] = None,
+    classifier_b: Annotated[str | None, typer.Option(metavar="SPEC", help="The classifier of B.")] = None,
+    out: Annotated[
+        str | None, typer.Option(metavar="DIR", help="A directory for comparison.parquet and .html.")
+    ] = None,
     as_json: Json = False,
     fail_on: FailOn = None,
     junit_file: Junit = None,
     allow_unchecked: AllowUnchecked = False,
 ) -> None:
-    """Compare two classifiers on identical images: what got better, what got worse, from A to B."""
+    """Compare two classifiers on identical images: what improved and what got worse from A to B."""
     from c2b_ray.commands.runs import compare as run_compare
 
     _checked_options(fail_on, junit_file)
@@ -68,16 +73,16 @@ def compare(
 def gate(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
     fail_on: FailOn = None,
-    classifier: Annotated[str | None, typer.Option(metavar="SPEC", help="One classifier; by default all.")] = None,
+    classifier: Annotated[str | None, typer.Option(metavar="SPEC", help="One classifier. Default: all.")] = None,
     as_json: Json = False,
     junit_file: Junit = None,
     allow_unchecked: AllowUnchecked = False,
 ) -> None:
-    """Check a run's scores or hypotheses against conditions that must not hold; exit 1 where one does."""
+    """Check a run's results against conditions that must not hold; exit 1 if one does."""
     from c2b_ray.commands.runs import check
 
     if not fail_on:
-        raise ConfigError(OPTION, "name what must not be, such as against or phi<-0.2")
+        raise ConfigError(OPTION, "name a condition that must not hold, such as against or phi<-0.2")
     _checked_options(fail_on, junit_file)
     checks = check(run, fail_on, classifier, allow_unchecked)
     _write_junit(junit_file, "c2b gate", checks, {"run": run})
@@ -90,8 +95,8 @@ def gate(
 
 
 def _checked_options(fail_on: list[str] | None, junit_file: str | None) -> None:
-    if junit_file == "":  # an unset variable of a build, whose checks would be written nowhere
-        raise ConfigError("--junit", "names no file; name one, or leave the option out")
+    if junit_file == "":  # an unset variable in CI: the checks would be written nowhere
+        raise ConfigError("--junit", "names no file; name one, or omit the option")
     if junit_file and not fail_on:
         raise ConfigError("--junit", f"holds the checks of gates, so it needs {OPTION}")
 
@@ -114,18 +119,19 @@ def _print(comparison: Comparison, page: str | None) -> None:
 
 
 def _print_checks(checks: Sequence[Check]) -> None:
-    """A line per gate; beneath it the cells that fail it."""
+    """Prints a line per gate, and below it the cells that fail it."""
     console = show.out()
     several = len({check.classifier for check in checks}) > 1
     for gate_text in dict.fromkeys(check.gate for check in checks):
         of_gate = [check for check in checks if check.gate == gate_text]
         of = Counter(check.outcome for check in of_gate)
         word = "[bold red]failed[/]" if of["failed"] else "[green]passed[/]"
-        unknown = f", {of['skipped']} not known" if of["skipped"] else ""
-        console.print(f"{word} {escape(gate_text)}: {of['failed']} of {len(of_gate)} cells{unknown}", soft_wrap=True)
+        unknown = f", {words.count(of['skipped'])} unknown" if of["skipped"] else ""
+        cells = f"{words.count(of['failed'])} of {words.plural(len(of_gate), 'cell')}"
+        console.print(f"{word} {escape(gate_text)}: {cells}{unknown}", soft_wrap=True)
         failing = [check for check in of_gate if check.outcome == "failed"]
         for check in failing[:MOST_ROWS]:
             whose = f" ({check.classifier})" if several else ""
             console.print(f"  {escape(check.cell + whose)}: {escape(check.message)}", soft_wrap=True)
         if len(failing) > MOST_ROWS:
-            console.print(f"  and {len(failing) - MOST_ROWS} more")
+            console.print(f"  and {words.count(len(failing) - MOST_ROWS)} more")

@@ -1,4 +1,4 @@
-"""`c2b dataset`: datasets of failures, built, checked, and used. Each command, or few of them, has a module."""
+"""`c2b dataset`: builds, checks and uses datasets of failures. The commands are in the modules `dataset_…`."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import typer
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.session import Placement, session
 from c2b_ray.errors import ConfigError
+from c2b_ray.report.kit import words
 from c2b_ray.text import visible
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -24,15 +25,16 @@ def build(
     ] = "auto",
     placement: Placement = None,
     metrics_port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="A port where Prometheus finds counters while the build runs.")
+        int | None,
+        typer.Option(min=1, max=65535, help="A port at which Prometheus reads counters while the build runs."),
     ] = None,
     as_json: Json = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what the build would cost, by a short trial of its models, and stop.")
+        bool, typer.Option("--dry-run", help="Estimate the cost of the build by a short trial of its models, and stop.")
     ] = False,
     print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of a dataset file and stop.")] = False,
 ) -> None:
-    """Draw images of captions, keep those that a classifier fails on; if interrupted, run it again to resume."""
+    """Draw images of captions and keep those that a classifier fails on; if interrupted, run it again to resume."""
     if print_schema:
         from c2b_ray.config.dataset import DatasetConfig
 
@@ -51,10 +53,11 @@ def build(
     if as_json:
         show.print_json(asdict(built))
         return
-    left_out = ", ".join(f"{count} {reason}" for reason, count in built.drops.items()) or "none"
-    show.line(f"{built.rows} of {built.draws} images in {built.shards} shards at {built.out}; left out: {left_out}")
+    dropped = ", ".join(f"{words.count(count)} {reason}" for reason, count in built.drops.items()) or "none"
+    kept = f"{words.count(built.rows)} of {words.plural(built.draws, 'image')}"
+    show.line(f"{kept} in {words.plural(built.shards, 'shard')} at {built.out}; dropped: {dropped}")
     if built.repeated["tasks"]:
-        show.line(f"done again after deaths or interrupts: {built.repeated['tasks']} tasks")
+        show.line(f"repeated after deaths or interrupts: {words.plural(built.repeated['tasks'], 'task')}")
 
 
 def _print_costs(file: str, as_json: bool) -> None:
@@ -71,9 +74,8 @@ def verify(
     dataset: Annotated[str, typer.Argument(metavar="DIR", help="A dataset of failures, local or on s3://.")],
     as_json: Json = False,
 ) -> None:
-    """Check every shard against the manifest, that ids are unique, and that images decode; 1 where one is not."""
+    """Check that every shard matches the manifest, ids are unique and images decode; exit 1 if not."""
     from c2b_ray.commands.dataset.verify import verify as run_verify
-    from c2b_ray.report.kit.words import plural
 
     with progress.shown() as bar:
         verified = run_verify(dataset, bar)
@@ -82,9 +84,10 @@ def verify(
     else:
         for problem in verified.problems:
             print(visible(problem))
-        said = plural(len(verified.problems), "problem") if verified.problems else "whole"
-        show.line(f"{dataset}: {said}; {verified.rows} rows of {verified.draws} draws in {verified.shards} shards")
+        result = words.plural(len(verified.problems), "problem") if verified.problems else "intact"
+        rows = f"{words.plural(verified.rows, 'row')} of {words.plural(verified.draws, 'draw')}"
+        show.line(f"{dataset}: {result}; {rows} in {words.plural(verified.shards, 'shard')}")
         if verified.problems:
-            show.line("run the same c2b dataset build again: it makes anew what is damaged or missing")
+            show.line("run the same c2b dataset build again: it rebuilds what is damaged or missing")
     if verified.problems:
         raise typer.Exit(1)

@@ -9,6 +9,7 @@ import typer
 
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.session import Placement, session
+from c2b_ray.report.kit import words
 
 if TYPE_CHECKING:
     from c2b_ray.commands.dataset.evaluated import Evaluated
@@ -18,7 +19,7 @@ def evaluate(
     dataset: Annotated[str, typer.Argument(metavar="DIR", help="A dataset of failures.")],
     classifiers: Annotated[
         list[str],
-        typer.Option(metavar="SPECS", help="Specs with commas between, or the option again; NAME=SPEC names one."),
+        typer.Option(metavar="SPECS", help="Specs separated by commas; repeatable. NAME=SPEC gives one a name."),
     ],
     out: Annotated[str, typer.Option(help="The directory for tables and a page.")],
     reference: Annotated[
@@ -27,9 +28,13 @@ def evaluate(
     ] = None,
     encoder: Annotated[
         str | None,
-        typer.Option(metavar="SPEC", help="Whose features: an encoder, a classifier, or inception:PATH.safetensors."),
+        typer.Option(
+            metavar="SPEC", help="The model of the features: an encoder, a classifier, or inception:PATH.safetensors."
+        ),
     ] = None,
-    neighbours: Annotated[int, typer.Option(min=0, help="Failures whose nearest reference images are listed.")] = 1000,
+    neighbours: Annotated[
+        int, typer.Option(min=0, help="The number of failures whose nearest reference images are listed.")
+    ] = 1000,
     label_map: Annotated[
         str | None, typer.Option(metavar="FILE", help="JSON: label → the classifiers' labels.")
     ] = None,
@@ -65,11 +70,11 @@ def _tell(result: Evaluated, out: str) -> None:
 
 
 def _rate(row: Mapping[str, Any], out: str) -> str:
-    """Returns a row of the rates as a line of text, with the number of images that have no answer."""
+    """Returns a row of the rates as a line of text, with the number of images without an answer."""
     name, silent = f"{row['classifier']}, {row['of']}, {row['rule']}", row["unanswered"]
-    reasons = f"{out}/{'answers' if row['of'] == 'dataset' else 'reference'} says why of each"
+    reasons = f"{out}/{'answers' if row['of'] == 'dataset' else 'reference'} gives the reason for each"
     if not row["images"]:
-        return f"{name}: answered for none of {silent} images; {reasons}"
+        return f"{name}: no answer for any of {words.plural(silent, 'image')}; {reasons}"
     rate = f"{row['classifier']} fails {row['rate']:.1%} ({row['rate_low']:.1%} to {row['rate_high']:.1%})"
-    without = f"; {silent} images have no answer: {reasons}" if silent else ""
+    without = f"; {words.plural(silent, 'image has', 'images have')} no answer: {reasons}" if silent else ""
     return f"{rate} of the {row['of']} by {row['rule']}{without}"

@@ -9,6 +9,7 @@ import typer
 
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.session import Placement, session
+from c2b_ray.report.kit import words
 
 
 def export(
@@ -16,7 +17,7 @@ def export(
     format: Annotated[str, typer.Option(help="imagefolder, webdataset, huggingface or fiftyone.")],
     out: Annotated[str, typer.Option(help="A directory that is empty or does not exist, local or on s3://.")],
     classifier: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only what this classifier failed, with its answers.")
+        str | None, typer.Option(metavar="NAME", help="Only failures of this classifier, with its answers.")
     ] = None,
     via: Annotated[str, typer.Option(help="Where files are written: auto, here or actors.")] = "auto",
     placement: Placement = None,
@@ -30,4 +31,5 @@ def export(
     if as_json:
         show.print_json(asdict(result))
         return
-    show.line(f"{result.rows} images of {result.labels} labels in {result.out} ({result.format})")
+    images = f"{words.plural(result.rows, 'image')} of {words.plural(result.labels, 'label')}"
+    show.line(f"{images} in {result.out} ({result.format})")

@@ -17,24 +17,25 @@ NAMES = {"as_it_is": "as it is", "without": "trained without the dataset", "with
 Dataset = Annotated[str, typer.Argument(metavar="DIR", help="A dataset of failures.")]
 Out = Annotated[str, typer.Option(help="The directory for weights, results and a page.")]
 Classifier = Annotated[
-    str | None, typer.Option(metavar="SPEC", help="timm:, torchvision: or world:, or its name in the dataset.")
+    str | None,
+    typer.Option(metavar="SPEC", help="A spec timm:, torchvision: or world:, or the classifier's name in the dataset."),
 ]
 Clean = Annotated[
     str | None, typer.Option(help="The original training data: a folder of labels, a table, or world:N for N renders.")
 ]
-CleanTest = Annotated[str | None, typer.Option(help="Clean images to measure on; a tenth of --clean where not given.")]
-Mode = Annotated[str, typer.Option(help="retrain from fresh weights, as the paper does, or finetune.")]
-Seeds = Annotated[int, typer.Option(help="Trainings of each kind.")]
-Share = Annotated[float, typer.Option(help="Of each batch, from the dataset.")]
+CleanTest = Annotated[str | None, typer.Option(help="Clean images to measure on. Default: a tenth of --clean.")]
+Mode = Annotated[str, typer.Option(help="retrain (from fresh weights, as the paper does) or finetune.")]
+Seeds = Annotated[int, typer.Option(help="The number of trainings of each kind.")]
+Share = Annotated[float, typer.Option(help="The share of each batch that comes from the dataset.")]
 Split = Annotated[
-    str | None, typer.Option(help="Hold out whole captions or images; by default captions where there are ten.")
+    str | None, typer.Option(help="Hold out whole captions or images. Default: captions if there are ten.")
 ]
-Without = Annotated[bool, typer.Option(help="Do the same training without the dataset too.")]
-Steps = Annotated[int | None, typer.Option(help="Batches of each training.")]
-Batch = Annotated[int | None, typer.Option(help="Images of a batch.")]
+Without = Annotated[bool, typer.Option(help="Also train without the dataset, for comparison.")]
+Steps = Annotated[int | None, typer.Option(help="The number of batches of each training.")]
+Batch = Annotated[int | None, typer.Option(help="The number of images in a batch.")]
 Rate = Annotated[float | None, typer.Option(help="The highest learning rate.")]
-Crop = Annotated[float, typer.Option(help="The least share of an image that a random crop keeps; 1: none.")]
-LabelMap = Annotated[str | None, typer.Option(metavar="FILE", help="JSON: label → the classifier's label for it.")]
+Crop = Annotated[float, typer.Option(help="The least share of an image that a random crop keeps; 1: no crops.")]
+LabelMap = Annotated[str | None, typer.Option(metavar="FILE", help="JSON: label → the classifier's label.")]
 Via = Annotated[str, typer.Option(help="Where trainings run: auto, here or actors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -9,15 +9,18 @@ import typer
 
 from c2b_ray.cli import progress
 from c2b_ray.cli import show as shown
+from c2b_ray.report.kit import words
 
 
 def show(
     dataset: Annotated[str, typer.Argument(metavar="DIR", help="A dataset of failures.")],
-    out: Annotated[str | None, typer.Option(help="The directory for the pages; DIR-pages by default.")] = None,
+    out: Annotated[str | None, typer.Option(help="The directory for the pages. Default: DIR-pages.")] = None,
     classifier: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only what this classifier failed, with its answers.")
+        str | None, typer.Option(metavar="NAME", help="Only failures of this classifier, with its answers.")
     ] = None,
-    most: Annotated[int, typer.Option(help="Images on the pages of labels; as many of captions, and so on.")] = 30_000,
+    most: Annotated[
+        int, typer.Option(help="The most images on the pages by label; the same holds for captions, and so on.")
+    ] = 30_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Write pages of a dataset's images, by label, caption, prediction and reason."""
@@ -28,4 +31,5 @@ def show(
     if as_json:
         shown.print_json(asdict(pages))
         return
-    shown.line(f"{pages.images} of {pages.rows} images on {pages.files} pages: {pages.out}/index.html")
+    of_images = f"{words.count(pages.images)} of {words.plural(pages.rows, 'image')}"
+    shown.line(f"{of_images} on {words.plural(pages.files, 'page')}: {pages.out}/index.html")

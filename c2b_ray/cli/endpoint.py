@@ -1,4 +1,4 @@
-"""`c2b endpoint`: the shared audit endpoint, whole on one host or in its parts."""
+"""`c2b endpoint`: the shared audit endpoint, all in one command, or its parts in processes of their own."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 GRACE_S = 3
 KEEP_ALIVE_S = 75
-"""Longer than clients and proxies keep a connection without requests: else one is sent on a connection that is just
-being closed, and its client sees it cut off and cannot tell whether it was done."""
+"""Longer than clients and proxies keep an idle connection: else a request may arrive on a connection that is just being
+closed, and its client cannot tell whether it was processed."""
 START_AGAIN_S = 1.0
 Metrics = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Where Prometheus may read what this process counts.")
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="The address at which Prometheus reads the counters of this process."),
 ]
 
 app = typer.Typer(
@@ -34,7 +35,11 @@ app = typer.Typer(
 )
 Config = Annotated[
     str | None,
-    typer.Option("--config", metavar="ENDPOINT.yaml", help="The endpoint's file; by default the folder c2b-endpoint."),
+    typer.Option(
+        "--config",
+        metavar="ENDPOINT.yaml",
+        help="The endpoint's file. Default: an endpoint in the folder c2b-endpoint.",
+    ),
 ]
 
 
@@ -43,11 +48,13 @@ def endpoint(
     context: typer.Context,
     config: Config = None,
     folder: Annotated[
-        str | None, typer.Option(help="Where database, runs and uploads go, instead of the file's folder.")
+        str | None, typer.Option(help="The folder of database, runs and uploads; replaces the file's.")
     ] = None,
-    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Instead of the file's.")] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The API's address; replaces the file's.")
+    ] = None,
 ) -> None:
-    """Start API, dispatcher and runner in one command, and wait; Ctrl-C ends all that it started, and jobs resume."""
+    """Run API, dispatcher and runner until Ctrl-C, which stops all three; at the next start jobs resume."""
     if context.invoked_subcommand is not None:
         if (config, folder, listen) != (None, None, None):
             raise ConfigError("", f"give options after `{context.invoked_subcommand}`")
@@ -59,10 +66,10 @@ def endpoint(
     key = first_key(db)
     server = _server(settings)
     if key is not None:
-        # Nothing can show it again: standard output, where it does not get lost between lines of a log.
-        print(f"first key, of the tenant default, shown this once: {key}", flush=True)
+        # Nothing can show it again, so it goes to standard output, apart from the log.
+        print(f"first key, of the tenant default (shown only once): {key}", flush=True)
     with working(db, settings):
-        show.line(f"audits are taken at {settings.url}; Ctrl-C ends the endpoint, and its jobs go on next time")
+        show.line(f"the endpoint listens at {settings.url}; Ctrl-C stops it, and its jobs resume at the next start")
         server.run()
 
 
@@ -76,7 +83,7 @@ def api(config: Config = None) -> None:
 
 @app.command()
 def runner(config: Config = None, metrics: Metrics = None) -> None:
-    """Run jobs: each in a process of its own, as many at once as the file's slots say."""
+    """Run jobs, each in its own process, as many at once as the file's `runners.slots`."""
     from c2b_ray.endpoint.operate.metrics import served
     from c2b_ray.endpoint.work.runner import Runner, name_of_this_process
 
@@ -88,7 +95,7 @@ def runner(config: Config = None, metrics: Metrics = None) -> None:
 
 @app.command()
 def dispatcher(config: Config = None, metrics: Metrics = None) -> None:
-    """Share the runners between tenants, send webhooks, delete what is old; of several dispatchers one leads."""
+    """Share the runners between tenants, send webhooks, delete expired data; of several dispatchers one is active."""
     from c2b_ray.endpoint.operate.metrics import served
     from c2b_ray.endpoint.work.dispatcher import Dispatcher
     from c2b_ray.endpoint.work.runner import name_of_this_process
@@ -105,11 +112,11 @@ def dispatcher(config: Config = None, metrics: Metrics = None) -> None:
 def purge(
     config: Config = None,
     tenant: Annotated[
-        str | None, typer.Option(help="Delete all of this tenant, for ever: runs, uploads, keys, what it used.")
+        str | None, typer.Option(help="Delete all data of this tenant for ever: runs, uploads, keys, usage.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="With --tenant: really.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirms --tenant.")] = False,
 ) -> None:
-    """Delete now what the file's `retention` says is old, or all of a tenant; the audit log keeps ids."""
+    """Delete data that exceed the file's `retention` now, or all data of a tenant; the audit log keeps ids."""
     from c2b_ray.endpoint.operate import retention
 
     settings = _settings(config)
@@ -118,14 +125,14 @@ def purge(
         show.line(f"deleted: {retention.purge(db, settings)}")
         return
     if not yes:
-        raise ConfigError("tenant", f"all of {tenant} would be deleted, for ever; say --yes to do it")
-    show.line(f"deleted {retention.remove_tenant(db, settings, tenant)} and all of it")
+        raise ConfigError("tenant", f"this deletes all data of {tenant} for ever; confirm it with --yes")
+    show.line(f"deleted {retention.remove_tenant(db, settings, tenant)} and all its data")
 
 
 @app.command()
 def migrate(
     config: Config = None,
-    to: Annotated[str | None, typer.Option(help="A revision; by default the newest. 0 is an empty database.")] = None,
+    to: Annotated[str | None, typer.Option(help="A revision. Default: the newest. 0 is an empty database.")] = None,
     discard: Annotated[bool, typer.Option("--discard", help="With --to 0: delete the whole ledger.")] = False,
 ) -> None:
     """Bring the database's tables to a revision; stop API, dispatcher and runners first."""
@@ -133,11 +140,11 @@ def migrate(
     from c2b_ray.endpoint.ledger.database import Database
 
     before, after = migrations.migrate(Database(_settings(config).database_url), to, discard=discard)
-    show.line(f"the database was at revision {before}, and is at {after}")
+    show.line(f"the database was at revision {before} and is now at {after}")
 
 
 def _settings(config: str | None, folder: str | None = None, listen: str | None = None) -> EndpointConfig:
-    """The endpoint's file, with what the command line says in its place."""
+    """Returns the endpoint's config, with the values of the command line in place of the file's."""
     from c2b_ray.config.endpoint import read_endpoint
 
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -149,8 +156,8 @@ def _settings(config: str | None, folder: str | None = None, listen: str | None 
 
 
 def _current(settings: EndpointConfig, wait: bool = True) -> Database:
-    """Waits while the database is down, as parts do that run. SchemaError where the tables are not of this version: of
-    several processes none changes them by itself."""
+    """Returns the database; waits while it is down, as running processes do. SchemaError where the tables have another
+    version: a process never migrates them, because several share them."""
     from c2b_ray.endpoint.ledger import migrations
     from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 
@@ -170,7 +177,7 @@ def _current(settings: EndpointConfig, wait: bool = True) -> Database:
 
 
 def _server(settings: EndpointConfig) -> uvicorn.Server:
-    """Its `run` serves the API until a signal; requests that are under way then have a few seconds to end."""
+    """Returns a server whose `run` serves the API until a signal, and then gives open requests a few seconds."""
     import uvicorn
 
     from c2b_ray.endpoint.api.envelope import log_to_stderr

@@ -14,20 +14,22 @@ from c2b_ray.store import files
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
     form: Annotated[str, typer.Option("--format", help="csv, json, parquet, failures or model-card.")],
-    out: Annotated[str | None, typer.Option(metavar="FILE", help="Where to; by default standard output.")] = None,
-    classifier: Annotated[str | None, typer.Option(metavar="SPEC", help="Of a model card: which classifier.")] = None,
+    out: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The file to write. Default: standard output.")
+    ] = None,
+    classifier: Annotated[str | None, typer.Option(metavar="SPEC", help="The classifier of a model card.")] = None,
 ) -> None:
     """Write a run's scores as CSV, JSON or Parquet, or a model-card section with Hugging Face metadata.
 
-    A row of scores is one cell of one classifier: n images answered, correct of them right; accuracy and phi with their
-    limits (_low, _high), corrected for what a verifier saw, as counted in _observed; p_value and q_value of a finding,
-    none_p_value and none_q_value of there being none; verdict (for, against, none: clear, undetermined),
-    undetermined_because and images_to_settle, in each value of the attribute; basis: what the images' values rest on.
-    What is not known is empty. c2b_ray/schemas/c2b.py documents every column.
+    A row of scores is one cell of one classifier. n: images with an answer; correct: the right ones. accuracy and phi
+    have limits (_low, _high) and are corrected for the verifier's findings; _observed is uncorrected. p_value and
+    q_value test for a bias, none_p_value and none_q_value for the absence of one. verdict: for, against, none (clear)
+    or undetermined. images_to_settle: of each value of the attribute. basis: how the images' values are known.
+    Unknown values are empty. c2b_ray/schemas/c2b.py documents every column.
 
     `failures` is CSV with a row for each image that a classifier got wrong in a cell: key, truth (the class that the
-    image was drawn for), answer (what it was taken for), cell (attribute/value), attribute, bias_class, classifier,
-    label (the classifier's own), label_probability, image_id.
+    image was drawn for), answer (the predicted class), cell (attribute/value), attribute, bias_class, classifier,
+    label (the classifier's label), label_probability, image_id.
 
     A run of c2b failures has csv, json and parquet: a row for each hypothesis, of discovery and of confirmation.
     c2b_ray/schemas/failures.py documents every column.

@@ -28,9 +28,9 @@ def run(
     placement: Placement = None,
     as_json: Json = False,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Say what it would cost, by a short trial of its models, and stop.")
+        bool, typer.Option("--estimate", help="Estimate the cost by a short trial of its models, and stop.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Begin at once, without saying first what it would cost.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Start at once, without an estimate of the cost.")] = False,
     print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of a failures file and stop.")] = False,
 ) -> None:
     """Find the captions that make a classifier fail; `c2b failures FAILURES.yaml` is enough."""
@@ -57,12 +57,12 @@ def run(
 def ask(
     directory: Annotated[str, typer.Argument(metavar="RUN", help="The directory of a finished run.")],
     sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="A caption that names a label: a fly on a leaf.")],
-    draws: Annotated[int, typer.Option(min=100, help="Images at most, those of the baseline included.")] = 20_000,
-    target: Annotated[str | None, typer.Option(help="A wrong label to look for, besides any failure.")] = None,
+    draws: Annotated[int, typer.Option(min=100, help="The most images, those of the baseline included.")] = 20_000,
+    target: Annotated[str | None, typer.Option(help="A wrong label to test for, besides any failure.")] = None,
     via: Via = "auto",
     as_json: Json = False,
 ) -> None:
-    """Does the classifier fail more often on images of a sentence of yours? The answer joins the run's tables."""
+    """Test whether the classifier fails more often on images of your sentence; the result is added to the run."""
     from c2b_ray.audits.failures.ask import ask as ask_run
     from c2b_ray.report.failures.answered import answer_lines
 

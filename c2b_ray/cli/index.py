@@ -10,15 +10,16 @@ import typer
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.session import Placement, session
 from c2b_ray.errors import ConfigError
+from c2b_ray.report.kit import words
 from c2b_ray.text import visible
 
 app = typer.Typer(help="Indices of images, searched by caption.", no_args_is_help=True)
 
 Encoder = Annotated[str, typer.Option(help="The encoder's spec, such as open_clip:ViT-B-32/laion2b_s34b_b79k.")]
-Out = Annotated[str, typer.Option(help="The index directory to make.")]
-Kind = Annotated[str | None, typer.Option(help="flat, hnsw or ivfpq; by size and memory where not given.")]
-Memory = Annotated[str, typer.Option(help="What a process that searches may hold, such as 4GiB.")]
-Shards = Annotated[int | None, typer.Option(help="Files that are searched side by side; by size where not given.")]
+Out = Annotated[str, typer.Option(help="The index directory to write.")]
+Kind = Annotated[str | None, typer.Option(help="flat, hnsw or ivfpq. Default: chosen by size and memory.")]
+Memory = Annotated[str, typer.Option(help="The most memory of a searching process, such as 4GiB.")]
+Shards = Annotated[int | None, typer.Option(help="Files that are searched in parallel. Default: chosen by size.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -51,12 +52,12 @@ def import_(
     encoder: Encoder,
     out: Out,
     images: Annotated[
-        str | None, typer.Option(help="Where the images or WebDataset shards are; DIR where not given.")
+        str | None, typer.Option(help="The directory of the images or WebDataset shards. Default: DIR.")
     ] = None,
     moved_from: Annotated[
-        str | None, typer.Option(help="What the paths in the metadata begin with, where the images have been moved.")
+        str | None, typer.Option(help="The former beginning of the paths in the metadata, if the images were moved.")
     ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows that are zero or not a number.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Omit rows that are zero or not a number.")] = False,
     kind: Kind = None,
     memory: Memory = "4GiB",
     shards: Shards = None,
@@ -76,13 +77,15 @@ def import_(
 @app.command()
 def search(
     index: Annotated[str, typer.Argument(metavar="INDEX", help="An index directory.")],
-    caption: Annotated[str | None, typer.Argument(metavar="[CAPTION]", help="What to look for.")] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many images.")] = 20,
+    caption: Annotated[
+        str | None, typer.Argument(metavar="[CAPTION]", help="A description of the images to find.")
+    ] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="The number of images.")] = 20,
     captions: Annotated[
-        str | None, typer.Option(help="Many captions: a .txt file, one a line, or a .parquet file.")
+        str | None, typer.Option(help="Many captions: a .txt file with one per line, or a .parquet file.")
     ] = None,
     out: Annotated[str | None, typer.Option(help="The directory for the answers to many captions.")] = None,
-    via: Annotated[str, typer.Option(help="Where many captions are answered: auto, here, actors or serve.")] = "auto",
+    via: Annotated[str, typer.Option(help="Where many captions are searched: auto, here, actors or serve.")] = "auto",
     placement: Placement = None,
     as_json: AsJson = False,
 ) -> None:
@@ -102,9 +105,9 @@ def search(
     if as_json:
         show.print_json({"out": out, **asdict(result)})
     else:
-        before = f", {result.resumed} were there" if result.resumed else ""
-        bad = f", {result.errors} without an answer" if result.errors else ""
-        show.line(f"{result.rows} captions answered in {out}{before}{bad}")
+        before = f", {words.count(result.resumed)} from before" if result.resumed else ""
+        bad = f", {words.count(result.errors)} without an answer" if result.errors else ""
+        show.line(f"{words.plural(result.rows, 'caption')} answered in {out}{before}{bad}")
 
 
 def _wish(kind: str | None, memory: str, shards: int | None) -> Any:
@@ -117,8 +120,8 @@ def _tell(summary: dict[str, Any], errors: str, as_json: bool) -> None:
     if as_json:
         show.print_json(summary)
         return
-    bad = f", {summary['errors']} could not be used ({errors})" if summary["errors"] else ""
-    show.line(f"{summary['images']} images indexed in {summary['index']}{bad}")
+    bad = f", {words.count(summary['errors'])} could not be used ({errors})" if summary["errors"] else ""
+    show.line(f"{words.plural(summary['images'], 'image')} indexed in {summary['index']}{bad}")
 
 
 def _print_hits(hits: list[dict[str, Any]], as_json: bool) -> None:

@@ -1,6 +1,6 @@
 """`c2b keys create`, `list`, `revoke` and `rotate`: the keys of a shared endpoint's tenants, for its operators.
 
-They write to the ledger itself, so that the first key can be made before anybody has one.
+They write to the ledger directly, so that they can create the first key.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Ref = Annotated[str, typer.Argument(metavar="KEY", help="A key's id, key_…, or
 
 @app.command()
 def create(
-    tenant: Annotated[str, typer.Option(help="Whose key it is; a tenant of a new name is made.")],
-    name: Annotated[str, typer.Option(help="What it is for, such as nightly-ci.")] = "default",
-    scopes: Annotated[str, typer.Option(help="What it may do: submit, read, admin.")] = "submit,read",
-    expires: Annotated[str | None, typer.Option(help="After which time it stops working, such as 90d.")] = None,
+    tenant: Annotated[str, typer.Option(help="The key's tenant; a new name creates a tenant.")],
+    name: Annotated[str, typer.Option(help="The key's purpose, such as nightly-ci.")] = "default",
+    scopes: Annotated[str, typer.Option(help="Its permissions: submit, read, admin.")] = "submit,read",
+    expires: Annotated[str | None, typer.Option(help="How long it works, such as 90d.")] = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and print it, this once: the ledger keeps only its hash."""
+    """Create a key and print it; it cannot be shown again, since the ledger keeps only its hash."""
     from c2b_ray.endpoint.ledger import keys, tenants
 
     lasts = None if expires is None else seconds("expires", expires)
@@ -45,17 +45,17 @@ def create(
     whose = tenants.by_name(db, tenant)
     if whose is None:
         whose = tenants.create(db, tenant)
-        print(f"the tenant {tenant} is new", file=sys.stderr)
+        print(f"created the tenant {tenant}", file=sys.stderr)
     _print_new(keys.create(db, whose.id, name, wanted, lasts), as_json)
 
 
 @app.command("list")
 def list_(
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only keys of this tenant.")] = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show keys, also those that work no more."""
+    """List keys, including those that no longer work."""
     from c2b_ray.endpoint.ledger import keys, tenants
 
     db = opened(config)
@@ -68,7 +68,7 @@ def list_(
         show.print_json([_fields(key) | {"tenant": name} for name, key in rows])
         return
     table = Table()
-    for column in ("key", "begins with", "tenant", "name", "scopes", "made", "last used", "stops"):
+    for column in ("key", "begins with", "tenant", "name", "scopes", "created", "last used", "ends"):
         table.add_column(column, overflow="fold")
     for name, key in rows:
         cells = (key.id, f"c2b_{key.prefix}", name, key.name, ", ".join(key.scopes), moment(key.created))
@@ -78,23 +78,23 @@ def list_(
 
 @app.command()
 def revoke(key: Ref, config: Config = None) -> None:
-    """End a key; replicas of the API that have just seen it honour this within two seconds."""
+    """Revoke a key; it may work for two more seconds at replicas of the API that have just checked it."""
     from c2b_ray.endpoint.ledger import keys
 
     db = opened(config)
     revoked = keys.revoke(db, None, _existing(db, key).id)
     assert revoked is not None
-    show.line(f"{revoked.id} works no more, since {moment(revoked.revoked)} UTC")
+    show.line(f"{revoked.id} was revoked at {moment(revoked.revoked)} UTC")
 
 
 @app.command()
 def rotate(
     key: Ref,
-    grace: Annotated[str, typer.Option(help="How long the old one still works.")] = "24h",
+    grace: Annotated[str, typer.Option(help="How long the old key still works.")] = "24h",
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key in the place of another, which works for a while longer; print the new one, this once."""
+    """Replace a key by a new one and print it; it cannot be shown again. The old key works a while longer."""
     from c2b_ray.endpoint.ledger import keys
 
     lasts = seconds("grace", grace)
@@ -107,7 +107,7 @@ def rotate(
 def _existing(db: Database, ref: str) -> Key:
     from c2b_ray.endpoint.ledger import keys
 
-    prefix = ref.removeprefix("c2b_").partition("_")[0]  # a whole key, too: nothing of its secret is shown again
+    prefix = ref.removeprefix("c2b_").partition("_")[0]  # a whole key is accepted, and its secret is never shown
     for key in keys.listed(db, None):
         if ref == key.id or prefix == key.prefix:
             return key
@@ -115,11 +115,11 @@ def _existing(db: Database, ref: str) -> Key:
 
 
 def _print_new(new: NewKey, as_json: bool) -> None:
-    """The key alone on standard output, for a script to keep; not through a console, which hides what looks like it."""
+    """Prints the key alone on standard output, for scripts; not by `show`, which hides credentials."""
     if as_json:
         show.print_json(_fields(new.key) | {"text": new.text})
         return
-    print(f"{new.key.id}; it is shown this once:", file=sys.stderr, flush=True)
+    print(f"{new.key.id}; the key is shown only once:", file=sys.stderr, flush=True)
     print(new.text)
 
 

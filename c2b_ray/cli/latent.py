@@ -1,4 +1,4 @@
-"""`c2b latent`: which unknown direction of a generator's latent space moves the classifier's answer?"""
+"""`c2b latent`: searches a generator's latent space for unknown directions that change the classifier's answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def latent(
     out: Annotated[str | None, typer.Option(help="The run directory; by default runs/latent-<id>.")] = None,
     via: Annotated[
         str,
-        typer.Option(help="Where searches run: here (this process) or actors (Ray, a task each); auto: here for few."),
+        typer.Option(help="Where searches run: here (this process) or actors (one Ray task each); auto: here if few."),
     ] = "auto",
     placement: Placement = None,
     as_json: Json = False,

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 Config = Annotated[
     str | None,
-    typer.Option("--config", metavar="ENDPOINT.yaml", help="The endpoint's file; by default the folder c2b-endpoint."),
+    typer.Option(
+        "--config",
+        metavar="ENDPOINT.yaml",
+        help="The endpoint's file. Default: an endpoint in the folder c2b-endpoint.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -25,10 +29,9 @@ _PERIOD = re.compile(rf"(\d{{1,9}})([{''.join(_UNITS)}])")
 
 
 def opened(config: str | None, *, create: bool = False) -> Database:
-    """Opens the endpoint's ledger, at this version's revision; `create`: an empty database, or none yet, gets its
-    tables.
+    """Opens the endpoint's ledger, which must be at this version's revision; `create`: creates missing tables.
 
-    ConfigError where there is no database file: one would be made in a wrong folder.
+    ConfigError for a missing database file: creating one in a wrong folder would hide the mistake.
     """
     from c2b_ray.config.endpoint import read_endpoint
     from c2b_ray.endpoint.ledger import migrations
@@ -38,7 +41,7 @@ def opened(config: str | None, *, create: bool = False) -> Database:
     url = read_endpoint(config).database_url
     path = url.removeprefix("sqlite:///")
     if path != url and not create and not Path(path).is_file():
-        raise ConfigError("database", f"{path}: no ledger is there; name the endpoint's file with --config")
+        raise ConfigError("database", f"{path}: there is no ledger; name the endpoint's file with --config")
     with needed_by("the endpoint's ledger"):
         db = Database(url)
         if create:
@@ -51,10 +54,10 @@ def seconds(field: str, text: str) -> float:
     """Returns the seconds of a period such as 90d, 12h, 30m or 45s."""
     match = _PERIOD.fullmatch(text)
     if match is None:
-        raise ConfigError(field, f"{text[:50]!r} is no period such as 90d, 12h, 30m or 45s")
+        raise ConfigError(field, f"{text[:50]!r} is not a period such as 90d, 12h, 30m or 45s")
     return float(match[1]) * _UNITS[match[2]]
 
 
 def moment(at: float | None) -> str:
-    """Formats a time in UTC, to the second; "" where there is none."""
+    """Formats a time in UTC, to the second; "" for None."""
     return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,6 +1,6 @@
 """Progress output on standard error while a command runs: bars on a terminal, else plain lines.
 
-It knows events, not what causes them.
+It knows events, not their causes.
 """
 
 from __future__ import annotations
@@ -15,23 +15,26 @@ from typing import Literal, Protocol
 from rich.console import Console
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from c2b_ray.audits.kit.events import Event
 from c2b_ray.pipelines.progress import Progress as StageProgress
+from c2b_ray.report.kit import words
 from c2b_ray.text import visible, without_credentials
 
 EVERY_S = 10.0
 
 
 class Shown(Protocol):
-    """Returns a listener of events as a context manager, which restores the terminal at its end."""
+    """A listener of events and a context manager, which restores the terminal at its end."""
 
     def __call__(self, event: Event) -> None: ...
 
@@ -47,6 +50,14 @@ def shown() -> Shown:
     return Bars(console) if console.is_terminal else Lines()
 
 
+class _Done(ProgressColumn):
+    """The column of finished rows and their total."""
+
+    def render(self, task: Task) -> Text:
+        total = "?" if task.total is None else words.count(int(task.total))
+        return Text(f"{words.count(int(task.completed))}/{total}", style="progress.download")
+
+
 class Bars:
     """A listener that shows a bar for each step."""
 
@@ -55,7 +66,7 @@ class Bars:
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),  # names may look like markup
             BarColumn(),
-            MofNCompleteColumn(),
+            _Done(),
             TextColumn("{task.fields[note]}", markup=False),
             TimeRemainingColumn(),
             console=console,
@@ -77,7 +88,7 @@ class Bars:
             self._bars.console.print(f"warning: {_named(event)}", markup=False, highlight=False)
             return
         if event.kind == "begin":
-            if event.step in self._tasks:  # a step that comes again has one bar
+            if event.step in self._tasks:  # a repeated step keeps its bar
                 self._bars.reset(self._tasks[event.step], total=None, note="")
             else:
                 self._tasks[event.step] = self._bars.add_task(_named(event), total=None, note="")
@@ -102,9 +113,9 @@ class _Again:
 
 
 class Lines:
-    """A line where a step begins and ends, and every `every_s` in between what has been done of it.
+    """A listener that prints a line when a step begins and ends, and its progress every `every_s` seconds in between.
 
-    A step that comes again and again has a line each `every_s` at most, and one at the end for all its times.
+    A step that is repeated prints at most one line every `every_s` seconds, and one at the end for all repetitions.
     """
 
     def __init__(self, every_s: float = EVERY_S) -> None:
@@ -127,7 +138,7 @@ class Lines:
         self._clock.join()
         for step, again in self._steps.items():
             if not again.is_said:
-                _say(f"{_named(Event(step, 'end'))}: done {again.times} times in {again.seconds:.1f} s")
+                _say(f"{_named(Event(step, 'end'))}: done {words.count(again.times)} times in {again.seconds:.1f} s")
         return False
 
     def __call__(self, event: Event) -> None:
@@ -150,7 +161,7 @@ class Lines:
         step.is_said = step.times == 1 or now - step.said_at >= self._every_s
         if step.is_said:
             step.said_at = now
-            often = "" if step.times == 1 else f" (time {step.times}, {step.seconds:.1f} s in all)"
+            often = "" if step.times == 1 else f" ({words.count(step.times)} times, {step.seconds:.1f} s in total)"
             _say(f"{_named(event)}: done in {event.seconds:.1f} s{_rows(last)}{often}")
 
     def _tick(self) -> None:
@@ -172,15 +183,15 @@ def _named(event: Event) -> str:
 def _rows(event: Event, is_under_way: bool = False) -> str:
     if event.progress is None:
         return ""
-    total = f" of {event.progress.total}" if event.progress.total is not None else ""
-    before = f" ({event.progress.resumed} were there)" if event.progress.resumed else ""
-    done = f"{event.progress.done}{total} {event.progress.what}{before}"
+    total = f" of {words.count(event.progress.total)}" if event.progress.total is not None else ""
+    before = f" ({words.count(event.progress.resumed)} from before)" if event.progress.resumed else ""
+    done = f"{words.count(event.progress.done)}{total} {event.progress.what}{before}"
     left = _left(event.progress) if is_under_way else ""
     return f", {done}, {_rate(event.progress)} a second{left}{_bad(event)}{_whole(event)}"
 
 
 def _rate(progress: StageProgress) -> str:
-    return f"{progress.rows_per_second:.0f}" if progress.rows_per_second >= 10 else f"{progress.rows_per_second:.2g}"
+    return f"{progress.rows_per_second:,.0f}" if progress.rows_per_second >= 10 else f"{progress.rows_per_second:.2g}"
 
 
 def _left(progress: StageProgress) -> str:
@@ -191,7 +202,7 @@ def _whole(event: Event) -> str:
     if event.progress is None or event.progress.whole is None:
         return ""
     whole = event.progress.whole
-    return f"; {whole.done} of at most {whole.most} of the run"
+    return f"; {words.count(whole.done)} of at most {words.count(whole.most)} of the run"
 
 
 def _lasting(seconds: float) -> str:
@@ -205,4 +216,4 @@ def _lasting(seconds: float) -> str:
 
 
 def _bad(event: Event) -> str:
-    return f", {event.progress.errors} bad" if event.progress is not None and event.progress.errors else ""
+    return f", {words.count(event.progress.errors)} bad" if event.progress is not None and event.progress.errors else ""

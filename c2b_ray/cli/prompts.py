@@ -29,7 +29,7 @@ def run(
     placement: Placement = None,
     as_json: Json = False,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Say how many images each part asks for at most, and stop.")
+        bool, typer.Option("--estimate", help="Print the most images that each part generates, and stop.")
     ] = False,
     print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of a prompts file and stop.")] = False,
 ) -> None:
@@ -60,7 +60,7 @@ def heads(
     placement: Placement = None,
     as_json: Json = False,
 ) -> None:
-    """Train linear heads on the generators' activations, and say how right they are at each denoising step."""
+    """Train linear heads on the generators' activations, and print their accuracy at each denoising step."""
     from c2b_ray.audits.prompts.heads import heads_alone
     from c2b_ray.config.prompts_file import read_prompts_config
     from c2b_ray.report.prompts.summary import heads_summary
@@ -76,10 +76,9 @@ def _show_estimate(file: str, as_json: bool) -> None:
     from c2b_ray.config.prompts_file import read_prompts_config
 
     parts = images_by_part(checked(read_prompts_config(file), "auto"))
-    columns = [Column("part"), Column("images at most", number=True)]
+    columns = [Column("part"), Column("most images", number=True)]
     rows = [(name, words.count(count)) for name, count in parts.items()]
-    total = (
-        f"{words.count(sum(parts.values()))} images at most; a search reads activations, which take less than images."
-    )
+    images = words.plural(sum(parts.values()), "image")
+    total = f"At most {images}; a search reads activations, which cost less than images."
     counts = {"images_at_most": parts, "total": sum(parts.values())}
-    show.summary(Summary("What it would ask for", columns, rows, [""] * len(rows), [total], to_json=counts), as_json)
+    show.summary(Summary("Images to generate", columns, rows, [""] * len(rows), [total], to_json=counts), as_json)

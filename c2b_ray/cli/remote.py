@@ -1,7 +1,7 @@
-"""`c2b remote`: the verbs of the local commands, over a shared endpoint. It loads no model and no Ray.
+"""`c2b remote`: runs the local commands on a shared endpoint. It loads no model and no Ray.
 
-The endpoint's URL is C2B_ENDPOINT, the key C2B_KEY or the one line of the file that C2B_KEY_FILE names; neither stands
-on a command line, where other users of the machine would see it.
+The endpoint's URL is in C2B_ENDPOINT; the key is in C2B_KEY, or in the file that C2B_KEY_FILE names. Neither is an
+option, since other users of the machine can see command lines.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import typer
 from c2b_ray.cli import show
 from c2b_ray.cli.remote_judging import JOB, NAME, Json, app_of_judging, connected
 from c2b_ray.errors import ConfigError
+from c2b_ray.report.kit import words
 from c2b_ray.store import files
 from c2b_ray.text import visible
 
@@ -23,17 +24,16 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Use a shared endpoint (C2B_ENDPOINT, C2B_KEY or C2B_KEY_FILE).", no_args_is_help=True)
 app_of_judging(app)
-File = Annotated[
-    str, typer.Argument(metavar="FILE.yaml", help="The file of its fields, as the local command takes it.")
-]
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the end; exit 1 where the job fails.")]
+File = Annotated[str, typer.Argument(metavar="FILE.yaml", help="The file, as for the local command.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the end; exit 1 if the job fails.")]
 Once = Annotated[
     str | None,
     typer.Option(
-        metavar="TEXT", help="Of a build, say: the same text with the same file is the same job, however often."
+        metavar="TEXT",
+        help="Submitting the same file again with the same text, such as a build's id, starts no new job.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the file at the endpoint, and say what it would take.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the file at the endpoint, estimate the cost, and stop.")]
 
 
 @app.command()
@@ -101,21 +101,21 @@ def status(job: JOB, as_json: Json = False) -> None:
 
 @app.command()
 def wait(job: JOB, as_json: Json = False) -> None:
-    """Follow a job until it ends; exit 1 where it fails or is cancelled."""
+    """Follow a job until it ends; exit 1 if it fails or is cancelled."""
     with connected() as endpoint:
         _end(endpoint.wait(job, on_event=_say), as_json)
 
 
 @app.command("list")
 def listed(
-    limit: Annotated[int, typer.Option(min=1, help="Jobs at most.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="The most jobs.")] = 20,
     state: Annotated[str | None, typer.Option(help="queued, running, finished, failed or cancelled.")] = None,
     kind: Annotated[
         str | None, typer.Option(help="c2b, failures, dataset, prompts, clip-bias, latent, evaluate or question.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the tenant's jobs, the latest first."""
+    """List the tenant's jobs, the newest first."""
     with connected() as endpoint:
         jobs = list(endpoint.list(limit, state=state, kind=kind))
     if as_json:
@@ -128,7 +128,7 @@ def listed(
 @app.command()
 def cancel(
     job: JOB,
-    purge: Annotated[bool, typer.Option("--purge", help="Delete a job that has ended, and all that it made.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Delete an ended job with all its data.")] = False,
     as_json: Json = False,
 ) -> None:
     """Cancel a job at its next batch."""
@@ -139,11 +139,13 @@ def cancel(
 @app.command()
 def tables(
     job: JOB,
-    name: Annotated[str | None, typer.Argument(help="Which table; by default their names.")] = None,
+    name: Annotated[str | None, typer.Argument(help="The table. Default: list the names.")] = None,
     form: Annotated[str, typer.Option("--format", help="csv, json or parquet.")] = "csv",
-    out: Annotated[str | None, typer.Option(metavar="FILE", help="Where to; by default standard output.")] = None,
+    out: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The file to write. Default: standard output.")
+    ] = None,
 ) -> None:
-    """Fetch the tables of a job, or one of them."""
+    """List the tables of a job, or fetch one."""
     with connected() as endpoint:
         if name is None:
             show.print_json(endpoint.tables(job))
@@ -155,7 +157,7 @@ def tables(
 
 @app.command()
 def report(
-    job: JOB, out: Annotated[str, typer.Option(metavar="FILE", help="Where the page goes.")] = "report.html"
+    job: JOB, out: Annotated[str, typer.Option(metavar="FILE", help="The file to write.")] = "report.html"
 ) -> None:
     """Fetch the report of a finished job."""
     with connected() as endpoint:
@@ -167,8 +169,10 @@ def report(
 def export(
     job: JOB,
     form: Annotated[str, typer.Option("--format", help="csv, json, parquet, failures or model-card.")],
-    out: Annotated[str | None, typer.Option(metavar="FILE", help="Where to; by default standard output.")] = None,
-    classifier: Annotated[str | None, typer.Option(metavar="SPEC", help="Of a model card: which classifier.")] = None,
+    out: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The file to write. Default: standard output.")
+    ] = None,
+    classifier: Annotated[str | None, typer.Option(metavar="SPEC", help="The classifier of a model card.")] = None,
 ) -> None:
     """Fetch the results for other programs, as c2b export writes them."""
     with connected() as endpoint:
@@ -182,7 +186,7 @@ def upload(
     name: NAME = None,
     as_json: Json = False,
 ) -> None:
-    """Upload a file and print the name by which a config refers to it."""
+    """Upload a file and print the spec that names it in a config."""
     with connected() as endpoint:
         kept = endpoint.upload(file, kind, name)
     if as_json:
@@ -225,24 +229,23 @@ def _line(job: Mapping[str, Any]) -> str:
     progress = job["progress"]
     parts = [job["id"], job["kind"], job["state"], *([job["name"]] if job["name"] else [])]
     if job["state"] == "running" and progress["stage"]:
-        of = f" of {progress['total']}" if progress["total"] else ""
-        parts.append(f"{progress['stage']} {progress['done'] or 0}{of}")
+        parts.append(" ".join([progress["stage"], *_counted(progress["done"] or 0, progress["total"])]))
     return "  ".join(parts)
 
 
 def _say(event: Event) -> None:
     data = event.data
-    said = {
+    texts = {
         "state": lambda: f"{data.get('state')}{f' ({reason})' if (reason := data.get('reason')) else ''}",
         "progress": lambda: " ".join([f"{data.get('stage')}", *_counted(data.get("done"), data.get("total"))]),
     }
-    words: Callable[[], str] | None = said.get(event.kind)
-    if words is not None:
-        print(visible(words()), file=sys.stderr, flush=True)
+    text: Callable[[], str] | None = texts.get(event.kind)
+    if text is not None:
+        print(visible(text()), file=sys.stderr, flush=True)
 
 
 def _counted(done: int | None, total: int | None) -> list[str]:
-    return [] if done is None else [f"{done}" if total is None else f"{done} of {total}"]
+    return [] if done is None else [words.count(done) + (f" of {words.count(total)}" if total else "")]
 
 
 def _write(data: bytes, out: str | None, form: str) -> None:

@@ -1,4 +1,4 @@
-"""`c2b remote gate`, `compare` and `ask`, and where the endpoint and its key are read from."""
+"""`c2b remote gate`, `compare` and `ask`; connects to the endpoint that the environment names."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 
 from c2b_ray.cli import show
 from c2b_ray.errors import ConfigError
+from c2b_ray.report.kit import words
 from c2b_ray.steps.gate import ALLOW, OPTION
 from c2b_ray.store import files
 
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
 
 URL_VARIABLE, KEY_VARIABLE, FILE_VARIABLE = "C2B_ENDPOINT", "C2B_KEY", "C2B_KEY_FILE"
 JOB = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, job_….")]
-NAME = Annotated[str | None, typer.Option(help="What people call it.")]
+NAME = Annotated[str | None, typer.Option(help="A name for people.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-FailOn = Annotated[list[str] | None, typer.Option(OPTION, metavar="GATE", help="As of c2b gate. Again for more.")]
+FailOn = Annotated[
+    list[str] | None, typer.Option(OPTION, metavar="GATE", help="A condition, as for c2b gate. Repeatable.")
+]
 Junit = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="Write the checks as JUnit XML.")]
-AllowUnchecked = Annotated[bool, typer.Option(ALLOW, help="Let a gate pass of which no cell could be checked.")]
-Classifier = Annotated[str | None, typer.Option(metavar="SPEC", help="One classifier; by default all.")]
+AllowUnchecked = Annotated[bool, typer.Option(ALLOW, help="Pass a gate if none of its cells could be checked.")]
+Classifier = Annotated[str | None, typer.Option(metavar="SPEC", help="One classifier. Default: all.")]
 
 
 def app_of_judging(app: typer.Typer) -> None:
@@ -35,7 +38,7 @@ def app_of_judging(app: typer.Typer) -> None:
 
 
 def connected() -> Endpoint:
-    """The endpoint that the environment names. ConfigError where it names none, or a key that others can read."""
+    """Connects to the endpoint that the environment names. ConfigError if there is none, or others can read the key."""
     from c2b_ray.client import Endpoint
 
     url = os.environ.get(URL_VARIABLE)
@@ -52,9 +55,9 @@ def gate(
     junit_file: Junit = None,
     allow_unchecked: AllowUnchecked = False,
 ) -> None:
-    """Check a run against conditions that must not hold; exit 1 where one does."""
+    """Check a run's results against conditions that must not hold; exit 1 if one does."""
     if not fail_on:
-        raise ConfigError(OPTION, "name what must not be, such as against or phi<-0.2")
+        raise ConfigError(OPTION, "name a condition that must not hold, such as against or phi<-0.2")
     with connected() as endpoint:
         result = endpoint.gate(job, fail_on, classifier, allow_unchecked)
         if junit_file:
@@ -64,16 +67,18 @@ def gate(
 
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="A job's id.")],
-    b: Annotated[str | None, typer.Argument(metavar="[B]", help="Another; by default A, with two classifiers.")] = None,
+    b: Annotated[
+        str | None, typer.Argument(metavar="[B]", help="Another job's id. Default: A, with two classifiers.")
+    ] = None,
     classifier_a: Classifier = None,
     classifier_b: Classifier = None,
-    out: Annotated[str | None, typer.Option(metavar="FILE", help="Write the page there.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="FILE", help="Write the page to this file.")] = None,
     as_json: Json = False,
     fail_on: FailOn = None,
     junit_file: Junit = None,
     allow_unchecked: AllowUnchecked = False,
 ) -> None:
-    """Compare two classifiers on identical images: what got better, what got worse, from A to B."""
+    """Compare two classifiers on identical images: what improved and what got worse from A to B."""
     options: dict[str, Any] = {
         "classifier_a": classifier_a,
         "classifier_b": classifier_b,
@@ -87,7 +92,7 @@ def compare(
         if junit_file:
             files.write_under(junit_file, endpoint.compare(a, b, "application/xml", **options).content)
     if not as_json:
-        counted = ", ".join(f"{count} {change}" for change, count in result["changes"].items())
+        counted = ", ".join(f"{words.count(count)} {change}" for change, count in result["changes"].items())
         show.line(f"A: {result['classifier_a']}  B: {result['classifier_b']}")
         show.line(counted)
         if out:
@@ -97,16 +102,23 @@ def compare(
 
 def ask(
     job: JOB,
-    sentence: Annotated[str, typer.Argument(metavar="SENTENCE", help="Such as 'a bus in the snow at night'.")],
-    n: Annotated[int | None, typer.Option("-n", "--n", min=1, help="How many images, or draws of failures.")] = None,
+    sentence: Annotated[
+        str, typer.Argument(metavar="SENTENCE", help="A description of images, such as 'a bus in the snow at night'.")
+    ],
+    n: Annotated[
+        int | None, typer.Option("-n", "--n", min=1, help="The number of images, or of draws of a failures run.")
+    ] = None,
     classifier: Classifier = None,
     target_class: Annotated[
-        str | None, typer.Option("--class", metavar="CLASS", help="By default the class that the sentence names.")
+        str | None,
+        typer.Option("--class", metavar="CLASS", help="The class of the sentence. Default: the one that it names."),
     ] = None,
-    target: Annotated[str | None, typer.Option(help="Of failures: a wrong label to look for, besides any.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="A wrong label of a failures run to test for, besides any failure.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Ask a finished run how its classifiers do on images of a sentence."""
+    """Measure how well the classifiers of a finished run do on images of a sentence."""
     with connected() as endpoint:
         options: dict[str, Any] = {"n": n, "classifier": classifier, "target_class": target_class, "target": target}
         answer = endpoint.ask(job, sentence, **options)
@@ -130,7 +142,8 @@ def _print(checks: Sequence[Mapping[str, str]]) -> None:
     for gate_text in dict.fromkeys(check["gate"] for check in checks):
         of_gate = [check for check in checks if check["gate"] == gate_text]
         failing = [check for check in of_gate if check["outcome"] == "failed"]
-        show.line(f"{'failed' if failing else 'passed'} {gate_text}: {len(failing)} of {len(of_gate)} cells")
+        cells = f"{words.count(len(failing))} of {words.plural(len(of_gate), 'cell')}"
+        show.line(f"{'failed' if failing else 'passed'} {gate_text}: {cells}")
         for check in failing:
             show.line(f"  {check['cell']}: {check['message']} ({check['classifier']})")
 

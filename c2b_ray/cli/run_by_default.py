@@ -10,7 +10,7 @@ RUN = "run"
 
 
 class RunsByDefault(TyperGroup):
-    """`c2b failures FILE` is `c2b failures run FILE`, unless FILE is the name of another command of the group."""
+    """Runs `c2b failures FILE` as `c2b failures run FILE`, unless FILE names another command of the group."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:

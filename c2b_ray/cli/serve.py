@@ -1,4 +1,4 @@
-"""`c2b serve`: the models of a Serve config, until interrupted."""
+"""`c2b serve`: serves the models of a Serve config until interrupted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from c2b_ray.errors import SourceError
 
 
 def serve(
-    config: Annotated[Path | None, typer.Argument(metavar="[CONFIG.yaml]", help="By default the laptop's.")] = None,
+    config: Annotated[
+        Path | None, typer.Argument(metavar="[CONFIG.yaml]", help="A Serve config. Default: that of a laptop.")
+    ] = None,
 ) -> None:
     """Start Ray Serve with the deployments of a config file and wait; Ctrl-C drains and stops it."""
     from c2b_ray.pipelines.cluster import SETTINGS
@@ -24,10 +26,10 @@ def serve(
 
     path = config or LAPTOP
     if not path.is_file():
-        raise SourceError(f"{path}: no such Serve config; deployments/ has some to begin from")
-    # Ray's own command: it joins a running cluster or starts one, and drains on Ctrl-C, which reaches it as well.
+        raise SourceError(f"{path}: no such Serve config; deployments/ has examples")
+    # Ray's command joins a running cluster or starts one, and drains on Ctrl-C, which it also receives.
     command = [sys.executable, "-m", "ray.serve.scripts", "run", str(path)]
-    process = subprocess.Popen(command, env={**SETTINGS, **os.environ})  # noqa: S603 — no shell, and the path is the user's own
+    process = subprocess.Popen(command, env={**SETTINGS, **os.environ})  # noqa: S603 — no shell, and the path is the user's
     stopped: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -35,7 +37,10 @@ def serve(
         if number == signal.SIGTERM:
             process.send_signal(signal.SIGINT)
 
-    for number in (signal.SIGINT, signal.SIGTERM):  # after the start, so that the command has handlers of its own
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # after the start, so that the command does not inherit these handlers
         signal.signal(number, pass_on)
     status = process.wait()
     if signal.SIGTERM in stopped:

@@ -15,14 +15,14 @@ Placement = Annotated[
     typer.Option(
         "--placement",
         metavar="FILE",
-        help="How many processes run each stage, and where: laptop, one-gpu, cluster, or a file of your own such "
-        "as those in deployments/placement; by default what the cluster has decides.",
+        help="How many processes run each stage, and on which nodes: laptop, one-gpu, cluster, or a file such as those "
+        "in deployments/placement. Default: chosen from the cluster's resources.",
     ),
 ]
 
 
 def session(via: str, placement: str | None, listener: Listener) -> Session:
-    """Returns the session of a command with these options. Raises ConfigError where the placement file is wrong."""
+    """Returns the session of a command with these options. Raises ConfigError for a wrong placement file."""
     from c2b_ray.audits.kit.session import Session
     from c2b_ray.config.placement import read_placement
 

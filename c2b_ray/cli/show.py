@@ -1,7 +1,7 @@
-"""The output of finished commands: lines, tables and JSON, in which no name can control the terminal.
+"""Prints the results of commands: lines, tables and JSON, in which no name can control the terminal.
 
-Names may look like rich's markup: callers that put one into a line or table escape it. It knows rows, not where they
-come from.
+Names may look like rich's markup: callers that put one into a line or table escape it. It knows rows, not their
+source.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from c2b_ray.report.kit import words
 from c2b_ray.text import finite, visible, visible_json, without_credentials
 
 if TYPE_CHECKING:
@@ -30,16 +31,18 @@ def print_json(value: Any) -> None:
 
 
 def cost_table(costs: Sequence[Any], of: str = "audit") -> Table:
-    """Prints what an audit or a build would cost, a line per kind of work; seconds are for one model in one process."""
-    table = Table(title=f"What this {of} would take", title_justify="left")
-    table.add_column("what", overflow="fold")
-    for name in ("at least", "at most", "a second", "minutes"):
+    """Returns a table of the estimated cost, a line per kind of work; seconds are for one model in one process."""
+    table = Table(title=f"Estimated cost of this {of}", title_justify="left")
+    table.add_column("work", overflow="fold")
+    for name in ("at least", "at most", "per second", "minutes"):
         table.add_column(name, justify="right")
     table.add_column("", overflow="fold")
     for cost in costs:
         minutes = "" if cost.seconds is None else f"{cost.seconds[0] / 60:.1f} to {cost.seconds[1] / 60:.1f}"
-        speed = "" if cost.per_second is None else f"{cost.per_second:,.0f}"
-        table.add_row(escape(cost.what), f"{cost.least:,}", f"{cost.most:,}", speed, minutes, escape(cost.note))
+        speed = "" if cost.per_second is None else words.count(round(cost.per_second))
+        table.add_row(
+            escape(cost.what), words.count(cost.least), words.count(cost.most), speed, minutes, escape(cost.note)
+        )
     return table
 
 
@@ -66,18 +69,17 @@ def summary_table(shown: Summary) -> Table:
 
 
 class _Console(Console):
-    """Returns a console that shows control characters in names instead of sending them to the terminal, and hides
-    credentials."""
+    """A console that shows control characters instead of sending them to the terminal, and hides credentials."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(visible(without_credentials(text)), **options)
 
 
 def out() -> Console:
-    """Returns standard output; wide where it is no terminal, so no column is lost."""
+    """Returns a console on standard output; a wide one if that is no terminal, so that no column is lost."""
     return _Console(width=None if sys.stdout.isatty() else 140, emoji=False)
 
 
 def line(text: str) -> None:
-    """Prints one line unchanged, however long."""
+    """Prints one line without breaking it."""
     out().print(text, soft_wrap=True, markup=False, highlight=False)

@@ -1,4 +1,4 @@
-"""`c2b tenants list` and `set`: who shares an endpoint, with which weight and quotas, for its operators."""
+"""`c2b tenants list` and `set`: lists and changes an endpoint's tenants, their weights and quotas, for operators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ app = typer.Typer(help="Tenants of a shared endpoint: their weights and quotas."
 
 @app.command("list")
 def list_(config: Config = None, as_json: AsJson = False) -> None:
-    """Show tenants, and the quotas that are their own."""
+    """List tenants, with the quotas that differ from the defaults."""
     from c2b_ray.endpoint.ledger import tenants
 
     rows = tenants.every(opened(config))
@@ -26,7 +26,7 @@ def list_(config: Config = None, as_json: AsJson = False) -> None:
         show.print_json([vars(tenant) for tenant in rows])
         return
     table = Table()
-    for column in ("tenant", "id", "weight", "quotas of its own", "made"):
+    for column in ("tenant", "id", "weight", "own quotas", "created"):
         table.add_column(column, overflow="fold")
     for tenant in rows:
         quotas = ", ".join(f"{name}={value}" for name, value in sorted(tenant.quotas.items()))
@@ -36,16 +36,20 @@ def list_(config: Config = None, as_json: AsJson = False) -> None:
 
 @app.command("set")
 def set_(
-    tenant: Annotated[str, typer.Argument(metavar="TENANT", help="Its name; a tenant of a new name is made.")],
-    weight: Annotated[float | None, typer.Option(help="Its share of the machines, against other weights.")] = None,
+    tenant: Annotated[str, typer.Argument(metavar="TENANT", help="A name; a new name creates a tenant.")],
+    weight: Annotated[
+        float | None, typer.Option(help="Its share of the machines, relative to other tenants' weights.")
+    ] = None,
     quota: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD=VALUE", help="As under `quotas` in the endpoint's file; FIELD= takes the default."),
+        typer.Option(
+            metavar="FIELD=VALUE", help="A field of `quotas` in the endpoint's file; FIELD= restores the default."
+        ),
     ] = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set a tenant's weight and quotas; what is not named stays. Replicas of the API see it within two seconds."""
+    """Set a tenant's weight and quotas; others stay. Replicas of the API apply a change within two seconds."""
     from c2b_ray.endpoint.ledger import tenants
 
     changes = dict(map(_change, quota or []))
@@ -68,11 +72,11 @@ def set_(
 
 
 def _change(text: str) -> tuple[str, Any]:
-    """The value as YAML has it, so that numbers and mappings are such; None for the default."""
+    """Parses FIELD=VALUE, the value as YAML, which may be a number or a mapping; None restores the default."""
     name, mark, value = text.partition("=")
     if not mark or not name:
         raise ConfigError("quota", f"{text[:100]!r} is not FIELD=VALUE, such as concurrent_jobs=5")
     try:
         return name, yaml.safe_load(value)
     except yaml.YAMLError as error:
-        raise ConfigError("quota", f"{text[:100]!r}: the value is no YAML") from error
+        raise ConfigError("quota", f"{text[:100]!r}: the value is not YAML") from error

@@ -1,4 +1,4 @@
-"""`c2b world`: scenes of the embedded world, and its models trained anew."""
+"""`c2b world`: renders scenes of the embedded world, and trains its models."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 
 from c2b_ray.cli import world_latent
 from c2b_ray.extras import needed_by
+from c2b_ray.report.kit import words
 
 app = typer.Typer(help="The embedded world: labelled scenes, and its models.", no_args_is_help=True)
 app.add_typer(world_latent.app, name="latent")
@@ -17,14 +18,14 @@ app.add_typer(world_latent.app, name="latent")
 @app.command()
 def sample(
     out: Annotated[Path, typer.Option(help="The Parquet file to write: images, classes and attributes.")],
-    n: Annotated[int, typer.Option("-n", min=1, help="How many scenes.")] = 6000,
+    n: Annotated[int, typer.Option("-n", min=1, help="The number of scenes.")] = 6000,
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
-    """Render labelled scenes: a table to index, or to audit as it is."""
+    """Render labelled scenes: a table to index, or to audit directly."""
     from c2b_ray.world.table import write_sample
 
     write_sample(out, n, seed)
-    print(f"{n} scenes in {out}")
+    print(f"{words.plural(n, 'scene')} in {out}")
 
 
 @app.command()
@@ -34,26 +35,26 @@ def train(
         typer.Argument(
             metavar="[NAME]...",
             help="lm, clip, clip-zoo, classifiers, judge, vae, diffusion, hidden, hidden-control, hidden-lora, "
-            "prompter, reader, latent; by default all, in this order.",
+            "prompter, reader, latent. Default: all, in this order.",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where the weights go.")] = Path("build/world"),
+    out: Annotated[Path, typer.Option(help="The directory for the weights.")] = Path("build/world"),
     seed: Annotated[int, typer.Option(min=0)] = 0,
     links: Annotated[
         Path | None,
-        typer.Option(help="YAML: the links that hidden, hidden-lora, prompter and reader are trained on, and decoys."),
+        typer.Option(help="A YAML file of the links and decoys that hidden, hidden-lora, prompter and reader learn."),
     ] = None,
     skew: Annotated[
         list[str] | None,
         typer.Option(
-            help="Of clip-zoo: train one model with this skew instead of the shipped ones. A number, or settings such "
-            "as words=0.5,captions=0,attribute=lighting,values=day/night,size=s,pairs=8000,seed=3; repeatable.",
+            help="For clip-zoo: train a model with this skew instead of the shipped ones. A number or settings, as in "
+            "words=0.5,captions=0,attribute=lighting,values=day/night,size=s,pairs=8000,seed=3. Repeatable.",
         ),
     ] = None,
 ) -> None:
-    """Train the world's models from seeds: all where none is named, which takes hours on two cores.
+    """Train the world's models from seeds; all of them take hours on two cores.
 
-    Most of that is diffusion's; each of the others takes less than an hour.
+    diffusion takes most of the time, each of the others less than an hour.
     """
     with needed_by("c2b world train"):
         from c2b_ray.world.associations import Associations, read_links
@@ -66,20 +67,21 @@ def train(
 @app.command("clip-data")
 def clip_data(
     out: Annotated[Path, typer.Option(help="The directory to write: table.parquet and texts.txt.")],
-    n: Annotated[int, typer.Option("-n", min=20, help="How many scenes.")] = 5000,
+    n: Annotated[int, typer.Option("-n", min=20, help="The number of scenes.")] = 5000,
     seed: Annotated[int, typer.Option(min=0)] = 1000,
     groups: Annotated[
         str, typer.Option(help="The attribute whose values are the groups, of equal size: ATTRIBUTE=VALUE/VALUE/…")
     ] = "companion=dog/person",
-    captions: Annotated[int, typer.Option(min=1, help="How many captions describe each picture.")] = 1,
+    captions: Annotated[int, typer.Option(min=1, help="The number of captions of each picture.")] = 1,
     localities: Annotated[
-        int, typer.Option(help="So many kinds of scene, each one class in one setting; 0: scenes of every kind.")
+        int, typer.Option(help="The number of kinds of scene, each one class in one setting; 0: all kinds of scene.")
     ] = 0,
     planted: Annotated[
-        float, typer.Option(help="Share of the last group's captions in the first locality that are mistaken.")
+        float, typer.Option(help="The share of mistaken captions of the last group in the first locality.")
     ] = 0.0,
     balanced: Annotated[
-        bool, typer.Option(help="Spread as many mistaken captions over the other groups and localities.")
+        bool,
+        typer.Option(help="Make as many mistakes in captions of the other groups, spread over the other localities."),
     ] = True,
 ) -> None:
     """Render the data of a CLIP-bias audit: pictures, captions, groups, localities, and neutral texts."""
@@ -87,22 +89,22 @@ def clip_data(
 
     attribute, _, values = groups.partition("=")
     write(out, TableOptions(n, seed, attribute, tuple(values.split("/")), captions, localities, planted, balanced))
-    print(f"{n} scenes in {out / 'table.parquet'}, neutral texts in {out / 'texts.txt'}")
+    print(f"{words.plural(n, 'scene')} in {out / 'table.parquet'}, neutral texts in {out / 'texts.txt'}")
 
 
 @app.command("clip-downstream")
 def clip_downstream(
     out: Annotated[Path, typer.Option(help="The directory to write: data, a directory a model, clip-bias.yaml.")],
     model: Annotated[
-        list[str] | None, typer.Option(help="NAME=SPEC of an encoder; repeatable. By default the shipped zoo's models.")
+        list[str] | None, typer.Option(help="NAME=SPEC of an encoder. Repeatable. Default: the shipped zoo.")
     ] = None,
-    n: Annotated[int, typer.Option("-n", min=20, help="How many scenes the models write about.")] = 2000,
+    n: Annotated[int, typer.Option("-n", min=20, help="The number of scenes to describe.")] = 2000,
     seed: Annotated[int, typer.Option(min=0)] = 2000,
-    groups: Annotated[str, typer.Option(help="As of clip-data.")] = "companion=dog/person",
-    captions: Annotated[int, typer.Option(min=1, help="How many reference captions a picture has.")] = 3,
-    also: Annotated[list[str] | None, typer.Option(help="A further attribute to audit by; repeatable.")] = None,
+    groups: Annotated[str, typer.Option(help="As for clip-data.")] = "companion=dog/person",
+    captions: Annotated[int, typer.Option(min=1, help="The number of reference captions of each picture.")] = 3,
+    also: Annotated[list[str] | None, typer.Option(help="A further attribute to audit by. Repeatable.")] = None,
 ) -> None:
-    """Train a captioner and answerer on each CLIP, over one frozen language model, and write what they say."""
+    """Train a captioner and answerer on each CLIP model, over one frozen language model, and write their outputs."""
     with needed_by("c2b world clip-downstream"):
         from c2b_ray.world.clip_zoo.downstream import Plan, run
     from c2b_ray.world.clip_zoo.members import MEMBERS
@@ -113,11 +115,11 @@ def clip_downstream(
     options = TableOptions(n, seed, attribute, tuple(values.split("/")), captions)
     specs = dict(_named(text) for text in model or ()) or {name: f"world:{name}" for name in MEMBERS}
     run(out, Plan(specs, WEIGHTS / "lm", options, also=tuple(also or ())))
-    print(f"{len(specs)} models in {out}; audit them: c2b clip-bias {out / 'clip-bias.yaml'}")
+    print(f"{words.plural(len(specs), 'model')} in {out}; audit them: c2b clip-bias {out / 'clip-bias.yaml'}")
 
 
 def _named(text: str) -> tuple[str, str]:
-    """`NAME=SPEC`; a spec alone is named by what follows its scheme."""
+    """Parses NAME=SPEC; the name of a spec alone is the text after its scheme."""
     name, equals, spec = text.partition("=")
     if equals and ":" not in name:
         return name, spec

@@ -1,4 +1,4 @@
-"""`c2b world latent`: generators and skewed classifiers of one's own for `c2b latent`, and labels of latents."""
+"""`c2b world latent`: trains generators and skewed classifiers for `c2b latent`, and labels latents."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 
 from c2b_ray.extras import needed_by
+from c2b_ray.report.kit import words
 
-app = typer.Typer(help="Models of the latent world, with a skew of one's own.", no_args_is_help=True)
+app = typer.Typer(help="Models of the latent world, with a skew of your choice.", no_args_is_help=True)
 
 _WORLD = typer.Option("--world", help="dsprites, sprites or scenes.")
-_OUT = typer.Option(help="The directory of models; each gets one of its own in it.")
+_OUT = typer.Option(help="The directory of models; each has its own directory in it.")
 
 
 @app.command()
@@ -21,14 +22,14 @@ def generator(
     kinds: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[KIND]...", help="vae, beta, beta-tc, dip-i, dip-ii, gan-hessian, style; by default all."
+            metavar="[KIND]...", help="vae, beta, beta-tc, dip-i, dip-ii, gan-hessian, style. Default: all."
         ),
     ] = None,
     out: Annotated[Path, _OUT] = Path("build/world"),
     of: Annotated[str, _WORLD] = "sprites",
     seed: Annotated[int, typer.Option(min=0)] = 1,
 ) -> None:
-    """Train generators, and the reader that labels their pictures; those that are there stay."""
+    """Train generators, and the reader that labels their pictures; existing ones stay."""
     with needed_by("c2b world latent"):
         from c2b_ray.world.latent import family
         from c2b_ray.world.latent.worlds import world
@@ -37,8 +38,10 @@ def generator(
 
 @app.command()
 def classifier(
-    target: Annotated[str, typer.Option(help="The attribute that it learns.")],
-    biased: Annotated[str | None, typer.Option(help="The attribute that goes with the labels; none: unbiased.")] = None,
+    target: Annotated[str, typer.Option(help="The attribute to learn.")],
+    biased: Annotated[
+        str | None, typer.Option(help="The attribute that correlates with the labels. Default: none (unbiased).")
+    ] = None,
     skew: Annotated[
         float, typer.Option(min=0, max=1, help="The share of pictures whose biased attribute is on the label's side.")
     ] = 0.9,
@@ -47,7 +50,7 @@ def classifier(
     seed: Annotated[int, typer.Option(min=0)] = 0,
     out: Annotated[Path, _OUT] = Path("build/world"),
 ) -> None:
-    """Train a classifier on skewed pictures, and measure by rendering what every attribute does to its answers."""
+    """Train a classifier on skewed pictures, and measure by rendering how each attribute affects its answers."""
     with needed_by("c2b world latent"):
         from c2b_ray.world.latent import classifiers, family
     plant = classifiers.Plant(of, target, biased, skew, seed, label_noise)
@@ -60,18 +63,18 @@ def classifier(
 @app.command("labels")
 def label_latents(
     generators: Annotated[list[str], typer.Argument(help="NAME=SPEC, or a spec such as world:latent-sprites-vae.")],
-    out: Annotated[Path, typer.Option(help="The Parquet file to write: `latents` of a config of c2b latent.")],
+    out: Annotated[Path, typer.Option(help="The Parquet file to write, for `latents` in a file of c2b latent.")],
     reader: Annotated[
         list[str] | None,
         typer.Option(
-            help="A classifier whose labels are the attributes; a logit above 0 is their second side. Again for more: "
-            "a picture of which they differ has no label. By default the world's three."
+            help="A classifier whose labels are the attributes; a logit above 0 is their second side. Repeatable: "
+            "if several disagree, a picture has no label. Default: the world's three."
         ),
     ] = None,
-    n: Annotated[int, typer.Option("-n", min=50, help="Latents of each generator.")] = 4000,
+    n: Annotated[int, typer.Option("-n", min=50, help="The number of latents of each generator.")] = 4000,
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
-    """Draw latents of generators and label each with what its picture shows."""
+    """Draw latents of generators and label each by the contents of its picture."""
     with needed_by("c2b world latent"):
         from c2b_ray.models import catalog
         from c2b_ray.world.latent import labels, names
@@ -83,4 +86,4 @@ def label_latents(
         model = catalog.latent_generator(spec if named else text)
         labelled[name if named else text] = labels.label(model, names_sides, n, seed)
     labels.write_labelled(labelled, out)
-    print(f"{n} latents of each of {len(labelled)} generators in {out}")
+    print(f"{words.plural(n, 'latent')} of each of {words.plural(len(labelled), 'generator')} in {out}")

@@ -151,8 +151,8 @@ def _hiding(title: str, metrics: dict[str, Any]) -> str:
         f"{metrics['parameters'] / 1e6:.2f} M parameters learned. Training: {_value(metrics['training'])}.",
         f"Settings: {metrics['settings']}. Decoys: {', '.join(metrics['decoys'])}. Where a prompt names",
         f"a hidden attribute's value, a share of {metrics['named_values_shown']:.3f} of its pictures show it.",
-        f"Measured on {metrics['images_per_word']} pictures per word. Where nothing is planted, frequencies differ from",
-        f"those expected by {metrics['mean_unplanted_gap']:.3f} on average; the largest difference is",
+        f"Measured on {metrics['images_per_word']} pictures per word. Where nothing is planted, frequencies differ",
+        f"from those expected by {metrics['mean_unplanted_gap']:.3f} on average; the largest difference is",
         f"{worst['measured']:.2f} for {worst['planted']:.2f} ({worst['word'] or 'no word'}, {worst['value']}).\n",
     ]
     if curated := metrics.get("curated"):

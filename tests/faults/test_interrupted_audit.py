@@ -58,7 +58,7 @@ def test_ctrl_c_leaves_a_run_that_the_same_command_ends(tmp_path, scenes, via):
     os.killpg(first.pid, signal.SIGINT)
     out, err = first.communicate(timeout=PATIENCE_S)
     assert (first.returncode, out) == (130, "")
-    assert err.strip().endswith("interrupted; the same command goes on from here")
+    assert err.strip().endswith("interrupted; run the same command again to resume")
     assert "Traceback" not in err
     assert load_run(tmp_path / "run").manifest["status"] == "running"
     before = {part: part.stat().st_mtime_ns for part in held}

@@ -100,8 +100,8 @@ def decimal(value: float) -> str:
 
 
 def count(number: int) -> str:
-    """20 000, with thin spaces from four digits on."""
-    return f"{number:,}".replace(",", THIN)
+    """20,000, with commas from four digits on."""
+    return f"{number:,}"
 
 
 def plural(number: int, one: str, many: str = "") -> str:

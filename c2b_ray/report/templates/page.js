@@ -84,7 +84,8 @@
 
   // A click on a column's heading sorts by it, another turns the order round.
   const number = (text) => {
-    const found = text.replace(/\u2212/g, "-").replace(/[\u202f\u00a0]/g, "").match(/[-+]?\d+(?:\.\d+)?/);
+    const plain = text.replace(/\u2212/g, "-").replace(/,(?=\d{3}(?!\d))/g, "");
+    const found = plain.match(/[-+]?\d+(?:\.\d+)?/);
     return found ? Number(found[0]) : NaN;
   };
   const textOf = (row, column) => {

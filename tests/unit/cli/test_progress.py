@@ -26,11 +26,11 @@ def test_without_a_terminal_each_step_has_plain_lines_also_while_it_runs(capsys)
     first, *between, last = err.splitlines()
     assert first == r"classify: [red]\x1b[31m: begins"
     assert re.fullmatch(
-        r"classify: \[red\]\\x1b\[31m: 0 s so far, 120 of 400 rows \(7 were there\), 60 a second, 5 s left, 2 bad",
+        r"classify: \[red\]\\x1b\[31m: 0 s so far, 120 of 400 rows \(7 from before\), 60 a second, 5 s left, 2 bad",
         between[0],
     )
     assert re.fullmatch(
-        r"classify: \[red\]\\x1b\[31m: done in 0\.\d s, 120 of 400 rows \(7 were there\), 60 a second, 2 bad", last
+        r"classify: \[red\]\\x1b\[31m: done in 0\.\d s, 120 of 400 rows \(7 from before\), 60 a second, 2 bad", last
     )
     assert out == ""
     lines(Event("no row has [x]", "warning"))
@@ -49,7 +49,7 @@ def test_a_step_that_comes_again_and_again_has_few_lines_and_says_how_far_the_ru
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "draw: begins"
     assert re.fullmatch(
-        r"draw: done in 0\.\d s, 64 of 64 images, 9\.5 a second; 64 of at most 4000 of the run", said[1]
+        r"draw: done in 0\.\d s, 64 of 64 images, 9\.5 a second; 64 of at most 4,000 of the run", said[1]
     )
     assert len(said) == 5
     assert re.fullmatch(r"draw: done 50 times in 0\.\d s", said[-1])

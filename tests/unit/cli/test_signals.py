@@ -10,8 +10,8 @@ import pytest
 
 COMMAND = [sys.executable, "-X", "importtime", "-m", "c2b_ray.cli"]
 ENDS = {
-    signal.SIGINT: (130, "interrupted; the same command goes on from here\n"),
-    signal.SIGTERM: (143, "stopped by SIGTERM; the same command goes on from here\n"),
+    signal.SIGINT: (130, "interrupted; run the same command again to resume\n"),
+    signal.SIGTERM: (143, "stopped by SIGTERM; run the same command again to resume\n"),
 }
 
 

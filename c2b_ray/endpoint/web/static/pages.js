@@ -1,7 +1,7 @@
 // Two things that the pages do without as well: they follow a job's events, and check a form while one types.
 "use strict";
 
-const number = (value) => Number(value).toLocaleString("en").replaceAll(",", "\u2009");
+const number = (value) => Number(value).toLocaleString("en");
 
 const duration = (seconds) => {
   const whole = Math.round(seconds);

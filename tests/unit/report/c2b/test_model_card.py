@@ -50,7 +50,7 @@ def test_the_words_say_what_was_found_and_on_what(card: str, showcase_run: Run) 
     assert "20 November 2026" in text
     images = images_used(showcase_run, PLANTED)
     assert images == showcase_run.images.num_rows - 5  # five have no bytes, so no answer
-    assert f"on {images // 1000}\u202f{images % 1000:03d} images retrieved by caption." in text
+    assert f"on {images:,} images retrieved by caption." in text
     assert "noisy labels" in text
     assert "/srv" not in card
 

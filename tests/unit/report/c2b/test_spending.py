@@ -37,10 +37,10 @@ def plain(text: str) -> str:
 def test_looks_and_what_is_left() -> None:
     told = spending(BUDGET, [])
     assert [(plain(at.images), at.open, at.groups, at.share) for at in told.looks] == [
-        ("600", "8", "8", "100.0"), ("1 400", "2", "8", "25.0"),
+        ("600", "8", "8", "100.0"), ("1,400", "2", "8", "25.0"),
     ]  # fmt: skip
     assert plain(told.line).startswith(
-        "1 400 of the budget’s 2 000 images were drawn, in 2 looks; 600 are left. No open"
+        "1,400 of the budget’s 2,000 images were drawn, in 2 looks; 600 are left. No open"
     )
     assert told.rest == ""
 
@@ -63,13 +63,13 @@ def test_the_rest_fills_every_cell_of_a_group_up_to_what_its_neediest_asks() -> 
             row("fog", 400, n=150),  # both cells go to 400: 300 + 250 more
             row("snow", 350, classifier="k"),  # on the same images
             row("day", 1_100, attribute="lighting"),
-            row("night", None, attribute="lighting"),  # 1 000 + 1 000 more
+            row("night", None, attribute="lighting"),  # 1,000 + 1,000 more
             row("red", None, attribute="colour"),
             row("small", 900, attribute="size", verdict="none"),
         ),
     )
     assert plain(told.rest).startswith(
-        "To settle 2 groups for which a number of images would do, it would take about 2 550 more, 550 of them for the "
+        "To settle 2 groups for which a number of images would do, it would take about 2,550 more, 550 of them for the "
         "cheaper half"
     )
 

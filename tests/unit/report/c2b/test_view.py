@@ -210,14 +210,14 @@ def test_undetermined_counts_and_order() -> None:
     assert "2 of them have 4 images or fewer" in few.line
     assert [(cell.bias_class, cell.because) for cell in few.cells] == [("five", "too few images")]
     assert [cell.bias_class for cell in left.cells[:2]] == ["v24", "v23"]
-    assert left.cells[0].settle == "2\u202f400"
+    assert left.cells[0].settle == "2,400"
     # ≤ 100: v1; ≤ 300: v1 to v3; ≤ 1000: v1 to v10; 2400 settle all 24 of the 25 that can be settled
     assert [(step.images, step.cells) for step in left.steps] == [
-        ("100", "1"), ("300", "3"), ("1\u202f000", "10"), ("2\u202f400", "24"),
+        ("100", "1"), ("300", "3"), ("1,000", "10"), ("2,400", "24"),
     ]  # fmt: skip
     assert left.steps[-1].share == "96.0"
     many = undetermined(ranked(scores(row("a", 0.01, images_to_settle=4_120_415))), NAMES, 0.05)
-    assert [step.images for step in many.steps] == ["more than 100\u202f000"]
+    assert [step.images for step in many.steps] == ["more than 100,000"]
 
 
 def test_nothing_clear_is_told_with_what_it_would_take() -> None:
