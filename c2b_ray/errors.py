@@ -1,23 +1,23 @@
-"""The exception tree: every error that c2b-ray raises on purpose, and what each one is about.
+"""The exception tree: every error that c2b-ray raises on purpose, and its meaning.
 
 It does not know where errors are shown; the command line turns an `InputError` into exit status 2.
 
     C2BError
-    ├── InputError              what the user gave is wrong: mend it and run again (exit status 2)
-    │   ├── ConfigError         a field of an audit file, or a command's option
-    │   ├── SpecError           a model spec that names nothing; the nearest names are offered
-    │   ├── AddressError        a URL that the policy of an endpoint does not let it ask
+    ├── InputError              the user's input is wrong: correct it and run again (exit status 2)
+    │   ├── ConfigError         a field of a config file, or a command's option
+    │   ├── SpecError           a model spec that names nothing; the message offers the nearest names
+    │   ├── AddressError        a URL that an endpoint's policy does not allow
     │   ├── WeightsError        weights that are refused (pickle), absent or of another shape
     │   ├── SourceError         a folder, table, shard or index of images that cannot be read, or holds none
     │   ├── ImageError          one image that cannot be used; a row's `error`, never the end of a run
     │   └── RunError            a run directory that belongs to another run
-    │       └── BusyRunError    … that another process writes: a moment later it may not
-    ├── StorageError            the file system said no: full disk, no permission (exit status 2)
-    ├── ReplyError              a language model's reply that cannot be used; kept beside the run
+    │       └── BusyRunError    … that another process writes: try again later
+    ├── StorageError            the file system refused: full disk, no permission (exit status 2)
+    ├── ReplyError              a language model's reply that cannot be used; kept with the run
     └── ServiceError            a model service that is dead or answers nonsense: the run stops and can be resumed
 
-The endpoint's own are beside what raises them, in endpoint.ledger: `DatabaseDownError` and `SchemaError` (outage),
-`FencedError` and `IdempotencyConflictError` (job), `Denied` (quotas).
+The endpoint's errors are in endpoint.ledger, in the modules that raise them: `DatabaseDownError` and `SchemaError`
+(outage), `FencedError` and `IdempotencyConflictError` (job), `Denied` (quotas).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from difflib import get_close_matches
 class C2BError(Exception):
     """Base of all errors of this project. The message says what was expected and what to do.
 
-    What an error is about is there as data too, where it is known: `location`, a path or URI; `run`, a run directory;
-    `app`, an app of Ray Serve. A `ConfigError` has its `field` besides. All of it travels between processes.
+    Its subject is also available as data, where it is known: `location`, a path or URI; `run`, a run directory; `app`,
+    an app of Ray Serve. A `ConfigError` also has a `field`. All of it survives the way between processes.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class C2BError(Exception):
 
 
 class InputError(C2BError):
-    """What the user gave is wrong."""
+    """The user's input is wrong."""
 
 
 class ConfigError(InputError):
@@ -65,7 +65,7 @@ class SpecError(InputError):
 
 
 class AddressError(InputError):
-    """A URL, or the address behind it, that may not be asked."""
+    """A URL, or the address behind it, that requests may not use."""
 
 
 class WeightsError(InputError):
@@ -85,7 +85,7 @@ class RunError(InputError):
 
 
 class BusyRunError(RunError):
-    """A run directory that another process writes: the same call may do once that has ended."""
+    """A run directory that another process writes; the same call may succeed after that process has ended."""
 
 
 class StorageError(C2BError):
@@ -93,7 +93,7 @@ class StorageError(C2BError):
 
 
 class ReplyError(C2BError):
-    """A language model's reply that cannot be used. `reply` is the text, whole."""
+    """A language model's reply that cannot be used. `reply`: the whole text."""
 
     def __init__(self, message: str, reply: str) -> None:
         super().__init__(message)
@@ -101,11 +101,11 @@ class ReplyError(C2BError):
 
 
 class ServiceError(C2BError):
-    """A model service that does not answer, or answers with something else than was asked for."""
+    """A model service that does not answer, or gives an answer of the wrong form."""
 
 
 def again(kind: type[C2BError], message: str, data: dict[str, object]) -> C2BError:
-    """The error as it was raised in another process, whatever arguments its class takes."""
+    """Rebuilds an error that was raised in another process, whatever arguments its class takes."""
     error = kind.__new__(kind, message)
     Exception.__init__(error, message)
     vars(error).update(data)
@@ -113,7 +113,7 @@ def again(kind: type[C2BError], message: str, data: dict[str, object]) -> C2BErr
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of an error message: the known names nearest to `name`, or all of them where few."""
+    """Returns the end of an error message: the known names nearest to `name`, or all of them if they are few."""
     names = sorted(known)
     close = get_close_matches(name, names, n=3, cutoff=0.5)
     if close:

@@ -1,6 +1,6 @@
-"""What to install where a package is missing. It knows names of packages, and imports none.
+"""Says what to install for a missing package. It knows names of packages, and imports none.
 
-Most of what c2b-ray can do needs packages that come with it; the rest comes with an extra, such as `c2b-ray[onnx]`.
+Most functions of c2b-ray need only its dependencies; the others need an extra, such as `c2b-ray[onnx]`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ INSTALL = {
 
 @contextmanager
 def needed_by(what: str, error: type[C2BError] = InputError, install: str | None = None) -> Iterator[None]:
-    """Runs imports for `what`; `error` says what to install where one fails for want of a package.
+    """Runs the imports that `what` needs; raises `error`, which says what to install, if a package is missing.
 
-    `install`: what pip installs whichever package is missing; by default `INSTALL` tells by the package.
+    `install`: the argument of pip for any missing package; by default `INSTALL` has it by package.
     """
     try:
         yield
@@ -59,7 +59,8 @@ def needed_by(what: str, error: type[C2BError] = InputError, install: str | None
 
 
 def hint_for(message: str) -> str:
-    """The end of an error message: what to install where a library's `message` asks for one of our extras; else ""."""
+    """Returns the end of an error message: what to install if a library's `message` names one of our extras;
+    else ""."""
     for package, install in INSTALL.items():
         if "[" in install and package in message.casefold():
             return f"; pip install {install}"

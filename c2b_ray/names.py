@@ -1,13 +1,13 @@
-"""When two names of classes, attributes or values are the same one. It knows characters, not what the names are of."""
+"""Tells when two names of classes, attributes or values are the same. It knows characters, not what the names mean."""
 
 from __future__ import annotations
 
 
 def folded(name: str) -> str:
-    """Lower case, single spaces: what differs in nothing more is spelled alike."""
+    """Returns the name in lower case with single spaces; names that differ only in these are spelled alike."""
     return " ".join(name.lower().split())
 
 
 def normalise(name: str) -> str:
-    """`folded`, without underscores, quotes and closing punctuation: the form in which names are compared."""
+    """Returns `folded` without underscores, quotes and closing punctuation: the form in which names are compared."""
     return folded(name.replace("_", " ").strip(" .,;:'\""))

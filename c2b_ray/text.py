@@ -1,6 +1,7 @@
-"""Text of unknown origin, such as class names and file names, made safe to show: nothing in it acts, all of it is seen.
+"""Makes text of unknown origin, such as class names and file names, safe to show: every character is visible and none
+acts.
 
-It knows characters and what credentials look like; it does not know where a text comes from.
+It knows characters and the form of credentials; it does not know where a text comes from.
 """
 
 from __future__ import annotations
@@ -40,31 +41,31 @@ _FORMULA = tuple("=+-@\t\r'")
 
 
 def visible(text: str) -> str:
-    r"""The text with each character that acts rather than shows as its escape: ESC as `\x1b`, U+202E as `\u202e`."""
+    r"""Returns the text with each control character as its escape: ESC as `\x1b`, U+202E as `\u202e`."""
     return _ACTING.sub(_escape, text)
 
 
 def visible_json(text: str) -> str:
-    r"""JSON that means the same, without such characters: inside its strings, where alone they occur, as `\u202e`."""
+    r"""Returns equivalent JSON with control characters, which occur only inside strings, as `\u202e`."""
     return _ACTING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def cell(text: str) -> str:
-    """The text as a cell of CSV that no spreadsheet takes for a formula.
+    """Returns the text as a cell of CSV that no spreadsheet reads as a formula.
 
-    A text that begins with = + - @, a tab, a carriage return or an apostrophe gets an apostrophe before it, so that
-    taking one leading apostrophe away gives every text back (`uncell`).
+    A text that begins with = + - @, a tab, a carriage return or an apostrophe gets a leading apostrophe; removing one
+    leading apostrophe restores every text (`uncell`).
     """
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def uncell(text: str) -> str:
-    """The text that `cell` was given."""
+    """Returns the original text of a cell that `cell` made."""
     return text[1:] if text.startswith("'") else text
 
 
 def _holds_secret(variable: str) -> bool:
-    """Whether a variable of this name has a secret; one that says where a secret lies has only a path."""
+    """Tells whether a variable of this name holds a secret; one that names a secret's location holds only a path."""
     return SECRET_NAME.search(variable) is not None and not variable.upper().endswith(("_FILE", "_PATH", "_DIR"))
 
 
@@ -78,7 +79,7 @@ def without_credentials(text: str) -> str:
 
 
 def _without_values(url: re.Match[str]) -> str:
-    """Services name the parameter of their key as they like."""
+    """Hides the values of a URL's parameters: services choose any name for the parameter of their key."""
     pairs = [parameter.partition("=") for parameter in url[2].split("&")]
     return url[1] + "&".join(
         name + equals + (HIDDEN if value and name.lower() not in HARMLESS else value) for name, equals, value in pairs
@@ -91,7 +92,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def finite(value: Any) -> Any:
-    """The value for JSON, which has no NaN: what is not known is null."""
+    """Returns the value for JSON, with null in place of NaN, which JSON does not have."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):

@@ -1,6 +1,6 @@
-"""The prompts that language models are asked, one text file each; knows nothing of who answers.
+"""The prompts for language models, one text file each; knows no model.
 
-A file has a header of `#` lines (paper, version), then sections `[system]` and `[user]` with `$name` places.
+A file has a header of `#` lines (paper, version), then sections `[system]` and `[user]` with placeholders `$name`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ def _sections(name: str) -> tuple[tuple[str, str], ...]:
 
 
 def messages(name: str, /, **values: str) -> tuple[Message, ...]:
-    """The messages of prompt `name` with its places filled. KeyError names a place without a value."""
+    """Returns the messages of prompt `name` with its placeholders filled. KeyError names a placeholder without
+    a value."""
     return tuple(Message(role, Template(body).substitute(values)) for role, body in _sections(name))  # type: ignore[arg-type]
 
 
 @cache
 def text(name: str) -> str:
-    """The file's whole text, header included: part of the ids of what it produces."""
+    """Returns the file's whole text, header included; it is part of the ids of everything that the prompt produces."""
     return files(__name__).joinpath(f"{name}.txt").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The role of a model that guesses groups from texts (LIC): it is trained and applied in one call, fold by fold."""
+"""The role of a model that guesses groups from texts (LIC): one call trains and applies it, fold by fold."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 @runtime_checkable
 class GroupGuesser(Protocol):
-    """Guesses to which of several groups texts belong, from texts whose groups are known."""
+    """Guesses the group of texts, after training on texts with known groups."""
 
     @property
     def name(self) -> str: ...
@@ -19,6 +19,6 @@ class GroupGuesser(Protocol):
     def probabilities(
         self, texts: Sequence[str], groups: NDArray[np.int64], others: Sequence[str], number: int, seed: int
     ) -> NDArray[np.float64]:
-        """Trained on `texts` of `groups` (0 .. number - 1): the probability of each group for each of the `others`,
-        float64 (others, number), rows summing to 1."""
+        """Trains on `texts` of `groups` (0 .. number - 1); returns the probability of each group for each of the
+        `others`, float64 (others, number), rows summing to 1."""
         ...

@@ -23,10 +23,10 @@ class Message:
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """One conversation to be continued.
+    """One conversation to continue.
 
-    `schema`: a JSON schema that the reply must satisfy, or None for free text.
-    `temperature`: 0 is greedy. `top_p` in (0, 1]. `seed` fixes the noise of this request alone, whatever its batch.
+    `schema`: a JSON schema that the reply must satisfy, or None for free text. `temperature`: 0 is greedy. `top_p` in
+    (0, 1]. `seed` fixes the noise of this request alone, in any batch.
     """
 
     messages: tuple[Message, ...]
@@ -39,7 +39,7 @@ class ChatRequest:
 
 @dataclass(frozen=True)
 class ChatReply:
-    """`text` as the model gave it; `error` says why it cannot be used (cut short, refused), None if it can."""
+    """`text`: the model's text; `error`: why it cannot be used (cut short, refused), or None."""
 
     text: str
     error: str | None = None
@@ -54,7 +54,7 @@ class TokenLogProb:
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """One picture to be made. `seed` fixes the noise of this request alone, whatever its batch and its neighbours."""
+    """One picture to generate. `seed` fixes the noise of this request alone, in any batch."""
 
     prompt: str
     seed: int
@@ -62,7 +62,7 @@ class GenerationRequest:
 
 @dataclass(frozen=True)
 class GeneratedImage:
-    """`pixels`, or the reason why there are none in `error`: always exactly one of the two."""
+    """`pixels`, or the reason for their absence in `error`: always exactly one of the two."""
 
     pixels: Pixels | None
     error: str | None = None
@@ -70,10 +70,10 @@ class GeneratedImage:
 
 @dataclass(frozen=True)
 class Question:
-    """One question about one image. ValueError: fewer than two choices, a blank one, two that are spelt alike.
+    """One question about one image. ValueError for fewer than two choices, a blank one, or two with the same spelling.
 
-    `texts`: a statement per choice that is true of the image if it is the answer ("a bus at night"): what a model goes
-    by that compares images with texts and reads no questions.
+    `texts`: for each choice a statement that is true of the image if the choice is the answer ("a bus at night").
+    Models that compare images with texts use it, because they cannot read questions.
     """
 
     text: str
@@ -90,9 +90,9 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """One of the question's choices, or in `error` why there is none; always exactly one of the two.
+    """One of the question's choices, or the reason for none in `error`: always exactly one of the two.
 
-    `probabilities`: of the choices in their order, summing to 1; None where the model does not say.
+    `probabilities`: of the choices in their order, summing to 1; None where the model gives none.
     """
 
     choice: str | None
@@ -102,7 +102,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class CaptionReply:
-    """A caption, or in `error` why there is none; always exactly one of the two."""
+    """A caption, or the reason for none in `error`: always exactly one of the two."""
 
     text: str | None
     error: str | None = None
@@ -118,10 +118,10 @@ class Neighbours:
 
 @dataclass(frozen=True)
 class Description:
-    """What a model says of itself, known without its weights in memory; what its role does not have is empty.
+    """The facts about a model that are known without loading its weights; a fact that its role does not have is empty.
 
-    `encoder`, `encoder_revision` and `count` are of an index: whose embeddings it holds, and of how many images.
-    `of_device`: the revision depends on the device, so it has to be asked for where the model will run.
+    `encoder`, `encoder_revision` and `count` describe an index: the encoder of its embeddings, and its number of
+    images. `of_device`: the revision depends on the device, so the process that runs the model has to determine it.
     """
 
     revision: str

@@ -1,6 +1,6 @@
-"""The Arrow schema of every table, and the ids that tie them together. Nothing here reads or writes files.
+"""The Arrow schema of every table, and the ids that connect them. Nothing here reads or writes files.
 
-path       the tables that audits share            c2b        scores, and what follows from them
+path       the tables that audits share            c2b        scores and their results
 failures   captions, rounds and hypotheses         dataset    rows and drops of a dataset of failures
 ids        ids and seeds
 """

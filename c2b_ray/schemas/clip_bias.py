@@ -1,4 +1,4 @@
-"""Tables of `c2b clip-bias`: embeddings, biases of models, and how they go together.
+"""Tables of `c2b clip-bias`: embeddings, biases of models, and their correlations.
 
 embeddings → biases → rank correlations (local with global, pre-training with downstream), comparisons, gaps
 """
@@ -38,10 +38,10 @@ CLIP_BIAS = pa.schema(
         pa.field("value_high", _number, nullable=False),
         pa.field("n", _count, nullable=False),  # images
         pa.field("expected", _number, nullable=False),  # the value that chance alone gives on average
-        pa.field("p_value", _number, nullable=False),  # that chance alone gave the value
+        pa.field("p_value", _number, nullable=False),  # the probability of the value by chance alone
         pa.field("q_value", _number, nullable=False),  # Benjamini-Hochberg over all rows of the run
         pa.field("stage", _text, nullable=False),  # pretraining, downstream
-        pa.field("k", _count),  # of MaxSkew, as it was cut to the view
+        pa.field("k", _count),  # of MaxSkew: k after it was limited by the view's size
         pa.field("rule", _text),  # of MaxSkew and of bias amplification, where there are several
         pa.field("note", _text),
     ]
@@ -54,7 +54,7 @@ REPLICATES = pa.schema(
         pa.field("values", pa.list_(pa.float32()), nullable=False),  # the bias in bootstrap samples of the images
     ]
 )
-"""Of the same samples for all models: so what two of them owe to the images alike falls away in their difference."""
+"""The number of bootstrap samples. All models share them, so the images' common effect cancels in differences."""
 
 CLIP_BIAS_COMPARISON = pa.schema(
     [
@@ -141,7 +141,7 @@ MODEL_PAIRS = pa.schema(
         pa.field("difference_high", _number, nullable=False),
         pa.field("p_value", _number, nullable=False),
         pa.field("q_value", _number, nullable=False),
-        pa.field("verdict", _text, nullable=False),  # apart, not told apart
+        pa.field("verdict", _text, nullable=False),  # apart (different), not told apart
     ]
 )
 
@@ -149,7 +149,7 @@ GAPS = pa.schema(
     [
         pa.field("model", _text, nullable=False),
         pa.field("attribute", _text, nullable=False),
-        pa.field("first", _text, nullable=False),  # the value whose rate less that of `second` is the gap
+        pa.field("first", _text, nullable=False),  # the gap is this value's rate minus that of `second`
         pa.field("second", _text, nullable=False),
         pa.field("pretraining_metric", _text, nullable=False),
         pa.field("pretraining_dataset", _text, nullable=False),
@@ -178,10 +178,10 @@ CONVERGENCE = pa.schema(
         pa.field("stage", _text, nullable=False),  # before, after
         pa.field("model_a", _text, nullable=False),
         pa.field("model_b", _text, nullable=False),
-        pa.field("similarity", _number, nullable=False),  # of the vectors of all pairwise cosines
+        pa.field("similarity", _number, nullable=False),  # between the vectors of all pairwise cosines
         pa.field("low", _number, nullable=False),
         pa.field("high", _number, nullable=False),
-        pa.field("centred", _number, nullable=False),  # the same with each space's mean cosine taken off
+        pa.field("centred", _number, nullable=False),  # the same after subtracting each space's mean cosine
         pa.field("n", _count, nullable=False),  # images
     ]
 )

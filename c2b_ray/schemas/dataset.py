@@ -27,10 +27,12 @@ DATASET_ROWS = pa.schema(
         pa.field("seed", _count, nullable=False),
         pa.field("generator", _text, nullable=False),
         pa.field("generator_revision", _text, nullable=False),
-        pa.field("classifier", _text, nullable=False),  # the first in the config that failed; all are in `answers`
+        pa.field(
+            "classifier", _text, nullable=False
+        ),  # the first classifier in the config that failed; `answers` has all
         pa.field("classifier_revision", _text, nullable=False),
         pa.field("rule", _text, nullable=False),
-        pa.field("predicted", _text),  # by `classifier`
+        pa.field("predicted", _text),  # the label predicted by `classifier`
         pa.field("top3", pa.list_(_text), nullable=False),
         pa.field("probabilities", pa.list_(pa.float32()), nullable=False),
         pa.field("answers", pa.list_(ANSWER), nullable=False),  # of every classifier, in the config's order
@@ -49,16 +51,16 @@ DROPS = pa.schema(
         # not_failed, no_image, no_answer, label_not_verified, near_duplicate, over_cap
         pa.field("reason", _text, nullable=False),
         pa.field("detail", _text),  # the image_id that it repeats, the error, what the verifier saw
-        pa.field("image_id", _text),  # of a failure that was left out for what others are; null of all else
-        pa.field("fingerprint", pa.uint64()),  # of the same: later failures are compared with it too
-        pa.field("thumbnail", pa.binary(192)),  # of the same, 8 × 8 × 3 levels; datasets of format 1 have none
+        pa.field("image_id", _text),  # for a failure dropped because of another failure; null for other drops
+        pa.field("fingerprint", pa.uint64()),  # for such a failure: later failures are compared with it too
+        pa.field("thumbnail", pa.binary(192)),  # for such a failure, 8 × 8 × 3 levels; absent in format 1
         pa.field(
             "windows", pa.binary(72)
-        ),  # of the same, hashes of its inner part, where it is and moved; since format 3
+        ),  # for such a failure: hashes of its inner part, in place and shifted; since format 3
     ]
 )
 CANDIDATE = "candidate"
-"""The reason before the second pass: a failure that shows its label."""
+"""The reason of a drop before the second pass: the image is a failure that shows its label."""
 
 PLANNED = pa.schema(
     [
@@ -67,6 +69,6 @@ PLANNED = pa.schema(
         pa.field("label_number", pa.int32(), nullable=False),  # of the distinct labels, in their order in the plan
         pa.field("first", _count, nullable=False),  # the position of its first draw, in the whole plan
         pa.field("draws", _count, nullable=False),
-        pa.field("rows", pa.list_(_count)),  # of a labelled table, the images that stand in for its draws
+        pa.field("rows", pa.list_(_count)),  # of a labelled table: the images that replace its draws
     ]
 )

@@ -1,6 +1,6 @@
-"""Rows of the tables of a dataset of failures as Python has them: what `pa.Table.from_pylist` gets.
+"""Rows of the tables of a dataset of failures as Python mappings, for `pa.Table.from_pylist`.
 
-The fields of each are those of its Arrow schema in `schemas.dataset`, which says what they mean.
+Each has the fields of its Arrow schema in `schemas.dataset`, which explains them.
 """
 
 from __future__ import annotations

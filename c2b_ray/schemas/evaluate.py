@@ -1,4 +1,4 @@
-"""Tables of `c2b evaluate`: biases of ground truth and of methods, what matches what, and what follows from it.
+"""Tables of `c2b evaluate`: biases of ground truth and of methods, their matches, and the results.
 
 truth, detected → matches → outcomes → agreement, differences, thresholds
 """
@@ -17,9 +17,9 @@ BIASES = pa.schema(
         pa.field("attribute", _text, nullable=False),
         pa.field("value", _text, nullable=False),
         pa.field("wordings", pa.list_(_text), nullable=False),  # the texts that are compared, the first is shown
-        pa.field("negated", pa.bool_(), nullable=False),  # it says that something is absent; the wordings say what
+        pa.field("negated", pa.bool_(), nullable=False),  # the bias is the absence of what the wordings name
         pa.field("n", _count, nullable=False),  # images with the value; of a keyword, mistakes
-        # Of ground truth the accuracy with the value minus that without; φ of a method; of B2T the CLIP score.
+        # Ground truth: accuracy with the value minus that without; a method: φ; B2T: the CLIP score.
         pa.field("score", _number),
         pa.field("p_value", _number),
         pa.field("q_value", _number),
@@ -35,12 +35,12 @@ MATCHES = pa.schema(
         pa.field("classifier", _text, nullable=False),
         pa.field("target_class", _text, nullable=False),
         pa.field("truth", _text, nullable=False),  # "attribute: value"
-        pa.field("truth_wording", _text, nullable=False),  # that was nearest
+        pa.field("truth_wording", _text, nullable=False),  # the most similar wording
         pa.field("detected", _text, nullable=False),
         pa.field("detected_wording", _text, nullable=False),
         pa.field("similarity", _number, nullable=False),
-        pa.field("rank", _count, nullable=False),  # among the detected ones of this truth, from 1
-        pa.field("truth_paper", _sign, nullable=False),  # signs of what the wordings say
+        pa.field("rank", _count, nullable=False),  # of the match among those of this truth, from 1
+        pa.field("truth_paper", _sign, nullable=False),  # signs of the wordings' biases
         pa.field("truth_tested", _sign, nullable=False),
         pa.field("detected_paper", _sign, nullable=False),
         pa.field("detected_tested", _sign, nullable=False),
@@ -161,7 +161,7 @@ RANKING = pa.schema(
         pa.field("strength", _number, nullable=False),  # mean |φ| over values, then over classes
         pa.field("strength_low", _number),  # a bootstrap over classes
         pa.field("strength_high", _number),
-        pa.field("biased", _count, nullable=False),  # values of classes that are biased, as tested
+        pa.field("biased", _count, nullable=False),  # the number of classes' values that are significantly biased
     ]
 )
 

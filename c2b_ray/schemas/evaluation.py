@@ -1,4 +1,4 @@
-"""Tables of `c2b dataset evaluate`: answers to a dataset of failures, features, and what follows from them."""
+"""Tables of `c2b dataset evaluate`: answers to a dataset of failures, features, and the results."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ CHECKED = pa.schema(
         pa.field("image_id", _text, nullable=False),
         pa.field("classifier", _text, nullable=False),
         pa.field("revision", _text, nullable=False),
-        pa.field("caption_number", pa.int32()),  # null of a reference image
+        pa.field("caption_number", pa.int32()),  # null for a reference image
         pa.field("label", _text, nullable=False),
         pa.field("predicted", _text),  # the likeliest label; null where several are
         pa.field("rank", pa.int32()),  # of the true label among all, from 1; ties count against it; null: no answer
-        pa.field("built_failed", pa.list_(pa.bool_())),  # by each classifier that the dataset was built with
+        pa.field("built_failed", pa.list_(pa.bool_())),  # for each classifier that the dataset was built with
         pa.field("error", _text),
     ]
 )
@@ -53,7 +53,7 @@ CONSISTENCY = pa.schema(
         pa.field("classifier_a", _text, nullable=False),
         pa.field("classifier_b", _text, nullable=False),
         pa.field("rule", _text, nullable=False),
-        pa.field("images", _count, nullable=False),  # that both answered
+        pa.field("images", _count, nullable=False),  # images that both classifiers answered
         pa.field("kappa", _number),
         pa.field("kappa_low", _number),
         pa.field("kappa_high", _number),

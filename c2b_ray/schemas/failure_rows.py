@@ -1,6 +1,6 @@
-"""Rows of the tables of `c2b failures` as Python has them: what `pa.Table.from_pylist` gets and `to_pylist` returns.
+"""Rows of the tables of `c2b failures` as Python mappings, for `pa.Table.from_pylist` and from `to_pylist`.
 
-The fields of each are those of its Arrow schema in `schemas.failures`, which says what they mean.
+Each has the fields of its Arrow schema in `schemas.failures`, which explains them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RoundRow(TypedDict):
 
 
 class Outcome(TypedDict):
-    """What a classifier answered about an image, or why it did not."""
+    """A classifier's answer about an image, or the reason for none."""
 
     failed: bool | None
     predicted: str | None
@@ -73,7 +73,7 @@ class CombinationRow(TypedDict):
 
 
 class HypothesisRow(TypedDict):
-    """`HYPOTHESES`. What is evidence is added by who has it."""
+    """`HYPOTHESES`. The step that computes the evidence adds it."""
 
     classifier: str
     generator: str

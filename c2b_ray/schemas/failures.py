@@ -1,4 +1,4 @@
-"""Tables of `c2b failures`: which captions were drawn how often, how often a classifier failed, and what follows.
+"""Tables of `c2b failures`: captions, their draws, the failures of classifiers, and the results.
 
     candidates → rounds → hypotheses        reliability, transfers, beside them
 
@@ -17,7 +17,7 @@ CANDIDATES = pa.schema(
         pa.field("caption_id", _text, nullable=False),  # hash of label and text
         pa.field("label", _text, nullable=False),
         pa.field("text", _text, nullable=False),  # the whole prompt that the generator gets
-        pa.field("sentences", pa.list_(_text), nullable=False),  # what stands behind the baseline prompt, in order
+        pa.field("sentences", pa.list_(_text), nullable=False),  # the sentences after the baseline prompt, in order
         pa.field("parent_caption", _text),  # the caption that this one was made from; null for a baseline
         # baseline, cluster (combined sentences), sentence, pair, shorter (a sentence left out), adjective (dropped),
         # language_model, person, file
@@ -40,25 +40,25 @@ ROUNDS = pa.schema(
         pa.field("round_id", _text, nullable=False),  # hash of all that decides the round's numbers
         pa.field("caption_id", _text, nullable=False),
         pa.field("stage", _text, nullable=False),  # discovery, confirmation
-        pa.field("part", _text, nullable=False),  # search, test (until it is decided), measure (so many as were fixed)
+        pa.field("part", _text, nullable=False),  # search, test (until decided), measure (a fixed number)
         pa.field("generator", _text, nullable=False),
         pa.field("classifier", _text, nullable=False),
         pa.field("first", _count, nullable=False),  # the number of its first draw, in the caption's own sequence
-        pa.field("draws", _count, nullable=False),  # images that there are answers for
+        pa.field("draws", _count, nullable=False),  # images with an answer
         pa.field("unusable", _count, nullable=False),  # draws without an image or an answer: black, NaN, an error
-        pa.field("reasons", pa.list_(_text), nullable=False),  # why, each once
-        pa.field("failures", _count, nullable=False),  # answers that fail by the run's rule, whatever they are
-        pa.field("predicted", pa.list_(_text), nullable=False),  # the labels that failures were taken for
-        pa.field("counts", pa.list_(_count), nullable=False),  # how often, of each
-        pa.field("examples", pa.list_(EXAMPLE), nullable=False),  # the first failures, as many as the order keeps
-        pa.field("seconds", pa.float64(), nullable=False),  # that the round took
+        pa.field("reasons", pa.list_(_text), nullable=False),  # of unusable draws, each once
+        pa.field("failures", _count, nullable=False),  # answers that fail by the run's rule, towards any label
+        pa.field("predicted", pa.list_(_text), nullable=False),  # the predicted labels of the failures
+        pa.field("counts", pa.list_(_count), nullable=False),  # the number of failures for each of them
+        pa.field("examples", pa.list_(EXAMPLE), nullable=False),  # the first failures, as many as were requested
+        pa.field("seconds", pa.float64(), nullable=False),  # the duration of the round
     ]
 )
 
 DESCRIPTIONS = pa.schema(
     [
         pa.field("description_id", _text, nullable=False),  # hash of captioner, its revision, label and image
-        pa.field("text", _text),  # what the captioner said; null where it said nothing usable
+        pa.field("text", _text),  # the captioner's description; null where it is unusable
         pa.field("error", _text),
     ]
 )
@@ -79,8 +79,8 @@ ANSWERS = pa.schema(
 COMBINATIONS = pa.schema(
     [
         pa.field("combination_id", _text, nullable=False),  # hash of the models, the prompt, the images and sentences
-        # clusters of the group's failures: which images, the one that represents them first; the sentences that
-        # describe them best, in the order of choosing; the score of the prompt, then after each of them
+        # clusters of the group's failures: their images, beginning with the representative one; the sentences that
+        # describe them best, in the order of choice; the score of the prompt alone, then after each sentence
         pa.field(
             "clusters",
             pa.list_(
@@ -108,9 +108,7 @@ HYPOTHESES = pa.schema(
         pa.field("caption", _text, nullable=False),
         pa.field("parent_caption", _text),
         pa.field("stage", _text, nullable=False),  # discovery, confirmation
-        pa.field(
-            "draws", _count, nullable=False
-        ),  # that the rate is from; their number was fixed before they were drawn
+        pa.field("draws", _count, nullable=False),  # the draws of the rate; their number was fixed in advance
         pa.field("failures", _count, nullable=False),  # towards the target, where there is one
         pa.field("any_failures", _count, nullable=False),
         pa.field("rate", pa.float64()),
@@ -128,8 +126,8 @@ HYPOTHESES = pa.schema(
         pa.field("origin", _text, nullable=False),
         pa.field("baseline_draws", _count, nullable=False),
         pa.field("baseline_failures", _count, nullable=False),
-        pa.field("spent", _count, nullable=False),  # draws of this caption in all, of this stage
-        pa.field("doubts", pa.list_(_text), nullable=False),  # why a finding may not be what it seems
+        pa.field("spent", _count, nullable=False),  # all draws of this caption in this stage
+        pa.field("doubts", pa.list_(_text), nullable=False),  # reasons to doubt the finding
     ]
 )
 
@@ -185,7 +183,7 @@ FAILURES_COMPARISON = pa.schema(
                 "ratio_low",
                 "ratio_high",
                 "p_value",
-                "q_value",  # over all that both have
+                "q_value",  # over all hypotheses that both runs have
             )
         ],
         pa.field("change", _text, nullable=False),  # worse, better, undetermined

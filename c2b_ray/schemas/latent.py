@@ -30,11 +30,11 @@ DIRECTIONS = pa.schema(
         ("p_value", pa.float64()),
         ("q_value", pa.float64()),  # of all directions that the method tested in this run
         ("total_variation", pa.float64()),  # mean change of P(label) from step to step of the walk
-        ("random_effect", pa.float64()),  # 95 % of random directions orthogonal to the target have less
+        ("random_effect", pa.float64()),  # 95 % of random directions orthogonal to the target have a smaller effect
         ("target_known_by", pa.string()),  # labels, references, hyperplane, own answers
-        ("picked", pa.string()),  # of a baseline: which of its directions, and why
-        ("images_used", pa.int64()),  # of this direction's search; the first of a search has the evidence's, too
-        ("name", pa.string()),  # what the captioner says of its two ends
+        ("picked", pa.string()),  # for a baseline: the chosen one of its directions, and why
+        ("images_used", pa.int64()),  # by this direction's search; the first one includes those of the evidence
+        ("name", pa.string()),  # the captioner's names of its two ends
         ("reason", pa.string()),
         ("direction_id", pa.string()),
     ]
@@ -60,10 +60,10 @@ HYPERPLANES = pa.schema(
         ("accuracy", pa.float64()),  # balanced, on held-out latents
         ("accuracy_low", pa.float64()),
         ("accuracy_high", pa.float64()),
-        ("angle", pa.float64()),  # radians; 95 % of hyperplanes of as many latents lie within
+        ("angle", pa.float64()),  # radians; 95 % of hyperplanes trained on as many latents lie within it
         ("count", pa.int64()),
         ("trained_on", pa.string()),  # labels, references, own answers, given
-        ("excluded", pa.string()),  # why it is left out; null where it is not
+        ("excluded", pa.string()),  # why it is excluded; null where it is not
     ]
 )
 
@@ -87,20 +87,20 @@ LATENT_COMPARISON = pa.schema(
         *[pa.field(name, pa.string(), nullable=False) for name in ("generator", "target", "label", "method")],
         ("known", pa.list_(pa.string())),
         *[(f"problem_{side}", pa.string()) for side in "ab"],  # null where that side did not search it
-        *[(f"rank_{side}", pa.int32()) for side in "ab"],  # null where no direction of that side goes with the other's
+        *[(f"rank_{side}", pa.int32()) for side in "ab"],  # null where no direction of that side matches the other's
         *[(f"verdict_{side}", pa.string()) for side in "ab"],
         *[(f"name_{side}", pa.string()) for side in "ab"],
         *[(f"effect_{side}", pa.float64()) for side in "ab"],
         *[(f"images_{side}", pa.int64()) for side in "ab"],
         ("cosine", pa.float64()),  # |cos| of both directions
-        ("cosine_by_chance", pa.float64()),  # what 95 % of random ones stay below
+        ("cosine_by_chance", pa.float64()),  # 95 % of random pairs are below it
         ("difference", pa.float64()),  # of effects, B minus A; null where they cannot be compared
         ("difference_low", pa.float64()),
         ("difference_high", pa.float64()),
         ("p_value", pa.float64()),
         ("q_value", pa.float64()),
         pa.field("change", pa.string(), nullable=False),  # worse: B moves more; better; undetermined
-        ("note", pa.string()),  # why they cannot be compared, or what stands in for a direction
+        ("note", pa.string()),  # why they cannot be compared, or what replaces a direction
     ]
 )
 
@@ -116,4 +116,4 @@ SEARCHES = pa.schema(
         ("error", pa.string()),
     ]
 )
-"""What a task answers: one problem by one method."""
+"""The result of a task: one problem by one method."""

@@ -1,9 +1,9 @@
-"""The tables of the path that every audit walks, or a stretch of it.
+"""The tables of the path that every audit follows, whole or in part.
 
     proposals → captions → draws → images → (verifications) → predictions
 
-Beside them what a search of an index gives, the embeddings that an index is built from, and the images that a
-classifier got wrong.
+Further tables: results of index searches, the embeddings that an index is built from, and the images that a classifier
+got wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PROPOSALS = pa.schema(
         pa.field("bias_classes", pa.list_(_text), nullable=False),
         pa.field("source", _text, nullable=False),  # language_model, user, or both joined by "+"
         pa.field("merged_from", pa.list_(_text), nullable=False),  # the names that were merged into this one
-        # What was merged and why: names of attributes into this one's, values into its values.
+        # The merges into this attribute and their reasons: of attributes' names, and of values.
         pa.field(
             "merged",
             pa.list_(
@@ -42,7 +42,7 @@ REJECTED = pa.schema(
     [
         pa.field("step", _text, nullable=False),  # propose, template, caption
         pa.field("about", _text, nullable=False),  # the class, or class/attribute/bias class, of the request
-        pa.field("reply", _text, nullable=False),  # what the model said, whole
+        pa.field("reply", _text, nullable=False),  # the model's whole reply
         pa.field("reason", _text, nullable=False),
     ]
 )
@@ -74,10 +74,10 @@ IMAGES = pa.schema(
     [
         pa.field("image_id", _text, nullable=False),  # hash of the source's revision and the image's position in it
         pa.field("key", _text, nullable=False),  # the image's name in its source
-        pa.field("bytes", pa.binary()),  # encoded, as found; null where they are no picture
+        pa.field("bytes", pa.binary()),  # encoded, as in the source; null where they are not a picture
         pa.field("content", _text),  # hash of the bytes as they were fetched; null where there were none
         pa.field("fingerprint", pa.binary()),  # `steps.duplicates`, of the decoded picture; null where there is none
-        pa.field("error", _text),  # why the bytes could not be read, or why they are no picture
+        pa.field("error", _text),  # why the bytes cannot be read or are not a picture
     ]
 )
 
@@ -85,24 +85,24 @@ VERIFICATIONS = pa.schema(
     [
         pa.field("verification_id", _text, nullable=False),  # hash of image, class, verifier and all its questions
         pa.field("image_id", _text, nullable=False),
-        pa.field("target_class", _text, nullable=False),  # that the image was drawn for
+        pa.field("target_class", _text, nullable=False),  # for which the image was drawn
         pa.field("revision", _text, nullable=False),  # of the verifier
-        pa.field("class_shown", _text),  # of the task's classes, as the verifier sees it
+        pa.field("class_shown", _text),  # one of the task's classes, according to the verifier
         pa.field("class_certainty", pa.float32()),  # the verifier's own; null where it gives none
         pa.field("attributes", pa.list_(_text), nullable=False),
         pa.field(
             "values", pa.list_(_text), nullable=False
-        ),  # the value shown, as the verifier sees it; null: no answer
+        ),  # the value shown according to the verifier; null: no answer
         pa.field("certainties", pa.list_(pa.float32()), nullable=False),  # the verifier's own; null where it gives none
-        pa.field("error", _text),  # why nothing is known of the image
+        pa.field("error", _text),  # why the verifier has no answer
     ]
 )
 
 CALIBRATION = pa.schema(
     [
         pa.field("attribute", _text, nullable=False),
-        pa.field("value", _text, nullable=False),  # that an image is known to show
-        pa.field("answer", _text, nullable=False),  # what the verifier said of it
+        pa.field("value", _text, nullable=False),  # the known value of the images
+        pa.field("answer", _text, nullable=False),  # the verifier's answer
         pa.field("images", pa.float64(), nullable=False),
         pa.field("source", _text, nullable=False),  # table: counted on labelled images; self: by its own certainty
     ]
@@ -112,9 +112,9 @@ CALIBRATION_ANSWERS = pa.schema(
     [
         pa.field("calibration_id", _text, nullable=False),  # hash of image, question, verifier and its revision
         pa.field("attribute", _text, nullable=False),
-        pa.field("value", _text, nullable=False),  # that the image is known to show
-        pa.field("answer", _text),  # what the verifier said; null: no answer
-        pa.field("error", _text),  # why the image could not be looked at
+        pa.field("value", _text, nullable=False),  # the known value of the image
+        pa.field("answer", _text),  # the verifier's answer; null: none
+        pa.field("error", _text),  # why the image cannot be read
     ]
 )
 
@@ -126,11 +126,11 @@ PREDICTIONS = pa.schema(
         pa.field("revision", _text, nullable=False),  # of the classifier
         pa.field("label", _text),  # the classifier's own likeliest label; null where several are
         pa.field("label_probability", pa.float32()),
-        pa.field("predicted_class", _text),  # the task's class that the answer means; null where it means none of them
+        pa.field("predicted_class", _text),  # the task's class of the label; null where it belongs to none
         pa.field("class_probability", pa.float32()),
-        # The classes that the answer counts as right for; null: `predicted_class` alone. Several by the rule `top5`.
+        # The classes for which the answer counts as right; null: `predicted_class` alone. Rule `top5` gives several.
         pa.field("answered", pa.list_(_text)),
-        pa.field("undecided", _text),  # why there is no single answer (a tie, no mass on any class): a wrong answer
+        pa.field("undecided", _text),  # why there is no single answer (a tie, no mass on any class); it is wrong
         pa.field("error", _text),  # why there is no prediction
     ]
 )
@@ -139,7 +139,7 @@ FAILURES = pa.schema(
     [
         pa.field("key", _text),  # the image's name in its source
         pa.field("truth", _text, nullable=False),  # the target class that the image was drawn for
-        pa.field("answer", _text, nullable=False),  # what it was taken for: another class, or a label outside them
+        pa.field("answer", _text, nullable=False),  # the prediction: another class, or a label outside the classes
         pa.field("cell", _text, nullable=False),  # "attribute/value"
         pa.field("attribute", _text, nullable=False),
         pa.field("bias_class", _text, nullable=False),
@@ -172,7 +172,7 @@ RETRIEVED = pa.schema(
 
 
 def embeddings(dimension: int) -> pa.Schema:
-    """Of the table that an index is built from, for an encoder of that dimension."""
+    """Returns the schema of the table that an index is built from, for an encoder of this dimension."""
     return pa.schema(
         [
             pa.field("key", _text, nullable=False),

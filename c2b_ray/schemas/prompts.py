@@ -1,4 +1,4 @@
-"""The tables of `c2b prompts`: searches and what they gave, how often prompts bring a value, what words raise."""
+"""The tables of `c2b prompts`: searches and their prompts, values that prompts bring about, words that raise them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PROMPTS = pa.schema(
         pa.field("generator", _text, nullable=False),  # its name in the config
         pa.field("method", _text, nullable=False),  # curated, templates, llm, llm_biased, pez, bgps λ=10
         pa.field("prompt", _text, nullable=False),
-        pa.field("log_prior", _number),  # log P(prompt and its end | instruction); null for what was not searched for
-        pa.field("bias_score", _number),  # log mean P(value) over the search's own seeds; null as above
+        pa.field("log_prior", _number),  # log P(prompt and its end | instruction); null for prompts without a search
+        pa.field("bias_score", _number),  # log mean P(value) over the search's seeds; null as above
         pa.field("frequency", _number),  # share of images under fresh seeds that the judge says show the value
         pa.field("frequency_low", _number),
         pa.field("frequency_high", _number),
-        pa.field("perplexity", _number),  # by the reader; null without one
-        pa.field("leaked", pa.bool_(), nullable=False),  # names the value
+        pa.field("perplexity", _number),  # measured by the reader; null without one
+        pa.field("leaked", pa.bool_(), nullable=False),  # whether the prompt names the value
         pa.field("images_used", _count, nullable=False),  # of the search, divided among its prompts
         pa.field("subject", _text),
         pa.field("images", _count, nullable=False),  # judged
@@ -41,11 +41,11 @@ ASSOCIATIONS = pa.schema(
         pa.field("q_value", _number),  # of "it raises the value by no more than the least effect", one-sided
         pa.field("generator", _text, nullable=False),
         pa.field("p_value", _number),
-        pa.field("against", _text, nullable=False),  # what the effect is a difference to: without it, other words
+        pa.field("against", _text, nullable=False),  # the effect is the difference to: without it, other words
         pa.field("contexts", _count, nullable=False),
-        pa.field("images", _count, nullable=False),  # with the word, of the look that the numbers are of
+        pa.field("images", _count, nullable=False),  # with the word, in the look that the numbers describe
         pa.field("raises", pa.bool_(), nullable=False),  # q ≤ alpha
-        # 2: numbers of the second look alone, whose q is 1 of values that the first look left out; null: an older run
+        # 2: numbers of the second look, in which values that the first one excluded have q = 1; null: an older run
         pa.field("look", pa.int32()),
         pa.field("images_used", _count),  # with the word, of both looks
     ]
@@ -82,7 +82,7 @@ METHODS = pa.schema(
         pa.field("leaked", _number, nullable=False),  # share of the prompts
         pa.field("frequency_with_leaks", _number),
         pa.field("candidates", _count, nullable=False),
-        pa.field("rejected", _count, nullable=False),  # candidates that named the value and were not followed
+        pa.field("rejected", _count, nullable=False),  # candidates that were discarded because they name the value
         pa.field("images_used", _count, nullable=False),
     ]
 )
@@ -92,9 +92,9 @@ GAINS = pa.schema(
         pa.field("generator", _text, nullable=False),
         pa.field("method", _text, nullable=False),
         pa.field("gain", _number),  # mean over values of its frequency less that of the language model's own prompts
-        pa.field("low", _number),  # null where a value has the prompts of a single search, or one prompt
+        pa.field("low", _number),  # null where a value has prompts of only one search, or one prompt
         pa.field("high", _number),
-        pa.field("values", _count, nullable=False),  # that both have prompts of which name no value
+        pa.field("values", _count, nullable=False),  # for which both have prompts that do not name a value
         pa.field("prompts", _count, nullable=False),  # of the method
         pa.field("verdict", _text, nullable=False),  # above, below, nothing found (the interval holds 0), unknown
     ]
@@ -106,7 +106,7 @@ MODIFIERS = pa.schema(
         pa.field("value", _text, nullable=False),
         pa.field("generator", _text, nullable=False),
         pa.field("prompt", _text, nullable=False),
-        pa.field("modifier", _text, nullable=False),  # the part that was taken out
+        pa.field("modifier", _text, nullable=False),  # the part that was removed
         pa.field("without", _text, nullable=False),  # the prompt without it
         pa.field("frequency_with", _number),
         pa.field("frequency_without", _number),
@@ -130,7 +130,7 @@ HEADS = pa.schema(
         pa.field("chance", _number, nullable=False),
         pa.field("prompts", _count, nullable=False),  # held out
         pa.field("images", _count, nullable=False),
-        pa.field("guides", pa.bool_(), nullable=False),  # whether the search goes by this one
+        pa.field("guides", pa.bool_(), nullable=False),  # whether the search uses this one
         pa.field("verdict", _text, nullable=False),  # above chance, at chance, too few images
     ]
 )
