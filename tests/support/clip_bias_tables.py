@@ -1,4 +1,4 @@
-"""A small dataset of the world's scenes for `c2b clip-bias`, and results of models that nobody trained."""
+"""A small dataset of the world's scenes for `c2b clip-bias`, and made-up results of models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IMAGES = 160
 
 
 def write_tables(folder: Path, images: int = IMAGES, seed: int = 0) -> dict[str, Any]:
-    """The config of a run over the tables that it writes: two names of one encoder, three attributes (`one` has a
+    """Writes tables and returns the config of a run over them: two names of one encoder, three attributes (`one` has a
     single value), VQA, captions and embeddings of both."""
     random = np.random.default_rng(seed)
     rows = []

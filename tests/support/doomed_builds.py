@@ -1,7 +1,7 @@
-"""Builds of a small dataset of failures in processes of their own, which die where a test wants them to.
+"""Builds of a small dataset of failures in processes that die at a chosen moment.
 
-A process dies by SIGKILL, sent by itself as it is about to rename a file into place: so every state that a death can
-leave between two commits can be made, each at will. Processes are forked from one that has imported the libraries.
+A process kills itself by SIGKILL just before it renames a file into place: so a test can produce every state that a
+death between two commits can leave. Processes are forked from one that has imported the libraries.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def write_config(folder: Path, **changes: Any) -> None:
 
 
 def contents(out: Path) -> dict[str, bytes]:
-    """The dataset's files by their names."""
+    """Returns the dataset's files by name."""
     files = [file for name in WHOLE for file in [out / name, *out.glob(f"{name}/*")] if file.is_file()]
     return {str(file.relative_to(out)): file.read_bytes() for file in files}
 
 
 def forked(function: Callable[..., None], *arguments: Any) -> BaseProcess:
-    """A process that has the libraries at once; its caller waits for it or kills it."""
+    """Forks a process that has the libraries at once; its caller waits for it or kills it."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(LIBRARIES)
     process = context.Process(target=function, args=arguments)
@@ -58,7 +58,8 @@ def forked(function: Callable[..., None], *arguments: Any) -> BaseProcess:
 
 
 def build(out: Path, commits: int | None = None, via: str = "here") -> None:
-    """`c2b dataset build` of the config beside `out`; `commits`: how many files it may put in place before it dies."""
+    """Runs `c2b dataset build` with the config beside `out`; `commits`: the number of files that it may put in place
+    before it dies."""
     from c2b_ray import cli
 
     os.chdir(out.parent)
@@ -71,13 +72,13 @@ def build(out: Path, commits: int | None = None, via: str = "here") -> None:
 
 
 def said(out: Path) -> str:
-    """What the last process that built at `out` printed."""
+    """Returns what the last process that built at `out` printed."""
     return Path(f"{out}.said").read_text()
 
 
 def die_after(directory: Path, commits: int) -> None:
-    """Kills this process as it is about to put one more file in place than that. What it notes of its own life, as
-    every process does first, is no commit."""
+    """Makes this process kill itself just before it puts one more file in place than `commits`. The files that record
+    its own life, which every process writes first, do not count."""
     left = [commits]
     lock = threading.Lock()
 
@@ -97,7 +98,7 @@ def die_after(directory: Path, commits: int) -> None:
 
 
 def ended(process: BaseProcess) -> int:
-    """The process' exit status, once it has ended; negative where a signal ended it."""
+    """Waits for the process to end and returns its exit status; negative where a signal ended it."""
     process.join(PATIENCE_S)
     if process.exitcode is None:
         process.kill()

@@ -1,4 +1,4 @@
-"""Small evaluations in processes of their own, which die where a test wants them to (`doomed_builds`)."""
+"""Small evaluations in processes that die at a chosen moment (`doomed_builds`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from small_configs import EVALUATE
 
 
 def evaluate(out: Path, commits: int | None = None) -> None:
-    """`c2b evaluate` into `out`; `commits`: how many files it may put in place before it is killed."""
+    """Runs `c2b evaluate` into `out`; `commits`: the number of files that it may put in place before it is killed."""
     from c2b_ray import cli
 
     os.environ["HF_HUB_OFFLINE"] = "1"

@@ -42,7 +42,7 @@ class Endpoint:
         return self.app.state.context
 
     def as_(self, name: str) -> TestClient:
-        """A client that sends a key: `a`, `b`, `reader`, `admin` (all but `b` are of tenant a), `operator`."""
+        """Returns a client that sends a key: `a`, `b`, `reader`, `admin` (all but `b` are of tenant a), `operator`."""
         if name not in self._clients:
             client = TestClient(self.app, raise_server_exceptions=False)
             client.headers["Authorization"] = f"Bearer {self.keys[name]}"
@@ -59,7 +59,7 @@ class Endpoint:
         return Path(self.context.run_path(self.tenants[tenant], job_id))
 
     def finish(self, kind: str = "c2b", tenant: str = "a", path: str | None = None) -> Job:
-        """A job that a runner has ended well, whose run lies at `path`, by default where runners put it."""
+        """Adds a finished job, whose run lies at `path`, by default where runners put it."""
         new = NewJob(kind, CONFIG, CONFIG)
         job, _ = jobs.submit(self.db, self.tenants[tenant], None, new, self.config.quotas)
         claim = self.claim(job.id)

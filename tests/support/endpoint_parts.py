@@ -1,4 +1,4 @@
-"""An endpoint whose API, dispatcher and runners are processes of their own, and clients of its tenants."""
+"""An endpoint whose API, dispatcher and runners are separate processes, and clients of its tenants."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ENDS = ("finished", "failed", "cancelled")
 
 @dataclass
 class Parts:
-    """`site`: the ledger and the processes; `url`: of the API."""
+    """`site`: the ledger and the processes; `url`: that of the API."""
 
     site: Site
     url: str
 
     def start(self, name: str) -> subprocess.Popen[bytes]:
-        """`api`, `dispatcher` or `runner`, as operators start it."""
+        """Starts `api`, `dispatcher` or `runner`, as operators do."""
         if name == "runner":
             return self.site.runner()
         command = [sys.executable, "-m", "c2b_ray.cli", "endpoint", name, "--config", str(self.site.file)]
@@ -38,7 +38,7 @@ class Parts:
         return self.site.runners[-1]
 
     def client(self, tenant: str) -> httpx.Client:
-        """With a key of this tenant that submits and reads."""
+        """Returns a client with a key of this tenant that submits and reads."""
         key = keys.create(self.site.db, tenant, "tests", ("submit", "read")).text
         return httpx.Client(base_url=self.url, headers={"Authorization": f"Bearer {key}"}, timeout=60)
 
@@ -46,13 +46,13 @@ class Parts:
         return tenants.create(self.site.db, name).id
 
     def submit(self, client: httpx.Client, kind: str, config: Mapping[str, Any]) -> str:
-        """The path of the job."""
+        """Submits a job and returns its path."""
         answer = client.post("/v1/audits", json={"kind": kind, "config": dict(config)})
         assert answer.status_code == 202, answer.text
         return str(answer.headers["Location"])
 
     def ended(self, client: httpx.Client, job: str, seconds: float = PATIENCE_S) -> dict[str, Any]:
-        """Its body, once it has ended."""
+        """Waits for the job's end and returns its body."""
         deadline = time.monotonic() + seconds
         while (body := client.get(job).json())["state"] not in ENDS:
             assert time.monotonic() < deadline, f"{body}\n{self.site.logs()}"
@@ -62,7 +62,8 @@ class Parts:
 
 @contextlib.contextmanager
 def parts(folder: Path, urls: list[str], fields: Mapping[str, Any], **runners: Any) -> Iterator[Parts]:
-    """All three, once the API answers. `fields`: more of the endpoint's file; `runners`: of its section."""
+    """Yields all three processes once the API answers. `fields`: more of the endpoint's file; `runners`: of its
+    section."""
     listen = f"127.0.0.1:{free_port()}"
     with site(folder, urls, more={**fields, "listen": listen}, **runners) as made:
         result = Parts(made, f"http://{listen}")

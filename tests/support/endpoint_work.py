@@ -1,4 +1,5 @@
-"""An endpoint without its API: a ledger, real runners as processes, and jobs put straight into the ledger."""
+"""An endpoint without its API: a ledger, real runners as processes, and jobs that are written straight to the
+ledger."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ LABELS = CLASSES[:5]
 
 @dataclass
 class Site:
-    """The ledger, one tenant with a key, and the runners that were started."""
+    """The ledger, one tenant with a key, and the started runners."""
 
     config: EndpointConfig
     db: Database
@@ -39,7 +40,7 @@ class Site:
     tenants: dict[str, str] = field(default_factory=dict)
 
     def audit(self, scenes: Path, classifier: str, tenant: str | None = None) -> dict[str, Any]:
-        """An audit, resolved, of a table that is put into the tenant's folder."""
+        """Returns the resolved config of an audit of a table that is put into the tenant's folder."""
         folder = Path(self.config.storage_root, "tenants", tenant or self.tenant, "data")
         folder.mkdir(parents=True, exist_ok=True)
         table = folder / scenes.name
@@ -55,13 +56,13 @@ class Site:
         return job.id
 
     def grant(self, job_id: str) -> None:
-        """What a dispatcher would do."""
+        """Grants the job as a dispatcher would."""
         lease = leases.take(self.db, DISPATCHER, "the test", 60.0)
         assert lease is not None
         assert jobs.grant(self.db, job_id, lease)
 
     def grant_due(self, job_id: str) -> bool:
-        """Whether the job waits no longer for its next attempt; then it is its turn."""
+        """Grants the job unless it still waits for its next attempt; tells whether it did."""
         due = job_id in [job.id for job in jobs.waiting(self.db)]
         if due:
             self.grant(job_id)
@@ -80,7 +81,7 @@ class Site:
         return self.runners[-1]
 
     def job(self, job_id: str) -> Job:
-        """Also while the database has just come back."""
+        """Returns the job, even when the database has just restarted."""
         deadline = time.monotonic() + 10
         while True:
             try:
@@ -111,7 +112,7 @@ class Site:
         return self.job(job_id)
 
     def states(self, job_id: str) -> list[str]:
-        """Those that the job's events name, one after the other."""
+        """Returns the states that the job's events name, in order."""
         return [event.data["state"] for event in events.after(self.db, job_id) if event.kind == "state"]
 
     def logs(self) -> str:
@@ -128,7 +129,7 @@ class Site:
 
 
 def children(pid: int) -> list[int]:
-    """The processes of jobs that a runner started, the oldest first: that which waits for a job is the last."""
+    """Returns the processes of jobs that a runner started, the oldest first; the last one waits for a job."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -149,8 +150,8 @@ def alive(pid: int) -> bool:
 def site(
     folder: Path, urls: list[str], database: str | None = None, more: Mapping[str, Any] | None = None, **runners: Any
 ) -> Iterator[Site]:
-    """`urls`: of classifiers that jobs may name. `more`: fields of the endpoint's file; `runners`: of its section;
-    leases are short, so that tests are."""
+    """Yields a site. `urls`: of classifiers that jobs may name. `more`: fields of the endpoint's file; `runners`: of
+    its section. Leases are short, to keep tests short."""
     section = {"lease_seconds": 4.0, "poll_seconds": 0.1, "slice_seconds": 5.0, "spare": False, **runners}
     fields: dict[str, Any] = {"folder": str(folder / "endpoint"), "via": "here"}
     fields |= {"runners": section, "policy": {"urls": urls}}

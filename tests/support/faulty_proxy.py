@@ -1,7 +1,7 @@
-"""An HTTP proxy before a server that fails on purpose: busy, denying, slow, cutting bodies, losing answers.
+"""An HTTP proxy that fails on purpose: it answers busy or denied, delays, cuts bodies, loses answers.
 
-Which requests it spoils depends on its seed and on their method, path and how often they were sent before, not on the
-order in which threads arrive. It forwards heads as they are, so that signed requests stay valid.
+Which requests fail depends on the seed, and on their method, path and number of repetitions, not on the order in which
+threads arrive. It forwards headers unchanged, so that signed requests stay valid.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ OF_A_HOP = {"connection", "keep-alive", "transfer-encoding"}
 
 @dataclass
 class Fault:
-    """What is done to which requests.
+    """A kind of fault and the requests that it applies to.
 
-    busy: 503 SlowDown; deny: 403 AccessDenied; slow: waits `delay_s` first; drop: closes the connection at the head;
-    cut_upload: sends half of the body on, then closes both sides; cut_download: sends half of the answer's body;
-    lose_answer: the server does the work, and the connection closes in place of its answer.
+    busy: 503 SlowDown; deny: 403 AccessDenied; slow: waits `delay_s` first; drop: closes the connection after the
+    headers; cut_upload: sends half of the body on, then closes both sides; cut_download: sends half of the answer's
+    body; lose_answer: the server does the work, and the connection closes before its answer.
     """
 
     kind: Kind
@@ -45,7 +45,7 @@ class Fault:
 
 @dataclass
 class Proxy:
-    """Where it listens, what it does (tests change `faults` while it runs), and what it has done."""
+    """Its address, its faults (tests change `faults` while it runs), and a record of what it did."""
 
     url: str
     faults: list[Fault] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Proxy:
 
 @contextmanager
 def faulty_proxy(upstream: tuple[str, int], *faults: Fault, seed: int = 0) -> Iterator[Proxy]:
-    """A proxy before `upstream` (host, port), in threads of this process."""
+    """Yields a proxy before `upstream` (host, port), in threads of this process."""
     proxy = Proxy("", list(faults), seed)
     server = _Server(("127.0.0.1", 0), _handler(proxy, upstream))
     proxy.url = f"http://127.0.0.1:{server.server_port}"
@@ -95,7 +95,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that goes away is no failure of a proxy."""
+        """Ignores clients that close the connection."""
 
 
 def _handler(proxy: Proxy, upstream: tuple[str, int]) -> type[BaseHTTPRequestHandler]:

@@ -1,7 +1,7 @@
-"""A language model that writes prompts of the world's linked words, one word a token: for tests of `c2b prompts`.
+"""A language model that writes prompts of the world's linked words, one word per token: for tests of `c2b prompts`.
 
-It implements `roles.LanguageModel`, `roles.ReplyContinuer` and `roles.TokenCounter` with exact probabilities, and
-reads the subject out of the instruction.
+It implements `roles.LanguageModel`, `roles.ReplyContinuer` and `roles.TokenCounter` with exact probabilities, and reads
+the subject from the instruction.
 """
 
 from __future__ import annotations

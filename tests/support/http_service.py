@@ -1,4 +1,4 @@
-"""A classifier behind HTTP, by the contract of `models.http_classifier`, that can be told to misbehave."""
+"""A classifier behind HTTP, by the contract of `models.http_classifier`, that can be made to misbehave."""
 
 import base64
 import json
@@ -17,7 +17,8 @@ from PIL import Image
 
 @dataclass
 class Service:
-    """What the service does; tests change it while it runs. `failures`: answers 500 so many times first."""
+    """The service's behaviour; tests change it while it runs. `failures`: the number of requests that it first answers
+    with 500."""
 
     labels: Sequence[str]
     failures: int = 0

@@ -1,7 +1,8 @@
-"""What KubeRay's operator makes of rendered manifests, as far as commands go: `ray start` of each group with its
-environment, the submitter of a RayJob, the request that deploys a RayService's apps. From its pod.go, job.go, 1.7.
+"""Computes the commands that KubeRay's operator derives from rendered manifests.
 
-It knows manifests and the operator's defaults, and runs nothing.
+These are `ray start` of each group with its environment, the submitter of a RayJob, and the request that deploys a
+RayService's apps; from the operator's pod.go and job.go, 1.7. It knows manifests and the operator's defaults, and runs
+nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ IMAGE = {
 
 @dataclass(frozen=True)
 class World:
-    """What a cluster's administrators provide beside the manifests: secrets by name, and config maps by name."""
+    """What a cluster's administrators provide besides the manifests: secrets and config maps by name."""
 
     secrets: Secrets
     config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -46,7 +47,7 @@ def one(manifests: list[Manifest], kind: str, name: str) -> Manifest:
 
 
 def container(pod: Manifest, spec: Manifest, world: World, more: Mapping[str, str], command: str) -> Container:
-    """A container of a pod's spec, with this command and the operator's own variables."""
+    """Returns a container of a pod's spec, with this command and the operator's variables."""
     volumes = {volume["name"]: volume for volume in pod.get("volumes") or []}
     empty, files = [], {}
     for mount in spec.get("volumeMounts") or []:
@@ -72,7 +73,8 @@ def environment(spec: Manifest, secrets: Secrets) -> dict[str, str]:
 
 
 def ray_node(cluster: Manifest, group: Manifest, service: str, world: World) -> Container:
-    """The pod of a group; `service`: the name of the head's service. The head is the group without a groupName."""
+    """Returns the pod of a group; `service`: the name of the head's service. The head is the group without a
+    groupName."""
     pod = group["template"]["spec"]
     [spec] = pod["containers"]
     head = "groupName" not in group
@@ -96,7 +98,7 @@ def _token(cluster: Manifest, secrets: Secrets) -> dict[str, str]:
 
 
 def ray_start(group: Manifest, spec: Manifest, address: str) -> str:
-    """`ray start` with the group's parameters, and what the operator adds to them."""
+    """Returns `ray start` with the group's parameters and those that the operator adds."""
     head = "groupName" not in group
     limits = spec["resources"]["limits"]
     params = {
@@ -120,17 +122,17 @@ def _bytes(quantity: str) -> int:
 
 
 def with_volumes(made: Container, volumes: Mapping[str, Path]) -> Container:
-    """The same with folders that outlive the pod, as a claim of a volume gives it."""
+    """Returns the same container with folders that outlive the pod, as a volume claim provides."""
     return replace(made, volumes={**made.volumes, **volumes})
 
 
 def probe(spec: Manifest, name: str) -> str:
-    """A probe's command."""
+    """Returns a probe's command."""
     return shlex.join(spec[name]["exec"]["command"])
 
 
 def sidecar(pod: Manifest, world: World, files: Mapping[str, str]) -> Container:
-    """The first init container of a pod's spec, which goes on beside the others; `files` of its config map."""
+    """Returns the first init container of a pod's spec, which runs beside the others; `files`: of its config map."""
     [spec] = pod["initContainers"]
     maps = {volume["configMap"]["name"]: files for volume in pod["volumes"] if "configMap" in volume}
     command = shlex.join([*spec["command"], *spec.get("args", [])])
@@ -138,14 +140,14 @@ def sidecar(pod: Manifest, world: World, files: Mapping[str, str]) -> Container:
 
 
 def main_container(pod: Manifest, world: World, files: Mapping[str, str]) -> Container:
-    """The only container of a pod's spec, by its own command."""
+    """Returns the only container of a pod's spec, with its own command."""
     [spec] = pod["containers"]
     maps = {volume["configMap"]["name"]: files for volume in pod["volumes"] if "configMap" in volume}
     return container(pod, spec, replace(world, config_maps=maps), {}, f"exec {shlex.join(spec['command'])}")
 
 
 def submitter(job: Manifest, service: str, submission: str, world: World) -> Container:
-    """The pod that hands a RayJob's entrypoint to its cluster and follows what it prints."""
+    """Returns the pod that submits a RayJob's entrypoint to its cluster and prints its output."""
     pod = job["submitterPodTemplate"]["spec"]
     [spec] = pod["containers"]
     at = f"--address http://{service}:{DASHBOARD_PORT}"

@@ -1,6 +1,7 @@
-"""What a ledger does in every database: tests that take `db`, an empty ledger, and `open_db`, which opens it once more.
+"""The contract of a ledger in every database: tests that take `db`, an empty ledger, and `open_db`, which opens it
+again.
 
-Modules collect these classes as their own, for SQLite and for PostgreSQL.
+Modules inherit these classes, for SQLite and for PostgreSQL.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ OpenDb = Callable[[], Database]
 
 
 def at_once(count: int, work: Callable[[int], Any]) -> list[Any]:
-    """What `work` gives in threads that begin together; the first error is raised."""
+    """Runs `work` in threads that start together and returns the results; raises the first error."""
     together = threading.Barrier(count)
 
     def begin(number: int) -> Any:
@@ -720,7 +721,7 @@ class AuditLogContract:
 
 
 def _forget_entries(db: Database, from_seq: int) -> None:
-    """As somebody does who may write to the database and knows how the log is made."""
+    """Deletes entries as an attacker would who may write to the database and knows the log's format."""
     with db.transaction() as tx:
         tx.execute(delete(tables.audit_log).where(tables.audit_log.c.seq >= from_seq))
         last = tables.audit_log.c.seq == from_seq - 1
@@ -790,7 +791,7 @@ class WebhooksContract:
 
 class IsolationContract:
     def test_a_tenant_sees_and_changes_nothing_of_another(self, db: Database) -> None:
-        """Every function that takes a tenant's id, asked by one tenant for what is another's."""
+        """Calls every function that takes a tenant's id, by one tenant for another's data."""
         who, other = member(db, "who"), member(db, "other")
         claim = claimed(db, who)
         jobs.progress(db, claim.job.id, claim.fence, jobs.Progress(images={"m": 5}, model_seconds={"m": 1.0}, bytes=9))
@@ -867,7 +868,7 @@ class IsolationContract:
 
 
 def _of_tenants() -> set[str]:
-    """The ledger's public functions that take a tenant's id."""
+    """Returns the ledger's public functions that take a tenant's id."""
     modules = (audit_log, buckets, events, jobs, keys, leases, quotas, tenants, uploads, usage, webhooks)
     return {
         f"{module.__name__.rpartition('.')[2]}.{name}"

@@ -1,4 +1,4 @@
-"""Ledgers for tests: one in SQLite for each test, jobs in a state that a test wants, and a clock that can be set."""
+"""Ledgers for tests: one in SQLite for each test, jobs in a chosen state, and a clock that can be set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLENTY = Quotas(concurrent_jobs=100_000)
 
 
 class SetDatabase(Database):
-    """A database whose clock is off by `skew` seconds, as after somebody has set it."""
+    """A database whose clock is wrong by `skew` seconds."""
 
     skew = 0.0
 
@@ -27,20 +27,20 @@ class SetDatabase(Database):
 
 @dataclass(frozen=True)
 class Member:
-    """A tenant and a key of it."""
+    """A tenant and one of its keys."""
 
     tenant_id: str
     key_id: str
 
 
 def sqlite_url(template: Path, folder: Path) -> str:
-    """Of a copy of a ledger, in a folder."""
+    """Copies a ledger into a folder and returns its URL."""
     shutil.copyfile(template, folder / "ledger.db")
     return f"sqlite:///{folder / 'ledger.db'}"
 
 
 def new_template(folder: Path) -> Path:
-    """An empty ledger in SQLite, to be copied: that takes a tenth of the time of migrating."""
+    """Creates an empty ledger in SQLite to copy, which takes a tenth of the time of migrating."""
     db = Database(f"sqlite:///{folder / 'template.db'}")
     migrations.prepare(db)
     with db.engine.connect() as connection:
@@ -73,7 +73,7 @@ def granted(db: Database, who: Member) -> jobs.Job:
 
 
 def claimed(db: Database, who: Member, seconds: float = 30) -> jobs.Claim:
-    """A job of its own, which a runner has."""
+    """Creates a job and claims it for a runner."""
     job = granted(db, who)
     claim = jobs.claim(db, "runner", seconds)
     assert claim is not None
@@ -82,7 +82,7 @@ def claimed(db: Database, who: Member, seconds: float = 30) -> jobs.Claim:
 
 
 def many_granted(db: Database, who: Member, count: int) -> list[str]:
-    """The ids of jobs that wait for runners."""
+    """Creates granted jobs and returns their ids."""
     rows = [
         {"id": f"job_{number:024x}", "tenant_id": who.tenant_id, "kind": "c2b", "config": {}, "resolved": {}}
         | {"state": "queued", "created": float(number), "granted": 1.0}
@@ -94,6 +94,6 @@ def many_granted(db: Database, who: Member, count: int) -> list[str]:
 
 
 def set_row(db: Database, job_id: str, **values: Any) -> None:
-    """As a fault would leave it."""
+    """Sets a job's fields, as a fault would leave them."""
     with db.transaction() as tx:
         tx.execute(update(tables.jobs).where(tables.jobs.c.id == job_id).values(values))

@@ -1,4 +1,4 @@
-"""The application of an endpoint behind a real server on a port of this machine, in a thread."""
+"""Serves an endpoint's application by a real server on a port of this machine, in a thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import uvicorn
 
 @contextmanager
 def served(app: Any) -> Iterator[str]:
-    """Its URL while it serves."""
+    """Yields its URL while it serves."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=2))

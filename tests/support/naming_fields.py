@@ -1,4 +1,4 @@
-"""Which fields of a config can name something: a spec, a path, or a text without bounds."""
+"""Lists the fields of a config that can name something: a spec, a path, or a text of unlimited length."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from c2b_ray.config.strict import SpecText
 
 
 def naming(model: type[BaseModel], above: str = "") -> Iterator[str]:
-    """The fields' names, those of a section after its own: `methods.index`."""
+    """Yields the fields' names, with their sections': `methods.index`."""
     for name, hint in typing.get_type_hints(model, include_extras=True).items():
         if name in model.model_fields:
             for section in _sections(hint):

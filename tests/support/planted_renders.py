@@ -1,4 +1,4 @@
-"""Classifiers that know what a render shows, for they saw the scene that it was made from: exact planted failures."""
+"""Classifiers that know the scene of every render, so that failures can be planted exactly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from c2b_ray.world import CLASSES, Scene, renderer
 
 @dataclass(frozen=True)
 class PlantedRenders:
-    """Right, but for those images of `label` that show `values`: a share `rate` is taken for `target`."""
+    """Answers rightly, except that of images of `label` that show `values` a share `rate` is answered `target`."""
 
     scenes: dict[bytes, Scene]
     label: str
@@ -39,7 +39,7 @@ class PlantedRenders:
 
 @contextmanager
 def known_renders() -> Iterator[dict[bytes, Scene]]:
-    """Within it, every image of `world:renderer` in this process is noted with its scene."""
+    """Records the scene of every image that `world:renderer` renders in this process in the meantime."""
     scenes: dict[bytes, Scene] = {}
     plain = renderer.render
 

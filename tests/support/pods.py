@@ -1,9 +1,9 @@
-"""Pods without Kubernetes: processes in network, mount, process and IPC namespaces of their own, joined by a bridge.
+"""Pods without Kubernetes: processes in network, mount, process and IPC namespaces, joined by a bridge.
 
-A pod's files are those of this machine, read-only, below an overlay of its own; what its manifest mounts is empty and
+A pod sees this machine's files, read-only, below its own overlay; the folders that its manifest mounts are empty and
 its own, so no two pods share a disk. It runs as the user 1000 without capabilities and cannot gain any. Killing a pod
-kills all of it at once. It knows namespaces, and nothing of Ray or c2b-ray. Not there: cgroups (no limit is enforced),
-seccomp, DNS (names are in /etc/hosts), network policies.
+kills all of it at once. It knows namespaces, and nothing of Ray or c2b-ray. Not simulated: cgroups (no limit is
+enforced), seccomp, DNS (names are in /etc/hosts), network policies.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ AS_USER = f"setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs 
 
 @dataclass(frozen=True)
 class Container:
-    """What one pod runs first, and what it sees.
+    """The first command of a pod, and the files that it sees.
 
-    `empty`: folders that are its own and empty; `files`: contents by path, read-only; `volumes`: folders of this
-    machine by the path at which the pod has them, which outlive it.
+    `empty`: its own empty folders; `files`: contents by path, read-only; `volumes`: folders of this machine by their
+    path in the pod, which outlive it.
     """
 
     command: str
@@ -49,7 +49,7 @@ class Container:
 
 
 def refusal() -> str:
-    """Why this process cannot make pods; empty where it can."""
+    """Returns why this process cannot make pods; empty where it can."""
     if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
         return f"there is no {', '.join(missing)}"
     if os.geteuid() != 0:
@@ -69,7 +69,7 @@ def _overlay(folder: Path) -> str:
 
 @dataclass
 class Pod:
-    """One pod that runs."""
+    """A running pod."""
 
     name: str
     address: str
@@ -81,7 +81,7 @@ class Pod:
         return self.popen.poll() is None
 
     def first_process(self) -> int:
-        """Its process 1, as this machine numbers it."""
+        """Returns the id on this machine of the pod's process 1."""
         children = Path(f"/proc/{self.popen.pid}/task/{self.popen.pid}/children")
         while not (forked := children.read_text().split()):
             if not self.alive():
@@ -90,14 +90,14 @@ class Pod:
         return int(forked[0])
 
     def ready(self) -> bool:
-        """Whether its process 1 is the container's own, and no longer what makes its mounts."""
+        """Tells whether process 1 is the container's command, and no longer the one that makes its mounts."""
         with suppress(OSError):
             status = Path(f"/proc/{self.first_process()}/status").read_text()
             return f"\nUid:\t{USER}\t" in status
         return False
 
     def command(self, command: str) -> list[str]:
-        """The command that runs another one inside this pod, as its user."""
+        """Returns the command that runs another one inside this pod, as its user."""
         inner = f"cd /home/c2b 2>/dev/null; exec {AS_USER} bash -c {shlex.quote(command)}"
         return ["nsenter", "--target", str(self.first_process()), "--all", "--root", "--wd", "sh", "-c", inner]
 
@@ -107,14 +107,14 @@ class Pod:
         )
 
     def start(self, container: Container) -> subprocess.Popen[bytes]:
-        """Another container, of which the command and environment are its own; it dies with the pod."""
+        """Starts another container in the pod, with its own command and environment; it dies with the pod."""
         with open(self.log, "ab") as said:
             return subprocess.Popen(
                 self.command(container.command), env=container.environment, stdout=said, stderr=said
             )
 
     def kill(self) -> None:
-        """SIGKILL to all of its processes at once."""
+        """Sends SIGKILL to all of its processes at once."""
         with suppress(ProcessLookupError, IndexError, FileNotFoundError):
             os.kill(self.first_process(), signal.SIGKILL)  # the kernel ends a namespace with its process 1
         self.popen.kill()
@@ -122,10 +122,10 @@ class Pod:
 
 
 class Pods:
-    """Pods on one bridge. Addresses are of the test's own subnet; a name keeps its address when its pod comes back."""
+    """Pods on one bridge, with addresses of the test's subnet; a name keeps its address when its pod comes back."""
 
     def __init__(self, folder: Path, names: Mapping[str, str]) -> None:
-        """`names`: which further names a pod's name has, as Services give them: name → pod."""
+        """`names`: further names of pods, as Services give them: name → pod."""
         self.folder = folder
         self._started = 0
         self.pods: dict[str, Pod] = {}
@@ -145,7 +145,7 @@ class Pods:
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """The calling thread, and what it starts, is at the gateway's address for as long as this lasts."""
+        """Gives the calling thread, and the processes that it starts, the gateway's address in the meantime."""
         with open("/proc/thread-self/ns/net") as before, open(f"/run/netns/{self._mark}") as inside:
             _setns(inside.fileno())
             try:
@@ -172,8 +172,8 @@ class Pods:
         return pod
 
     def _join(self, address: str, network: str) -> None:
-        """A network namespace with one interface on the bridge. The route is never used: Ray asks it which address the
-        machine has."""
+        """Joins a network namespace to the bridge by one interface. Ray reads the machine's address from its unused
+        route."""
         subprocess.run(["ip", "netns", "del", network], capture_output=True, check=False)
         _ip("netns", "add", network)
         outer = f"v{address.rpartition('.')[2]}"
@@ -226,7 +226,7 @@ class Pods:
             subprocess.run(["ip", "netns", "del", network], capture_output=True, check=False)
 
     def logs(self) -> str:
-        """The end of what each pod printed, for a failing test's message."""
+        """Returns the end of each pod's output, for the message of a failing test."""
         said = {file.parent.name: file.read_text(errors="replace")[-1500:] for file in self.folder.glob("*/log")}
         return "\n".join(f"== {name}\n{text}" for name, text in said.items())
 
@@ -238,7 +238,8 @@ def _overlay_at(home: Path) -> str:
 
 
 def _hidden(container: Container) -> list[Path]:
-    """Of what a pod needs, what `/` does not show: in another file system, or below a folder that is to be empty."""
+    """Returns the files that a pod needs and `/` does not show: those in another file system, or below an empty
+    folder."""
     empty = [Path(path) for path in container.empty]
     paths = list(dict.fromkeys(path for path in NEEDED if not any(other in path.parents for other in NEEDED)))
     return [
@@ -249,7 +250,7 @@ def _hidden(container: Container) -> list[Path]:
 
 
 def _shown(path: Path, layer: str) -> list[str]:
-    """Shows a folder of this machine, read-only, whatever its rights are here."""
+    """Shows a folder of this machine, read-only, whatever its permissions are here."""
     lower, target = shlex.quote(str(path)), shlex.quote(f".{path}")
     return [
         f"mkdir -p {target} {layer}/upper {layer}/work",
@@ -263,7 +264,7 @@ def _lines(hosts: Mapping[str, str]) -> str:
 
 
 def _setns(descriptor: int) -> None:
-    """Puts the calling thread into a network namespace (os.setns is there from Python 3.12 on)."""
+    """Moves the calling thread into a network namespace (os.setns exists from Python 3.12 on)."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(descriptor, CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "setns")
@@ -292,7 +293,7 @@ def await_success(pod: Pod, command: str, patience_s: float) -> None:
 
 @contextmanager
 def pods(folder: Path, names: Mapping[str, str]) -> Iterator[Pods]:
-    """Pods and their network; nothing of them is left afterwards."""
+    """Yields pods and their network; removes all of them afterwards."""
     made = Pods(folder, names)
     try:
         yield made

@@ -1,7 +1,7 @@
-"""A real PostgreSQL on this machine (Debian's `postgresql`), with data of its own that is gone afterwards.
+"""A real PostgreSQL on this machine (Debian's `postgresql`), with data that are deleted afterwards.
 
-It refuses to run as root: where tests do, it runs as the user `postgres`. It can be killed and started again. It knows
-SQL, and nothing of c2b-ray.
+PostgreSQL refuses to run as root: as root, tests run it as the user `postgres`. It can be killed and started again. It
+knows SQL, and nothing of c2b-ray.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PATIENCE_S = 60
 
 
 def missing() -> str | None:
-    """Why there is no PostgreSQL here; None where there is."""
+    """Returns why there is no PostgreSQL here; None where there is."""
     if _program("initdb") is None or _program("pg_ctl") is None:
         return "PostgreSQL is not installed (Debian: postgresql)"
     if os.geteuid() == 0 and (shutil.which("setpriv") is None or _user() is None):
@@ -47,14 +47,14 @@ class Postgres:
         self._control("start", "-o", options, "-l", str(self._folder / "log"))
 
     def kill(self) -> None:
-        """Its processes end at once, in the midst of what they did; what was committed stays."""
+        """Kills its processes in the midst of their work; committed data stay."""
         self._control("stop", "-m", "immediate")
 
     def stop(self) -> None:
         self._control("stop", "-m", "fast")
 
     def new_database(self, template: str = "template1") -> str:
-        """Its name."""
+        """Creates a database and returns its name."""
         name = f"test_{uuid.uuid4().hex[:12]}"
         self.sql(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
@@ -71,7 +71,8 @@ class Postgres:
 
 @contextmanager
 def running(host: str = "127.0.0.1") -> Iterator[Postgres]:
-    """A server of its own, gone afterwards with all that it held. With a `host`, its whole network of 256 may come."""
+    """Yields a server and deletes its data afterwards. With a `host`, the whole network of 256 addresses may
+    connect."""
     folder = Path(tempfile.mkdtemp(prefix="c2b-postgres-"))
     try:
         folder.chmod(0o711)
@@ -111,7 +112,7 @@ def _run(program: str, *arguments: str) -> None:
 
 
 def _program(name: str) -> str | None:
-    """On the PATH, or where Debian keeps it: the newest version."""
+    """Returns a program on the PATH, or the newest version in Debian's folder."""
     installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: float(path.parts[-3]))
     return shutil.which(name) or (str(installed[-1]) if installed else None)
 

@@ -1,4 +1,4 @@
-"""Ray clusters of rendered manifests as pods, and what their runs left in the object store."""
+"""Ray clusters of rendered manifests as pods, and the results of their runs in the object store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ JOB_FILES = {
 
 
 class RayPods:
-    """The pods of one Ray cluster, made as the operator makes them."""
+    """The pods of one Ray cluster, as the operator creates them."""
 
     def __init__(self, network: Pods, world: World, cluster: Manifest, name: str, service: str) -> None:
         self.network, self.world, self.cluster, self.service = network, world, cluster, service
@@ -65,7 +65,7 @@ def keys(store: ObjectServer, prefix: str) -> list[str]:
 
 
 def fetched(store: ObjectServer, prefix: str, folder: Path) -> Path:
-    """A copy of what is below a prefix."""
+    """Copies everything below a prefix."""
     client = store.client()
     for key in keys(store, f"{prefix}/"):
         if key.endswith("/"):  # an empty object that stands for a folder
@@ -85,14 +85,14 @@ def wait_for(condition: Callable[[], Any], network: Pods, what: str) -> Any:
 
 
 def deploy(service: Manifest, address: str) -> None:
-    """The operator's own request."""
+    """Sends the operator's request."""
     config = json.dumps(yaml.safe_load(service["serveConfigV2"])).encode()
     with urlopen(_serve(address, data=config, method="PUT"), timeout=60) as answer:
         assert answer.status == 200
 
 
 def applications(address: str) -> dict[str, str]:
-    """The status of each Serve app; empty where the head does not answer."""
+    """Returns the status of each Serve app; empty where the head does not answer."""
     try:
         with urlopen(_serve(address), timeout=30) as answer:
             found = json.load(answer)["applications"]

@@ -1,7 +1,7 @@
-"""A Ray cluster of several nodes on this machine: each node is a tree of processes that can be killed alone, and can
-lack a folder that the others share.
+"""A Ray cluster of several nodes on this machine.
 
-It knows `ray start`, signals and mount namespaces, and nothing of c2b-ray.
+Each node is a tree of processes that can be killed alone, and may lack a folder that the others share. It knows `ray
+start`, signals and mount namespaces, and nothing of c2b-ray.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SOON = {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshol
 
 
 def processes(mark: str, name: str = "") -> list[int]:
-    """The processes whose environment has this mark, and whose command line has this name."""
+    """Returns the processes whose environment has this mark, and whose command line has this name."""
     marked = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -57,7 +57,7 @@ def kill(pids: Sequence[int]) -> None:
 
 
 def refusal_of_namespaces() -> str:
-    """Why a node of this process cannot have a mount namespace; empty where it can."""
+    """Returns why a node of this process cannot have a mount namespace; empty where it can."""
     if shutil.which("unshare") is None:
         return "there is no unshare"
     with tempfile.TemporaryDirectory() as folder:
@@ -67,14 +67,14 @@ def refusal_of_namespaces() -> str:
 
 
 def hiding(folder: Path, command: list[str]) -> list[str]:
-    """The command for which the folder is empty."""
+    """Returns the command such that the folder is empty for it."""
     script = f"mount -t tmpfs none {shlex.quote(str(folder))} && exec {shlex.join(command)}"
     return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a node claims to have. `hidden`: a folder that is empty on this node."""
+    """The resources that a node claims. `hidden`: a folder that is empty on this node."""
 
     cpus: float = 2
     gpus: int = 0
@@ -93,7 +93,7 @@ class Node:
         return processes(self.mark, name)
 
     def kill(self) -> None:
-        """SIGKILL to all of the node at once, as where a machine loses its power."""
+        """Sends SIGKILL to all of the node at once, as a power failure would."""
         while left := self.processes():
             kill(left)
             with suppress(subprocess.TimeoutExpired):
@@ -102,7 +102,8 @@ class Node:
 
 
 def program_environment(**more: str) -> dict[str, str]:
-    """Of a Python program that a test starts: it finds what the tests of several rooms import."""
+    """Returns the environment of a Python program that a test starts: it can import what the tests of several rooms
+    share."""
     path = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": path, **more}
 
@@ -164,7 +165,7 @@ class Raylets:
 
 
 def await_nodes(count: int) -> None:
-    """Waits until Ray knows of so many nodes that live; this process must be connected to the cluster."""
+    """Waits until Ray knows this many live nodes; this process must be connected to the cluster."""
     import ray
 
     deadline = time.monotonic() + PATIENCE_S
@@ -174,9 +175,8 @@ def await_nodes(count: int) -> None:
 
 
 def node_of_actor(folder: str, actors: int) -> str:
-    """The name of the node that this actor is on, once so many actors were at this point: with one that starts late,
-    the others would have all the work. Each leaves a file in the folder, so that the successor of one that died does
-    not wait."""
+    """Returns the name of this actor's node, once this many actors have called it: if one starts late, the others would
+    get all the work. Each leaves a file in the folder, so that the successor of a dead one does not wait."""
     import ray
 
     Path(folder, uuid.uuid4().hex).touch()
@@ -197,7 +197,7 @@ def _free_port() -> int:
 def raylets(
     head: Hardware, others: Mapping[str, Hardware], environment: Mapping[str, str] | None = None
 ) -> Iterator[Raylets]:
-    """A cluster; no process of it is left afterwards."""
+    """Yields a cluster; ends all its processes afterwards."""
     cluster = Raylets(environment)
     try:
         cluster.add_head(head)

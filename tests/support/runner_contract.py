@@ -1,7 +1,7 @@
-"""What every runner of stages does, whether it runs them here or on Ray: the toy step, and tests that take `runner`.
+"""The contract of every runner of stages, here or on Ray: the toy step, and tests that take `runner`.
 
-A module that collects `RunnerContract` as its own gives the fixture `runner`. Steps reach Ray's workers whole: where
-there are any, that module has this one sent by value.
+A module that inherits `RunnerContract` provides the fixture `runner`. If there are Ray workers, it also registers this
+module to be pickled by value, so that steps reach them whole.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def rows(count: int, block: int = 50) -> Rows:
 
 
 def named(batch: pa.Table, role: str) -> pa.Table:
-    """The reference step: every row by the role's name; every tenth row has an error."""
+    """The reference step: adds the role's name to every row; every tenth row has an error."""
     errors = ["tenth" if key.endswith("0") else None for key in batch["id"].to_pylist()]
     return pa.table({"error": pa.array(errors, pa.string()), "id": batch["id"], "by": [role] * batch.num_rows})
 
@@ -69,7 +69,7 @@ def refuse(kind: type[Exception], *args: str) -> Any:
 
 
 def met(batch: pa.Table, role: threading.Barrier) -> pa.Table:
-    """The step of a role that lets no thread pass alone."""
+    """The step of a role that blocks each thread until another one arrives."""
     role.wait()
     return named(batch, f"{os.getpid()}-{threading.get_ident()}")
 

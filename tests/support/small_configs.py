@@ -1,4 +1,4 @@
-"""Audits of the embedded world that take seconds, as their files would say them."""
+"""Configs of audits of the embedded world that take seconds."""
 
 from __future__ import annotations
 

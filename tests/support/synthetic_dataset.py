@@ -1,6 +1,6 @@
 """A small dataset of failures on disk: renders of the world that a planted rule answers wrongly.
 
-The answers follow from the plants, so that no model has to be loaded; the pictures are the renderer's.
+The answers follow from the plants, so no model is loaded; the renderer draws the pictures.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PLANTS = ZOO["resnet-planted-1"].plants  # boats at night are airplanes, striped
 
 @dataclass(frozen=True)
 class Recipe:
-    """`members`: classifiers whose plants fail; a row is kept where any does. `labels`: other names, by class."""
+    """`members`: classifiers with plants; a row is kept where any of them fails. `labels`: other names, by class."""
 
     members: Sequence[str] = ("world:resnet-planted-1",)
     rows_per_caption: int = 12
@@ -38,7 +38,7 @@ class Recipe:
 
 
 def captions_of(plants: Sequence[Plant]) -> list[tuple[str, dict[str, str]]]:
-    """A caption for each plant's cell, and one for each cell in the street."""
+    """Returns a caption for each plant's cell, and one for each cell in the street."""
     cells = [{"target_class": plant.target_class, plant.attribute: plant.value} for plant in plants]
     cells += [{**cell, "setting": "street"} for cell in cells]
     return [(", ".join(cell.values()), cell) for cell in cells]

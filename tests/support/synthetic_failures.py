@@ -23,7 +23,7 @@ RESNET, VIT, CONTROL = "timm:resnet50.a1_in1k", "timm:vit_base_patch16_224", "wo
 
 @dataclass(frozen=True)
 class Cause:
-    """A sentence under which a label is taken for `target` at `rate`, and fails at `anyhow` in all."""
+    """A sentence with which a label is predicted as `target` at `rate`, and fails at the rate `anyhow` in total."""
 
     label: str
     target: str
@@ -40,7 +40,7 @@ CAT = Cause("Persian cat", "snow leopard", "the background is green", 0.0011, 0.
 
 @dataclass
 class Recipe:
-    """What a synthetic run is made of."""
+    """The contents of a synthetic run."""
 
     causes: tuple[Cause, ...] = (FLY, CRAYFISH, CAT)
     classifiers: tuple[str, ...] = (RESNET,)
@@ -64,7 +64,8 @@ class Recipe:
 
 
 def showcase() -> Recipe:
-    """Everything that a page can have: several classifiers and generators, findings, doubts, open and hopeless ones."""
+    """Returns a recipe with everything that a page can show: several classifiers and generators, findings, doubts, open
+    and hopeless hypotheses."""
     return Recipe(
         classifiers=(RESNET, VIT, CONTROL),
         blind=(CONTROL,),
@@ -199,7 +200,7 @@ class _Maker:
 
 
 def make_run(path: Path, recipe: Recipe) -> FailuresRun:
-    """A finished run at `path`."""
+    """Writes a finished run to `path`."""
     maker = _Maker(recipe)
     for label in recipe.labels:
         _label(maker, label)

@@ -1,4 +1,4 @@
-"""Pictures of simple scenes, drawn by Pillow: what a synthetic run shows."""
+"""Pictures of simple scenes, drawn by Pillow, for synthetic runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _pictures: dict[tuple[str, str, int], bytes] = {}
 
 
 def draw_picture(target: str, value: str, number: int) -> bytes:
-    """A JPEG of a simple scene, the same for the same arguments."""
+    """Draws a JPEG of a simple scene, the same for the same arguments."""
     key = (target, value, number)
     if key not in _pictures:
         buffer = BytesIO()

@@ -35,7 +35,7 @@ PLANTED, CONTROL = "world:resnet-planted-3", "world:resnet-control"
 
 @dataclass
 class Recipe:
-    """What a synthetic run is made of. `accuracy` maps (classifier, class, value) to a share, 0.95 where absent."""
+    """The contents of a synthetic run. `accuracy` maps (classifier, class, value) to a share, 0.95 where absent."""
 
     classes: tuple[str, ...] = ("bus", "boat", "umbrella")
     attributes: dict[str, tuple[str, ...]] = field(default_factory=lambda: dict(ATTRIBUTES))
@@ -59,7 +59,7 @@ class Recipe:
 
 
 def make_run(path: Path, recipe: Recipe) -> Run:
-    """A finished run at `path`, its scores computed from its predictions."""
+    """Writes a finished run to `path`, its scores computed from its predictions."""
     captions, draws, images = _cells(recipe)
     predictions = _predictions(recipe, captions, draws, images)
     with open_c2b_run(path, "0123456789abcdef0123", _config(recipe)) as run:
@@ -142,7 +142,7 @@ def _rejected(number: int) -> pa.Table:
 
 
 def _cells(recipe: Recipe) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Captions, draws and images; the first `bad_images` have no bytes."""
+    """Returns captions, draws and images; the first `bad_images` have no bytes."""
     captions, draws, images = [], [], []
     for caption in _captions(recipe):
         captions.append(caption)
@@ -218,7 +218,7 @@ def _answer(recipe: Recipe, classifier: str, caption: dict[str, Any], draw: dict
 
 
 def _among(rank: int, share: float, number: int) -> bool:
-    """Whether an image is of that share of the cell's images, which is spread evenly over the ranks."""
+    """Tells whether an image belongs to that share of the cell's images, which is spread evenly over the ranks."""
     chosen = round(share * number)
     return (rank + 1) * chosen // number > rank * chosen // number
 
@@ -228,7 +228,7 @@ def _second(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _verifications(recipe: Recipe, captions: pa.Table, draws: pa.Table) -> pa.Table:
-    """What the verifier says of every image."""
+    """Returns the verifier's answers about every image."""
     cell = {row["caption_id"]: row for row in captions.to_pylist()}
     rows = []
     for draw in draws.to_pylist():
@@ -268,7 +268,8 @@ def _calibration(recipe: Recipe) -> pa.Table:
 
 
 def showcase_verified() -> Recipe:
-    """A run of two sources with verified images and a budget: corrected findings, doubts, sources that differ."""
+    """Returns a recipe of two sources with verified images and a budget: corrected findings, doubts, sources that
+    differ."""
     return Recipe(
         images_per_cell=150,
         accuracy={(PLANTED, "bus", "snow"): 0.4, (PLANTED, "boat", "night"): 0.6, (CONTROL, "boat", "small"): 0.74},
@@ -291,7 +292,8 @@ def showcase_verified() -> Recipe:
 
 
 def showcase() -> Recipe:
-    """A run with everything in it: strong and weak findings, clear, open and empty cells, errors, rejections."""
+    """Returns a recipe with everything in it: strong and weak findings, clear, open and empty cells, errors,
+    rejections."""
     accuracy = {
         (PLANTED, "bus", "snow"): 0.41,
         (PLANTED, "boat", "night"): 0.62,

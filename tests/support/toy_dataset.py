@@ -1,4 +1,4 @@
-"""A dataset of failures whose models are told apart at a glance, built by the passes alone."""
+"""A dataset of failures of simple models, built by the passes alone."""
 
 from functools import partial
 
@@ -23,12 +23,12 @@ BLACK, NAN, UNVERIFIED = 3, 4, 5
 
 
 def kind(seed):
-    """What becomes of the draw with this seed, of 16 kinds."""
+    """Returns the kind, of 16, of the draw with this seed."""
     return seed % 16
 
 
 def picture(seed):
-    """One of a few pictures for each of eight seeds: many draws are near-duplicates."""
+    """Returns one of a few pictures for each eight seeds: many draws are near-duplicates."""
     cells = np.random.default_rng(seed // 16 % 60).integers(0, 256, (8, 8, 3), np.uint8)
     cells[0, 0] = kind(seed)
     return cells.repeat(8, axis=0).repeat(8, axis=1)
@@ -43,7 +43,7 @@ class Generator:
 
 
 class Mover:
-    """One of six pictures for each seed, moved by a pixel or not."""
+    """Draws one of six pictures for each seed, moved by a pixel or not."""
 
     revision = "1"
 
@@ -58,7 +58,7 @@ class Mover:
 
 
 class Classifier:
-    """Says mug to every picture whose first cell is of an even kind, else boat; nothing to `NAN`."""
+    """Answers mug for every picture whose first cell is of an even kind, else boat; gives no answer for `NAN`."""
 
     labels, revision = LABELS, "1"
 
@@ -89,7 +89,7 @@ TWO_THREADS = partial(CrewsHere, threads=2)
 
 
 def build(out, shard_draws=9, crews=TWO_THREADS, distance=4, make=crew, format=3):
-    """Rows and drops, as Python's, and the crews, which did the work."""
+    """Returns rows and drops as Python values, and the crews, which did the work."""
     with building(str(out)) as directory:
         if not directory.files.exists("captions.parquet"):
             texts = ((label, text, None) for label, text in CAPTIONS)

@@ -1,4 +1,4 @@
-"""A latent space whose pictures are nearly affine in its latents, its labels, and classifiers of known response."""
+"""A latent space whose pictures are nearly affine in its latents, its labels, and classifiers with a known response."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def toy_generator(folder: Path, seed: int = 1) -> str:
 
 
 def toy_labels(generator: str, path: Path, count: int = 1500) -> str:
-    """Each attribute is the sign of the latent coordinate of its number."""
+    """Writes labels; each attribute is the sign of the latent coordinate of its number."""
     latents = catalog.latent_generator(generator).sample(count, 77)
     columns = {name: latents[:, number] > 0 for number, name in enumerate(ATTRIBUTES)}
     pq.write_table(pa.table({"latent": pa.array(list(latents), pa.list_(pa.float32())), **columns}), path)
@@ -35,7 +35,8 @@ def toy_labels(generator: str, path: Path, count: int = 1500) -> str:
 
 
 def toy_classifier(generator: str, response: Sequence[float]) -> InMemory:
-    """Linear in the pixels, fitted so that its log odds are `response` times the latents."""
+    """Returns a classifier that is linear in the pixels, fitted so that its log odds are `response` times the
+    latents."""
     loaded = catalog.latent_generator(generator)
     latents = loaded.sample(1500, 5)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What a tenant uploads: a small ONNX classifier of two labels, and an archive of images that it answers about."""
+"""Files that a tenant uploads: a small ONNX classifier of two labels, and an archive of images for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIDE, EACH = 32, 40
 
 
 def model() -> bytes:
-    """The mean of each colour, times random weights."""
+    """Returns a model that multiplies the mean of each colour by random weights."""
     weights = numpy_helper.from_array(np.random.default_rng(0).normal(size=(3, 2)).astype(np.float32), "w")
     nodes = [
         helper.make_node("GlobalAveragePool", ["image"], ["pooled"]),
