@@ -1,4 +1,4 @@
-"""Images a second from a folder of JPEGs through a classifier into Parquet: ours, plain Ray Data, and Daft.
+"""Measures images per second, from a folder of JPEGs through a classifier to Parquet: ours, plain Ray Data, and Daft.
 
     python bench/against.py WEIGHTS.safetensors [--daft PYTHON] [--few F] [--n N] [--rounds R] [--place FOLDER]
 

@@ -1,8 +1,8 @@
-"""How well audits find what was planted: every classifier of the world's zoo, against its measured φ.
+"""Measures how well audits find planted biases: every classifier of the world's zoo, against its measured φ.
 
     python bench/audits.py retrieve|labelled|generate [--images N] [--verify] [--generator SPEC] [--every N] …
 
-An audit is run as a user would run it, on scenes whose seeds no training has seen, and judged against the true φ of
+Each audit runs as a user would run it, on scenes with seeds that no training used, and is judged against the true φ of
 every cell, measured on `--truth` freshly rendered scenes per class. Rows as in the issue's table:
 
     found       share of cells with true |φ| ≥ 0.15 that the audit calls for/against (controls aside)

@@ -1,4 +1,4 @@
-"""How well world:clip answers what a rendered scene shows, attribute by attribute, and describes it.
+"""Measures how well world:clip names each attribute of a rendered scene, and how well it describes the scene.
 
 python bench/captioner.py [--n N] [--seed S]
 """

@@ -3,9 +3,9 @@
     python bench/clip_bias.py [order] [locality] [transfer] [--quick] [--work DIR] [--seed N] [--zoo-seed N]
                               [--models NAME=SPEC@SKEW ...]
 
-All three by default. What is trained, embedded and measured stays in DIR, so that a second call goes on where the first
-one stopped. Scenes come from seeds of 100,000 and above, which nothing was trained or tuned on. With a zoo seed the
-models of the zoo are trained anew, on data and from numbers of other seeds, in place of those that ship.
+All three by default. Models, embeddings and measurements stay in DIR, so that a second call resumes. Scenes come from
+seeds of 100,000 and above, on which nothing was trained or tuned. With a zoo seed the zoo's models are trained anew,
+on other data and from other initial weights, instead of the shipped ones.
 `order`: Spearman of the global value of each metric with the skew that a model was trained with; the interval is
 Fisher's with Bonett and Wright's error, for models drawn at random from more like them, and a second one is of the same
 models on other images (the audit's bootstrap). `pairs`: models of equal skew, as the audit's own comparison has them.

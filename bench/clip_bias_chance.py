@@ -1,4 +1,4 @@
-"""What `c2b clip-bias` makes of planted biases and of chance, on scores and embeddings drawn here; its matching timed.
+"""Tests `c2b clip-bias` on simulated scores and embeddings, with planted biases and without; times its matching.
 
     python bench/clip_bias_chance.py [matching] [local] [order] [coverage] [lic] [--seeds N] [--quick]
 

@@ -1,4 +1,4 @@
-"""From CLIP's bias to that of what is built on it: the `transfer` of `clip_bias.py`.
+"""Measures how CLIP's bias transfers to models built on it: the `transfer` of `clip_bias.py`.
 
 A captioner and answerer is trained in two stages on each of several models over one frozen language model, all else
 equal, and audited by two attributes: one that the models' skews were planted in, one that nobody touched. Rows: what

@@ -1,4 +1,4 @@
-"""CLIP embeddings of a folder of images, images a second: `c2b index build`'s stage, and clip-retrieval's package.
+"""Measures CLIP embeddings of a folder in images per second: the stage of `c2b index build`, and clip-retrieval.
 
     python bench/clip_retrieval.py ENVIRONMENT [--side ours|theirs] [--precision fp32|bf16] [--n N] [--place FOLDER]
 

@@ -1,5 +1,5 @@
-"""The embedded world in code: images are a scene's attributes and two random numbers, so that a million draws take a
-minute and every failure rate is known exactly. Captions, prompts and their reader are the world's own."""
+"""The embedded world with codes for images: a scene's attributes and two random numbers. A million draws take a minute,
+and every failure rate is known exactly. Captions, prompts and their reader are the world's."""
 
 from __future__ import annotations
 

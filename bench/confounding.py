@@ -1,4 +1,4 @@
-"""Findings of one attribute where another goes with it, as verified with errors: what is claimed, and what is true.
+"""Tests findings of an attribute that correlates with another, both verified with errors: claims against the truth.
 
     python bench/confounding.py [--repeats N] [--seed S] [--only NAME …]
 

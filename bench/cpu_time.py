@@ -1,9 +1,9 @@
-"""Seconds of CPU (user and system) of a command and of all processes that it starts, Ray's daemons and workers too.
+"""Measures seconds of CPU (user and system) of a command and of all processes that it starts, Ray's daemons included.
 
-The command's environment carries a mark, which what it starts inherits, whatever its parent is in the end; where a
-process has overwritten its environment, as Ray's workers do for their title, its parent's mark counts. /proc is read a
-few times a second: a process that ends loses what it has spent since. The command says on its last line, as JSON, when
-(`time.time()`) each stretch of its work began and ended; `watched` answers what was spent in each.
+The command's environment holds a mark, which its processes inherit, whatever their parent becomes; for a process that
+overwrote its environment, as Ray's workers do for their title, its parent's mark counts. /proc is read a few times a
+second: the last moments of a process that ends are missed. The command's last line, as JSON, says when (`time.time()`)
+each part of its work began and ended; `watched` returns the CPU of each.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a dataset of failures costs beside its models: CPU a draw, memory of each process, and draws a second, by size.
+"""Measures what a dataset build costs besides its models: CPU per draw, memory of each process, draws per second.
 
     python bench/dataset_build.py [10000 100000 1000000] [--world] [--keep 0.1] [--nodes 1]
 
-The models do next to nothing: pictures of seeded noise, of which a share fails. With --world they are the renderer of
+The models do almost nothing: pictures of seeded noise, of which a share fails. With --world they are the renderer of
 the embedded world and a classifier that looks at a few pixels, so that pictures vary as generated ones do. Each size is
 built in a process of its own; with --nodes N on N logical nodes of Ray that share this machine's cores.
 """

@@ -1,4 +1,4 @@
-"""One dataset build through many deaths of its drivers, workers and nodes: rows lost or doubled, shards done again.
+"""Kills drivers, workers and nodes of one dataset build at random: counts lost and doubled rows, and repeated shards.
 
     PYTHONPATH=.:tests/support python bench/dataset_kills.py [--kills 50] [--draws 45000] [--minutes M] [--commits]
 

@@ -1,4 +1,4 @@
-"""One build of a dataset on 1, 2 and 4 logical nodes of the same cores: its rows, and who takes what CPU of a draw.
+"""Builds a dataset on 1, 2 and 4 logical nodes of the same cores: compares its rows and the CPU of each part.
 
     PYTHONPATH=tests/support python bench/dataset_nodes.py [--nodes 1 2 4] [--draws 40000] [--actors 4] [--repeats 1]
 

@@ -1,4 +1,4 @@
-"""What a build's number of shards costs its driver: CPU a shard, here and with many logical nodes, and listings.
+"""Measures what the number of shards costs the driver of a build: CPU per shard, with and without nodes, and listings.
 
     PYTHONPATH=tests/support python bench/dataset_scale.py [--shards 1000 4000 16000] [--nodes 1 4 8] [--tasks 400]
 

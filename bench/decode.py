@@ -1,4 +1,4 @@
-"""Encoded JPEG to a model's pixels, on one core: ours against Pillow as libraries use it; and whether answers change.
+"""Times decoding of JPEGs to a model's pixels on one core, ours against Pillow; checks whether answers change.
 
     python bench/decode.py [FOLDER] [--mobilenet FILE.safetensors] [--also FOLDER] [--n N]
 

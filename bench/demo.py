@@ -1,4 +1,4 @@
-"""How long `make demo` takes once installed, from nothing to a report, and what it found.
+"""Times `make demo` after installation, from an empty folder to the report; prints its findings.
 
 python bench/demo.py
 """

@@ -1,4 +1,4 @@
-"""Peak memory of the process that starts an audit, for so many images and for a hundredth of them, step by step.
+"""Measures the peak memory of the process that starts an audit, by step, for N images and for a hundredth of them.
 
     python bench/driver_memory.py [10000 1000000] [--via actors] [--place FOLDER] [--minutes M]
 

@@ -1,4 +1,4 @@
-"""The whole endpoint as processes, over PostgreSQL, asked by many clients while its parts are killed at random.
+"""Kills parts of an endpoint over PostgreSQL at random while many clients use it, and checks the results.
 
     PYTHONPATH=$PWD:$PWD/bench:$PWD/tests/support python bench/endpoint_chaos.py [--clients 200] [--minutes 10] …
 
@@ -9,7 +9,7 @@ between. Audits cost seconds of CPU, so the clients together submit `--submissio
 classifier, `via: here`); a third carry an Idempotency-Key and are sent to both replicas at once, and a third of all are
 cancelled within 15 s.
 
-Each few seconds one of: SIGKILL of a replica, of a runner (alone, or with its jobs' processes), of a dispatcher, and
+Every few seconds one of: SIGKILL of a replica, of a runner (alone, or with its jobs' processes), of a dispatcher, and
 a restart after some seconds; the database stopped at once (`pg_ctl stop -m immediate`) for some seconds; a runner and
 its processes stopped (SIGSTOP) for longer than its lease. Afterwards all is up, and once the queue is empty, ledger,
 storage and what the clients wrote down are checked: a JSON line each, and a table. Exit 1 where a check fails.

@@ -1,4 +1,4 @@
-"""What bench/endpoint_chaos.py checks once all is quiet: the ledger, the storage, and what its clients wrote down."""
+"""The final checks of bench/endpoint_chaos.py: the ledger, the storage, and the records of its clients."""
 
 from __future__ import annotations
 

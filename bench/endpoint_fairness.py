@@ -1,4 +1,4 @@
-"""Two tenants, one slot, a job of a million images: how soon does the small audit of the other tenant start?
+"""Measures how soon a small audit starts while another tenant's job of a million images holds the only slot.
 
     python bench/endpoint_fairness.py [--images 1000000] [--small 3]
 

@@ -1,4 +1,4 @@
-"""How long the endpoint takes to answer, beside a bare FastAPI + SQLAlchemy application in the same run.
+"""Measures the endpoint's latency against that of a bare FastAPI + SQLAlchemy application in the same run.
 
     PYTHONPATH=. python bench/endpoint_latency.py [--clients 50] [--seconds 20] [--rounds 3] [--database postgresql://…]
 

@@ -1,4 +1,4 @@
-"""C2B against B2T on classifiers whose biases are planted, and B2T where it should win.
+"""Compares C2B with B2T on classifiers with planted biases, and on those that suit B2T.
 
     python bench/evaluate.py --out DIR [--quick] [--scenes N] [--images N] [--retrieve N]
     python bench/evaluate.py --out DIR --set bench/evaluate_unseen.yaml --classifiers DIR2

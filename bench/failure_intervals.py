@@ -1,4 +1,4 @@
-"""Intervals of confirmed failures, simulated: what those of rates and of ratios hold after test and measurement.
+"""Simulates confirmed failures: measures the coverage of the intervals of rates and ratios after test and measurement.
 
     python bench/failure_intervals.py [--runs 1000] [--draws 1000000] [--seed 11]
 

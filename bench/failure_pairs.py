@@ -1,4 +1,4 @@
-"""The failure rates that Wiles et al. 2022 print: baseline and caption, in percent, and the ratio beside them.
+"""The failure rates that Wiles et al. 2022 print: of baseline and caption, in percent, with their ratio.
 
 Where the text at hand lost one of a row's rates, it is the other one times or over the printed ratio (`derived`).
 Which of the two was lost hardly matters: draws scale with the rates, so that only the ratio tells.

@@ -1,4 +1,4 @@
-"""Tests of rare failures, simulated: draws until decided, false findings, and intervals after the whole procedure.
+"""Simulates tests of rare failures: draws until a decision, false findings, and intervals after the whole procedure.
 
     python bench/failure_tests.py [pairs] [held-out] [race] [--repeats N] [--seed S]
 

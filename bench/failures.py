@@ -1,4 +1,4 @@
-"""Planted failures: how many `c2b failures` finds, how many of its findings are false, and what its intervals hold.
+"""Plants failures: counts those that `c2b failures` finds, its false findings, and the coverage of its intervals.
 
     python bench/failures.py [--plants 28] [--controls 12] [--together 5] [--draws 1000000] [--misread 0.03] [--seed 0]
     python bench/failures.py --keep runs.jsonl --most 2      (again and again: goes on where it ended)

@@ -1,4 +1,4 @@
-"""What an image generator's pictures show of their prompts, by factor, and how many it makes a second.
+"""Measures how often an image generator's pictures show their prompts, by factor, and its pictures per second.
 
 python bench/generators.py [SPEC] [--n N] [--seed S] [--grid FILE.png]
 """

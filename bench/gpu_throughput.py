@@ -1,4 +1,4 @@
-"""Images a second that one GPU classifies, by precision and batch, and what feeds it: for `docs/scale.md`.
+"""Measures images per second of one GPU, by precision and batch, and of the CPUs that feed it, for `docs/scale.md`.
 
     python bench/gpu_throughput.py [SPEC] [--device cuda] [--seconds S]
 

@@ -1,4 +1,4 @@
-"""What hardening gains on the world: c2b dataset harden over five seeds.
+"""Measures the gain of `c2b dataset harden` on the world over five seeds.
 
     planted   world:resnet-planted-1, whose failures were taught; fine-tuned and retrained on clean renders
     gap       a classifier whose training data lacks boats at night and striped mugs, retrained on that same data: what

@@ -1,4 +1,4 @@
-"""Audits of simulated answers in the ways in which honest use differs from the world: what is claimed, what is true.
+"""Simulates audits under conditions that the embedded world does not have: compares their claims with the truth.
 
     python bench/hostile.py [--repeats N] [--seed S] [--only NAME …]
 

@@ -1,4 +1,4 @@
-"""The requests of `hostile_requests`, by what they try. Each has a reason for which it must be refused.
+"""The requests of `hostile_requests`, by kind of attack. Each has a reason for which it must be refused.
 
 It knows what attackers send, and not how the endpoint defends itself.
 """

@@ -1,4 +1,4 @@
-"""The image index on synthetic vectors: built, its recall, its memory, and how fast it answers.
+"""Measures the image index on synthetic vectors: its build, recall, memory and speed.
 
     python bench/index.py build   --out D [--vectors 10000000] [--kind K] [--memory 4GiB]   goes on where it was killed
     python bench/index.py truth   --out D                     exact neighbours of the queries, block by block

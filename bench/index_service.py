@@ -1,4 +1,4 @@
-"""One caption through warm Serve apps, and many by Ray Data: the embedded world's encoder, synthetic vectors.
+"""Times one caption through warm Serve apps, and many through Ray Data, with the world's encoder and synthetic vectors.
 
     python bench/index_service.py --out D [--vectors 200000] [--captions 20000]
 

@@ -1,4 +1,4 @@
-"""Which interactions are told of tables with known bad cells: false findings, and planted cells found, by simulation.
+"""Simulates tables with known bad cells: counts false interactions, and planted ones that are found.
 
     python bench/intersections.py [--tables N] [--images N] [--seed S]
 

@@ -1,4 +1,4 @@
-"""How well `c2b latent` finds planted biases, and nothing in classifiers without one: the rows of issue and paper.
+"""Measures how well `c2b latent` finds planted biases, and whether it finds any in unbiased classifiers.
 
 python bench/latent.py CACHE [--world sprites|dsprites|scenes] [--quick] [--seed 100] [--via here|actors]
 

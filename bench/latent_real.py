@@ -1,4 +1,4 @@
-"""`c2b latent` on MobileNetV2 and photographs: a small VAE of the cue-conflict images, and what it finds in its space.
+"""Runs `c2b latent` on MobileNetV2 and photographs, in the space of a small VAE of the cue-conflict images.
 
 python bench/latent_real.py CACHE [--real ../shared/real] [--steps 1500] [--quick]
 

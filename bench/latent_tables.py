@@ -1,4 +1,4 @@
-"""The other tables and figures of Li & Xu for `c2b latent`, on a few settings of `bench/latent.py` and in its cache.
+"""Repeats the other tables and figures of Li & Xu with `c2b latent`, on a few settings of `bench/latent.py`.
 
 python bench/latent_tables.py CACHE [--most 8] [--world sprites] [--kinds style vae]
 

@@ -1,4 +1,4 @@
-"""What the second pass of a dataset leaves out of pictures of one label: distinct scenes, and copies of pictures.
+"""Measures which pictures the second pass of a dataset drops: distinct scenes of one label, and copies.
 
     python bench/near_duplicates.py [10000 100000] [--copies 1000] [--distance 4]
 

@@ -1,4 +1,4 @@
-"""A stage on three nodes of which one dies: rows lost, rows doubled, and how long nothing was written.
+"""Kills one of the three nodes of a stage: counts lost and doubled rows, and times the gap without writes.
 
     PYTHONPATH=tests/support python bench/nodes.py [--rows N] [--seconds S]
 

@@ -1,4 +1,4 @@
-"""A folder of JPEGs as large and as grainy as photographs, for the benches of speed.
+"""Makes a folder of JPEGs as large and as grainy as photographs, for the benchmarks of speed.
 
     python bench/photos.py FOLDER [--n N] [--pictures FOLDER] [--seed S]
 

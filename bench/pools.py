@@ -1,4 +1,4 @@
-"""What retrieved images are like: the nearest to a caption, against a random sample of what a verifier accepts.
+"""Compares the images nearest to a caption with a random sample of the images that a verifier accepts.
 
     python bench/pools.py [--scenes N] [--images N] [--seed N]
 

@@ -1,4 +1,4 @@
-"""`c2b prompts` on generators with planted associations: links found, gain over the language model, cost of a race.
+"""Tests `c2b prompts` on generators with planted associations: links found, gain over the language model, cost.
 
     python bench/prompts.py [--quick] [--prompts N] [--links FILE] [--generator SPEC] [--control SPEC] [--out FOLDER]
                             [--attributes NAMES] [--debiased] [--no-race] [--no-words] [--only-words]

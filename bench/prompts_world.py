@@ -1,4 +1,4 @@
-"""What the world's generators make of the words of hidden associations: planted beside measured, word by word.
+"""Compares planted and measured frequencies of the world's generators, for each word of hidden associations.
 
     python bench/prompts_world.py [--quick] [--links FILE] [SPEC …]
 

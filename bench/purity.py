@@ -1,4 +1,4 @@
-"""Intervals and false findings where cells differ in the share of images that show their class, by simulation.
+"""Simulates cells that differ in the share of images that show their class: intervals and false findings.
 
     .venv/bin/python bench/purity.py [--runs 200]
 

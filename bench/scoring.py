@@ -1,4 +1,4 @@
-"""Scoring many images: how long it takes, and how much memory it needs beside its tables.
+"""Measures time of scoring many images, and memory besides its tables.
 
     python bench/scoring.py [--draws N] [--verified] [--distinct] [--seed S]
 

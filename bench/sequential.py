@@ -1,4 +1,4 @@
-"""Images until a verdict is settled: drawing until the evidence suffices, against one size for all, of equal power.
+"""Counts images until verdicts are settled: drawing until the evidence suffices, against one size for all cells.
 
     python bench/sequential.py [--truth N] [--most N …] [--every N] [--seed S]
 

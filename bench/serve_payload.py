@@ -1,4 +1,4 @@
-"""What an image costs on its way to a model behind Ray Serve, as its file and as pixels: bytes, and CPU in all.
+"""Measures the cost of sending an image to a model behind Ray Serve, as file and as pixels: bytes and total CPU.
 
     python bench/serve_payload.py [--n 2000] [--rounds 3]
 

@@ -1,4 +1,4 @@
-"""Size, power and coverage of the tests of bias scores, by exact enumeration: no simulation, every outcome is weighed.
+"""Computes size, power and coverage of the tests of bias scores exactly, by enumeration of all outcomes.
 
     python bench/size.py [--fine]
 

@@ -1,4 +1,4 @@
-"""Small labelled audits in one process: what they take beside a bare loop, and until the report is there.
+"""Times small labelled audits in one process against a bare loop, to the scores and to the report.
 
     python bench/small_runs.py [--n N] [--rounds R] [--place FOLDER] [--side bare|audit|report]
 

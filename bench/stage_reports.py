@@ -1,5 +1,4 @@
-"""What it costs that a stage's processes report batches, blocks and deaths: CPU-ms an image, of this process and of
-Ray's key-value store (`gcs_server`).
+"""Measures the cost of a stage's progress reports: CPU-ms per image of this process and of Ray's key-value store.
 
 Blocks of 512 images in batches of 32. Each batch is reported first, then one in `EVERY_S`, as in a stage.
 

@@ -1,4 +1,4 @@
-"""What classifying costs beside the model, Parquet → classifier → Parquet: without Ray, in its actors and behind Serve.
+"""Measures the overhead of classifying, Parquet → classifier → Parquet: without Ray, in actors, and behind Serve.
 
     python bench/throughput.py SPEC [--photos FOLDER] [--few F] [--n N] [--rounds R] [--place FOLDER]
 

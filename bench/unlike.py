@@ -1,4 +1,4 @@
-"""Retrieval audits of classifiers unlike those that ship: each a table of answers made from what the scenes show.
+"""Audits classifiers unlike the shipped ones by retrieval; each is a table of answers computed from the scenes.
 
     python bench/unlike.py --out D [--scenes N] [--classifiers N] [--seed S]
 

@@ -1,4 +1,4 @@
-"""Tokens a second of the language model deployment on vLLM: requests one at a time, and many at once.
+"""Measures tokens per second of the language model deployment on vLLM: requests one at a time, and many at once.
 
 deployments/vllm-cpu/install.sh && python bench/vllm_serving.py [--config FILE.yaml] [--n 64] [--rounds 5]
 

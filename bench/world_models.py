@@ -1,4 +1,4 @@
-"""How good the world's shipped models are on what they have not seen.
+"""Measures the world's shipped models on unseen data.
 
 python bench/world_models.py clip|lm [--n N] [--seed S]
 """

@@ -238,8 +238,7 @@ def _overlay_at(home: Path) -> str:
 
 
 def _hidden(container: Container) -> list[Path]:
-    """Returns the files that a pod needs and `/` does not show: those in another file system, or below an empty
-    folder."""
+    """Returns needed files that `/` does not show: those in another file system, or below an empty folder."""
     empty = [Path(path) for path in container.empty]
     paths = list(dict.fromkeys(path for path in NEEDED if not any(other in path.parents for other in NEEDED)))
     return [
