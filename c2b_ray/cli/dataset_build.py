@@ -25,8 +25,7 @@ def build(
     ] = "auto",
     placement: Placement = None,
     metrics_port: Annotated[
-        int | None,
-        typer.Option(min=1, max=65535, help="A port at which Prometheus reads counters while the build runs."),
+        int | None, typer.Option(min=1, max=65535, help="The port of counters for Prometheus during the build.")
     ] = None,
     as_json: Json = False,
     dry_run: Annotated[
