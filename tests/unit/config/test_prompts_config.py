@@ -47,7 +47,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         ({"intersections": [["lighting"]]}, "needs two attributes or more"),
         ({"intersections": [["lighting", "colour"]]}, "'colour' is none of the attributes"),
         ({"methods": ["pez"]}, "pez needs an `encoder`"),
-        ({"reader": "world:lm"}, "must be another model than `language_model`"),
+        ({"reader": "world:lm"}, "must differ from `language_model`"),
         ({"search": {"expansion": 9, "pool": 3}}, r"expansion \(E\) must not exceed pool"),
         ({"subjects": ["bus", "Bus"]}, "is given twice"),
         ({"guides": "heads"}, "did you mean 'guide'"),

@@ -53,5 +53,5 @@ def test_mistaken_captions_are_those_that_the_table_says() -> None:
 def test_impossible_tables_are_refused() -> None:
     with pytest.raises(ConfigError, match="two localities"):
         TableOptions(planted=0.5)
-    with pytest.raises(ConfigError, match="no group within"):
+    with pytest.raises(ConfigError, match="groups need another attribute"):
         TableOptions(localities=3, attribute="setting", values=("beach", "street"))
