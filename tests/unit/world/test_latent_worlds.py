@@ -60,7 +60,7 @@ def test_what_cannot_be_planted_is_refused_by_its_field() -> None:
         Plant("sprites", "x", "x")
     with pytest.raises(ConfigError, match=r"no world 'sprite'.*sprites"):
         Plant("sprite", "x", "y")
-    with pytest.raises(ConfigError, match="from 0 to 1"):
+    with pytest.raises(ConfigError, match="must lie in"):
         training_set(Plant("sprites", "x", "y", skew=1.2), 10)
     with pytest.raises(ConfigError, match="label_noise"):
         Plant("sprites", "x", "y", label_noise=0.5)
