@@ -11,7 +11,8 @@ from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
 from c2b_ray.config.images import Images
-from c2b_ray.config.strict import Name, SpecText, Strict, distinct
+from c2b_ray.config.named import LanguageModelSpec, Name, Names
+from c2b_ray.config.strict import Strict, distinct
 from c2b_ray.config.verification import Verification
 from c2b_ray.errors import nearest
 from c2b_ray.names import normalise
@@ -55,7 +56,7 @@ class AuditConfig(Strict):
         description="Checks whether images show what their captions say, and corrects the scores for images that do "
         "not.",
     )
-    language_model: SpecText | None = Field(
+    language_model: LanguageModelSpec | None = Field(
         None,
         description="The spec of the language model that proposes attributes and writes captions. Without it, "
         "`attributes` is required.",
@@ -65,7 +66,7 @@ class AuditConfig(Strict):
         description="Your hypotheses: attribute → values. They are added to those of the language model, or replace "
         "them if `language_model` is null. Labelled images take the columns of their table instead of both.",
     )
-    templates: dict[Name, str] = Field(
+    templates: dict[Name, Annotated[str, Names.NOTHING]] = Field(
         default_factory=dict,
         description="Attribute → the wording of its captions, with the placeholders [CLASS] and [VALUE], such as "
         'lighting: "a photo of a [CLASS] in [VALUE] light". The language model, or rules, word the captions of other '

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator
 
 from c2b_ray.config.label_map import no_label
-from c2b_ray.config.strict import Name, SpecText, distinct
+from c2b_ray.config.named import ClassifierSpec, Name, Names
+from c2b_ray.config.strict import distinct
 from c2b_ray.names import folded
 
 _Names = str | list[str] | dict[str, str]
@@ -35,9 +36,9 @@ def _labels_alone(label_map: Any) -> Any:
     return label_map
 
 
-Classifiers = Annotated[SpecText | list[SpecText] | dict[Name, SpecText], AfterValidator(_checked)]
+Classifiers = Annotated[ClassifierSpec | list[ClassifierSpec] | dict[Name, ClassifierSpec], AfterValidator(_checked)]
 """One spec, a list of specs, or user-chosen names → specs."""
-LabelMap = Annotated[str | dict[Name, list[int | str]], BeforeValidator(_labels_alone)]
+LabelMap = Annotated[str | dict[Name, list[int | str]], BeforeValidator(_labels_alone), Names.LABEL_MAP]
 """A file, or class → labels of the classifier."""
 
 

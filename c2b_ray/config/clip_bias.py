@@ -9,18 +9,20 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from c2b_ray.config.strict import Name, SpecText, Strict, distinct
+from c2b_ray.config.named import EncoderSpec, GuesserSpec, Name, Names
+from c2b_ray.config.strict import Strict, distinct
 
 BAG_OF_WORDS = "bag-of-words"
 COLUMNS = ("image", "caption", "key")
-Text = Annotated[str, Field(min_length=1, max_length=2000)]
+Text = Annotated[str, Field(min_length=1, max_length=2000), Names.NOTHING]
 Path = Annotated[str, Field(min_length=1, max_length=4000)]
+Results = Annotated[Path, Names.VALUES]
 
 
 class Dataset(Strict):
     """Images with captions and protected attributes, one row per image."""
 
-    table: Path = Field(
+    table: Annotated[Path, Names.CAPTIONED] = Field(
         description="A Parquet or CSV table with `image` (a path relative to the table, or bytes), `caption` (a text "
         "or a list of texts) and a column per attribute. An image without a value is omitted for that attribute."
     )
@@ -63,12 +65,12 @@ class Downstream(Strict):
     """The results of models that were built on the CLIP models, for the images of a dataset: `vqa` or `captions`."""
 
     dataset: Name = Field(description="The dataset with the images, captions and attributes.")
-    vqa: dict[Name, Path] | None = Field(
+    vqa: dict[Name, Results] | None = Field(
         None,
         description="Model → a table with `image`, `question`, `answer` and `prediction`; also `accuracy` if answers "
         "can be right in part.",
     )
-    captions: dict[Name, Path] | None = Field(
+    captions: dict[Name, Results] | None = Field(
         None, description="Model → a table with `image` and the `caption` that the model wrote."
     )
 
@@ -87,8 +89,8 @@ class Spaces(Strict):
     """Embedding spaces before and after downstream training."""
 
     dataset: Name = Field(description="The dataset whose images are embedded.")
-    after: dict[Name, Path] = Field(description="Model → a table with `image` and `embedding`.")
-    before: dict[Name, Path] | None = Field(
+    after: dict[Name, Results] = Field(description="Model → a table with `image` and `embedding`.")
+    before: dict[Name, Results] | None = Field(
         None,
         description="The same before training, such as the embeddings of the last layer but one. Default: the "
         "embeddings that the run computes.",
@@ -114,7 +116,7 @@ class Groups(Strict):
 class Leakage(Strict):
     """How LIC guesses attributes from captions."""
 
-    guesser: SpecText = Field(
+    guesser: GuesserSpec = Field(
         BAG_OF_WORDS,
         description=f"`{BAG_OF_WORDS}`: a logistic regression on words, which needs no weights and replaces BERT. "
         f"`bert:local-dir:PATH` or `bert:org/name`: a BERT model of transformers, fine-tuned for each fold.",
@@ -143,7 +145,7 @@ class ClipBiasConfig(Strict):
     """A comparison of CLIP models: how biased they are, globally and locally, and whether the bias transfers to models
     built on them."""
 
-    models: dict[Name, SpecText] = Field(
+    models: dict[Name, EncoderSpec] = Field(
         min_length=1, description="Your names → specs of text-image encoders, such as `open_clip:…`."
     )
     datasets: dict[Name, Dataset] = Field(min_length=1, description="Your names → labelled datasets with captions.")

@@ -5,11 +5,24 @@ It knows fields and their limits, not what a build does with them, nor files.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field, model_validator
 
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
 from c2b_ray.config.failure_rule import FailureRule
-from c2b_ray.config.strict import Name, SpecText, Strict, distinct
+from c2b_ray.config.named import (
+    CaptionerSpec,
+    GeneratorSpec,
+    HierarchyName,
+    IndexPath,
+    LanguageModelSpec,
+    Name,
+    Names,
+    RunPath,
+    TablePath,
+)
+from c2b_ray.config.strict import Strict, distinct
 from c2b_ray.names import folded
 
 _ONE_ORIGIN = "name one origin of captions: run, file, language_model with labels, or images with captioner"
@@ -18,17 +31,19 @@ _ONE_ORIGIN = "name one origin of captions: run, file, language_model with label
 class Captions(Strict):
     """The source of the captions."""
 
-    run: str | None = Field(None, description="A run of `c2b failures`, which gives its failing captions.")
-    file: str | None = Field(None, description="A CSV or Parquet file with the columns `label` and `caption`.")
-    language_model: SpecText | None = Field(
+    run: RunPath | None = Field(None, description="A run of `c2b failures`, which gives its failing captions.")
+    file: Annotated[str, Names.CAPTIONS] | None = Field(
+        None, description="A CSV or Parquet file with the columns `label` and `caption`."
+    )
+    language_model: LanguageModelSpec | None = Field(
         None, description="The spec of a language model that writes `per_label` captions of each label."
     )
     labels: list[Name] | None = Field(None, description="The labels for the language model.")
     per_label: int = Field(10, ge=1, le=10_000, description="Captions of each label by the language model.")
-    images: str | None = Field(
+    images: TablePath | None = Field(
         None, description="A labelled table or folder of hard images, which the captioner describes."
     )
-    captioner: SpecText | None = Field(None, description="The spec of the captioner of `images`.")
+    captioner: CaptionerSpec | None = Field(None, description="The spec of the captioner of `images`.")
     sentences: int = Field(2, ge=1, le=10, description="The most sentences to keep of each image's caption.")
 
     @model_validator(mode="after")
@@ -45,13 +60,13 @@ class Captions(Strict):
 
 
 class Generate(Strict):
-    model: SpecText | list[SpecText] = Field(
+    model: GeneratorSpec | list[GeneratorSpec] = Field(
         description="The spec of an image generator, or several, each of which draws images of every caption."
     )
 
 
 class Labelled(Strict):
-    table: str = Field(description="A labelled table or folder, whose images replace draws.")
+    table: TablePath = Field(description="A labelled table or folder, whose images replace draws.")
     columns: dict[Name, Name] | None = Field(
         None, description="`image`, `target_class` or `key` → the table's name of this column, if it differs."
     )
@@ -66,7 +81,9 @@ class DatasetImages(Strict):
     """The sources of a caption's images. Each source gives every caption `draws_per_caption` images."""
 
     generate: Generate | None = Field(None, description="Generates the images of each caption.")
-    index: str | None = Field(None, description="An index, from which the images nearest to each caption are drawn.")
+    index: IndexPath | None = Field(
+        None, description="An index, from which the images nearest to each caption are drawn."
+    )
     labelled: Labelled | None = Field(None, description="Takes labelled images instead of draws.")
 
     @model_validator(mode="after")
@@ -92,7 +109,7 @@ class DatasetImages(Strict):
 
 
 class Verify(Strict):
-    captioner: SpecText = Field(description="The spec of a captioner that says which label a failure shows.")
+    captioner: CaptionerSpec = Field(description="The spec of a captioner that says which label a failure shows.")
 
 
 class DatasetConfig(Strict):
@@ -113,7 +130,7 @@ class DatasetConfig(Strict):
     true_below: float = Field(
         1.0, gt=0, le=1, description="A failure counts only if the true label has at most this probability."
     )
-    hierarchy: str | None = Field(
+    hierarchy: HierarchyName | None = Field(
         None,
         description="The labels' parents, for the rules that compare them: `world`, `imagenet`, a YAML or CSV file of "
         "label → parent, or a folder of WordNet's files.",

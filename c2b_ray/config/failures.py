@@ -11,7 +11,17 @@ from pydantic import Field, WithJsonSchema, field_validator, model_validator
 
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
 from c2b_ray.config.failure_rule import FailureRule
-from c2b_ray.config.strict import Name, SpecText, Strict, distinct
+from c2b_ray.config.named import (
+    CaptionerSpec,
+    EncoderSpec,
+    GeneratorSpec,
+    HierarchyName,
+    IndexPath,
+    LanguageModelSpec,
+    Name,
+    TablePath,
+)
+from c2b_ray.config.strict import Strict, distinct
 
 ALL, AUTO = "all", "auto"
 ANY_LABEL = "any label"
@@ -22,13 +32,13 @@ _NO_IMAGES = "name a source of images: {generate: {model: spec}} or {labelled: {
 
 
 class Generate(Strict):
-    model: SpecText = Field(
+    model: GeneratorSpec = Field(
         description="The spec of an image generator, such as `world:renderer` or `diffusers:org/name`."
     )
 
 
 class Labelled(Strict):
-    table: str = Field(
+    table: TablePath = Field(
         description="A table or folder of labelled images; captions consist of the values of its other columns."
     )
     columns: dict[Name, Name] | None = Field(
@@ -52,8 +62,8 @@ class Source(Strict):
 class Generalise(Strict):
     """Other sources of images, on which the captions of failures are tested."""
 
-    generators: list[SpecText] = Field(default_factory=list, description="Specs of other image generators.")
-    index: str | None = Field(None, description="The path of an index of real images.")
+    generators: list[GeneratorSpec] = Field(default_factory=list, description="Specs of other image generators.")
+    index: IndexPath | None = Field(None, description="The path of an index of real images.")
     runs: int = Field(
         10,
         ge=4,
@@ -105,7 +115,7 @@ class FailuresConfig(Strict):
         description="Label → the wrong labels to search for; for labelled images also `any label`, for all labels "
         "together. Default: the most frequent wrong labels.",
     )
-    hierarchy: str | None = Field(
+    hierarchy: HierarchyName | None = Field(
         None,
         description="The labels' parents: `world`, `imagenet`, a YAML or CSV file of label → parent, or a folder of "
         "WordNet's files.",
@@ -119,14 +129,16 @@ class FailuresConfig(Strict):
         description="Label → labels of the classifier (indices or names), or the path of a JSON file with this "
         "mapping.",
     )
-    captioner: SpecText | None = Field(None, description="The spec of a captioner that describes failures.")
-    encoder: SpecText | None = Field(
+    captioner: CaptionerSpec | None = Field(None, description="The spec of a captioner that describes failures.")
+    encoder: EncoderSpec | None = Field(
         None,
         description="The spec of a text-image encoder. It groups failures by their appearance, and scores captions if "
         "the captioner does not. Without it, failures are grouped by their descriptions.",
     )
-    language_model: SpecText | None = Field(None, description="The spec of a language model that shortens captions.")
-    verifier: SpecText | None = Field(
+    language_model: LanguageModelSpec | None = Field(
+        None, description="The spec of a language model that shortens captions."
+    )
+    verifier: CaptionerSpec | None = Field(
         None, description="The spec of a captioner that says whether generated images show their label."
     )
     captions: list[Name] = Field(
@@ -135,7 +147,7 @@ class FailuresConfig(Strict):
     generalise: Generalise | None = Field(
         None, description="Tests the captions of failures on images of other sources."
     )
-    labelled: str | None = Field(
+    labelled: TablePath | None = Field(
         None, description="A table of labelled images, whose failure rates are reported beside the baseline's."
     )
     budget: DrawBudget = Field(DrawBudget(), description="The number of images to draw.")

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from c2b_ray.config.strict import Name, SpecText, Strict
+from c2b_ray.config.named import GeneratorSpec, IndexPath, Name, TablePath
+from c2b_ray.config.strict import Strict
 
 Source = Literal["retrieve", "generate", "labelled"]
 _NEEDS = {"retrieve": "index", "generate": "generator", "labelled": "table"}
@@ -30,11 +31,11 @@ class Images(Strict):
         description="retrieve: the images of an index that are nearest to each caption. generate: images generated "
         "from each caption. [retrieve, generate]: both, and whether they agree. labelled: the rows of a table."
     )
-    index: str | None = Field(
+    index: IndexPath | None = Field(
         None, description="An index directory that `c2b index build` wrote (for source: retrieve)."
     )
-    generator: SpecText | None = Field(None, description="The spec of an image generator (for source: generate).")
-    table: str | None = Field(
+    generator: GeneratorSpec | None = Field(None, description="The spec of an image generator (for source: generate).")
+    table: TablePath | None = Field(
         None,
         description="A Parquet or CSV table with `image` (a path relative to the table, or bytes), `target_class` and "
         "a column per attribute; or a folder with one folder of images per class, and metadata.csv if they have "

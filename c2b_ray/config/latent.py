@@ -6,11 +6,12 @@ It knows fields and their limits, not files; `latent_file` reads one.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from c2b_ray.config.strict import Name, SpecText, Strict, distinct
+from c2b_ray.config.named import CaptionerSpec, ClassifierSpec, LatentGeneratorSpec, Name, Names, SpecText
+from c2b_ray.config.strict import Strict, distinct
 
 Method = Literal[
     "consistent",
@@ -123,14 +124,16 @@ def _default_methods() -> list[Method]:
 class LatentConfig(Strict):
     """A search for directions of a generator's latent space that change a classifier's answer."""
 
-    classifier: SpecText | dict[Name, SpecText] = Field(description="A model spec, or name → spec.")
-    generator: SpecText | dict[Name, SpecText] = Field(description="A generator's spec, or name → spec.")
-    latents: SpecText | None = Field(
+    classifier: ClassifierSpec | dict[Name, ClassifierSpec] = Field(description="A model spec, or name → spec.")
+    generator: LatentGeneratorSpec | dict[Name, LatentGeneratorSpec] = Field(
+        description="A generator's spec, or name → spec."
+    )
+    latents: Annotated[SpecText, Names.VALUES] | None = Field(
         None,
         description="A table of labelled latents to train hyperplanes on; a value is empty if an image does not show "
         "the attribute.",
     )
-    hyperplanes: SpecText | None = Field(None, description="A table of known hyperplanes.")
+    hyperplanes: Annotated[SpecText, Names.VALUES] | None = Field(None, description="A table of known hyperplanes.")
     label: Name | None = Field(
         None, description="The classifier's output to study. Default: the second of two outputs."
     )
@@ -164,7 +167,7 @@ class LatentConfig(Strict):
     search: Search = Field(Search(), description="How directions are searched for.")
     evidence: EvidenceConfig = Field(EvidenceConfig(), description="How directions are judged.")
     strips: Strips = Field(Strips(), description="Images along the directions.")
-    captioner: SpecText | None = Field(None, description="The spec of a captioner that names the directions.")
+    captioner: CaptionerSpec | None = Field(None, description="The spec of a captioner that names the directions.")
     seed: int = Field(0, ge=0, lt=2**31, description="The seed of all random draws.")
 
     @model_validator(mode="after")

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from c2b_ray.config.strict import Name, SpecText, Strict, distinct
+from c2b_ray.config.named import CaptionerSpec, EncoderSpec, GeneratorSpec, LanguageModelSpec, Name, Names
+from c2b_ray.config.strict import Strict, distinct
 
 Method = Literal["curated", "templates", "llm", "llm_biased", "pez", "bgps"]
 METHODS: tuple[Method, ...] = ("curated", "templates", "llm", "llm_biased", "pez", "bgps")
@@ -55,12 +56,14 @@ class HeadsConfig(Strict):
     prompts: int = Field(120, ge=8, le=100_000, description="Prompts of the training images.")
     images: int = Field(4, ge=1, le=1000, description="Images of each prompt.")
     held_out: float = Field(0.3, gt=0, lt=1, description="The share of the prompts on which accuracies are measured.")
-    teacher: SpecText | None = Field(
+    teacher: CaptionerSpec | None = Field(
         None,
         description="The spec of a captioner that labels the images. Default: the judge, which is then not "
         "independent of the guide.",
     )
-    files: str | None = Field(None, description="A folder that `c2b prompts heads` wrote; then nothing is trained.")
+    files: Annotated[str, Names.HEADS] | None = Field(
+        None, description="A folder that `c2b prompts heads` wrote; then nothing is trained."
+    )
 
 
 class SearchConfig(Strict):
@@ -143,17 +146,17 @@ class PromptsConfig(Strict):
     attributes: dict[Name, Attribute] = Field(
         min_length=1, description="Attribute → its values, as a list or as a mapping with further fields."
     )
-    generators: dict[Name, SpecText] = Field(
+    generators: dict[Name, GeneratorSpec] = Field(
         min_length=1, description="Your names → specs of image generators; the first is the base."
     )
-    language_model: SpecText = Field(description="The spec of a language model that proposes prompts.")
-    judge: SpecText = Field(description="The spec of a captioner that judges images made with fresh seeds.")
-    reader: SpecText | None = Field(
+    language_model: LanguageModelSpec = Field(description="The spec of a language model that proposes prompts.")
+    judge: CaptionerSpec = Field(description="The spec of a captioner that judges images made with fresh seeds.")
+    reader: LanguageModelSpec | None = Field(
         None,
         description="The spec of another language model, trained on other text, for perplexity; a base model such as "
         "GPT-2 suffices.",
     )
-    encoder: SpecText | None = Field(None, description="The spec of an open_clip encoder, for the method pez.")
+    encoder: EncoderSpec | None = Field(None, description="The spec of an open_clip encoder, for the method pez.")
     guide: Literal["heads", "judge"] = Field(
         "heads",
         description="heads: linear heads on the generator's activations. judge: the judge's answers on finished "
@@ -164,7 +167,7 @@ class PromptsConfig(Strict):
     methods: list[Method] = Field(
         ["curated", "templates", "llm", "llm_biased", "bgps"], min_length=1, description="The methods to compare."
     )
-    curated: list[Annotated[str, Field(min_length=1, max_length=500)]] = Field(
+    curated: list[Annotated[str, Field(min_length=1, max_length=500), Names.NOTHING]] = Field(
         default_factory=list, description=f"Prompts written by people, with or without {SUBJECT}. Default: a few."
     )
     intersections: list[list[Name]] = Field(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from c2b_ray.config.strict import Name, Strict
+from c2b_ray.config.named import Name, RunPath
+from c2b_ray.config.strict import Strict
 
 
 class QuestionConfig(Strict):
     """A question to a finished run: how well does the classifier do on images of a sentence? A field that the kind of
     run does not use is refused."""
 
-    run: str = Field(description="The finished audit or failures run.")
+    run: RunPath = Field(description="The finished audit or failures run.")
     sentence: Name = Field(description="A description of images, such as 'a bus in the snow at night'.")
     n: int | None = Field(
         None, ge=1, le=100_000, description="The number of images. Default: 50 for an audit, 20,000 for a failures run."

@@ -6,15 +6,11 @@ It knows no field.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from c2b_ray.names import folded, normalise
-
-Name = Annotated[str, Field(min_length=1, max_length=200)]
-SpecText = Annotated[str, Field(min_length=1, max_length=2000)]
-"""A model's spec, which may hold the paths of its weights and of its labels."""
 
 
 class Strict(BaseModel):

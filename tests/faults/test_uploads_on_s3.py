@@ -44,12 +44,12 @@ def test_uploads_on_a_store_are_kept_once_and_fetched_for_the_job(s3_proxy, tmp_
         "classifier": f"timm:resnet18?weights=upload:{first.sha256}&labels=data/names.txt",
         "images": {"source": "labelled", "table": f"upload:{images.sha256}"},
     }
-    runs = prepared("c2b", check("c2b", config, AuditConfig, tenancy), ROOT)
+    runs = prepared("c2b", check(config, AuditConfig, tenancy), ROOT)
     assert runs["images"]["table"] == images.path
     (spec,) = runs["classifier"].values()
     paths = [part.partition("=")[2] for part in spec.partition("?")[2].split("&")]
     assert [Path(path).read_bytes() for path in paths] == [weights, b"bus\nboat\n"]
-    assert runs == prepared("c2b", check("c2b", config, AuditConfig, tenancy), ROOT)  # the next slice finds the same
+    assert runs == prepared("c2b", check(config, AuditConfig, tenancy), ROOT)  # the next slice finds the same
     remove(ROOT, images.sha256, "images")
     remove(ROOT, first.sha256, "safetensors")
     assert not files.exists(f"{images.path}/bus/a.png")

@@ -1,4 +1,4 @@
-"""Lists the fields of a config that can name something: a spec, a path, or a text of unlimited length."""
+"""Every field of a config, those of its sections too, with what it names; and fields that hold texts of any form."""
 
 from __future__ import annotations
 
@@ -8,18 +8,27 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from c2b_ray.config.clip_bias import Path as PathText
-from c2b_ray.config.strict import SpecText
+from c2b_ray.config.named import Name, Names, names_by_field
 
 
-def naming(model: type[BaseModel], above: str = "") -> Iterator[str]:
-    """Yields the fields' names, with their sections': `methods.index`."""
-    for name, hint in typing.get_type_hints(model, include_extras=True).items():
-        if name in model.model_fields:
-            for section in _sections(hint):
-                yield from naming(section, f"{above}{name}.")
-            if _names_something(hint):
-                yield f"{above}{name}"
+def fields_of(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, Names | None, Any]]:
+    """Yields (field, what it names, type); a section's fields after its own name: `methods.index`."""
+    hints = typing.get_type_hints(model, include_extras=True)
+    for name, names in names_by_field(model).items():
+        sections = list(_sections(hints[name]))
+        for section in sections:
+            yield from fields_of(section, f"{above}{name}.")
+        if not sections:
+            yield f"{above}{name}", names, hints[name]
+
+
+def is_free_text(hint: Any) -> bool:
+    """Whether a type holds texts that are neither names of at most 200 letters nor choices."""
+    if typing.get_origin(hint) is typing.Literal:
+        return False
+    if typing.get_origin(hint) is typing.Annotated:
+        return hint.__metadata__ != Name.__metadata__ and is_free_text(hint.__origin__)
+    return hint in (str, Any) or any(is_free_text(part) for part in typing.get_args(hint))
 
 
 def _sections(hint: Any) -> Iterator[type[BaseModel]]:
@@ -27,13 +36,3 @@ def _sections(hint: Any) -> Iterator[type[BaseModel]]:
         yield hint
     for part in typing.get_args(hint):
         yield from _sections(part)
-
-
-def _names_something(hint: Any) -> bool:
-    if typing.get_origin(hint) is typing.Literal:
-        return False
-    if typing.get_origin(hint) is typing.Annotated:
-        marks = [*SpecText.__metadata__, *PathText.__metadata__]
-        marked = any(mark is of for mark in hint.__metadata__ for of in marks)
-        return marked or (hint.__origin__ is not str and _names_something(hint.__origin__))
-    return hint is str or any(_names_something(part) for part in typing.get_args(hint))

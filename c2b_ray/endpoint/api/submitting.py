@@ -47,7 +47,7 @@ def resolve(context: Context, caller: Caller, kind: str, config: Mapping[str, An
     model = about.config_class
     tenancy = tenancy_of(context, caller.tenant_id, config)
     try:
-        runs = specs.check(kind, config, model, tenancy)
+        runs = specs.check(config, model, tenancy)
         if kind == "latent":
             _check_gradients(config)
     except ConfigError as error:

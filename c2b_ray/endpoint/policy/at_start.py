@@ -16,10 +16,11 @@ from typing import Any
 from pyarrow import fs
 from pydantic import ValidationError
 
+from c2b_ray.config.named import Names
 from c2b_ray.config.policy import Policy
 from c2b_ray.endpoint.kinds import kind_named
 from c2b_ray.endpoint.policy.contents import check_contents
-from c2b_ray.endpoint.policy.fields import SPECS, Names
+from c2b_ray.endpoint.policy.fields import SPECS
 from c2b_ray.endpoint.policy.isolation import POLICY_VARIABLE
 from c2b_ray.endpoint.policy.paths import STORE, Tenancy
 from c2b_ray.endpoint.policy.specs import check_again, paths_of, relocated
@@ -36,12 +37,12 @@ def prepared(kind: str, resolved: Mapping[str, Any], tenant_root: str) -> dict[s
     not use."""
     tenancy = Tenancy(tenant_root, policy_of_environment())
     model = kind_named(kind).config_class
-    check_again(kind, resolved, model, tenancy)
-    named_paths = paths_of(kind, resolved, model, tenancy)
+    check_again(resolved, model, tenancy)
+    named_paths = paths_of(resolved, model, tenancy)
     check_contents(named_paths, resolved, tenancy)
     if tenancy.is_local and not any(path.startswith(STORE) for _, _, path in named_paths):
         return dict(resolved)
-    return relocated(kind, resolved, model, tenancy, partial(_fetched, folder=_folder()))
+    return relocated(resolved, model, tenancy, partial(_fetched, folder=_folder()))
 
 
 def policy_of_environment() -> Policy:

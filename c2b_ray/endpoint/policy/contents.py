@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.endpoint.policy.fields import SPECS, Names
+from c2b_ray.config.named import Names
+from c2b_ray.endpoint.policy.fields import SPECS
 from c2b_ray.endpoint.policy.paths import DATA, RUNS, UPLOADS, Tenancy, is_inside, verified
 from c2b_ray.endpoint.policy.schemes import checked_spec
 from c2b_ray.endpoint.policy.weights import check_weights

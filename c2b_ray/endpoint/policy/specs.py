@@ -13,10 +13,11 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from c2b_ray.config.named import Names
 from c2b_ray.config.policy import Role
 from c2b_ray.config.problems import first_problem
 from c2b_ray.config.reading import refuse_keys_within
-from c2b_ray.endpoint.policy.fields import SPECS, Names, replaced
+from c2b_ray.endpoint.policy.fields import SPECS, replaced
 from c2b_ray.endpoint.policy.paths import RUN, Tenancy, located, verified
 from c2b_ray.endpoint.policy.schemes import checked_spec
 from c2b_ray.errors import AddressError, ConfigError, SourceError
@@ -40,23 +41,21 @@ Find = Callable[[str, str, tuple[str, ...]], str]
 """Maps a name, its field and the kinds of uploads that fit to a path."""
 
 
-def check(kind: str, config: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy) -> dict[str, Any]:
+def check(config: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy) -> dict[str, Any]:
     """Returns the config that runs: `config` with every path absolute and every upload resolved.
 
     `model`: the kind's config class. ConfigError names a field that is wrong, or that names something this tenant may
     not use.
     """
-    return _walked(kind, config, model, tenancy, lambda text, field, kinds: located(text, field, tenancy, kinds))
+    return _walked(config, model, tenancy, lambda text, field, kinds: located(text, field, tenancy, kinds))
 
 
-def check_again(kind: str, resolved: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy) -> None:
+def check_again(resolved: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy) -> None:
     """Raises ConfigError if a config from `check` by now names something the tenant may not use."""
-    _walked(kind, resolved, model, tenancy, lambda text, field, kinds: verified(text, field, tenancy))
+    _walked(resolved, model, tenancy, lambda text, field, kinds: verified(text, field, tenancy))
 
 
-def paths_of(
-    kind: str, resolved: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy
-) -> list[tuple[Names, str, str]]:
+def paths_of(resolved: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy) -> list[tuple[Names, str, str]]:
     """Returns (type of name, field, path) of every path in a config from `check`."""
     result: list[tuple[Names, str, str]] = []
 
@@ -67,12 +66,11 @@ def paths_of(
 
         return _leaf(names, value, field, tenancy, find)
 
-    replaced(kind, _validated(resolved, model), resolved, leaf)
+    replaced(_validated(resolved, model), resolved, leaf)
     return result
 
 
 def relocated(
-    kind: str,
     resolved: Mapping[str, Any],
     model: type[BaseModel],
     tenancy: Tenancy,
@@ -83,15 +81,13 @@ def relocated(
     def leaf(names: Names, value: Any, field: str) -> Any:
         return _leaf(names, value, field, tenancy, lambda text, field, kinds: move(names, text))
 
-    return replaced(kind, _validated(resolved, model), resolved, leaf)
+    return replaced(_validated(resolved, model), resolved, leaf)
 
 
-def _walked(
-    kind: str, config: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy, find: Find
-) -> dict[str, Any]:
+def _walked(config: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy, find: Find) -> dict[str, Any]:
     _refuse_control_characters(config)
     instance = _validated(config, model)
-    return replaced(kind, instance, config, partial(_leaf, tenancy=tenancy, find=find))
+    return replaced(instance, config, partial(_leaf, tenancy=tenancy, find=find))
 
 
 def _validated(config: Mapping[str, Any], model: type[BaseModel]) -> BaseModel:

@@ -30,7 +30,7 @@ def start(root, **fields):
     """Submitted, and looked at again in the job's process."""
     images = fields.pop("images", {"source": "labelled", "table": "data/t.csv"})
     config = {"task": "t", "classes": ["bus"], "classifier": "world:clip", "images": images, **fields}
-    return prepared("c2b", check("c2b", config, AuditConfig, Tenancy(str(root))), str(root))
+    return prepared("c2b", check(config, AuditConfig, Tenancy(str(root))), str(root))
 
 
 @pytest.mark.parametrize(

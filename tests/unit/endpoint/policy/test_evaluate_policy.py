@@ -11,13 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from naming_fields import naming
 
-from c2b_ray.config.audit import AuditConfig
 from c2b_ray.config.evaluate import EvaluateConfig
 from c2b_ray.config.policy import Policy
 from c2b_ray.endpoint.policy.at_start import prepared
-from c2b_ray.endpoint.policy.fields import FIELDS, Names, fields_of
 from c2b_ray.endpoint.policy.paths import Tenancy
 from c2b_ray.endpoint.policy.specs import check, check_again, paths_of
 from c2b_ray.errors import ConfigError
@@ -71,7 +68,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def checked(root: Path, config: dict[str, Any]) -> dict[str, Any]:
-    return check("evaluate", config, EvaluateConfig, Tenancy(str(root), Policy()))
+    return check(config, EvaluateConfig, Tenancy(str(root), Policy()))
 
 
 def changed(place: str, value: Any) -> dict[str, Any]:
@@ -86,8 +83,8 @@ def changed(place: str, value: Any) -> dict[str, Any]:
 
 def test_every_path_is_found_below_the_tenants_folder_those_of_methods_too(root: Path) -> None:
     result, tenancy = checked(root, CONFIG), Tenancy(str(root), Policy())
-    check_again("evaluate", result, EvaluateConfig, tenancy)
-    found = [(field, path) for _, field, path in paths_of("evaluate", result, EvaluateConfig, tenancy)]
+    check_again(result, EvaluateConfig, tenancy)
+    found = [(field, path) for _, field, path in paths_of(result, EvaluateConfig, tenancy)]
     assert [field for field, _ in found] == [
         "classifier", "truth.table", "methods.own.images.index", "methods.done.before", "b2t.encoder",
     ]  # fmt: skip
@@ -150,10 +147,3 @@ def test_an_index_of_a_method_is_looked_into(root: Path) -> None:
     (root / "data" / "index" / "manifest.json").write_text(json.dumps({"encoder": "world:clip", "images_root": "/etc"}))
     with pytest.raises(ConfigError, match=r"methods\.own\.images\.index"):
         prepared("evaluate", result, str(root))
-
-
-def test_every_field_is_classified_and_what_is_typed_as_a_spec_or_a_path_names_something() -> None:
-    assert set(fields_of(EvaluateConfig)) <= set(FIELDS["evaluate"])
-    assert set(fields_of(AuditConfig)) <= set(FIELDS["c2b"])
-    classified = {field for field, names in FIELDS["evaluate"].items() if names is not Names.NOTHING}
-    assert classified == set(naming(EvaluateConfig))

@@ -11,12 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from naming_fields import naming
 
 from c2b_ray.config.policy import Policy
 from c2b_ray.endpoint.kinds import KINDS
 from c2b_ray.endpoint.policy.at_start import prepared
-from c2b_ray.endpoint.policy.fields import FIELDS, Names
 from c2b_ray.endpoint.policy.paths import Tenancy
 from c2b_ray.endpoint.policy.specs import check, check_again, paths_of
 from c2b_ray.errors import ConfigError
@@ -86,7 +84,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def checked(root: Path, kind: str, config: dict[str, Any]) -> dict[str, Any]:
-    return check(kind, config, KINDS[kind].config_class, Tenancy(str(root), Policy(), {SHA: "table"}))
+    return check(config, KINDS[kind].config_class, Tenancy(str(root), Policy(), {SHA: "table"}))
 
 
 def changed(kind: str, place: str, value: Any) -> dict[str, Any]:
@@ -104,8 +102,8 @@ def test_every_path_is_found_below_the_tenants_folder(root: Path, kind: str) -> 
     result = checked(root, kind, CONFIGS[kind])
     tenancy = Tenancy(str(root), Policy())
     model = KINDS[kind].config_class
-    check_again(kind, result, model, tenancy)
-    paths = [path for _, _, path in paths_of(kind, result, model, tenancy)]
+    check_again(result, model, tenancy)
+    paths = [path for _, _, path in paths_of(result, model, tenancy)]
     written = json.dumps(CONFIGS[kind])
     assert len(paths) == written.count("data/") + written.count("upload:") > 3
     assert all(path.startswith(os.path.realpath(root)) for path in paths)
@@ -183,13 +181,3 @@ def test_an_adapter_that_would_have_a_module_imported_is_refused(root: Path) -> 
     adapter.write_text(json.dumps({"peft_type": "LORA", "megatron_config": {"x": 1}, "megatron_core": "os"}))
     with pytest.raises(ConfigError, match=r"generators: adapter_config\.json names a library"):
         prepared("prompts", config, str(root))
-
-
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_no_field_that_holds_a_spec_or_a_path_is_classified_as_words(kind: str) -> None:
-    """A field of a config that is typed as a spec, as a path or as a text without bounds must be said to name something
-    before it can be submitted; so must one in a section that is one of several."""
-    seen = set(naming(KINDS[kind].config_class))
-    assert len(seen) > 4
-    assert {field for field in seen if FIELDS[kind].get(field, Names.NOTHING) is Names.NOTHING} == set()
-    assert {field for field, names in FIELDS[kind].items() if names is not Names.NOTHING} == seen

@@ -1,17 +1,20 @@
 """What a tenant may name in a config: every field, every scheme, and the ways out that people try."""
 
 import os
+from typing import Any
 
 import pytest
+from naming_fields import fields_of, is_free_text
 
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.config.dataset import DatasetConfig
 from c2b_ray.config.failures import FailuresConfig
+from c2b_ray.config.named import Name, Names, RunPath, TablePath
 from c2b_ray.config.policy import SCHEMES as DEFAULT_SCHEMES
 from c2b_ray.config.policy import Policy
+from c2b_ray.config.strict import Strict
 from c2b_ray.endpoint.kinds import KINDS
 from c2b_ray.endpoint.policy import schemes
-from c2b_ray.endpoint.policy.fields import FIELDS, Names, fields_of, replaced
 from c2b_ray.endpoint.policy.paths import Tenancy
 from c2b_ray.endpoint.policy.specs import check, check_again, paths_of
 from c2b_ray.errors import ConfigError
@@ -47,21 +50,58 @@ def audit(**fields):
 
 
 def checked(tenancy, **fields):
-    return check("c2b", audit(**fields), AuditConfig, tenancy)
+    return check(audit(**fields), AuditConfig, tenancy)
 
 
-def test_every_field_of_every_kind_is_classified():
-    assert FIELDS.keys() == KINDS.keys()
-    for name, kind in KINDS.items():
-        assert set(fields_of(kind.config_class)) == FIELDS[name].keys(), name
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_of_every_kind_says_what_it_names(kind):
+    fields = list(fields_of(KINDS[kind].config_class))
+    assert [field for field, names, _ in fields if names is None] == []
+    assert [field for field, names, _ in fields if names is not Names.NOTHING]
 
 
-def test_a_field_that_nobody_classified_is_refused(monkeypatch, tenancy):
-    monkeypatch.delitem(FIELDS["c2b"], "seed")
-    with pytest.raises(ConfigError, match="seed: this endpoint does not accept"):
-        checked(tenancy, seed=1)
-    with pytest.raises(ConfigError, match="does not accept"):
-        replaced("another", AuditConfig(**audit()), audit(), lambda *_: None)
+def test_texts_of_any_form_name_something_but_for_these_few():
+    """Before a field joins this list: nothing may ever read a file, or load a model, by its value."""
+    words = {
+        (kind, field)
+        for kind, about in KINDS.items()
+        for field, names, hint in fields_of(about.config_class)
+        if names is Names.NOTHING and is_free_text(hint)
+    }
+    assert words == {("c2b", "templates"), ("prompts", "curated"), ("clip-bias", "datasets.texts")}
+
+
+class Hidden(Strict):
+    table: str = "x"
+
+
+class Planted(AuditConfig):
+    """An audit with fields whose types do not say what they name."""
+
+    notes: str | None = None
+    anything: Any = None
+    either: TablePath | RunPath | None = None
+    listed: dict[str, int] | None = None
+    deep: dict[Name, list[list[Hidden]]] | None = None
+    section: Hidden | None = None
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"notes": "data/t.csv"},
+        {"anything": "data/t.csv"},
+        {"either": "data/t.csv"},
+        {"listed": {"data/t.csv": 1}},
+        {"deep": {"a": [[{"table": "/etc/passwd"}]]}},
+        {"section": {"table": "/etc/passwd"}},
+    ],
+)
+def test_a_field_whose_type_does_not_say_what_it_names_is_refused(tenancy, field):
+    (name,) = field
+    with pytest.raises(ConfigError, match=rf"^{name}.*: this endpoint does not accept the field"):
+        check({**audit(), **field}, Planted, tenancy)
+    assert check({**audit(), "section": None, "deep": {}}, Planted, tenancy)["deep"] == {}
 
 
 def test_every_scheme_of_the_catalogue_is_classified():
@@ -75,7 +115,7 @@ def test_a_scheme_that_is_in_no_table_is_refused(tenancy):
     policy = Policy(schemes={"classifier": ["acme", "in-memory", "onnx"]})
     for spec in ("acme:x", "in-memory:x", "world:clip", "file:/etc/passwd", "ONNX:data/net.onnx", "pickle:data/t.csv"):
         with pytest.raises(ConfigError, match="not a scheme that this endpoint accepts"):
-            check("c2b", audit(classifier=spec), AuditConfig, Tenancy(tenancy.root, policy))
+            check(audit(classifier=spec), AuditConfig, Tenancy(tenancy.root, policy))
 
 
 def test_names_are_located_and_the_rest_is_as_it_was(tenancy):
@@ -86,7 +126,7 @@ def test_names_are_located_and_the_rest_is_as_it_was(tenancy):
         classes="all",
         images={"source": "labelled", "table": " data/sibling.csv "},
     )
-    result = check("c2b", config, AuditConfig, tenancy)
+    result = check(config, AuditConfig, tenancy)
     root = os.path.realpath(tenancy.root)
     located = f"onnx:{root}/uploads/{SHA}.onnx?labels={root}/data/names.txt&mean=0.5,0.5,0.5"
     assert result == {
@@ -95,8 +135,8 @@ def test_names_are_located_and_the_rest_is_as_it_was(tenancy):
         "label_map": f"{root}/data/map.json",
         "images": {"source": "labelled", "table": f"{root}/data/t.csv"},
     }
-    check_again("c2b", result, AuditConfig, tenancy)
-    named = paths_of("c2b", result, AuditConfig, tenancy)
+    check_again(result, AuditConfig, tenancy)
+    named = paths_of(result, AuditConfig, tenancy)
     assert (Names.TABLE, "images.table", f"{root}/data/t.csv") in named
     assert (Names.CLASSIFIER, "classifier", f"{root}/data/names.txt") in named
 
@@ -179,9 +219,9 @@ def test_what_changed_since_it_was_submitted_is_refused(tenancy, tmp_path):
     table.unlink()
     table.symlink_to("/etc/passwd")
     with pytest.raises(ConfigError, match=r"images\.table: the path no longer leads"):
-        check_again("c2b", result, AuditConfig, tenancy)
+        check_again(result, AuditConfig, tenancy)
     with pytest.raises(ConfigError):
-        check_again("c2b", audit(images={"source": "labelled", "table": "/etc/passwd"}), AuditConfig, tenancy)
+        check_again(audit(images={"source": "labelled", "table": "/etc/passwd"}), AuditConfig, tenancy)
 
 
 def test_runs_and_hierarchies_of_the_other_kinds(tenancy):
@@ -191,19 +231,19 @@ def test_runs_and_hierarchies_of_the_other_kinds(tenancy):
         "images": {"generate": {"model": "world:renderer"}},
     }
     root = os.path.realpath(tenancy.root)
-    assert check("dataset", dataset, DatasetConfig, tenancy)["captions"] == {"run": f"{root}/runs/job_1"}
+    assert check(dataset, DatasetConfig, tenancy)["captions"] == {"run": f"{root}/runs/job_1"}
     failures = {
         "labels": ["bus"],
         "classifier": "world:clip",
         "images": {"labelled": {"table": "data/t.csv"}},
         "hierarchy": "world",
     }
-    assert check("failures", failures, FailuresConfig, tenancy)["hierarchy"] == "world"
+    assert check(failures, FailuresConfig, tenancy)["hierarchy"] == "world"
     for wrong in ("run:job_2", "run:../job_1", "data/photos", "/etc", "run:"):
         with pytest.raises(ConfigError, match=r"captions\.run"):
-            check("dataset", {**dataset, "captions": {"run": wrong}}, DatasetConfig, tenancy)
+            check({**dataset, "captions": {"run": wrong}}, DatasetConfig, tenancy)
     with pytest.raises(ConfigError, match="hierarchy"):
-        check("failures", {**failures, "hierarchy": "/usr/share/wordnet"}, FailuresConfig, tenancy)
+        check({**failures, "hierarchy": "/usr/share/wordnet"}, FailuresConfig, tenancy)
 
 
 def test_odd_text_and_deep_nesting_are_refused(tenancy):
@@ -226,9 +266,9 @@ def test_a_tenant_on_a_store_stays_below_its_prefix():
     tenancy = Tenancy("s3://endpoint/tenants/tenant_a", OPEN, {SHA: "onnx"})
     result = checked(tenancy)
     assert result["images"]["table"] == "s3://endpoint/tenants/tenant_a/data/t.csv"
-    check_again("c2b", result, AuditConfig, tenancy)
+    check_again(result, AuditConfig, tenancy)
     for table in ("s3://endpoint/tenants/tenant_b/data/t.csv", "s3://endpoint/tenants/tenant_a/data/../../tenant_b/x"):
         with pytest.raises(ConfigError):
             checked(tenancy, images={"source": "labelled", "table": table})
         with pytest.raises(ConfigError):
-            check_again("c2b", audit(images={"source": "labelled", "table": table}), AuditConfig, tenancy)
+            check_again(audit(images={"source": "labelled", "table": table}), AuditConfig, tenancy)
