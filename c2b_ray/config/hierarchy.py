@@ -23,7 +23,7 @@ from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.filesystems.documents import read_lines, read_table, read_yaml
 from c2b_ray.names import normalise
 
-_PACKAGED = {"world": ("c2b_ray.world", "hierarchy.yaml"), "imagenet": ("c2b_ray.config", "imagenet_parents.tsv")}
+PACKAGED = {"world": ("c2b_ray.world", "hierarchy.yaml"), "imagenet": ("c2b_ray.config", "imagenet_parents.tsv")}
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Ancestry:
 def read_hierarchy(source: str) -> Ancestry:
     """Returns the hierarchy of a config's field. Raises ConfigError where it cannot be read or has a cycle."""
     try:
-        if source in _PACKAGED:
-            package, name = _PACKAGED[source]
+        if source in PACKAGED:
+            package, name = PACKAGED[source]
             with as_file(files(package).joinpath(name)) as path:
                 return _imagenet(path) if source == "imagenet" else _of_yaml(path, source)
         if Path(source).is_dir():

@@ -1,16 +1,18 @@
 """What the texts of a config's fields name: a model, a file, or nothing. The type of a field says it.
 
-The shared endpoint reads it from the types (`endpoint.policy`) and refuses a field whose type does not say it, so that
-a new field cannot name a file before somebody has said which. This module knows types of fields, not what may be named.
+All code that treats models or paths of every kind of config alike finds them by it: relative paths become absolute,
+files are checked before a run starts, and the shared endpoint refuses a field whose type does not say it. This module
+knows types of fields, not what may be named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, Field
 
@@ -40,6 +42,22 @@ class Names(Enum):
     LABEL_MAP = "a label map, or a file of one"
 
 
+MODELS = frozenset(
+    {
+        Names.CLASSIFIER,
+        Names.LANGUAGE_MODEL,
+        Names.ENCODER,
+        Names.GENERATOR,
+        Names.LATENT_GENERATOR,
+        Names.GUESSER,
+        Names.CAPTIONER,
+        Names.SENTENCE_ENCODER,
+    }
+)
+"""Named by a spec; the value is the role that a model of the spec has."""
+_OR_ITSELF = (Names.LABEL_MAP, Names.METHODS)
+"""Instead of naming a file, the value may be what the file would hold."""
+
 SpecText = Annotated[str, Field(min_length=1, max_length=2000)]
 """A model's spec, which may hold the paths of its weights and of its labels. It does not say which kind of model."""
 Name = Annotated[str, Field(min_length=1, max_length=200), Names.NOTHING]
@@ -58,6 +76,57 @@ HierarchyName = Annotated[str, Names.HIERARCHY]
 
 
 _WITHOUT_TEXT = (int, float, bool, NoneType)
+Section = TypeVar("Section", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A text in a config. `field`: of one of several, with its name, such as "generators.base"."""
+
+    field: str
+    names: Names
+    text: str
+
+
+def texts_of(config: BaseModel, above: str = "") -> Iterator[Named]:
+    """Yields each text of a config, and of its sections, that names something."""
+    for name, names in names_by_field(type(config)).items():
+        yield from _texts(getattr(config, name), names, f"{above}{name}")
+
+
+def _texts(value: Any, names: Names | None, field: str) -> Iterator[Named]:
+    if isinstance(value, BaseModel):
+        yield from texts_of(value, f"{field}.")
+    elif isinstance(value, list):
+        for one in value:
+            yield from _texts(one, names, field)
+    elif isinstance(value, dict) and names not in _OR_ITSELF:
+        for name, one in value.items():
+            yield from _texts(one, names, f"{field}.{name}")
+    elif isinstance(value, str) and names is not None and names is not Names.NOTHING:
+        yield Named(field, names, value)
+
+
+def replaced_texts(config: Section, change: Callable[[Names, str], str]) -> Section:
+    """Returns the config with each text that names something replaced by `change(names, text)`."""
+    changes = {}
+    for name, names in names_by_field(type(config)).items():
+        before = getattr(config, name)
+        if (after := _replaced(before, names, change)) != before:
+            changes[name] = after
+    return config.model_copy(update=changes) if changes else config
+
+
+def _replaced(value: Any, names: Names | None, change: Callable[[Names, str], str]) -> Any:
+    if isinstance(value, BaseModel):
+        return replaced_texts(value, change)
+    if isinstance(value, list):
+        return [_replaced(one, names, change) for one in value]
+    if isinstance(value, dict) and names not in _OR_ITSELF:
+        return {name: _replaced(one, names, change) for name, one in value.items()}
+    if isinstance(value, str) and names is not None and names is not Names.NOTHING:
+        return change(names, value)
+    return value
 
 
 @cache

@@ -28,7 +28,7 @@ def first_problem(error: ValidationError, file: str | None, root: type[BaseModel
     field = ".".join(path)
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
-        message = f"unknown key; {nearest(path[-1], _section(root, path[:-1]).model_fields)}"
+        message = f"unknown key; {nearest(path[-1], section_at(root, path[:-1]).model_fields)}"
     elif problem["type"] == "model_type":
         message = "expected a mapping of its fields"
     elif problem["type"] == "literal_error" and isinstance(problem["input"], str):
@@ -37,7 +37,7 @@ def first_problem(error: ValidationError, file: str | None, root: type[BaseModel
     return ConfigError(field, message + (f" (and {more} more)" if more else ""), location=file)
 
 
-def _section(root: type[BaseModel], path: list[str]) -> type[BaseModel]:
+def section_at(root: type[BaseModel], path: list[str]) -> type[BaseModel]:
     """Returns the model of the section at `path`, as far as the fields are known."""
     for name in path:
         annotation: Any = root.model_fields[name].annotation if name in root.model_fields else None

@@ -1,94 +1,115 @@
-"""Reads and checks an audit file once, at the edge; its paths become absolute, and its defaults are filled in.
+"""Reads and checks a config file once, at the edge; its paths become absolute, and an audit's defaults are filled in.
 
-Paths in a file are relative to that file. `audit` defines what each field may hold.
+Paths in a file are relative to that file. This module knows files; what a field may hold, and which fields are paths,
+the config's class says (`named`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.config.defaults import with_defaults
+from c2b_ray.config.hierarchy import PACKAGED
 from c2b_ray.config.label_map import read_label_map
+from c2b_ray.config.named import MODELS, Names, replaced_texts
 from c2b_ray.config.problems import first_problem
+from c2b_ray.config.strict import Strict
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.filesystems import refuse_keys
 from c2b_ray.filesystems.documents import FileOrFields, read_yaml
 from c2b_ray.filesystems.spec_paths import located
 
+Config = TypeVar("Config", bound=Strict)
 
-def read_audit(source: FileOrFields | AuditConfig, classifier: dict[str, str] | None = None) -> AuditConfig:
-    """Returns a complete audit from a YAML file, a mapping of its fields, or a config.
 
-    Relative paths, also those inside specs, become relative to the file; for a mapping or config, to the working
-    directory. A complete config is returned unchanged. `classifier` replaces that of the source. Raises ConfigError,
-    which names the field.
-    """
-    instead = {} if classifier is None else {"classifier": classifier}
-    if isinstance(source, AuditConfig):
-        refuse_keys_within(source.model_dump(), None)
-        return _completed(source.model_copy(update=instead), Path.cwd(), None)
-    if isinstance(source, dict):
-        return _completed(_validated({**source, **instead}, None), Path.cwd(), None)
-    if not isinstance(source, str | Path):
-        raise ConfigError("", f"expected an audit file's path or a mapping of its fields, found {_kind(source)}")
-    try:
-        data = read_yaml(source)
-    except SourceError as error:
-        error.args = (f"{error}; c2b audit --print-schema shows what an audit file holds",)
-        raise
-    if not isinstance(data, dict):
-        what = f"expected a mapping of fields such as task and classes, found {_kind(data)}"
-        raise ConfigError("", what, location=str(source))
-    return _completed(_validated({**data, **instead}, str(source)), Path(source).parent, str(source))
+def _nothing_more(fields: dict[str, Any], file: Path) -> dict[str, Any]:
+    return fields
+
+
+@dataclass(frozen=True)
+class ConfigFile(Generic[Config]):
+    """A kind of config file. `command`: the command that takes it. `classes`: the field with the classes to which the
+    label map of a file is cut; empty: it is kept whole. `completed`: reads what the fields of a file name instead of
+    holding it."""
+
+    model: type[Config]
+    command: str
+    classes: str = ""
+    completed: Callable[[dict[str, Any], Path], dict[str, Any]] = _nothing_more
+
+    def read(self, source: FileOrFields | Config, classifier: dict[str, str] | None = None) -> Config:
+        """Returns the config from a YAML file, a mapping of its fields, or a config.
+
+        Relative paths, also those inside specs, become relative to the file; for a mapping or config, to the working
+        directory. `classifier` replaces that of the source. Raises ConfigError, which names the field.
+        """
+        instead = {} if classifier is None else {"classifier": classifier}
+        if isinstance(source, self.model):
+            refuse_keys_within(source.model_dump(), None)
+            return self._located(source.model_copy(update=instead), Path.cwd())
+        if isinstance(source, dict):
+            return self._located(self._validated({**source, **instead}, None), Path.cwd())
+        if not isinstance(source, str | Path):
+            raise ConfigError(
+                "", f"expected the path of a file of {self.command}, or a mapping of its fields, found {_kind(source)}"
+            )
+        fields = self.completed(self._fields(source), Path(source))
+        return self._located(self._validated({**fields, **instead}, str(source)), Path(source).parent)
+
+    def _fields(self, file: str | Path) -> dict[str, Any]:
+        schema = f"{self.command} --print-schema shows what the file holds"
+        try:
+            fields = read_yaml(file)
+        except SourceError as error:
+            error.args = (f"{error}; {schema}",)
+            raise
+        if not isinstance(fields, dict):
+            needed = [name for name, field in self.model.model_fields.items() if field.is_required()]
+            what = f"expected a mapping of fields such as {' and '.join(needed[:2])}, found {_kind(fields)}; {schema}"
+            raise ConfigError("", what, location=str(file))
+        return fields
+
+    def _validated(self, fields: dict[str, Any], file: str | None) -> Config:
+        refuse_keys_within(fields, file)
+        try:
+            return self.model.model_validate(fields)
+        except ValidationError as error:
+            raise first_problem(error, file, self.model) from error
+        except RecursionError as error:
+            raise ConfigError("", "it is nested too deeply", location=file) from error
+
+    def _located(self, config: Config, base: Path) -> Config:
+        config = replaced_texts(config, lambda names, text: located_text(names, text, base))
+        label_map = getattr(config, "label_map", None)
+        if isinstance(label_map, str):
+            classes = getattr(config, self.classes) or [] if self.classes else []
+            return config.model_copy(update={"label_map": read_label_map(label_map, classes)})
+        return config
 
 
 def _kind(data: object) -> str:
     return "nothing" if data is None else f"a {type(data).__name__}"
 
 
-def _validated(data: dict[str, Any], file: str | None) -> AuditConfig:
-    refuse_keys_within(data, file)
-    try:
-        return AuditConfig.model_validate(data)
-    except ValidationError as error:
-        raise first_problem(error, file) from error
-    except RecursionError as error:
-        raise ConfigError("", "it is nested too deeply", location=file) from error
+def located_text(names: Names, text: str, base: Path) -> str:
+    """Returns a text of a config with each relative path in it made absolute, relative to `base`."""
+    if names in MODELS:
+        return located(text, base)
+    return text if names is Names.HIERARCHY and text in PACKAGED else located_path(text, base)
 
 
-def _completed(config: AuditConfig, base: Path, file: str | None) -> AuditConfig:
-    """Returns the config with absolute paths, its label map read and all defaults filled in."""
-    images = {
-        "index": located_path(config.images.index, base),
-        "table": located_path(config.images.table, base),
-        "generator": located_spec(config.images.generator, base),
-    }
-    changes: dict[str, Any] = {
-        "images": config.images.model_copy(update=images),
-        "classifier": located_specs(config.classifier, base),
-        "language_model": located_spec(config.language_model, base),
-    }
-    if (verification := config.verification) is not None:
-        paths = {
-            "model": located_spec(verification.model, base),
-            "calibration": located_path(verification.calibration, base),
-        }
-        changes["verification"] = verification.model_copy(update=paths)
-    if isinstance(config.label_map, str):
-        changes["label_map"] = read_label_map(located_path(config.label_map, base) or "", config.classes)
-    return with_defaults(config.model_copy(update=changes), file)
-
-
-def located_specs(classifier: str | list[str] | dict[str, str], base: Path) -> str | list[str] | dict[str, str]:
-    if isinstance(classifier, str):
-        return located(classifier, base)
-    if isinstance(classifier, list):
-        return [located(spec, base) for spec in classifier]
-    return {name: located(spec, base) for name, spec in classifier.items()}
+def located_path(path: str, base: Path) -> str:
+    if "://" in path or Path(path).is_absolute():
+        return path
+    if path.startswith("faiss:"):
+        return located(path, base)
+    return str((base / Path(path).expanduser()).resolve())
 
 
 def refuse_keys_within(value: object, file: str | None, field: str = "", depth: int = 0) -> None:
@@ -103,13 +124,11 @@ def refuse_keys_within(value: object, file: str | None, field: str = "", depth: 
             refuse_keys_within(item, file, f"{field}.{name}" if field else str(name), depth + 1)
 
 
-def located_spec(spec: str | None, base: Path) -> str | None:
-    return None if spec is None else located(spec, base)
+_AUDIT = ConfigFile(AuditConfig, "c2b audit", classes="classes")
 
 
-def located_path(path: str | None, base: Path) -> str | None:
-    if path is None or "://" in path or Path(path).is_absolute():
-        return path
-    if path.startswith("faiss:"):
-        return located(path, base)
-    return str((base / Path(path).expanduser()).resolve())
+def read_audit(source: FileOrFields | AuditConfig, classifier: dict[str, str] | None = None) -> AuditConfig:
+    """Returns a complete audit, its defaults filled in, as `ConfigFile.read` does. A complete config is returned
+    unchanged."""
+    file = None if isinstance(source, AuditConfig | dict) else str(source)
+    return with_defaults(_AUDIT.read(source, classifier), file)

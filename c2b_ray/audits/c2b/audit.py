@@ -19,7 +19,7 @@ from c2b_ray.audits.c2b.classes import with_classes
 from c2b_ray.audits.c2b.classifying import classify, contestants
 from c2b_ray.audits.c2b.drawing import Drawing, Plan, from_generator, from_index
 from c2b_ray.audits.c2b.labelled import from_labels
-from c2b_ray.audits.c2b.preflight import check, check_specs, paths_read
+from c2b_ray.audits.c2b.preflight import check
 from c2b_ray.audits.c2b.size import most_images
 from c2b_ray.audits.c2b.verifying import verifier_of
 from c2b_ray.audits.kit.backend import AUTO, backend, check_via
@@ -28,6 +28,7 @@ from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import counts, finished
 from c2b_ray.audits.kit.session import Session
+from c2b_ray.audits.kit.specs import check_specs, paths_read
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.errors import SourceError

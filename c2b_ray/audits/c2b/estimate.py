@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from c2b_ray.audits.c2b.budget import first_grant, targets
 from c2b_ray.audits.c2b.classes import with_classes
-from c2b_ray.audits.c2b.preflight import check, check_specs
+from c2b_ray.audits.c2b.preflight import check
 from c2b_ray.audits.c2b.size import ASSUMED_ATTRIBUTES, ASSUMED_VALUES
 from c2b_ray.audits.kit.backend import AUTO
 from c2b_ray.audits.kit.costs import Cost, answers, classifications, generations
+from c2b_ray.audits.kit.specs import check_specs
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.filesystems.documents import FileOrFields
 from c2b_ray.models import catalog

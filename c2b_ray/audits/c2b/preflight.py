@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from c2b_ray.audits.c2b.verifying import calibration_table
 from c2b_ray.audits.kit.backend import check_via
-from c2b_ray.audits.kit.specs import check_spec
+from c2b_ray.audits.kit.specs import check_specs, index_folder
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError, SourceError, nearest
-from c2b_ray.filesystems.spec_paths import paths
 from c2b_ray.models import catalog
 from c2b_ray.names import normalise
 from c2b_ray.steps.calibrate import check_calibration
@@ -22,15 +21,12 @@ from c2b_ray.store import files
 from c2b_ray.store.labelled import LabelledTable
 
 INDEX_MANIFEST = "manifest.json"
-LANGUAGE_MODEL = "language_model"
-"""The one role without a stage: the audit's process calls it."""
 
 
 def check(config: AuditConfig, via: str) -> None:
     """Raises the errors that the audit itself would raise, before anything is started or written."""
     check_via(via)
-    for field, role, spec in _specs(config):
-        check_spec(field, role, spec)
+    check_specs(config)
     _check_pairs(config)
     if config.images.index is not None:
         _check_index(config.images.index)
@@ -47,35 +43,6 @@ def check(config: AuditConfig, via: str) -> None:
             classification(name, known, config.classes, label_map, config.right)
 
 
-def check_specs(config: AuditConfig) -> None:
-    """Checks each spec's scheme and the files that it names. This part of `check` loads nothing."""
-    for field, role, spec in _specs(config):
-        check_spec(field, role, spec)
-
-
-def _specs(config: AuditConfig) -> list[tuple[str, str, str]]:
-    """Returns (field, role, spec) of each model."""
-    specs = [("classifier", "classifier", spec) for spec in config.specs.values()]
-    if config.language_model is not None:
-        specs.append(("language_model", LANGUAGE_MODEL, config.language_model))
-    if config.images.generator is not None:
-        specs.append(("images.generator", "image_generator", config.images.generator))
-    if config.verification is not None:
-        specs.append(("verification.model", "captioner", config.verification.model))
-    return specs
-
-
-def paths_read(config: AuditConfig) -> dict[str, str]:
-    """Returns the files and folders that stages read → the fields that name them. On a cluster every node needs
-    them."""
-    read = {path: field for field, role, spec in _specs(config) if role != LANGUAGE_MODEL for _, path in paths(spec)}
-    if config.images.index is not None:
-        read[_directory_of(config.images.index)] = "images.index"
-    if config.images.table is not None:
-        read[config.images.table] = "images.table"
-    return read
-
-
 def _check_pairs(config: AuditConfig) -> None:
     """Checks the names in pairs. Without a language model the config itself lists all attributes."""
     if config.language_model is not None or config.images.sources == ("labelled",):
@@ -88,12 +55,8 @@ def _check_pairs(config: AuditConfig) -> None:
 
 
 def _check_index(index: str) -> None:
-    directory = _directory_of(index)
+    directory = index_folder(index)
     if not files.exists(f"{directory}/{INDEX_MANIFEST}"):
         raise SourceError(
             f"{directory}: no index there (expected {INDEX_MANIFEST}); c2b index build makes one", location=directory
         )
-
-
-def _directory_of(index: str) -> str:
-    return index.removeprefix("faiss:").partition("?")[0] if index.startswith("faiss:") else index

@@ -15,13 +15,14 @@ from c2b_ray.audits.clip_bias.downstream import Built, measure_downstream
 from c2b_ray.audits.clip_bias.embedding import Embedding, Encoder
 from c2b_ray.audits.clip_bias.images import Opened, cluster_table, example_table, opened
 from c2b_ray.audits.clip_bias.lic import Guesses
-from c2b_ray.audits.clip_bias.preflight import checked, images_in, paths_read
+from c2b_ray.audits.clip_bias.preflight import checked, images_in
 from c2b_ray.audits.clip_bias.pretraining import measure_pretraining
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.session import Session
+from c2b_ray.audits.kit.specs import paths_read
 from c2b_ray.config.clip_bias import ClipBiasConfig
 from c2b_ray.config.clip_bias_file import read_clip_bias_config
 from c2b_ray.config.placement import PlacementConfig, read_placement

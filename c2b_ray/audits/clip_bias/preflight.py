@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from c2b_ray.audits.clip_bias.images import open_table
 from c2b_ray.audits.kit.backend import check_via
-from c2b_ray.audits.kit.specs import check_spec
+from c2b_ray.audits.kit.specs import check_specs
 from c2b_ray.config.clip_bias import BAG_OF_WORDS, ClipBiasConfig
 from c2b_ray.errors import ConfigError, SpecError
-from c2b_ray.filesystems.spec_paths import paths
 from c2b_ray.models import catalog
 
 
 def checked(config: ClipBiasConfig, via: str) -> ClipBiasConfig:
     """Checks what can be checked before the run starts, and returns the config."""
     check_via(via)
-    for name, spec in config.models.items():
-        check_spec(f"models.{name}", "encoder", spec)
+    check_specs(config)
     for name, dataset in config.datasets.items():
         table = open_table(name, dataset)
         if config.groups.column is not None:
@@ -34,13 +32,6 @@ def checked(config: ClipBiasConfig, via: str) -> ClipBiasConfig:
 def images_in(config: ClipBiasConfig) -> int:
     """Returns how many images are embedded: those of all datasets, by every model."""
     return sum(len(open_table(name, one)) for name, one in config.datasets.items()) * len(config.models)
-
-
-def paths_read(config: ClipBiasConfig) -> dict[str, str]:
-    """Returns the files and folders that stages read → the fields that name them. On a cluster every node needs
-    them."""
-    read = {path: f"models.{name}" for name, spec in config.models.items() for _, path in paths(spec)}
-    return {**read, **{one.table: f"datasets.{name}.table" for name, one in config.datasets.items()}}
 
 
 def _check_guesser(spec: str) -> None:

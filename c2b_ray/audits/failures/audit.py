@@ -20,7 +20,7 @@ from c2b_ray.audits.failures.discovery import discover
 from c2b_ray.audits.failures.estimate import expected
 from c2b_ray.audits.failures.generalise import generalise
 from c2b_ray.audits.failures.labelled import find_labelled
-from c2b_ray.audits.failures.preflight import checked, paths_read
+from c2b_ray.audits.failures.preflight import checked
 from c2b_ray.audits.failures.trust import measure_trust
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.costs import Cost
@@ -29,6 +29,7 @@ from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.session import Session
+from c2b_ray.audits.kit.specs import paths_read
 from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.config.failures_file import read_failures_config
 from c2b_ray.config.placement import PlacementConfig, read_placement

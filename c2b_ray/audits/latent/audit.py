@@ -23,10 +23,10 @@ from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.session import Session
+from c2b_ray.audits.kit.specs import paths_read
 from c2b_ray.audits.latent.grounds import grounds, learn_from_references
 from c2b_ray.audits.latent.orders import LeftOut, Stated, names_of, order_of, row_of, search_id, unbound
 from c2b_ray.audits.latent.preflight import check
-from c2b_ray.audits.latent.preflight import specs_of as specs_in
 from c2b_ray.config.latent import LatentConfig
 from c2b_ray.config.latent_file import read_latent_config
 from c2b_ray.config.placement import PlacementConfig, read_placement
@@ -38,6 +38,7 @@ from c2b_ray.report.latent.report import write_report
 from c2b_ray.roles import Description
 from c2b_ray.schemas import content_id
 from c2b_ray.schemas.latent import DIRECTIONS, PROBLEMS, STRIPS
+from c2b_ray.schemas.latent_rows import ProblemRow
 from c2b_ray.steps.latent import Order
 from c2b_ray.steps.latent_family import with_q_values
 from c2b_ray.store.latent_run import LatentRun, open_latent_run
@@ -99,14 +100,14 @@ class Plan:
     orders: dict[str, Order]
     rows: list[dict[str, str]]
     specs: dict[str, Specs]
-    problems: list[dict[str, Any]]
+    problems: list[ProblemRow]
     hyperplanes: pa.Table
     models: dict[str, Any]
 
 
 def walk(plan: Plan, run: LatentRun, models: Backend, steps: Steps) -> None:
     """Runs the searches of the plan and writes the table of directions."""
-    models.runner.check_paths(run.path, _paths_read(plan.config))
+    models.runner.check_paths(run.path, paths_read(plan.config))
     run.write("hyperplanes", plan.hyperplanes)
     run.write("problems", pa.Table.from_pylist(plan.problems, PROBLEMS))
     run.update({"models": plan.models})
@@ -195,12 +196,6 @@ def _describe(spec: str, models: Backend) -> Description:
 def _checked_via(config: LatentConfig, session: Session) -> str:
     searches = len(config.each()) * len(config.methods)
     return session.chosen(lambda: 0 if searches <= FEW else None)
-
-
-def _paths_read(config: LatentConfig) -> dict[str, str]:
-    from c2b_ray.filesystems.spec_paths import paths
-
-    return {path: field for field, _, spec in specs_in(config) for _, path in paths(spec)}
 
 
 def _models(stated: Sequence[Stated], config: LatentConfig) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from c2b_ray.audits.kit.specs import check_spec
+from c2b_ray.audits.kit.specs import check_specs, named_models
 from c2b_ray.config.latent import LatentConfig
 from c2b_ray.errors import ConfigError, SpecError
 from c2b_ray.filesystems import is_remote
@@ -23,8 +23,7 @@ def check(config: LatentConfig, via: str) -> None:
     if via == "serve":
         raise ConfigError("via", "serve: gradients pass through no handle; say here or actors")
     check_gradients(config)
-    for field, role, spec in specs_of(config):
-        check_spec(field, role, spec)
+    check_specs(config)
     for field, path in (("latents", config.latents), ("hyperplanes", config.hyperplanes)):
         if path is not None and not (files.exists(path) if is_remote(path) else Path(path).exists()):
             raise ConfigError(field, f"no such file or directory: {path}")
@@ -34,7 +33,7 @@ def check(config: LatentConfig, via: str) -> None:
 def check_gradients(config: LatentConfig) -> None:
     """Raises ConfigError where a classifier's spec alone shows that it has no gradients; it names the classifier and
     the reason."""
-    for field, role, spec in specs_of(config):
+    for field, role, spec in named_models(config):
         if role == "classifier":
             try:
                 refuse_without_gradients(spec)
@@ -56,19 +55,3 @@ def check_labels(config: LatentConfig) -> None:
             if reference is not None and label not in reference.labels:
                 shown = ", ".join(reference.labels[:8])
                 raise SpecError(f"the reference {name!r} has no label {label!r}; it has {shown}")
-
-
-def specs_of(config: LatentConfig) -> list[tuple[str, str, str]]:
-    """Returns (field, role, spec) of each model."""
-    specs = [
-        (_field("classifier", config.classifier, name), "classifier", spec) for name, spec in config.classifiers.items()
-    ]
-    specs += [
-        (_field("generator", config.generator, name), "latent_generator", spec)
-        for name, spec in config.generators.items()
-    ]
-    return specs + ([("captioner", "captioner", config.captioner)] if config.captioner is not None else [])
-
-
-def _field(field: str, value: object, name: str) -> str:
-    return f"{field}.{name}" if isinstance(value, dict) else field

@@ -14,10 +14,11 @@ from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.session import Session
+from c2b_ray.audits.kit.specs import paths_read
 from c2b_ray.audits.prompts.heads import guides
 from c2b_ray.audits.prompts.measuring import measure
 from c2b_ray.audits.prompts.modifying import modify, show_examples
-from c2b_ray.audits.prompts.preflight import checked, paths_read
+from c2b_ray.audits.prompts.preflight import checked
 from c2b_ray.audits.prompts.searching import search_all
 from c2b_ray.audits.prompts.size import most_images
 from c2b_ray.audits.prompts.words import associate
@@ -71,7 +72,7 @@ def find(config: PromptsConfig, out: str | Path | None, session: Session) -> Pro
 
 def walk(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps) -> Work:
     """Runs the whole audit, from the heads to the tables."""
-    models.runner.check_paths(run.path, paths_read(config))
+    models.runner.check_paths(run.path, paths_read(config, in_driver=()))
     work = begin(config, run, models, steps)
     guided = guides(work)
     write_baselines(work)

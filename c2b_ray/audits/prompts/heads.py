@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from c2b_ray.audits.kit.events import IMAGES, Steps
 from c2b_ray.audits.kit.session import Session
-from c2b_ray.audits.prompts.preflight import checked, paths_read
+from c2b_ray.audits.kit.specs import paths_read
+from c2b_ray.audits.prompts.preflight import checked
 from c2b_ray.audits.prompts.searching import Guided
 from c2b_ray.audits.prompts.size import images_of_heads
 from c2b_ray.audits.prompts.work import Work, described
@@ -80,7 +81,7 @@ def heads_alone(config: PromptsConfig, out: str | Path, session: Session) -> pa.
         writer.single_writer(folder),
         session.backend(lambda: len(config.generators) * images_of_heads(config)) as models,
     ):
-        models.runner.check_paths(folder, paths_read(config))
+        models.runner.check_paths(folder, paths_read(config, in_driver=()))
         work = described(config, kind_named(PROMPTS).new(folder), models, Steps(session.listener))
         write_heads(work, folder)
         rows = [row for name in config.generators for row in _noted_rows(work, name, folder)]

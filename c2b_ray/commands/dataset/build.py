@@ -20,11 +20,11 @@ from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import versions
 from c2b_ray.audits.kit.session import Session
+from c2b_ray.audits.kit.specs import check_specs, paths_read
 from c2b_ray.commands.dataset import captions as origins
 from c2b_ray.commands.dataset.identity import FORMAT, as_begun, config_hash, dataset_id, format_of
 from c2b_ray.commands.dataset.model_captions import by_captioner, by_language_model
 from c2b_ray.commands.dataset.models import crew_of, open_table
-from c2b_ray.commands.dataset.preflight import check, paths_read
 from c2b_ray.commands.dataset.unusable import FEW, refuse_unusable
 from c2b_ray.config.dataset import DatasetConfig
 from c2b_ray.config.dataset_file import read_dataset_config
@@ -92,7 +92,7 @@ def build_dataset(
 
 
 def build(config: DatasetConfig, out: str, session: Session, metrics_port: int | None = None) -> Built:
-    check(config)
+    check_specs(config)
     began, steps = time.monotonic(), Steps(session.listener)
     with exposed(metrics_port) as metrics, building(out) as directory:
         fields = config.model_dump(mode="json")
@@ -101,7 +101,7 @@ def build(config: DatasetConfig, out: str, session: Session, metrics_port: int |
         known = about or directory.manifest  # whose dataset.json was removed, because it was damaged
         if known is not None and known["config_hash"] != hash_now:
             raise _another(out, known, fields, hash_now)
-        via = session.chosen(lambda: _most_draws(directory, config))
+        via = session.chosen(lambda: _most_draws(directory))
         with backend(via, session.placement) as models:
             models.runner.check_paths(out, paths_read(config))
             plan, recipe = _begin(config, directory, models, steps, (fields, hash_now))
@@ -131,7 +131,7 @@ def _crews(via: str, recipe: Recipe, placement: PlacementConfig | None) -> Crews
     return CrewsOnRay(recipe, placement, served=via == "serve")
 
 
-def _most_draws(directory: DatasetBuild, config: DatasetConfig) -> int | None:
+def _most_draws(directory: DatasetBuild) -> int | None:
     about = directory.about
     return None if about is None else int(about["plan"]["draws"])
 

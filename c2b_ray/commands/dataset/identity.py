@@ -12,7 +12,8 @@ from typing import Any
 
 from c2b_ray.commands.dataset.captions import hypotheses_of
 from c2b_ray.config.dataset import DatasetConfig
-from c2b_ray.config.dataset_file import PACKAGED
+from c2b_ray.config.hierarchy import PACKAGED
+from c2b_ray.config.named import MODELS, Names, replaced_texts
 from c2b_ray.errors import RunError
 from c2b_ray.filesystems.spec_paths import paths, without_paths
 from c2b_ray.pipelines.shards.crew import CrewThere
@@ -101,27 +102,13 @@ def _contents(path: str) -> str:
 
 
 def _without_paths(config: DatasetConfig) -> dict[str, Any]:
-    fields = config.model_dump(mode="json")
-    fields["classifier"] = _specs_without_paths(fields["classifier"])
-    if captions := fields["captions"]:
-        captions |= {name: captions[name] and "contents" for name in ("run", "file", "images")}
-        captions |= {name: captions[name] and without_paths(captions[name]) for name in ("language_model", "captioner")}
-    images = fields["images"]
-    images["index"] = images["index"] and "contents"
-    if images["generate"]:
-        images["generate"]["model"] = _specs_without_paths(images["generate"]["model"])
-    if images["labelled"]:
-        images["labelled"]["table"] = "contents"
-    if fields["verify"]:
-        fields["verify"]["captioner"] = without_paths(fields["verify"]["captioner"])
-    if fields["hierarchy"] not in PACKAGED:
-        fields["hierarchy"] = fields["hierarchy"] and "contents"
+    fields = replaced_texts(config, _without_path).model_dump(mode="json")
+    if isinstance(named := fields["classifier"], dict):
+        fields["classifier"] = [[name, spec] for name, spec in named.items()]
     return fields
 
 
-def _specs_without_paths(specs: str | list[str] | dict[str, str]) -> Any:
-    if isinstance(specs, str):
-        return without_paths(specs)
-    if isinstance(specs, list):
-        return [without_paths(spec) for spec in specs]
-    return [[name, without_paths(spec)] for name, spec in specs.items()]
+def _without_path(names: Names, text: str) -> str:
+    if names in MODELS:
+        return without_paths(text)
+    return text if names is Names.HIERARCHY and text in PACKAGED else "contents"

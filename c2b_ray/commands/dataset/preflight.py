@@ -3,50 +3,16 @@
 from __future__ import annotations
 
 from c2b_ray.audits.kit.costs import Cost, answers, classifications, generations
-from c2b_ray.audits.kit.specs import check_spec
+from c2b_ray.audits.kit.specs import check_specs
 from c2b_ray.commands.dataset.captions import of_file, of_run, of_table
 from c2b_ray.commands.dataset.models import open_table, truths_of
 from c2b_ray.config.dataset import DatasetConfig
 from c2b_ray.config.dataset_file import read_dataset_config
 from c2b_ray.filesystems.documents import FileOrFields
-from c2b_ray.filesystems.spec_paths import paths
 from c2b_ray.models import catalog
 from c2b_ray.steps.dataset.captions import Numbered
 from c2b_ray.steps.labels import TARGET
 from c2b_ray.store.labelled import LabelledTable
-
-
-def specs_of(config: DatasetConfig) -> list[tuple[str, str, str]]:
-    """Returns (field, role, spec) of each model."""
-    specs = [("classifier", "classifier", spec) for spec in config.specs.values()]
-    specs += [("images.generate.model", "image_generator", spec) for spec in config.images.generators]
-    if config.verify is not None:
-        specs.append(("verify.captioner", "captioner", config.verify.captioner))
-    if config.captions is not None:
-        for field, role in (("language_model", "language_model"), ("captioner", "captioner")):
-            if (spec := getattr(config.captions, field)) is not None:
-                specs.append((f"captions.{field}", role, spec))
-    return specs
-
-
-def check(config: DatasetConfig) -> None:
-    """Raises ConfigError where a spec's scheme is unknown, or a file that it names does not exist."""
-    for field, role, spec in specs_of(config):
-        check_spec(field, role, spec)
-
-
-def paths_read(config: DatasetConfig) -> dict[str, str]:
-    """Returns the files and folders that workers read → the fields that name them. On a cluster every node
-    needs them."""
-    specs = [one for one in specs_of(config) if one[1] != "language_model"]
-    read = {path: field for field, _, spec in specs for _, path in paths(spec)}
-    if config.images.labelled is not None:
-        read[config.images.labelled.table] = "images.labelled.table"
-    if config.images.index is not None:
-        read[config.images.index.removeprefix("faiss:").partition("?")[0]] = "images.index"
-    if config.captions is not None and config.captions.images is not None:
-        read[config.captions.images] = "captions.images"
-    return read
 
 
 def estimate(config: FileOrFields | DatasetConfig) -> list[Cost]:
@@ -55,7 +21,7 @@ def estimate(config: FileOrFields | DatasetConfig) -> list[Cost]:
     Raises ConfigError where a classifier lacks a label of the captions, as the build itself would.
     """
     config = read_dataset_config(config)
-    check(config)
+    check_specs(config)
     captions, draws, labels = _size(config)
     for name, spec in config.specs.items():
         truths_of(config, name, catalog.described("classifier", spec), labels)

@@ -12,14 +12,11 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from c2b_ray.config.audit import AuditConfig
-from c2b_ray.config.named import Names, names_by_field
+from c2b_ray.config.named import MODELS, Names, names_by_field
 from c2b_ray.config.problems import first_problem
 from c2b_ray.errors import ConfigError
 
-SPECS = (
-    Names.CLASSIFIER, Names.LANGUAGE_MODEL, Names.ENCODER, Names.GENERATOR, Names.LATENT_GENERATOR, Names.GUESSER,
-    Names.CAPTIONER, Names.SENTENCE_ENCODER, Names.INDEX,
-)  # fmt: skip
+SPECS = (*MODELS, Names.INDEX)
 FILLED_IN = {"classifier": "world:clip"}
 """The fields of an audit that an evaluation fills in, with placeholders for the check of a method's fields."""
 Leaf = Callable[[Names, Any, str], Any]

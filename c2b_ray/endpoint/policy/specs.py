@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from c2b_ray.config.hierarchy import PACKAGED
 from c2b_ray.config.named import Names
 from c2b_ray.config.policy import Role
 from c2b_ray.config.problems import first_problem
@@ -23,7 +24,6 @@ from c2b_ray.endpoint.policy.schemes import checked_spec
 from c2b_ray.errors import AddressError, ConfigError, SourceError
 from c2b_ray.names import folded
 
-HIERARCHIES = ("world", "imagenet")
 GUESSERS = ("bag-of-words",)
 _ROLES: dict[str, Role] = {role: role for role in get_args(Role)}
 _UPLOADS: dict[Names, tuple[str, ...]] = {
@@ -131,7 +131,7 @@ def _one(names: Names, value: Any, field: str, tenancy: Tenancy, find: Find) -> 
             return checked_spec(
                 value, _ROLES[names.value], field, tenancy.policy, lambda text, kinds: find(text, field, kinds)
             )
-        if names is Names.HIERARCHY and value in HIERARCHIES:
+        if names is Names.HIERARCHY and value in PACKAGED:
             return value
         if names is Names.RUN and not value.startswith((RUN, "/", "s3://")):
             raise ConfigError(field, f"{value[:100]!r}: expected run: and the id of a finished audit")
