@@ -24,6 +24,7 @@ from c2b_ray.metrics.latent_evidence import Evidence, Target, measured_target, w
 from c2b_ray.roles import Captioner, Floats, Pixels
 from c2b_ray.schemas import content_id, seed_of
 from c2b_ray.schemas.latent import SEARCHES
+from c2b_ray.schemas.latent_rows import DirectionRow, Judged, Searched, StripRow
 from c2b_ray.steps.latent_strips import Ends, strip
 from c2b_ray.steps.latent_verdict import FOUND, UNDETERMINED, Tie, decide, ties_with
 
@@ -134,7 +135,7 @@ def search_problems(batch: pa.Table, work: Work) -> pa.Table:
     return pa.Table.from_pylist(rows, SEARCHES)
 
 
-def _searched(search_id: str, method: str, work: Work) -> dict[str, Any]:
+def _searched(search_id: str, method: str, work: Work) -> Searched:
     order = work.order(search_id)
     space, config = work.space(order), work.config
     before = space.images_used
@@ -142,20 +143,21 @@ def _searched(search_id: str, method: str, work: Work) -> dict[str, Any]:
     trial = trial_of(order, space, config)
     room = _room(order, space, method)
     if reason := _unsearchable(trial, space.label, config) or ("" if room else _NO_ROOM):
-        used = {"reason": reason, "images_used": space.images_used - before}
-        return {"directions": [_row(order, space, method) | used], "strips": []}
+        nothing = _row(order, space, method)
+        nothing["reason"], nothing["images_used"] = reason, space.images_used - before
+        return {"directions": [nothing], "strips": []}
     order = with_pseudo_truth(order, space, work)
     kept = np.zeros((0, space.dimension))
-    rows: list[dict[str, Any]] = []
-    strips: list[dict[str, Any]] = []
+    rows: list[DirectionRow] = []
+    strips: list[StripRow] = []
     for rank in range(min(config.directions, room)):
         found = work.find(space, method, order, kept, seed_of("direction", seed, rank))
         evidence = weighed(trial, found.normal, config)
         sign = -1.0 if evidence.effect < 0 else 1.0
         normal = sign * found.normal
         evidence = weighed(trial, normal, config)
-        row = _row(order, space, method) | _judged(order, normal, evidence, trial, config)
-        row |= {"rank": rank, "offset": sign * found.offset, "picked": found.picked or None}
+        row: DirectionRow = {**_row(order, space, method), **_judged(order, normal, evidence, trial, config)}
+        row["rank"], row["offset"], row["picked"] = rank, sign * found.offset, found.picked or None
         held_out = space.sample(config.search.batch, seed_of("variation", config.seed))
         row["total_variation"] = work.total_variation(space, held_out, normal)
         row["direction_id"] = content_id("direction", search_id, rank)
@@ -219,20 +221,23 @@ def _unsearchable(trial: Trial, label: str, config: LatentConfig) -> str:
     return ""
 
 
-def _judged(order: Order, normal: Vectors, evidence: Evidence, trial: Trial, config: LatentConfig) -> dict[str, Any]:
+def _judged(order: Order, normal: Vectors, evidence: Evidence, trial: Trial, config: LatentConfig) -> Judged:
     ties = [] if evidence.passes(config.evidence.level) else _ties(order, trial, config)
     verdict, reason = decide(evidence, ties, config.evidence)
-    cosines: tuple[float | None, float | None, float | None] = (None, None, None)
+    to_bias: float | None = None
+    to_target: float | None = None
+    delta: float | None = None
     if order.target is not None:
-        to_target = abs(float(normal @ order.target)) / float(np.linalg.norm(order.target))
-        cosines = (None, min(to_target, 1.0), None)
+        to_target = min(abs(float(normal @ order.target)) / float(np.linalg.norm(order.target)), 1.0)
         if order.bias is not None:
-            cosines = alignment(normal, order.bias, order.target)
+            to_bias, to_target, delta = alignment(normal, order.bias, order.target)
     elif order.bias is not None:
-        cosines = (alignment(normal, order.bias, order.bias)[0], None, None)
+        to_bias = alignment(normal, order.bias, order.bias)[0]
     return {
         "direction": normal.tolist(),
-        **dict(zip(("cos_bias", "cos_target", "delta_cos"), cosines, strict=True)),
+        "cos_bias": to_bias,
+        "cos_target": to_target,
+        "delta_cos": delta,
         "verdict": verdict,
         "effect": evidence.effect,
         "effect_low": evidence.low,
@@ -265,16 +270,15 @@ def _ties(order: Order, trial: Trial, config: LatentConfig) -> list[Tie]:
     return ties_with(order.target, others, lambda normal: weighed(trial, normal, config), config.evidence.margin)
 
 
-def _row(order: Order, space: Space, method: str) -> dict[str, Any]:
-    """Returns a row of `schemas.latent.DIRECTIONS` without a direction."""
-    empty = dict.fromkeys(("direction", "cos_bias", "cos_target", "delta_cos", "offset", "effect", "effect_low"))
-    late = dict.fromkeys(("effect_high", "margin", "p_value", "total_variation", "random_effect", "picked", "name"))
+def _row(order: Order, space: Space, method: str) -> DirectionRow:
+    """Returns a row without a direction."""
     return {
+        "direction": None, "cos_bias": None, "cos_target": None, "delta_cos": None, "offset": None, "effect": None,
+        "effect_low": None, "effect_high": None, "margin": None, "p_value": None, "total_variation": None,
+        "random_effect": None, "picked": None, "name": None,
         "target": order.target_name or space.label,
         "generator": order.generator,
         "method": method,
-        **empty,
-        **late,
         "verdict": UNDETERMINED,
         "problem": order.problem,
         "classifier": order.classifier,
@@ -286,7 +290,7 @@ def _row(order: Order, space: Space, method: str) -> dict[str, Any]:
         "images_used": 0,
         "reason": None,
         "direction_id": content_id("direction", order.problem, method, 0),
-    }
+    }  # fmt: skip
 
 
 __all__ = ["Order", "Work", "search_problems"]

@@ -16,14 +16,13 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import linear_sum_assignment
 
-from c2b_ray.metrics.testing import benjamini_hochberg
+from c2b_ray.schemas.comparison_rows import Compared, LatentCompared
 from c2b_ray.schemas.latent import LATENT_COMPARISON
+from c2b_ray.steps.changes import compared, decide, importance
 from c2b_ray.steps.latent_verdict import FOUND
 
 Row = Mapping[str, Any]
-WORSE, BETTER, UNDETERMINED = "worse", "better", "undetermined"
 CHANCE = 0.05
-_OF_SIDE = ("problem", "rank", "verdict", "name", "effect")
 _LEFT = "what moves {} most of all that is left stands in"
 
 
@@ -59,13 +58,8 @@ def compare(a: Mapping[tuple[Any, ...], Searched], b: Mapping[tuple[Any, ...], S
     """
     keys = dict.fromkeys([*a, *b])
     rows = [_row(pair, level) for key in keys for pair in _pairs(a.get(key), b.get(key))]
-    known = [row for row in rows if row["p_value"] is not None]
-    q_values = benjamini_hochberg([row["p_value"] for row in known]) if known else np.zeros(0)
-    for row, q_value in zip(known, q_values, strict=True):
-        row["q_value"] = float(q_value)
-        if q_value <= level:
-            row["change"] = WORSE if row["difference"] > 0 else BETTER
-    rows.sort(key=lambda row: (row["change"] == UNDETERMINED, 2.0 if row["q_value"] is None else row["q_value"]))
+    decide(rows, level)
+    rows.sort(key=importance)
     return pa.Table.from_pylist(rows, LATENT_COMPARISON)
 
 
@@ -130,26 +124,43 @@ def chance_cosine(dimension: int, pairs: int = 1) -> float:
     return float(np.sqrt(stats.beta.ppf(1 - CHANCE / pairs, 0.5, (dimension - 1) / 2)))
 
 
-def _row(pair: _Pair, level: float) -> dict[str, Any]:
-    first = pair.a or pair.b or {}
-    row: dict[str, Any] = {name: first[name] for name in ("generator", "target", "label", "method", "known")}
-    for side, of in (("a", pair.a), ("b", pair.b)):
-        row |= {f"{name}_{side}": None if of is None else of[name] for name in _OF_SIDE}
-        row[f"images_{side}"] = None if of is None else of["images_used"]
-    row |= dict.fromkeys(("difference", "difference_low", "difference_high", "p_value", "q_value"))
-    row |= {"cosine": pair.cosine, "cosine_by_chance": pair.by_chance, "change": UNDETERMINED, "note": pair.note}
-    if pair.a is None or pair.b is None:
-        return row
-    silent = [of for of in (pair.a, pair.b) if of["effect"] is None or np.isnan(of["effect"])]
-    if silent:
-        return row | {"note": silent[0]["reason"]}
-    return row | _difference(pair.a, pair.b, level)
+def _row(pair: _Pair, level: float) -> LatentCompared:
+    a, b = pair.a or {}, pair.b or {}
+    either, note, numbers = a or b, pair.note, compared()
+    if a and b:
+        silent = [of for of in (a, b) if of["effect"] is None or np.isnan(of["effect"])]
+        if silent:
+            note = silent[0]["reason"]
+        else:
+            numbers = _difference(a, b, level)
+    return {
+        "generator": either["generator"],
+        "target": either["target"],
+        "label": either["label"],
+        "method": either["method"],
+        "known": either["known"],
+        "problem_a": a.get("problem"),
+        "problem_b": b.get("problem"),
+        "rank_a": a.get("rank"),
+        "rank_b": b.get("rank"),
+        "verdict_a": a.get("verdict"),
+        "verdict_b": b.get("verdict"),
+        "name_a": a.get("name"),
+        "name_b": b.get("name"),
+        "effect_a": a.get("effect"),
+        "effect_b": b.get("effect"),
+        "images_a": a.get("images_used"),
+        "images_b": b.get("images_used"),
+        "cosine": pair.cosine,
+        "cosine_by_chance": pair.by_chance,
+        "note": note,
+        **numbers,
+    }
 
 
-def _difference(a: Row, b: Row, level: float) -> dict[str, float]:
+def _difference(a: Row, b: Row, level: float) -> Compared:
     reach = sum((of["effect_high"] - of["effect_low"]) / 2 for of in (a, b))
     difference = abs(b["effect"]) - abs(a["effect"])
     error = reach / stats.norm.ppf(1 - level / 2)
     p_value = 2 * float(stats.norm.sf(abs(difference) / error)) if error > 0 else float(difference == 0)
-    limits = {"difference_low": difference - reach, "difference_high": difference + reach}
-    return {"difference": difference, **limits, "p_value": p_value}
+    return compared(difference, difference - reach, difference + reach, p_value)

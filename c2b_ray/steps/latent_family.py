@@ -7,15 +7,15 @@ It knows rows of `schemas.latent.DIRECTIONS`, and neither models nor how a direc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from c2b_ray.metrics.testing import benjamini_hochberg
+from c2b_ray.schemas.latent_rows import DirectionRow
 from c2b_ray.steps.latent_verdict import FOUND, NOTHING
 
 
-def with_q_values(rows: Sequence[dict[str, Any]], level: float) -> list[dict[str, Any]]:
+def with_q_values(rows: Sequence[DirectionRow], level: float) -> list[DirectionRow]:
     """Returns the rows with `q_value`, and with "nothing found" where that exceeds `level`.
 
     Directions of one problem are tested in order until the first that is none, so each counts with the largest p-value
@@ -32,17 +32,17 @@ def with_q_values(rows: Sequence[dict[str, Any]], level: float) -> list[dict[str
         key = (row["problem"], row["method"])
         largest[key] = p_values[number] = max(row["p_value"], largest.get(key, 0.0))
         families.setdefault(row["method"], []).append(number)
-    result = [{**row, "q_value": None} for row in rows]
+    result: list[DirectionRow] = [{**row, "q_value": None} for row in rows]
     for numbers in families.values():
         q_values = benjamini_hochberg(p_values[numbers])
         for number, q_value in zip(numbers, q_values.tolist(), strict=True):
-            result[number] |= _decided(rows[number], q_value, level, len(numbers))
+            result[number] = _decided(rows[number], q_value, level, len(numbers))
     return result
 
 
-def _decided(row: dict[str, Any], q_value: float, level: float, count: int) -> dict[str, Any]:
+def _decided(row: DirectionRow, q_value: float, level: float, count: int) -> DirectionRow:
     if row["verdict"] != FOUND or q_value <= level:
-        return {"q_value": q_value}
+        return {**row, "q_value": q_value}
     alone = f"{row['reason']}, taken alone (p = {row['p_value']:.3g})"
     among = f"among {count} directions tested so much comes by chance (q = {q_value:.3g}, above {level:g})"
-    return {"q_value": q_value, "verdict": NOTHING, "reason": f"{alone}; {among}"}
+    return {**row, "q_value": q_value, "verdict": NOTHING, "reason": f"{alone}; {among}"}

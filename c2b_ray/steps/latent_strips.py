@@ -23,6 +23,7 @@ from c2b_ray.metrics.paired import mcnemar_p_values
 from c2b_ray.metrics.testing import benjamini_hochberg
 from c2b_ray.roles import Captioner, Floats, Pixels
 from c2b_ray.schemas import seed_of
+from c2b_ray.schemas.latent_rows import StripRow
 
 _LEVEL = 0.05
 _WORDS = 2
@@ -50,7 +51,7 @@ class Ends:
 
 def strip(
     space: Pictured, normal: NDArray[np.float64], direction_id: str, ends: Ends
-) -> tuple[list[dict[str, Any]], str | None]:
+) -> tuple[list[StripRow], str | None]:
     """Returns rows of `schemas.latent.STRIPS`, and the direction's name; None without a captioner or a word that
     differs."""
     config = ends.config
@@ -68,11 +69,19 @@ def strip(
     walk = walks(space, space.sample(config.strips.latents, seed_of("strips", config.seed)), normal, positions)
     flat = walk.reshape(-1, walk.shape[-1])
     answers, images = space.probabilities(flat), space.pixels(flat)
-    rows = []
+    rows: list[StripRow] = []
     for index, (probability, image) in enumerate(zip(answers.tolist(), images, strict=True)):
         latent, position = divmod(index, len(positions))
-        about = {"direction_id": direction_id, "latent": latent, "position": float(positions[position])}
-        rows.append({**about, "probability": probability, "caption": None, "image": encoded(image)})
+        rows.append(
+            {
+                "direction_id": direction_id,
+                "latent": latent,
+                "position": float(positions[position]),
+                "probability": probability,
+                "caption": None,
+                "image": encoded(image),
+            }
+        )
     return rows, name
 
 

@@ -11,6 +11,7 @@ from c2b_ray.config.latent import LatentConfig, Problem
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.pipelines.latent import Specs
 from c2b_ray.schemas import content_id
+from c2b_ray.schemas.latent_rows import ProblemRow
 from c2b_ray.steps.latent import Order
 
 PSEUDO = "pseudo"
@@ -111,8 +112,8 @@ def unbound(stated: Stated, grounds: Grounds) -> str | None:
     )
 
 
-def row_of(stated: Stated, known: list[str], reason: str | None, searched: bool = True) -> dict[str, Any]:
-    """Returns a row of `schemas.latent.PROBLEMS`."""
+def row_of(stated: Stated, known: list[str], reason: str | None, searched: bool = True) -> ProblemRow:
+    """Returns the problem's row of the table of problems."""
     problem = stated.problem
     return {
         "problem": stated.name,

@@ -17,15 +17,14 @@ import pyarrow as pa
 from scipy.stats import t as student
 
 from c2b_ray.audits.prompts.gains import PLAIN, Rows, cluster
-from c2b_ray.metrics import benjamini_hochberg
 from c2b_ray.metrics.gains import Gain, mean_gain
+from c2b_ray.schemas.comparison_rows import PromptsCompared
 from c2b_ray.schemas.prompts import PROMPTS_COMPARISON
+from c2b_ray.steps.changes import UNDETERMINED, compared, decide, importance
 
 GAIN, FREQUENCY, WORD = "gain", "frequency", "word"
 ALL = ("all attributes", "all values")
-WORSE, BETTER, UNDETERMINED = "worse", "better", "undetermined"
 RAISES, NONE = "raises", "none"
-_COMPARED = ("difference", "difference_low", "difference_high", "p_value")
 
 Key = tuple[str, str, str]
 """Attribute, value, method or word."""
@@ -60,13 +59,8 @@ def compare(a: Side, b: Side, alpha: float) -> pa.Table:
     """
     rows = [*_of_methods(a.prompts, b.prompts, 1 - alpha), *_of_words(a, b, alpha)]
     for measure in (GAIN, FREQUENCY, WORD):
-        known = [row for row in rows if row["measure"] == measure and row["p_value"] is not None]
-        q_values = benjamini_hochberg([row["p_value"] for row in known]) if known else np.zeros(0)
-        for row, q in zip(known, q_values, strict=True):
-            row["q_value"] = float(q)
-            if q <= alpha:
-                row["change"] = WORSE if row["difference"] > 0 else BETTER
-    rows.sort(key=lambda row: (row["change"] == UNDETERMINED, 2.0 if row["q_value"] is None else row["q_value"]))
+        decide([row for row in rows if row["measure"] == measure], alpha)
+    rows.sort(key=importance)
     return pa.Table.from_pylist(rows, PROMPTS_COMPARISON)
 
 
@@ -89,7 +83,7 @@ def verdict(row: Mapping[str, Any], least: float) -> str:
     return NONE if row["high"] is not None and row["high"] <= least else UNDETERMINED
 
 
-def _of_methods(a: Rows, b: Rows, confidence: float) -> Iterator[dict[str, Any]]:
+def _of_methods(a: Rows, b: Rows, confidence: float) -> Iterator[PromptsCompared]:
     of_a, of_b = _groups(a), _groups(b)
     for key in dict.fromkeys([*of_a, *of_b]):
         sides = [of_a.get(key, []), of_b.get(key, [])]
@@ -171,17 +165,20 @@ def _sum(terms: Sequence[_Term], confidence: float) -> Gain:
 def _row(
     measure: str, key: Key, sides: Sequence[Rows], numbers: tuple[float | None, float | None, Gain | None],
     confidence: float,
-) -> dict[str, Any]:  # fmt: skip
+) -> PromptsCompared:  # fmt: skip
     value_a, value_b, difference = numbers
-    compared: dict[str, float | None] = dict.fromkeys(_COMPARED)
+    outcome = compared()
     if difference is not None and np.isfinite(difference.low):
         error = (difference.high - difference.value) / float(student.ppf((1 + confidence) / 2, difference.freedom))
         p_value = 2 * float(student.sf(abs(difference.value) / error, difference.freedom))
         reach = 1.0 if measure == FREQUENCY else 2.0
         low, high = max(-reach, difference.low), min(reach, difference.high)
-        compared = dict(zip(_COMPARED, (difference.value, low, high, p_value), strict=True))
+        outcome = compared(difference.value, low, high, p_value)
+    attribute, value, name = key
     return {
-        **dict(zip(("attribute", "value", "name"), key, strict=True)),
+        "attribute": attribute,
+        "value": value,
+        "name": name,
         "measure": measure,
         "value_a": value_a,
         "value_b": value_b,
@@ -189,13 +186,11 @@ def _row(
         "n_b": _images(sides[1]),
         "verdict_a": None,
         "verdict_b": None,
-        **compared,
-        "q_value": None,
-        "change": UNDETERMINED,
+        **outcome,
     }
 
 
-def _of_words(a: Side, b: Side, alpha: float) -> Iterator[dict[str, Any]]:
+def _of_words(a: Side, b: Side, alpha: float) -> Iterator[PromptsCompared]:
     rows_a, rows_b = ({(r["attribute"], r["value"], r["word"]): r for r in side.associations} for side in (a, b))
     for key in dict.fromkeys([*rows_a, *rows_b]):
         one, other = rows_a.get(key), rows_b.get(key)

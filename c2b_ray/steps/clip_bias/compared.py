@@ -6,20 +6,19 @@ It knows rows and bootstrap replicates, not runs or pages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.metrics import Floats, benjamini_hochberg
+from c2b_ray.metrics import Floats
 from c2b_ray.metrics.resampling import difference_of, independent_difference_of
 from c2b_ray.schemas.clip_bias import CLIP_BIAS_COMPARISON
+from c2b_ray.schemas.comparison_rows import ClipBiasCompared
+from c2b_ray.steps.changes import compared, decide, importance
 
 KEY = ("dataset", "metric", "attribute", "view", "group")
-WORSE, BETTER, UNDETERMINED = "worse", "better", "undetermined"
-_COMPARED = ("difference", "difference_low", "difference_high", "p_value")
 
 
 @dataclass(frozen=True)
@@ -41,31 +40,34 @@ def compare(a: Mapping[tuple[str, ...], Bias], b: Mapping[tuple[str, ...], Bias]
     Hochberg 1995); a row is worse (B is more biased) or better where it is at most alpha.
     """
     rows = [_row(key, a.get(key), b.get(key), 1 - alpha) for key in dict.fromkeys([*a, *b])]
-    known = [row for row in rows if row["p_value"] is not None]
-    q_values = benjamini_hochberg([row["p_value"] for row in known]) if known else np.zeros(0)
-    for row, q in zip(known, q_values, strict=True):
-        row["q_value"] = float(q)
-        if q <= alpha:
-            row["change"] = WORSE if row["difference"] > 0 else BETTER
-    rows.sort(key=lambda row: (row["change"] == UNDETERMINED, 2.0 if row["q_value"] is None else row["q_value"]))
+    decide(rows, alpha)
+    rows.sort(key=importance)
     return pa.Table.from_pylist(rows, CLIP_BIAS_COMPARISON)
 
 
-def _row(key: Iterable[str], a: Bias | None, b: Bias | None, confidence: float) -> dict[str, Any]:
-    paired, numbers = False, dict.fromkeys(_COMPARED)
+def _row(key: tuple[str, ...], a: Bias | None, b: Bias | None, confidence: float) -> ClipBiasCompared:
+    paired, numbers = False, compared()
     if a is not None and b is not None and a.replicates is not None and b.replicates is not None:
         paired = a.images == b.images and len(a.replicates) == len(b.replicates)
         difference = difference_of if paired else independent_difference_of
         low, high, p_value = difference(b.replicates, a.replicates, (b.value, a.value), confidence)
         if np.isfinite(p_value):
-            numbers = dict(zip(_COMPARED, (b.value - a.value, low, high, p_value), strict=True))
-    sides = {
-        f"{name}_{side}": value
-        for side, of in (("a", a), ("b", b))
-        for name, value in (
-            ("value", of.value if of is not None and np.isfinite(of.value) else None),
-            ("n", of.n if of is not None else 0),
-        )
+            numbers = compared(b.value - a.value, low, high, p_value)
+    dataset, metric, attribute, view, group = key
+    return {
+        "dataset": dataset,
+        "metric": metric,
+        "attribute": attribute,
+        "view": view,
+        "group": group,
+        "value_a": _value(a),
+        "value_b": _value(b),
+        "n_a": 0 if a is None else a.n,
+        "n_b": 0 if b is None else b.n,
+        "paired": paired,
+        **numbers,
     }
-    fixed = {"q_value": None, "paired": paired, "change": UNDETERMINED}
-    return {**dict(zip(KEY, key, strict=True)), **sides, **numbers, **fixed}
+
+
+def _value(of: Bias | None) -> float | None:
+    return of.value if of is not None and np.isfinite(of.value) else None

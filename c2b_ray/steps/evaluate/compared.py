@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from c2b_ray import metrics
+from c2b_ray.schemas.comparison_rows import EvaluationCompared
 from c2b_ray.schemas.evaluate import EVALUATION_COMPARISON
+from c2b_ray.steps.changes import BETTER, compared, decide, importance
 from c2b_ray.steps.evaluate.outcomes import WORDS
 
 Row = Mapping[str, Any]
-WORSE, BETTER, UNDETERMINED = "worse", "better", "undetermined"
 OF = ("rule", "threshold_kind", "direction")
 _NUMBERS = {word: number for number, word in WORDS.items()}
 
@@ -43,13 +44,8 @@ def compare(a: Sequence[Row], b: Sequence[Row], pairs: Iterable[tuple[str, str]]
         for methods in pairs
         for of in dict.fromkeys(key[1:] for side in sides for key in side if key[0] in methods)
     ]
-    known = [row for row in rows if row["p_value"] is not None]
-    q_values = metrics.benjamini_hochberg([row["p_value"] for row in known]) if known else np.zeros(0)
-    for row, q_value in zip(known, q_values, strict=True):
-        row["q_value"] = float(q_value)
-        if q_value <= levels.alpha:
-            row["change"] = BETTER if row["difference"] > 0 else WORSE
-    rows.sort(key=lambda row: (row["change"] == UNDETERMINED, 2.0 if row["q_value"] is None else row["q_value"]))
+    decide(rows, levels.alpha, rising=BETTER)
+    rows.sort(key=importance)
     return pa.Table.from_pylist(rows, EVALUATION_COMPARISON)
 
 
@@ -62,7 +58,7 @@ def _by_method(rows: Iterable[Row]) -> dict[tuple[str, ...], list[Row]]:
 
 def _row(
     methods: tuple[str, str], of: tuple[str, ...], sides: Sequence[Sequence[Row]], levels: Levels
-) -> dict[str, Any]:
+) -> EvaluationCompared:
     number_of = {group: number for number, group in enumerate(sorted({_group(row) for side in sides for row in side}))}
     outcomes = [np.array([_NUMBERS[row["outcome"]] for row in side], np.int64) for side in sides]
     clusters = [np.array([number_of[_group(row)] for row in side], np.int64) for side in sides]
@@ -70,21 +66,19 @@ def _row(
     drawn = (outcomes[1], outcomes[0]), (clusters[1], clusters[0])
     interval = metrics.outcome_difference(*drawn, 1 - levels.alpha, seed=levels.seed)
     p_value = metrics.outcome_p_value(*drawn, seed=levels.seed)
-    numbers = dict(
-        zip(("difference", "difference_low", "difference_high", "p_value"), (*interval, p_value), strict=True)
-    )
+    rule, threshold_kind, direction = of
+    means = [float(some.mean()) if len(some) else None for some in outcomes]
     return {
         "method_a": methods[0],
         "method_b": methods[1],
-        **dict(zip(OF, of, strict=True)),
-        **{f"biases_{side}": len(some) for side, some in zip("ab", outcomes, strict=True)},
-        **{
-            f"hit_minus_false_{side}": float(some.mean()) if len(some) else None
-            for side, some in zip("ab", outcomes, strict=True)
-        },
-        **(numbers if np.isfinite(p_value) else dict.fromkeys(numbers)),
-        "q_value": None,
-        "change": UNDETERMINED,
+        "rule": rule,
+        "threshold_kind": threshold_kind,
+        "direction": direction,
+        "biases_a": len(outcomes[0]),
+        "biases_b": len(outcomes[1]),
+        "hit_minus_false_a": means[0],
+        "hit_minus_false_b": means[1],
+        **(compared(*interval, p_value) if np.isfinite(p_value) else compared()),
     }
 
 
