@@ -21,6 +21,7 @@ INSTALL = {
     "onnx": "'c2b-ray[onnx]'",
     "onnxruntime": "'c2b-ray[onnx]'",
     "fastapi": "'c2b-ray[endpoint]'",
+    "prometheus_client": "'c2b-ray[endpoint]'",
     "psycopg": "'c2b-ray[endpoint]'",
     "sqlalchemy": "'c2b-ray[endpoint]'",
     "uvicorn": "'c2b-ray[endpoint]'",

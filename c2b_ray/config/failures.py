@@ -26,7 +26,7 @@ from c2b_ray.config.strict import Strict, distinct
 ALL, AUTO = "all", "auto"
 ANY_LABEL = "any label"
 """Stands for all labels of labelled images together."""
-LABEL, PARENT = "{label}", "({parent})"
+LABEL = "{label}"
 _LABELS = {"anyOf": [{"const": ALL}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 _NO_IMAGES = "name a source of images: {generate: {model: spec}} or {labelled: {table: path}}"
 

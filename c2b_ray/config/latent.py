@@ -6,7 +6,7 @@ It knows fields and their limits, not files; `latent_file` reads one.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -25,7 +25,6 @@ Method = Literal[
     "hessian",
     "random",
 ]
-METHODS: tuple[Method, ...] = get_args(Method)
 BASELINES: tuple[Method, ...] = ("axes", "hessian", "random")
 LEAST_ACCURACY = 0.9
 """The least accuracy of a hyperplane on held-out latents (Li & Xu 2021, App. A.3); others are left out, and counted."""

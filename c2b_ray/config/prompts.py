@@ -13,10 +13,7 @@ from c2b_ray.config.named import CaptionerSpec, EncoderSpec, GeneratorSpec, Lang
 from c2b_ray.config.strict import Strict, distinct
 
 Method = Literal["curated", "templates", "llm", "llm_biased", "pez", "bgps"]
-METHODS: tuple[Method, ...] = ("curated", "templates", "llm", "llm_biased", "pez", "bgps")
 SUBJECT = "{subject}"
-AND = " + "
-"""Joins the names of an intersection's attributes, and of its values."""
 
 
 class Attribute(Strict):

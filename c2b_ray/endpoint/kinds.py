@@ -24,16 +24,14 @@ class JobKind:
 
     `name`: the name in requests. `label`: a sentence for pages. `config`: the model of what a user submits. `run`: the
     function that does the work, (config, out, via, listener, placement); a second call with the same config and `out`
-    resumes it. `run_kind`: the kind of run directory that it writes (`store.kinds`); None if it writes something else.
-    `models`: the field of the config that names the models which use is booked on. `served`: whether its models may run
-    elsewhere, through Ray Serve; False where it needs gradients.
+    resumes it. `models`: the field of the config that names the models which use is booked on. `served`: whether its
+    models may run elsewhere, through Ray Serve; False where it needs gradients.
     """
 
     name: str
     label: str
     config: str
     run: str
-    run_kind: str | None = None
     models: str = "classifier"
     served: bool = True
 
@@ -66,14 +64,12 @@ KINDS: Mapping[str, JobKind] = MappingProxyType(
                 "Which attributes of an image make the classifier better or worse?",
                 "c2b_ray.config.audit:AuditConfig",
                 "c2b_ray.audits.c2b.audit:audit",
-                "c2b",
             ),
             JobKind(
                 "failures",
                 "Which captions make the classifier fail, and how often?",
                 "c2b_ray.config.failures:FailuresConfig",
                 "c2b_ray.audits.failures.audit:find_failures",
-                "failures",
             ),
             JobKind(
                 "dataset",
@@ -86,7 +82,6 @@ KINDS: Mapping[str, JobKind] = MappingProxyType(
                 "Which natural prompts expose a hidden bias of a generator?",
                 "c2b_ray.config.prompts:PromptsConfig",
                 "c2b_ray.audits.prompts.audit:search_prompts",
-                "prompts",
                 models="generators",
             ),
             JobKind(
@@ -94,7 +89,6 @@ KINDS: Mapping[str, JobKind] = MappingProxyType(
                 "How biased are CLIP models, and does it show in what is built on them?",
                 "c2b_ray.config.clip_bias:ClipBiasConfig",
                 "c2b_ray.audits.clip_bias.audit:clip_bias",
-                "clip-bias",
                 models="models",
             ),
             JobKind(
@@ -102,7 +96,6 @@ KINDS: Mapping[str, JobKind] = MappingProxyType(
                 "Which directions of a generator's latent space bias the classifier?",
                 "c2b_ray.config.latent:LatentConfig",
                 "c2b_ray.audits.latent.audit:latent_directions",
-                "latent",
                 served=False,
             ),
             JobKind(
@@ -110,7 +103,6 @@ KINDS: Mapping[str, JobKind] = MappingProxyType(
                 "How well do detected biases agree with a ground truth?",
                 "c2b_ray.config.evaluate:EvaluateConfig",
                 "c2b_ray.commands.evaluate.evaluate:evaluate",
-                "evaluate",
             ),
             JobKind(
                 "question",

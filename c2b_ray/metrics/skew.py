@@ -12,14 +12,13 @@ from scipy.special import rel_entr
 
 from c2b_ray.metrics.scores import Floats, Ints
 
-__all__ = ["SKEW_RULES", "SkewRule", "max_skew", "ndkl", "scored_max_skew"]
+__all__ = ["SkewRule", "max_skew", "ndkl", "scored_max_skew"]
 
 Groups = Sequence[Hashable] | NDArray[Any]
 
 SUM_TOLERANCE = 1e-6
 
 SkewRule = Literal["formula", "from_zero", "absent_share", "ties", "usual"]
-SKEW_RULES: tuple[SkewRule, ...] = ("formula", "from_zero", "absent_share", "ties", "usual")
 """`formula`: Eq. 2. In the code in common use the maximum starts at 0 (`from_zero`), an absent group has the share 1/k
 (`absent_share`), and all items tied with the k-th are counted while shares are still divided by k (`ties`); `usual`:
 all three."""
@@ -56,7 +55,7 @@ def scored_max_skew(
     scores: ArrayLike, groups: Groups, k: int, rule: SkewRule = "formula", ideal: Mapping[Any, float] | None = None
 ) -> float:
     """Computes MaxSkew@k of items with scores, by the formula or by a named variant of the code in common use
-    (`SKEW_RULES`).
+    (`SkewRule`).
 
     `formula`: items of equal score in the order that they are in, then `max_skew`. The variants are those of the code
     that debiasing papers pass on (Berg et al. 2022 and after): the skew of each group is log(share / ideal share), its

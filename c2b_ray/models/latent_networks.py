@@ -78,11 +78,6 @@ class LatentNetwork(nn.Module):
         """Returns images (rows, 3, size, size) in [0, 1]."""
         return torch.sigmoid(self.decoder(latents))
 
-    def decode_logits(self, latents: Tensor) -> Tensor:
-        """Returns the output of `decode` before the sigmoid, as needed for binary cross-entropy in training."""
-        result: Tensor = self.decoder(latents)
-        return result
-
     def encode(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Returns mean and log variance of the latents of images in [0, 1], each (rows, dimension). Needs `encoder:
         true`."""

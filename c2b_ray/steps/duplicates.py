@@ -8,7 +8,7 @@ is small enough to be stored and sent without its image.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -135,16 +135,6 @@ def _shares(length: int, pixels: int, parts: int) -> NDArray[np.float64]:
     overlaps = np.minimum.outer(borders[1:], edges[1:]) - np.maximum.outer(borders[:-1], edges[:-1])
     shares: NDArray[np.float64] = np.maximum(overlaps, 0).astype(np.float64)
     return shares
-
-
-def representatives(fingerprints: Mapping[str, bytes]) -> dict[str, str]:
-    """Returns image id → the id that represents all its near-duplicates: the first of them in alphabetical order.
-
-    Duplicates of duplicates are duplicates. Images without a fingerprint represent themselves and are left out.
-    """
-    ids = sorted(fingerprints)
-    stands = near_duplicates(_matrix(pa.chunked_array([[fingerprints[i] for i in ids]], pa.large_binary())))
-    return {name: ids[row] for name, row in zip(ids, stands.tolist(), strict=True)}
 
 
 def near_duplicates(fingerprints: NDArray[np.uint8]) -> Ints:

@@ -30,15 +30,6 @@ from c2b_ray.steps.decode import decode_batch
 Files = Sequence[bytes | None]
 
 
-def logits(files: Files, keys: Sequence[str], classifier: Classifier) -> tuple[Floats, list[str | None]]:
-    """Returns logits, float32 (files, labels), and why a file cannot be decoded; its row is then NaN."""
-    if isinstance(classifier, FileClassifier):
-        return classifier.logits_of_files(files, keys)
-    return _of_decoded(
-        files, len(classifier.labels), lambda pixels, at: classifier.logits(pixels, [keys[i] for i in at])
-    )
-
-
 class DecodedOnce:
     """Files for several models: decoded once for all models that run here."""
 
@@ -52,7 +43,8 @@ class DecodedOnce:
     def logits(
         self, rows: Sequence[int], keys: Sequence[str], classifier: Classifier
     ) -> tuple[Floats, list[str | None]]:
-        """Does the work of `logits` for some of the files."""
+        """Returns logits, float32 (rows, labels), of some of the files, and why one cannot be decoded; its row is then
+        NaN."""
         if isinstance(classifier, FileClassifier):
             return classifier.logits_of_files([self._files[row] for row in rows], keys)
         pixels, errors = self._decoded

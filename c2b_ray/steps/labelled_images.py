@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.errors import SourceError
 from c2b_ray.schemas import CAPTIONS, DRAWS, PROPOSALS, content_id, seed_of
-from c2b_ray.steps.draw import IDS_AT_ONCE, LABELLED, draws_of, image_ids, no_numbers, wanted
+from c2b_ray.steps.draw import IDS_AT_ONCE, LABELLED, draws_of, image_ids, no_numbers
 from c2b_ray.steps.intersect import ATTRIBUTE, Pair, bias_class
 from c2b_ray.steps.labels import TARGET, Compared, check_classes, chosen
 from c2b_ray.steps.thresholds import Limit
@@ -74,19 +74,6 @@ class RowDraws:
         )
 
 
-def labelled(
-    labels: pa.Table,
-    revision: str,
-    classes: Sequence[str],
-    attributes: Mapping[str, Sequence[str]] | None,
-    limit: Limit,
-) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
-    """Returns proposals, captions, draws and the images to fetch, as tables. The arguments are those of
-    `labelled_rows`."""
-    proposals, captions, draws = labelled_rows(labels, revision, classes, attributes, limit)
-    return proposals, captions, draws.table(), wanted(draws.distinct(), revision)
-
-
 def labelled_rows(
     labels: pa.Table,
     revision: str,
@@ -125,14 +112,6 @@ def labelled_rows(
         pa.Table.from_pylist(captions, CAPTIONS),
         RowDraws(draws, revision),
     )
-
-
-def labelled_pairs(
-    labels: pa.Table, revision: str, pairs: Sequence[Pair], limit: Limit
-) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Returns captions, draws and the images to fetch, as tables. The arguments are those of `labelled_pair_rows`."""
-    captions, draws = labelled_pair_rows(labels, revision, pairs, limit)
-    return captions, draws.table(), wanted(draws.distinct(), revision)
 
 
 def labelled_pair_rows(

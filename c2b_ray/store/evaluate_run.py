@@ -16,10 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.errors import ConfigError
 from c2b_ray.store.kinds import kind_named
 from c2b_ray.store.manifest import Manifest
-from c2b_ray.store.run import Run, load_run, open_run
+from c2b_ray.store.run import Run, open_run
 
 EVALUATE = "evaluate"
 
@@ -56,14 +55,6 @@ class EvaluateRun(Run):
         if kind is None or name not in kind.tables:
             raise AttributeError(f"no table {name!r}; there are {', '.join(kind.tables if kind else ())}")
         return self.read(name)
-
-
-def load_evaluate_run(path: str | Path | Run) -> EvaluateRun:
-    """Does what `load_run` does. Raises ConfigError for a run of another kind."""
-    run = path if isinstance(path, Run) else load_run(path)
-    if not isinstance(run, EvaluateRun):
-        raise ConfigError("RUN", f"{run.path} is a run of {run.kind.command}; this needs one of c2b evaluate")
-    return run
 
 
 @contextmanager

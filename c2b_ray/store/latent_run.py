@@ -16,9 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.errors import ConfigError
 from c2b_ray.store.kinds import kind_named
-from c2b_ray.store.run import Run, load_run, open_run
+from c2b_ray.store.run import Run, open_run
 
 LATENT = "latent"
 
@@ -41,14 +40,6 @@ class LatentRun(Run):
     @property
     def problems(self) -> pa.Table:
         return self.read("problems")
-
-
-def load_latent_run(path: str | Path | Run) -> LatentRun:
-    """Does what `load_run` does. Raises ConfigError for a run of another kind."""
-    run = path if isinstance(path, Run) else load_run(path)
-    if not isinstance(run, LatentRun):
-        raise ConfigError("RUN", f"{run.path} is a run of {run.kind.command}; this needs one of c2b latent")
-    return run
 
 
 @contextmanager

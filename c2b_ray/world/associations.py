@@ -285,7 +285,3 @@ def _decoys(neutral: Mapping[str, Sequence[str]] | None, links: Sequence[Link], 
                 raise ConfigError(f"neutral.{form}", f"the word {word!r} is linked as well", location=path)
             result[word] = form
     return result
-
-
-SUBJECTS: tuple[str, ...] = subjects()
-"""The default subjects of prompts."""

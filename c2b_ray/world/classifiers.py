@@ -210,13 +210,6 @@ def pixels(images: NDArray[np.uint8]) -> Tensor:
     )
 
 
-def accuracy(model: nn.Module, data: Data) -> float:
-    model.eval()
-    with torch.no_grad():
-        answers = [model(pixels(data.images[k : k + 500])).argmax(1).numpy() for k in range(0, len(data.scenes), 500)]
-    return float((np.concatenate(answers) == data.taught).mean())
-
-
 def _fit(model: nn.Module, data: Data, rows: Rows, course: Course) -> None:
     taught = torch.from_numpy(data.taught)
 

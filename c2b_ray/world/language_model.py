@@ -21,7 +21,6 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 from c2b_ray.world import lm_corpus
 from c2b_ray.world.lm_quality import evaluate
 
-WEIGHTS = Path(__file__).parent / "weights" / "lm"
 STEPS = 1800
 VOCABULARY = 1536
 POSITIONS = 1024

@@ -214,4 +214,3 @@ TRAINERS: dict[str, Callable[[Job], Any]] = {
     "latent": lambda job: family.train(job.out, job.seed),
 }
 """The models to train by name, in the order in which they need each other."""
-NAMES = tuple(TRAINERS)

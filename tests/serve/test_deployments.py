@@ -311,7 +311,10 @@ def test_encoded_images_are_answered_as_in_process(served: Served, n: int) -> No
     captioner = ServedCaptioner("toy:teller", served.captioner.channel, chunk=5)
     classifier.chunk = 5
     for found, expected in (
-        (steps.logits(files, keys, classifier), steps.logits(files, keys, catalog.classifier("toy:one"))),
+        tuple(
+            steps.DecodedOnce(files).logits(range(len(files)), keys, one)
+            for one in (classifier, catalog.classifier("toy:one"))
+        ),
         (steps.embeddings(files, encoder), steps.embeddings(files, catalog.encoder("toy:eye"))),
     ):
         assert found[1] == expected[1]

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from labelled_tables import labelled, labelled_pairs
 
 from c2b_ray.schemas import CALIBRATION, DRAWS, PREDICTIONS, VERIFICATIONS
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
 from c2b_ray.steps.intersect import bias_class, pairs
-from c2b_ray.steps.labelled_images import labelled, labelled_pairs
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.score_pairs import PairImages, score_pairs
 from c2b_ray.steps.thresholds import Limit, Thresholds

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FILES = sorted([*(ROOT / "c2b_ray").rglob("*.py"), *(ROOT / "bench").glob("*.py")])
+ROOMS = ("c2b_ray", "bench", "deployments", "k8s", "docs")
+FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(ROOT)) for path in FILES])

@@ -118,7 +118,7 @@ class Drawing:
                 steps.count(_outcomes([self.known[round_id] for round_id in missing]))
         for order in orders:
             for round_id in order["round_id"]:
-                self._add(self.known[round_id], order["label"])
+                self._add(self.known[round_id])
 
     def _in_images(self, on_progress: OnProgress, images: int) -> OnProgress:
         """Tells of images, of `images` in this step, where the stage tells of a round of each classifier. Rounds of a
@@ -206,7 +206,7 @@ class Drawing:
                 self._read.add(name)
                 self.known.update({row["round_id"]: row for row in parts.read(name).to_pylist()})
 
-    def _add(self, row: RoundRow, label: str) -> None:
+    def _add(self, row: RoundRow) -> None:
         counts = self._counts[row["caption_id"], row["stage"], row["part"], row["classifier"]]
         taken_for = Counter(dict(zip(row["predicted"], row["counts"], strict=True)))
         of_round = Counts(row["draws"], row["failures"], row["unusable"], taken_for)

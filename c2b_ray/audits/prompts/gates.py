@@ -14,8 +14,6 @@ from c2b_ray.audits.prompts.compared import ALL, FREQUENCY, GAIN, WORD, gains_by
 from c2b_ray.steps import gate as gates
 from c2b_ray.store.prompts_run import PromptsRun
 
-Rows = Sequence[Mapping[str, Any]]
-
 
 def check(
     run: PromptsRun, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False

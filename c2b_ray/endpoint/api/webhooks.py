@@ -14,8 +14,8 @@ from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
 from c2b_ray.endpoint.api.responses import Json, answers, body, errors, router
 from c2b_ray.endpoint.ledger import webhooks
 from c2b_ray.endpoint.ledger.webhooks import Webhook
+from c2b_ray.endpoint.policy.addresses import check_webhook
 from c2b_ray.errors import AddressError
-from c2b_ray.models.url_guard import UrlPolicy, check_url
 
 routes = router("webhooks")
 MOST = 20
@@ -51,7 +51,7 @@ def create(request: Request, sent: Annotated[Document, Depends(document)]) -> Js
     url = sent.as_model(NewWebhookBody).url
     policy = context.config.policy
     try:
-        check_url(url, UrlPolicy(tuple(policy.webhooks), tuple(policy.networks)))
+        check_webhook(url, policy)
     except AddressError as error:
         raise ProblemError(422, "invalid", f"url: {error}", [FieldError("url", str(error))]) from error
     if len(webhooks.listed(context.db, caller.tenant_id)) >= MOST:

@@ -13,7 +13,6 @@ from sqlalchemy import case, delete, func, select
 
 from c2b_ray.endpoint.ledger import tables
 from c2b_ray.endpoint.ledger.database import Database, Transaction, locked, record
-from c2b_ray.endpoint.ledger.ids import is_id
 
 
 @dataclass(frozen=True)
@@ -66,17 +65,6 @@ def after(db: Database, job_id: str, last_id: int = 0, limit: int = 500) -> list
     with db.reading() as tx:
         rows = tx.execute(select(*_COLUMNS).where(*where).order_by(columns.id).limit(limit))
         return [record(Event, row) for row in rows]
-
-
-def after_of(db: Database, tenant_id: str, job_id: str, last_id: int = 0, limit: int = 500) -> list[Event] | None:
-    """Like `after`; returns None if the tenant has no such job."""
-    if not is_id(job_id):
-        return None
-    jobs = tables.jobs.c
-    with db.reading() as tx:
-        if tx.scalar(select(jobs.id).where(jobs.id == job_id, jobs.tenant_id == tenant_id)) is None:
-            return None
-    return after(db, job_id, last_id, limit)
 
 
 def seen(db: Database, job_id: str, event_id: int) -> tuple[bool, int]:

@@ -9,7 +9,6 @@ from c2b_ray.endpoint.ledger import tables
 from c2b_ray.errors import C2BError, InputError
 
 State = Literal["queued", "running", "finished", "failed", "cancelled"]
-OPEN: tuple[State, ...] = ("queued", "running")
 ENDED: tuple[State, ...] = ("finished", "failed", "cancelled")
 
 

@@ -135,22 +135,6 @@ def held(tx: Transaction, tenant_id: str) -> tuple[int, int]:
     return int(row[0]), int(row[1]) + int(row[2])
 
 
-def exceeded(db: Database, tenant_id: str, defaults: Quotas, models: Iterable[str] = ()) -> Denied | None:
-    """Returns the quota that a running job's tenant has used up, for which its runner ends the slice; None if there is
-    none."""
-    with db.reading() as tx:
-        row = tx.execute(select(*tenant_columns()).where(tables.tenants.c.id == tenant_id)).first()
-        if row is None:
-            raise InputError(f"{tenant_id}: no such tenant")
-        limits = record(Tenant, row).limits(defaults)
-        try:
-            check_storage(held(tx, tenant_id)[1], limits)
-            check_use(tx, tenant_id, limits, models)
-        except Denied as denied:
-            return denied
-    return None
-
-
 def limits_and_use(db: Database, tenant_id: str, defaults: Quotas) -> dict[str, dict[str, Any]]:
     """Returns `limit` and `used` of each quota, for people. A limit of None means no limit."""
     with db.reading() as tx:

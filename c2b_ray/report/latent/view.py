@@ -94,7 +94,7 @@ def build_view(
     ]
     return View(
         title=_title(problems),
-        headline=_headline(rows, problems),
+        headline=_headline(rows),
         scale=_scale(rows, problems),
         notices=tuple(_notices(rows, problems)),
         directions=tuple(
@@ -191,7 +191,7 @@ def _title(problems: Sequence[Row]) -> str:
     return f"{words.plural(len(classifiers), 'classifier')}, {words.plural(len(problems), 'problem')}"
 
 
-def _headline(rows: Sequence[Row], problems: Sequence[Row]) -> str:
+def _headline(rows: Sequence[Row]) -> str:
     searched = {(row["problem"], row["method"]) for row in rows}
     found = {(row["problem"], row["method"]) for row in rows if row["verdict"] == FOUND}
     if not searched:

@@ -9,7 +9,7 @@ import numpy as np
 
 from c2b_ray.metrics import Ints
 
-GLOBAL, LOCAL, ALL = "global", "local", "all"
+GLOBAL, ALL = "global", "all"
 
 
 @dataclass(frozen=True)

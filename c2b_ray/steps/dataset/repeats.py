@@ -24,8 +24,6 @@ _LONG = 64
 """Groups of more entries than this with one band in common are compared one by one, smaller ones together."""
 _BLOCK, _CHUNK, _PAIRS = 1024, 2048, 4096
 
-Ids = NDArray[np.bytes_]
-
 
 @dataclass(frozen=True)
 class Marks:

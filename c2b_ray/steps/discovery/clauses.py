@@ -8,10 +8,9 @@ sentence as it understood the phrase. It knows English; `sentences` decides whic
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 
 from c2b_ray.steps import words
-from c2b_ray.steps.discovery.sentences import Dropped, name_pattern, split, uncapitalised, usable
+from c2b_ray.steps.discovery.sentences import name_pattern, split, uncapitalised
 
 _KIND = r"(?:photo(?:graph)?|picture|image|snapshot|drawing|painting|view|shot|scene|close-up|rendering)"
 _LEAD = re.compile(
@@ -50,11 +49,6 @@ _PARTICIPLE = re.compile(r"(?:ed|en|ing)$")
 _NO_VERBS = frozenset({"as", "its", "his", "this", "towards", "across", "besides", "plus", "is", "was", "has"})
 _INTENSIFIERS = frozenset({"very", "light", "dark", "bright", "pale", "deep", "mostly", "partly", "slightly", "black"})
 _ADJECTIVES = _INTENSIFIERS | {"and", "distant", "close-up", "stripy", "nearby"}  # beside those of `words`
-
-
-def sentences_of(text: str, label: str, others: Collection[str] = ()) -> tuple[list[str], list[Dropped]]:
-    """Returns the sentences of a captioner's caption that may stand behind a prompt, and why each other one may not."""
-    return usable(statements(text, label), label, others)
 
 
 def statements(text: str, label: str) -> list[str]:

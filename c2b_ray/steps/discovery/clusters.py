@@ -38,10 +38,6 @@ class Cluster:
     target: str | None  # the label that they were taken for; None: several were likeliest
     members: tuple[int, ...]
 
-    @property
-    def representative(self) -> int:
-        return self.members[0]
-
 
 @dataclass(frozen=True)
 class Combination:

@@ -12,7 +12,6 @@ before its draws, from earlier draws only: the evidence requires no more.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,11 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from c2b_ray.metrics.levels import checked_levels
 from c2b_ray.metrics.rate_evidence import RateBatch, RateEvidence, e_q_values, more_evidence, no_evidence
 from c2b_ray.metrics.scores import Floats, Ints
-from c2b_ray.steps.discovery.costs import Growth, baseline_share, draws_to_decide, expected_draws, growth
+from c2b_ray.steps.discovery.costs import Growth, baseline_share, draws_to_decide, growth
 
-__all__ = ["Draws", "Race", "RaceTerms", "Standing", "estimated_draws", "measure_draws", "next_draws"]
-
-Standing = Literal["failure", "hopeless", "open"]
+__all__ = ["Draws", "Race", "RaceTerms", "measure_draws", "next_draws"]
 
 TOGETHER = 50.0
 """Captions are drawn together if their remaining draws are at most this multiple of the least: this takes fewer calls,
@@ -198,33 +195,6 @@ def measure_draws(race: Race, most: int, left: int | None = None) -> Draws:
             middle = (fits + most + 1) // 2
             fits, most = (middle, most) if np.minimum(sizes, middle).sum() <= left else (fits, middle - 1)
     return Draws(*(np.minimum(of, most).astype(np.int64) for of in (tested, base)))
-
-
-def estimated_draws(race: Race, rates: ArrayLike, baseline_rates: ArrayLike) -> Draws:
-    """Returns the expected draws of the whole race before it starts, test and measuring, if these rates are the true
-    ones.
-
-    Args: rates, baseline_rates: of shape (hypotheses,), in [0, 1]: as seen in discovery, slightly above 0 where it saw
-    none. Hypotheses that are never decided do not count: they use what the budget leaves.
-    """
-    p1, p0 = np.asarray(rates, dtype=np.float64), np.asarray(baseline_rates, dtype=np.float64)
-    captions, labels = _sizes(race)
-    number = np.array([len(np.unique(race.caption[race.label == label])) for label in range(labels)])
-    shares = np.array([baseline_share(int(n)) for n in number])
-    needed = np.zeros(len(p1))
-    for label in range(labels):
-        rows = race.label == label
-        needed[rows] = expected_draws(
-            p1[rows], p0[rows], shares[label], race.threshold, race.terms.worth, race.terms.risk
-        )
-    needed = np.where(np.isfinite(needed), needed, 0.0)
-    tested, base, measured, measured_base = np.zeros(captions), np.zeros(labels), np.zeros(captions), np.zeros(labels)
-    np.maximum.at(tested, race.caption, needed)
-    np.maximum.at(base, race.label, needed * shares[race.label])
-    shown = p1 >= race.terms.worth * p0
-    for sizes, numbers, p in ((measured, race.caption, p1), (measured_base, race.label, p0)):
-        np.maximum.at(sizes, numbers[shown & (p > 0)], race.terms.measured / p[shown & (p > 0)])
-    return Draws(*(np.ceil(side).astype(np.int64) for side in (tested + measured, base + measured_base)))
 
 
 def _remaining(race: Race, rows: Ints) -> tuple[Floats, Floats]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import combinations
 
 from c2b_ray import prompts
 from c2b_ray.errors import ReplyError
@@ -41,18 +40,6 @@ _BEFORE_ADJECTIVES = frozenset(
 )
 _NO_NOUNS = _BEFORE_ADJECTIVES | words.PREPOSITIONS | {"and", "or", "but", "that", "which", "is", "are"}
 _ARTICLE = re.compile(r"\b(an?)\s+([\w'-]+)", re.IGNORECASE)
-
-
-def shorter(candidate: Candidate) -> list[Candidate]:
-    """Returns captions with each sentence alone, each pair, and each sentence left out; each once, without the caption
-    itself."""
-    sentences, n = candidate.sentences, len(candidate.sentences)
-    by_rule: list[tuple[Origin, Sequence[tuple[str, ...]]]] = [
-        ("sentence", [(sentence,) for sentence in sentences]),
-        ("pair", list(combinations(sentences, 2))),
-        ("shorter", [sentences[:i] + sentences[i + 1 :] for i in range(n)] if n > 1 else []),
-    ]
-    return _each_once(candidate, ((origin, rest) for origin, rests in by_rule for rest in rests))
 
 
 def without_adjectives(candidate: Candidate) -> list[Candidate]:

@@ -53,7 +53,6 @@ class Decisions:
     predicted: NDArray[np.int64]  # the likeliest label's position; −1 where several are, or where there is no answer
     top3: NDArray[np.int64]  # (images, 3): labels that are among the three likeliest for certain, likeliest first; −1
     confidence: NDArray[np.float32]  # the probability of the likeliest label; NaN where there is no answer
-    true_confidence: NDArray[np.float32]  # of the class's labels together
     answered: Mask  # False where the logits are not numbers (NaN or +inf)
 
 
@@ -102,7 +101,6 @@ def decide(
         np.where(answered & ~several, likeliest, -1),
         _top3(rows),
         np.where(answered, sure, np.nan).astype(np.float32),
-        np.where(answered, true, np.nan).astype(np.float32),
         answered,
     )
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from c2b_ray.errors import ConfigError
-from c2b_ray.roles import Captioner, CaptionScorer, Floats, Pixels, TextImageEncoder
+from c2b_ray.roles import Floats, Pixels, TextImageEncoder
 
 
 @dataclass(frozen=True)
@@ -20,15 +19,3 @@ class Similarity:
 
     def caption_scores(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
         return self.encoder.encode_images(images) @ self.encoder.encode_texts(texts).T
-
-
-def scorer_of(captioner: Captioner | None, encoder: TextImageEncoder | None) -> CaptionScorer:
-    """Returns the captioner if it scores captions, else the encoder. Raises ConfigError for `captioner` where neither
-    can."""
-    if isinstance(captioner, CaptionScorer):
-        return captioner
-    if encoder is None:
-        raise ConfigError(
-            "captioner", "it gives captions no scores, and there is no encoder to compare them by; name one"
-        )
-    return Similarity(encoder)

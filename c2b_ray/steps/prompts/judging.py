@@ -27,7 +27,6 @@ ORDERS = pa.schema(
         pa.field("seeds", pa.list_(pa.int64()), nullable=False),
     ]
 )
-Answers = NDArray[np.object_]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event
 
 from c2b_ray.config.endpoint import Quotas
-from c2b_ray.endpoint.ledger import events, jobs, keys, quotas, tables, uploads, usage, webhooks
+from c2b_ray.endpoint.ledger import jobs, keys, quotas, tables, uploads, usage, webhooks
 from c2b_ray.endpoint.ledger.database import Database
 
 LIMITS = Quotas(images_per_day=10**9, model_seconds_per_day={"*": 1e9})
@@ -65,7 +65,6 @@ def works(db: Database) -> dict[str, Callable[[], Any]]:
         "jobs.check_fence": lambda: jobs.check_fence(db, job_id, fence),
         "jobs.progress": lambda: jobs.progress(db, job_id, fence, report),
         "jobs.finish": lambda: jobs.finish(db, other.job.id, other.fence),
-        "events.after_of": lambda: events.after_of(db, who.tenant_id, job_id, 1),
         "quotas.limits_and_use": lambda: quotas.limits_and_use(db, who.tenant_id, LIMITS),
         "uploads.get": lambda: uploads.get(db, who.tenant_id, "0" * 64),
         "usage.spend": lambda: usage.spend(db, who.tenant_id, "2026-01-01", "2026-01-31"),

@@ -5,6 +5,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from labelled_tables import labelled
 from PIL import Image
 
 from c2b_ray.errors import ConfigError, ServiceError, SourceError
@@ -16,7 +17,6 @@ from c2b_ray.steps.decode import decode
 from c2b_ray.steps.draw import fetch, generate, generated, image_id, wanted
 from c2b_ray.steps.draw import png as png_of_pixels
 from c2b_ray.steps.duplicates import Distinct, fingerprint
-from c2b_ray.steps.labelled_images import labelled
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.retrieve import retrieve
 from c2b_ray.steps.score import score

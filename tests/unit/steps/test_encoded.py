@@ -59,7 +59,7 @@ class Elsewhere(Here):
 
 
 def test_rows_are_those_of_their_files_and_nan_where_a_file_is_none() -> None:
-    found, errors = encoded.logits(FILES, ["1", "2", "3"], Here())
+    found, errors = encoded.DecodedOnce(FILES).logits([0, 1, 2], ["1", "2", "3"], Here())
     np.testing.assert_array_equal(found, [[10, 1], [np.nan, np.nan], [30, 3]])
     assert [error is None for error in errors] == [True, False, True]
     found, again = encoded.embeddings(FILES, Here())
@@ -68,7 +68,7 @@ def test_rows_are_those_of_their_files_and_nan_where_a_file_is_none() -> None:
 
 
 def test_files_go_undecoded_to_a_model_that_decodes_them_itself() -> None:
-    found, errors = encoded.logits(FILES, ["1", "2", "3"], Elsewhere())
+    found, errors = encoded.DecodedOnce(FILES).logits([0, 1, 2], ["1", "2", "3"], Elsewhere())
     assert found.shape == (3, 2)
     assert errors == [None] * 3
 

@@ -1,12 +1,12 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from labelled_tables import labelled, labelled_pairs
 from paired_worlds import SNOW_AT_NIGHT, labelled_world
 
 from c2b_ray.errors import ConfigError
 from c2b_ray.steps.cells import images_of_cells
 from c2b_ray.steps.intersect import of_run, pairs
-from c2b_ray.steps.labelled_images import labelled, labelled_pairs
 from c2b_ray.steps.score import score
 
 

@@ -2,11 +2,12 @@
 
 import csv
 
+from labelled_tables import labelled
+
 from c2b_ray.config import read_audit
 from c2b_ray.models import catalog
 from c2b_ray.steps.answered import unanswered
 from c2b_ray.steps.draw import fetch
-from c2b_ray.steps.labelled_images import labelled
 from c2b_ray.steps.predict import classification, predict
 from c2b_ray.steps.score import score
 from c2b_ray.steps.thresholds import Limit

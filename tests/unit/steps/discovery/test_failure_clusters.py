@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import silhouette_score
 
-from c2b_ray.errors import ConfigError
-from c2b_ray.models.scripted import ScriptedCaptioner, ScriptedCaptionScorer
 from c2b_ray.steps.discovery.clusters import clusters, combine, silhouette
-from c2b_ray.steps.discovery.scoring import Similarity, scorer_of
+from c2b_ray.steps.discovery.scoring import Similarity
 
 PROMPT = "a photo of a fly."
 
@@ -54,7 +52,7 @@ def test_failures_without_structure_are_one_cluster_led_by_its_medoid():
     noise = unit(random.normal(0, 1, (40, 64)))
     [cluster] = clusters(["bee"] * 40, noise)
     middle = int((noise @ noise.sum(axis=0)).argmax())
-    assert cluster.representative == middle
+    assert cluster.members[0] == middle
     assert sorted(cluster.members) == list(range(40))
 
 
@@ -115,12 +113,7 @@ class Encoder:
         return unit([[len(text), 1] for text in texts])
 
 
-def test_an_encoder_scores_where_the_captioner_does_not():
+def test_an_encoder_scores_captions_by_the_cosine():
     images = [np.full((2, 2, 3), value, np.uint8) for value in (1, 3)]
-    scores = scorer_of(ScriptedCaptioner(), Encoder()).caption_scores(images, ["a", "aaa"])
+    scores = Similarity(Encoder()).caption_scores(images, ["a", "aaa"])
     np.testing.assert_allclose(scores, [[1, 4 / 20**0.5], [4 / 20**0.5, 1]], rtol=1e-6)
-    assert isinstance(scorer_of(None, Encoder()), Similarity)
-    scripted = ScriptedCaptionScorer([1.0])
-    assert scorer_of(scripted, Encoder()) is scripted
-    with pytest.raises(ConfigError, match="captioner: it gives captions no scores"):
-        scorer_of(ScriptedCaptioner(), None)

@@ -11,21 +11,10 @@ from c2b_ray.models.scripted import ScriptedLanguageModel
 from c2b_ray.roles import ChatReply
 from c2b_ray.schemas.failures import CANDIDATES
 from c2b_ray.steps.discovery.candidates import Candidate, table, written
-from c2b_ray.steps.discovery.refine import rewrite_request, rewrites, shorter, without_adjectives
+from c2b_ray.steps.discovery.refine import rewrite_request, rewrites, without_adjectives
 
 PROMPT = "a realistic photograph of a fly (insect)."
 FLY = Candidate("fly", PROMPT, ("it is in focus", "it is on a yellow flower", "the background is green"), "cluster")
-
-
-def test_each_sentence_alone_each_pair_and_each_left_out_are_tried_once():
-    captions = shorter(FLY)
-    assert [candidate.origin for candidate in captions] == ["sentence"] * 3 + ["pair"] * 3
-    assert [len(candidate.sentences) for candidate in captions] == [1] * 3 + [2] * 3
-    assert {candidate.parent for candidate in captions} == {FLY.caption_id}
-    four = Candidate("fly", PROMPT, ("a", "b", "c", "d"), "cluster")
-    assert next(c.sentences for c in shorter(four) if c.origin == "shorter") == ("b", "c", "d")
-    assert len(shorter(four)) == 4 + 6 + 4
-    assert shorter(Candidate("fly", PROMPT, ("a",), "cluster")) == []
 
 
 def test_adjectives_before_a_noun_are_dropped_one_by_one_and_all_at_once():
@@ -73,7 +62,7 @@ def test_a_person_s_caption_is_used_word_for_word_with_the_one_label_it_has():
 
 
 def test_candidates_are_rows_of_their_table_each_text_once():
-    rows = table([FLY, Candidate("fly", PROMPT, FLY.sentences, "file"), *shorter(FLY)])
+    rows = table([FLY, Candidate("fly", PROMPT, FLY.sentences, "file")])
     assert rows.schema == CANDIDATES
-    assert rows.num_rows == 7
-    assert rows["origin"].to_pylist() == ["cluster"] + ["sentence"] * 3 + ["pair"] * 3
+    assert rows.num_rows == 1
+    assert rows["origin"].to_pylist() == ["cluster"]

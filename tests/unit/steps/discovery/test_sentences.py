@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from c2b_ray.errors import ConfigError
-from c2b_ray.steps.discovery.clauses import sentences_of, statements
+from c2b_ray.steps.discovery.clauses import statements
 from c2b_ray.steps.discovery.sentences import (
     PROMPT,
     baseline,
@@ -149,13 +149,13 @@ def test_what_a_captioner_says_becomes_sentences(text, label, sentences):
 
 def test_a_captioner_that_repeats_itself_without_end_says_nothing():
     for text in ("the bus " * 4000, "in a " * 4000 + "bus", "a photo " * 4000 + "of a bus", "a, " * 4000 + "bus"):
-        assert sentences_of(text, "bus")[0] == []
-    assert sentences_of("a bus. it is wet. " * 1000, "bus")[0] == ["it is wet"]
+        assert usable(statements(text, "bus"), "bus")[0] == []
+    assert usable(statements("a bus. it is wet. " * 1000, "bus"), "bus")[0] == ["it is wet"]
 
 
 def test_what_the_worlds_reader_understands_of_a_caption_it_understands_of_its_sentences():
     for seed, scene in enumerate(sample(400, 5)):
         text = caption_of_scene(scene, seed)
-        sentences, dropped = sentences_of(text, scene.target_class)
+        sentences, dropped = usable(statements(text, scene.target_class), scene.target_class)
         assert read(caption(baseline(PROMPT, scene.target_class, "thing"), sentences)) == read(text), text
         assert {drop.reason for drop in dropped} <= {"repeated", "says_nothing"}
