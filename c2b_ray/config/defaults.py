@@ -35,7 +35,7 @@ def _images(config: AuditConfig, per_caption: int, file: str | None) -> Images:
         )
     if images.pool is not None and images.pool < per_caption:
         raise ConfigError(
-            "images.pool", f"{images.pool} images cannot give {per_caption} (images_per_caption)", location=file
+            "images.pool", f"{images.pool:,} images cannot give {per_caption:,} (images_per_caption)", location=file
         )
     if config.confirm and selection == "nearest":
         raise ConfigError(

@@ -45,8 +45,8 @@ def unanswered(draws: pa.Table, images: pa.Table, predictions: pa.Table, classif
         if answered < LEAST * len(drawn):
             count, example = _commonest(list(errors.values()))
             problems.append(
-                f"{classifier} answered {answered} of the {len(drawn)} images drawn; the commonest reason, of {count}: "
-                f"{example}"
+                f"{classifier} answered {answered:,} of the {len(drawn):,} images drawn; the commonest reason, of "
+                f"{count:,}: {example}"
             )
     return "; ".join(problems) or None
 

@@ -125,7 +125,7 @@ def no_attribute(column: pa.ChunkedArray) -> str | None:
     if len({folded(value) for value in values}) < 2:
         return "fewer than two values"
     if all(map(_WHOLE.match, values)):
-        return f"{len(values)} different numbers" if len(values) > MOST_NUMBERS else None
+        return f"{len(values):,} different numbers" if len(values) > MOST_NUMBERS else None
     if all(map(_NUMBER.match, values)):
         return "numbers"
     if all(map(_DATE.match, values)):
@@ -133,7 +133,7 @@ def no_attribute(column: pa.ChunkedArray) -> str | None:
     if all(map(_FILE.match, values)):
         return "file names"
     if len(values) > MOST_NUMBERS and len(values) > rows / 2:
-        return f"{len(values)} values in {rows} rows"
+        return f"{len(values):,} values in {rows:,} rows"
     return None
 
 

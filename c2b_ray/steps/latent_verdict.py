@@ -78,7 +78,7 @@ def _blind(evidence: Evidence, config: EvidenceConfig) -> str:
     """Returns why a relevant effect would go unseen; "" where it would be seen, or where the interval excludes one."""
     margin, matters = config.margin, SEEN * config.margin
     if np.isnan(evidence.effect):
-        return f"of {evidence.count} latents nothing can be said"
+        return f"of {evidence.count:,} latents nothing can be said"
     if margin == 0 or max(-evidence.low, evidence.high) <= margin:  # every effect matters; or none that does is there
         return ""
     error = (evidence.high - evidence.low) / 2 / stats.norm.ppf(1 - config.level / 2)
@@ -93,7 +93,7 @@ def _blind(evidence: Evidence, config: EvidenceConfig) -> str:
         return ""
     enough = ceil(evidence.count * (needed * error / room) ** 2)
     return (
-        f"{evidence.count} latents are too few: an effect of {matters:g} would be found in less than "
+        f"{evidence.count:,} latents are too few: an effect of {matters:g} would be found in less than "
         f"{100 * POWER:.0f} % of such samples; it takes about {enough}"
     )
 

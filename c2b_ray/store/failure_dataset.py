@@ -147,10 +147,10 @@ def open_dataset(location: str, classifier: str | None = None) -> FailureDataset
 def without_rows(dataset: FailureDataset) -> SourceError:
     """Returns the error for a dataset without rows. That nothing failed is a result, and no damage."""
     if dataset.rows:
-        why = f"has no rows that {dataset.classifier} failed, of {dataset.rows}"
+        why = f"has no rows that {dataset.classifier} failed, of {dataset.rows:,}"
     else:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in dataset.manifest.get("drops", {}).items())
-        why = f"has no rows: of {dataset.manifest.get('draws')} draws none was kept ({reasons})"
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in dataset.manifest.get("drops", {}).items())
+        why = f"has no rows: of {dataset.manifest.get('draws', 0):,} draws none was kept ({reasons})"
     return SourceError(f"{dataset.location}: {why}", location=dataset.location)
 
 

@@ -67,7 +67,7 @@ def first_grant(captions: pa.Table, config: AuditConfig) -> Grant:
             needed = (others + most * pairs) * sources
             raise ConfigError(
                 "budget.images",
-                f"{config.budget.images} are too few for a first look: one image for each of {others} captions and "
+                f"{config.budget.images:,} are too few for a first look: one image for each of {others} captions and "
                 f"{most} for each of {pairs} of intersections, from {sources} source(s), are {needed} in all",
             )
     rows = zip(captions["caption_id"].to_pylist(), captions["kind"].to_pylist(), strict=True)

@@ -131,7 +131,7 @@ def _nothing_accepted(run: C2BRun) -> str:
     reason = Counter(rows["error"].drop_null().to_pylist()).most_common(1)
     why = f"{reason[0][1]} could not be verified ({reason[0][0]})" if reason else "they show another class or value"
     return (
-        f"of {rows.num_rows} images that were looked at the verifier accepted none: {why}. Give the audit an index "
+        f"the verifier accepted none of {rows.num_rows:,} images: {why}. Give the audit an index "
         "that holds such images, or look into its verifications whether the verifier is right"
     )
 

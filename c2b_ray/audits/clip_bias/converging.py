@@ -47,7 +47,7 @@ def convergence_table(
     if len(shared) < 2:
         raise ConfigError("spaces", f"the spaces have {len(shared)} image(s) in common: nothing compares them")
     if lost := len(images.keys) - len(shared):
-        measured.notes.append(f"spaces: {lost} of {len(images.keys)} images are left out, as a space lacks them")
+        measured.notes.append(f"spaces: {lost:,} of {len(images.keys):,} images are left out, as a space lacks them")
     return pa.Table.from_pylist(
         [
             row

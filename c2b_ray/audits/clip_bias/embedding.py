@@ -110,7 +110,7 @@ class Embedding:
         embeddings = pa.concat_tables(tables) if tables else CLIP_EMBEDDINGS.empty_table()
         at = pc.index_in(pa.array(ids, pa.string()), embeddings["embedding_id"].combine_chunks())
         if at.null_count:
-            raise SourceError(f"{self.run.path}/embeddings lacks {at.null_count} rows; delete it and run again")
+            raise SourceError(f"{self.run.path}/embeddings lacks {at.null_count:,} rows; delete it and run again")
         rows = embeddings.take(at)
         errors: list[str | None] = rows["error"].to_pylist()
         vectors = rows["embedding"].combine_chunks()
@@ -131,8 +131,8 @@ def usable(table: CaptionedTable, errors: dict[str, list[str | None]]) -> tuple[
         return rows, None
     reason = next(error for of_model in errors.values() for error in of_model if error is not None)
     if len(rows) < LEAST_USABLE * len(table):
-        raise SourceError(f"{table.location}: {lost} of {len(table)} images cannot be used; such as: {reason}")
-    return rows, f"{lost} of {len(table)} images of {table.location} are left out for all models; such as: {reason}"
+        raise SourceError(f"{table.location}: {lost:,} of {len(table):,} images cannot be used; such as: {reason}")
+    return rows, f"{lost:,} of {len(table):,} images of {table.location} are left out for all models; such as: {reason}"
 
 
 def _fetched(ids: pa.Table, table: CaptionedTable) -> Iterator[pa.Table]:

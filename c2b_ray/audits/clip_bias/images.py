@@ -118,8 +118,8 @@ def _about_copies(images: Images) -> str | None:
     if not images.copied:
         return None
     return (
-        f"{images.copied} of {len(images.rows)} images of {images.table.location} are embedded just as another one is: "
-        "copies count as images of their own, so intervals are too narrow; LIC keeps them in one fold"
+        f"{images.copied:,} of {len(images.rows):,} images of {images.table.location} have the embedding of "
+        "another one: copies count as separate images, so intervals are too narrow; LIC keeps them in one fold"
     )
 
 
@@ -129,7 +129,7 @@ def _groups(data: Opened, config: ClipBiasConfig, encoders: Mapping[str, Encoder
     if k == 1:
         return []
     if len(data.images.rows) < k:
-        raise ConfigError("groups.k", f"{k} clusters of the {len(data.images.rows)} images of {name}; lower it")
+        raise ConfigError("groups.k", f"{k} clusters of the {len(data.images.rows):,} images of {name}; lower it")
     labels = [
         kmeans(data.vectors(encoder), k, seed_of("clip-bias k-means", config.seed, name))
         for encoder in encoders.values()

@@ -73,12 +73,12 @@ def measure_leakage(
         held = [image for image, text in ours.items() if not says_nothing(text) and theirs[image]]
         if lost := len(ours) - len(held):
             measured.notes.append(
-                f"{key.dataset}, {attribute.name}: {lost} of {len(ours)} images are left out of LIC of {model}: a "
+                f"{key.dataset}, {attribute.name}: {lost:,} of {len(ours):,} images are left out of LIC of {model}: a "
                 "caption of theirs has no words left after masking"
             )
         problem = attribute.problem(np.array(held, np.int64)) if held else "no caption has words left after masking"
         if problem is None and len(held) < LEAST_IMAGES:
-            problem = f"{len(held)} images with captions; LIC needs {LEAST_IMAGES}"
+            problem = f"{len(held):,} images with captions; LIC needs {LEAST_IMAGES:,}"
         if problem is not None:
             measured.unknown([model], key, len(held), problem)
             continue

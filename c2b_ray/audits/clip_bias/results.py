@@ -123,8 +123,8 @@ def _other_truths(field: str, results: Results) -> list[str]:
         if differ:
             image, question = differ[0]
             notes.append(
-                f"{field}.{model}: {len(differ)} of {len(some)} questions have another true answer than in the table "
-                f"of {first}, such as {question!r} of {image!r}"
+                f"{field}.{model}: {len(differ):,} of {len(some):,} questions have another true answer than in the "
+                f"table of {first}, such as {question!r} of {image!r}"
             )
     return notes
 

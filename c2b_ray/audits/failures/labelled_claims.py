@@ -63,7 +63,8 @@ class Answers:
         for name, known in self.known.items():
             if known.mean() < FEW:
                 reason = next(str(row["error"]) for row in self.tables[name] if row["error"] is not None)
-                raise SourceError(f"{where}: {name} answered {known.sum()} of {len(known)} images, such as: {reason}")
+                answered = f"answered {known.sum():,} of {len(known):,} images"
+                raise SourceError(f"{where}: {name} {answered}, such as: {reason}")
 
     def towards(self, classifier: str, target: str | None) -> Mask:
         failed = self.failed[classifier]

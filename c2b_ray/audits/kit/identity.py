@@ -42,8 +42,8 @@ def check_unchanged(
     changed = runner.call(partial(_changed, here["row"], then, source), FETCH)
     if changed:
         raise RunError(
-            f"{run.path}: {len(changed)} of its {here.num_rows} images are other files now than it measured, the first "
-            f"is {changed[0]!r}; give another --out to audit them as they are, or put the former files back"
+            f"{run.path}: {len(changed):,} of its {here.num_rows:,} images are other files now than it measured, the "
+            f"first is {changed[0]!r}; give another --out to audit them as they are, or put the former files back"
         )
 
 
@@ -76,7 +76,7 @@ def check_same_images(a: C2BRun, b: C2BRun) -> None:
     ]
     if changed:
         raise RunError(
-            f"{len(changed)} images that {a.path} and {b.path} share had other bytes in one than in the other, the "
+            f"{len(changed):,} images that {a.path} and {b.path} share had other bytes in one than in the other, the "
             f"first is {sorted(changed)[0]!r}: files were replaced between the two, so their answers cannot be paired; "
             "audit both classifiers in one run, or again on the same files"
         )

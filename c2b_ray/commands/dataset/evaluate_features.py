@@ -147,15 +147,15 @@ def _too_few(dataset: _Side, reference: _Side, features: str) -> list[str]:
         count = side.moments.count
         if count < needed:
             sentences.append(
-                f"The {name} has {count} images with features, and FID needs {needed} at least: fewer than one more "
-                f"than the {needed - 1} dimensions of {features} have a singular covariance. KID needs 2."
+                f"The {name} has {count:,} images with features, and FID needs {needed:,} at least: fewer than one "
+                f"more than the {needed - 1:,} dimensions of {features} have a singular covariance. KID needs 2."
             )
         if count > SAMPLED:
-            sentences.append(f"KID draws its subsets among {SAMPLED} of the {count} images of the {name}.")
+            sentences.append(f"KID draws its subsets among {SAMPLED:,} of the {count:,} images of the {name}.")
         elif needed <= count < CUSTOMARY:
             sentences.append(
-                f"The {name} has {count} images with features: FID of fewer than {CUSTOMARY} is biased upwards, and "
-                "can be compared only with FID from as many. KID is unbiased."
+                f"The {name} has {count:,} images with features: FID of fewer than {CUSTOMARY:,} is biased upwards, "
+                "and can be compared only with FID from as many. KID is unbiased."
             )
     return sentences
 

@@ -44,7 +44,7 @@ def by_language_model(config: Captions, model: LanguageModel, seed: int, steps: 
         texts = list(dict.fromkeys(row["text"] for row in rows if row["target_class"] == label))
         texts = [text for text in texts if names(text, label)][: config.per_label]
         if len(texts) < config.per_label:
-            steps.warn(f"{config.language_model} wrote {len(texts)} captions of {label!r}, of {config.per_label}")
+            steps.warn(f"{config.language_model} wrote {len(texts):,} captions of {label!r}, of {config.per_label:,}")
         for text in texts:
             yield label, text
 
@@ -58,7 +58,8 @@ def by_captioner(config: Captions, models: Backend, steps: Steps) -> Iterator[tu
     if not said:
         raise SourceError(f"{config.captioner} gave no image of {config.images} a caption that names its label")
     if without:
-        steps.warn(f"{without} of {without + len(said)} images of {config.images} have no caption that names its label")
+        images = f"{without:,} of {without + len(said):,} images of {config.images}"
+        steps.warn(f"{images} have no caption that names its label")
     yield from said
 
 

@@ -140,7 +140,7 @@ class _Check:
                     if problem_count <= MOST_LISTED:
                         yield f"{SHARDS}/{entry['name']}: image {image_id} cannot be decoded: {error}"
         if rows != entry["rows"]:
-            yield f"{SHARDS}/{entry['name']}: has {rows} rows, of {entry['rows']}"
+            yield f"{SHARDS}/{entry['name']}: has {rows:,} rows, of {entry['rows']:,}"
         if captions is not None and not _complete(np.concatenate(drawn), captions, self._plan.bounds(number)):
             yield f"{SHARDS}/{entry['name']}: its rows and drops are not, once each, the draws of its plan"
 

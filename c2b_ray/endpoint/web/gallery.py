@@ -55,7 +55,7 @@ def gallery_page(visit: Visit) -> Response:
                 kept &= np.array([text == wanted for text in values[name]], bool)
         rows = np.flatnonzero(kept).tolist()
     elif any(vars(choice).values()):
-        detail = f"the images of a dataset of {total} rows cannot be filtered here; export it to filter them"
+        detail = f"the images of a dataset of {total:,} rows cannot be filtered here; export it to filter them"
         raise ProblemError(422, "too_many_rows", detail)
     images = made.rows_at(ROWS, rows[start : start + PAGE]).to_pylist()
     return shown(visit, "gallery.html.j2", {

@@ -100,7 +100,7 @@ def _rows(results: Results, name: str, choice: Choice) -> tuple[pa.Table, int]:
     if not filtered and not choice.sort:
         return results.page(name, choice.page * PAGE, PAGE), total
     if total > MOST_ROWS:
-        detail = f"a table of {total} rows cannot be sorted or filtered here; export it to do so"
+        detail = f"a table of {total:,} rows cannot be sorted or filtered here; export it to do so"
         raise ProblemError(422, "too_many_rows", detail)
     table = results.table(name, sorted({one for one in (choice.column if filtered else "", choice.sort) if one}))
     rows = np.arange(table.num_rows)

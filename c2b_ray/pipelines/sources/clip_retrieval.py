@@ -186,8 +186,8 @@ def _rows(path: Path, expected: int, vectors: Path) -> int:
         raise SourceError(f"{path}: not a Parquet file that can be read: {error}") from error
     if rows != expected:
         raise SourceError(
-            f"{path}: {rows} rows, but {vectors.name} has {expected}, so from row {min(rows, expected)} on nothing "
-            "says which is whose; copy or embed that partition again"
+            f"{path}: {rows:,} rows, but {vectors.name} has {expected:,}, so from row {min(rows, expected):,} on "
+            "nothing says which is whose; copy or embed that partition again"
         )
     if "image_path" not in schema.names:
         raise SourceError(f"{path}: no column image_path; it has {', '.join(schema.names)}")
