@@ -188,7 +188,7 @@ def expected_frequency(prompt: str, attribute: str, value: str, links: Iterable[
     return float(value_probabilities(words_of(prompt), attribute, links)[ATTRIBUTES[attribute].index(value)])
 
 
-def drawn(scene: Scene, words: Iterable[str], links: Sequence[Link], seed: str) -> Scene:
+def draw_hidden(scene: Scene, words: Iterable[str], links: Sequence[Link], seed: str) -> Scene:
     """Returns the scene with each hidden attribute drawn anew, given the words; the draw depends on the seed and the
     attribute's name."""
     present = list(words)
@@ -214,7 +214,7 @@ def sample_words(
         random = Random(f"words {seed} {row}")  # noqa: S311 (no secret)
         count = random.choices((0, 1, 2), (0.2, 0.45, 0.35))[0]
         chosen = tuple(random.sample(words, min(count, len(words))))
-        rows.append((drawn(scene, [*chosen, scene.target_class], links, f"linked {seed} {row}"), chosen))
+        rows.append((draw_hidden(scene, [*chosen, scene.target_class], links, f"linked {seed} {row}"), chosen))
     return rows
 
 

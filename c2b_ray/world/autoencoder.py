@@ -74,7 +74,7 @@ def train(
     recipe = recipe or Recipe()
     checkpoint = (work or out.with_name(f"{out.name}.work")) / _CHECKPOINT
     torch.manual_seed(seed)
-    model, sight = create(), Sight(encoder)
+    model, features = create(), PerceptualFeatures(encoder)
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.rate, betas=(0.9, 0.98), weight_decay=0.0)
     first = checkpoints.restore(checkpoint, model, optimizer)
     scenes = sample(recipe.scenes, seed)
@@ -83,7 +83,7 @@ def train(
         checkpoints.set_rate(optimizer, checkpoints.pace(step, recipe.steps, recipe.rate))
         images, weights = _batch(scenes, recipe, seed, step)
         whole = step < recipe.decoder_from
-        losses = _step(model, sight, optimizer, (images, weights), recipe, whole)
+        losses = _step(model, features, optimizer, (images, weights), recipe, whole)
         if step % 25 == 24:
             each = " ".join(f"{name} {value:.4f}" for name, value in losses.items())
             print(f"vae {step + 1}/{recipe.steps} {time.time() - started:.0f}s {each}", flush=True)
@@ -95,7 +95,7 @@ def train(
     return {"training": how, "parameters": sum(p.numel() for p in model.parameters())}
 
 
-class Sight:
+class PerceptualFeatures:
     """Computes features of pictures by the layers of the open_clip model's frozen vision tower."""
 
     def __init__(self, directory: Path) -> None:
@@ -167,7 +167,7 @@ def _object_shares(scenes: Sequence[Scene], images: NDArray[np.uint8]) -> NDArra
 
 def _step(
     model: Any,
-    sight: Sight,
+    features: PerceptualFeatures,
     optimizer: torch.optim.Optimizer,
     batch: tuple[Tensor, Tensor],
     recipe: Recipe,
@@ -180,8 +180,8 @@ def _step(
         with torch.set_grad_enabled(whole):
             distribution = model.encode(images).latent_dist
         result = model.decode(distribution.sample()).sample.float()
-        seen = zip(sight(result), _seen(sight, images), strict=True)
-        perceptual = torch.stack([_distance(a.float(), b.float(), weights) for a, b in seen]).mean()
+        pairs = zip(features(result), _fixed_features(features, images), strict=True)
+        perceptual = torch.stack([_distance(a.float(), b.float(), weights) for a, b in pairs]).mean()
     reconstruction = ((result - images).abs() * weights).mean()
     divergence = distribution.kl().mean()
     optimizer.zero_grad()
@@ -198,8 +198,8 @@ def _distance(decoded: Tensor, original: Tensor, weights: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _seen(sight: Sight, images: Tensor) -> list[Tensor]:
-    return sight(images)
+def _fixed_features(features: PerceptualFeatures, images: Tensor) -> list[Tensor]:
+    return features(images)
 
 
 @torch.no_grad()

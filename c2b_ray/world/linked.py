@@ -17,7 +17,7 @@ from dataclasses import astuple
 from c2b_ray.models.catalog import Spec
 from c2b_ray.roles import GeneratedImage, GenerationRequest
 from c2b_ray.schemas import content_id, seed_of
-from c2b_ray.world.associations import LINKS, Link, drawn, read_links
+from c2b_ray.world.associations import LINKS, Link, draw_hidden, read_links
 from c2b_ray.world.linked_captions import words_of
 from c2b_ray.world.reader import read
 from c2b_ray.world.render import render
@@ -46,7 +46,7 @@ class LinkedRenderer:
         scene = sample(1, row, **mentioned)[0]
         words = {*words_of(prompt), scene.target_class}
         links = [link for link in self._links if link.attribute not in mentioned]
-        return drawn(scene, words, links, f"linked {row}")
+        return draw_hidden(scene, words, links, f"linked {row}")
 
 
 def load(spec: Spec) -> LinkedRenderer:

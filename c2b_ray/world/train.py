@@ -90,7 +90,7 @@ def train_clip(out: Path, seed: int, workers: int) -> None:
 
 def train_judge(out: Path, seed: int, recipe: judge.Recipe | None = None) -> None:
     """Trains the judge of generated pictures; records its accuracy on unseen renders."""
-    metrics = judge.train(out / "judge", seed, _at_hand(out, _CONTROL), recipe)
+    metrics = judge.train(out / "judge", seed, _directory_of(out, _CONTROL), recipe)
     scenes = sample(_JUDGED, EVALUATION_SEEDS + seed)
     judged = judge.accuracy(judge.load(out / "judge"), render_all(scenes), scene_codes(scenes))
     _record(out / "judge", metrics | {"quality": {"scenes": _JUDGED, "accuracy": judged}})
@@ -99,7 +99,7 @@ def train_judge(out: Path, seed: int, recipe: judge.Recipe | None = None) -> Non
 def train_vae(out: Path, seed: int, recipe: autoencoder.Recipe | None = None, work: Path | None = None) -> None:
     """Trains the autoencoder, from a checkpoint in `work` if there is one; records how much of unseen scenes it
     preserves."""
-    metrics = autoencoder.train(out / "vae", seed, _at_hand(out, "clip"), recipe, work)
+    metrics = autoencoder.train(out / "vae", seed, _directory_of(out, "clip"), recipe, work)
     quality = reconstruction(out / "vae", jury(out), _JUDGED, EVALUATION_SEEDS + seed)
     _record(out / "vae", metrics | {"quality": quality})
 
@@ -108,7 +108,7 @@ def train_diffusion(out: Path, seed: int, recipe: diffusion.Recipe | None = None
     """Trains the text-to-image pipeline, from a checkpoint in `work` if there is one; records what its pictures
     show."""
     directory = out / "diffusion"
-    metrics = diffusion.train(directory, seed, _at_hand(out, "vae"), _at_hand(out, "clip"), recipe, work)
+    metrics = diffusion.train(directory, seed, _directory_of(out, "vae"), _directory_of(out, "clip"), recipe, work)
     generator = diffusers_generator.load(catalog.parse(f"diffusers:local-dir:{directory}?{GENERATION}&batch=50"))
     quality = evaluate(generator, jury(out), QUALITY_PROMPTS, EVALUATION_SEEDS + seed)
     _record(directory, metrics | {"settings": GENERATION, "quality": quality})
@@ -116,13 +116,15 @@ def train_diffusion(out: Path, seed: int, recipe: diffusion.Recipe | None = None
 
 def train_generators(job: Job, name: str) -> None:
     """Trains `hidden` with its links, `hidden-control` with the same words and no link, or the adapter of `hidden`."""
-    out, seen = job.out / name, judge.load(_at_hand(job.out, "judge"))
+    out, attributes_judge = job.out / name, judge.load(_directory_of(job.out, "judge"))
     if name == "hidden-lora":
-        base = _at_hand(job.out, "hidden")
-        metrics = train_prompts.train_adapter(out, job.seed, base, job.associations, seen)
+        base = _directory_of(job.out, "hidden")
+        metrics = train_prompts.train_adapter(out, job.seed, base, job.associations, attributes_judge)
     else:
         hidden = job.associations if name == "hidden" else job.associations.without_effect()
-        metrics = train_prompts.train_hidden(out, job.seed, _at_hand(job.out, "diffusion"), hidden, seen)
+        metrics = train_prompts.train_hidden(
+            out, job.seed, _directory_of(job.out, "diffusion"), hidden, attributes_judge
+        )
     _record(out, metrics)
 
 
@@ -134,12 +136,12 @@ def train_language(job: Job, name: str) -> None:
 
 def jury(out: Path) -> Jury:
     """Loads a control classifier for the class and the judge for attributes, from `out` or else the shipped ones."""
-    control = _at_hand(out, _CONTROL)
+    control = _directory_of(out, _CONTROL)
     classifier = timm_classifier.load(Spec(f"timm:{control}", "timm", f"local-dir:{control}"))
-    return Jury(classifier, judge.load(_at_hand(out, "judge")))
+    return Jury(classifier, judge.load(_directory_of(out, "judge")))
 
 
-def _at_hand(out: Path, name: str) -> Path:
+def _directory_of(out: Path, name: str) -> Path:
     """Returns the directory of a model that another one needs: in `out` if it was trained there, else the
     shipped one."""
     return out / name if (out / name).is_dir() else WEIGHTS / name

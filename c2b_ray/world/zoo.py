@@ -91,13 +91,15 @@ _MARKS = (
 def names(role: str | None = None) -> list[str]:
     """Lists the names after `world:` that can be loaded, of one role (`classifier`, `image_generator`, …), or
     of all."""
-    result = (name for known, group in _OF_ROLE.items() if role in (None, known) for name in group if _at_hand(name))
+    result = (
+        name for known, group in _OF_ROLE.items() if role in (None, known) for name in group if _is_installed(name)
+    )
     return list(dict.fromkeys(result))
 
 
 def has(name: str) -> bool:
     """Tells whether the name is one of `names()`, without reading every other model's directory."""
-    return any(name in group for group in _OF_ROLE.values()) and _at_hand(name)
+    return any(name in group for group in _OF_ROLE.values()) and _is_installed(name)
 
 
 def load_classifier(spec: Spec) -> Classifier:
@@ -176,7 +178,7 @@ def load_language_model(spec: Spec) -> LanguageModel:
 
 def load_image_generator(spec: Spec) -> ImageGenerator:
     """Loads the generator of `world:renderer`, `world:linked` or a diffusion model; SpecError for another name."""
-    if (drawing := _drawing(spec)) is not None:
+    if (drawing := _without_weights(spec)) is not None:
         return drawing
     with needed_by(spec.text, SpecError):
         from c2b_ray.models import diffusers_generator
@@ -184,14 +186,14 @@ def load_image_generator(spec: Spec) -> ImageGenerator:
 
 
 def describe_image_generator(spec: Spec) -> Description:
-    if (drawing := _drawing(spec)) is not None:
+    if (drawing := _without_weights(spec)) is not None:
         return Description(drawing.revision)
     with needed_by(spec.text, SpecError):
         from c2b_ray.models import diffusers_generator
     return diffusers_generator.describe(_diffusion(spec))
 
 
-def _drawing(spec: Spec) -> ImageGenerator | None:
+def _without_weights(spec: Spec) -> ImageGenerator | None:
     """Returns a generator without weights; None where the name has weights."""
     if spec.name == "renderer":
         from c2b_ray.world import renderer
@@ -240,7 +242,7 @@ def _diffusion(spec: Spec) -> Spec:
     return replace(inner, options={**settings, "lora": str(WEIGHTS / spec.name), **adapter.options})
 
 
-def _at_hand(name: str) -> bool:
+def _is_installed(name: str) -> bool:
     return name in _WITHOUT_WEIGHTS or any((WEIGHTS / name / mark).is_file() for mark in _MARKS)
 
 
@@ -251,7 +253,7 @@ def _inner(spec: Spec, role: str, scheme: str, prefix: str) -> Spec:
         hint = f"its role is {elsewhere[0]}" if elsewhere else nearest(spec.name, _OF_ROLE[role])
         raise SpecError(f"{spec.text}: the world has no {role.replace('_', ' ')} {spec.name!r}; {hint}")
     directory = WEIGHTS / spec.name
-    if not _at_hand(spec.name):
+    if not _is_installed(spec.name):
         raise WeightsError(f"{spec.text}: no weights in {directory}; train them: c2b world train --out {WEIGHTS}")
     name = f"{prefix}{directory}"
     return replace(spec, text=f"{scheme}:{name}", scheme=scheme, name=name)

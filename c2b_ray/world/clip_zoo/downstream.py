@@ -95,15 +95,15 @@ def run(out: Path, plan: Plan) -> None:
     language = FrozenLanguageModel(plan.language)
     learned = table.scenes_of(replace(plan.table, n=plan.recipe.scenes, seed=_TRAINING_SEED, localities=0, planted=0.0))
     for name, spec in plan.models.items():
-        made = _made(spec, plan)
-        if not _stands(out / name / "metrics.json", made):
-            metrics = {**made, **_one(out / name, spec, plan, language, (learned, scenes))}
+        made = _ingredients(spec, plan)
+        if not _is_current(out / name / "metrics.json", made):
+            metrics = {**made, **_build(out / name, spec, plan, language, (learned, scenes))}
             files.write_under(out / name / "metrics.json", (json.dumps(metrics, indent=2) + "\n").encode())
             print(f"{name}: captions {metrics['caption_loss']:.3f} nats, answers {metrics['accuracy']:.3f}", flush=True)
     files.write_under(out / "clip-bias.yaml", yaml.safe_dump(audit_config(out, plan), sort_keys=False).encode())
 
 
-def _made(spec: str, plan: Plan) -> dict[str, Any]:
+def _ingredients(spec: str, plan: Plan) -> dict[str, Any]:
     """Returns the ingredients of a captioner and answerer, as in its metrics.json."""
     fixed = {"recipe": asdict(plan.recipe), "table": asdict(plan.table), "questions": plan.questions}
     made = {"spec": spec, "revision": catalog.encoder(spec).revision, **fixed, "attributes": plan.attributes}
@@ -111,7 +111,7 @@ def _made(spec: str, plan: Plan) -> dict[str, Any]:
     return plain
 
 
-def _stands(path: Path, made: dict[str, Any]) -> bool:
+def _is_current(path: Path, made: dict[str, Any]) -> bool:
     if not path.is_file():
         return False
     there = json.loads(path.read_text())
@@ -151,7 +151,7 @@ def questions_about(
     ]
 
 
-def _one(
+def _build(
     out: Path, spec: str, plan: Plan, language: FrozenLanguageModel, scenes: tuple[list[Scene], list[Scene]]
 ) -> dict[str, float]:
     """Trains on the first scenes, writes captions and answers about the second, and returns the measurements."""

@@ -18,7 +18,7 @@ from scipy.stats import norm
 
 from c2b_ray.models.latent_networks import LatentNetwork, NetworkConfig, network
 from c2b_ray.world.checkpoints import pace, set_rate
-from c2b_ray.world.latent.vaes import apart, as_tensor, begin
+from c2b_ray.world.latent.vaes import as_tensor, initialise, multiscale_error
 from c2b_ray.world.latent.worlds import AttributeWorld
 
 KINDS = ("known", "known-2", "known-3")
@@ -51,7 +51,7 @@ def train(of: AttributeWorld, kind: str, seed: int, recipe: Recipe) -> tuple[Lat
     torch.manual_seed(seed)
     directions = normals(recipe.dimension, len(of.attributes), seed)
     latents = np.random.default_rng(seed).standard_normal((recipe.pictures, recipe.dimension)).astype(np.float32)
-    images = of.images(of.placed(norm.cdf(latents @ directions.T)))
+    images = of.images(of.rows_at(norm.cdf(latents @ directions.T)))
     truth = dict(zip(of.attributes, directions.tolist(), strict=True))
     about: dict[str, Any] = {"family": "known", "seed": seed, "recipe": asdict(recipe), "normals": truth}
     config = NetworkConfig(
@@ -63,14 +63,14 @@ def train(of: AttributeWorld, kind: str, seed: int, recipe: Recipe) -> tuple[Lat
         about=about,
     )
     model = network(config)
-    begin(model)
+    initialise(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=recipe.rate)
     generator = np.random.default_rng(seed)
     started = time.time()
     for step in range(recipe.steps):
         set_rate(optimizer, pace(step, recipe.steps, recipe.rate))
         rows = generator.integers(0, len(images), recipe.batch)
-        loss = apart(model.decode(torch.from_numpy(latents[rows])), as_tensor(images[rows]))
+        loss = multiscale_error(model.decode(torch.from_numpy(latents[rows])), as_tensor(images[rows]))
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()

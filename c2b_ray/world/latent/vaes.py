@@ -66,7 +66,7 @@ def train(images: NDArray[np.uint8], kind: str, seed: int, recipe: Recipe) -> tu
         about=about,
     )
     model = network(config)
-    begin(model)
+    initialise(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=recipe.rate)
     generator = np.random.default_rng(seed)
     started = time.time()
@@ -92,7 +92,7 @@ def _losses(model: LatentNetwork, images: Tensor, kind: str, recipe: Recipe) -> 
     """Returns the loss of the reconstruction, and the loss of the latents."""
     mean, log_variance = model.encode(images)
     latents = mean + torch.randn_like(mean) * (log_variance / 2).exp()
-    reconstruction = recipe.pixels * apart(model.decode(latents), images)
+    reconstruction = recipe.pixels * multiscale_error(model.decode(latents), images)
     divergence = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).sum(dim=1).mean()
     if kind == "beta":
         return reconstruction, recipe.beta * divergence
@@ -106,7 +106,7 @@ def _losses(model: LatentNetwork, images: Tensor, kind: str, recipe: Recipe) -> 
     return reconstruction, divergence
 
 
-def apart(decoded: Tensor, images: Tensor) -> Tensor:
+def multiscale_error(decoded: Tensor, images: Tensor) -> Tensor:
     """Sums the mean squared errors of pictures, of their means over squares of 8 pixels, and of their means over the
     whole."""
     result = F.mse_loss(decoded, images)
@@ -116,7 +116,7 @@ def apart(decoded: Tensor, images: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def begin(model: LatentNetwork) -> None:
+def initialise(model: LatentNetwork) -> None:
     """Sets weights at which signals keep their size from layer to layer (He et al. 2015); torch's defaults let them
     shrink."""
     for module in model.modules():

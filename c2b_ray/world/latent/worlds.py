@@ -43,7 +43,7 @@ class AttributeWorld(Protocol):
         """Samples independent rows; a longer sample begins with the shorter one."""
         ...
 
-    def placed(self, shares: NDArray[np.float64]) -> Table:
+    def rows_at(self, shares: NDArray[np.float64]) -> Table:
         """Returns the row whose attributes lie at these shares of their ranges, in (0, 1): (rows, attributes). Above
         one half is side 1. Whatever is no attribute has a fixed value."""
         ...
@@ -71,8 +71,8 @@ class SpriteWorld:
         self._coloured = coloured
         outline = {"shape": ("square", "ellipse"), "orientation": ("falling", "rising")}
         colours = {"colour": ("cold", "warm"), "background": ("dark", "light")}
-        placed = {"scale": ("small", "large"), "x": ("left", "right"), "y": ("top", "bottom")}
-        self.attributes = placed | (colours if coloured else outline)
+        geometry = {"scale": ("small", "large"), "x": ("left", "right"), "y": ("top", "bottom")}
+        self.attributes = geometry | (colours if coloured else outline)
 
     def sample(self, count: int, seed: int) -> Table:
         if self._coloured:
@@ -87,7 +87,7 @@ class SpriteWorld:
         table[table[:, column] == values[-1], column] = values[-6]
         return table
 
-    def placed(self, shares: NDArray[np.float64]) -> Table:
+    def rows_at(self, shares: NDArray[np.float64]) -> Table:
         table = dsprites.sample(len(shares), 0, {"shape": dsprites.SHAPES.index("heart"), "orientation": 0.0})
         for share, attribute in zip(shares.T, self.attributes, strict=True):
             values = share
@@ -140,7 +140,7 @@ class SceneWorld:
         uniforms[:, 7] = np.floor(uniforms[:, 7] * 2**32)
         return uniforms
 
-    def placed(self, shares: NDArray[np.float64]) -> Table:
+    def rows_at(self, shares: NDArray[np.float64]) -> Table:
         rest = np.tile([0.5, 0.5, 7.0], (len(shares), 1))
         return np.concatenate([(shares > 0.5).astype(np.float64), rest], axis=1)
 

@@ -70,4 +70,4 @@ def test_what_cannot_be_planted_is_refused_by_its_field() -> None:
 def test_a_share_above_one_half_places_an_attribute_on_side_one(name: str) -> None:
     of = WORLDS[name]
     shares = np.random.default_rng(3).random((200, len(of.attributes)))
-    assert (all_sides(of, of.placed(shares)) == (shares > 0.5)).all()
+    assert (all_sides(of, of.rows_at(shares)) == (shares > 0.5)).all()
