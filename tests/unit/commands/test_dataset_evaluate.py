@@ -84,7 +84,8 @@ def test_a_classifier_that_answers_for_no_image_is_said_to_have_answered_for_non
     files.write_table(tmp_path / "t.parquet", pa.table({"key": ["another"], **{name: [0.1] for name in CLASSES}}))
     out = str(tmp_path / "out")
     evaluate_command(dataset, [f"silent=table:{tmp_path}/t.parquet"], out, neighbours=0, via="here")
-    said = f"silent, dataset, top1: answered for none of {len(rows_of(dataset))} images; {out}/answers says why of each"
+    reasons = f"{out}/answers gives the reason for each"
+    said = f"silent, dataset, top1: no answer for any of {len(rows_of(dataset))} images; {reasons}"
     assert said in capsys.readouterr().out
 
 
