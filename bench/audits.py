@@ -129,7 +129,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--generator", default="world:renderer")
     parser.add_argument("--verify", action="store_true", help="by world:clip, calibrated on rendered scenes")
     parser.add_argument("--calibration", type=int, default=4000, help="scenes of the calibration table")
-    parser.add_argument("--every", type=int, default=1, help="of the zoo's classifiers, every so many")
+    parser.add_argument("--every", type=int, default=1, help="use every Nth classifier of the zoo")
     parser.add_argument("--fewer", type=int, nargs="*", default=[], help="images of a cell to judge on as well")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()

@@ -45,7 +45,7 @@ ATTRIBUTE = "companion"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="*", choices=[[], *WHAT], help="by default all")
+    parser.add_argument("what", nargs="*", choices=[[], *WHAT], help="default: all")
     parser.add_argument("--quick", action="store_true", help="fewer scenes")
     parser.add_argument("--work", type=Path, default=WORK, help="where data, models and runs are kept")
     parser.add_argument("--models", nargs="*", default=[], help="NAME=SPEC@SKEW, instead of the shipped zoo")

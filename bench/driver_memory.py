@@ -181,7 +181,7 @@ def report(sizes: list[int], via: str, folder: Path, minutes: float) -> None:
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         found.append(json.loads(done.stdout.strip().splitlines()[-1]))
         if not found[-1]["ended"]:
-            print(f"{images:,} images: interrupted after {minutes:g} minutes; the same command goes on")
+            print(f"{images:,} images: interrupted after {minutes:g} minutes; run the same command again to resume")
             return
     steps = list(dict.fromkeys(step for run in found for step in run["peaks"]))
     print("MiB at most, of the driver".ljust(34), *(f"{run['images']:>12,}" for run in found))

@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=200_001)
     parser.add_argument("--models", type=Path, default=WEIGHTS, help="where the judge lies, unless it ships")
-    parser.add_argument("--grid", type=Path, help="a PNG of the first pictures to look at; prompts are printed")
+    parser.add_argument("--grid", type=Path, help="a PNG of the first pictures; their prompts are printed")
     args = parser.parse_args()
     generator = catalog.image_generator(args.spec)
     if args.grid is not None:

@@ -96,7 +96,7 @@ def arguments(about: str) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=100, help="of the classifiers")
     parser.add_argument("--skew", type=float, default=0.9)
     parser.add_argument("--label-noise", type=float, default=0.05)
-    parser.add_argument("--most", type=int, default=0, help="at most so many biased settings, drawn at random; 0: all")
+    parser.add_argument("--most", type=int, default=0, help="the most biased settings, drawn at random; 0: all")
     parser.add_argument("--most-unbiased", type=int, default=0, help="the same of unbiased settings")
     parser.add_argument("--unbiased-seeds", type=int, default=4, help="unbiased classifiers of each target")
     parser.add_argument("--unbiased-only", action="store_true")

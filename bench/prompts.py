@@ -209,7 +209,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--encoder", default="world:clip")
     parser.add_argument("--via", default="here")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--attributes", help="names, with commas between them; by default all that have a link")
+    parser.add_argument("--attributes", help="names, separated by commas; default: all with a link")
     parser.add_argument("--tokens", type=int, help="of a prompt at most")
     parser.add_argument("--debiased", action="store_true")
     parser.add_argument("--no-race", action="store_true", help="without the searches that have K images for each")

@@ -25,9 +25,9 @@ SPECS = ("world:hidden", "world:hidden-control", "world:hidden-lora", "world:lin
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("specs", nargs="*", default=SPECS, help="generators; by default the world's")
+    parser.add_argument("specs", nargs="*", default=SPECS, help="generators; default: the world's")
     parser.add_argument("--links", help="the YAML file of the links that they were trained on")
-    parser.add_argument("--quick", action="store_true", help="30 pictures a word instead of 200")
+    parser.add_argument("--quick", action="store_true", help="30 pictures per word instead of 200")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     hidden = Associations(*read_links(chosen.links)) if chosen.links else Associations()

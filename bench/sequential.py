@@ -99,7 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--truth", type=int, default=4000, help="scenes of each class")
     parser.add_argument("--most", type=int, nargs="+", default=[400, 800, 1200, 1600], help="rounds at most")
-    parser.add_argument("--every", type=int, default=3, help="of the zoo's classifiers, every so many")
+    parser.add_argument("--every", type=int, default=3, help="use every Nth classifier of the zoo")
     parser.add_argument("--seed", type=int, default=100_003)
     parser.add_argument("--cache", type=Path, help="a JSON file to keep the population in")
     args = parser.parse_args()

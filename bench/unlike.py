@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--classifiers", type=int, default=10)
     parser.add_argument("--classes", type=int, default=len(CLASSES))
     parser.add_argument("--seed", type=int, default=100_021)
-    parser.add_argument("--no-pairs", action="store_true", help="no intersections: these look at most of the index")
+    parser.add_argument("--no-pairs", action="store_true", help="no intersections, which read most of the index")
     parser.add_argument("--via", default="actors")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ Via = Annotated[
 
 def audit(
     file: Annotated[str | None, typer.Argument(metavar="AUDIT.yaml", help="The audit file.")] = None,
-    out: Annotated[str | None, typer.Option(help="The run directory; by default runs/c2b-<id>.")] = None,
+    out: Annotated[str | None, typer.Option(help="The run directory. Default: runs/c2b-<id>.")] = None,
     via: Via = "auto",
     placement: Placement = None,
     as_json: Json = False,

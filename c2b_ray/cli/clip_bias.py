@@ -15,7 +15,7 @@ from c2b_ray.errors import ConfigError
 
 def clip_bias(
     file: Annotated[str | None, typer.Argument(metavar="CLIP_BIAS.yaml", help="The file of the run.")] = None,
-    out: Annotated[str | None, typer.Option(help="The run directory; by default runs/clip-bias-<id>.")] = None,
+    out: Annotated[str | None, typer.Option(help="The run directory. Default: runs/clip-bias-<id>.")] = None,
     via: Via = "auto",
     placement: Placement = None,
     reuse: Annotated[

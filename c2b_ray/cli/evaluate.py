@@ -15,7 +15,7 @@ from c2b_ray.errors import ConfigError
 
 def evaluate(
     file: Annotated[str | None, typer.Argument(metavar="EVALUATE.yaml", help="The evaluation file.")] = None,
-    out: Annotated[str | None, typer.Option(help="The run directory; by default runs/evaluate-<id>.")] = None,
+    out: Annotated[str | None, typer.Option(help="The run directory. Default: runs/evaluate-<id>.")] = None,
     via: Via = "auto",
     placement: Placement = None,
     as_json: Json = False,

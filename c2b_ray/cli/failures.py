@@ -23,7 +23,7 @@ app = typer.Typer(help="Find the captions that make a classifier fail.", no_args
 @app.command(RUN)
 def run(
     file: Annotated[str | None, typer.Argument(metavar="FAILURES.yaml", help="The failures file.")] = None,
-    out: Annotated[str | None, typer.Option(help="The run directory; by default runs/failures-<id>.")] = None,
+    out: Annotated[str | None, typer.Option(help="The run directory. Default: runs/failures-<id>.")] = None,
     via: Via = "auto",
     placement: Placement = None,
     as_json: Json = False,

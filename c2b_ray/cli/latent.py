@@ -15,7 +15,7 @@ from c2b_ray.errors import ConfigError
 
 def latent(
     file: Annotated[str | None, typer.Argument(metavar="LATENT.yaml", help="The file of the search.")] = None,
-    out: Annotated[str | None, typer.Option(help="The run directory; by default runs/latent-<id>.")] = None,
+    out: Annotated[str | None, typer.Option(help="The run directory. Default: runs/latent-<id>.")] = None,
     via: Annotated[
         str,
         typer.Option(help="Where searches run: here (this process) or actors (one Ray task each); auto: here if few."),

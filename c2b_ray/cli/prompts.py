@@ -24,7 +24,7 @@ app = typer.Typer(
 @app.command(RUN)
 def run(
     file: Annotated[str | None, typer.Argument(metavar="PROMPTS.yaml", help="The prompts file.")] = None,
-    out: Annotated[str | None, typer.Option(help="The run directory; by default runs/prompts-<id>.")] = None,
+    out: Annotated[str | None, typer.Option(help="The run directory. Default: runs/prompts-<id>.")] = None,
     via: Via = "auto",
     placement: Placement = None,
     as_json: Json = False,
