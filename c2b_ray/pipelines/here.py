@@ -37,7 +37,8 @@ from c2b_ray.pipelines.stage import (
     write_part,
     write_stage,
 )
-from c2b_ray.store.parts import Digests, Parts
+from c2b_ray.store.digests import Digests
+from c2b_ray.store.parts import Parts
 
 R = TypeVar("R")
 T = TypeVar("T")

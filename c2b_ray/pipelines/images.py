@@ -26,8 +26,9 @@ from c2b_ray.steps.draw import ImageSource, fetch, image_ids
 from c2b_ray.steps.predict import Classification, LoadedClassifier, check_revision, predict_all
 from c2b_ray.steps.verify import Checks
 from c2b_ray.steps.verify import verify as verify_step
+from c2b_ray.store.digests import DIGEST, Digests, absent, among, digests, distinct
 from c2b_ray.store.memory import Gathered, OnDisk
-from c2b_ray.store.parts import DIGEST, Digests, Parts, absent, among, digests, distinct, opened
+from c2b_ray.store.parts import Parts, opened
 
 OnProgress = Callable[[Progress], None]
 FETCH = StageConfig(IMAGES, stage="fetch", rows_per_file=1024)

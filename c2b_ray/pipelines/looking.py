@@ -15,7 +15,8 @@ from c2b_ray.pipelines.stage import Rows, Runner, StageConfig
 from c2b_ray.roles import Captioner, TextImageEncoder
 from c2b_ray.schemas.evaluate import SAID, SEEN
 from c2b_ray.steps.evaluate.looking import describe_mistakes, embed_seen
-from c2b_ray.store.parts import Parts, absent, opened
+from c2b_ray.store.digests import absent
+from c2b_ray.store.parts import Parts, opened
 
 EMBED: StageConfig = replace(CLASSIFY, schema=SEEN, stage="embed")
 DESCRIBE: StageConfig = replace(VERIFY, schema=SAID)

@@ -41,7 +41,8 @@ from c2b_ray.pipelines.stage import (
     write_stage,
 )
 from c2b_ray.pipelines.worker_errors import as_raised, carried, carried_rows
-from c2b_ray.store.parts import Digests, Parts
+from c2b_ray.store.digests import Digests
+from c2b_ray.store.parts import Parts
 
 R = TypeVar("R")
 T = TypeVar("T")

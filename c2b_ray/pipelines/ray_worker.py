@@ -15,7 +15,8 @@ from c2b_ray.pipelines.reports import Reporter, Reports
 from c2b_ray.pipelines.stage import Job, cut, each_once, ids_of, stepped, threads_of
 from c2b_ray.pipelines.worker_errors import carried
 from c2b_ray.roles import Remote
-from c2b_ray.store.parts import Parts, digests
+from c2b_ray.store.digests import digests
+from c2b_ray.store.parts import Parts
 
 R = TypeVar("R")
 

@@ -23,8 +23,9 @@ import pyarrow.compute as pc
 from c2b_ray.config.placement import Stage
 from c2b_ray.pipelines.placement import MOST_THREADS, Placement
 from c2b_ray.pipelines.progress import Progress, Teller
+from c2b_ray.store.digests import Digests, absent, digests, distinct
 from c2b_ray.store.memory import give_back
-from c2b_ray.store.parts import Digests, Parts, absent, digests, distinct, failed, writing
+from c2b_ray.store.parts import Parts, failed, writing
 
 R = TypeVar("R")
 T = TypeVar("T")

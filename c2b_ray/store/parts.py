@@ -7,7 +7,6 @@ knows neither the meaning of rows nor Ray.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import uuid
 from collections.abc import Collection, Iterator
@@ -28,12 +27,10 @@ from c2b_ray.filesystems.lock import only_writer
 from c2b_ray.filesystems.patience import patiently
 from c2b_ray.schemas import content_id
 from c2b_ray.store import files, guard, lease
+from c2b_ray.store.digests import DIGEST, Digests, digests, repeats
 from c2b_ray.store.memory import Gathered, OnDisk
 
 TEMPORARY = ".tmp-"
-DIGEST = "S12"
-DIGESTED_AT_ONCE = 4096
-Digests = NDArray[np.bytes_]
 ERROR = "error"
 BINARY = (pa.binary(), pa.large_binary())
 
@@ -153,7 +150,7 @@ class Parts:
             for table in self.each((id_column, ERROR)):
                 marks.add(digests(table[id_column]))
                 rows, errors = rows + table.num_rows, errors + int(failed(table).sum())
-            return Count(rows, errors, any(_repeats(ids).any() for ids in marks.in_order()))
+            return Count(rows, errors, any(repeats(ids).any() for ids in marks.in_order()))
 
     def drop_repeats(self, id_column: str) -> Count:
         """Keeps every id once, in the first part that has it; returns the count afterwards.
@@ -177,19 +174,6 @@ class Parts:
                 with _refusals(self.out):
                     self.filesystem.delete_file(f"{self.path}/{name}")
         return self.count(id_column)
-
-
-def distinct(ids: Digests) -> Digests:
-    """Returns each of the sorted ids once."""
-    again = _repeats(ids)
-    return ids[~again] if again.any() else ids
-
-
-def _repeats(ids: Digests) -> NDArray[np.bool_]:
-    """Returns which of the sorted ids equal the one before."""
-    repeats = np.zeros(len(ids), bool)
-    repeats[1:] = ids[1:] == ids[:-1]
-    return repeats
 
 
 def opened(out: str) -> Parts:
@@ -219,35 +203,6 @@ def writing(out: str) -> Iterator[Parts]:
         finally:
             with suppress(OSError):  # gone if a later writer on an object store has taken over
                 _remove(parts, [parts.run])
-
-
-def digests(ids: pa.ChunkedArray | pa.Array) -> Digests:
-    """Returns 96 bits of each id: small enough to send to every worker, and of fixed width, so that Ray shares them
-    uncopied."""
-    marks = np.empty(len(ids), DIGEST)
-    for start in range(0, len(ids), DIGESTED_AT_ONCE):  # as Python objects, ids take ten times the memory
-        texts = ids.slice(start, DIGESTED_AT_ONCE).cast(pa.string()).to_pylist()
-        some = [hashlib.blake2b(text.encode(), digest_size=12).digest() for text in texts]
-        marks[start : start + len(some)] = some
-    return marks
-
-
-def absent(ids: pa.ChunkedArray | pa.Array, there: Digests) -> NDArray[np.bool_]:
-    """Returns which of the ids are not among the sorted digests."""
-    if not len(there):
-        return np.ones(len(ids), bool)
-    return _absent(digests(ids), there)
-
-
-def among(some: Digests, there: Digests) -> bool:
-    """Tells whether all of the digests are among the sorted ones."""
-    return not len(some) or (len(there) > 0 and not _absent(some, there).any())
-
-
-def _absent(some: Digests, there: Digests) -> NDArray[np.bool_]:
-    nearest = np.minimum(np.searchsorted(there, some), len(there) - 1)
-    is_absent: NDArray[np.bool_] = there[nearest] != some
-    return is_absent
 
 
 def failed(table: pa.Table) -> NDArray[np.bool_]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from c2b_ray.filesystems import THREADS
 from c2b_ray.filesystems.sealed import Sealed
 from c2b_ray.store import files
-from c2b_ray.store.parts import Digests, digests
+from c2b_ray.store.digests import Digests, digests
 
 Ints = NDArray[np.int64]
 

@@ -13,7 +13,8 @@ from c2b_ray.config import AuditConfig
 from c2b_ray.pipelines.images import Contestant, ImageStages, OnProgress, Selection, prediction_ids, selected
 from c2b_ray.steps.predict import classification
 from c2b_ray.store.c2b_run import CLASSIFIER, C2BRun
-from c2b_ray.store.parts import Digests, absent, digests, opened
+from c2b_ray.store.digests import Digests, absent, digests
+from c2b_ray.store.parts import opened
 
 
 def contestants(config: AuditConfig, run: C2BRun, models: Backend) -> list[Contestant]:

@@ -32,7 +32,8 @@ from c2b_ray.steps.draw import Rows, generated
 from c2b_ray.steps.retrieve import retrieved, to_retrieve
 from c2b_ray.steps.select import NEAREST, Draws, Pools, Selection, cells_of, check_captions, shares
 from c2b_ray.store.c2b_run import C2BRun
-from c2b_ray.store.parts import Digests, absent, opened, read_stage
+from c2b_ray.store.digests import Digests, absent
+from c2b_ray.store.parts import opened, read_stage
 
 FETCH_IMAGES = "fetch images"
 

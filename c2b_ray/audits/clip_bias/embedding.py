@@ -21,7 +21,8 @@ from c2b_ray.steps.clip_bias.retrieval import Vectors
 from c2b_ray.steps.predict import check_revision
 from c2b_ray.store.captioned import CaptionedTable
 from c2b_ray.store.clip_bias_run import ClipBiasRun
-from c2b_ray.store.parts import absent, digests, opened, writing
+from c2b_ray.store.digests import absent, digests
+from c2b_ray.store.parts import opened, writing
 
 FETCHED_AT_ONCE = 256
 TEXTS_AT_ONCE = 2048

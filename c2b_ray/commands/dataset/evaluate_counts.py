@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.metrics.transfer import clustered_consistency, clustered_rate
 from c2b_ray.schemas.evaluation import CONSISTENCY, FAILURE_RATES
-from c2b_ray.store.parts import Digests, digests
+from c2b_ray.store.digests import Digests, digests
 
 RULES = {"top1": 1, "top3": 3}
 MOST_CLUSTERS = 4096  # captions are joined at random beyond that: intervals stay right and memory bounded

@@ -24,7 +24,7 @@ from c2b_ray.schemas.dataset import DATASET_ROWS, DROPS
 from c2b_ray.steps.dataset.plan import Plan, caption_of
 from c2b_ray.steps.decode import decode
 from c2b_ray.store.dataset_build import ABOUT, MANIFEST, read_document
-from c2b_ray.store.parts import digests
+from c2b_ray.store.digests import digests
 from c2b_ray.store.shards import DROPS as OF_DROPS
 from c2b_ray.store.shards import SHARDS, ShardFiles
 

@@ -20,7 +20,8 @@ from c2b_ray.schemas import IMAGES
 from c2b_ray.steps import decode
 from c2b_ray.steps.predict import classification, predict
 from c2b_ray.store import files
-from c2b_ray.store.parts import digests, read_stage
+from c2b_ray.store.digests import digests
+from c2b_ray.store.parts import read_stage
 
 
 class Brightness:

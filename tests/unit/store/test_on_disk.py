@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from c2b_ray.store import memory
+from c2b_ray.store.digests import DIGEST, Digests
 from c2b_ray.store.memory import HELD_BYTES, OnDisk
-from c2b_ray.store.parts import DIGEST, Count, Digests, writing
+from c2b_ray.store.parts import Count, writing
 
 
 def records(count: int, seed: int = 0) -> Digests:
