@@ -82,7 +82,15 @@ class Tests:
         if self._stopped.is_set():
             return FAILED
         began = time.monotonic()
-        command = [sys.executable, "-m", "pytest", *(f"tests/{folder}" for folder in kind.folders), "-m", kind.only]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            *(f"tests/{folder}" for folder in kind.folders),
+            "-m",
+            kind.only,
+            "--durations=12",
+        ]
         # Each kind keeps its own list of failed tests: two lanes write theirs at the same time.
         command += ["-o", f"cache_dir=.pytest_cache/{str(kind).replace(' ', '-')}", *more]
         # A group of its own, so that an interrupt ends what it started too.
