@@ -37,7 +37,7 @@ class Recipe:
     rest of the text encoder, `unet_rate` of the UNet; at 0 the UNet and its file stay unchanged."""
 
     pool: int = 5_000
-    steps: int = 500
+    steps: int = 1_000
     batch: int = 48
     rate: float = 4e-4
     word_rate: float = 1e-2
