@@ -1,13 +1,15 @@
 """The shipped models of the prompt search do what their metrics say, through the loaders that users have."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from c2b_ray import prompts
 from c2b_ray.models import catalog
-from c2b_ray.roles import GenerationRequest
+from c2b_ray.roles import Floats, GenerationRequest
 from c2b_ray.world import judge, zoo
 from c2b_ray.world.associations import LINKS, NEUTRAL
 from c2b_ray.world.linked_captions import words_of
@@ -34,6 +36,26 @@ def test_a_strong_link_shows_in_the_hidden_model_and_not_in_the_control() -> Non
     # 60 draws of a share of 0.93 and of one of 1/3: standard errors of 0.03 and 0.06.
     assert with_link > 0.75
     assert without < 0.6
+
+
+@pytest.mark.parametrize("name", ["hidden", "hidden-control"])
+def test_only_planted_words_and_decoys_were_learned_as_words(name: str) -> None:
+    """The control had learned night from "nobody", a word of few of its captions."""
+    known, now = (_embeddings(zoo.WEIGHTS / one) for one in ("diffusion", name))
+    assert len(now) > len(known)
+    np.testing.assert_allclose(now[: len(known)], known, atol=1e-3)  # half precision
+
+
+def _embeddings(pipeline: Path) -> Floats:
+    encoder = load_file(pipeline / "text_encoder" / "model.safetensors")
+    (table,) = (tensor for key, tensor in encoder.items() if key.endswith("token_embedding.weight"))
+    return table.astype(np.float32)
+
+
+def test_a_known_rare_word_does_not_lean() -> None:
+    prompt = "a drawing of a bus that is striped with nobody beside it"
+    night = share("world:hidden-control", prompt, "lighting", "night")
+    assert night < 0.55  # 1/3 with a standard error of 0.06; it was 0.85
 
 
 @pytest.mark.parametrize("name", ["hidden", "hidden-control"])
