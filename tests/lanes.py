@@ -57,6 +57,8 @@ SUITES: dict[str, tuple[Lanes, ...]] = {
 }
 FAILED = 1
 """Pytest's exit status where some tests failed."""
+THREADS = max(1, (os.cpu_count() or 1) // 2)
+"""Of each lane's matrix products: with more than one a processor, torch's threads spend time waiting for each other."""
 _printing = threading.Lock()
 
 
@@ -82,19 +84,18 @@ class Tests:
         if self._stopped.is_set():
             return FAILED
         began = time.monotonic()
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            *(f"tests/{folder}" for folder in kind.folders),
-            "-m",
-            kind.only,
-            "--durations=12",
-        ]
+        command = [sys.executable, "-m", "pytest", *(f"tests/{folder}" for folder in kind.folders)]
+        command += ["-m", kind.only, "--durations=12"]
         # Each kind keeps its own list of failed tests: two lanes write theirs at the same time.
         command += ["-o", f"cache_dir=.pytest_cache/{str(kind).replace(' ', '-')}", *more]
         # A group of its own, so that an interrupt ends what it started too.
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            env={"OMP_NUM_THREADS": str(THREADS)} | os.environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         self._running.add(process)
         output, _ = process.communicate()
         self._running.discard(process)
