@@ -13,6 +13,7 @@ import atexit
 import os
 import signal
 import sys
+import threading
 from types import FrameType
 from typing import NoReturn
 
@@ -36,6 +37,7 @@ def main() -> None:
     # A thread of Ray Data or Serve that calls Ray after its shutdown would start another cluster.
     os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
     before = {number: signal.signal(number, _first) for number in (signal.SIGINT, signal.SIGTERM)}
+    unraisable, sys.unraisablehook = sys.unraisablehook, _unraisable
     _received.clear()
     try:
         from c2b_ray.cli.commands import run
@@ -50,6 +52,7 @@ def main() -> None:
             raise
         _end(128 + _received[0])
     finally:
+        sys.unraisablehook = unraisable
         for number, handler in before.items():
             signal.signal(number, handler)
         # The work is finished: a signal while Python shuts down would only print a traceback.
@@ -64,6 +67,17 @@ def _first(number: int, frame: FrameType | None) -> None:
     if number == signal.SIGTERM:
         raise SystemExit(STOPPED)
     raise _Interrupt
+
+
+def _unraisable(ignored: sys.UnraisableHookArgs) -> None:
+    """Sends a signal again that came in a finalizer or a callback, from which Python lets no exception out."""
+    if not _received or not isinstance(ignored.exc_value, (_Interrupt, SystemExit)):
+        sys.__unraisablehook__(ignored)
+        return
+    number = _received.pop()
+    for again in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(again, _first)
+    threading.Timer(0.01, os.kill, (os.getpid(), number)).start()  # once the callback has returned
 
 
 def _second(number: int, frame: FrameType | None) -> None:

@@ -50,6 +50,22 @@ def test_a_signal_during_code_that_runs_from_a_text_ends_as_any_other(number, tm
 
 
 @pytest.mark.parametrize("number", ENDS)
+def test_a_signal_in_a_callback_that_lets_no_exception_out_ends_as_any_other(number, tmp_path):
+    (tmp_path / "command.py").write_text(
+        "import os, sys, types, weakref\nfrom c2b_ray.cli import main\n"
+        "def run():\n"
+        "    one = lambda: None\n"
+        f"    watched = weakref.ref(one, lambda _: os.kill(os.getpid(), {int(number)}))\n"
+        "    del one\n"
+        "    while True: pass\n"
+        "commands = types.ModuleType('c2b_ray.cli.commands')\ncommands.run = run\n"
+        "sys.modules['c2b_ray.cli.commands'] = commands\nmain()\n"
+    )
+    done = subprocess.run([sys.executable, "-m", "command"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == ENDS[number]
+
+
+@pytest.mark.parametrize("number", ENDS)
 def test_a_signal_during_work_ends_in_one_line(number, tmp_path):
     (tmp_path / "labels.csv").write_text("image,target_class,weather\na.jpg,bus,fog\nb.jpg,bus,clear\n")
     with socket.create_server(("127.0.0.1", 0)) as silent:
