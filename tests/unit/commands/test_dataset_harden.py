@@ -105,6 +105,7 @@ def test_means_and_gains_are_over_seeds():
     assert result.gains["as_it_is"]["clean"].high == pytest.approx(0.01 + 12.7062 * 0.01, abs=1e-4)  # t(.975, 1)
 
 
+@pytest.mark.long
 def test_only_the_classifiers_own_failures_harden_it_and_the_builds_label_map_is_used(tmp_path):
     members = ("world:resnet-planted-1", "world:resnet-planted-0")
     write_dataset(tmp_path / "dir", DatasetRecipe(members, rows_per_caption=6, labels={"bus": "coach"}))

@@ -22,6 +22,7 @@ from c2b_ray.errors import ConfigError, StorageError
 Open = Callable[[], ledgers.SetDatabase]
 
 
+@pytest.mark.long
 def test_a_lock_that_another_process_holds_is_an_outage_that_passes(
     open_db: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +65,7 @@ def test_a_thread_that_holds_the_lock_too_long_is_an_outage_of_the_others(
     assert ledgers.submit(db, who).state == "queued"
 
 
+@pytest.mark.long
 def test_more_readers_than_connections_are_told_to_come_again(
     open_db: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,7 @@ def test_shares_of_two_classes_are_rogan_and_gladens():
     assert found.specificity[0] == pytest.approx(0.8, abs=0.01)
 
 
+@pytest.mark.long
 def test_intervals_cover_where_a_fifth_shows_something_else_and_the_observed_ones_do_not():
     random, runs = np.random.default_rng(0), 60
     accuracy = np.array([0.98, 0.98, 0.7])
@@ -176,6 +177,7 @@ def test_unclassified_images_tell_what_the_verifier_chose_from():
         corrected(right, drawn - right, answers, unclassified=-pool)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pool", [False, True])
 @pytest.mark.parametrize("verifier", [1.0, 0.9])
 def test_intervals_cover_where_purity_differs_by_value(verifier, pool):

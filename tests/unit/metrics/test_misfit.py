@@ -37,11 +37,13 @@ def warned(runs, **how):
     return np.mean(np.array(p_values) <= 0.05)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verifier", [0.8, 0.98])
 def test_a_calibration_that_holds_is_seldom_refused(verifier):
     assert warned(60, verifier=verifier, claimed=verifier) <= 0.12  # .05 and 2.5 standard errors of 60 runs
 
 
+@pytest.mark.long
 def test_one_that_does_not_hold_is_refused_and_so_are_errors_that_come_together():
     assert warned(20, verifier=0.6, claimed=0.98) >= 0.9
     assert warned(20, verifier=0.85, claimed=0.85, together=0.4) >= 0.9

@@ -36,6 +36,7 @@ def test_missing_cells_are_left_out_and_nothing_gives_nothing():
     assert np.isnan(pooled_bias_scores(np.zeros((0, 2)), np.zeros((0, 2))).phi).all()
 
 
+@pytest.mark.long
 def test_the_interval_covers_and_the_test_keeps_its_size():
     random = np.random.default_rng(11)
     truth, n = np.array([0.85, 0.80, 0.80]), random.integers(20, 80, (10, 3))

@@ -113,6 +113,7 @@ def test_strong_effects_of_their_own_stay():
     assert doubted <= 1
 
 
+@pytest.mark.long
 def test_widened_limits_hold_the_truth():
     random, held, repeats = np.random.default_rng(8), 0, 60
     for _ in range(repeats):

@@ -89,6 +89,7 @@ def test_an_unbiased_classifier_has_nothing_and_a_rerun_searches_nothing(toy, tm
     assert [event.counts for event in events if event.counts] == [{IMAGES: 0, IMAGES_HELD: row["images_used"]}]
 
 
+@pytest.mark.long
 def test_two_classifiers_are_compared_in_one_space_and_other_spaces_refused(toy, tmp_path):
     fields = {"strips": {"latents": 0}, "directions": 2}
     biased = run(toy, tmp_path / "b", BIASED, **fields)
