@@ -137,8 +137,9 @@ def _built(out: Path, draws: int, placement: PlacementConfig, cluster: Raylets, 
         passes = Passes(recipe, crews, PlannedCaptions(directory.files))
 
         def tell(done: int, total: int, sums: dict[str, float]) -> None:
-            # A shard that is at work leaves a note: one for each actor once all have loaded what they need.
-            if len(moments) == 1 and sum(1 for _ in out.glob("work/*/busy-*")) >= actors:
+            # A shard at work leaves a note: one for each actor once all have loaded what they need, less that of the
+            # shard that has just been done.
+            if len(moments) == 1 and sum(1 for _ in out.glob("work/*/busy-*")) >= max(1, actors - 1):
                 moments.append(Snapshot.of(cluster, done))
 
         passes.run_first(tell)
