@@ -30,28 +30,36 @@ LEAST_ACCURACY = 0.9
 """The least accuracy of a hyperplane on held-out latents (Li & Xu 2021, App. A.3); others are left out, and counted."""
 
 
+Output = Annotated[
+    Name | None, Field(description="The classifier's output to study. Default: the second of two outputs.")
+]
+Target = Annotated[Name | None, Field(description="The attribute that the output should predict.")]
+Biased = Annotated[
+    Name | None, Field(description="The attribute that is known to bias it; used only to judge the results.")
+]
+Known = Annotated[
+    Literal["none", "rest"] | list[Name],
+    Field(
+        description="The attributes that directions must avoid. none; rest: all but target and biased; or their names."
+    ),
+]
+References = Annotated[
+    list[Name],
+    Field(max_length=16, description="Classifiers of the same target, whose answers tell how far an image shows it."),
+]
+
+
 class Problem(Strict):
     """One search: whether `target` alone changes an output of the classifier."""
 
     name: Name | None = Field(None, description="The problem's name.")
     generator: Name | None = Field(None, description="The generator, by its name. Default: the only one.")
     classifier: Name | None = Field(None, description="The classifier, by its name. Default: the only one.")
-    label: Name | None = Field(
-        None, description="The classifier's output to study. Default: the second of two outputs."
-    )
-    target: Name | None = Field(None, description="The attribute that the output should predict.")
-    biased: Name | None = Field(
-        None, description="The attribute that is known to bias it; used only to judge the results."
-    )
-    known: Literal["none", "rest"] | list[Name] = Field(
-        "none",
-        description="The attributes that directions must avoid. none; rest: all but target and biased; or their names.",
-    )
-    references: list[Name] = Field(
-        default_factory=list,
-        max_length=16,
-        description="Classifiers of the same target, whose answers tell how far an image shows it.",
-    )
+    label: Output = None
+    target: Target = None
+    biased: Biased = None
+    known: Known = "none"
+    references: References = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _attributes_differ(self) -> Problem:
@@ -133,22 +141,11 @@ class LatentConfig(Strict):
         "the attribute.",
     )
     hyperplanes: Annotated[SpecText, Names.VALUES] | None = Field(None, description="A table of known hyperplanes.")
-    label: Name | None = Field(
-        None, description="The classifier's output to study. Default: the second of two outputs."
-    )
-    target: Name | None = Field(None, description="The attribute that the output should predict.")
-    biased: Name | None = Field(
-        None, description="The attribute that is known to bias it; used only to judge the results."
-    )
-    known: Literal["none", "rest"] | list[Name] = Field(
-        "none",
-        description="The attributes that directions must avoid. none; rest: all but target and biased; or their names.",
-    )
-    references: list[Name] = Field(
-        default_factory=list,
-        max_length=16,
-        description="Classifiers of the same target, whose answers tell how far an image shows it.",
-    )
+    label: Output = None
+    target: Target = None
+    biased: Biased = None
+    known: Known = "none"
+    references: References = Field(default_factory=list)
     problems: list[Problem] = Field(
         default_factory=list,
         max_length=20_000,
