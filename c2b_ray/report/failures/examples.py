@@ -1,7 +1,7 @@
 """Chooses the failures that a caption shows, with pictures: those towards the target first, then in order of drawing.
 
 Failures of confirmation are shown. Those of discovery, from which captions were derived, are shown only where there are
-no others, and are marked. Knows the examples of `schemas.ROUNDS`; knows nothing of pages.
+no others, or none towards the target, and are marked. Knows the examples of `schemas.ROUNDS`; knows nothing of pages.
 """
 
 from __future__ import annotations
@@ -55,13 +55,18 @@ class Examples:
                     _keep(self._kept[key], targets[key], row)
 
     def of(self, key: TallyKey, target: str | None, most: int = MOST_SHOWN) -> list[Example]:
-        """In order of drawing, those towards the target first: of confirmation, or where it has none of discovery."""
+        """Returns the failures in order of drawing, those towards the target first.
+
+        They are of confirmation, or of discovery where confirmation has none, or none towards the target: rounds keep
+        only so many of each label, which discovery may have used up.
+        """
         by_label = self._kept.get(key, {})
         placed = [(label != target, placed) for label, several in by_label.items() for placed in several]
         placed.sort(key=lambda entry: (entry[0], entry[1][:3]))
-        chosen = [example for _, (*_, example) in placed]
-        first = [example for example in chosen if example.stage == CONFIRMATION]
-        return (first or chosen)[:most]
+        confirmed = [one for one in placed if one[1][-1].stage == CONFIRMATION]
+        others = [one for one in placed if one[1][-1].stage != CONFIRMATION]
+        only_there = others and (not confirmed or others[0][0] < confirmed[0][0])
+        return [example for _, (*_, example) in (others if only_there else confirmed)[:most]]
 
 
 def _keep(by_label: dict[str | None, list[_Placed]], targets: Collection[str], row: Mapping[str, Any]) -> None:

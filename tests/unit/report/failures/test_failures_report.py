@@ -130,6 +130,15 @@ def test_pictures_of_discovery_are_shown_as_such_and_only_where_confirmation_has
     for tables, stage in ((rounds, "confirmation"), (pa.Table.from_pylist(without, rounds.schema), "discovery")):
         examples = Examples([tables], shown)
         assert {example.stage for key in shown for example in examples.of(key, "bee")} == {stage}
+    # Discovery had kept as many bees as a run keeps: confirmation's other mistakes do not stand for its bees.
+    used_up = rounds.to_pylist()
+    for row in used_up:
+        if row["stage"] == "confirmation":
+            row["examples"] = [example | {"predicted": "a wolf"} for example in row["examples"]]
+    examples = Examples([pa.Table.from_pylist(used_up, rounds.schema)], shown)
+    assert {(one.stage, one.predicted) for key in shown for one in examples.of(key, "bee")[:1]} == {
+        ("discovery", "bee")
+    }
     sample = [row | {"part": "sample"} for row in rounds.to_pylist()]  # of which all images are kept, right or wrong
     examples = Examples([pa.Table.from_pylist(sample, rounds.schema)], shown)
     assert not any(examples.of(key, "bee") for key in shown)
