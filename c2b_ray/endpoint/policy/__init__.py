@@ -5,6 +5,7 @@ schemes     what a model spec may contain, scheme by scheme and option by option
 paths       resolves a name to a path below the tenant's root, or refuses it
 specs       a submitted config → the config that runs
 contents    checks the names inside the files that a config names
+moved       paths of configs and runs, after the storage was moved
 at_start    repeats these checks in the job's process, before it reads anything
 addresses   which URLs jobs and webhooks may call
 uploads     a stream → a file named by the hash of its content

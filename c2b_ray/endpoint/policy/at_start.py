@@ -22,6 +22,7 @@ from c2b_ray.endpoint.kinds import kind_named
 from c2b_ray.endpoint.policy.contents import check_contents
 from c2b_ray.endpoint.policy.fields import SPECS
 from c2b_ray.endpoint.policy.isolation import POLICY_VARIABLE
+from c2b_ray.endpoint.policy.moved import follow_storage
 from c2b_ray.endpoint.policy.paths import STORE, Tenancy
 from c2b_ray.endpoint.policy.specs import check_again, paths_of, relocated
 from c2b_ray.errors import ConfigError
@@ -39,6 +40,9 @@ def prepared(kind: str, resolved: Mapping[str, Any], tenant_root: str) -> dict[s
     model = kind_named(kind).config_class
     check_again(resolved, model, tenancy)
     named_paths = paths_of(resolved, model, tenancy)
+    for names, _, path in named_paths:
+        if names is Names.RUN:
+            follow_storage(path, tenant_root)
     check_contents(named_paths, resolved, tenancy)
     if tenancy.is_local and not any(path.startswith(STORE) for _, _, path in named_paths):
         return dict(resolved)

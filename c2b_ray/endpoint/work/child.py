@@ -150,6 +150,7 @@ def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
     """Does the job, or what is left of it, and returns how it ended."""
     from c2b_ray.endpoint.kinds import kind_named
     from c2b_ray.endpoint.policy.at_start import prepared
+    from c2b_ray.endpoint.policy.moved import follow_storage
     from c2b_ray.endpoint.work.telling import Telling, problem
     from c2b_ray.store import guard
 
@@ -160,6 +161,7 @@ def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
     try:
         with guard.guarded(leash.ask):
             config = prepared(start.kind, start.config, tenant_folder)
+            follow_storage(start.out, tenant_folder)
             kind_named(start.kind).work(config, start.out, start.via, telling, start.placement)
         return Ended(
             how="finished", images=telling.images, present=telling.present, classifier_hash=_classifier_hash(start.out)

@@ -37,7 +37,9 @@ def inherit(db: Database, claim: Claim, run_path: str) -> Claim:
             return claim
         job = resubmitted.take_over(db, job, before) or job
         taken = job.run_path
-    if taken is not None and taken != run_path and os.path.isdir(taken) and not os.path.exists(run_path):
-        Path(run_path).parent.mkdir(parents=True, exist_ok=True)
-        os.rename(taken, run_path)
+    if taken is not None and not is_remote(run_path):
+        # Beside this run, in the present storage: the ledger may name an earlier one, which another endpoint may use.
+        earlier = Path(run_path).with_name(Path(taken).name)
+        if earlier.is_dir() and not os.path.exists(run_path):
+            earlier.rename(run_path)
     return replace(claim, job=job)

@@ -15,6 +15,7 @@ from c2b_ray.endpoint.kinds import kind_named
 from c2b_ray.endpoint.ledger.job import Job
 from c2b_ray.endpoint.policy.isolation import isolated_command
 from c2b_ray.endpoint.policy.landlock import knows_ports
+from c2b_ray.endpoint.policy.moved import with_present_paths
 from c2b_ray.endpoint.work.environment import of_job
 from c2b_ray.endpoint.work.process import COMMAND, JobProcess
 from c2b_ray.endpoint.work.protocol import Start
@@ -68,7 +69,7 @@ class Starting:
             via = "here"
         return Start(
             kind=job.kind,
-            config=job.resolved,
+            config=with_present_paths(job.resolved, self._tenant_folder(job)),
             out=self.run_path(job),
             via=via,
             placement=self.config.placement,
@@ -77,7 +78,10 @@ class Starting:
         )
 
     def run_path(self, job: Job) -> str:
-        return f"{self.config.storage_root.rstrip('/')}/tenants/{job.tenant_id}/runs/{job.id}"
+        return f"{self._tenant_folder(job)}/runs/{job.id}"
+
+    def _tenant_folder(self, job: Job) -> str:
+        return f"{self.config.storage_root.rstrip('/')}/tenants/{job.tenant_id}"
 
 
 def names_uploaded_weights(job: Job) -> bool:
