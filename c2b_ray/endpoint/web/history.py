@@ -23,6 +23,8 @@ from c2b_ray.endpoint.web.rendering import shown, trusted
 from c2b_ray.endpoint.web.visit import Visit
 from c2b_ray.errors import C2BError
 from c2b_ray.report.kit.redact import clean_setting
+from c2b_ray.schemas import content_id
+from c2b_ray.store.c2b_run import CLASSIFIER
 
 LATEST, AUDITS, PANELS = 200, 24, 60
 
@@ -56,7 +58,7 @@ def classifiers_page(visit: Visit) -> Response:
             by_name[name].append(job)
     rows = [
         {"name": name, "shown": clean_setting(name), "audits": len(of), "latest": of[0],
-         "weights": len({job.classifier_hash for job in of})}
+         "weights": len({_weights(visit, job, name) for job in of})}
         for name, of in sorted(by_name.items())
     ]  # fmt: skip
     return shown(visit, "classifiers.html.j2", {"rows": rows, "latest": LATEST})
@@ -77,6 +79,7 @@ def history_page(visit: Visit) -> Response:
     ]
     return shown(visit, "history.html.j2", {
         "name": name, "hash": weights, "audits": audits, "series": series, "panels": panels,
+        "weights": [job.classifier_hash if weights else _weights(visit, job, name) for job in audits],
         "more": max(0, len(series) - PANELS), "missing": missing, "attribute": wanted[0], "target_class": wanted[1],
         "shown": f"Weights {weights[:8]}" if weights else clean_setting(name),
         "names": sorted({clean_setting(one) for job in audits for one in classifiers_of(job.resolved)}),
@@ -90,6 +93,22 @@ def classifiers_of(config: Mapping[str, Any]) -> list[str]:
     if isinstance(value, str):
         return [value]
     return [str(one) for one in value]  # the keys of a mapping
+
+
+def _weights(visit: Visit, job: Job, name: str) -> str | None:
+    """Returns the hash of the weights that an audit's classifier of this name had; None if it is not known.
+
+    `classifier_hash` is that of all classifiers of a job.
+    """
+    if len(classifiers_of(job.resolved)) == 1:
+        return job.classifier_hash
+    try:
+        run = read(visit.context, visit.caller, job.id).run
+    except (C2BError, ProblemError):
+        return None
+    models = {} if run is None else run.manifest.get("models", {})
+    named = models.get(f"{CLASSIFIER}{name}") or models.get(f"{CLASSIFIER}{clean_setting(name)}") or {}
+    return content_id(named["revision"]) if named.get("revision") else None
 
 
 def _audits(visit: Visit, weights: str | None = None) -> list[Job]:

@@ -1,5 +1,6 @@
 import html
 import io
+import json
 import re
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from c2b_ray.endpoint.ledger import jobs, keys, usage
 from c2b_ray.endpoint.ledger.job import NewJob
 from c2b_ray.endpoint.web.mount import routes
 from c2b_ray.endpoint.web.plots import Point, sparkline
+from c2b_ray.schemas import content_id
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"\u202egpj"
 FORM = {
@@ -207,6 +209,31 @@ def test_a_history_has_a_point_of_each_audit_and_says_where_the_weights_changed(
     assert "hash=weights-1" in page
     for who, weights in (("a", "weights-3"), ("b", "weights-2")):
         assert visitor(who).get(f"/ui/classifiers/history?hash={weights}").status_code == 404
+
+
+def test_an_audit_of_several_classifiers_does_not_change_the_weights_of_each(endpoint, visitor):
+    """`classifier_hash` of such a job is that of all of them."""
+    first, second = "world:first", "world:second"
+    revisions = {first: "r-first", second: "r-second"}
+    for specs in ([first], [first, second]):
+        config = {**CONFIG, "classifier": specs}
+        new = NewJob("c2b", config, config)
+        job, _ = jobs.submit(endpoint.db, endpoint.tenants["a"], None, new, endpoint.config.quotas)
+        path = endpoint.run_path(job.id)
+        recipe = Recipe(classes=("bus",), attributes={"size": ("small", "large")}, classifiers=tuple(specs),
+                        images_per_cell=20, pictures=False)  # fmt: skip
+        make_run(path, recipe)
+        manifest = json.loads((path / "run.json").read_text())
+        manifest["models"] = {f"classifier {spec}": {"spec": spec, "revision": revisions[spec]} for spec in specs}
+        (path / "run.json").write_text(json.dumps(manifest))
+        weights = content_id(*sorted(revisions[spec] for spec in specs))
+        jobs.finish(endpoint.db, job.id, endpoint.claim(job.id).fence, str(path), weights)
+    page = visitor("a").get(f"/ui/classifiers/history?name={first}").text
+    assert page.count(f'weights <a href="?hash={content_id("r-first")}">') == 1
+    assert page.count(content_id("r-first")[:8]) == 3, "the link, its text, and the second audit"
+    assert "changed" not in page
+    rows = re.findall(r">(world:\w+)</a></th><td>(\d+)</td><td>(\d+)</td>", visitor("a").get("/ui/classifiers").text)
+    assert {(first, "2", "1"), (second, "1", "1")} <= set(rows), "audits and weights of each classifier"
 
 
 def test_a_sparkline_escapes_its_title_and_leaves_gaps():
