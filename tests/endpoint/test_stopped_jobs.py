@@ -117,6 +117,26 @@ def test_the_job_of_a_key_that_works_no_more_ends_and_says_why(endpoint, slow, n
         endpoint.tenant, endpoint.key = before
 
 
+def test_a_job_that_exceeds_a_quota_while_it_runs_ends_and_can_go_on_when_there_is_room(endpoint, slow):
+    slow.service.delay_s = 0.5
+    config = slow.audit(endpoint)
+    job_id = begun(endpoint, config)
+    tenants.change(endpoint.db, endpoint.tenant, quotas={"model_seconds_per_day": {slow.url: 0.01}})
+    try:
+        job = endpoint.wait_for(job_id, "cancelled")
+        assert job.failure["title"] == "The quota model_seconds_per_day is used up"
+        assert f"{slow.url}: " in job.failure["detail"]
+        rows = predicted(endpoint, job_id)
+        assert 0 < len(rows) < ROWS
+    finally:
+        tenants.change(endpoint.db, endpoint.tenant, quotas={})
+    slow.service.delay_s, before = 0.0, len(slow.service.posts)
+    again = endpoint.submit(config)
+    endpoint.grant(again)
+    endpoint.wait_for(again, "finished")
+    assert sum(slow.service.posts[before:]) == ROWS - len(rows)
+
+
 def test_a_runner_that_is_stopped_gives_its_job_back(endpoint, slow):
     """The last test here: it ends the runner that they share."""
     slow.service.delay_s = 0.3

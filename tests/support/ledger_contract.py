@@ -572,6 +572,29 @@ class QuotasContract:
         db.skew = 24 * HOUR
         assert quota_of(100, "m") is None
 
+    def test_a_running_job_may_use_up_a_quota_and_not_exceed_it(self, db: Database) -> None:
+        who = member(db)
+        claim = claimed(db, who)
+        used = jobs.Progress(images={"m": 90}, model_seconds={"m": 50.0}, bytes=600)
+        jobs.progress(db, claim.job.id, claim.fence, used)
+
+        def exceeded(**limits: Any) -> str | None:
+            try:
+                quotas.check_running(db, who.tenant_id, ["m"], Quotas(**limits))
+            except quotas.Denied as denied:
+                return denied.quota
+            return None
+
+        assert exceeded() is None
+        assert exceeded(images_per_day=90, model_seconds_per_day={"m": 50.0}, storage_bytes=600) is None
+        assert exceeded(images_per_day=89) == "images_per_day"
+        assert exceeded(model_seconds_per_day={"*": 49.0}) == "model_seconds_per_day"
+        assert exceeded(model_seconds_per_day={"n": 1.0}) is None
+        assert exceeded(storage_bytes=599) == "storage_bytes"
+        assert exceeded(concurrent_jobs=0) is None
+        tenants.change(db, who.tenant_id, quotas={"images_per_day": 10})
+        assert exceeded() == "images_per_day"
+
     def test_uploads_and_runs_share_the_bytes(self, db: Database) -> None:
         who, limits = member(db), Quotas(storage_bytes=1000)
         claim = claimed(db, who)
@@ -823,7 +846,7 @@ class IsolationContract:
         covered = {name.split()[0] for name in answers} | {"quotas.limits_and_use"}
         makes = {"jobs.submit", "keys.create", "uploads.add", "uploads.check_room", "webhooks.create"}
         parts = {"usage.add", "usage.by_model", "quotas.locked_limits", "quotas.check_submission", "quotas.check_use",
-                 "quotas.held", "webhooks.announce"}  # fmt: skip
+                 "quotas.check_running", "quotas.held", "webhooks.announce"}  # fmt: skip
         operators = {"tenants.change", "tenants.get", "tenants.remove"}
         assert _of_tenants() - covered - makes - parts - operators == set()
         standing = quotas.limits_and_use(db, them, PLENTY)

@@ -90,20 +90,43 @@ def submitted(tx: Transaction) -> None:
     tx.known[_COUNTED] = open_jobs + 1, bytes_
 
 
-def check_use(tx: Transaction, tenant_id: str, limits: Quotas, models: Iterable[str] = (), images: int = 0) -> None:
+def check_running(db: Database, tenant_id: str, models: Iterable[str], defaults: Quotas) -> None:
+    """Raises Denied if a running job of the tenant must end, because more is stored, or was used today, than its quotas
+    allow.
+
+    A job may use up a quota to its last image or second; only what exceeds the quota ends it.
+    """
+    with db.reading() as tx:
+        row = tx.execute(select(*tenant_columns()).where(tables.tenants.c.id == tenant_id)).one()
+        limits = record(Tenant, row).limits(defaults)
+        check_storage(held(tx, tenant_id)[1], limits, more=0)
+        check_use(tx, tenant_id, limits, models, runs=True)
+
+
+def check_use(
+    tx: Transaction,
+    tenant_id: str,
+    limits: Quotas,
+    models: Iterable[str] = (),
+    images: int = 0,
+    *,
+    runs: bool = False,
+) -> None:
     """Raises Denied if today's images, with `images` more, or today's seconds of one of `models` are used up.
 
-    Without `models`, it checks every model that the tenant used today.
+    Without `models`, it checks every model that the tenant used today. `runs`: for a job that runs already, raises only
+    if a quota is exceeded.
     """
     if limits.images_per_day is None and not limits.model_seconds_per_day:
         return
     used = usage.by_model(tx, tenant_id, usage.day_of(tx.now))
     tomorrow = usage.DAY - tx.now % usage.DAY
-    _check_images(sum(count for count, _ in used.values()), images, limits.images_per_day, tomorrow)
+    more = 0 if runs else max(1, images)
+    _check_images(sum(count for count, _ in used.values()), more, limits.images_per_day, tomorrow)
     for model in sorted(set(models) or set(used)):
         limit = _seconds(limits, model)
         seconds = used.get(model, (0, 0.0))[1]
-        if limit is not None and seconds >= limit:
+        if limit is not None and (seconds > limit or (seconds == limit and not runs)):
             raise Denied(
                 f"{model}: {seconds:g} of {limit:g} seconds of today are used; counts restart at midnight UTC",
                 "model_seconds_per_day", retry_after=tomorrow, limit=limit, remaining=0,
@@ -111,10 +134,11 @@ def check_use(tx: Transaction, tenant_id: str, limits: Quotas, models: Iterable[
 
 
 def _check_images(used: int, more: int, limit: int | None, tomorrow: float) -> None:
-    if limit is None or used + max(1, more) <= limit:
+    if limit is None or used + more <= limit:
         return
+    would = f", {more} more would follow" if more > 1 else ""
     raise Denied(
-        f"{used} of {limit} images of today are used, {more or 'more'} would follow; counts restart at midnight UTC",
+        f"{used} of {limit} images of today are used{would}; counts restart at midnight UTC",
         "images_per_day", retry_after=tomorrow, limit=limit, remaining=max(0, limit - used),
     )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
     each tick        reads the orders (cancel, yield)
     each second      writes progress and use
-    lease/3          renews the lease, and checks the job's key
+    lease/3          renews the lease, and checks the job's key and its tenant's quotas
     a commit         is granted if the ledger says that this runner still holds the job
     database down    the process goes on for some seconds, then ends its slice; it may commit while the lease lasts
     fenced off       the process is killed, and nothing more is written
@@ -16,6 +16,7 @@ import logging
 import threading
 from collections.abc import Callable
 
+from c2b_ray.config.endpoint import EndpointConfig
 from c2b_ray.endpoint import counters
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
@@ -33,7 +34,7 @@ from c2b_ray.endpoint.work.protocol import (
     Start,
     StepReport,
 )
-from c2b_ray.endpoint.work.settling import Settling, key_problem
+from c2b_ray.endpoint.work.settling import Settling, key_problem, quota_problem
 from c2b_ray.endpoint.work.stopping import FENCED_STATUS, now
 
 TICK_S = 0.5
@@ -54,16 +55,17 @@ class JobRun:
     processes."""
 
     def __init__(
-        self, db: Database, claim: Claim, process: JobProcess, start: Start, lease_seconds: float, by_clock: bool
+        self, db: Database, claim: Claim, process: JobProcess, start: Start, config: EndpointConfig, by_clock: bool
     ) -> None:
         self._db, self._job, self._fence, self._process = db, claim.job, claim.fence, process
-        self._start, self._lease_s, self._by_clock = start, lease_seconds, by_clock
+        self._start, self._lease_s, self._by_clock = start, config.runners.lease_seconds, by_clock
+        self._quotas = config.quotas
         models = models_of(claim.job.kind, claim.job.config)
         self._account = Account(models, before=booked_before(claim))
         self._until = start.until
         self._began, self._at_first = now(), process.cpu_seconds()
         self._wrote = float("-inf")
-        self._ticked = self._renewed = start.until - lease_seconds
+        self._ticked = self._renewed = start.until - self._lease_s
         self._wanted: str | None = None
         self._wanted_since = 0.0
         self._reason: Failure | None = None
@@ -160,7 +162,7 @@ class JobRun:
         orders = jobs.renew(self._db, self._job.id, self._fence, self._lease_s)
         self._renewed, self._until = renewed_at, renewed_at + self._lease_s
         self._process.send(Held(until=self._until))
-        problem = key_problem(self._db, self._job)
+        problem = key_problem(self._db, self._job) or quota_problem(self._db, self._job, self._quotas)
         if problem is not None:
             self._reason = problem
             self._want("cancel")

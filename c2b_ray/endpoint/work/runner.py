@@ -111,7 +111,7 @@ class Runner:
             if note:
                 jobs.report(self._db, job.id, claim.fence, "warning", {"text": note})
             start = self._starting.start(job, claimed + runners.lease_seconds)
-            run = JobRun(self._db, claim, process, start, runners.lease_seconds, by_clock=start.via == "serve")
+            run = JobRun(self._db, claim, process, start, self._config, by_clock=start.via == "serve")
             run.run(settling, self._stop)
         except (DatabaseDownError, FencedError) as error:
             _log.warning("%s; %s waits for another claim", error, job.id)

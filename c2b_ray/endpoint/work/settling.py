@@ -9,10 +9,11 @@ import logging
 import threading
 from dataclasses import dataclass
 
-from c2b_ray.endpoint.ledger import jobs, keys
+from c2b_ray.config.endpoint import Quotas
+from c2b_ray.endpoint.ledger import jobs, keys, quotas
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Claim, Failure, FencedError, Job
-from c2b_ray.endpoint.work.accounting import Account
+from c2b_ray.endpoint.work.accounting import Account, models_of
 from c2b_ray.endpoint.work.protocol import Ended, Problem
 
 RETRY_S = 1.0
@@ -90,3 +91,14 @@ def key_problem(db: Database, job: Job) -> Failure | None:
     title = f"The key of this job {key}"
     detail = "It ended at its next batch, and its run is kept. Submit it again with a key that works."
     return Failure(title, detail)
+
+
+def quota_problem(db: Database, job: Job, defaults: Quotas) -> Failure | None:
+    """Returns why a running job must stop because its tenant has exceeded a quota; None if it may go on. Like
+    `key_problem`, it is cancelled, and its run is kept."""
+    try:
+        quotas.check_running(db, job.tenant_id, models_of(job.kind, job.config), defaults)
+    except quotas.Denied as denied:
+        detail = f"{denied}. It ended at its next batch, and its run is kept. Submit it again when there is room."
+        return Failure(f"The quota {denied.quota} is used up", detail)
+    return None
