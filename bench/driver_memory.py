@@ -4,7 +4,9 @@
 
 A labelled table of tiny pictures of noise, no two of them alike, and a table of predictions in place of a classifier:
 what is left is what the framework itself holds. Each size runs in a process of its own; the peak is that of this
-process, without the workers of Ray. `before` is what it holds when the audit begins.
+process, without the workers of Ray. `before` is what it holds when the audit begins. `of these, shared` is how much of
+the highest peak is pages of Ray's object store that this process has read: they belong to the store, whose size Ray
+limits, and are counted in each process that reads them.
 
 With --place, tables, runs and peaks are kept there; with --minutes, an audit is interrupted after so long, and the same
 command goes on with it. The peaks are then those of all its processes, each of which resumed what the last had left.
@@ -75,8 +77,11 @@ def picture(pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
     return data.getvalue()
 
 
+SHARED = "of these, shared"
+
+
 class Peaks:
-    """The largest resident size by step."""
+    """The largest resident size by step, and the shared part of the largest."""
 
     def __init__(self) -> None:
         self.step = "before"
@@ -91,8 +96,11 @@ class Peaks:
             self.step = "between"
 
     def look(self) -> None:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        size = pages * os.sysconf("SC_PAGE_SIZE") / MIB
+        lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
+        status = {words[0]: int(words[1]) / 1024 for words in lines if words[0] in ("VmRSS:", "RssShmem:")}
+        size = status["VmRSS:"]
+        if size > highest(self.peaks):
+            self.peaks[SHARED] = status["RssShmem:"]
         self.peaks[self.step] = max(size, self.peaks.get(self.step, 0.0))
 
     @contextmanager
@@ -141,6 +149,10 @@ def added(place: Path, seconds: float, peaks: dict[str, float], ended: bool) -> 
     return whole
 
 
+def highest(peaks: dict[str, float]) -> float:
+    return max((size for step, size in peaks.items() if step != SHARED), default=0.0)
+
+
 def write_in_another_process(place: Path, images: int) -> None:
     if not (place / "written").is_file():
         subprocess.run([sys.executable, __file__, str(images), "--write", str(place)], check=True)
@@ -183,14 +195,15 @@ def report(sizes: list[int], via: str, folder: Path, minutes: float) -> None:
         if not found[-1]["ended"]:
             print(f"{images:,} images: interrupted after {minutes:g} minutes; run the same command again to resume")
             return
-    steps = list(dict.fromkeys(step for run in found for step in run["peaks"]))
+    steps = sorted(dict.fromkeys(step for run in found for step in run["peaks"]), key=SHARED.__eq__)
     print("MiB at most, of the driver".ljust(34), *(f"{run['images']:>12,}" for run in found))
     for step in steps:
         print(step[:32].ljust(34), *(f"{run['peaks'].get(step, 0):>12.0f}" for run in found))
-    whole = [max(run["peaks"].values()) for run in found]
+    whole = [highest(run["peaks"]) for run in found]
     print("all".ljust(34), *(f"{peak:>12.0f}" for peak in whole))
     print("seconds".ljust(34), *(f"{run['seconds']:>12.1f}" for run in found))
-    print(f"{sizes[-1]:,} images over {sizes[0]:,}: {whole[-1] / whole[0]:.2f}")
+    own = [peak - run["peaks"][SHARED] for peak, run in zip(whole, found, strict=True)]
+    print(f"{sizes[-1]:,} images over {sizes[0]:,}: {whole[-1] / whole[0]:.2f}; unshared {own[-1] / own[0]:.2f}")
     slope = (whole[-1] - whole[0]) * MIB / (sizes[-1] - sizes[0])
     print(f"bytes an image: {slope:.0f}")
 

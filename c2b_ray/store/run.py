@@ -29,7 +29,7 @@ from c2b_ray.store.manifest import FORMAT, Manifest, checked, differences, kind_
 from c2b_ray.store.row_groups import RowGroups
 
 MANIFEST = "run.json"
-ROW_GROUP = 65_536
+ROW_GROUP = 16_384
 """The least rows in a row group of a table that is written in batches."""
 
 

@@ -10,6 +10,7 @@ module knows files and arrays of numbers, and no images beyond those that marks 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +26,7 @@ from c2b_ray.pipelines.shards.planned import PlannedCaptions
 from c2b_ray.schemas.dataset import CANDIDATE
 from c2b_ray.schemas.dataset import DROPS as DROP_ROWS
 from c2b_ray.steps.dataset import repeats
-from c2b_ray.steps.dataset.fingerprint import THUMBNAIL_BYTES, WINDOW_BYTES, bands, thumbnail, windows
+from c2b_ray.steps.dataset.fingerprint import THUMBNAIL_BYTES, WINDOW_BYTES, Hashes, bands, thumbnail, windows
 from c2b_ray.steps.dataset.kept import levels_of, thumbnail_column, thumbnails_of
 from c2b_ray.steps.dataset.moved import earliest_moved, moved_rows
 from c2b_ray.steps.dataset.plan import Ints, Plan
@@ -51,6 +52,7 @@ _THUMBNAIL, _WINDOWS = "thumbnail", "windows"
 _FAILURES = pa.schema([DROP_ROWS.field(name) for name in [*_WANTED, _THUMBNAIL, _WINDOWS]])
 _INNER, _MOVED = 1, 2
 """Added to the distance, as the band of entries that are inner parts, or moved inner parts."""
+_ROWS_AT_ONCE = 4096
 
 
 class Second:
@@ -137,24 +139,35 @@ class Second:
         return 0 if self._distance is None else self._plan.buckets(self._distance, self._format)
 
     def scatter(self, group: int) -> None:
-        assert self._distance is not None
         failures = pa.concat_tables([self._failures(number) for number in self._plan.shards_of_group(group)])
-        marks = self._marks(failures)
-        ids = failures["image_id"].combine_chunks()
-        entries, buckets = [], []
+        marks, ids = self._marks(failures), failures["image_id"].combine_chunks()
+        rows, hashes, band_of, bucket = self._entries(marks, failures[_WINDOWS])
+
+        def entries(part: Ints) -> pa.Table:
+            of = rows[part]
+            columns = [marks.positions[of], marks.labels[of], hashes[part], band_of[part]]
+            thumbnails = thumbnail_column(marks.thumbnails[of])
+            return pa.table([*map(pa.array, columns), ids.take(pa.array(of)), thumbnails], schema=_ENTRIES)
+
+        self._put_parts(f"entries-{group:04d}", entries, bucket, self._buckets)
+
+    def _entries(self, marks: Marks, of_windows: pa.ChunkedArray) -> tuple[Ints, Hashes, NDArray[np.int8], Ints]:
+        """Returns the entries of these failures: the failure's row, a hash, its band, and the bucket."""
+        assert self._distance is not None
+        every = np.arange(len(marks))
+        rows, hashes, band_of, buckets = [], [], [], []
         for number, band in enumerate(bands(marks.hashes, self._distance + 1)):
-            columns = [marks.positions, marks.labels, marks.hashes, np.full(len(marks), number, np.int8)]
-            columns_of_band = [*map(pa.array, columns), ids, thumbnail_column(marks.thumbnails)]
-            entries.append(pa.table(columns_of_band, schema=_ENTRIES))
+            rows.append(every)
+            hashes.append(marks.hashes)
+            band_of.append(np.full(len(marks), number, np.int8))
             buckets.append(bucket_of(marks.labels, band, number, self._buckets))
         if _WINDOWS in self._marked:
-            rows, hashes, is_moved = moved_rows(levels_of(failures[_WINDOWS], WINDOW_BYTES).view("<u8"))
-            bands_of = (self._distance + np.where(is_moved, _MOVED, _INNER)).astype(np.int8)
-            columns = [marks.positions[rows], marks.labels[rows], hashes, bands_of]
-            thumbnails = thumbnail_column(marks.thumbnails[rows])
-            entries.append(pa.table([*map(pa.array, columns), ids.take(pa.array(rows)), thumbnails], schema=_ENTRIES))
-            buckets.append(bucket_of(marks.labels[rows], hashes, self._distance + _INNER, self._buckets))
-        self._put_parts(f"entries-{group:04d}", pa.concat_tables(entries), np.concatenate(buckets), self._buckets)
+            of, moved, is_moved = moved_rows(levels_of(of_windows, WINDOW_BYTES).view("<u8"))
+            rows.append(of)
+            hashes.append(moved)
+            band_of.append((self._distance + np.where(is_moved, _MOVED, _INNER)).astype(np.int8))
+            buckets.append(bucket_of(marks.labels[of], moved, self._distance + _INNER, self._buckets))
+        return np.concatenate(rows), np.concatenate(hashes), np.concatenate(band_of), np.concatenate(buckets)
 
     def compare(self, bucket: int) -> None:
         assert self._distance is not None
@@ -176,7 +189,7 @@ class Second:
         at = order[np.searchsorted(positions, earliest[hit], sorter=order)]
         ids = entries["id"].combine_chunks().take(pa.array(at))
         pairs = pa.table([pa.array(positions[hit]), pa.array(earliest[hit]), ids], schema=_PAIRS)
-        self._put_parts(f"pairs-{bucket:05d}", pairs, self._plan.groups_of(positions[hit]), self._plan.groups)
+        self._put_parts(f"pairs-{bucket:05d}", _taken(pairs), self._plan.groups_of(positions[hit]), self._plan.groups)
 
     def gather(self, group: int) -> list[int]:
         """Returns for each shard of the group how many failures of its last caption are left without repeats."""
@@ -189,7 +202,7 @@ class Second:
         pairs = pairs.filter(pa.array(first))
         shards = self._plan.shards_of_group(group)
         of_shard = pairs["position"].to_numpy() // self._plan.shard_draws - shards.start
-        self._put_parts(f"group-{group:04d}", pairs, of_shard, len(shards))
+        self._put_parts(f"group-{group:04d}", _taken(pairs), of_shard, len(shards))
         return [self._left_of_last(number, pairs["position"].to_numpy()) for number in shards]
 
     def repeats_of(self, number: int) -> dict[int, str]:
@@ -253,17 +266,23 @@ class Second:
         thumbnails = thumbnails_of(failures[_THUMBNAIL])
         return Marks(self._positions(failures), labels, failures["fingerprint"].to_numpy(), thumbnails)
 
-    def _put_parts(self, name: str, table: pa.Table, part_of: Ints, count: int) -> None:
-        """Writes the table in `count` parts, by `part_of` (rows,) in [0, count), so that one part can be read alone."""
+    def _put_parts(self, name: str, rows: Callable[[Ints], pa.Table], part_of: Ints, count: int) -> None:
+        """Writes rows in `count` parts, by `part_of` (rows,) in [0, count), so that one part can be read alone. `rows`
+        returns those of these numbers: a few thousand at a time."""
         order = np.argsort(part_of, kind="stable")
-        table = table.take(pa.array(order)).combine_chunks()
         bounds = np.searchsorted(part_of[order], np.arange(count + 1))
+        schema = rows(order[:0]).schema
 
         def fill(path: str) -> None:
-            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-                for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-                    part = table.slice(start, stop - start).to_batches()
-                    writer.write_batch(part[0] if part else pa.RecordBatch.from_pylist([], table.schema))
+            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+                first = 0
+                while first < count:
+                    last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + _ROWS_AT_ONCE, "right")) - 1)
+                    table = rows(order[bounds[first] : bounds[last]]).combine_chunks()
+                    for start, stop in itertools.pairwise((bounds[first : last + 1] - bounds[first]).tolist()):
+                        part = table.slice(start, stop - start).to_batches()
+                        writer.write_batch(part[0] if part else pa.RecordBatch.from_pylist([], schema))
+                    first = last
 
         self._files.put_file(f"{REPEATS}/{name}.arrow", fill)
 
@@ -275,3 +294,7 @@ class Second:
                 return pa.Table.from_batches([reader.get_batch(number)])
 
         return patiently(self._files.location, read, reached=True)
+
+
+def _taken(table: pa.Table) -> Callable[[Ints], pa.Table]:
+    return lambda rows: table.take(pa.array(rows))
