@@ -1,10 +1,12 @@
 """Measures what a dataset build costs besides its models: CPU per draw, memory of each process, draws per second.
 
-    python bench/dataset_build.py [10000 100000 1000000] [--world] [--keep 0.1] [--nodes 1]
+    python bench/dataset_build.py [10000 100000 1000000] [--world] [--keep 0.1] [--nodes 1] [--threads 1]
 
 The models do almost nothing: pictures of seeded noise, of which a share fails. With --world they are the renderer of
 the embedded world and a classifier that looks at a few pixels, so that pictures vary as generated ones do. Each size is
-built in a process of its own; with --nodes N on N logical nodes of Ray that share this machine's cores.
+built in a process of its own; with --nodes N on N logical nodes of Ray that share this machine's cores. The models are
+Python, so that two threads of one process slow each other down: compare the draws per second of several sizes with one
+thread, for at the end of a small build only one has work left.
 """
 
 from __future__ import annotations
@@ -78,7 +80,8 @@ def crew(world: bool, share: float) -> Crew:
     return Crew((Generated("bench", generator),), (judge,), None, "top1", 0.0)
 
 
-def build(out: str, draws: int, world: bool, share: float, nodes: int) -> dict[str, Any]:
+def build(out: str, args: argparse.Namespace) -> dict[str, Any]:
+    draws = args.draws[0]
     captions = -(-draws // DRAWS_PER_CAPTION)
     texts = (
         (LABELS[0], f"a photo of a boat {CELLS[number % len(CELLS)]}, number {number}") for number in range(captions)
@@ -86,8 +89,8 @@ def build(out: str, draws: int, world: bool, share: float, nodes: int) -> dict[s
     with building(out) as directory, ExitStack() as stack:
         write_captions(directory.files, Numbered(DRAWS_PER_CAPTION).tables((*text, None) for text in texts))
         plan = Plan("bench", captions * DRAWS_PER_CAPTION, 2000, 32)
-        recipe = Recipe(directory.files, plan, partial(crew, world, share), 1, 0, 4, 1000)
-        crews: Crews = CrewsHere(recipe) if not nodes else _on_ray(recipe, stack)
+        recipe = Recipe(directory.files, plan, partial(crew, args.world, args.keep), 1, 0, 4, 1000)
+        crews: Crews = CrewsHere(recipe, args.threads) if not args.nodes else _on_ray(recipe, stack)
         passes = Passes(recipe, crews, PlannedCaptions(directory.files))
         moments: list[tuple[float, int]] = []
         began, cpu = time.monotonic(), time.process_time()
@@ -131,14 +134,16 @@ def main() -> None:
     parser.add_argument("--world", action="store_true")
     parser.add_argument("--keep", type=float, default=0.1, help="the share that fails")
     parser.add_argument("--nodes", type=int, default=0)
+    parser.add_argument("--threads", type=int, help="of a build without Ray; default: one for each core")
     parser.add_argument("--alone", action="store_true", help="build here, and print what it took")
     args = parser.parse_args()
     if args.alone:
         with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(build(str(Path(folder, "out")), args.draws[0], args.world, args.keep, args.nodes)))
+            print(json.dumps(build(str(Path(folder, "out")), args)))
         return
     for draws in args.draws:
         options = ["--alone", f"--keep={args.keep}", f"--nodes={args.nodes}", *(["--world"] if args.world else [])]
+        options += [f"--threads={args.threads}"] if args.threads else []
         command = [sys.executable, __file__, str(draws), *options]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ)
         print(done.stdout.splitlines()[-1], flush=True)

@@ -10,7 +10,6 @@ module knows files and arrays of numbers, and no images beyond those that marks 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,8 +19,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from c2b_ray.errors import SourceError
-from c2b_ray.filesystems import resolve
-from c2b_ray.filesystems.patience import patiently
 from c2b_ray.pipelines.shards.planned import PlannedCaptions
 from c2b_ray.schemas.dataset import CANDIDATE
 from c2b_ray.schemas.dataset import DROPS as DROP_ROWS
@@ -32,7 +29,7 @@ from c2b_ray.steps.dataset.moved import earliest_moved, moved_rows
 from c2b_ray.steps.dataset.plan import Ints, Plan
 from c2b_ray.steps.dataset.repeats import NONE, Marks, bucket_of, earliest_in_band
 from c2b_ray.steps.decode import decode
-from c2b_ray.store import files
+from c2b_ray.store import files, numbered_parts
 from c2b_ray.store.shards import CANDIDATES, DROPS, ENDING, REPEATS, SHARDS, ShardFiles
 from c2b_ray.store.shards import DRAWS as OF_DRAWS
 
@@ -52,7 +49,6 @@ _THUMBNAIL, _WINDOWS = "thumbnail", "windows"
 _FAILURES = pa.schema([DROP_ROWS.field(name) for name in [*_WANTED, _THUMBNAIL, _WINDOWS]])
 _INNER, _MOVED = 1, 2
 """Added to the distance, as the band of entries that are inner parts, or moved inner parts."""
-_ROWS_AT_ONCE = 4096
 
 
 class Second:
@@ -129,7 +125,7 @@ class Second:
     def _has_all_parts(self, name: str) -> bool:
         """Returns whether a file of parts has its footer, which is written last."""
         try:
-            self._part(name.removesuffix(".arrow"), 0)
+            numbered_parts.read(self._files, f"{REPEATS}/{name.removesuffix(numbered_parts.ENDING)}", 0)
         except pa.ArrowException:
             return False
         return True
@@ -149,7 +145,7 @@ class Second:
             thumbnails = thumbnail_column(marks.thumbnails[of])
             return pa.table([*map(pa.array, columns), ids.take(pa.array(of)), thumbnails], schema=_ENTRIES)
 
-        self._put_parts(f"entries-{group:04d}", entries, bucket, self._buckets)
+        numbered_parts.put(self._files, f"{REPEATS}/entries-{group:04d}", entries, bucket, self._buckets)
 
     def _entries(self, marks: Marks, of_windows: pa.ChunkedArray) -> tuple[Ints, Hashes, NDArray[np.int8], Ints]:
         """Returns the entries of these failures: the failure's row, a hash, its band, and the bucket."""
@@ -171,7 +167,10 @@ class Second:
 
     def compare(self, bucket: int) -> None:
         assert self._distance is not None
-        parts = [self._part(f"entries-{group:04d}", bucket) for group in range(self._plan.groups)]
+        parts = [
+            numbered_parts.read(self._files, f"{REPEATS}/entries-{group:04d}", bucket)
+            for group in range(self._plan.groups)
+        ]
         entries = pa.concat_tables(parts).combine_chunks()
         positions, band = entries["position"].to_numpy(), entries["band"].to_numpy()
         thumbnails = thumbnails_of(entries[_THUMBNAIL])
@@ -189,11 +188,14 @@ class Second:
         at = order[np.searchsorted(positions, earliest[hit], sorter=order)]
         ids = entries["id"].combine_chunks().take(pa.array(at))
         pairs = pa.table([pa.array(positions[hit]), pa.array(earliest[hit]), ids], schema=_PAIRS)
-        self._put_parts(f"pairs-{bucket:05d}", _taken(pairs), self._plan.groups_of(positions[hit]), self._plan.groups)
+        groups = self._plan.groups_of(positions[hit])
+        numbered_parts.put(self._files, f"{REPEATS}/pairs-{bucket:05d}", _taken(pairs), groups, self._plan.groups)
 
     def gather(self, group: int) -> list[int]:
         """Returns for each shard of the group how many failures of its last caption are left without repeats."""
-        parts = [self._part(f"pairs-{bucket:05d}", group) for bucket in range(self._buckets)]
+        parts = [
+            numbered_parts.read(self._files, f"{REPEATS}/pairs-{bucket:05d}", group) for bucket in range(self._buckets)
+        ]
         pairs = pa.concat_tables([_PAIRS.empty_table(), *parts])
         pairs = pairs.sort_by([("position", "ascending"), ("earliest", "ascending")])
         positions = pairs["position"].to_numpy()
@@ -202,13 +204,15 @@ class Second:
         pairs = pairs.filter(pa.array(first))
         shards = self._plan.shards_of_group(group)
         of_shard = pairs["position"].to_numpy() // self._plan.shard_draws - shards.start
-        self._put_parts(f"group-{group:04d}", _taken(pairs), of_shard, len(shards))
+        numbered_parts.put(self._files, f"{REPEATS}/group-{group:04d}", _taken(pairs), of_shard, len(shards))
         return [self._left_of_last(number, pairs["position"].to_numpy()) for number in shards]
 
     def repeats_of(self, number: int) -> dict[int, str]:
         """Returns position → id of the earliest near-duplicate, for the failures of a shard that have one."""
         group = int(self._plan.groups_of(np.array([self._plan.bounds(number)[0]]))[0])
-        pairs = self._part(f"group-{group:04d}", number - self._plan.shards_of_group(group).start)
+        pairs = numbered_parts.read(
+            self._files, f"{REPEATS}/group-{group:04d}", number - self._plan.shards_of_group(group).start
+        )
         return dict(zip(pairs["position"].to_pylist(), pairs["id"].to_pylist(), strict=True))
 
     def within_cap(self, captions: Ints, unique: NDArray[np.bool_], cap: int, before: int) -> NDArray[np.bool_]:
@@ -265,35 +269,6 @@ class Second:
         labels = self._captions.label_numbers[failures["caption_number"].to_numpy()]
         thumbnails = thumbnails_of(failures[_THUMBNAIL])
         return Marks(self._positions(failures), labels, failures["fingerprint"].to_numpy(), thumbnails)
-
-    def _put_parts(self, name: str, rows: Callable[[Ints], pa.Table], part_of: Ints, count: int) -> None:
-        """Writes rows in `count` parts, by `part_of` (rows,) in [0, count), so that one part can be read alone. `rows`
-        returns those of these numbers: a few thousand at a time."""
-        order = np.argsort(part_of, kind="stable")
-        bounds = np.searchsorted(part_of[order], np.arange(count + 1))
-        schema = rows(order[:0]).schema
-
-        def fill(path: str) -> None:
-            with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-                first = 0
-                while first < count:
-                    last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + _ROWS_AT_ONCE, "right")) - 1)
-                    table = rows(order[bounds[first] : bounds[last]]).combine_chunks()
-                    for start, stop in itertools.pairwise((bounds[first : last + 1] - bounds[first]).tolist()):
-                        part = table.slice(start, stop - start).to_batches()
-                        writer.write_batch(part[0] if part else pa.RecordBatch.from_pylist([], schema))
-                    first = last
-
-        self._files.put_file(f"{REPEATS}/{name}.arrow", fill)
-
-    def _part(self, name: str, number: int) -> pa.Table:
-        filesystem, path = resolve(self._files.at(f"{REPEATS}/{name}.arrow"))
-
-        def read() -> pa.Table:
-            with filesystem.open_input_file(path) as stream, pa.ipc.open_file(stream) as reader:
-                return pa.Table.from_batches([reader.get_batch(number)])
-
-        return patiently(self._files.location, read, reached=True)
 
 
 def _taken(table: pa.Table) -> Callable[[Ints], pa.Table]:
