@@ -24,7 +24,8 @@ class Dataset(Strict):
 
     table: Annotated[Path, Names.CAPTIONED] = Field(
         description="A Parquet or CSV table with `image` (a path relative to the table, or bytes), `caption` (a text "
-        "or a list of texts) and a column per attribute. An image without a value is omitted for that attribute."
+        "or a list of texts; in CSV a JSON list) and a column per attribute. An image without a value is omitted for "
+        "that attribute."
     )
     attributes: list[Name] = Field(min_length=1, description="The columns that are protected attributes.")
     columns: dict[Name, Name] = Field(

@@ -24,6 +24,9 @@ TARGET = "target_class"
 MOST_NUMBERS = 10
 """A column of more distinct whole numbers than this is a measurement or an id; one of fewer may be a scale or code."""
 
+TABLE = "images.table"
+FEW_VALUES = "give the table a column of a few values that recur, such as young and old in place of ages"
+
 Texts = NDArray[np.object_]
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?$|\d{1,2}[/.]\d{1,2}[/.]\d{4}$|\d{1,2}:\d{2}(:\d{2})?$")
 _WHOLE = re.compile(r"[-+]?\d+$")
@@ -79,36 +82,39 @@ def column_of(labels: pa.Table, name: str) -> str:
     return str(same[0])
 
 
-def check_classes(labels: pa.Table, classes: Sequence[str]) -> None:
-    """Raises ConfigError for a class that no row has, and for two spellings that may or may not be one."""
-    _one_form(classes, "classes", "classes")
+def check_classes(labels: pa.Table, classes: Sequence[str], field: str = TABLE, named: str = "classes") -> None:
+    """Raises ConfigError for a class that no row has, and for two spellings that may or may not be one. `field`,
+    `named`: the config's fields that name the table, and the classes."""
+    one_form(classes, named, named)
     targets = [value for value in labels[TARGET].unique().to_pylist() if value is not None]
     forms = {normalise(value) for value in targets}
     for name in classes:
         if normalise(name) not in forms:
             problem = f"no row of the labelled table has target_class {name!r}"
-            raise ConfigError("classes", f"{problem}; {nearest(name, forms)}")
+            raise ConfigError(named, f"{problem}; {nearest(name, forms)}")
     wanted = {normalise(name) for name in classes}
-    _one_form([value for value in targets if normalise(value) in wanted], "images.table", f"column {TARGET!r}")
+    one_form([value for value in targets if normalise(value) in wanted], field, f"column {TARGET!r}")
 
 
-def chosen(labels: pa.Table, attributes: Mapping[str, Sequence[str]] | None) -> dict[str, list[str]]:
+def chosen(
+    labels: pa.Table, attributes: Mapping[str, Sequence[str]] | None, field: str = TABLE
+) -> dict[str, list[str]]:
     """Returns attribute → values: those named, or every column that can be one, with all its values.
 
-    Raises ConfigError where a named column or value is not in the table, or where no column can be an attribute.
+    `field`: the config's field that names the table; only an audit's config, whose field it is by default, can name
+    attributes. Raises ConfigError where a named column or value is not in the table, or where no column can be an
+    attribute.
     """
     if attributes:
         return {name: _named_values(labels, name, values) for name, values in attributes.items()}
     reasons = left_out(labels)
     names = [name for name in labels.column_names if name != TARGET and name not in reasons]
-    result = {name: sorted(_spellings(labels, name)) for name in names}
+    result = {name: sorted(_spellings(labels, name, field)) for name in names}
     if not result:
         listed = "; ".join(f"{name} ({reason})" for name, reason in reasons.items())
         said = f": {listed}" if listed else ""
-        raise ConfigError(
-            "images.table",
-            f"no column beside image and target_class can be an attribute{said}; name those that are in `attributes`",
-        )
+        remedy = "name those that are in `attributes`" if field == TABLE else FEW_VALUES
+        raise ConfigError(field, f"no column beside image and target_class can be an attribute{said}; {remedy}")
     return result
 
 
@@ -138,7 +144,7 @@ def no_attribute(column: pa.ChunkedArray) -> str | None:
 
 
 def _named_values(labels: pa.Table, name: str, values: Sequence[str]) -> list[str]:
-    _one_form(values, f"attributes.{name}", f"attribute {name!r}")
+    one_form(values, f"attributes.{name}", f"attribute {name!r}")
     known = {normalise(value): value for value in _spellings(labels, name)}
     for value in values:
         if normalise(value) not in known:
@@ -148,20 +154,21 @@ def _named_values(labels: pa.Table, name: str, values: Sequence[str]) -> list[st
     return list(values)
 
 
-def _spellings(labels: pa.Table, name: str) -> list[str]:
+def _spellings(labels: pa.Table, name: str, field: str = TABLE) -> list[str]:
     """Returns the most frequent spelling of each value of a column."""
     column = column_of(labels, name)
     counted = pc.value_counts(labels[column].drop_null()).to_pylist()
     pairs = sorted((-row["counts"], str(row["values"])) for row in counted)
     if no_attribute(labels[column]) is None:
-        _one_form([value for _, value in pairs], "images.table", f"column {column!r}")
+        one_form([value for _, value in pairs], field, f"column {column!r}")
     first: dict[str, str] = {}
     for _, value in pairs:
         first.setdefault(normalise(value), value)
     return list(first.values())
 
 
-def _one_form(names: Iterable[str], field: str, where: str) -> None:
+def one_form(names: Iterable[str], field: str, where: str) -> None:
+    """Raises ConfigError for two names that may or may not be one."""
     seen: dict[str, str] = {}
     for name in names:
         other = seen.setdefault(normalise(name), name)

@@ -25,7 +25,8 @@ UNKNOWN_ANGLE = 0.1
 
 @dataclass(frozen=True)
 class Labelled:
-    """Latents of one generator, float32 (n, d); attribute → values, None where an image has none."""
+    """Latents of one generator, float32 (n, d); attribute → values: None, NaN or a blank text where an image has
+    none."""
 
     latents: Floats
     attributes: Mapping[str, Sequence[Any]]
@@ -36,7 +37,7 @@ class Labelled:
         Raises ConfigError for an attribute of one value, or of more than two texts.
         """
         values = self.attributes[attribute]
-        rows = np.array([row for row, value in enumerate(values) if value is not None and value == value], np.intp)
+        rows = np.array([row for row, value in enumerate(values) if _is_label(value)], np.intp)
         present = [values[row] for row in rows]
         distinct = sorted(set(present))
         field = f"latents.{attribute}"
@@ -111,6 +112,10 @@ def _read_hyperplane(row: Mapping[str, Any], normal: NDArray[np.float64], length
         number("angle", float(angle)),
         count,
     )
+
+
+def _is_label(value: Any) -> bool:
+    return value is not None and value == value and not (isinstance(value, str) and not value.strip())
 
 
 def _of_each(table: pa.Table, names: Mapping[str, Sequence[str]], field: str) -> dict[str, pa.Table]:

@@ -5,6 +5,7 @@ It returns captions and attributes as text, all at once, and the images' bytes b
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -34,6 +35,12 @@ class CaptionedTable:
             if attribute not in there:
                 known = nearest(attribute, there)
                 raise ConfigError(f"{field}.attributes", f"{location} has no column {attribute!r}; {known}")
+        if "image" not in self._columns and "image" not in there:
+            raise ConfigError(
+                f"{field}.table",
+                f"{location} has no column 'image' ({nearest('image', there)}); expected `image` (a path relative to "
+                f"the table, or bytes), or {field}.columns to say what it is called",
+            )
         caption = self._columns.get("caption", "caption")
         if "caption" in self._columns and caption not in there:
             raise ConfigError(
@@ -59,10 +66,29 @@ class CaptionedTable:
 
     @cached_property
     def captions(self) -> list[list[str]] | None:
-        """The captions of each image, without blank ones; None if the table has no captions."""
+        """The captions of each image, without blank ones; None if the table has no captions.
+
+        Raises ConfigError where texts look like lists but are not JSON, such as those that pandas writes into a CSV.
+        """
         if self._caption is None:
             return None
-        return [_texts(value) for value in self._rows.columns([self._caption])[self._caption].to_pylist()]
+        values = self._rows.columns([self._caption])[self._caption].to_pylist()
+        if all(_looks_like_a_list(value) for value in values if _text(value) is not None):
+            values = [self._listed(row, value) for row, value in enumerate(values)]
+        return [_texts(value) for value in values]
+
+    def _listed(self, row: int, value: object) -> object:
+        if not isinstance(value, str) or not value.strip():
+            return value
+        try:
+            texts = json.loads(value)
+        except ValueError as error:
+            raise ConfigError(
+                f"{self._field}.table",
+                f"{self.location}, row {row}: the captions {value[:60]!r} are no JSON list ({error}); write one, such "
+                'as ["a dog", "a brown dog"], or a Parquet table',
+            ) from error
+        return texts
 
     def check_column(self, name: str, field: str) -> None:
         """Raises ConfigError for `field` if the table lacks the column."""
@@ -86,7 +112,10 @@ class CaptionedTable:
     def _refuse_repeats(self) -> None:
         again = [name for name, count in Counter(self.keys).items() if count > 1]
         if again:
-            raise SourceError(f"{self.location}: the image {again[0]!r} occurs in two rows; keep one row per image")
+            raise SourceError(
+                f"{self.location}: the image {again[0]!r} occurs in two rows; keep one row per image, with a list of "
+                "its captions if it has several"
+            )
 
 
 def read_results(location: str, field: str, columns: Sequence[str], optional: Sequence[str] = ()) -> pa.Table:
@@ -100,6 +129,10 @@ def read_results(location: str, field: str, columns: Sequence[str], optional: Se
     if table["image"].null_count:
         raise ConfigError(field, f"{location}: {table['image'].null_count} row(s) name no image")
     return table.set_column(table.schema.get_field_index("image"), "image", pc.cast(table["image"], pa.string()))
+
+
+def _looks_like_a_list(value: object) -> bool:
+    return isinstance(value, str) and value.strip().startswith("[") and value.strip().endswith("]")
 
 
 def _texts(value: object) -> list[str]:

@@ -39,7 +39,7 @@ class LabelledTable:
 
     def __init__(self, location: str, field: str = "images.table", columns: Mapping[str, str] | None = None) -> None:
         self.location = location
-        self._field = field
+        self.field = field
         self._renamed = dict(columns or {})
         self._rows = open_rows(location, field)
         self._names = {name: self._column(name) for name in (IMAGE, TARGET, KEY)}
@@ -47,7 +47,7 @@ class LabelledTable:
             raise SourceError(f"{location} has no rows")
 
     def __reduce__(self) -> tuple[type[LabelledTable], tuple[str, str, dict[str, str]]]:
-        return LabelledTable, (self.location, self._field, self._renamed)
+        return LabelledTable, (self.location, self.field, self._renamed)
 
     def __len__(self) -> int:
         return self._rows.count
@@ -59,7 +59,7 @@ class LabelledTable:
         if wanted is not None:
             if wanted not in there:
                 raise ConfigError(
-                    "images.columns", f"{name}: {self.location} has no column {wanted!r}; {nearest(wanted, there)}"
+                    self._columns, f"{name}: {self.location} has no column {wanted!r}; {nearest(wanted, there)}"
                 )
             return wanted
         if name in there or name == KEY:
@@ -67,10 +67,15 @@ class LabelledTable:
         if name == TARGET and LABEL in there and (self._class_names(LABEL) or self._is_folder):
             return LABEL
         raise ConfigError(
-            self._field,
+            self.field,
             f"{self.location} has no column {name!r} ({nearest(name, there)}); expected `image` (a path relative to "
             "the table, or bytes), `target_class` and a column per attribute, or `columns` to say what they are called",
         )
+
+    @property
+    def _columns(self) -> str:
+        """The config's field that renames columns, beside the one that names the table."""
+        return f"{self.field.rpartition('.')[0]}.columns".lstrip(".")
 
     @property
     def _is_folder(self) -> bool:
@@ -86,7 +91,7 @@ class LabelledTable:
         taken = {self._names[IMAGE], self._names[KEY], target}
         names = [name for name in schema.names if name not in taken and _is_label(schema.field(name).type)]
         if clash := next((name for name in names if name == TARGET), None):
-            raise ConfigError("images.columns", f"target_class: {target!r}, but there is a column {clash!r} too")
+            raise ConfigError(self._columns, f"target_class: {target!r}, but there is a column {clash!r} too")
         columns = {name: _Coded(self._class_names(name)) for name in (target, *names)}
         for table in self._rows.each(list(columns)):
             for name, column in columns.items():

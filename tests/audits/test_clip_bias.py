@@ -140,6 +140,9 @@ def test_gates_on_a_run_and_two_models_compared(run, tables, tmp_path):
     )
     with pytest.raises(RunError, match="differ in skew_share"):
         compare(run, c2b_ray.clip_bias({**alone, "skew_share": 0.2}, tmp_path / "share", via="here", reuse=run), "a")
+    people = {"people": {**config["datasets"]["people"], "texts": ["a thing"]}}
+    with pytest.raises(RunError, match=r"differ in datasets.people.texts"):  # MaxSkew over other texts
+        compare(run, c2b_ray.clip_bias({**alone, "datasets": people}, tmp_path / "texts", via="here", reuse=run), "a")
 
 
 def test_report_summary_and_exports(run):

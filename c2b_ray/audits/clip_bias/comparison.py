@@ -73,7 +73,8 @@ def _biases(run: ClipBiasRun, model: str, groups: Mapping[tuple[str, str], str])
             continue
         about = downstream[row["dataset"]]["dataset"] if row["dataset"] in downstream else row["dataset"]
         members, of_row = images[about, row["group"]], tuple(row[name] for name in KEY)
-        samples = [members, row["n"], run.config.get("seed"), run.config.get("chance")]
+        # A group's samples follow from its number, which may differ between runs.
+        samples = [members, row["group"], row["n"], run.config.get("seed"), run.config.get("chance")]
         if row["metric"] == OF_QUESTIONS:
             samples.append(run.record.run_id)
         key = of_row
@@ -101,4 +102,13 @@ def _check_settings(run_a: ClipBiasRun, run_b: ClipBiasRun) -> None:
         "a number of one is none of the other's: run c2b clip-bias for both models with the same settings, or in "
         "one run"
     )
-    refuse(run_a, run_b, differing(run_a, run_b, SAME), why)
+    refuse(run_a, run_b, [*differing(run_a, run_b, SAME), *_other_texts(run_a, run_b)], why)
+
+
+def _other_texts(run_a: ClipBiasRun, run_b: ClipBiasRun) -> list[str]:
+    """Returns the datasets whose MaxSkew is over other texts, as fields of the config."""
+    a, b = (
+        {name: one["texts"] for name, one in run.config["datasets"].items() if one.get("texts")}
+        for run in (run_a, run_b)
+    )
+    return [f"datasets.{name}.texts" for name in a if name in b and sorted(a[name]) != sorted(b[name])]

@@ -104,7 +104,9 @@ def opened(
         else:
             views = named_views(len(rows), _by_column(images, config.groups))
     images = replace(images, views=tuple(views))
-    return Opened(images, embedding), [text for text in (note, _about_copies(images)) if text]
+    return Opened(images, embedding), [
+        text for text in (note, _without_captions(images), _about_copies(images)) if text
+    ]
 
 
 def _by_key(table: CaptionedTable, rows: list[int]) -> list[int]:
@@ -112,6 +114,12 @@ def _by_key(table: CaptionedTable, rows: list[int]) -> list[int]:
     in a table sorted by gender, a model that sees no difference would rank one gender first."""
     order = content_ids("clip-bias order", table.keys)
     return sorted(rows, key=order.__getitem__)
+
+
+def _without_captions(images: Images) -> str | None:
+    if images.captions is not None:
+        return None
+    return f"{images.table.location} has no column 'caption', so recall is not measured on {images.name}"
 
 
 def _about_copies(images: Images) -> str | None:

@@ -11,6 +11,7 @@ from c2b_ray.audits.kit.specs import check_specs
 from c2b_ray.config.clip_bias import BAG_OF_WORDS, ClipBiasConfig
 from c2b_ray.errors import ConfigError, SpecError
 from c2b_ray.models import catalog
+from c2b_ray.steps.labels import one_form
 
 
 def checked(config: ClipBiasConfig, via: str) -> ClipBiasConfig:
@@ -19,6 +20,9 @@ def checked(config: ClipBiasConfig, via: str) -> ClipBiasConfig:
     check_specs(config)
     for name, dataset in config.datasets.items():
         table = open_table(name, dataset)
+        for attribute in dataset.attributes:
+            values = dict.fromkeys(value for value in table.values(attribute) if value is not None)
+            one_form(values, f"datasets.{name}.attributes", f"column {attribute!r} of {table.location}")
         if config.groups.column is not None:
             table.check_column(config.groups.column, "groups.column")
         if table.captions is None and not dataset.texts:

@@ -34,20 +34,22 @@ from c2b_ray.store.failures_run import FailuresRun
 from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.store.parts import writing
 
+FIELD = "images.labelled.table"
+
 
 def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps) -> None:
     """Runs the whole protocol on labelled images, from the answers to the table of hypotheses."""
     assert config.images.labelled is not None
     baselines(config)  # refuses a hierarchy that lacks a label
-    images = LabelledTable(config.images.labelled.table, "images.labelled.table", config.images.labelled.columns)
-    check_classes(images.labels, config.labels)
+    images = LabelledTable(config.images.labelled.table, FIELD, config.images.labelled.columns)
+    check_classes(images.labels, config.labels, FIELD, "labels")
     classifiers = contenders(config, models)
     noted = {
         f"classifier {name}": {"spec": spec, "revision": one.decider.revision}
         for (name, spec), one in zip(config.specs.items(), classifiers, strict=True)
     }
     run.update({"models": {**noted, "images": {"spec": images.location, "revision": images.revision}}})
-    rows, answered = rows_of(images, config, chosen(images.labels, None))
+    rows, answered = rows_of(images, config, chosen(images.labels, None, FIELD))
     with steps.step("classify labelled images") as on_progress:
         answers = answers_to(images, rows, answered, classifiers, Output(run, models.runner, on_progress))
     with steps.step("find conditions of failures"):

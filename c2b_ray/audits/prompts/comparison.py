@@ -68,6 +68,8 @@ def _check_settings(run_a: PromptsRun, run_b: PromptsRun) -> None:
     different = differing(run_a, run_b, SAME)
     if JUDGE not in different and _judge(run_a) != _judge(run_b):
         different.append("the judge's revision")
+    if all("curated" in run.config.get("methods", []) for run in (run_a, run_b)):
+        different += differing(run_a, run_b, ["curated"])
     if None not in (run_a.config.get("associations"), run_b.config.get("associations")):
         different += ["associations.least_effect"] if least_effect(run_a) != least_effect(run_b) else []
     why = (

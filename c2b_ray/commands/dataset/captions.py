@@ -132,7 +132,7 @@ def of_conditions(pairs: Pairs, table: LabelledTable) -> Iterator[tuple[str, str
     """
     labels = table.labels
     targets = compared(labels, TARGET)
-    columns = {name: compared(labels, name) for name in chosen(labels, None)}
+    columns = {name: compared(labels, name) for name in chosen(labels, None, table.field)}
     of_text: dict[str, tuple[tuple[str, str], ...]] = {}
     singles = [(name, str(value)) for name, column in columns.items() for value in set(column) if value is not None]
     kinds = [(), *((one,) for one in singles), *((a, b) for a, b in permutations(singles, 2) if a[0] != b[0])]

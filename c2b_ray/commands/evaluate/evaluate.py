@@ -73,7 +73,13 @@ def evaluate(
         methods = [method(name, read, truth, run.path, session) for name in read.methods]
         _evaluated(read, truth, methods, run, (session, steps))
         with steps.step("report"):
-            run.update({"classes": list(truth.classes), "notes": _notes(table), "models": _models(read, truth)})
+            run.update(
+                {
+                    "classes": list(truth.classes),
+                    "notes": [*_notes(table), *truth.notes],
+                    "models": _models(read, truth),
+                }
+            )
             counts = {name: run.count(name) for name in run.kind.tables}
             run.update(finished(session.chosen(lambda: truth.labels.num_rows), steps, counts))
             write_report(run)

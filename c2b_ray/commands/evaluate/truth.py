@@ -20,13 +20,13 @@ from c2b_ray.commands.evaluate.sources.annotated import Annotated
 from c2b_ray.commands.evaluate.sources.celeba import celeba
 from c2b_ray.commands.evaluate.sources.imagenet_x import imagenet_x
 from c2b_ray.config.evaluate import EvaluateConfig, WorldTruth
-from c2b_ray.errors import ConfigError, SourceError, nearest
+from c2b_ray.errors import ConfigError, RunError, SourceError, nearest
 from c2b_ray.filesystems import is_remote
 from c2b_ray.names import normalise
 from c2b_ray.steps.draw import image_ids
 from c2b_ray.steps.evaluate.truth import TARGET, Answers, Cell, Rows, cells, one_spelling, truth_biases
 from c2b_ray.steps.evaluate.wording import wording
-from c2b_ray.steps.labels import chosen
+from c2b_ray.steps.labels import check_classes, chosen, left_out
 from c2b_ray.store import files
 from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.labelled import LabelledTable
@@ -34,7 +34,7 @@ from c2b_ray.world.paraphrases import DECOYS, PARAPHRASES, Decoy, decoy_columns
 from c2b_ray.world.scenes import sample
 from c2b_ray.world.table import labelled_table
 
-TABLE, RUN = "truth_images.parquet", "truth_run"
+TABLE, RUN, FIELD = "truth_images.parquet", "truth_run", "truth.table"
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class GroundTruth:
     right: Mapping[str, Answers]  # by classifier: which rows were answered right, and which at all
     names: Mapping[str, str]
     decoys: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def row_of(self) -> dict[str, int]:
@@ -103,7 +104,13 @@ def truth_table(config: EvaluateConfig, out: str) -> TruthTable:
             files.write_table(path, world_table(truth.world))
         return TruthTable(path, {}, {**PARAPHRASES, **config.names}, _mapped(label_map))
     annotated = _annotated(config)
-    if not files.exists(path):
+    if files.exists(path):
+        if not annotated.written(Path(path)):
+            raise RunError(
+                f"{out}: the annotations or images are others now than it measured; give another --out to evaluate "
+                "them as they are, or put the former files back"
+            )
+    else:
         if is_remote(out):
             raise ConfigError("--out", f"{out}: annotations are gathered into a local directory; name one")
         annotated.write(Path(path))
@@ -116,9 +123,9 @@ def _mapped(label_map: Any) -> dict[str, list[int | str]] | None:
 
 def _annotated(config: EvaluateConfig) -> Annotated:
     if config.truth.celeba is not None:
-        return celeba(config.truth.celeba)
+        return celeba(config.truth.celeba, config.seed)
     assert config.truth.imagenet_x is not None
-    return imagenet_x(config.truth.imagenet_x)
+    return imagenet_x(config.truth.imagenet_x, config.seed)
 
 
 def world_table(truth: WorldTruth) -> pa.Table:
@@ -144,10 +151,11 @@ def planted(truth: WorldTruth) -> tuple[Decoy, ...]:
 
 def ground_truth(config: EvaluateConfig, table: TruthTable, out: str, session: Session) -> GroundTruth:
     """Returns the ground truth. Each classifier answers every image that it has not answered yet."""
-    read = LabelledTable(table.location, "truth.table", table.columns)
+    read = LabelledTable(table.location, FIELD, table.columns)
     labels = read.labels
     classes = _classes(config, labels, table.location)
-    attributes = chosen(labels, None)
+    check_classes(labels, classes, FIELD)
+    attributes = chosen(labels, None, FIELD)
     labels = one_spelling(labels, [TARGET, *attributes])
     run = audit(
         {
@@ -180,7 +188,8 @@ def ground_truth(config: EvaluateConfig, table: TruthTable, out: str, session: S
         )
     right = _right(run, labels, read.revision, list(config.specs))
     decoys = frozenset() if config.truth.world is None else frozenset(one.name for one in planted(config.truth.world))
-    return GroundTruth(labels, read.revision, run, tuple(classes), truth_cells, right, table.names, decoys)
+    notes = tuple(f"The column {name} is no attribute: {why}." for name, why in left_out(read.labels).items())
+    return GroundTruth(labels, read.revision, run, tuple(classes), truth_cells, right, table.names, decoys, notes)
 
 
 def _classes(config: EvaluateConfig, labels: pa.Table, location: str) -> list[str]:

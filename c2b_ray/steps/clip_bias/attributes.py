@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from c2b_ray.metrics import Ints
+from c2b_ray.names import folded
 
 GLOBAL, ALL = "global", "all"
 
@@ -22,9 +24,15 @@ class Attribute:
 
     @staticmethod
     def of(name: str, column: Sequence[str | None]) -> Attribute:
-        values = tuple(sorted({value for value in column if value is not None}))
-        numbers = {value: number for number, value in enumerate(values)}
-        return Attribute(name, values, np.array([-1 if one is None else numbers[one] for one in column], np.int64))
+        """Spellings that differ in case alone are one value, called by the most frequent of them."""
+        counts = Counter(value for value in column if value is not None)
+        spelling: dict[str, str] = {}
+        for value, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+            spelling.setdefault(folded(value), value)
+        values = tuple(sorted(spelling.values()))
+        numbers = {folded(value): number for number, value in enumerate(values)}
+        codes = [-1 if value is None else numbers[folded(value)] for value in column]
+        return Attribute(name, values, np.array(codes, np.int64))
 
     def within(self, members: Ints) -> Ints:
         """Returns the codes of these images."""

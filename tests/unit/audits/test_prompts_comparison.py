@@ -22,6 +22,7 @@ SUBJECTS = [f"subject {n}" for n in range(12)]
 CONFIG: dict[str, Any] = {
     "subjects": SUBJECTS, "attributes": {"lighting": {}}, "intersections": [], "language_model": "lm", "judge": "j",
     "guide": "heads", "search": {}, "alpha": 0.05, "associations": {"least_effect": 0.05},
+    "methods": ["curated", "llm", "bgps"],
 }  # fmt: skip
 
 
@@ -155,6 +156,7 @@ def test_a_difference_of_frequencies_is_no_larger_than_one() -> None:
         ({"judge": "another"}, RunError, "differ in judge"),
         ({"associations": {"least_effect": 0.2}}, RunError, "least_effect"),
         ({"search": {"images": 4}}, RunError, "differ in search"),
+        ({"curated": ["a bus at dusk"]}, RunError, "differ in curated"),
     ],
 )
 def test_runs_whose_numbers_mean_something_else_are_refused(

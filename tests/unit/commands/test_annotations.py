@@ -49,6 +49,22 @@ def test_celeba_gives_a_partition_with_the_other_attributes_as_biases(faces, tmp
     table = pq.read_table(tmp_path / "out/truth.parquet")
     assert table.column_names[:3] == ["key", "image", "target_class"]
     assert len(table["image"][0].as_py()) > 100
+    assert read.written(tmp_path / "out/truth.parquet")
+    edited = (faces / "list_attr_celeba.txt").read_text().replace("000002.jpg  1", "000002.jpg -1")
+    (faces / "list_attr_celeba.txt").write_text(edited)
+    assert not celeba(CelebATruth(folder=str(faces), target="Blond_Hair")).written(tmp_path / "out/truth.parquet")
+
+
+def test_the_images_of_each_class_are_drawn_by_the_config_s_seed(faces):
+    source = CelebATruth(folder=str(faces), target="Blond_Hair", images=2)
+    lines = (faces / "list_attr_celeba.txt").read_text().splitlines()
+    more = [f"1{i:05}.jpg -1 -1 1 1 1" for i in range(40)]
+    (faces / "list_attr_celeba.txt").write_text("\n".join([str(4 + len(more)), *lines[1:], *more]) + "\n")
+    with (faces / "list_eval_partition.txt").open("a") as file:
+        file.writelines(f"1{i:05}.jpg 1\n" for i in range(40))
+    drawn = {tuple(celeba(source, seed).keys) for seed in range(4)}
+    assert len(drawn) > 1
+    assert celeba(source, 3).keys == celeba(source, 3).keys
 
 
 def test_celeba_may_lie_as_its_archive_has_it(faces):

@@ -7,7 +7,7 @@ from labelled_tables import labelled, labelled_pairs
 from c2b_ray.errors import ConfigError
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.labelled_images import lacking
-from c2b_ray.steps.labels import chosen, left_out
+from c2b_ray.steps.labels import check_classes, chosen, left_out
 
 
 def table(target=("bus",) * 4, **columns):
@@ -99,3 +99,14 @@ def test_what_looks_like_an_id_or_a_measurement_is_no_attribute_unless_it_is_nam
     assert cells(labels, attributes={"score": ["0.5", "1e-3"]}).keys() == {("bus", "0.5"), ("bus", "1e-3")}
     with pytest.raises(ConfigError, match=r"no column .* can be an attribute: id \(40 values in 40 rows\); name those"):
         chosen(labels.select(["target_class", "id"]), None)
+
+
+def test_configs_that_name_no_attributes_are_told_otherwise():
+    """Such as that of `c2b evaluate`, whose field is truth.table."""
+    ids = table(["bus"] * 40, id=[f"image {i}" for i in range(40)])
+    with pytest.raises(ConfigError, match=r"^truth.table: no column .*: id \(40 values in 40 rows\); give the table"):
+        chosen(ids, None, "truth.table")
+    with pytest.raises(ConfigError, match=r"^truth.table: column 'size' has both"):
+        chosen(table(size=["very_small", "very small"] * 2), None, "truth.table")
+    with pytest.raises(ConfigError, match=r"^labels: no row .* target_class 'tram'"):
+        check_classes(ids, ["tram"], "images.labelled.table", "labels")

@@ -28,7 +28,7 @@ Line = tuple[int, list[str]]
 """The number of a line, and its cells."""
 
 
-def celeba(truth: CelebATruth) -> Annotated:
+def celeba(truth: CelebATruth, seed: int = 0) -> Annotated:
     """Returns the images of one partition. Raises SourceError, which names the file and line that is not as expected,
     and ConfigError for a target that is no attribute."""
     folder = Path(truth.folder)
@@ -53,7 +53,7 @@ def celeba(truth: CelebATruth) -> Annotated:
         [images / key for key, _ in rows],
         [present if values[at] == PRESENT else absent for _, values in rows],
         {name: [values[k] for _, values in rows] for k, name in enumerate(names) if k != at},
-    ).at_most(truth.images, 0)
+    ).at_most(truth.images, seed)
 
 
 def _candidates(name: str, inner: str) -> tuple[str, ...]:

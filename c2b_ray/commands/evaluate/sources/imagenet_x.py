@@ -31,7 +31,7 @@ FACTORS = (
 PROTOTYPES = "prototypical_paths.csv"
 
 
-def imagenet_x(truth: ImageNetXTruth) -> Annotated:
+def imagenet_x(truth: ImageNetXTruth, seed: int = 0) -> Annotated:
     """Returns the annotated images that exist. Raises SourceError, which names the line that is not as expected."""
     where = Path(truth.annotations)
     folder = where if where.is_dir() else where.parent
@@ -56,7 +56,7 @@ def imagenet_x(truth: ImageNetXTruth) -> Annotated:
         {factor: [PRESENT if shown[factor] else ABSENT for _, _, shown in known] for factor in FACTORS},
         {names[number][0]: [number] for number in sorted({number for _, number, _ in known})},
         len(rows) - len(known),
-    ).at_most(truth.images, 0)
+    ).at_most(truth.images, seed)
 
 
 def _class_names() -> list[tuple[str, str]]:

@@ -121,3 +121,9 @@ def test_local_bias_is_correlated_with_the_global_one_of_the_same_metric_and_att
     table = locality_table(rows, MODELS, 0.95).to_pylist()
     assert len(table) == 4
     assert all(one["rho"] == pytest.approx(1) for one in table)
+
+
+def test_spellings_of_one_value_are_one_value():
+    attribute = Attribute.of("gender", ["Female", "female", "MALE", None, "female", "male", "male"])
+    assert attribute.values == ("female", "male")
+    assert attribute.codes.tolist() == [0, 0, 1, -1, 0, 1, 1]
