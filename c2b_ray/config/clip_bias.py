@@ -193,6 +193,13 @@ class ClipBiasConfig(Strict):
     leakage: Leakage = Leakage()
     chance: Chance = Chance()
     alpha: float = Field(0.05, gt=0, lt=1, description="False discovery rate; intervals have confidence 1 − alpha.")
+    margin: float = Field(
+        0.05,
+        ge=0,
+        description="The difference of MaxSkew above which one model counts as more biased than another; 0.05: some "
+        "group is over-represented by a twentieth more. For KL divergences it is margin² / 8: two groups whose rates "
+        "differ as much. 0: any difference beyond chance counts.",
+    )
     seed: int = Field(0, ge=0, lt=2**31, description="The seed of all random draws.")
 
     @model_validator(mode="after")

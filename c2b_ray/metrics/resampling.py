@@ -50,38 +50,45 @@ def bootstrap_weights(items: int, resamples: int, seed: int) -> Floats:
     return random.multinomial(items, np.full(items, 1 / items), size=resamples).astype(np.float64)
 
 
-def difference_of(a: Floats, b: Floats, values: tuple[float, float], confidence: float) -> tuple[float, float, float]:
+def difference_of(
+    a: Floats, b: Floats, values: tuple[float, float], confidence: float, margin: float = 0.0
+) -> tuple[float, float, float]:
     """Computes the interval and two-sided p-value of a difference of two statistics from their paired bootstrap
     replicates.
 
     (a - b) -+ z * s,   s the standard deviation of a*_i - b*_i
+    p = P(Z > (|a - b| - margin) / s) + P(Z > (|a - b| + margin) / s)
 
     Near 0, statistics that are never negative scatter more in bootstrap samples than in truth; the test is then
     conservative.
 
-    Args: a, b: shape (B,), replicates of the same samples; values: both statistics; confidence: in (0, 1).
+    Args: a, b: shape (B,), replicates of the same samples; values: both statistics; confidence: in (0, 1); margin: at
+        least 0. p is of the hypothesis that they differ by no more than this.
     Returns: (low, high, p_value); p is 1 where both are alike in every sample, NaN where either is NaN.
     """
     change = a - b
     usable = np.isfinite(change)
     if usable.sum() < 2:
         return float("nan"), float("nan"), float("nan")
-    return _normal(values[0] - values[1], float(change[usable].std(ddof=1)), confidence)
+    return _normal(values[0] - values[1], float(change[usable].std(ddof=1)), confidence, margin)
 
 
 def independent_difference_of(
-    a: Floats, b: Floats, values: tuple[float, float], confidence: float
+    a: Floats, b: Floats, values: tuple[float, float], confidence: float, margin: float = 0.0
 ) -> tuple[float, float, float]:
     """Like `difference_of`, for replicates of two independent sets of samples: s^2 = var(a*) + var(b*)."""
     one, other = a[np.isfinite(a)], b[np.isfinite(b)]
     if min(len(one), len(other)) < 2:
         return float("nan"), float("nan"), float("nan")
-    return _normal(values[0] - values[1], float(np.hypot(one.std(ddof=1), other.std(ddof=1))), confidence)
+    return _normal(values[0] - values[1], float(np.hypot(one.std(ddof=1), other.std(ddof=1))), confidence, margin)
 
 
-def _normal(gap: float, spread: float, confidence: float) -> tuple[float, float, float]:
+def _normal(gap: float, spread: float, confidence: float, margin: float) -> tuple[float, float, float]:
     if not np.isfinite(gap):
         return float("nan"), float("nan"), float("nan")
     reach = float(norm.ppf((1 + confidence) / 2)) * spread
-    p_value = 1.0 if spread == 0 and gap == 0 else float(2 * norm.sf(abs(gap) / spread)) if spread else 0.0
+    if spread:
+        p_value = float(norm.sf((abs(gap) - margin) / spread) + norm.sf((abs(gap) + margin) / spread))
+    else:
+        p_value = 1.0 if abs(gap) <= margin else 0.0
     return gap - reach, gap + reach, p_value

@@ -141,7 +141,7 @@ MODEL_PAIRS = pa.schema(
         pa.field("difference_high", _number, nullable=False),
         pa.field("p_value", _number, nullable=False),
         pa.field("q_value", _number, nullable=False),
-        pa.field("verdict", _text, nullable=False),  # apart (different), not told apart
+        pa.field("verdict", _text, nullable=False),  # apart (different by more than the margin), not told apart
     ]
 )
 

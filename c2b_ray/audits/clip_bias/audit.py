@@ -139,7 +139,7 @@ def _write_tables(config: ClipBiasConfig, run: ClipBiasRun, measured: Measured, 
     run.write("rates", rate_table(measured.rates))
     run.write("transfer", transfer_table(rows, window, confidence, about))
     run.write("locality", locality_table(rows, list(config.models), confidence))
-    run.write("model_pairs", pair_table(rows, config.alpha))
+    run.write("model_pairs", pair_table(rows, config.alpha, config.margin))
     run.write("gaps", gap_table(measured.rates))
 
 

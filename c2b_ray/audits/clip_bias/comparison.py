@@ -38,7 +38,8 @@ def compare(
     a, b = sides((run_a, run_b), (classifier_a, classifier_b), models_of, _check_settings)
     alpha = float(run_a.config.get("alpha", 0.05))
     groups = {} if (run_a.config.get("groups") or {}).get("column") else _groups(run_a)
-    cells = compared(_biases(run_a, a, groups), _biases(run_b, b, groups), alpha)
+    margin = float(run_a.config.get("margin", 0.0))
+    cells = compared(_biases(run_a, a, groups), _biases(run_b, b, groups), alpha, margin)
     if cells["difference"].null_count == cells.num_rows:
         raise RunError(
             f"{run_a.path} and {run_b.path} have no bias in common that can be compared; run c2b clip-bias for both "

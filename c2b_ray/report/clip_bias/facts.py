@@ -141,6 +141,7 @@ class Facts:
     manifest: Mapping[str, Any]
     names: dict[str, str]
     alpha: float
+    margin: float
     biases: list[Bias]
     transfer: list[Correlation]
     locality: list[Local]
@@ -167,6 +168,7 @@ def read_facts(run: Run) -> Facts:
         manifest=manifest,
         names=names,
         alpha=number(config.get("alpha"), 0.05),
+        margin=number(config.get("margin"), 0.0),
         biases=_typed(run.read("clip_bias"), Bias),
         transfer=_typed(run.read("transfer"), Correlation),
         locality=_typed(run.read("locality"), Local),

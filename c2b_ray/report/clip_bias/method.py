@@ -45,6 +45,7 @@ def _settings(manifest: Mapping[str, Any]) -> Iterator[Row]:
         "Permutations": chance.get("permutations"),
         "Bootstrap samples": chance.get("resamples"),
         "α, false discovery rate": config.get("alpha"),
+        "Two models differ by more than, of MaxSkew": config.get("margin"),
         "Seed": config.get("seed"),
         "Run": manifest.get("run_id"),
     }

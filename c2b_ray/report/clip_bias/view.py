@@ -256,7 +256,9 @@ def _pairs_line(facts: Facts) -> str:
     apart = sum(pair.verdict == "apart" for pair in facts.pairs)
     return (
         f"{words.count(apart)} of {words.plural(len(facts.pairs), 'comparison')} of two models tell them apart at q "
-        f"≤ {words.decimal(facts.alpha)}; in the others the order of the two may be chance."
+        f"≤ {words.decimal(facts.alpha)}: the bias of one is larger by more than {words.decimal(facts.margin)} of "
+        "MaxSkew, or as much of KL, whatever chance does. In the others the order of the two may be chance, or matters "
+        "little."
     )
 
 

@@ -17,6 +17,7 @@ from c2b_ray.metrics.resampling import difference_of, independent_difference_of
 from c2b_ray.schemas.clip_bias import CLIP_BIAS_COMPARISON
 from c2b_ray.schemas.comparison_rows import ClipBiasCompared
 from c2b_ray.steps.changes import compared, decide, importance
+from c2b_ray.steps.clip_bias.comparisons import margin_of
 
 KEY = ("dataset", "metric", "attribute", "view", "group")
 
@@ -32,28 +33,32 @@ class Bias:
     replicates: Floats | None = None
 
 
-def compare(a: Mapping[tuple[str, ...], Bias], b: Mapping[tuple[str, ...], Bias], alpha: float) -> pa.Table:
+def compare(
+    a: Mapping[tuple[str, ...], Bias], b: Mapping[tuple[str, ...], Bias], alpha: float, margin: float
+) -> pa.Table:
     """Returns a table of `CLIP_BIAS_COMPARISON`, B minus A: changed rows first, smallest q first.
 
     `a`, `b`: biases by `KEY`. With the same samples the difference is paired; otherwise the two are taken as
     independent, which is conservative for images in common. q is computed over all comparable rows (Benjamini &
-    Hochberg 1995); a row is worse (B is more biased) or better where it is at most alpha.
+    Hochberg 1995); a row is worse (B is more biased) or better where it is at most alpha. p is of a difference within
+    the margin (`margin_of`).
     """
-    rows = [_row(key, a.get(key), b.get(key), 1 - alpha) for key in dict.fromkeys([*a, *b])]
+    rows = [_row(key, a.get(key), b.get(key), 1 - alpha, margin) for key in dict.fromkeys([*a, *b])]
     decide(rows, alpha)
     rows.sort(key=importance)
     return pa.Table.from_pylist(rows, CLIP_BIAS_COMPARISON)
 
 
-def _row(key: tuple[str, ...], a: Bias | None, b: Bias | None, confidence: float) -> ClipBiasCompared:
+def _row(key: tuple[str, ...], a: Bias | None, b: Bias | None, confidence: float, margin: float) -> ClipBiasCompared:
+    dataset, metric, attribute, view, group = key
     paired, numbers = False, compared()
     if a is not None and b is not None and a.replicates is not None and b.replicates is not None:
         paired = a.images == b.images and len(a.replicates) == len(b.replicates)
         difference = difference_of if paired else independent_difference_of
-        low, high, p_value = difference(b.replicates, a.replicates, (b.value, a.value), confidence)
+        least = margin_of(metric, margin)
+        low, high, p_value = difference(b.replicates, a.replicates, (b.value, a.value), confidence, least)
         if np.isfinite(p_value):
             numbers = compared(b.value - a.value, low, high, p_value)
-    dataset, metric, attribute, view, group = key
     return {
         "dataset": dataset,
         "metric": metric,

@@ -34,9 +34,9 @@ class _Pair:
     p_value: float
 
 
-def pair_table(rows: Sequence[BiasRow], alpha: float) -> pa.Table:
-    """Returns for every two models, metric and attribute, over all images, whose bias is larger and whether that could
-    be chance.
+def pair_table(rows: Sequence[BiasRow], alpha: float, margin: float) -> pa.Table:
+    """Returns for every two models, metric and attribute, over all images, whose bias is larger, and whether by more
+    than a margin (`margin_of`) beyond chance.
 
     Both are measured on the same images, so they share bootstrap samples. Metrics without such samples (LIC) are left
     out.
@@ -50,7 +50,8 @@ def pair_table(rows: Sequence[BiasRow], alpha: float) -> pa.Table:
         for a, b in combinations(some, 2):
             assert a.replicates is not None
             assert b.replicates is not None
-            low, high, p_value = difference_of(a.replicates, b.replicates, (a.value, b.value), 1 - alpha)
+            least, values = margin_of(key.metric, margin), (a.value, b.value)
+            low, high, p_value = difference_of(a.replicates, b.replicates, values, 1 - alpha, least)
             of = (key.dataset, key.metric, key.attribute)
             pairs.append(_Pair(a.model, b.model, *of, a.value - b.value, low, high, p_value))
     q_values = benjamini_hochberg([pair.p_value for pair in pairs]) if pairs else np.zeros(0)
@@ -59,6 +60,18 @@ def pair_table(rows: Sequence[BiasRow], alpha: float) -> pa.Table:
         for pair, q in zip(pairs, q_values, strict=True)
     ]
     return pa.Table.from_pylist(judged, MODEL_PAIRS)
+
+
+def margin_of(metric: str, margin: float) -> float:
+    """Returns the difference of a metric above which one model counts as more biased than another.
+
+    However alike two models are made, enough images show that they differ: so a difference must also matter. `margin`
+    is one of MaxSkew, which is the logarithm of a ratio of shares. A KL divergence of two groups whose rates are in
+    that ratio is margin² / 8, up to higher powers. Other metrics have no margin.
+    """
+    if metric.startswith("max_skew"):
+        return margin
+    return margin**2 / 8 if metric.startswith("kl_") else 0.0
 
 
 def gap_table(rates: Sequence[RateRow]) -> pa.Table:

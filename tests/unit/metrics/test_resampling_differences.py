@@ -26,3 +26,17 @@ def test_what_says_nothing_has_no_limits(difference):
     assert np.isnan(difference(np.full(3, np.nan), drawn, (0.1, 0.2), 0.95)).all()
     flat = np.ones(3)
     assert difference(flat, flat, (1.0, 1.0), 0.95) == (0.0, 0.0, 1.0)
+
+
+def test_a_difference_of_the_margin_is_found_no_more_often_than_alpha():
+    random = np.random.default_rng(3)
+    drawn = random.normal(0, 0.1, (2, 400))
+    spread = np.std(drawn[0] - drawn[1], ddof=1)
+    for margin in (0.0, 0.05, 1.0):
+        gaps = margin + random.normal(0, spread, 4000)  # two statistics whose true difference is the margin
+        p_values = [difference_of(*drawn, (gap, 0.0), 0.95, margin)[2] for gap in gaps]
+        assert np.mean(np.array(p_values) <= 0.05) < 0.06
+        assert difference_of(*drawn, (margin + 5 * spread, 0.0), 0.95, margin)[2] < 1e-6
+    flat = np.ones(3)
+    assert difference_of(flat, flat, (1.0, 0.97), 0.95, 0.05)[2] == 1.0
+    assert difference_of(flat, flat, (1.0, 0.93), 0.95, 0.05)[2] == 0.0

@@ -97,7 +97,7 @@ def test_two_models_of_one_bias_are_not_told_apart_and_two_of_different_ones_are
     key = Key("d", "kl_recall@5", "coin", "global", "all", PRETRAINING)
     measure_disparity(measured, key, scores, (attribute, views_of(800, [])[0]), Chance(200, 200))
     verdicts = {
-        (one["model_a"], one["model_b"]): one["verdict"] for one in pair_table(measured.biases, 0.05).to_pylist()
+        (one["model_a"], one["model_b"]): one["verdict"] for one in pair_table(measured.biases, 0.05, 0.0).to_pylist()
     }
     assert verdicts == {("none", "one"): "apart", ("none", "other"): "apart", ("one", "other"): "not told apart"}
 
