@@ -157,16 +157,13 @@ def ground_truth(config: EvaluateConfig, table: TruthTable, out: str, session: S
     check_classes(labels, classes, FIELD)
     attributes = chosen(labels, None, FIELD)
     labels = one_spelling(labels, [TARGET, *attributes])
+    columns = {"columns": dict(table.columns)} if table.columns else {}
     run = audit(
         {
             "task": config.task,
             "classes": classes,
             "classifier": config.classifier,
-            "images": {
-                "source": "labelled",
-                "table": table.location,
-                **({"columns": dict(table.columns)} if table.columns else {}),
-            },
+            "images": {"source": "labelled", "table": table.location} | columns,
             "attributes": attributes,
             "label_map": table.label_map,
             "right": config.right,
