@@ -82,7 +82,9 @@ def enter_artifact(request: Request) -> tuple[Context, str]:
     context = context_of(request)
     tenant_id = context.links.tenant(request.scope["path"], signature)
     if tenant_id is None:
-        detail = "the signature does not fit this URL or has expired; get a new one from /v1/audits/…/signed"
+        detail = (
+            "the signature does not fit this URL or has expired; get a new URL with a key, from the audit's `signed`"
+        )
         raise ProblemError(401, "not_authenticated", detail, headers={"WWW-Authenticate": 'Bearer realm="c2b-ray"'})
     _throttle(request, context, tenant_id)
     return context, tenant_id

@@ -143,8 +143,8 @@ def _of_config(error: ConfigError) -> ProblemError:
 
 def _of_quota(error: Denied) -> ProblemError:
     limits = {
-        "RateLimit-Limit": f"{error.limit:g}",
-        "RateLimit-Remaining": f"{error.remaining:g}",
+        "RateLimit-Limit": str(int(error.limit)),
+        "RateLimit-Remaining": str(int(error.remaining)),
         "RateLimit-Reset": str(max(1, math.ceil(error.retry_after))),
     }
     code = "too_many_requests" if error.quota == "requests" else "quota_exceeded"

@@ -110,7 +110,7 @@ def _upload(text: str, name: str, tenancy: Tenancy, kinds: tuple[str, ...]) -> s
         _refuse(name, text, "expected upload: and the 64 hexadecimal digits of its sha256, in lower case")
     kind = tenancy.uploads.get(sha256)
     if kind is None:
-        _refuse(name, text, "there is no such upload; POST /v1/uploads first")
+        _refuse(name, text, "there is no such upload; upload the file first")
     if kind not in kinds:
         expected = " or ".join(k for k in kinds if k != "run") or "a path below data/"
         _refuse(name, text, f"this upload is of the kind {kind}, expected {expected}")

@@ -33,6 +33,7 @@ _UPLOADS: dict[Names, tuple[str, ...]] = {
     Names.VALUES: ("table",),
     Names.RUN: ("run",),
 }
+_SERVICES = ("http://", "https://", "openai:")
 _DEEPEST, _MOST = 12, 1_000_000
 LONGEST_NAME = 200
 _CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -47,7 +48,20 @@ def check(config: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy) -
     `model`: the kind's config class. ConfigError names a field that is wrong, or that names something this tenant may
     not use.
     """
-    return _walked(config, model, tenancy, lambda text, field, kinds: located(text, field, tenancy, kinds))
+    resolved = _walked(config, model, tenancy, lambda text, field, kinds: located(text, field, tenancy, kinds))
+    if names_uploaded_weights(config):
+        _refuse_services(config, model)
+    return resolved
+
+
+def names_uploaded_weights(config: Mapping[str, Any]) -> bool:
+    """Returns whether a spec of a submitted config names uploaded weights, such as `onnx:upload:…`.
+
+    Uploaded images and tables, also tables of predictions, are treated like the tenant's other data, and may be used
+    with models of a hub or a listed service.
+    """
+    texts = (text for _, text in _texts(config, "", 0))
+    return any("upload:" in text[1:] and not text.startswith("table:") for text in texts)
 
 
 def check_again(resolved: Mapping[str, Any], model: type[BaseModel], tenancy: Tenancy) -> None:
@@ -138,6 +152,22 @@ def _one(names: Names, value: Any, field: str, tenancy: Tenancy, find: Find) -> 
         return find(value, field, _UPLOADS.get(names, ()))
     except AddressError as error:
         raise ConfigError(field, str(error)) from error
+
+
+def _refuse_services(config: Mapping[str, Any], model: type[BaseModel]) -> None:
+    """Raises ConfigError for a spec that names a URL beside uploaded weights, whose process has no network."""
+
+    def leaf(names: Names, value: Any, field: str) -> Any:
+        for _, text in _texts({field: value}, "", 0) if names in SPECS else ():
+            if text.startswith(_SERVICES):
+                raise ConfigError(
+                    field,
+                    f"{text[:100]!r}: uploaded weights run without network, so no service can be asked beside them; "
+                    "name a model that runs in the job's process, or audit a service in a job of its own and compare",
+                )
+        return value
+
+    replaced(_validated(config, model), config, leaf)
 
 
 def _refuse_control_characters(config: Mapping[str, Any]) -> None:

@@ -30,7 +30,7 @@ from c2b_ray.endpoint.work.process import JobProcess
 from c2b_ray.endpoint.work.protocol import Ended, Problem
 from c2b_ray.endpoint.work.settling import Settling, key_problem
 from c2b_ray.endpoint.work.spare import Spare
-from c2b_ray.endpoint.work.starting import Starting, names_uploaded_weights
+from c2b_ray.endpoint.work.starting import Starting
 from c2b_ray.endpoint.work.stopping import now
 from c2b_ray.errors import ServiceError
 
@@ -129,7 +129,7 @@ class Runner:
     def _started(self, job: Job) -> tuple[JobProcess, str]:
         """Starts the job's process. A job that loads uploaded weights gets a new one without network; other jobs may
         take the spare process, which has network access."""
-        if names_uploaded_weights(job):
+        if self._starting.loads_uploaded_weights(job):
             return self._starting.process(network=False)
         spare = self._spare.take()
         self._spare_taken = now()

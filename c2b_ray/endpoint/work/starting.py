@@ -6,9 +6,9 @@ It applies the policy to processes, and knows no lease.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import re
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
 from c2b_ray.config.endpoint import EndpointConfig
 from c2b_ray.endpoint.kinds import kind_named
@@ -16,11 +16,13 @@ from c2b_ray.endpoint.ledger.job import Job
 from c2b_ray.endpoint.policy.isolation import isolated_command
 from c2b_ray.endpoint.policy.landlock import knows_ports
 from c2b_ray.endpoint.policy.moved import with_present_paths
+from c2b_ray.endpoint.policy.specs import names_uploaded_weights
 from c2b_ray.endpoint.work.environment import of_job
 from c2b_ray.endpoint.work.process import COMMAND, JobProcess
 from c2b_ray.endpoint.work.protocol import Start
-from c2b_ray.errors import ServiceError
+from c2b_ray.errors import C2BError, ServiceError
 from c2b_ray.filesystems import is_remote
+from c2b_ray.store.run import load_run
 
 NEEDS_STORE = (
     "uploaded weights ran with access to their run's object store: their process can connect to the store's port only; "
@@ -30,6 +32,8 @@ NEEDS_NETWORK = (
     "uploaded weights ran with network access: runs are kept on an object store, which their process writes to, and "
     "this kernel cannot limit a process to ports (Linux 6.7 can); a NetworkPolicy that allows only the store limits it"
 )
+
+_UPLOADED = re.compile(r"/uploads/[0-9a-f]{64}\.(onnx|safetensors)")
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class Starting:
 
         Uploaded weights are loaded in that process, never in an app that other tenants' jobs use.
         """
-        strange = names_uploaded_weights(job)
+        strange = self.loads_uploaded_weights(job)
         via = "here" if strange else "serve" if self.config.serve else self.config.via
         if via == "serve" and not kind_named(job.kind).served:
             via = "here"
@@ -77,24 +81,19 @@ class Starting:
             until=until,
         )
 
+    def loads_uploaded_weights(self, job: Job) -> bool:
+        """Returns whether the job's process loads weights that a tenant uploaded. A question loads those of its run,
+        and counts as one that does where its run cannot be read."""
+        if job.kind != "question":
+            return names_uploaded_weights(job.config)
+        run = with_present_paths(job.resolved.get("run", ""), self._tenant_folder(job))
+        try:
+            return _UPLOADED.search(load_run(run).record.model_dump_json()) is not None
+        except C2BError:
+            return True
+
     def run_path(self, job: Job) -> str:
         return f"{self._tenant_folder(job)}/runs/{job.id}"
 
     def _tenant_folder(self, job: Job) -> str:
         return f"{self.config.storage_root.rstrip('/')}/tenants/{job.tenant_id}"
-
-
-def names_uploaded_weights(job: Job) -> bool:
-    """Returns whether a spec of the job's config names an upload, such as `onnx:upload:…`.
-
-    Uploaded images and tables are whole values, not specs. They are treated like the tenant's other data, and may be
-    used with models of a hub or a listed service.
-    """
-    return any("upload:" in text[1:] for text in _texts(job.config))
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
-        yield from _texts(item)

@@ -11,8 +11,9 @@ from c2b_ray.config.policy import Policy
 from c2b_ray.endpoint.ledger import jobs, migrations, tenants
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.ledger.job import Job, NewJob
-from c2b_ray.endpoint.work.starting import Starting, names_uploaded_weights
+from c2b_ray.endpoint.work.starting import Starting
 from c2b_ray.errors import ServiceError
+from c2b_ray.store.c2b_run import open_c2b_run
 
 UPLOADED = {"classifier": f"onnx:upload:{'0' * 64}"}
 
@@ -42,11 +43,33 @@ def test_on_a_shared_cluster_models_answer_behind_serve(job):
 def test_uploaded_weights_load_in_the_jobs_own_process_alone(job):
     """Never in an app of a cluster, which answers other tenants, too, and has a network."""
     uploaded = replace(job, config=UPLOADED)
-    assert names_uploaded_weights(uploaded)
-    assert not names_uploaded_weights(job)
+    assert starting().loads_uploaded_weights(uploaded)
+    assert not starting().loads_uploaded_weights(job)
     assert starting(serve="ray://head:10001").start(uploaded, 5.0).via == "here"
     nested = {"classifier": {"mine": f"timm:resnet18?weights=upload:{'0' * 64}"}}
-    assert names_uploaded_weights(replace(job, config=nested))
+    assert starting().loads_uploaded_weights(replace(job, config=nested))
+
+
+def test_a_question_loads_the_weights_of_its_run(job, tmp_path):
+    tenant = tmp_path / "tenants" / job.tenant_id
+    kind = {"kind": "question"}
+    for name, spec, strange in (
+        ("onnx", f"onnx:{tenant}/uploads/{'0' * 64}.onnx?std=0.5", True),
+        ("table", f"table:{tenant}/uploads/{'0' * 64}.parquet", False),
+        ("world", "world:resnet", False),
+    ):
+        path = f"{tenant}/runs/{name}"
+        with open_c2b_run(path, name, {"classifier": {"mine": spec}}):
+            pass
+        asked = replace(job, **kind, config={"run": f"run:{name}"}, resolved={"run": path})
+        assert starting(storage=str(tmp_path)).loads_uploaded_weights(asked) is strange, name
+    gone = replace(job, **kind, config={"run": "run:gone"}, resolved={"run": f"{tenant}/runs/gone"})
+    assert starting(storage=str(tmp_path)).loads_uploaded_weights(gone)
+
+
+def test_an_uploaded_table_of_predictions_is_no_weights(job):
+    config = {"classifier": {"old": f"table:upload:{'0' * 64}", "new": "https://models.example/v1"}}
+    assert not starting().loads_uploaded_weights(replace(job, config=config))
 
 
 def test_uploaded_images_are_audited_with_models_of_a_service_or_a_hub(job):

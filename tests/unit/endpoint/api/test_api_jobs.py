@@ -182,3 +182,14 @@ def test_more_jobs_than_a_quota_allows(tmp_path):
     assert answer.headers["ratelimit-remaining"] == "0"
     assert small.as_("b").post("/v1/audits", json={"kind": "c2b", "config": CONFIG}).status_code == 202
     small.db.close()
+
+
+def test_a_limit_of_millions_is_written_out(tmp_path):
+    from endpoint_app import started
+
+    site = started(tmp_path, {"quotas": {"storage_bytes": 2_000_000}})
+    headers = {"X-Upload-Kind": "images", "Content-Type": "application/octet-stream", "Content-Length": "2000001"}
+    answer = site.as_("a").post("/v1/uploads", content=b"x" * 2_000_001, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (429, "quota_exceeded")
+    assert answer.headers["ratelimit-limit"] == answer.headers["ratelimit-remaining"] == "2000000"
+    site.db.close()

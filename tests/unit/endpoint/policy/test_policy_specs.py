@@ -121,7 +121,7 @@ def test_a_scheme_that_is_in_no_table_is_refused(tenancy):
 def test_names_are_located_and_the_rest_is_as_it_was(tenancy):
     config = audit(
         classifier=[f"onnx:upload:{SHA}?labels=data/names.txt&mean=0.5,0.5,0.5", "timm:resnet50.a1_in1k"],
-        language_model="openai:https://models.example.org/v1/x#a/b",
+        language_model="world:lm",
         label_map="data/map.json",
         classes="all",
         images={"source": "labelled", "table": " data/sibling.csv "},
@@ -211,6 +211,19 @@ def test_services_are_asked_at_listed_urls_alone(tenancy):
     ):
         with pytest.raises(ConfigError):
             checked(tenancy, language_model=model)
+
+
+def test_no_service_is_asked_beside_uploaded_weights(tenancy):
+    service, uploaded = "https://models.example.org/v1/resnet", f"onnx:upload:{SHA}"
+    with pytest.raises(ConfigError, match="run without network") as refused:
+        checked(tenancy, classifier={"new": uploaded, "old": service})
+    assert refused.value.field == "classifier"
+    with pytest.raises(ConfigError, match="language_model: 'openai:"):
+        checked(tenancy, classifier=uploaded, language_model="openai:https://models.example.org/v1/x#a/b")
+    checked(tenancy, classifier=uploaded, task="See https://models.example.org/v1/")
+    tables = Tenancy(tenancy.root, OPEN, {SHA: "table"})
+    os.rename(f"{tenancy.root}/uploads/{SHA}.onnx", f"{tenancy.root}/uploads/{SHA}.parquet")
+    checked(tables, classifier={"new": f"table:upload:{SHA}", "old": service})
 
 
 def test_what_changed_since_it_was_submitted_is_refused(tenancy, tmp_path):
