@@ -15,7 +15,7 @@ from typing import Any
 
 from c2b_ray.audits.failures.ask import ask as ask_failures
 from c2b_ray.audits.kit.backend import AUTO
-from c2b_ray.audits.kit.events import Listener, Steps
+from c2b_ray.audits.kit.events import IMAGES, Listener, Steps
 from c2b_ray.commands.ask import ask
 from c2b_ray.config.question import QuestionConfig
 from c2b_ray.errors import ConfigError
@@ -47,9 +47,11 @@ def answer_question(
     if files.exists(location):
         return location
     run = finished(question.run)
-    with Steps(listener).step(f"ask: {question.sentence}"):
+    steps = Steps(listener)
+    with steps.step(f"ask: {question.sentence}"):
         if isinstance(run, C2BRun):
-            answer = _of_audit(run, question, str(out))
+            answer, images = _of_audit(run, question, str(out))
+            steps.count({IMAGES: images})
         elif isinstance(run, FailuresRun):
             answer = _of_failures(run, question, via, listener)
         else:
@@ -59,7 +61,8 @@ def answer_question(
     return location
 
 
-def _of_audit(run: C2BRun, question: QuestionConfig, out: str) -> dict[str, Any]:
+def _of_audit(run: C2BRun, question: QuestionConfig, out: str) -> tuple[dict[str, Any], int]:
+    """Returns the answer, and how many images classifiers answered about."""
     _refuse(question, ("target",), run.kind.command)
     result = ask(run, question.sentence, question.n or 50, question.classifier, question.target_class)
     result.write_page(f"{out.rstrip('/')}/{PAGE}")
@@ -68,7 +71,7 @@ def _of_audit(run: C2BRun, question: QuestionConfig, out: str) -> dict[str, Any]
         for one in result.answers
         for line in (f"{one.classifier}: {right_line(one.of_sentence)}", *lines(one, result.target_class))
     ]
-    return {**result.to_json(), "lines": shown}
+    return {**result.to_json(), "lines": shown}, result.predictions.num_rows
 
 
 def _of_failures(run: FailuresRun, question: QuestionConfig, via: str, listener: Listener | None) -> dict[str, Any]:

@@ -9,6 +9,8 @@ import yaml
 from PIL import Image
 
 from c2b_ray import load_run
+from c2b_ray.commands.question import answer_question
+from c2b_ray.endpoint.work.telling import Telling
 from c2b_ray.steps.ask import images_of_class
 from c2b_ray.world.scenes import ATTRIBUTES
 from c2b_ray.world.table import write_sample
@@ -113,6 +115,10 @@ def test_a_question_is_answered_from_the_run_s_models_and_changes_nothing(audit_
     status, out, _ = c2b(*question, "--n", 3)
     assert status == 0
     assert "of 3 right" in out
+    booked = Telling(lambda report: None, lambda: None)
+    sentence = {"run": str(tmp_path / "run"), "sentence": "a photo of a bus in the snow", "n": 3}
+    answer_question(sentence, tmp_path / "asked", listener=booked)
+    assert booked.images == 3, "at the shared endpoint a question is a job, which books its images"
     status, _, err = c2b("ask", tmp_path / "run", "a mug in the snow")
     assert status == 2
     assert "name one of bus, boat with --class" in err

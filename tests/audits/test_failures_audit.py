@@ -11,6 +11,7 @@ import pytest
 from planted_renders import PlantedRenders, known_renders
 
 import c2b_ray
+from c2b_ray.endpoint.work.telling import Telling
 from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.steps.draw import png
 from c2b_ray.world import CLASSES, render, sample
@@ -39,11 +40,17 @@ def find(scenes, out, listener=None, **changes):
 
 COUNTED = Counter()
 """What the steps of `run` told at their ends."""
+BOOKED = Telling(lambda report: None, lambda: None)
+"""What the shared endpoint counts while `run` is made."""
 
 
 @pytest.fixture(scope="module")
 def run(scenes, tmp_path_factory):
-    return find(scenes, tmp_path_factory.mktemp("failures") / "run", lambda event: COUNTED.update(event.counts))
+    def listener(event):
+        COUNTED.update(event.counts)
+        BOOKED(event)
+
+    return find(scenes, tmp_path_factory.mktemp("failures") / "run", listener)
 
 
 def test_steps_tell_how_many_draws_failed(run):
@@ -55,6 +62,12 @@ def test_steps_tell_how_many_draws_failed(run):
             ("passed", sum(row["draws"] - row["failures"] for row in of_stage)),
         ):
             assert COUNTED[f"{stage} {outcome}"] == count > 0
+
+
+def test_every_image_that_was_drawn_is_booked_also_those_of_the_confirmation(run):
+    spent = run.manifest["spent"]
+    assert spent["confirmation test"] > 0
+    assert BOOKED.images == sum(spent.values())
 
 
 def test_the_planted_failure_is_found_and_its_rate_holds_the_truth(run):

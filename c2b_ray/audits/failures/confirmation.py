@@ -51,7 +51,7 @@ class Confirmation:
                 return
             before = self._counts(TEST)
             left -= plan.total
-            self._draw(plan.captions.tolist(), plan.baselines.tolist(), TEST, "confirm on fresh seeds")
+            self._draw(plan.captions.tolist(), plan.baselines.tolist(), TEST, "draw on fresh seeds, to confirm")
             after = self._counts(TEST)
             if np.array_equal(before[:, 1::2], after[:, 1::2]):  # no image of them could be used
                 return
@@ -68,7 +68,7 @@ class Confirmation:
         left = draws - least * self._arms
         plan = measure_draws(self.race, left, left)
         captions, baselines = np.maximum(plan.captions, least), np.maximum(plan.baselines, least)
-        self._draw(captions.tolist(), baselines.tolist(), MEASURE, "measure rates")
+        self._draw(captions.tolist(), baselines.tolist(), MEASURE, "draw on fresh seeds, to measure rates")
 
     def spare(self, draws: int) -> int:
         """Returns how many of these draws measuring does not need; 0 where no hypothesis is open that they might

@@ -111,7 +111,7 @@ class Drawing:
         if missing := set(ids).difference(self.known):
             mine = [bool(missing.intersection(order["round_id"])) for order in orders]
             self._run.begin_writing()
-            with steps.step(doing) as on_progress:
+            with steps.step(doing, images_per_row=1) as on_progress:
                 left = table.filter(pa.array(mine))
                 self.stage.run(left, self._in_images(on_progress, pc.sum(left["draws"]).as_py()))
                 self._read_new()

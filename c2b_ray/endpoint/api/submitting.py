@@ -130,7 +130,7 @@ def _images(kind: str, runs: Mapping[str, Any]) -> int | None:
         from c2b_ray.config.defaults import with_defaults
 
         config = with_defaults(AuditConfig.model_validate(runs), None)
-        return None if config.images.table is not None else most_images(config)
+        return None if config.images.table is not None else most_images(config) * len(config.specs)
     if kind == "failures":
         from c2b_ray.config.failures import FailuresConfig
 
@@ -164,4 +164,5 @@ def model_seconds(context: Context, caller: Caller, resolved: Resolved) -> float
         before = spent.get(one.model, (0, 0.0))
         spent[one.model] = before[0] + one.images, before[1] + one.model_seconds
     rates = [spent[model] for model in models if spent.get(model, (0, 0.0))[0]]
-    return sum(images * seconds / count for count, seconds in rates) if len(rates) == len(models) else None
+    each = images / len(models)
+    return sum(each * seconds / count for count, seconds in rates) if len(rates) == len(models) else None

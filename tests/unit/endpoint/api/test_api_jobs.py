@@ -123,6 +123,9 @@ def test_check_counts_images_and_keeps_nothing(endpoint):
     answer = endpoint.as_("a").post("/v1/audits/check", json={"kind": "c2b", "config": CONFIG}).json()
     assert answer["valid"]
     assert answer["images_at_most"] == 2 * 2 * 5 * 8
+    two = {**CONFIG, "classifier": ["world:resnet-control-0", "world:resnet-planted-0"]}
+    answer = endpoint.as_("a").post("/v1/audits/check", json={"kind": "c2b", "config": two}).json()
+    assert answer["images_at_most"] == 2 * (2 * 2 * 5 * 8), "each classifier answers about each, and use is booked so"
 
 
 def test_a_waiting_job_is_cancelled_at_once_and_purged(endpoint):
