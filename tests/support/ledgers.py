@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, literal, update
+from sqlalchemy import ColumnElement, literal, select, update
 
 from c2b_ray.config.endpoint import Quotas
 from c2b_ray.endpoint.ledger import jobs, keys, leases, migrations, tables, tenants
 from c2b_ray.endpoint.ledger.database import Database
 
+HOUR = 3600.0
 PLENTY = Quotas(concurrent_jobs=100_000)
+OpenDb = Callable[[], Database]
 
 
 class SetDatabase(Database):
@@ -97,3 +102,24 @@ def set_row(db: Database, job_id: str, **values: Any) -> None:
     """Sets a job's fields, as a fault would leave them."""
     with db.transaction() as tx:
         tx.execute(update(tables.jobs).where(tables.jobs.c.id == job_id).values(values))
+
+
+def at_once(count: int, work: Callable[[int], Any]) -> list[Any]:
+    """Runs `work` in threads that start together and returns the results; raises the first error."""
+    together = threading.Barrier(count)
+
+    def begin(number: int) -> Any:
+        together.wait()
+        return work(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(begin, range(count)))
+
+
+def everything(db: Database) -> dict[str, list[str]]:
+    """Returns the rows of every table."""
+    with db.reading() as tx:
+        return {
+            table.name: sorted(str(tuple(row)) for row in tx.execute(select(table)))
+            for table in tables.metadata.sorted_tables
+        }
