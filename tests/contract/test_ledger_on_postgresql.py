@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import ledger_contract as contract
 import ledgers
@@ -78,46 +79,58 @@ class TestIsolation(contract.IsolationContract): ...
 class TestMigrations(contract.MigrationsContract): ...
 
 
+SUBMITTERS = 4
+
+
+@contextmanager
+def _submitting(db: ledgers.SetDatabase, who: ledgers.Member) -> Iterator[tuple[list[str], list[DatabaseDownError]]]:
+    """Submits jobs in threads until the block ends; the ids of the jobs, and the outages that the threads met."""
+    submitted: list[str] = []
+    downs: list[DatabaseDownError] = []
+    ended = threading.Event()
+
+    def submit_on() -> None:
+        while not ended.is_set():
+            try:
+                submitted.append(ledgers.submit(db, who).id)
+            except DatabaseDownError as down:
+                downs.append(down)
+                time.sleep(0.05)
+
+    threads = [threading.Thread(target=submit_on) for _ in range(SUBMITTERS)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield submitted, downs
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
 class TestOutages:
     def test_a_killed_server_is_down_and_back_with_all_that_was_committed(
         self, db: ledgers.SetDatabase, postgres_server: postgres.Postgres
     ) -> None:
         who = ledgers.member(db)
         claim = ledgers.claimed(db, who)
-        submitted: list[str] = []
-        downs: list[DatabaseDownError] = []
-        ended = threading.Event()
-
-        def submit_on() -> None:
-            while not ended.is_set():
-                try:
-                    submitted.append(ledgers.submit(db, who).id)
-                except DatabaseDownError as down:
-                    downs.append(down)
-                    time.sleep(0.05)
-
-        threads = [threading.Thread(target=submit_on) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        _until(lambda: len(submitted) > 20)
-        postgres_server.kill()
-        _until(lambda: len(downs) > 8)
-        with pytest.raises(DatabaseDownError) as down:
-            jobs.renew(db, claim.job.id, claim.fence, 30)
-        with pytest.raises(DatabaseDownError):
-            jobs.get(db, who.tenant_id, claim.job.id)
-        postgres_server.start()
-        before = len(submitted)
-        _until(lambda: len(submitted) > before + 20)
-        ended.set()
-        for thread in threads:
-            thread.join()
+        with _submitting(db, who) as (submitted, downs):
+            _until(lambda: len(submitted) > 20)
+            postgres_server.kill()
+            _until(lambda: len(downs) > 8)
+            with pytest.raises(DatabaseDownError) as down:
+                jobs.renew(db, claim.job.id, claim.fence, 30)
+            with pytest.raises(DatabaseDownError):
+                jobs.get(db, who.tenant_id, claim.job.id)
+            postgres_server.start()
+            before = len(submitted)
+            _until(lambda: len(submitted) > before + 20)
         assert all(down.retry_after > 0 for down in [*downs, down.value])
         with db.reading() as tx:
             kept = set(tx.execute(tables.jobs.select().with_only_columns(tables.jobs.c.id)).scalars())
         assert set(submitted) <= kept
         # At most what each thread was committing when the server died is there without anybody having been told.
-        assert len(kept) <= len(submitted) + 1 + len(threads)
+        assert len(kept) <= len(submitted) + 1 + SUBMITTERS
         assert audit_log.verify(db) is None
         jobs.renew(db, claim.job.id, claim.fence, 30)  # the runner goes on
         assert jobs.finish(db, claim.job.id, claim.fence).state == "finished"
