@@ -1,21 +1,19 @@
-"""What every ImageIndex must do, against brute force; and what the faiss directory refuses."""
+"""What an index is built of, which builds and directories are refused, and how a build or a copy goes on."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import faiss
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from index_parts import D, lists, part, unit
 from pyarrow import fs
 
-from c2b_ray.errors import RunError, SourceError, SpecError
-from c2b_ray.models import catalog
+from c2b_ray.errors import RunError, SourceError
 from c2b_ray.models.index import faiss_index
 from c2b_ray.models.index import images as faiss_images
 from c2b_ray.models.index import shards as faiss_shards
@@ -23,163 +21,9 @@ from c2b_ray.models.index.build import write
 from c2b_ray.models.index.faiss_index import FaissIndex
 from c2b_ray.models.index.parts import ParquetPart
 from c2b_ray.models.index.plan import Wish
-from c2b_ray.roles import Floats, ImageIndex
+from c2b_ray.roles import Floats
 
-D = 8
 NEW_IN_FORMAT_2 = ("plan", "shards", "images_root")
-
-
-def tolerance(directory: Path) -> float:
-    """Of cosines: vectors are kept in float32, or in float16, where each component is off by 2⁻¹¹ of itself at most."""
-    return 1e-5 if json.loads((directory / "manifest.json").read_text())["kind"] == "flat" else 2**-11
-
-
-def unit(n: int, seed: int = 0) -> Floats:
-    vectors = np.random.default_rng(seed).normal(size=(n, D)).astype(np.float32)
-    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), dtype=np.float32)
-
-
-def lists(vectors: Floats) -> pa.Array:
-    return pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-
-
-def part(path: Path, first: int, vectors: Floats, **columns: pa.Array) -> Path:
-    n = len(vectors)
-    numbers = range(first, first + n)
-    table = {
-        "key": pa.array([f"folder/{i}.jpg" for i in numbers], pa.string()),
-        "bytes": pa.array([b"image %d" % i for i in numbers], pa.binary()),
-        "embedding": lists(vectors),
-        "caption": pa.array([f"number {i}" for i in numbers], pa.string()),
-    }
-    pq.write_table(pa.table({**table, **columns}), path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def vectors() -> Floats:
-    return unit(1000)
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        Wish(),
-        Wish("flat", shards=3),
-        Wish("hnsw"),
-        Wish("hnsw", shards=2),
-        Wish("ivfpq"),
-        Wish("ivfpq", shards=3),
-    ],
-    ids=lambda wish: f"{wish.kind}-{wish.shards}",
-)
-def directory(tmp_path_factory: pytest.TempPathFactory, vectors: Floats, request: pytest.FixtureRequest) -> Path:
-    root = tmp_path_factory.mktemp("index")
-    files = [
-        part(root / "a.parquet", 0, vectors[:600]),
-        part(root / "none.parquet", 0, vectors[:0]),
-        part(root / "b.parquet", 600, vectors[600:]),
-    ]
-    write(root / "index", "open_clip:X/y", "rev", files, request.param, group_rows=100)
-    return root / "index"
-
-
-def test_the_catalogue_opens_it_by_path_and_by_scheme(directory: Path) -> None:
-    for spec in (str(directory), f"faiss:{directory}"):
-        index = catalog.index(spec)
-        assert isinstance(index, ImageIndex)
-        assert (index.encoder, index.dimension) == ("open_clip:X/y", D)
-        assert len(index.revision) == 20
-    with pytest.raises(SpecError, match="unknown option"):
-        catalog.index(f"faiss:{directory}?k=3")
-
-
-def test_it_is_described_from_its_manifest_alone(directory: Path, tmp_path: Path) -> None:
-    for spec in (str(directory), f"faiss:{directory}?device=cpu"):
-        assert catalog.describe("index", spec) == catalog.description_of(catalog.index(spec))
-    shutil.copy(directory / "manifest.json", tmp_path)
-    assert catalog.describe("index", str(tmp_path)) == catalog.describe("index", str(directory))
-    with pytest.raises(SpecError, match="unknown option"):
-        catalog.describe("index", f"faiss:{directory}?k=3")
-
-
-def test_search_agrees_with_brute_force(directory: Path, vectors: Floats) -> None:
-    queries = unit(20, seed=1)
-    found = FaissIndex(str(directory)).search(queries, 7)
-    cosines = queries @ vectors.T
-    expected = np.argsort(-cosines, axis=1)[:, :7]
-    assert found.ids.dtype == np.int64
-    assert found.similarities.dtype == np.float32
-    assert (found.ids == expected).all()
-    np.testing.assert_allclose(
-        found.similarities, np.take_along_axis(cosines, expected, axis=1), atol=tolerance(directory)
-    )
-
-
-def test_an_image_is_its_own_nearest_neighbour(directory: Path, vectors: Floats) -> None:
-    found = FaissIndex(str(directory)).search(vectors[[3, 999]], 1)
-    assert found.ids.tolist() == [[3], [999]]
-    np.testing.assert_allclose(found.similarities, 1, atol=tolerance(directory))
-
-
-def test_beyond_the_last_image_there_is_none(directory: Path) -> None:
-    found = FaissIndex(str(directory)).search(unit(2, seed=2), 1003)
-    assert (found.ids[:, 1000:] == -1).all()
-    assert np.isnan(found.similarities[:, 1000:]).all()
-    assert sorted(found.ids[0, :1000]) == list(range(1000))
-
-
-def test_no_queries_and_no_neighbours(directory: Path) -> None:
-    index = FaissIndex(str(directory))
-    assert index.search(np.zeros((0, D), np.float32), 5).ids.shape == (0, 5)
-    assert index.search(unit(2), 0).similarities.shape == (2, 0)
-
-
-def test_fetch_keeps_order_repeats_and_metadata(directory: Path) -> None:
-    ids = [999, 0, 600, 599, 0, 100]
-    table = FaissIndex(str(directory)).fetch(ids)
-    assert table.column_names == ["key", "bytes", "caption"]
-    assert table["key"].to_pylist() == [f"folder/{i}.jpg" for i in ids]
-    assert table["bytes"].to_pylist() == [b"image %d" % i for i in ids]
-    assert table["caption"].to_pylist() == [f"number {i}" for i in ids]
-    assert FaissIndex(str(directory)).fetch([]).column_names == table.column_names
-    whole = FaissIndex(str(directory)).fetch(range(1000))
-    assert whole["key"].to_pylist() == [f"folder/{i}.jpg" for i in range(1000)]
-
-
-def test_metadata_are_the_rows_without_the_images(directory: Path) -> None:
-    index = FaissIndex(str(directory))
-    ids = [999, 0, 600, 599, 0, 100]
-    assert index.metadata(ids).equals(index.fetch(ids).drop_columns(["bytes"]))
-    assert index.metadata([]).equals(index.fetch([]).drop_columns(["bytes"]))
-    with pytest.raises(SourceError, match="no image 1000"):
-        index.metadata([1000])
-
-
-def test_single_queries_find_what_a_batch_finds(directory: Path) -> None:
-    index, queries = FaissIndex(str(directory)), unit(150, seed=3)
-    together = index.search(queries, 5)
-    alone = [index.search(query[None], 5) for query in queries]
-    assert (np.concatenate([found.ids for found in alone]) == together.ids).all()
-
-
-def test_fetch_reads_only_the_row_groups_it_needs(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    real = pq.ParquetFile.read_row_group
-    monkeypatch.setattr(pq.ParquetFile, "read_row_group", lambda self, i: (seen.append(i), real(self, i))[1])
-    FaissIndex(str(directory)).fetch([101, 150, 599, 950])  # groups of 100: 1 and 5 of part a, 3 of part b
-    assert seen == [1, 5, 3]
-
-
-@pytest.mark.parametrize("image", [-1, 1000])
-def test_an_unknown_id_is_named(directory: Path, image: int) -> None:
-    with pytest.raises(SourceError, match=f"no image {image}; its ids are 0 to 999"):
-        FaissIndex(str(directory)).fetch([0, image])
-
-
-def test_another_dimension_is_another_encoder(directory: Path) -> None:
-    with pytest.raises(SourceError, match=r"open_clip:X/y has dimension 8, .* \(1, 9\); rebuild with c2b index build"):
-        FaissIndex(str(directory)).search(np.zeros((1, 9), np.float32), 1)
 
 
 def test_rows_without_bytes_or_embedding_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -299,21 +143,6 @@ def test_centroids_of_centroids(tmp_path: Path, vectors: Floats, monkeypatch: py
     assert shard.nlist == shard.quantizer.ntotal == manifest.plan.lists == 16
     found = FaissIndex(str(tmp_path / "i")).search(near[901:], 1)
     assert found.ids[:, 0].tolist() == list(range(901, 1000))
-
-
-def test_options_say_how_hard_to_look(directory: Path, vectors: Floats) -> None:
-    for options in ("probes=1&shortlist=1", "device=cpu", "probes=9999"):
-        found = catalog.index(f"faiss:{directory}?{options}").search(vectors[:3], 1)
-        assert found.ids.tolist() == [[0], [1], [2]]
-    for options, said in [("probes=0", "from 1 on"), ("shortlist=many", "from 1 on"), ("device=tpu", "auto, cpu, gpu")]:
-        with pytest.raises(SpecError, match=said):
-            catalog.index(f"faiss:{directory}?{options}")
-
-
-@pytest.mark.skipif(faiss.get_num_gpus() > 0, reason="there is a GPU")
-def test_a_gpu_that_is_asked_for_must_be_there(directory: Path) -> None:
-    with pytest.raises(SourceError, match="device=gpu: this process has no GPU, or faiss sees none"):
-        catalog.index(f"faiss:{directory}?device=gpu")
 
 
 def test_an_index_of_format_1_is_still_read(tmp_path: Path, vectors: Floats) -> None:
