@@ -1,62 +1,30 @@
-"""Models behind real Serve: the same answers in the same order, gathered, several a replica, through faults."""
+"""Models behind real Serve: the same answers in the same order as in process, gathered."""
 
 from __future__ import annotations
 
 import io
-import os
 import pickle
-import signal
-import threading
-import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import ray
 from PIL import Image
-from ray import serve
-from ray.serve.exceptions import BackPressureError
+from requests_of_apps import RENDERER, asked, pictures, prompts
 
-from c2b_ray.errors import ServiceError, SourceError, SpecError, WeightsError
 from c2b_ray.models import catalog
 from c2b_ray.models.index import build as faiss_build
-from c2b_ray.roles import (
-    Captioner,
-    CaptionScorer,
-    ChatReply,
-    ChatRequest,
-    GeneratedImage,
-    GenerationRequest,
-    ImageGenerator,
-    Message,
-    Pixels,
-    Question,
-)
+from c2b_ray.roles import Captioner, CaptionScorer, GeneratedImage, ImageGenerator, Pixels, Question
 from c2b_ray.serving.caption_scores import scoring
 from c2b_ray.serving.channel import Channel
-from c2b_ray.serving.ensure import Served, ensure, running
+from c2b_ray.serving.ensure import Served, running
 from c2b_ray.serving.handles import ServedCaptioner, ServedEncoder
 from c2b_ray.serving.limits import Limits
 from c2b_ray.serving.payload import pack
 from c2b_ray.serving.writing import ServedGenerator, ServedLanguageModel
 from c2b_ray.steps import encoded as steps
-
-RENDERER = "world:renderer?mislabel=0.2"
-
-
-def asked(text: str, seed: int = 0) -> ChatRequest:
-    return ChatRequest((Message("user", text),), seed=seed)
-
-
-def pictures(n: int) -> list[Pixels]:
-    """Of different sizes, so that a batch is no rectangle."""
-    rng = np.random.default_rng(7)
-    return [rng.integers(0, 256, (4 + i % 3, 5, 3), dtype=np.uint8) for i in range(n)]
 
 
 @pytest.fixture(scope="module")
@@ -127,12 +95,6 @@ def test_captioner_refuses_bad_images_by_row(served: Served) -> None:
     answers = served.captioner.answer(rows, [Question("?", ("a", "b"))] * 4)
     assert [answer.error is None for answer in answers] == [True, True, False, False]
     assert answers == catalog.captioner("toy:teller").answer(rows, [Question("?", ("a", "b"))] * 4)
-
-
-def prompts(n: int) -> list[GenerationRequest]:
-    """One in four names nothing that can be drawn."""
-    things = ("bus at night", "red mug", "boat", "zebra")
-    return [GenerationRequest(f"a photo of a {things[i % 4]}", seed=2**33 * i) for i in range(n)]
 
 
 def assert_same_images(found: list[GeneratedImage], expected: list[GeneratedImage]) -> None:
@@ -247,49 +209,6 @@ def test_single_requests_are_gathered(served: Served) -> None:
     np.testing.assert_array_equal(np.concatenate(found), catalog.encoder("toy:eye").encode_texts(texts))
 
 
-def test_a_replica_holds_the_classifiers_used_last(served: Served) -> None:
-    images = pictures(2)
-
-    def answer(name: str) -> None:
-        there = served.classifier(name).logits(images, ["", ""])
-        np.testing.assert_array_equal(there, catalog.classifier(name).logits(images, ["", ""]))
-
-    for name in ("toy:a", "toy:bb", "toy:a", "toy:ccc"):
-        answer(name)
-    statistics = Channel("classifiers").call("statistics")
-    assert statistics["models"] == ["toy:a", "toy:ccc"]
-    with pytest.raises(SpecError):
-        _ = served.classifier("tim:bb").labels
-    # A misspelt name has thrown out nobody.
-    assert Channel("classifiers").call("statistics")["models"] == statistics["models"]
-
-
-def test_classifiers_make_room_by_the_bytes_of_their_weights(served: Served) -> None:
-    images = pictures(2)
-    for name in ("toy:a", "toy:heavy", "toy:heavy too"):  # 60 MB each of the latter, of 100 MB; two by their number
-        served.classifier(name).logits(images, ["", ""])
-    statistics = Channel("classifiers").call("statistics")
-    assert statistics["models"] == ["toy:heavy too"]
-    assert statistics["bytes"] == 60 * 10**6
-
-
-def test_a_classifier_that_loads_keeps_no_other_from_answering(served: Served) -> None:
-    images, loaded = pictures(2), threading.Event()
-    served.classifier("toy:a").logits(images, ["", ""])
-
-    def load() -> None:
-        _ = served.classifier("toy:slow to load").labels
-        loaded.set()
-
-    thread = threading.Thread(target=load)
-    thread.start()
-    time.sleep(0.5)
-    for _ in range(3):
-        served.classifier("toy:a").logits(images, ["", ""])
-    assert not loaded.is_set()
-    thread.join()
-
-
 def encoded(n: int) -> list[bytes | None]:
     """PNG files, of which every fifth is cut off and every seventh is not there."""
     files: list[bytes | None] = []
@@ -323,138 +242,3 @@ def test_encoded_images_are_answered_as_in_process(served: Served, n: int) -> No
     questions = [[Question("?", ("a", "b")), Question("!", ("c", "d", "e"))][: 1 + i % 2] for i in range(n)]
     here = catalog.captioner("toy:teller")
     assert steps.answers(files, questions, captioner) == steps.answers(files, questions, here)
-
-
-def test_an_image_that_was_answered_comes_from_memory_for_the_same_tenant_and_ray_shows_it(served: Served) -> None:
-    images, channel = pictures(7), Channel("classifiers")
-    classifier, other = served.classifier("toy:kept"), served.classifier("toy:kept")
-    other.owner = "tenant_b"
-    first = classifier.logits(images, [""] * 7)
-    before = sum(channel.call("statistics")["batches"])
-    again = classifier.logits(images[::-1], [""] * 7)
-    assert again[::-1].tobytes() == first.tobytes()
-    assert sum(channel.call("statistics")["batches"]) == before
-    assert other.logits(images, [""] * 7).tobytes() == first.tobytes()
-    assert sum(channel.call("statistics")["batches"]) == before + 7
-    hits = exported("ray_c2b_cached_answers_total", 'application="classifiers"', 'outcome="hit"', least=7)
-    fills = exported("ray_c2b_batch_fill_count", 'application="classifiers"', least=2)
-    assert hits >= 7
-    assert fills >= 2
-
-
-def exported(name: str, *labels: str, least: float) -> float:
-    """The sum of a metric's series as Ray shows them, once it is so large; replicas report every ten seconds."""
-    url, value = f"http://127.0.0.1:{ray.nodes()[0]['MetricsExportPort']}/metrics", 0.0
-    ends = time.monotonic() + 60
-    while value < least and time.monotonic() < ends:
-        time.sleep(1)
-        lines = [line for line in httpx.get(url).text.splitlines() if line.startswith(name)]
-        value = sum(float(line.rpartition(" ")[2]) for line in lines if all(label in line for label in labels))
-    return value
-
-
-def test_single_requests_of_two_classifiers_are_answered_by_their_own(served: Served) -> None:
-    images = pictures(20)
-    channel = Channel("classifiers", in_flight=20)
-    results: dict[str, list[Any]] = {}
-
-    def ask(name: str) -> None:
-        results[name] = channel.call_many("logits", [(pack([image]), [""]) for image in images], model_id=name)
-
-    threads = [threading.Thread(target=ask, args=(name,)) for name in ("toy:a", "toy:ccc")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for name, found in results.items():
-        expected = catalog.classifier(name).logits(images, [""] * 20)
-        np.testing.assert_array_equal(np.concatenate([rows for rows, _ in found]), expected)
-
-
-@pytest.mark.parametrize(
-    ("ask", "error", "message"),
-    [
-        (lambda s: s.classifier("nope:x").labels, SpecError, "no classifier has the scheme 'nope'"),
-        (lambda s: s.classifier("toy:x?opt=1").labels, SpecError, "unknown option 'opt'"),
-        (lambda s: s.classifier("toy:nan").labels, WeightsError, "weights are damaged"),
-        (lambda s: s.index("/no/such/index").dimension, SourceError, "/no/such/index"),
-        (lambda s: s.language_model.chat([asked("fail")]), SourceError, "no such reply"),
-        (lambda s: s.language_model.chat([asked("crash")]), ServiceError, "ZeroDivisionError: a bug"),
-        (lambda s: ServedCaptioner("toy:x", s.captioner.channel).revision, ServiceError, "serves 'toy:teller'"),
-        (
-            lambda s: ServedGenerator("world:renderer", s.image_generator.channel).generate(prompts(2)),
-            ServiceError,
-            "serves 'world:renderer",
-        ),
-        (lambda s: ServedEncoder("toy:other", s.encoder.channel).dimension, ServiceError, "serves 'toy:eye'"),
-        (lambda s: ServedEncoder("toy:other", s.encoder.channel).encode_texts(["x"]), ServiceError, "serves 'toy:eye'"),
-        (lambda s: ServedEncoder("toy:eye", Channel("nobody")).dimension, ServiceError, "no Serve app 'nobody'"),
-    ],
-)
-def test_errors_arrive_as_themselves(
-    served: Served, ask: Callable[[Served], object], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message) as raised:
-        ask(served)
-    assert type(raised.value) is error
-
-
-def test_a_full_queue_is_waited_out(served: Served) -> None:
-    assert served.language_model is not None
-    channel = Channel(served.language_model.channel.app, in_flight=20)
-    handle = serve.get_app_handle(channel.app).chat
-    responses = [handle.remote("toy:talker", [asked("nap", seed)]) for seed in range(20)]
-    refused = 0
-    for response in responses:
-        try:
-            response.result()
-        except BackPressureError:
-            refused += 1
-    assert refused > 0
-    replies = channel.call_many("chat", [("toy:talker", [asked("nap", seed)]) for seed in range(20)])
-    assert [reply.text for [reply] in replies] == [f"nap {seed}" for seed in range(20)]
-
-
-def test_a_killed_replica_is_replaced_and_the_call_made_again(served: Served) -> None:
-    model = served.language_model
-    assert model is not None
-    pid = int(model.chat([asked("pid")])[0].text)
-    killer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
-    killer.start()
-    replies = model.chat([asked("slow", 1), asked("slow", 2)])
-    killer.join()
-    assert [reply.text for reply in replies] == ["slow 1", "slow 2"]
-    assert int(model.chat([asked("pid")])[0].text) != pid
-
-
-def test_apps_are_shared_by_model_and_stopped_by_who_started_them(served: Served, placement: Path) -> None:
-    assert served.encoder is not None
-    with ensure(encoder="toy:eye", classifiers=True, placement=placement) as again:
-        assert again.started == []
-        assert again.encoder is not None
-        assert again.encoder.channel.app == served.encoder.channel.app
-    before = running()
-    assert before[served.encoder.channel.app] == "toy:eye"
-    replies: list[ChatReply] = []
-    with ensure(language_model="toy:other", placement=placement) as other:
-        model = other.language_model
-        assert model is not None
-        assert running() == {**before, model.channel.app: "toy:other"}
-        assert other.started == [model.channel.app]
-        last = threading.Thread(target=lambda: replies.extend(model.chat([asked("slow", 1), asked("slow", 2)])))
-        last.start()
-        time.sleep(0.5)
-    last.join()
-    # What was asked before the end is answered before the end.
-    assert [reply.text for reply in replies] == ["slow 1", "slow 2"]
-    assert running() == before
-
-
-def test_a_model_that_cannot_be_loaded_is_said_to_be_so(served: Served, placement: Path) -> None:
-    with pytest.raises(SpecError, match="no encoder has the scheme 'too'"):
-        ensure(encoder="too:x", placement=placement)
-    with pytest.raises(WeightsError, match="toy:damaged: these weights are damaged") as raised:
-        ensure(language_model="toy:damaged", placement=placement)
-    assert raised.value.location == "/models/toy.bin"  # every field, though Serve hands on text alone
-    assert raised.value.app is not None
-    assert "toy:damaged" not in running().values()
