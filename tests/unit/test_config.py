@@ -245,43 +245,6 @@ def test_a_label_maps_file_holds_names_and_indices_alone(tmp_path):
     assert caught.value.field == "label_map"
 
 
-def drawn(**changes):
-    fields = {"task": "t", "classes": ["bus"], "classifier": "m", "attributes": {"a": ["x", "y"]}}
-    return read_audit({**fields, "images": {"source": "retrieve", "index": "i"}, **changes})
-
-
-VERIFIED = {"verification": {"model": "v"}}
-
-
-def test_defaults_of_drawing_follow_from_the_source_and_the_verifier():
-    plain, verified = drawn(), drawn(**VERIFIED)
-    assert (plain.images.selection, verified.images.selection) == ("nearest", "accepted")
-    assert (plain.images_per_caption, plain.captions_per_cell, plain.images_per_cell) == (40, 5, 200)
-    assert plain.images.pool == 2000
-    assert plain.model_dump() == drawn(images_per_caption=40).model_dump()  # they mean the same
-    table = {"images": {"source": "labelled", "table": "t"}}
-    assert drawn(**table).images_per_caption is None
-    assert drawn(**table).model_dump() != drawn(**table, images_per_caption=100).model_dump()
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"images": {"source": "retrieve", "index": "i", "selection": "accepted"}}, "accepted needs `verification`"),
-        ({"images": {"source": "retrieve", "index": "i", "pool": 39}}, "39 images cannot give 40"),
-        (
-            {"images": {"source": "generate", "generator": "g", "pool": 100}},
-            "`pool` does not belong to source: generate",
-        ),
-        ({"images": {"source": "labelled", "table": "t"}, "confirm": True}, "no further images"),
-        ({"confirm": True}, "confirm needs `verification`"),
-    ],
-)
-def test_how_images_are_drawn_is_checked(changes, words):
-    with pytest.raises(ConfigError, match=words):
-        drawn(**changes)
-
-
 def test_a_config_made_in_python_is_completed_like_a_file(tmp_path):
     (tmp_path / "map.json").write_text(json.dumps({"bus": [1, 2], "boat": ["ship"]}))
     fields = {**GOOD, "label_map": str(tmp_path / "map.json")}

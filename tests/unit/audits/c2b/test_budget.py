@@ -1,84 +1,11 @@
-import pickle
-from contextlib import contextmanager
-from pathlib import Path
-
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from budgeted_runs import BOTH, ONE, asked_of, by_value, captions_of, draw, run_of
 
-from c2b_ray.audits.c2b import budget
-from c2b_ray.audits.c2b.budget import call_with_run, first_grant, grant_so_far, next_grant, targets, write_scores
-from c2b_ray.config import read_audit
+from c2b_ray.audits.c2b.budget import first_grant, grant_so_far, next_grant, targets
 from c2b_ray.errors import ConfigError
-from c2b_ray.pipelines.here import Here
-from c2b_ray.report.c2b.report import write_report
-from c2b_ray.schemas import DRAWS, PREDICTIONS, SCORES, VERIFICATIONS
-from c2b_ray.steps.caption import caption
-from c2b_ray.steps.caption_pairs import caption_pairs
-from c2b_ray.steps.intersect import pairs
-from c2b_ray.steps.propose import propose
-from c2b_ray.store import files
-from c2b_ray.store.c2b_run import open_c2b_run
-
-ATTRIBUTES = {"lighting": ["day", "night"], "size": ["small", "large"], "weather": ["snow", "rain", "fog"]}
-BIASED = ("night", "rain")  # answered wrongly, always; nothing else is
-
-
-ONE = {"source": "retrieve", "index": "i"}
-BOTH = {"source": ["retrieve", "generate"], "index": "i", "generator": "g"}
-
-
-def asked_of(budget=10_000, first=20, **changes):
-    return read_audit(
-        {
-            "task": "Tell buses from boats.",
-            "classes": ["bus"],
-            "classifier": "m",
-            "images": {"source": "retrieve", "index": "i"},
-            "attributes": ATTRIBUTES,
-            "budget": {"images": budget, "first": first} if budget else None,
-            "captions_per_cell": 1,
-            "images_per_caption": 100,
-            **changes,
-        }
-    )
-
-
-def captions_of(asked):
-    proposals, _ = propose(asked.task, asked.classes, None, asked.attributes, asked.seed)
-    captions, _ = caption(asked.task, proposals, None, asked.captions_per_cell, asked.seed)
-    of_pairs, _ = caption_pairs(pairs(proposals, asked.intersections), captions, None, asked.seed)
-    return proposals, pa.concat_tables([captions, of_pairs])
-
-
-@contextmanager
-def run_of(path, asked):
-    with open_c2b_run(path / "run", "0123456789abcdef0123", asked.model_dump(mode="json")) as run:
-        proposals, captions = captions_of(asked)
-        run.write("proposals", proposals)
-        run.write("captions", captions)
-        yield run
-
-
-def draw(run, grant, asked, most=10**6):
-    """As many images of each caption as were granted, or as the source holds, and what the classifier says."""
-    draws, predictions = [], []
-    for row in run.captions.to_pylist():
-        right = row["bias_class"] not in BIASED
-        for source in asked.images.sources:
-            for rank in range(min(grant[row["caption_id"]], most)):
-                image = f"{row['caption_id']}-{source}-{rank}"
-                draws.append({"caption_id": row["caption_id"], "image_id": image, "rank": rank, "source": source})
-                answer = {"prediction_id": image, "image_id": image, "classifier": "m", "revision": "1"}
-                predictions.append({**answer, "predicted_class": "bus" if right else "boat"})
-    run.write("draws", pa.Table.from_pylist(draws, DRAWS))
-    files.make_directory(run.location("predictions"))
-    files.write_table(run.location("predictions/part-0.parquet"), pa.Table.from_pylist(predictions, PREDICTIONS))
-    write_scores(run, asked)
-
-
-def by_value(run, grant):
-    return {row["bias_class"]: grant[row["caption_id"]] for row in run.captions.to_pylist()}
+from c2b_ray.schemas import DRAWS, SCORES
 
 
 def test_without_a_budget_every_caption_gets_all_at_once(tmp_path):
@@ -245,28 +172,6 @@ def test_a_resumed_run_notes_each_look_once(tmp_path):
         assert all_looks(run) == once
 
 
-def test_scores_of_a_budget_hold_the_sequential_verdicts_and_their_groups(tmp_path):
-    asked = asked_of()
-    with run_of(tmp_path, asked) as run:
-        draw(run, dict.fromkeys(first_grant(run.captions, asked), 60), asked)
-        rows = {row["bias_class"]: row for row in run.scores.to_pylist()}
-        assert (rows["night"]["verdict"], rows["day"]["verdict"]) == ("against", "for")
-        assert {rows["night"]["group"], rows["day"]["group"]} == {1}
-        assert rows["rain"]["group"] == 2
-        assert rows["small"]["group"] is None
-        assert not run.has("agreement")
-
-
-def test_two_sources_are_held_against_each_other(tmp_path):
-    asked = asked_of(images=BOTH)
-    with run_of(tmp_path, asked) as run:
-        draw(run, dict.fromkeys(first_grant(run.captions, asked), 60), asked)
-        assert run.scores["n"].to_pylist() == [120] * 7
-        rows = run.agreement.to_pylist()
-        assert [(row["n_retrieve"], row["n_generate"]) for row in rows] == [(60, 60)] * 7
-        assert {row["difference"] for row in rows} == {0.0}
-
-
 def test_a_group_whose_open_cells_are_all_in_doubt_gets_no_more_images(tmp_path):
     asked = asked_of()
     with run_of(tmp_path, asked) as run:
@@ -279,62 +184,3 @@ def test_a_group_whose_open_cells_are_all_in_doubt_gets_no_more_images(tmp_path)
             row["doubt"] = "only 20% of the images show a bus" if row["attribute"] == "size" else None
         run.write("scores", pa.Table.from_pylist(rows, SCORES))
         assert next_grant(run, grant, asked) is None
-
-
-def test_what_confirms_a_finding_does_not_change_it(tmp_path):
-    asked = asked_of(budget=None, images_per_caption=20, attributes={"lighting": ["day", "night"]})
-    with run_of(tmp_path, asked) as run:
-        draw(run, first_grant(run.captions, asked), asked)
-        value = dict(zip(*(run.captions[name].to_pylist() for name in ("caption_id", "bias_class")), strict=True))
-        seen = [_seen(row["image_id"], value[row["caption_id"]]) for row in run.draws.to_pylist()]
-        verify(run, seen)
-        write_scores(run, asked)
-        found = run.scores.to_pylist()
-        # The verifier is less sure of the fresh images than it was of those that were drawn.
-        fresh = [{**row, "image_id": f"fresh-{row['image_id']}"} for row in run.draws.to_pylist()]
-        verify(run, [*seen, *(_seen(row["image_id"], value[row["caption_id"]], 0.6) for row in fresh)])
-        run.write("confirmation", pa.Table.from_pylist(fresh, DRAWS))
-        write_scores(run, asked)
-        names = ("phi", "phi_low", "phi_high", "p_value", "verdict", "doubt")
-        for before, after in zip(found, run.scores.to_pylist(), strict=True):
-            assert [after[name] for name in names] == [before[name] for name in names]
-
-
-def _seen(image, value, certainty=0.98):
-    said = {"verification_id": image, "image_id": image, "target_class": "bus", "revision": "1", "class_shown": "bus"}
-    values = {"attributes": ["lighting"], "values": [value], "certainties": [certainty]}
-    return said | values | {"class_certainty": certainty}
-
-
-def verify(run, rows):
-    files.make_directory(run.location("verifications"))
-    files.write_table(run.location("verifications/part-0.parquet"), pa.Table.from_pylist(rows, VERIFICATIONS))
-
-
-def test_scores_of_many_images_are_counted_where_stages_run(tmp_path, monkeypatch):
-    asked = asked_of(budget=None, images_per_caption=12, intersections=[["lighting", "size"]])
-    monkeypatch.chdir(tmp_path)
-    with run_of(Path(), asked) as run:
-        draw(run, first_grant(run.captions, asked), asked)
-        here = {name: run.read(name) for name in ("scores", "pooled", "intersections")}
-        called = []
-
-        class Elsewhere(Here):
-            def call(self, function, config):
-                called.append(config)
-                monkeypatch.chdir("/")
-                try:
-                    return pickle.loads(pickle.dumps(function))()
-                finally:
-                    monkeypatch.chdir(tmp_path)
-
-        write_scores(run, asked, Elsewhere())
-        assert not called  # so few are counted here
-        monkeypatch.setattr(budget, "COUNTED_HERE", 10)
-        for name in here:
-            files.remove_file(run.location(f"{name}.parquet"))
-        write_scores(run, asked, Elsewhere())
-        assert len(called) == 1
-        assert Path(call_with_run(write_report, run, asked, Elsewhere())).is_file()  # so is the report written
-        assert len(called) == 2
-        assert all(repr(run.read(name).to_pylist()) == repr(table.to_pylist()) for name, table in here.items())

@@ -1,0 +1,73 @@
+"""Runs on a budget, whose source draws as many images as were granted and whose classifier errs on two values."""
+
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from c2b_ray.audits.c2b.budget import write_scores
+from c2b_ray.config import read_audit
+from c2b_ray.schemas import DRAWS, PREDICTIONS
+from c2b_ray.steps.caption import caption
+from c2b_ray.steps.caption_pairs import caption_pairs
+from c2b_ray.steps.intersect import pairs
+from c2b_ray.steps.propose import propose
+from c2b_ray.store import files
+from c2b_ray.store.c2b_run import open_c2b_run
+
+ATTRIBUTES = {"lighting": ["day", "night"], "size": ["small", "large"], "weather": ["snow", "rain", "fog"]}
+BIASED = ("night", "rain")  # answered wrongly, always; nothing else is
+ONE = {"source": "retrieve", "index": "i"}
+BOTH = {"source": ["retrieve", "generate"], "index": "i", "generator": "g"}
+
+
+def asked_of(budget=10_000, first=20, **changes):
+    return read_audit(
+        {
+            "task": "Tell buses from boats.",
+            "classes": ["bus"],
+            "classifier": "m",
+            "images": {"source": "retrieve", "index": "i"},
+            "attributes": ATTRIBUTES,
+            "budget": {"images": budget, "first": first} if budget else None,
+            "captions_per_cell": 1,
+            "images_per_caption": 100,
+            **changes,
+        }
+    )
+
+
+def captions_of(asked):
+    proposals, _ = propose(asked.task, asked.classes, None, asked.attributes, asked.seed)
+    captions, _ = caption(asked.task, proposals, None, asked.captions_per_cell, asked.seed)
+    of_pairs, _ = caption_pairs(pairs(proposals, asked.intersections), captions, None, asked.seed)
+    return proposals, pa.concat_tables([captions, of_pairs])
+
+
+@contextmanager
+def run_of(path, asked):
+    with open_c2b_run(path / "run", "0123456789abcdef0123", asked.model_dump(mode="json")) as run:
+        proposals, captions = captions_of(asked)
+        run.write("proposals", proposals)
+        run.write("captions", captions)
+        yield run
+
+
+def draw(run, grant, asked, most=10**6):
+    """As many images of each caption as were granted, or as the source holds, and what the classifier says."""
+    draws, predictions = [], []
+    for row in run.captions.to_pylist():
+        right = row["bias_class"] not in BIASED
+        for source in asked.images.sources:
+            for rank in range(min(grant[row["caption_id"]], most)):
+                image = f"{row['caption_id']}-{source}-{rank}"
+                draws.append({"caption_id": row["caption_id"], "image_id": image, "rank": rank, "source": source})
+                answer = {"prediction_id": image, "image_id": image, "classifier": "m", "revision": "1"}
+                predictions.append({**answer, "predicted_class": "bus" if right else "boat"})
+    run.write("draws", pa.Table.from_pylist(draws, DRAWS))
+    files.make_directory(run.location("predictions"))
+    files.write_table(run.location("predictions/part-0.parquet"), pa.Table.from_pylist(predictions, PREDICTIONS))
+    write_scores(run, asked)
+
+
+def by_value(run, grant):
+    return {row["bias_class"]: grant[row["caption_id"]] for row in run.captions.to_pylist()}

@@ -1,0 +1,93 @@
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+from budgeted_runs import BOTH, asked_of, draw, run_of
+
+from c2b_ray.audits.c2b import budget
+from c2b_ray.audits.c2b.budget import call_with_run, first_grant, write_scores
+from c2b_ray.pipelines.here import Here
+from c2b_ray.report.c2b.report import write_report
+from c2b_ray.schemas import DRAWS, VERIFICATIONS
+from c2b_ray.store import files
+
+
+def test_scores_of_a_budget_hold_the_sequential_verdicts_and_their_groups(tmp_path):
+    asked = asked_of()
+    with run_of(tmp_path, asked) as run:
+        draw(run, dict.fromkeys(first_grant(run.captions, asked), 60), asked)
+        rows = {row["bias_class"]: row for row in run.scores.to_pylist()}
+        assert (rows["night"]["verdict"], rows["day"]["verdict"]) == ("against", "for")
+        assert {rows["night"]["group"], rows["day"]["group"]} == {1}
+        assert rows["rain"]["group"] == 2
+        assert rows["small"]["group"] is None
+        assert not run.has("agreement")
+
+
+def test_two_sources_are_held_against_each_other(tmp_path):
+    asked = asked_of(images=BOTH)
+    with run_of(tmp_path, asked) as run:
+        draw(run, dict.fromkeys(first_grant(run.captions, asked), 60), asked)
+        assert run.scores["n"].to_pylist() == [120] * 7
+        rows = run.agreement.to_pylist()
+        assert [(row["n_retrieve"], row["n_generate"]) for row in rows] == [(60, 60)] * 7
+        assert {row["difference"] for row in rows} == {0.0}
+
+
+def test_what_confirms_a_finding_does_not_change_it(tmp_path):
+    asked = asked_of(budget=None, images_per_caption=20, attributes={"lighting": ["day", "night"]})
+    with run_of(tmp_path, asked) as run:
+        draw(run, first_grant(run.captions, asked), asked)
+        value = dict(zip(*(run.captions[name].to_pylist() for name in ("caption_id", "bias_class")), strict=True))
+        seen = [_seen(row["image_id"], value[row["caption_id"]]) for row in run.draws.to_pylist()]
+        verify(run, seen)
+        write_scores(run, asked)
+        found = run.scores.to_pylist()
+        # The verifier is less sure of the fresh images than it was of those that were drawn.
+        fresh = [{**row, "image_id": f"fresh-{row['image_id']}"} for row in run.draws.to_pylist()]
+        verify(run, [*seen, *(_seen(row["image_id"], value[row["caption_id"]], 0.6) for row in fresh)])
+        run.write("confirmation", pa.Table.from_pylist(fresh, DRAWS))
+        write_scores(run, asked)
+        names = ("phi", "phi_low", "phi_high", "p_value", "verdict", "doubt")
+        for before, after in zip(found, run.scores.to_pylist(), strict=True):
+            assert [after[name] for name in names] == [before[name] for name in names]
+
+
+def _seen(image, value, certainty=0.98):
+    said = {"verification_id": image, "image_id": image, "target_class": "bus", "revision": "1", "class_shown": "bus"}
+    values = {"attributes": ["lighting"], "values": [value], "certainties": [certainty]}
+    return said | values | {"class_certainty": certainty}
+
+
+def verify(run, rows):
+    files.make_directory(run.location("verifications"))
+    files.write_table(run.location("verifications/part-0.parquet"), pa.Table.from_pylist(rows, VERIFICATIONS))
+
+
+def test_scores_of_many_images_are_counted_where_stages_run(tmp_path, monkeypatch):
+    asked = asked_of(budget=None, images_per_caption=12, intersections=[["lighting", "size"]])
+    monkeypatch.chdir(tmp_path)
+    with run_of(Path(), asked) as run:
+        draw(run, first_grant(run.captions, asked), asked)
+        here = {name: run.read(name) for name in ("scores", "pooled", "intersections")}
+        called = []
+
+        class Elsewhere(Here):
+            def call(self, function, config):
+                called.append(config)
+                monkeypatch.chdir("/")
+                try:
+                    return pickle.loads(pickle.dumps(function))()
+                finally:
+                    monkeypatch.chdir(tmp_path)
+
+        write_scores(run, asked, Elsewhere())
+        assert not called  # so few are counted here
+        monkeypatch.setattr(budget, "COUNTED_HERE", 10)
+        for name in here:
+            files.remove_file(run.location(f"{name}.parquet"))
+        write_scores(run, asked, Elsewhere())
+        assert len(called) == 1
+        assert Path(call_with_run(write_report, run, asked, Elsewhere())).is_file()  # so is the report written
+        assert len(called) == 2
+        assert all(repr(run.read(name).to_pylist()) == repr(table.to_pylist()) for name, table in here.items())
