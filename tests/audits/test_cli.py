@@ -54,6 +54,18 @@ def audit_file(index, tmp_path):
     return write
 
 
+@pytest.fixture
+def audited(c2b, tmp_path):
+    """Runs an audit of this file and returns its run."""
+
+    def audit(file):
+        status, _, err = c2b("audit", file, "--out", tmp_path / "run", "--json")
+        assert status == 0, err
+        return load_run(tmp_path / "run")
+
+    return audit
+
+
 def rows_of(table):
     """Rows that are equal where NaN stands in both."""
     return [{name: "NaN" if value != value else value for name, value in row.items()} for row in table.to_pylist()]
@@ -124,7 +136,7 @@ def test_a_question_is_answered_from_the_run_s_models_and_changes_nothing(audit_
     assert "name one of bus, boat with --class" in err
 
 
-def test_intersections_of_retrieved_images_have_captions_of_their_own(audit_file, c2b, tmp_path):
+def test_intersections_of_retrieved_images_have_captions_of_their_own(audit_file, audited, c2b, tmp_path):
     asked = {
         "attributes": {"weather": ["fog", "clear"], "lighting": ["day", "night"]},
         "intersections": [["Lighting", "weather"]],
@@ -132,9 +144,7 @@ def test_intersections_of_retrieved_images_have_captions_of_their_own(audit_file
         "classes": ["bus"],
         "label_map": {"bus": ["bus"]},
     }
-    status, _, _ = c2b("audit", audit_file(**asked), "--out", tmp_path / "run", "--json")
-    assert status == 0
-    run = load_run(tmp_path / "run")
+    run = audited(audit_file(**asked))
     rows = run.intersections.to_pylist()
     assert [row["bias_class"] for row in rows] == ["day, fog", "day, clear", "night, fog", "night, clear"]
     assert {row["n"] for row in rows} == {12}
@@ -153,7 +163,7 @@ def test_intersections_of_retrieved_images_have_captions_of_their_own(audit_file
     assert "did you mean 'weather'" in err
 
 
-def test_a_labelled_run_needs_an_index_to_be_asked(index, place, c2b, tmp_path):
+def test_a_labelled_run_needs_an_index_to_be_asked(index, audited, place, c2b, tmp_path):
     asked = {
         "task": "Tell buses from boats.",
         "classes": ["bus", "boat"],
@@ -163,9 +173,7 @@ def test_a_labelled_run_needs_an_index_to_be_asked(index, place, c2b, tmp_path):
         "intersections": [["lighting", "size"]],
     }
     (tmp_path / "audit.yaml").write_text(yaml.safe_dump(asked))
-    status, _, _ = c2b("audit", tmp_path / "audit.yaml", "--out", tmp_path / "run", "--json")
-    assert status == 0
-    run = load_run(tmp_path / "run")
+    run = audited(tmp_path / "audit.yaml")
     assert run.intersections.num_rows == 8
     lighting = sum(row["n"] for row in run.scores.to_pylist() if row["attribute"] == "lighting")
     assert sum(run.intersections["n"].to_pylist()) == lighting  # every scene by day or night is small or large
@@ -177,7 +185,7 @@ def test_a_labelled_run_needs_an_index_to_be_asked(index, place, c2b, tmp_path):
     assert json.loads(out)["answers"][0]["asked"]["n"] == 4
 
 
-def test_generated_images_are_verified_and_drawn_on_a_budget(audit_file, place, c2b, tmp_path):
+def test_generated_images_are_verified_and_drawn_on_a_budget(audit_file, audited, place):
     write_sample(place / "known.parquet", 120, seed=1002)
     asked = {
         "classes": ["bus", "boat"],
@@ -189,9 +197,7 @@ def test_generated_images_are_verified_and_drawn_on_a_budget(audit_file, place, 
         "verification": {"model": "world:clip", "calibration": str(place / "known.parquet")},
         "budget": {"images": 80, "first": 6},
     }
-    status, _, _ = c2b("audit", audit_file(**asked), "--out", tmp_path / "run", "--json")
-    assert status == 0
-    run = load_run(tmp_path / "run")
+    run = audited(audit_file(**asked))
     sources = run.draws["source"].to_pylist()
     assert sources.count("retrieve") == sources.count("generate") > 0
     looks = run.manifest["budget"]["looks"]
@@ -214,15 +220,13 @@ def test_generated_images_are_verified_and_drawn_on_a_budget(audit_file, place, 
     assert Path(run.report).is_file()
     tables = ("draws", "pool", "images", "verifications", "calibration", "predictions", "scores", "agreement")
     before = {name: run.read(name) for name in tables}
-    status, _, _ = c2b("audit", audit_file(**asked), "--out", tmp_path / "run", "--json")
-    assert status == 0
-    again = load_run(tmp_path / "run")
+    again = audited(audit_file(**asked))
     for name, table in before.items():
         assert rows_of(again.read(name)) == rows_of(table), name
     assert again.manifest["budget"]["looks"] == looks
 
 
-def test_findings_are_measured_again_on_fresh_images(audit_file, place, c2b, tmp_path):
+def test_findings_are_measured_again_on_fresh_images(audit_file, audited, place):
     write_sample(place / "calibration.parquet", 400, seed=1002)
     asked = {
         "images": {"source": "retrieve", "index": str(place / "index")},
@@ -232,9 +236,7 @@ def test_findings_are_measured_again_on_fresh_images(audit_file, place, c2b, tmp
         "tau": 0.0,
         "alpha": 0.9,  # anything is a finding
     }
-    status, _, err = c2b("audit", audit_file(**asked), "--out", tmp_path / "run", "--json")
-    assert status == 0, err
-    run = load_run(tmp_path / "run")
+    run = audited(audit_file(**asked))
     fresh, known = run.read("confirmation"), set(run.draws["image_id"].to_pylist())
     assert fresh.num_rows > 0
     assert not known & set(fresh["image_id"].to_pylist())
@@ -248,9 +250,7 @@ def test_findings_are_measured_again_on_fresh_images(audit_file, place, c2b, tmp
         for row in rows
         if row["target_class"] in found
     )
-    status, _, _ = c2b("audit", audit_file(**asked), "--out", tmp_path / "run", "--json")
-    assert status == 0
-    assert rows_of(load_run(tmp_path / "run").scores) == rows_of(run.scores)
+    assert rows_of(audited(audit_file(**asked)).scores) == rows_of(run.scores)
 
 
 def test_bad_images_are_rows_with_an_error(tmp_path, c2b):

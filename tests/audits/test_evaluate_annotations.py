@@ -17,10 +17,9 @@ def signs(table, **of):
     return {(row["target_class"], row["attribute"]): row["tested"] for row in rows}
 
 
-def test_celeba(tmp_path):
-    folder = tmp_path / "celeba"
+def write_celeba(folder, scenes):
+    """Writes scenes and their attributes in CelebA's layout: is it a bus, in fog, small, without fog."""
     (folder / "img_align_celeba").mkdir(parents=True)
-    scenes = [*sample(800, 100_300, target_class="bus"), *sample(300, 100_301, target_class="boat")]
     lines, parts = [], []
     for number, scene in enumerate(scenes, 1):
         (folder / f"img_align_celeba/{number:06}.jpg").write_bytes(png(scene))
@@ -30,6 +29,11 @@ def test_celeba(tmp_path):
     head = [str(len(scenes)), "Bus Foggy Little No_Fog"]
     (folder / "list_attr_celeba.txt").write_text("\n".join([*head, *lines]) + "\n")
     (folder / "list_eval_partition.txt").write_text("\n".join(parts) + "\n")
+
+
+def test_celeba(tmp_path):
+    folder = tmp_path / "celeba"
+    write_celeba(folder, [*sample(800, 100_300, target_class="bus"), *sample(300, 100_301, target_class="boat")])
     result = c2b_ray.evaluate(
         {
             "classifier": "world:resnet-planted-0",  # half wrong of a bus in fog

@@ -163,8 +163,7 @@ def test_killed_at_any_moment_it_goes_on_and_ends_with_every_row_once(tmp_path: 
             os.killpg(second.popen.pid, signal.SIGINT)
             assert "KeyboardInterrupt" in second.end()
             assert second.popen.returncode != 0
-    before = len(written(out))
-    assert 0 < before < ROWS
+    assert 0 < (before := len(written(out))) < ROWS
 
     with process(out) as last:
         last.until(1)

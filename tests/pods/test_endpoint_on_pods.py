@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -123,32 +123,11 @@ def test_an_audit_outlives_worker_runner_database_and_head(
     endpoint.first_key("alpha")
     job = f"/v1/audits/{endpoint.ask('POST', '/v1/audits', {'kind': 'c2b', 'config': AUDIT})['id']}"
 
-    def restart_worker() -> None:
-        network.kill(cluster.worker)
-        cluster.start_worker()
-
-    def restart_runner() -> None:
-        network.kill("runner")
-        endpoint.start("runner")
-
-    def restart_api() -> None:
-        network.kill("api")
-        endpoint.start("api")
-
-    def restart_database() -> None:
-        server.kill()
-        time.sleep(3)
-        server.start()
-
-    def restart_head() -> None:
-        network.kill(cluster.head)
-        cluster.start_head()
-
     def progress() -> tuple[str, str] | None:
         answer = endpoint.ask("GET", job)
         return (answer["state"], str(answer["progress"])) if answer else None
 
-    for disturb in (restart_worker, restart_runner, restart_api, restart_database, restart_head):
+    for disturb in disturbances(network, cluster, endpoint):
         before = wait_for(progress, network, "the API does not answer")
         moved = lambda before=before: progress() not in (None, before)  # noqa: E731
         wait_for(moved, network, "no progress")
@@ -165,6 +144,33 @@ def test_an_audit_outlives_worker_runner_database_and_head(
     c2b_ray.audit(AUDIT, out=tmp_path / "here", via="here")
     for table, key in TABLES.items():
         assert rows(there / table, key) == rows(tmp_path / "here" / table, key)
+
+
+def disturbances(network: Pods, cluster: RayPods, endpoint: Endpoint) -> list[Callable[[], None]]:
+    """Returns functions that each kill a part of the deployment and start it again."""
+
+    def restart_worker() -> None:
+        network.kill(cluster.worker)
+        cluster.start_worker()
+
+    def restart_runner() -> None:
+        network.kill("runner")
+        endpoint.start("runner")
+
+    def restart_api() -> None:
+        network.kill("api")
+        endpoint.start("api")
+
+    def restart_database() -> None:
+        endpoint.server.kill()
+        time.sleep(3)
+        endpoint.server.start()
+
+    def restart_head() -> None:
+        network.kill(cluster.head)
+        cluster.start_head()
+
+    return [restart_worker, restart_runner, restart_api, restart_database, restart_head]
 
 
 def rows(folder: Path, key: str) -> list[str]:
