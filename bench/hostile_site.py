@@ -20,8 +20,9 @@ import httpx
 import numpy as np
 from endpoint_app import CONFIG, Endpoint, started
 from live_endpoint import served
+from run_recipes import Recipe
 from safetensors.numpy import save
-from synthetic_run import Recipe, make_run
+from synthetic_run import make_run
 
 from c2b_ray.endpoint.ledger import keys
 

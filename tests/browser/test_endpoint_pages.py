@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 from endpoint_app import CONFIG, Endpoint, started
+from failures_recipes import Recipe as FailuresRecipe
 from live_endpoint import served
+from run_recipes import CONTROL, PLANTED, Recipe
 from synthetic_dataset import write_dataset
-from synthetic_failures import Recipe as FailuresRecipe
 from synthetic_failures import make_run as make_failures
-from synthetic_run import CONTROL, PLANTED, Recipe, make_run
+from synthetic_run import make_run
 
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.job import NewJob

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from failures_recipes import showcase
 from synthetic_failures import make_run as make_failures_run
-from synthetic_failures import showcase
 
 from c2b_ray.report.failures.report import write_report
 

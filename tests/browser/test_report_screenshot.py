@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from synthetic_run import make_run, showcase
+from run_recipes import showcase
+from synthetic_run import make_run
 
 from c2b_ray.report.c2b.report import write_report
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from failures_recipes import Cause, Recipe
 from synthetic_pictures import draw_picture
 
 from c2b_ray.metrics.rates import Trials, failure_rates, rate_ratios
@@ -17,63 +17,6 @@ from c2b_ray.schemas import content_id
 from c2b_ray.schemas.failures import CANDIDATES, HYPOTHESES, RELIABILITY, ROUNDS, TRANSFERS
 from c2b_ray.store.failures_run import FailuresRun, open_failures_run
 from c2b_ray.store.parts import writing
-
-RESNET, VIT, CONTROL = "timm:resnet50.a1_in1k", "timm:vit_base_patch16_224", "world:resnet-control"
-
-
-@dataclass(frozen=True)
-class Cause:
-    """A sentence with which a label is predicted as `target` at `rate`, and fails at the rate `anyhow` in total."""
-
-    label: str
-    target: str
-    sentence: str
-    rate: float
-    anyhow: float
-    baseline: float
-
-
-FLY = Cause("fly", "bee", "it is on a flower", 0.0072, 0.0411, 0.000014)
-CRAYFISH = Cause("crayfish", "chainlink fence", "it is in a net", 0.0173, 0.0631, 0.0)
-CAT = Cause("Persian cat", "snow leopard", "the background is green", 0.0011, 0.0064, 0.0002)
-
-
-@dataclass
-class Recipe:
-    """The contents of a synthetic run."""
-
-    causes: tuple[Cause, ...] = (FLY, CRAYFISH, CAT)
-    classifiers: tuple[str, ...] = (RESNET,)
-    generator: str = "diffusers:stabilityai/sd-turbo"
-    others: tuple[str, ...] = ()
-    draws: int = 20_000
-    baseline_draws: int = 200_000
-    blind: tuple[str, ...] = ()  # classifiers that the causes do nothing to
-    reliable: Mapping[str, float] = field(default_factory=dict)
-    more_labels: tuple[str, ...] = ("boat",)
-    doubts: tuple[str, ...] = ()
-    pictures: bool = True
-    verified: bool = True
-    manifest: dict[str, Any] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
-    parents: Mapping[str, str] = field(default_factory=lambda: {"fly": "insect", "crayfish": "crustacean"})
-
-    @property
-    def labels(self) -> list[str]:
-        return list(dict.fromkeys([*(cause.label for cause in self.causes), *self.more_labels]))
-
-
-def showcase() -> Recipe:
-    """Returns a recipe with everything that a page can show: several classifiers and generators, findings, doubts, open
-    and hopeless hypotheses."""
-    return Recipe(
-        classifiers=(RESNET, VIT, CONTROL),
-        blind=(CONTROL,),
-        others=("diffusers:CompVis/stable-diffusion-v1-4", "index:/data/photographs"),
-        reliable={"fly": 0.97, "crayfish": 0.6},
-        doubts=("only 60 % of the generator's images of crayfish show one",),
-        manifest={"estimate": {"draws": [240_000, 640_000], "seconds": [2_000.0, 5_400.0]}},
-    )
 
 
 class _Maker:
@@ -149,8 +92,6 @@ class _Maker:
         failures, base_failures = (
             sum(counts.values()) if target is None else counts[target] for counts, _ in (own, base)
         )
-        rate = failure_rates(failures, own[1])
-        ratio = rate_ratios(Trials.of(failures, own[1]), Trials.of(base_failures, base[1]))
         high = failures / own[1] > 2 * base_failures / base[1] and failures > 5
         verdict = "failure" if high else "undetermined" if failures > 5 else "not_shown"
         self.hypotheses.append(
@@ -166,13 +107,7 @@ class _Maker:
                 "draws": own[1],
                 "failures": failures,
                 "any_failures": sum(own[0].values()),
-                "rate": float(rate.value),
-                "rate_low": float(rate.low),
-                "rate_high": float(rate.high),
-                "baseline_rate": base_failures / base[1],
-                "ratio": float(ratio.value),
-                "ratio_low": float(ratio.low),
-                "ratio_high": float(ratio.high),
+                **_rates((failures, own[1]), (base_failures, base[1])),
                 "p_value": 1e-6 if high else 0.4,
                 "e_value": 3.2e9 if high else 2.5,
                 "q_value": 1e-5 if high else 0.8,
@@ -197,6 +132,20 @@ class _Maker:
 
     def baseline(self, label: str) -> Mapping[str, Any]:
         return next(row for row in self.candidates if row["label"] == label and row["origin"] == "baseline")
+
+
+def _rates(own: tuple[int, int], base: tuple[int, int]) -> dict[str, float]:
+    """Returns the rate, the baseline's rate and their ratio, of (failures, draws)."""
+    rate, ratio = failure_rates(*own), rate_ratios(Trials.of(*own), Trials.of(*base))
+    return {
+        "rate": float(rate.value),
+        "rate_low": float(rate.low),
+        "rate_high": float(rate.high),
+        "baseline_rate": base[0] / base[1],
+        "ratio": float(ratio.value),
+        "ratio_low": float(ratio.low),
+        "ratio_high": float(ratio.high),
+    }
 
 
 def make_run(path: Path, recipe: Recipe) -> FailuresRun:

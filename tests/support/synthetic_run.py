@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from run_recipes import Recipe
 from synthetic_pictures import draw_picture
 
 from c2b_ray import schemas
@@ -24,38 +24,6 @@ from c2b_ray.steps.verify import CLASS
 from c2b_ray.store import files
 from c2b_ray.store.c2b_run import C2BRun as Run
 from c2b_ray.store.c2b_run import open_c2b_run
-
-ATTRIBUTES = {
-    "weather": ("clear", "rain", "snow", "fog"),
-    "lighting": ("day", "sunset", "night"),
-    "size": ("small", "large"),
-}
-PLANTED, CONTROL = "world:resnet-planted-3", "world:resnet-control"
-
-
-@dataclass
-class Recipe:
-    """The contents of a synthetic run. `accuracy` maps (classifier, class, value) to a share, 0.95 where absent."""
-
-    classes: tuple[str, ...] = ("bus", "boat", "umbrella")
-    attributes: dict[str, tuple[str, ...]] = field(default_factory=lambda: dict(ATTRIBUTES))
-    classifiers: tuple[str, ...] = (PLANTED, CONTROL)
-    images_per_cell: int = 12
-    accuracy: dict[tuple[str, str, str], float] = field(default_factory=dict)
-    sizes: dict[tuple[str, str], int] = field(default_factory=dict)  # (class, value) → images
-    bad_images: int = 0
-    all_errors: bool = False
-    rejected: int = 0
-    retrieved: bool = True
-    pictures: bool = True
-    manifest: dict[str, Any] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
-    tau: float = 0.1
-    # Where a verifier looked at the images: (class, value) → the share that shows the value, 1 where absent.
-    shown: dict[tuple[str, str], float] | None = None
-    calibrated: tuple[str, ...] = ()  # attributes on which the verifier was checked, and found right 9 times in 10
-    # Where images were made as well: (classifier, class, value) → accuracy on those, as on the retrieved where absent.
-    generated: dict[tuple[str, str, str], float] | None = None
 
 
 def make_run(path: Path, recipe: Recipe) -> Run:
@@ -265,45 +233,3 @@ def _calibration(recipe: Recipe) -> pa.Table:
         for answer in values
     ]
     return pa.Table.from_pylist(rows, schemas.CALIBRATION)
-
-
-def showcase_verified() -> Recipe:
-    """Returns a recipe of two sources with verified images and a budget: corrected findings, doubts, sources that
-    differ."""
-    return Recipe(
-        images_per_cell=150,
-        accuracy={(PLANTED, "bus", "snow"): 0.4, (PLANTED, "boat", "night"): 0.6, (CONTROL, "boat", "small"): 0.74},
-        generated={(PLANTED, "bus", "snow"): 0.9, (PLANTED, "umbrella", "night"): 0.5},
-        shown={("bus", "snow"): 0.8, ("boat", "night"): 0.7, ("umbrella", "fog"): 0.3, ("boat", "fog"): 0.2},
-        calibrated=("weather", "lighting"),
-        manifest={
-            "budget": {
-                "images": 9_000,
-                "looks": [
-                    {"images": 1_350, "open": 9, "groups": 9},
-                    {"images": 2_700, "open": 7, "groups": 9},
-                    {"images": 5_400, "open": 5, "groups": 9},
-                    {"images": 8_100, "open": 3, "groups": 9},
-                ],
-            }
-        },
-        config={"images": {"source": ["retrieve", "generate"], "index": "photographs", "generator": "world:renderer"}},
-    )
-
-
-def showcase() -> Recipe:
-    """Returns a recipe with everything in it: strong and weak findings, clear, open and empty cells, errors,
-    rejections."""
-    accuracy = {
-        (PLANTED, "bus", "snow"): 0.41,
-        (PLANTED, "boat", "night"): 0.62,
-        (PLANTED, "boat", "sunset"): 0.85,
-        (PLANTED, "umbrella", "small"): 0.70,
-        (PLANTED, "bus", "night"): 0.90,
-        (PLANTED, "umbrella", "fog"): 0.82,
-        (CONTROL, "umbrella", "rain"): 0.86,
-        (CONTROL, "boat", "small"): 0.74,
-        (CONTROL, "boat", "large"): 0.90,
-    }
-    sizes = {("umbrella", "fog"): 40, ("umbrella", "rain"): 40, ("umbrella", "clear"): 45, ("umbrella", "snow"): 0}
-    return Recipe(images_per_cell=240, accuracy=accuracy, sizes=sizes, bad_images=5, rejected=7)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("c2b_ray", "bench", "deployments", "k8s", "docs")
+ROOMS = ("c2b_ray", "bench", "deployments", "k8s", "docs", "tests")
 FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
 

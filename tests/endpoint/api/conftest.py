@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 from endpoint_app import Endpoint, started
 from live_endpoint import served
-from synthetic_run import Recipe, make_run
+from run_recipes import Recipe
+from synthetic_run import make_run
 
 
 @pytest.fixture(scope="session")

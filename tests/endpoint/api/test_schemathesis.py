@@ -10,7 +10,8 @@ import httpx
 import pytest
 from endpoint_app import started
 from live_endpoint import served
-from synthetic_run import Recipe, make_run
+from run_recipes import Recipe
+from synthetic_run import make_run
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = int(os.environ.get("C2B_SCHEMATHESIS_EXAMPLES", "2"))

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from synthetic_run import Recipe, make_run
+from run_recipes import Recipe
+from synthetic_run import make_run
 
 C2B = Callable[..., tuple[int, str, str]]
 

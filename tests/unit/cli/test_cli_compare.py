@@ -10,7 +10,8 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from synthetic_run import Recipe, make_run
+from run_recipes import Recipe
+from synthetic_run import make_run
 from typer.testing import CliRunner
 
 from c2b_ray import compare, load_run

@@ -6,7 +6,8 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
-from synthetic_run import Recipe, make_run
+from run_recipes import Recipe
+from synthetic_run import make_run
 
 
 @pytest.fixture(scope="module")

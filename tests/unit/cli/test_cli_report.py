@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pyarrow as pa
-from synthetic_run import PLANTED, Recipe, make_run
+from run_recipes import PLANTED, Recipe
+from synthetic_run import make_run
 
 
 def test_the_terminal_names_the_rule_the_basis_and_what_classes_share(c2b, tmp_path):

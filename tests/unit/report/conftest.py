@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from synthetic_run import Recipe, make_run, showcase
+from run_recipes import Recipe, showcase
+from synthetic_run import make_run
 
 from c2b_ray.store.run import Run
 

@@ -6,7 +6,8 @@ import csv
 import io
 from pathlib import Path
 
-from synthetic_run import PLANTED, Recipe, make_run
+from run_recipes import PLANTED, Recipe
+from synthetic_run import make_run
 
 from c2b_ray.report.c2b.export import failures_csv
 from c2b_ray.schemas import FAILURES

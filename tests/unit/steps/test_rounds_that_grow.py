@@ -1,3 +1,5 @@
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -30,6 +32,35 @@ class Known:
         return self.marks[image]
 
 
+@dataclass(frozen=True)
+class Images:
+    """Of each image: its fingerprint, whether the classifier is right about it, and the value that it shows."""
+
+    marks: dict[str, bytes]
+    right: dict[str, bool]
+    shown: dict[str, str]
+
+    def distinct(self, names):
+        rows = [{"image_id": name, "content": name, "fingerprint": self.marks[name]} for name in names]
+        return Distinct(pa.Table.from_pylist(rows, pa.schema([IMAGES.field(column) for column in COLUMNS])))
+
+    def predictions(self, names):
+        rows = [
+            {"prediction_id": name, "image_id": name, "classifier": "m", "revision": "1",
+             "predicted_class": "bus" if self.right[name] else "boat"}
+            for name in names
+        ]  # fmt: skip
+        return pa.Table.from_pylist(rows, PREDICTIONS)
+
+    def verifications(self, names):
+        rows = [
+            {"verification_id": name, "image_id": name, "target_class": "bus", "class_shown": "bus",
+             "attributes": ["weather"], "values": [self.shown[name]], "certainties": [None]}
+            for name in names
+        ]  # fmt: skip
+        return pa.Table.from_pylist(rows, VERIFICATIONS)
+
+
 def grown(kind, targets, seed=0):
     """Looks at cells of three captions each, that share images, at growing targets."""
     rng = np.random.default_rng(seed)
@@ -55,28 +86,15 @@ def grown(kind, targets, seed=0):
         Pools(captions, pa.Table.from_pylist([r for r in rows if r["source"] == source], DRAWS), NEAREST, seed)
         for source in ("retrieve", "generate")
     ]
-    images = [{"image_id": image, "content": image, "fingerprint": mark} for image, mark in marks.items()]
-    shown = {image: str(rng.choice([*values, "sleet"])) for image in marks}
+    images = Images(marks, right, {image: str(rng.choice([*values, "sleet"])) for image in marks})
     for target in targets:
         granted = dict.fromkeys(cells_of(captions), target)
         draws = pa.concat_tables([pool.select(granted, Known(marks)).drawn for pool in pools])
-        drawn = set(draws["image_id"].to_pylist())
-        schema = pa.schema([IMAGES.field(name) for name in COLUMNS])
-        distinct = Distinct(pa.Table.from_pylist([row for row in images if row["image_id"] in drawn], schema))
-        predictions = [
-            {"prediction_id": i, "image_id": i, "classifier": "m", "revision": "1",
-             "predicted_class": "bus" if right[i] else "boat"}
-            for i in sorted(drawn)
-        ]  # fmt: skip
-        verified = [
-            {"verification_id": i, "image_id": i, "target_class": "bus", "class_shown": "bus",
-             "attributes": ["weather"], "values": [shown[i]], "certainties": [None]}
-            for i in sorted(drawn)
-        ]  # fmt: skip
-        seen = Verified(pa.Table.from_pylist(verified, VERIFICATIONS), CALIBRATION.empty_table(), distinct)
-        tables = captions, draws, pa.Table.from_pylist(predictions, PREDICTIONS)
+        drawn = sorted(set(draws["image_id"].to_pylist()))
+        distinct = images.distinct(drawn)
+        seen = Verified(images.verifications(drawn), CALIBRATION.empty_table(), distinct)
         knowledge = {"plain": (None, None), "distinct": (None, distinct), "verified": (seen, distinct)}[kind]
-        (rounds,) = look(*tables, "m", LEVELS, *knowledge).outcomes
+        (rounds,) = look(captions, draws, images.predictions(drawn), "m", LEVELS, *knowledge).outcomes
         yield rounds
 
 

@@ -6,7 +6,8 @@ import json
 
 import pyarrow as pa
 import pytest
-from synthetic_run import Recipe, make_run
+from run_recipes import Recipe
+from synthetic_run import make_run
 
 from c2b_ray import load_run
 from c2b_ray.commands import runs

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from synthetic_failures import CRAYFISH, FLY, Recipe, make_run
+from failures_recipes import CRAYFISH, FLY, Recipe
+from synthetic_failures import make_run
 
 from c2b_ray.commands.runs import check, export
 from c2b_ray.errors import ConfigError

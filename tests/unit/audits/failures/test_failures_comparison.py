@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from synthetic_failures import CRAYFISH, FLY, Recipe, make_run
+from failures_recipes import CRAYFISH, FLY, Recipe
+from synthetic_failures import make_run
 
 from c2b_ray.commands.runs import compare
 from c2b_ray.errors import ConfigError, RunError

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from endpoint_app import CONFIG
-from synthetic_run import Recipe, make_run
+from run_recipes import Recipe
+from synthetic_run import make_run
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from endpoint_app import Endpoint, started
+from failures_recipes import Recipe as FailuresRecipe
+from run_recipes import Recipe
 from signed_in import Visitor
 from synthetic_dataset import write_dataset
-from synthetic_failures import Recipe as FailuresRecipe
 from synthetic_failures import make_run as make_failures
-from synthetic_run import Recipe, make_run
+from synthetic_run import make_run
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"\u202egpj"
 

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from endpoint_app import CONFIG
+from run_recipes import CONTROL, PLANTED, Recipe
 from starlette.routing import Route
-from synthetic_run import CONTROL, PLANTED, Recipe, make_run
+from synthetic_run import make_run
 
 from c2b_ray.endpoint.ledger import jobs, keys, usage
 from c2b_ray.endpoint.ledger.job import NewJob

@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from synthetic_run import Recipe, make_run
+from run_recipes import Recipe
+from synthetic_run import make_run
 
 from c2b_ray import schemas
 from c2b_ray.report.c2b.drops import drops

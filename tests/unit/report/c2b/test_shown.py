@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-from synthetic_run import PLANTED
+from run_recipes import PLANTED
 
 from c2b_ray.report.c2b.groups import value_rows
 from c2b_ray.report.c2b.ranking import ranked

@@ -8,7 +8,8 @@ from io import BytesIO, StringIO
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from synthetic_failures import Cause, Recipe, make_run
+from failures_recipes import Cause, Recipe
+from synthetic_failures import make_run
 
 from c2b_ray.report.failures import export
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from synthetic_failures import FLY, Cause, Recipe, make_run, showcase
+from failures_recipes import FLY, Cause, Recipe, showcase
+from synthetic_failures import make_run
 
 from c2b_ray import schemas
 from c2b_ray.report.failures.compared import compared
