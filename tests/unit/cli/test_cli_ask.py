@@ -1,4 +1,4 @@
-"""`c2b ask` on what it cannot answer; answers themselves need models (tests/ray/test_cli.py)."""
+"""`c2b ask` on what it cannot answer; answers themselves need models (tests/audits/test_cli.py)."""
 
 from __future__ import annotations
 
