@@ -2,12 +2,15 @@
 
     python bench/against.py WEIGHTS.safetensors [--daft PYTHON] [--few F] [--n N] [--rounds R] [--place FOLDER]
 
-WEIGHTS: torchvision's MobileNetV2, for x / 127.5 − 1. PYTHON: of an environment with `daft` and with what this one has.
-The plain jobs are written as their projects' own pages and benchmarks write this one: `read_images`, a transform by row
-and a class in `map_batches` (Ray Data); `url.download`, `image.decode`, `apply` and a `daft.cls` (Daft), both with
-torchvision's transform and batches of 100. All get the same model, files and cores, and none a GPU. Every side runs in
-a process of its own, all in turn, --rounds times over; printed are medians for all images but the few (less what those
-take, after a call that loads what there is to load), and how often a side names the label that ours names.
+WEIGHTS: weights of torchvision's MobileNetV2 for pixels scaled as x / 127.5 − 1. PYTHON: the interpreter of an
+environment that holds `daft` and the packages of this one. The plain jobs follow the documentation and benchmarks of
+their own projects: `read_images`, a transform by row and a class in `map_batches` (Ray Data); `url.download`,
+`image.decode`, `apply` and a `daft.cls` (Daft), both with torchvision's transform and batches of 100. All sides get the
+same model, files and cores, and no GPU.
+
+Each side runs in its own process, and the sides take turns --rounds times. In a process, a first call loads everything;
+then a call classifies the few images and another all of them. The difference of these two gives the time of one image.
+The script prints medians over the rounds, and how often a side gives the same label as ours.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from photos import photos
 
 BATCH, CROP, SHORTER = 100, 224, 232
 SIDES = ("ours", "ray_data", "daft")
-OPEN = ExitStack()  # until the process ends
+OPEN = ExitStack()  # open until the process ends
 
 
 def folder(place: Path, n: int) -> str:
@@ -124,7 +127,7 @@ def ray_data(weights: str) -> Callable[[str, str], None]:
 
     def once(source: str, out: str) -> None:
         images = ray.data.read_images(source, include_paths=True, mode="RGB").map(prepared)
-        # One process with the model: it reserves one CPU, and the other is left to reading and preparing.
+        # One process holds the model and reserves one CPU; the other CPU reads and prepares.
         labelled = images.map_batches(Classifier, batch_size=BATCH, compute=ray.data.ActorPoolStrategy(size=1))
         labelled.select_columns(["path", "label"]).write_parquet(out)
 
@@ -157,7 +160,7 @@ def daft(weights: str) -> Callable[[str, str], None]:
 
 
 def labels(out: str) -> dict[str, str]:
-    """By file name."""
+    """Returns the label of each file."""
     table = pyarrow.dataset.dataset(out, format="parquet", exclude_invalid_files=True).to_table()
     paths = table["path" if "path" in table.column_names else "image_id"].to_pylist()
     return dict(zip((path.rpartition("/")[2] for path in paths), table["label"].to_pylist(), strict=True))
@@ -178,8 +181,8 @@ def side(name: str, weights: str, sources: tuple[str, str], place: Path) -> None
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("weights")
-    parser.add_argument("--side", choices=SIDES, help="this side alone, in this process")
-    parser.add_argument("--daft", help="python of an environment with daft")
+    parser.add_argument("--side", choices=SIDES, help="run only this side, in this process")
+    parser.add_argument("--daft", help="the Python interpreter of an environment with daft")
     parser.add_argument("--few", type=int, default=1000)
     parser.add_argument("--n", type=int, default=3000)
     parser.add_argument("--rounds", type=int, default=3)

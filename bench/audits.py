@@ -2,16 +2,16 @@
 
     python bench/audits.py retrieve|labelled|generate [--images N] [--verify] [--generator SPEC] [--every N] …
 
-Each audit runs as a user would run it, on scenes with seeds that no training used, and is judged against the true φ of
-every cell, measured on `--truth` freshly rendered scenes per class. Rows as in the issue's table:
+Each audit runs as a user would run it, on scenes whose seeds no training used. The true φ of every cell is measured on
+`--truth` freshly rendered scenes of each class. The script prints for each rule:
 
-    found       share of cells with true |φ| ≥ 0.15 that the audit calls for/against (controls aside)
+    found       share of the cells with true |φ| ≥ 0.15 that the audit calls for or against (without the controls)
     true        share of the called cells whose true |φ| > τ
-    direction   share of the called cells which have the right sign; `direction_of_true`: of those that are true
-    controls    share of the controls' cells that are called
+    direction   share of the called cells with the right sign; `direction_of_true`: of those that are true
+    controls    share of the controls' cells that the audit calls
 
-`paper` is the paper's rule on the same images, `paper_20` on 20 of each cell, as many as the paper has; they are there
-to compare, not to be reached. With `--verify` the same run is judged once more with the correction left off.
+`paper` is the paper's rule on the same images; `paper_20` is that rule on 20 images of each cell, as in the paper. They
+serve as a comparison and have no target. With `--verify`, the same run is also judged without the correction.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from c2b_ray.world.planting import ZOO
 from c2b_ray.world.table import write_sample
 from c2b_ray.world.truth import bias, true_accuracies
 
-TASK = "Sort snapshots of ordinary things by what they show."  # in no training wording
+TASK = "Sort snapshots of ordinary things by what they show."  # not worded like any task in training
 STRONG = 0.15
-PAPER = 20  # images a cell
+PAPER = 20  # images per cell
 TAU = 0.05
 
 
 def truth(names: list[str], scenes_per_class: int, seed: int) -> dict[tuple[str, str, str, str], float]:
-    """(classifier, class, attribute, value) → true φ."""
+    """Returns the true φ by (classifier, class, attribute, value)."""
     tables = true_accuracies({name: catalog.classifier(name) for name in names}, scenes_per_class, seed)
     return {
         (name, row["target_class"], row["attribute"], row["value"]): row["phi"]
@@ -111,7 +111,7 @@ def judge(rows: list[dict], phi: dict, called: str) -> dict[str, float | int]:
 
 
 def covered(rows: list[dict], phi: dict) -> float:
-    """Share of the cells whose interval holds the true φ; 0.95 is what it claims."""
+    """Returns the share of the cells whose interval contains the true φ; the nominal share is 0.95."""
     keys = [(r["classifier"], r["target_class"], r["attribute"], r["bias_class"]) for r in rows]
     inside = [r["phi_low"] <= phi[k] <= r["phi_high"] for r, k in zip(rows, keys, strict=True) if k in phi]
     return round(sum(inside) / max(1, len(inside)), 4)
@@ -124,13 +124,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=200, help="images per caption")
     parser.add_argument("--captions", type=int, default=2, help="captions per cell")
     parser.add_argument("--seed", type=int, default=100_001)
-    parser.add_argument("--truth", type=int, default=4000, help="scenes per class")
+    parser.add_argument("--truth", type=int, default=4000, help="scenes per class that the true φ is measured on")
     parser.add_argument("--via", default="actors")
     parser.add_argument("--generator", default="world:renderer")
-    parser.add_argument("--verify", action="store_true", help="by world:clip, calibrated on rendered scenes")
+    parser.add_argument("--verify", action="store_true", help="with world:clip, calibrated on rendered scenes")
     parser.add_argument("--calibration", type=int, default=4000, help="scenes of the calibration table")
     parser.add_argument("--every", type=int, default=1, help="use every Nth classifier of the zoo")
-    parser.add_argument("--fewer", type=int, nargs="*", default=[], help="images of a cell to judge on as well")
+    parser.add_argument("--fewer", type=int, nargs="*", default=[], help="judge also on this many images of each cell")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
 
@@ -150,7 +150,7 @@ def main() -> None:
     phi = {tuple(row[:4]): row[4] for row in json.loads(cache.read_text()) if row[0] in names}
 
     def scores(images: int, corrected: bool) -> pa.Table:
-        """On the first images of each cell."""
+        """Scores the first images of each cell."""
         few = run.draws.filter(pc.less(run.draws["rank"], max(1, images // args.captions)))
         distinct = duplicates(run)
         verified = verification(run, distinct) if corrected else None

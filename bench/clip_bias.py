@@ -1,16 +1,21 @@
-"""CLIP bias on the world: order of the zoo's models against their skew, a bias in one locality, transfer downstream.
+"""Audits CLIP models of the world: their order by skew, a bias in one locality, and its transfer downstream.
 
     python bench/clip_bias.py [order] [locality] [transfer] [--quick] [--work DIR] [--seed N] [--zoo-seed N]
                               [--models NAME=SPEC@SKEW ...]
 
-All three by default. Models, embeddings and measurements stay in DIR, so that a second call resumes. Scenes come from
-seeds of 100,000 and above, on which nothing was trained or tuned. With a zoo seed the zoo's models are trained anew,
-on other data and from other initial weights, instead of the shipped ones.
-`order`: Spearman of the global value of each metric with the skew that a model was trained with; the interval is
-Fisher's with Bonett and Wright's error, for models drawn at random from more like them, and a second one is of the same
-models on other images (the audit's bootstrap). `pairs`: models of equal skew, as the audit's own comparison has them.
-`locality`: for each seed, data whose bias is planted in one locality alone is audited through an unskewed model; it
-counts where that locality's group has q <= .05 and the global interval holds 0. `transfer`: `clip_bias_transfer.py`.
+The default is all three. Models, embeddings and measurements stay in DIR, so a second call resumes. Scenes have seeds
+of 100,000 and above, on which nothing was trained or tuned. With a zoo seed, the zoo's models are trained anew from
+other data and other initial weights; without one, the shipped models are used.
+
+`order`: Spearman's correlation between each metric's global value and the skew that each model was trained with. It has
+two intervals: Fisher's with Bonett and Wright's standard error, for other models of the same kind, and the audit's
+bootstrap, for the same models on other images. Then the audit compares pairs of models with equal skew and pairs with
+different skews.
+
+`locality`: each of several data sets has a bias planted in one locality, and an unskewed model is audited on it. The
+audit succeeds where that locality's group has q <= .05 and the global interval contains 0.
+
+`transfer`: see `clip_bias_transfer.py`.
 """
 
 from __future__ import annotations
@@ -45,12 +50,12 @@ ATTRIBUTE = "companion"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="*", choices=[[], *WHAT], help="default: all")
+    parser.add_argument("what", nargs="*", choices=[[], *WHAT], help="parts to run; default: all")
     parser.add_argument("--quick", action="store_true", help="fewer scenes")
-    parser.add_argument("--work", type=Path, default=WORK, help="where data, models and runs are kept")
+    parser.add_argument("--work", type=Path, default=WORK, help="the folder of data, models and runs")
     parser.add_argument("--models", nargs="*", default=[], help="NAME=SPEC@SKEW, instead of the shipped zoo")
-    parser.add_argument("--seed", type=int, default=SEED, help="of the scenes of `order`")
-    parser.add_argument("--zoo-seed", type=int, help="of models that are trained anew")
+    parser.add_argument("--seed", type=int, default=SEED, help="seed of the scenes of `order`")
+    parser.add_argument("--zoo-seed", type=int, help="seed of models that are trained anew")
     options = parser.parse_args()
     what = options.what or WHAT
     print("| what | wanted | got |\n|---|---|---|", flush=True)
@@ -66,7 +71,7 @@ def main() -> None:
 
 
 def _models(named: list[str], zoo_seed: int | None, work: Path) -> dict[str, tuple[str, float]]:
-    """Name → spec and skew: those named, the zoo trained anew, or the zoo that ships."""
+    """Returns spec and skew by name: of the named models, of the zoo trained anew, or of the shipped zoo."""
     if named:
         return dict(_named(text) for text in named)
     if zoo_seed is None:
@@ -96,7 +101,7 @@ def order(work: Path, skews: dict[str, tuple[str, float]], n: int, seed: int) ->
 
 
 def _over_images(run: Any, skews: dict[str, tuple[str, float]], metric: str, planted: np.ndarray) -> np.ndarray:
-    """Limits of the correlation over bootstrap samples of the images, the same sample for all models."""
+    """Returns limits of the correlation over bootstrap samples of the images; all models get the same samples."""
     rows = {row["model"]: row["values"] for row in run.read("replicates").to_pylist() if row["metric"] == metric}
     drawn = np.array([rows[name] for name in skews])
     rhos = rank_correlations(drawn.T, planted[None]).rho[:, 0]
@@ -105,7 +110,7 @@ def _over_images(run: Any, skews: dict[str, tuple[str, float]], metric: str, pla
 
 
 def _pairs(run: Any, skews: dict[str, tuple[str, float]]) -> None:
-    """Models of equal skew and make, against those of skews that lie far apart."""
+    """Prints how the audit compares models of equal skew and training, and models whose skews lie far apart."""
     rows = [row for row in run.model_pairs.to_pylist() if {row["model_a"], row["model_b"]} <= set(skews)]
     for row in rows:
         a, b = row["model_a"], row["model_b"]
@@ -153,7 +158,7 @@ def _held(run: Any, directory: Path, seed: int) -> bool:
 
 
 def _planted(path: Path) -> set[str]:
-    """The images of the locality in which the bias is planted."""
+    """Returns the keys of the images in the locality with the planted bias."""
     rows = pq.read_table(path, columns=["key", "locality"]).to_pylist()
     return {row["key"] for row in rows if row["locality"] == ", ".join(table.locality(0))}
 

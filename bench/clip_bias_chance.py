@@ -1,14 +1,22 @@
-"""Tests `c2b clip-bias` on simulated scores and embeddings, with planted biases and without; times its matching.
+"""Tests `c2b clip-bias` on simulated scores and embeddings, with and without planted biases; times its matching.
 
     python bench/clip_bias_chance.py [matching] [local] [order] [coverage] [lic] [--seeds N] [--quick]
 
-matching: 29 clusterings of 5,000 images, k = 6, one core: noisy copies of one clustering, and unrelated ones. local: 12
-models, three localities of 500 images found by k-means of noisy embeddings and matched; in one locality alone one value
-of the attribute is recalled less often, and a little more often in the others, so that over all images both fare alike.
-order: 12 models whose recall differs by group as much as a skew says, two pairs of them by the same skew. coverage: how
-often intervals hold the truth, with up to five captions an image of one difficulty, and how often two models of one
-bias are told apart. lic: the same where captions of a model and of people tell the attribute alike. Prints rows of a
-table: what, wanted, got.
+matching: times the matching of 29 clusterings of 5,000 images (k = 6) on one core, once for noisy copies of one
+clustering and once for unrelated ones.
+
+local: 12 models and three localities of 500 images, which k-means finds in noisy embeddings. In one locality, a value
+of the attribute is recalled less often; in the others it is recalled slightly more often, so that both values fare
+alike over all images.
+
+order: 12 models whose recall differs between groups by their skew; two pairs of models have equal skew.
+
+coverage: how often intervals contain the truth, with up to five captions of an image that share its difficulty, and how
+often the test tells apart two models of equal bias.
+
+lic: the same where the captions of a model and of people reveal the attribute equally well.
+
+It prints the rows of a table: what, wanted, got.
 """
 
 from __future__ import annotations
@@ -154,12 +162,13 @@ def coverage(seeds: int, say: Say) -> None:
 
 
 def _equal_models(lean: float, repeats: int, say: Say) -> None:
-    """Two models of one bias on the same images: KL of recall; MaxSkew of 8 texts that lean by amounts of their own."""
+    """Compares two models of equal bias on the same images, by KL of recall and by MaxSkew of 8 texts, each with a lean
+    of its own."""
     random, apart = np.random.default_rng(13), {"KL of recall": [], "MaxSkew@80": []}
     for seed in range(repeats):
         coin = random.integers(0, 2, 800)
         attribute = Attribute.of("coin", [["heads", "tails"][one] for one in coin])
-        ease = random.normal(size=800)  # of an image, the same for both
+        ease = random.normal(size=800)  # of each image, the same for both models
         models = {
             name: ((0.5 + 0.7 * ease + random.normal(size=800) > 0.6 * lean * coin).astype(float), np.ones(800))
             for name in ("a", "b")
@@ -176,7 +185,7 @@ def _equal_models(lean: float, repeats: int, say: Say) -> None:
 
 
 def _ranked(groups: Ints, lean: float, base: Floats, random: np.random.Generator) -> Ints:
-    """Rankings by 8 texts of a model, which lean by different amounts around `lean`, half of them the other way."""
+    """Returns a model's rankings by 8 texts. Their leans are drawn around `lean`; half of them lean the other way."""
     signs = np.where(np.arange(8) % 2, 1, -1) * random.normal(lean, 0.15, 8)
     scores = signs[:, None] * groups + 0.5 * base + random.normal(size=(8, len(groups)))
     return np.argsort(-scores, axis=1)

@@ -1,9 +1,10 @@
 """Measures how CLIP's bias transfers to models built on it: the `transfer` of `clip_bias.py`.
 
-A captioner and answerer is trained in two stages on each of several models over one frozen language model, all else
-equal, and audited by two attributes: one that the models' skews were planted in, one that nobody touched. Rows: what
-was trained; biases of the captioners; correlations, across attributes too; the same among models of like accuracy;
-quadrants of gaps before and after; how alike embedding spaces are before and after. What is trained is kept.
+On each of several CLIP models, a captioner and answerer is trained in two stages over one frozen language model; all
+else is equal. Two attributes are audited: the one in which the skews were planted, and one without a planted bias. The
+rows show what was trained, the biases of the captioners, correlations (within and across attributes, over all models
+and over models of similar accuracy), quadrants of gaps before and after, and how similar the embedding spaces are
+before and after. Trained models are kept for later calls.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SEED = 100_050
 CAPTIONERS = 6
 RECIPE = downstream.Recipe(scenes=4000, captions=Stage(200, 64, 3e-3), answers=Stage(200, 64, 3e-3))
 ALSO = ("size",)
-WIDTH = 0.04  # of the accuracies that count as alike
+WIDTH = 0.04  # of the range of accuracies that count as similar
 
 
 def transfer(work: Path, models: dict[str, str], n: int) -> None:
@@ -47,14 +48,14 @@ def transfer(work: Path, models: dict[str, str], n: int) -> None:
 
 
 def _spread(models: dict[str, str]) -> dict[str, str]:
-    """So many of the models, first and last among them."""
+    """Returns `CAPTIONERS` of the models at even steps, the first and the last included."""
     names = list(models)
     at = np.unique(np.linspace(0, len(names) - 1, min(CAPTIONERS, len(names))).round().astype(int))
     return {names[k]: models[names[k]] for k in at}
 
 
 def _window(performance: dict[str, float]) -> tuple[float, float]:
-    """Of all ranges of the width, the one that holds most models."""
+    """Returns the range of this width that holds the most models."""
     values = np.array(sorted(performance.values()))
     start = max(values, key=lambda low: ((values >= low) & (values <= low + WIDTH)).sum())
     return float(start), float(start + WIDTH)

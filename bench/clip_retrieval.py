@@ -2,12 +2,14 @@
 
     python bench/clip_retrieval.py ENVIRONMENT [--side ours|theirs] [--precision fp32|bf16] [--n N] [--place FOLDER]
 
-ENVIRONMENT: a directory that is filled with clip-retrieval 2.44 and what it imports, without their dependencies: it
-shares the running interpreter's (its pins are older than our torch), so that torch, open_clip and Pillow are the same
-on either side. Both read one folder of photographs (`bench/photos.py`) and one file of ViT-B-32 weights, random, as
-speed does not depend on them. Theirs is `clip_inference` as it comes, float32, with a loader a core; its rate is over
-the seconds that it logs for its batches, without start-up. Ours is the stage's for all images but 128, over what it
-takes longer than for those 128, which leaves out its start-up too.
+ENVIRONMENT: a folder into which the script installs clip-retrieval 2.44 and the packages that it imports, without their
+dependencies. Everything else comes from the running interpreter, because clip-retrieval pins an older torch: so both
+sides use the same torch, open_clip and Pillow. Both sides read one folder of photographs (`bench/photos.py`) and one
+file of ViT-B-32 weights; the weights are random, since speed does not depend on them.
+
+Theirs is `clip_inference` with its defaults: float32, one loader per core. Its rate excludes start-up, as it divides by
+the seconds that it logs for its batches. Our rate excludes start-up too: the time of a run on 128 images is subtracted
+from the time of the run on all images.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ if __name__ == "__main__":
 
 
 def prepared(place: Path, n: int) -> tuple[Path, Path]:
-    """A folder of photographs and a file of weights."""
+    """Returns a folder of photographs and a file of weights; makes what is missing."""
     folder, weights = place / f"photos-{n}", place / f"{MODEL}.safetensors"
     if not folder.is_dir():
         folder.mkdir(parents=True)
@@ -73,8 +75,8 @@ def theirs(environment: Path, folder: Path, weights: Path, out: Path) -> tuple[f
         subprocess.run([*install, *PACKAGES], check=True)
     script = out / "theirs.py"
     script.write_text(THEIRS)
-    # --target's packages last: ours stay what they are, and only what is missing comes from there.
-    # This folder is not among them: this file is called as their package.
+    # The --target folder comes last, so that only packages that are missing here come from it.
+    # This file's folder is left out: this file has the name of their package.
     paths = [path for path in sys.path if path and Path(path).resolve() != Path(__file__).resolve().parent]
     paths.append(str(environment))
     command = [sys.executable, str(script), str(folder), str(out), f"open_clip:{MODEL}/{weights}", str(CORES)]

@@ -1,5 +1,8 @@
-"""The embedded world with codes for images: a scene's attributes and two random numbers. A million draws take a minute,
-and every failure rate is known exactly. Captions, prompts and their reader are the world's."""
+"""The embedded world with codes in place of pictures: a code holds a scene's attributes and two random numbers.
+
+A million draws take a minute, and every failure rate is known exactly. Captions, prompts and their reader are those of
+the world.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ LEVELS = 20
 
 @dataclass(frozen=True)
 class Plant:
-    """Images of `label` that show `values` are taken for `target` at `rate`."""
+    """The classifier answers `target` at `rate` on images of `label` that show `values`."""
 
     label: str
     values: dict[str, str]
@@ -36,7 +39,7 @@ class Plant:
         return float(np.prod([1 / len(ATTRIBUTES[name]) for name in self.values]))
 
     def true_rate(self, said: dict[str, str]) -> float:
-        """Its part of the failure rate of a caption that says these values."""
+        """Returns what this plant adds to the failure rate of a caption that names these values."""
         if any(said.get(name, value) != value for name, value in self.values.items()):
             return 0.0
         return self.rate * float(np.prod([1 / len(ATTRIBUTES[name]) for name in self.values if name not in said]))
@@ -44,7 +47,7 @@ class Plant:
 
 @dataclass(frozen=True)
 class Planted:
-    """A classifier. `noise`: label → (wrong label, rate), whatever images show."""
+    """A classifier with plants. `noise`: label → (wrong label, rate), independent of what images show."""
 
     name: str
     plants: tuple[Plant, ...] = ()
@@ -84,7 +87,7 @@ class Planted:
         if target is None:
             return 1 - (1 - noise) * (1 - planted)
         others = sum(plant.true_rate(said) for plant in self.plants if plant.label == label) - planted
-        return planted + (noise * (1 - planted - others) if target == wrong else 0.0)  # plants come after the noise
+        return planted + (noise * (1 - planted - others) if target == wrong else 0.0)  # a plant overrides the noise
 
 
 def _chances(codes: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
@@ -92,7 +95,7 @@ def _chances(codes: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
 
 
 class Coder:
-    """An image generator whose pictures are codes: channel 0 the scene, the others two random numbers."""
+    """An image generator whose pictures are codes: channel 0 holds the scene, the others hold two random numbers."""
 
     revision = "coder"
 
@@ -117,7 +120,7 @@ def _said(prompt: str) -> list[tuple[int, int]]:
 
 
 def _random(seeds: np.ndarray[Any, Any], columns: int) -> np.ndarray[Any, Any]:
-    """Uniform numbers, (seeds, columns): splitmix64 of seed and column."""
+    """Returns uniform numbers, (seeds, columns): splitmix64 of seed and column."""
     with np.errstate(over="ignore"):
         z = (seeds[:, None] * np.uint64(1_000_003) + np.arange(columns, dtype=np.uint64)) * np.uint64(
             0x9E3779B97F4A7C15
@@ -129,7 +132,7 @@ def _random(seeds: np.ndarray[Any, Any], columns: int) -> np.ndarray[Any, Any]:
 
 
 class Speaker:
-    """A captioner that reads codes, and misreads a share of what it reads."""
+    """A captioner that reads codes and misreads a share of the attributes."""
 
     revision = "speaker"
 
@@ -152,7 +155,7 @@ class Speaker:
 
 
 class CodedBackend(HereBackend):
-    """Codes in place of pictures."""
+    """Runs steps in this process, with codes in place of pictures."""
 
     def __init__(self, classifiers: dict[str, Planted], misread: float) -> None:
         super().__init__()
@@ -174,7 +177,7 @@ class CodedBackend(HereBackend):
 
 
 def plant(random: Random, label: str, rate: float, name: str) -> Planted:
-    """A classifier with one plant, and mostly an ordinary confusion besides."""
+    """Returns a classifier with one plant and, in 7 of 10 cases, an ordinary confusion of labels too."""
     names = random.sample(list(ATTRIBUTES), random.choice((2, 3)))
     values = {attribute: random.choice(ATTRIBUTES[attribute]) for attribute in names}
     target, other = random.sample([one for one in CLASSES if one != label], 2)

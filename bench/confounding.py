@@ -1,15 +1,15 @@
-"""Tests findings of an attribute that correlates with another, both verified with errors: claims against the truth.
+"""Tests findings about an attribute that correlates with another, both verified with errors: claims against the truth.
 
     python bench/confounding.py [--repeats N] [--seed S] [--only NAME …]
 
-Images are drawn for every value of A and of B, show what they were drawn for, and have seven attributes, of which A and
-B go together (.8 against the rest). The verifier is right as often as said on each; 150 images of each value calibrate
-it. Of A's (or B's) first value:
+Images are drawn for every value of A and of B, and show what they were drawn for. They have seven attributes; A and B
+agree in .8 of the images, the others are independent. The verifier is right on each attribute as often as the case
+says; 150 images of each value calibrate it. The columns are about the first value of A (or B):
 
     before   share of runs in which φ by itself is a finding (p ≤ .05 of |φ| ≤ .05)
-    finding  share in which it still is one once it must bear being standardised
-    held     share of the limits of φ, widened, that hold the true φ
-    mean     of the standardised φ
+    finding  share of runs in which it remains a finding after standardisation by the other attributes
+    held     share of runs in which the widened limits of φ contain the true φ
+    mean     mean of the standardised φ
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ATTRIBUTES = "ABCDEFG"
 
 @dataclass(frozen=True)
 class Case:
-    """`a`, `b`: what the first value of A and of B adds to accuracy by itself, `both`: what it adds that both are."""
+    """`a`, `b`: what the first value of A or of B alone adds to accuracy; `both`: what their joint presence adds."""
 
     of: str
     n: int
@@ -73,7 +73,7 @@ def confusion(values: int, skill: float) -> np.ndarray:
 
 
 def drawn(random: np.random.Generator, case: Case) -> tuple[np.ndarray, np.ndarray]:
-    """What images show, and which attribute each was drawn for."""
+    """Returns the values that images show, and the attribute that each was drawn for."""
     shows, groups = [], []
     for group in case.drawn:
         own, other = (0, 1) if group == "A" else (1, 0)

@@ -1,9 +1,9 @@
 """Measures seconds of CPU (user and system) of a command and of all processes that it starts, Ray's daemons included.
 
-The command's environment holds a mark, which its processes inherit, whatever their parent becomes; for a process that
-overwrote its environment, as Ray's workers do for their title, its parent's mark counts. /proc is read a few times a
-second: the last moments of a process that ends are missed. The command's last line, as JSON, says when (`time.time()`)
-each part of its work began and ended; `watched` returns the CPU of each.
+The command's environment holds a mark, which all its processes inherit, even where their parent changes. A process that
+overwrites its environment, as Ray's workers do to set their title, counts where its parent has the mark. The watcher
+reads /proc five times a second, so it misses the last moments of a process that ends. The command's last line is JSON
+and says when (`time.time()`) each part of its work began and ended; `watched` returns the CPU of each part.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Stretch = dict[str, float]
 
 
 def watched(command: list[str]) -> dict[str, Stretch]:
-    """By name of stretch: its `seconds`, and the seconds of `cpu` of all processes in it."""
+    """Returns for each part of the work its `seconds` and the CPU seconds of all processes in it (`cpu`)."""
     mark = uuid.uuid4().hex
     watch = _Watch(mark)
     watch.start()
@@ -42,7 +42,7 @@ def watched(command: list[str]) -> dict[str, Stretch]:
 
 
 def steady(work: dict[str, Stretch], images: int, what: str) -> float:
-    """Of one image, in the images that the stretch `all` has beyond those of `few`."""
+    """Returns what one image takes, from the `images` that the part `all` has more than the part `few`."""
     return (work["all"][what] - work["few"][what]) / images
 
 
@@ -67,11 +67,11 @@ class _Watch(threading.Thread):
     def _look(self, process: Path) -> None:
         try:
             fields = (process / "stat").read_text().rpartition(")")[2].split()
-            name = f"{process.name} {fields[19]}"  # numbers are used again: its start belongs to it
+            name = f"{process.name} {fields[19]}"  # Linux reuses ids, so the start time belongs to the name
             known = name in self._ticks or fields[1] in self._marked
             if not known and self._mark not in (process / "environ").read_bytes():
                 return
-        except OSError:  # it has ended, or is another user's
+        except OSError:  # the process has ended, or belongs to another user
             return
         self._marked.add(process.name)
         self._ticks[name] = int(fields[11]) + int(fields[12])

@@ -2,11 +2,13 @@
 
     python bench/dataset_build.py [10000 100000 1000000] [--world] [--keep 0.1] [--nodes 1] [--threads 1]
 
-The models do almost nothing: pictures of seeded noise, of which a share fails. With --world they are the renderer of
-the embedded world and a classifier that looks at a few pixels, so that pictures vary as generated ones do. Each size is
-built in a process of its own; with --nodes N on N logical nodes of Ray that share this machine's cores. The models are
-Python, so that two threads of one process slow each other down: compare the draws per second of several sizes with one
-thread, for at the end of a small build only one has work left.
+The models do almost nothing: the generator returns pictures of seeded noise, and the classifier is wrong about a share
+of them. With --world, the embedded world's renderer and a classifier that looks at a few pixels replace them, so that
+pictures vary as generated ones do. Each size is built in its own process; with --nodes N, on N logical Ray nodes that
+share this machine's cores.
+
+The models are Python, so two threads of one process slow each other down, and at the end of a small build only one
+thread has work. To compare the draws per second of several sizes, use one thread.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ MIB = 2**20
 
 
 class Noise:
-    """Pictures of 16 × 16 cells, of which no two are alike."""
+    """Generates pictures of 16 × 16 cells, no two of them alike."""
 
     revision = "noise"
 
@@ -61,7 +63,7 @@ def _noise(seed: int) -> Pixels:
 
 
 class FailsOn:
-    """Answers `LABELS[1]`, which is wrong, for a share of the pictures, by the value of a few of their pixels."""
+    """Gives the wrong answer, `LABELS[1]`, for a share of the pictures; a few pixels decide which."""
 
     labels, revision = LABELS, "fails"
 
@@ -132,10 +134,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("draws", type=int, nargs="*", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--world", action="store_true")
-    parser.add_argument("--keep", type=float, default=0.1, help="the share that fails")
+    parser.add_argument("--keep", type=float, default=0.1, help="share of the pictures that fail")
     parser.add_argument("--nodes", type=int, default=0)
-    parser.add_argument("--threads", type=int, help="of a build without Ray; default: one for each core")
-    parser.add_argument("--alone", action="store_true", help="build here, and print what it took")
+    parser.add_argument("--threads", type=int, help="threads of a build without Ray; default: one per core")
+    parser.add_argument("--alone", action="store_true", help="build in this process and print its costs")
     args = parser.parse_args()
     if args.alone:
         with tempfile.TemporaryDirectory() as folder:

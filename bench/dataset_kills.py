@@ -3,11 +3,12 @@
     PYTHONPATH=.:tests/support python bench/dataset_kills.py [--kills 50] [--draws 45000] [--minutes M] [--commits]
 
 `c2b dataset build` runs on a Ray cluster of a head and two nodes on this machine, with the world's renderer and a
-shipped classifier. At random moments, each after at least one more shard was drawn, a SIGKILL goes to the driver, to
-an actor that draws, or to every process of a node, which then comes back. A killed driver is started anew with the same
-command. The dataset that it ends with is compared byte for byte with that of a build that nobody disturbed.
+shipped classifier. At random moments, SIGKILL ends the driver, an actor that draws, or every process of a node, which
+then starts again; between two kills at least one more shard is drawn. The same command starts a killed driver again.
+Finally the dataset is compared byte for byte with that of an undisturbed build.
 
-With --commits, a small build without Ray is killed between every two commits instead, and ended by the same command.
+With --commits, the script instead kills a small build without Ray between every two commits, and ends each with the
+same command.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ SHARES = {"driver": 0.4, "worker": 0.4, "node": 0.2}
 
 
 class Driver:
-    """`c2b dataset build` on the cluster, in a process of its own."""
+    """`c2b dataset build` on the cluster, as a process."""
 
     def __init__(self, folder: Path, out: str, address: str) -> None:
         self.out = folder / out
@@ -60,7 +61,7 @@ class Driver:
         return sum(1 for _ in self.out.glob("work/*/busy-*"))
 
     def until_one_more(self) -> bool:
-        """Waits until a shard more is drawn; False where the build ended."""
+        """Waits until one more shard is drawn; returns False where the build has ended."""
         before, deadline = self.shards(), time.monotonic() + PATIENCE_S
         while self.shards() <= before:
             if self.popen.poll() is not None:
@@ -71,7 +72,7 @@ class Driver:
         return True
 
     def kill(self) -> None:
-        """SIGKILL to it and to all that it started; nothing where it has ended."""
+        """Sends SIGKILL to the build and all processes that it started, if it still runs."""
         with suppress(ProcessLookupError):
             os.killpg(self.popen.pid, signal.SIGKILL)
         self.popen.wait()
@@ -83,7 +84,7 @@ class Driver:
 
 
 def kill_one(kind: str, driver: Driver, cluster: Raylets, rng: random.Random) -> bool:
-    """False where there was nothing of this kind to kill."""
+    """Kills a part of this kind; returns False where there is none."""
     if kind == "driver":
         driver.kill()
         return True
@@ -124,7 +125,7 @@ def through_deaths(folder: Path, cluster: Raylets, kills: int, minutes: float, r
 
 
 def compared(folder: Path) -> dict[str, object]:
-    """Of the disturbed build: rows that it lacks, that it has twice, and whether its files are the other's."""
+    """Returns how many rows the disturbed build lacks or has twice, and whether its files equal the other build's."""
     ids = {}
     for name in ("undisturbed", "killed"):
         table = ds.dataset(folder / name / "shards", format="parquet").to_table(columns=["image_id"])
@@ -178,13 +179,13 @@ def every_commit(folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--minutes", type=float, default=600.0, help="after which nothing more is killed")
+    parser.add_argument("--minutes", type=float, default=600.0, help="kill nothing after this time")
     parser.add_argument("--draws", type=int, default=45_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--commits", action="store_true")
     arguments = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
-    # So that `finally` runs where it is ended from outside: what it started has sessions of its own.
+    # SIGTERM must run the `finally` blocks, since the started processes have their own sessions and would go on.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="c2b-kills-") as folder:
         if arguments.commits:

@@ -2,16 +2,19 @@
 
     PYTHONPATH=tests/support python bench/dataset_nodes.py [--nodes 1 2 4] [--draws 40000] [--actors 4] [--repeats 1]
 
-Each node is a Ray node with daemons and processes of its own, all on this machine. The world's renderer draws, and a
-classifier of a few pixels answers, in --actors processes spread over the nodes, whatever their number: so the models'
-work is the same, and what differs is what nodes cost. With --actors 0 there is one a node.
+Each node is a Ray node with its own daemons and processes, all on this machine. The world's renderer draws and a
+classifier of a few pixels answers, in --actors processes spread over the nodes. So the models' work is the same for
+every number of nodes, and the difference is the cost of the nodes. With --actors 0 there is one actor per node. The
+script prints for each number of nodes:
 
-`start_cpu_s`: of all processes until every actor is at work: Ray starts them, they import and load. `cpu_ms_a_draw`: of
-all processes from then until the last shard is drawn, and by whom (driver, GCS and raylets, actors, Ray's others), over
-the draws made meanwhile. `second_pass_cpu_ms_a_draw`: of what follows, over all draws. `idle_cpu_ms_a_s`: of the same
-cluster in a second before it has anything to do; `less_idle`: CPU-ms a draw without that share of its time.
-`whole_cpu_ms_a_draw`: everything from the first call, starts included, over all draws. `rows_sha256`: of all rows and
-drops.
+    start_cpu_s                 CPU of all processes until every actor is at work: start, imports and loading
+    cpu_ms_a_draw               CPU of all processes from then until the last shard is drawn, over the draws made then
+    by                          of it the driver, the daemons (GCS, raylets), the actors and Ray's other processes
+    idle_cpu_ms_a_s             CPU of the same cluster in a second before it has work
+    less_idle                   `cpu_ms_a_draw` without the idle cluster's CPU in that time
+    second_pass_cpu_ms_a_draw   CPU of everything after the last shard is drawn, over all draws
+    whole_cpu_ms_a_draw         CPU from the first call to the end, starts included, over all draws
+    rows_sha256                 a hash of all rows and drops
 """
 
 from __future__ import annotations
@@ -49,12 +52,12 @@ TICK = os.sysconf("SC_CLK_TCK")
 SETTLED_S = 5.0
 DRAWS_PER_CAPTION, SHARD_DRAWS, BATCH = 1000, 250, 32
 GROUPS = {"gcs_server": "daemons", "raylet/raylet": "daemons", "ray::Hand": "actors"}
-"""What a command line holds → whose CPU it is; all else is Ray's agents, monitors and idle workers."""
+"""Text in a command line → the group of its process. Ray's agents, monitors and idle workers are the others."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """CPU seconds so far of each process of a cluster and of this one, with its group."""
+    """The group and the CPU seconds so far of each process of a cluster, and of this process."""
 
     at: float
     draws: int
@@ -67,14 +70,14 @@ class Snapshot:
             try:
                 command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            except OSError:  # it has ended meanwhile
+            except OSError:  # the process has ended
                 continue
             group = next((group for name, group in GROUPS.items() if name in command), "others")
             seconds[pid] = group, (int(fields[11]) + int(fields[12])) / TICK
         return Snapshot(time.monotonic(), draws, seconds)
 
     def since(self, before: Snapshot) -> Counter[str]:
-        """CPU seconds of each group from then until now."""
+        """Returns the CPU seconds that each group spent since the earlier snapshot."""
         spent: Counter[str] = Counter()
         for pid, (group, seconds) in self.seconds.items():
             spent[group] += seconds - before.seconds.get(pid, ("", 0.0))[1]  # type: ignore[assignment]
@@ -125,7 +128,8 @@ def _costs(moments: list[Snapshot], idle_share: float) -> dict[str, Any]:
 
 
 def _built(out: Path, draws: int, placement: PlacementConfig, cluster: Raylets, actors: int) -> list[Snapshot]:
-    """Builds it: what was spent at its start, when all actors had work, when all was drawn, and at its end."""
+    """Builds a dataset; returns snapshots of its start, of when all actors had work, of when all shards were drawn, and
+    of its end."""
     captions = -(-draws // DRAWS_PER_CAPTION)
     with building(str(out)) as directory:
         texts = ((LABELS[0], f"a photo of a boat, number {number}", None) for number in range(captions))
@@ -137,8 +141,8 @@ def _built(out: Path, draws: int, placement: PlacementConfig, cluster: Raylets, 
         passes = Passes(recipe, crews, PlannedCaptions(directory.files))
 
         def tell(done: int, total: int, sums: dict[str, float]) -> None:
-            # A shard at work leaves a note: one for each actor once all have loaded what they need, less that of the
-            # shard that has just been done.
+            # An actor at work on a shard leaves a note. Once all actors have loaded their models, there is one note for
+            # each, except for the actor whose shard has just ended.
             if len(moments) == 1 and sum(1 for _ in out.glob("work/*/busy-*")) >= max(1, actors - 1):
                 moments.append(Snapshot.of(cluster, done))
 
@@ -165,11 +169,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, nargs="*", default=[1, 2, 4])
     parser.add_argument("--draws", type=int, default=40_000)
-    parser.add_argument("--actors", type=int, default=4, help="in all; 0: one a node")
-    parser.add_argument("--repeats", type=int, default=1, help="of all numbers of nodes, in turn")
-    parser.add_argument("--idle", type=float, default=10.0, help="seconds that an idle cluster is watched")
+    parser.add_argument("--actors", type=int, default=4, help="number of actors; 0: one per node")
+    parser.add_argument("--repeats", type=int, default=1, help="how often each number of nodes is measured")
+    parser.add_argument("--idle", type=float, default=10.0, help="seconds for which the idle cluster is measured")
     args = parser.parse_args()
-    # So that `finally` runs where it is ended from outside: nodes have sessions of their own.
+    # SIGTERM must run the `finally` blocks, since the nodes have their own sessions and would go on.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     cloudpickle.register_pickle_by_value(sys.modules["dataset_build"])
     for _ in range(args.repeats):

@@ -2,11 +2,11 @@
 
     PYTHONPATH=tests/support python bench/dataset_scale.py [--shards 1000 4000 16000] [--nodes 1 4 8] [--tasks 400]
 
-Shards of four draws of models that do next to nothing, so that what is left is what a shard costs, whatever is in it:
-its task, its files, its part of the second pass and its line of the manifest. `here` is a build in one process, by
-step. With nodes, each is a Ray node of its own with processes of its own, all on this machine; the CPU of the driver is
-apart from that of Ray's head (GCS and raylet) and of the workers. `saturates`: at so many draws a second one core of
-the driver is busy, with shards of 2,000 draws.
+A shard has four draws of models that do almost nothing. What remains is the cost of a shard itself: its task, its
+files, its part of the second pass and its line of the manifest. `here` is a build in one process, by step. With nodes,
+each is a Ray node with its own processes, all on this machine; the CPU of the driver is measured apart from that of
+Ray's head (GCS and raylet) and of the workers. `saturates` is the number of draws per second, in shards of 2,000 draws,
+that keeps one core of the driver busy.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 
 def built(out: str, shards: int, crews_of: Any) -> dict[str, float]:
-    """CPU-ms a shard of this process, by step, and seconds in all."""
+    """Builds a dataset; returns the CPU-ms per shard of this process, by step, and the seconds in all."""
     with building(out) as directory:
         texts = ((LABELS[0], f"a photo of a boat, number {number}", None) for number in range(shards))
         write_captions(directory.files, Numbered(SHARD_DRAWS).tables(texts))
@@ -99,7 +99,7 @@ def _crews(placement: PlacementConfig, recipe: Recipe) -> Crews:
 
 
 def _daemons(cluster: Raylets) -> float:
-    """CPU seconds that GCS and raylets have taken so far."""
+    """Returns the CPU seconds of GCS and raylets so far."""
     total = 0.0
     for pid in {pid for node in cluster.nodes.values() for name in DAEMONS for pid in node.processes(name)}:
         total += _seconds_of(pid)
@@ -118,7 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shards", type=int, nargs="*", default=[1000, 4000, 16000])
     parser.add_argument("--nodes", type=int, nargs="*", default=[1, 4, 8])
-    parser.add_argument("--tasks", type=int, default=400, help="shards of each build on nodes")
+    parser.add_argument("--tasks", type=int, default=400, help="number of shards of each build on nodes")
     args = parser.parse_args()
     cloudpickle.register_pickle_by_value(sys.modules["dataset_build"])
     for shards in args.shards:

@@ -2,10 +2,11 @@
 
     python bench/decode.py [FOLDER] [--mobilenet FILE.safetensors] [--also FOLDER] [--n N]
 
-FOLDER: JPEGs to be timed, made here (`bench/photos.py`) where it is not given. Timed are seconds of CPU, so that a busy
-machine does not count: decoding, resizing and cropping, up to uint8, for torchvision's preprocessing (shorter
-side 256, bilinear, crop of 224) and CLIP's (224, bicubic), in turns of 32 images. With --mobilenet (torchvision's
-MobileNetV2 for x / 127.5 − 1, 1,000 classes) also the share of images, those of --also included, that it answers alike.
+FOLDER: the JPEGs to time; without it the script makes them (`bench/photos.py`). It measures CPU seconds, which other
+work on the machine changes little. They cover decoding, resizing and cropping, up to uint8, for torchvision's
+preprocessing (shorter side 256, bilinear, crop of 224) and for CLIP's (224, bicubic). Pillow and ours take turns, 32
+images at a time. With --mobilenet (torchvision's MobileNetV2 for pixels scaled as x / 127.5 − 1, 1,000 classes), the
+script also prints the share of images, those of --also included, on which both get the same answer.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def speeds(files: list[bytes]) -> dict[str, dict[str, float]]:
     for kind, (transform, size, interpolation) in KINDS.items():
         ours = batched(transform)
         assert isinstance(ours, OnArrays)
-        ours.shaped(decode(files[0]))  # loads what was compiled
+        ours.shaped(decode(files[0]))  # loads the compiled functions
         seconds = {"pillow": 0.0, "ours": 0.0}
         for start in range(0, len(files), AT_ONCE):
             part = files[start : start + AT_ONCE]
@@ -68,13 +69,13 @@ def speeds(files: list[bytes]) -> dict[str, dict[str, float]]:
 
 
 def answers_alike(file: str, inputs: list[bytes]) -> dict[str, float]:
-    """Of one MobileNetV2, given Pillow's image by torchvision's own transform, and ours."""
+    """Compares the answers of one MobileNetV2 to Pillow's image, by torchvision's own transform, and to ours."""
     module = torchvision.models.mobilenet_v2(num_classes=1000)
     weights.load_into(module, weights.read_safetensors(Path(file)), Path(file))
     transform = ImageClassification(crop_size=224, resize_size=232, mean=(0.5,) * 3, std=(0.5,) * 3)
     labels, cpu = tuple(map(str, range(1000))), Runtime(torch.device("cpu"), AT_ONCE)
     ours = TorchClassifier(module, transform, labels, "", cpu)
-    # A function that is not known there is called with the PIL image, which `decode` gives pixel for pixel.
+    # TorchClassifier calls a transform that it does not know with the PIL image, pixel for pixel as decoded.
     theirs = TorchClassifier(module, lambda image: transform(image), labels, "", cpu)
     alike, change = 0, 0.0
     for start in range(0, len(inputs), AT_ONCE):
@@ -94,8 +95,8 @@ def read(folder: str) -> list[bytes]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?")
-    parser.add_argument("--mobilenet", help="weights, to compare answers")
-    parser.add_argument("--also", help="more images for the answers, not timed")
+    parser.add_argument("--mobilenet", help="weights of the model whose answers are compared")
+    parser.add_argument("--also", help="a folder of more images to compare answers on")
     parser.add_argument("--n", type=int, default=1024)
     args = parser.parse_args()
     torch.set_num_threads(1)

@@ -2,14 +2,15 @@
 
     python bench/driver_memory.py [10000 1000000] [--via actors] [--place FOLDER] [--minutes M]
 
-A labelled table of tiny pictures of noise, no two of them alike, and a table of predictions in place of a classifier:
-what is left is what the framework itself holds. Each size runs in a process of its own; the peak is that of this
-process, without the workers of Ray. `before` is what it holds when the audit begins. `of these, shared` is how much of
-the highest peak is pages of Ray's object store that this process has read: they belong to the store, whose size Ray
-limits, and are counted in each process that reads them.
+The audit reads a labelled table of tiny pictures of noise, no two of them alike, and a table of predictions in place of
+a classifier; what remains is the memory of the framework itself. Each size runs in its own process. The peak is that of
+this process, without Ray's workers. `before` is its memory when the audit begins. `of these, shared` is the part of the
+highest peak that consists of pages of Ray's object store: they belong to the store, whose size Ray limits, and count in
+each process that reads them.
 
-With --place, tables, runs and peaks are kept there; with --minutes, an audit is interrupted after so long, and the same
-command goes on with it. The peaks are then those of all its processes, each of which resumed what the last had left.
+With --place, tables, runs and peaks are kept in that folder. With --minutes, an audit is interrupted after that time,
+and the same command continues it; the peaks are then those of all its processes, each of which resumed the work of the
+one before.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ MIB = 2**20
 
 
 def write_tables(place: Path, images: int) -> None:
-    """`labels.parquet` with the pictures, and `predictions.parquet`, nine in ten of them right."""
+    """Writes `labels.parquet` with the pictures, and `predictions.parquet`, in which nine of ten answers are right."""
     labels = predictions = None
     for first in range(0, images, AT_ONCE):
         rows = np.arange(first, min(images, first + AT_ONCE))
@@ -80,7 +81,7 @@ SHARED = "of these, shared"
 
 
 class Peaks:
-    """The largest resident size by step, and the shared part of the largest."""
+    """Records the largest resident memory by step, and the shared part of the largest."""
 
     def __init__(self) -> None:
         self.step = "before"
@@ -116,7 +117,7 @@ class Peaks:
 
 
 def one(images: int, via: str, place: Path, minutes: float) -> None:
-    """Goes on with the audit at `place`; prints the peaks of all its processes, and whether it has ended."""
+    """Continues the audit at `place`; prints the peaks of all its processes, and whether it has ended."""
     write_in_another_process(place, images)
     config = {
         "task": "Tell buses from boats.",
@@ -124,7 +125,7 @@ def one(images: int, via: str, place: Path, minutes: float) -> None:
         "classifier": f"table:{place / 'predictions.parquet'}",
         "images": {"source": "labelled", "table": str(place / "labels.parquet")},
     }
-    signal.signal(signal.SIGALRM, signal.default_int_handler)  # as Ctrl-C
+    signal.signal(signal.SIGALRM, signal.default_int_handler)  # acts as Ctrl-C
     signal.setitimer(signal.ITIMER_REAL, minutes * 60)
     began, peaks, ended = time.perf_counter(), Peaks(), False
     with peaks.watched(), suppress(KeyboardInterrupt):
@@ -135,7 +136,7 @@ def one(images: int, via: str, place: Path, minutes: float) -> None:
 
 
 def added(place: Path, seconds: float, peaks: dict[str, float], ended: bool) -> dict[str, Any]:
-    """What is known of the audit by now, this process included."""
+    """Returns the peaks of the audit so far, this process included."""
     kept = place / "peaks.json"
     before = json.loads(kept.read_text()) if kept.is_file() else {"seconds": 0.0, "peaks": {}, "processes": 0}
     whole = {

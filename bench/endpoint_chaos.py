@@ -2,17 +2,18 @@
 
     PYTHONPATH=$PWD:$PWD/bench:$PWD/tests/support python bench/endpoint_chaos.py [--clients 200] [--minutes 10] …
 
-Two replicas of the API, two runners, two dispatchers. Clients (k6) of two tenants each ask one replica, and after a
-lost connection or a 503 the other. The mix: of what a client asks, 15 % are lists and the rest the status of a job of
-its tenant, two in five followed by the report or the tables where the job has finished; it pauses `--pause` seconds in
-between. Audits cost seconds of CPU, so the clients together submit `--submissions` a minute (200 images, the world's
-classifier, `via: here`); a third carry an Idempotency-Key and are sent to both replicas at once, and a third of all are
-cancelled within 15 s.
+The endpoint has two API replicas, two runners and two dispatchers. Clients (k6) of two tenants each use one replica,
+and after a lost connection or a 503 the other. 15 % of a client's requests ask for a list, the rest for the status of
+one of its tenant's jobs; where the job has finished, two in five of these go on to the report or the tables. A client
+pauses about `--pause` seconds between requests. Audits cost seconds of CPU, so all clients together submit
+`--submissions` a minute (200 images, the world's classifier, `via: here`). A third of them carry an Idempotency-Key and
+go to both replicas at once; a third of all are cancelled within 15 s.
 
-Every few seconds one of: SIGKILL of a replica, of a runner (alone, or with its jobs' processes), of a dispatcher, and
-a restart after some seconds; the database stopped at once (`pg_ctl stop -m immediate`) for some seconds; a runner and
-its processes stopped (SIGSTOP) for longer than its lease. Afterwards all is up, and once the queue is empty, ledger,
-storage and what the clients wrote down are checked: a JSON line each, and a table. Exit 1 where a check fails.
+Every few seconds one of these happens: SIGKILL of a replica, of a runner (alone or with its jobs' processes) or of a
+dispatcher, each restarted after some seconds; an immediate stop of the database (`pg_ctl stop -m immediate`) for some
+seconds; SIGSTOP of a runner and its processes for longer than its lease. Afterwards everything runs again. Once the
+queue is empty, the script checks the ledger, the storage and the clients' records, and prints a JSON line for each
+check, and a table. Exit status 1 where a check fails.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ from c2b_ray.world import CLASSES
 
 STATUSES = ("0", "200", "202", "404", "409", "422", "429", "500", "502", "503", "504", "other")
 SUBMISSIONS_UNTIL = 0.85
-"""Of the time of the load: the rest is for reads while the last ones are at work."""
+"""The share of the time in which clients submit audits; in the rest they only read, while the last audits run."""
 
 
 class Chaos:
-    """Kills, one after the other, until `stop`; then all is up again."""
+    """Kills one part after the other, in a thread, until the block ends; then every part runs again."""
 
     def __init__(self, site: Site, seed: int, every: float) -> None:
         self._site, self._random, self._every = site, random.Random(seed), every
@@ -69,7 +70,7 @@ class Chaos:
         turn: list[Any] = []
         try:
             while not self._stop.wait(self._every * self._random.uniform(0.5, 1.5)):
-                turn = turn or self._random.sample(kinds, len(kinds))  # each once, before one comes again
+                turn = turn or self._random.sample(kinds, len(kinds))  # each kind once, then all of them again
                 name = turn.pop()()
                 self.done[name] += 1
                 print(json.dumps({"chaos": name, "at": round(time.time(), 1)}), flush=True)
@@ -136,7 +137,7 @@ def plan(site: Site, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def load(site: Site, options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """What the clients wrote down, and k6's summary."""
+    """Runs the clients; returns their records and k6's summary."""
     file, summary, said = site.folder / "plan.json", site.folder / "summary.json", site.folder / "clients.log"
     file.write_text(json.dumps(plan(site, options)))
     script = Path(__file__).with_name("endpoint_chaos_load.js")
@@ -153,10 +154,10 @@ def load(site: Site, options: argparse.Namespace) -> tuple[list[dict[str, Any]],
 
 
 def drained(db: Database, seconds: float) -> float:
-    """How long the queue took to empty; it goes on at the deadline, and the checks tell what is left."""
+    """Waits until the queue is empty or the time is over; returns the seconds. The checks report jobs that remain."""
     began = time.monotonic()
     while time.monotonic() - began < seconds:
-        with db.reading() as tx:  # also those that were granted, or that wait for their next attempt
+        with db.reading() as tx:  # open jobs include granted ones and those that wait for another attempt
             if tx.execute(select(tables.jobs.c.id).where(tables.OPEN).limit(1)).first() is None:
                 break
         time.sleep(1)
@@ -187,10 +188,10 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--submissions", type=float, default=12, help="A minute, by all clients together.")
-    parser.add_argument("--pause", type=float, default=1.0, help="Mean seconds between what a client asks.")
-    parser.add_argument("--every", type=float, default=8.0, help="Mean seconds between two kills.")
-    parser.add_argument("--drain", type=float, default=900.0, help="Seconds that the queue may take to empty.")
+    parser.add_argument("--submissions", type=float, default=12, help="submissions per minute, of all clients together")
+    parser.add_argument("--pause", type=float, default=1.0, help="mean seconds between two requests of a client")
+    parser.add_argument("--every", type=float, default=8.0, help="mean seconds between two kills")
+    parser.add_argument("--drain", type=float, default=900.0, help="seconds that the queue may take to empty")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="c2b-chaos-"))
     print(json.dumps({"folder": str(folder)}), flush=True)
@@ -208,7 +209,7 @@ def main() -> int:
     shown(results, numbers | {"queue empty after s": round(emptied)}, chaos.done, metrics)
     failed = any(check.wrong for check in results)
     if not failed:
-        shutil.rmtree(folder)  # else logs, runs and what the clients wrote stay
+        shutil.rmtree(folder)  # where a check fails, logs, runs and the clients' records stay
     return int(failed)
 
 

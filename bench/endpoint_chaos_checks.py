@@ -23,7 +23,7 @@ SLACK_S = 1.0
 
 @dataclass(frozen=True)
 class Check:
-    """`wrong`: what was not as it should be; the check passes where it is empty."""
+    """`wrong`: the cases that fail; the check passes where there are none. `of`: the number of cases."""
 
     name: str
     wrong: list[Any]
@@ -36,7 +36,7 @@ class Check:
 
 @dataclass
 class Down:
-    """When each replica of the API could not be reached: from its kill until it answered again."""
+    """The spans in which each API replica was down: from its kill until it answered again."""
 
     spans: dict[str, list[list[float]]] = field(default_factory=lambda: defaultdict(list))
 
@@ -65,7 +65,7 @@ def of_clients(lines: list[dict[str, Any]], down: Down) -> Iterator[Check]:
 
 
 def of_ledger(db: Database, lines: list[dict[str, Any]], rows: int, storage: str) -> Iterator[Check]:
-    """`rows`: images of each audit."""
+    """`rows`: the number of images of each audit."""
     accepted = {line["id"] for line in lines if line["what"] == "accepted"}
     told = {line["id"] for line in lines if line["what"] == "cancelled"}
     with db.reading() as tx:
@@ -122,10 +122,10 @@ def _gave_its_run(event: Any) -> bool:
 
 
 def _usage(jobs: list[Any], gave: set[str], used: list[Any], rows: int) -> Iterator[Check]:
-    """The jobs' own counts and the keys' are written in one transaction; a job that nothing befell has each image
-    once, and one whose runner was lost as many more as were asked about again.
+    """One transaction writes the counts of a job and those of its key. An undisturbed job counts each image once; a job
+    that lost its runner also counts the images that it classified again.
 
-    `gave`: the jobs whose run a later job continues. That job counts their images too, and no key pays twice.
+    `gave`: the jobs whose run a later job continues. The later job counts their images too, and no key pays twice.
     """
     sums = [sum(row.images for row in used), round(sum(row.model_seconds for row in used), 3)]
     images = sum(job.images for job in jobs if job.id not in gave)
@@ -142,7 +142,7 @@ def _usage(jobs: list[Any], gave: set[str], used: list[Any], rows: int) -> Itera
 
 
 def rows_of(db: Database) -> dict[str, object]:
-    """Numbers for the table."""
+    """Returns the ledger's numbers for the table."""
     with db.reading() as tx:
         jobs = tx.execute(select(tables.jobs)).all()
     moved = [job.images for job in jobs if job.state == "finished" and job.fence > 1]

@@ -24,7 +24,7 @@ from c2b_ray.world.scenes import sample
 from c2b_ray.world.table import labelled_table
 
 ROWS = 200
-"""Images of an audit."""
+"""The number of images of an audit."""
 LEASE_S = 6.0
 
 
@@ -39,12 +39,12 @@ class Part:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        mark = {**os.environ, "TMPDIR": str(self.log.parent)}  # jobs' processes have it, too: see `left_behind`
+        mark = {**os.environ, "TMPDIR": str(self.log.parent)}  # inherited by jobs' processes: see `left_behind`
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=mark, start_new_session=True)
 
     def tree(self) -> list[int]:
-        """Its processes and those that they started."""
+        """Returns the ids of this process and of all that it started."""
         assert self.process is not None
         parents: dict[int, list[int]] = {}
         for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -58,7 +58,7 @@ class Part:
 
     @property
     def ended(self) -> bool:
-        """Also by itself, which no part should."""
+        """Whether the process has ended; no part should end by itself."""
         return self.process is not None and self.process.poll() is not None
 
     def signal(self, number: int, *, whole: bool = False) -> None:
@@ -84,7 +84,7 @@ class Part:
 
 @dataclass
 class Site:
-    """All that is started."""
+    """The database server, the ledger and the processes of the endpoint."""
 
     folder: Path
     server: postgres.Postgres
@@ -97,7 +97,7 @@ class Site:
         return [part for part in self.parts if part.name.startswith(kind)]
 
     def left_behind(self) -> list[int]:
-        """Processes that a part started which is gone, and that did not end with it."""
+        """Returns processes that outlived the part that started them."""
         held = {pid for part in self.parts for pid in part.tree()}
         mark, found = f"TMPDIR={self.folder}".encode(), []
         for environ in Path("/proc").glob("[0-9]*/environ"):
@@ -141,7 +141,7 @@ def started(folder: Path) -> Iterator[Site]:
 
 
 def tenant(db: Database, name: str, storage: str) -> str:
-    """Its key; its table of labelled scenes lies where its audits read it."""
+    """Creates a tenant with a table of labelled scenes in its folder, and returns its key."""
     made = tenants.create(db, name)
     path = Path(storage, "tenants", made.id, "data", "scenes.parquet")
     path.parent.mkdir(parents=True)
