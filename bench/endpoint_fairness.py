@@ -2,9 +2,9 @@
 
     python bench/endpoint_fairness.py [--images 1000000] [--small 3]
 
-It starts `c2b endpoint` in a folder of its own, submits the large audit as one tenant, and once that is at work, small
-audits as the other, one after the other. It prints how long each took from its submission to its start, to its first
-progress, and to its end.
+The script starts `c2b endpoint` in a folder of its own and submits the large audit as one tenant. Once that audit is at
+work, it submits small audits as the other tenant, one after the other. For each small audit it prints the time from
+submission to start, to the first progress, and to the end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CLASSIFIER = "world:resnet-control-0"
 
 
 def write_table(path: Path, images: int) -> None:
-    """Few pictures, each under many keys."""
+    """Writes a table with a few pictures, each under many keys."""
     path.parent.mkdir(parents=True, exist_ok=True)
     few = labelled_table(sample(40, seed=5))
     many = pa.concat_tables([few] * 500)
@@ -55,7 +55,7 @@ def audit(table: str) -> dict[str, Any]:
 
 
 class Tenant:
-    """A tenant with its key, and its table where its audits read it."""
+    """A tenant with its key, and with its table in the folder that its audits read."""
 
     def __init__(self, db: Database, name: str, storage: str, images: int) -> None:
         tenant = tenants.create(db, name)

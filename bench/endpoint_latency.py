@@ -2,16 +2,18 @@
 
     PYTHONPATH=. python bench/endpoint_latency.py [--clients 50] [--seconds 20] [--rounds 3] [--database postgresql://…]
 
-Both serve from one uvicorn process each, over a database of their own (SQLite: WAL, each commit synced). k6 asks them
+Each application runs in one uvicorn process over its own database (SQLite: WAL, each commit synced). k6 measures them
 in turn, with 50 clients that never pause: GET of one job's status, and POST of a job. The bare application checks no
-key, no quota and no config, and writes one row; the endpoint does all that, and keeps an event and an entry of the
+key, quota or config, and writes one row. The endpoint checks all of these, and also writes an event and an entry of the
 audit log. Both answer a POST once its row is synced to disk.
 
-Printed: mean, p50 and p99 of each in ms, the processor time of the server's process a request (`cpu`, which other work
-on the machine changes little), requests a second, the medians over rounds, and their ratios. 50 clients that never
-pause saturate either server, so that the mean is 50 over its requests a second. The bare application has a thread for
-each of FastAPI's 40, and a connection for each; of SQLite its writers overtake each other at random (its lock is polled
-for), so that its median is short and its p99 long, while the endpoint's queue: there the mean compares what each takes.
+The script prints mean, p50 and p99 of each in ms, the CPU time of the server's process per request (`cpu`, which other
+work on the machine changes little), requests per second, the medians over rounds, and their ratios.
+
+50 clients that never pause saturate either server, so the mean is 50 over the requests per second. In the bare
+application, each of FastAPI's 40 threads has its own connection. Its writers poll for SQLite's lock and overtake each
+other at random, so its median is short and its p99 long; the endpoint's writers queue. For SQLite, therefore, compare
+the means.
 """
 
 from __future__ import annotations
@@ -82,7 +84,7 @@ class Job(New):
 
 
 def bare_app(database: str) -> object:
-    """As a tutorial would write it."""
+    """Returns an application as a tutorial would write it."""
     from fastapi import FastAPI, HTTPException
 
     engine = create_engine(database.replace("postgresql://", "postgresql+psycopg://"), pool_size=20, max_overflow=20)
@@ -142,13 +144,13 @@ def serve(which: str, folder: str, database: str, port: int) -> None:
 
 @dataclass(frozen=True)
 class Server:
-    """`process`: the id of the one process that serves."""
+    """A running server. `process`: the id of its only process."""
 
     url: str
     process: int
 
     def cpu_seconds(self) -> float:
-        """What it has used so far, of user and system."""
+        """Returns the user and system time that the process has used so far."""
         fields = Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -173,7 +175,7 @@ def started(which: str, folder: Path, database: str, port: int) -> Iterator[Serv
 
 
 def measured(folder: Path, fields: dict[str, object], server: Server) -> dict[str, float]:
-    """Mean, p50, p99 and processor time in ms, requests a second; raises where an answer was no success."""
+    """Returns mean, p50, p99 and CPU time in ms, and requests per second; raises where an answer reports a failure."""
     before = server.cpu_seconds()
     script, summary = folder / "load.js", folder / "summary.json"
     script.write_text(SCRIPT % fields)
@@ -191,7 +193,7 @@ def measured(folder: Path, fields: dict[str, object], server: Server) -> dict[st
 
 
 def urls_of(folder: Path, bare: str, endpoint: str) -> tuple[dict[str, dict[str, str]], str]:
-    """URLs by what is asked and of whom, and the endpoint's key."""
+    """Returns the URLs by request and application, and the endpoint's key."""
     key = (folder / "key").read_text()
     body, headers = {"kind": "c2b", "config": CONFIG}, {"Authorization": f"Bearer {key}"}
     of_bare = httpx.post(f"{bare}/jobs", json=body).json()["id"]
@@ -238,7 +240,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--database", help="of PostgreSQL: both applications' tables go there, so give an empty one")
+    parser.add_argument("--database", help="URL of an empty PostgreSQL database for the tables of both")
     parser.add_argument("--serve", choices=("bare", "ledger"), help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)

@@ -3,12 +3,14 @@
     python bench/evaluate.py --out DIR [--quick] [--scenes N] [--images N] [--retrieve N]
     python bench/evaluate.py --out DIR --set bench/evaluate_unseen.yaml --classifiers DIR2
 
-The ground truth is scenes that no training has seen; their names are paraphrased, and decoys planted beside them
-(`c2b_ray.world.paraphrases`, or those of the set, whose classifiers bench/evaluate_train.py has trained). Methods: C2B
-on generated images, and with --retrieve on an index of so many scenes. Rows are HIT − FH of C2B minus that of B2T, in
-both directions, with a bootstrap over classifiers and classes; what either calls biased of the controls; the planted
-backgrounds alone, B2T's own ground; how similar a name of the ground truth is to its own value, detected; and what
-would be hit if the ground truth kept its own names.
+The ground truth is measured on scenes that no training used. Its names are paraphrased, and decoys are added to it:
+those of `c2b_ray.world.paraphrases`, or those of a set, whose classifiers bench/evaluate_train.py has trained. The
+methods are B2T, C2B on generated images and, with --retrieve, C2B on an index of that many scenes.
+
+The rows show: HIT − FH of C2B minus that of B2T, in both directions, with a bootstrap over classifiers and classes; the
+number of controls' cells that each method calls biased; the planted backgrounds alone, for which B2T was made; the
+similarity of the ground truth's names to the names of the same values; and the result if the ground truth kept its own
+names.
 """
 
 from __future__ import annotations
@@ -34,13 +36,13 @@ from c2b_ray.world.paraphrases import PARAPHRASES
 from c2b_ray.world.planting import ZOO
 from c2b_ray.world.table import write_sample
 
-TASK = "Sort snapshots of ordinary things by what they show."  # in no training wording
+TASK = "Sort snapshots of ordinary things by what they show."  # not worded like any task in training
 B2T, GENERATED, RETRIEVED = "B2T", "C2B, generated", "C2B, retrieved"
 BACKGROUND = "setting"
 SIGN = {"hit": 1, "false_hit": -1, "miss": 0}
 
 Planted = set[tuple[str, str, str]]
-"""(classifier, class, value) of the planted backgrounds."""
+"""The planted backgrounds as (classifier, class, value)."""
 
 
 def config(args: argparse.Namespace, names: list[str]) -> dict[str, Any]:
@@ -64,7 +66,7 @@ def config(args: argparse.Namespace, names: list[str]) -> dict[str, Any]:
 
 
 def of_set(base: dict[str, Any], wanted: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The config with the classifiers, names, decoys and seeds of a set; every other setting stays."""
+    """Returns the config with the classifiers, names, decoys and seeds of a set; all other settings stay."""
     return {
         **base,
         "task": wanted["task"],
@@ -89,7 +91,7 @@ def of_zoo(names: list[str]) -> Planted:
 
 
 def own_ground(outcomes: pa.Table, planted: Planted, rule: str, kind: str) -> dict[str, list[int]]:
-    """Of every planted background, what each method makes of it: 1 hit, −1 false hit, 0 miss."""
+    """Returns each method's outcome for every planted background: 1 hit, −1 false hit, 0 miss."""
     return {
         method: [
             SIGN[row["outcome"]]
@@ -103,8 +105,10 @@ def own_ground(outcomes: pa.Table, planted: Planted, rule: str, kind: str) -> di
 
 
 def by_own_names(result: Any) -> tuple[pa.Table, pa.Table]:
-    """The tables of differences and outcomes, counted anew with the ground truth under its own names. It is no result
-    of the comparison, whose names are paraphrased; it says how much of what is missed the names are."""
+    """Returns the tables of differences and outcomes that result where the ground truth keeps its own names.
+
+    The comparison itself uses paraphrased names; this count shows how many misses come from the names.
+    """
     rows = result.truth.to_pylist()
     said = [wording(row["attribute"], row["value"]) for row in rows]
     named = [{**row, "wordings": list(w.texts), "negated": w.negated} for row, w in zip(rows, said, strict=True)]
@@ -143,7 +147,7 @@ def controls(result: Any) -> list[str]:
 
 
 def paraphrases(encoder: str, names: dict[str, str], thresholds: dict[str, float]) -> list[str]:
-    """How similar each paraphrase is to the value that it stands for: to what any method could detect at best."""
+    """Tells how similar each paraphrase is to the name of its value, which is the best that a method can detect."""
     values = [key.partition(": ") for key in names]
     said = list(names.values())
     texts = [*said, *(value for _, _, value in values), *(f"{value} {attribute}" for attribute, _, value in values)]
@@ -156,7 +160,7 @@ def paraphrases(encoder: str, names: dict[str, str], thresholds: dict[str, float
 
 
 def backgrounds(outcomes: pa.Table, planted: Planted, kinds: dict[str, str]) -> list[str]:
-    """`kinds`: what each kind of threshold is called in rows → the kind."""
+    """Returns rows for the planted backgrounds. `kinds`: name in the rows → kind of threshold."""
     lines = []
     for rule in ("paper", "tested"):
         for said, kind in kinds.items():
@@ -203,7 +207,7 @@ def main() -> None:
     parser.add_argument("--via", default="here")
     parser.add_argument("--quick", action="store_true", help="four classifiers, few images")
     parser.add_argument("--set", type=Path, help="names, decoys, classifiers and seeds of another set")
-    parser.add_argument("--classifiers", type=Path, help="where bench/evaluate_train.py wrote the set's")
+    parser.add_argument("--classifiers", type=Path, help="the folder that bench/evaluate_train.py wrote")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     names = list(ZOO)

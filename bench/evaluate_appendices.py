@@ -2,12 +2,15 @@
 
     python bench/evaluate_appendices.py --out DIR [--also SPEC]
 
-Methods, on two planted classifiers, a control and two classes: what the world's language model proposes, drawn by the
-renderer and retrieved from an index of scenes; and what a person wrote down (docs/papers/configs/c2b_writer.json) in
-the place of a second language model. Of those that ship besides none can stand there: `world:prompter` and
-`world:reader` hold 256 tokens, and no reply to the prompt of a proposal comes back whole. `--also` adds one that
-answers chats, such as that of `c2b world train lm --seed 1`. Rows: what each proposes and what of it is biased (J),
-and how often the images of each show the class, the value and both, as the judge answers (F).
+The comparison has two planted classifiers, a control and two classes. One method takes its attributes from the world's
+language model, once with images from the renderer and once with images retrieved from an index of scenes. Another takes
+attributes that a person wrote (docs/papers/configs/c2b_writer.json), in place of a second language model: the other
+shipped ones cannot answer, because `world:prompter` and `world:reader` hold 256 tokens, fewer than the prompt for
+proposals and a whole reply. `--also` adds a language model that answers chats, such as that of `c2b world train lm
+--seed 1`.
+
+The rows show what each method proposes and how much of it is biased (J), and how often the images of each show the
+class, the value, and both, according to the judge (F).
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ TEMPLATES = {
     "time of day": "a photo of a [CLASS], [VALUE]",
     "company": "a photo of a [CLASS] with [VALUE]",
 }
-"""Of the writer's attributes, so that no caption is asked of it."""
+"""Captions of the writer's attributes: the script holds no captions."""
 
 
 def config(index: Path, also: str | None) -> dict[str, Any]:
@@ -59,7 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--also", help="the spec of one more language model")
-    parser.add_argument("--scenes", type=int, default=4000, help="of the index")
+    parser.add_argument("--scenes", type=int, default=4000, help="number of scenes in the index")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     index = args.out / "index"

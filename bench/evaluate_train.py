@@ -2,8 +2,8 @@
 
     python bench/evaluate_train.py --set bench/evaluate_unseen.yaml --out DIR [--minutes M] [--pool N]
 
-What is there is left alone; after M minutes it stops between two classifiers, and the same command goes on. Each gets a
-metrics.json with its accuracy in the planted cells, as `c2b world train` writes it.
+Classifiers that exist are skipped. After M minutes the script stops before the next classifier, and the same command
+continues. Each classifier gets a metrics.json with its accuracy in the planted cells, as from `c2b world train`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from c2b_ray.world.truth import EVALUATION_SEEDS, labelled
 from c2b_ray.world.zoo import WEIGHTS
 
 TRUTH_SCENES = 300
-"""Scenes of each class on which what was learnt is checked; the evaluation measures it on its own."""
+"""The number of scenes of each class for metrics.json; the evaluation measures accuracies on scenes of its own."""
 
 
 def members(wanted: dict[str, Any]) -> list[Member]:

@@ -2,11 +2,13 @@
 
     python bench/failure_intervals.py [--runs 1000] [--draws 1000000] [--seed 11]
 
-`c2b failures`' own confirmation, with binomial numbers in the place of images. Each run has one label and five
-classifiers that share its baseline: a failure at 1e-4 to 1e-1 on 1 in 12 to 1 in 150 images, or none, and mostly an
-ordinary confusion besides; of each three captions, for its target and for any failure. What fails twice in discovery is
-tested. A finding is measured only if it was confirmed, and its run's findings share a baseline: so limits of coverages
-are those of runs as clusters.
+The script runs the confirmation of `c2b failures` on binomial numbers in place of images. Each run has one label and
+five classifiers that share its baseline. A classifier fails at a rate of 1e-4 to 1e-1 on 1 in 12 to 1 in 150 images,
+and in 7 of 10 cases has an ordinary confusion too. Each classifier has three captions, with a hypothesis about its
+target and one about any failure. Hypotheses that fail twice in discovery are tested.
+
+Only confirmed findings are measured, and the findings of a run share a baseline. The limits of a coverage therefore
+treat runs as clusters.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ Rates = Mapping[str, float]
 
 
 class Binomials:
-    """In the place of `Drawing`: of each caption and classifier, failures towards each label at their true rates."""
+    """Stands in for `Drawing`: draws failures of each caption and classifier towards each label at their true rates."""
 
     source = "binomial"
 
@@ -65,7 +67,7 @@ def caption(*sentences: str) -> Candidate:
 
 
 def drawn(random: np.random.Generator) -> tuple[list[Hypothesis], dict[tuple[str, str], Rates]]:
-    """Hypotheses, and the true rates of each caption and classifier."""
+    """Returns the hypotheses of a run, and the true rates of each caption and classifier."""
     base, hypotheses = caption(), []
     rates: dict[tuple[str, str], Rates] = {}
     for number in range(CLASSIFIERS):
@@ -81,7 +83,7 @@ def drawn(random: np.random.Generator) -> tuple[list[Hypothesis], dict[tuple[str
 
 
 def confirmed(draws: int, random: np.random.Generator) -> list[tuple[float, ...]]:
-    """Of each finding of a run: failures and draws, those of its baseline, and both true rates."""
+    """Returns for each finding of a run its failures and draws, those of its baseline, and both true rates."""
     hypotheses, rates = drawn(random)
     drawing, base = Binomials(rates, random), caption()
     config = SimpleNamespace(alpha=0.05, rule="top1")
@@ -121,7 +123,7 @@ def _of(one: Hypothesis) -> tuple[Candidate, Kind]:
 
 
 def coverage(held: NDArray[np.bool_], run: NDArray[np.int64]) -> dict[str, object]:
-    """The share of findings whose interval holds the truth, with 1.96 standard errors of it as a ratio over runs."""
+    """Returns the share of findings whose interval contains the truth, with 1.96 standard errors, runs as clusters."""
     _, inverse = np.unique(run, return_inverse=True)
     hits, number = np.bincount(inverse, held), np.bincount(inverse)
     share, runs = hits.sum() / number.sum(), len(number)
@@ -141,7 +143,7 @@ def show(of: str, held: NDArray[np.bool_], expected: NDArray[np.float64], bounds
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--draws", type=int, default=1_000_000, help="Of each run.")
+    parser.add_argument("--draws", type=int, default=1_000_000, help="draws of each run")
     parser.add_argument("--seed", type=int, default=11)
     args = parser.parse_args()
     began, random = time.process_time(), np.random.default_rng(args.seed)

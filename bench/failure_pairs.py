@@ -1,7 +1,7 @@
 """The failure rates that Wiles et al. 2022 print: of baseline and caption, in percent, with their ratio.
 
-Where the text at hand lost one of a row's rates, it is the other one times or over the printed ratio (`derived`).
-Which of the two was lost hardly matters: draws scale with the rates, so that only the ratio tells.
+Our copy of the text lacks some of the rates. A missing rate is computed from the other one and the printed ratio
+(`derived`). Draws scale with the rates, so that only the ratio matters to the comparison.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Pair(NamedTuple):
 
     @property
     def papers_draws(self) -> float:
-        """Until 20 failures on either side (section 4.1)."""
+        """The expected draws until 20 failures on either side (section 4.1)."""
         p1, p0 = self.rates
         return 20 / p1 + 20 / p0
 
@@ -51,7 +51,9 @@ TABLE_3 = [
     Pair("flamingo/albatross", 0.081, 1.30),
     Pair("oystercatcher/albatross", 0.0025, 0.52),
     Pair("sea lion/killer whale", 4.31 / 31.3, 4.31, "baseline"),
-    Pair("bee/rock crab", 0.087, 0.18, "baseline"),  # printed 2.1: .0857; .087 rounds to it too, and is harder
+    Pair(
+        "bee/rock crab", 0.087, 0.18, "baseline"
+    ),  # the printed ratio 2.1 gives .0857; .087 rounds to 2.1 too, and is harder
     Pair("cabbage butterfly/hair slide", 0.099, 1.98),
     Pair("capuchin/gorilla", 0.011, 0.84),
     Pair("acoustic guitar/vacuum", 0.20, 1.02),
@@ -64,7 +66,7 @@ TABLE_3 = [
     Pair("doormat/band aid", 0.94, 5.68),
     Pair("envelope/ambulance", 0.21, 0.21 * 60.0, "caption"),
     Pair("envelope/ping-pong ball", 1.04, 75.0),
-    Pair("envelope/police van", 6.94 / 11.7, 6.94, "baseline"),  # the text has .510, which is no 11.7th of 6.94
+    Pair("envelope/police van", 6.94 / 11.7, 6.94, "baseline"),  # the text has .510, but 6.94 / 11.7 is .593
     Pair("feather boa/maltese dog", 4.59, 41.67),
     Pair("flagpole/sailboat", 0.19, 2.19),
     Pair("jeep/snowplow", 0.30, 17.86),

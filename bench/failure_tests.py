@@ -2,11 +2,15 @@
 
     python bench/failure_tests.py [pairs] [held-out] [race] [--repeats N] [--seed S]
 
-pairs: each pair of rates of Wiles et al. (`failure_pairs`) on its own: alpha .05, power .95 demanded, draws of both
-sides together against the paper's 20/p1 + 20/p0. Looked at after every few draws (`block`); runs without failures are
-skipped over, since nothing is learnt there. Two tests: `any` knows nothing of the ratio (the default), `planned` is
-planned for it, as a sample size is. False rejections: the same tests with p1 = p0 and p1 = p0/2, at either rate.
-held-out: the same on pairs that no constant was chosen on. race: 200 hypotheses of ten labels, 5 % true.
+pairs: tests each pair of rates of Wiles et al. (`failure_pairs`) alone, with alpha .05 and a power of .95, and compares
+the draws of both sides with the paper's 20/p1 + 20/p0. The test looks at the counts after every few draws (`block`);
+the simulation skips blocks without failures, which change nothing. Two tests are compared: `any` knows nothing of the
+ratio (the default), `planned` is planned for the true ratio, as a sample size is. False rejections come from the same
+tests with p1 = p0 and p1 = p0/2, for either rate.
+
+held-out: the same on pairs that were not used to choose any constant.
+
+race: 200 hypotheses of ten labels, 5 % of them true.
 """
 
 from __future__ import annotations
@@ -23,10 +27,10 @@ from c2b_ray.metrics import RateBatch, RateEvidence, Trials, failure_rates, more
 from c2b_ray.steps.discovery.race import Race, measure_draws, next_draws
 
 ALPHA = 0.05
-PLANNED_POWER = 0.955  # so that .95 is kept
-TRUST = 0.99  # of the ratio that was planned for
+PLANNED_POWER = 0.955  # slightly more than the demanded .95
+TRUST = 0.99  # the trust in the ratio that the test is planned for
 LEAST_EFFECT = 2.05
-"""Of held-out ratios: no test whatever decides one below 2.03 with fewer draws than the paper's count."""
+"""The smallest held-out ratio: below 2.03, no test can decide with fewer draws than the paper's count."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +43,11 @@ class Decided:
 
 
 Test = tuple[RateEvidence, tuple[int, int]]
-"""Before the first draw, and the draws of the caption and of its baseline between two looks."""
+"""The evidence before the first draw, and the draws of the caption and of its baseline between two looks."""
 
 
 def decide(test: Test, p1: float, p0: float, random: np.random.Generator) -> Decided:
-    """Repeats of one hypothesis, all at once, each until it is shown or given up."""
+    """Simulates all repeats of one test together, each until its hypothesis is confirmed or abandoned."""
     start, block = test
     repeats = len(start.e_values)
     evidence, draws = start, np.zeros(repeats)
@@ -64,7 +68,11 @@ def decide(test: Test, p1: float, p0: float, random: np.random.Generator) -> Dec
 
 
 def tests(pair: Pair, repeats: int) -> dict[str, Test]:
-    """The planned one gives up what is not worth the pair's own odds ratio; a small one wants sides of like size."""
+    """Returns both tests of a pair.
+
+    The planned test abandons a hypothesis whose odds ratio seems to be below the pair's own. For a small ratio, its
+    blocks have almost as many draws of the caption as of the baseline.
+    """
     p1, p0 = pair.rates
     odds = p1 * (1 - p0) / (p0 * (1 - p1))
     planned = no_evidence(repeats, odds, 1 - PLANNED_POWER, expected=np.full(repeats, odds), trust=TRUST)
@@ -128,7 +136,7 @@ def held_out(number: int, random: np.random.Generator) -> list[Pair]:
 
 @dataclass(frozen=True)
 class World:
-    """True rates of 200 hypotheses: 5 % fail more often than their label does, the others as often or less."""
+    """True rates of 200 hypotheses: 5 % of them fail more often than their label, the others as often or less."""
 
     label: np.ndarray
     rates: np.ndarray
@@ -203,8 +211,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="*", default=["pairs", "held-out", "race"], help="pairs, held-out, race")
     parser.add_argument("--repeats", type=int, default=1000)
-    parser.add_argument("--runs", type=int, default=300, help="races")
-    parser.add_argument("--budget", type=int, default=2_000_000, help="draws of a race")
+    parser.add_argument("--runs", type=int, default=300, help="number of races")
+    parser.add_argument("--budget", type=int, default=2_000_000, help="draws of each race")
     parser.add_argument("--seed", type=int, default=11)
     args = parser.parse_args()
     random = np.random.default_rng(args.seed)

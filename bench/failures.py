@@ -1,11 +1,11 @@
 """Plants failures: counts those that `c2b failures` finds, its false findings, and the coverage of its intervals.
 
     python bench/failures.py [--plants 28] [--controls 12] [--together 5] [--draws 1000000] [--misread 0.03] [--seed 0]
-    python bench/failures.py --keep runs.jsonl --most 2      (again and again: goes on where it ended)
+    python bench/failures.py --keep runs.jsonl --most 2      (repeat it: each call continues where the last one ended)
 
 Each plant makes a classifier answer a wrong label on a share (1e-1 to 1e-4) of those images of a label that show two or
-three attribute values; most classifiers have an ordinary confusion besides, which has nothing to do with what images
-show. Controls have that alone, or nothing. Images are codes (`coded_world`); a captioner misreads a share of them.
+three attribute values. Most classifiers also have an ordinary confusion of labels, which does not depend on the images.
+Controls have only such a confusion, or nothing. Images are codes (`coded_world`); a captioner misreads a share of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RATES = (1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4)
 
 
 def judge(classifiers: dict[str, Planted], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the hypotheses of a run are worth, against the truth."""
+    """Compares the hypotheses of a run with the truth."""
     findings = [row for row in rows if row["verdict"] == "failure"]
     false, covered, ratios = [], [], []
     found: dict[str, set[str]] = {name: set() for name in classifiers}
@@ -60,13 +60,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--plants", type=int, default=28)
     parser.add_argument("--controls", type=int, default=12)
-    parser.add_argument("--together", type=int, default=5, help="Classifiers of one run, which share its images.")
+    parser.add_argument(
+        "--together", type=int, default=5, help="number of classifiers of a run, which share its images"
+    )
     parser.add_argument("--rates", type=float, nargs="*", default=RATES)
-    parser.add_argument("--draws", type=int, default=1_000_000, help="Of each run.")
+    parser.add_argument("--draws", type=int, default=1_000_000, help="draws of each run")
     parser.add_argument("--misread", type=float, default=0.03)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", help="A file of the runs that are done, which are not done again.")
-    parser.add_argument("--most", type=int, default=10**6, help="Runs that are done now.")
+    parser.add_argument("--keep", help="a file of finished runs, which are not repeated")
+    parser.add_argument("--most", type=int, default=10**6, help="the most runs of this call")
     options = parser.parse_args()
     everything, kept, new = planted(options), Kept(options), 0
     tally = Tally()
@@ -85,7 +87,7 @@ Run = tuple[list[dict[str, Any]], dict[str, int], float]
 
 
 class Kept:
-    """Runs by their numbers, of the same options, in a file of a line each."""
+    """A file of finished runs with these options, by number: a line for each run."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._path = None if options.keep is None else Path(options.keep)
@@ -105,7 +107,7 @@ class Kept:
 
 
 def planted(options: argparse.Namespace) -> list[Planted]:
-    """Plants and controls, mixed; those of one run are of one label."""
+    """Returns plants and controls, shuffled; the classifiers of one run share a label."""
     random = Random(options.seed)
     whole, plants = options.plants + options.controls, 0
     result = []
@@ -121,7 +123,7 @@ def planted(options: argparse.Namespace) -> list[Planted]:
 
 
 def measured(classifiers: dict[str, Planted], label: str, options: argparse.Namespace) -> Run:
-    """The hypotheses of one run, what it spent, and the seconds it took."""
+    """Runs `c2b failures`; returns its hypotheses, its draws and its seconds."""
     config = read_failures_config(
         {
             "labels": [label],
@@ -142,7 +144,7 @@ def measured(classifiers: dict[str, Planted], label: str, options: argparse.Name
 
 
 class Tally:
-    """What all runs came to."""
+    """The sums over all runs."""
 
     def __init__(self) -> None:
         self.classifiers: dict[str, Planted] = {}

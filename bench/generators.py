@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("spec", nargs="?", default="world:diffusion?batch=50")
     parser.add_argument("--n", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=200_001)
-    parser.add_argument("--models", type=Path, default=WEIGHTS, help="where the judge lies, unless it ships")
+    parser.add_argument("--models", type=Path, default=WEIGHTS, help="the folder of the judge, unless it is shipped")
     parser.add_argument("--grid", type=Path, help="a PNG of the first pictures; their prompts are printed")
     args = parser.parse_args()
     generator = catalog.image_generator(args.spec)
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def write_grid(generator: ImageGenerator, file: Path, seed: int) -> None:
-    """Row by row, in the order of the printed prompts; a picture that is an error is left grey."""
+    """Writes the pictures row by row, in the order of the printed prompts; a failed picture stays grey."""
     texts = [query.text for query in prompts(_ACROSS * _DOWN, seed)]
     print("\n".join(texts))
     images = generator.generate([GenerationRequest(text, seed + row) for row, text in enumerate(texts)])

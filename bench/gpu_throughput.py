@@ -2,11 +2,11 @@
 
     python bench/gpu_throughput.py [SPEC] [--device cuda] [--seconds S]
 
-SPEC: a classifier of torch, without precision and batch (a timm ResNet-50 with random weights where it is not given).
-Three rates: `model`, of bytes that lie on the device already; `fed`, of bytes of the model's size in pinned memory,
-copied while the batch before computes; `whole`, from encoded JPEGs in as many threads as there are cores. A GPU is fed
-where `fed` is `model`; `whole` shows how many cores that takes. Never run: this project had no GPU; --device cpu checks
-that the script works.
+SPEC: a torch classifier, without precision and batch; by default a timm ResNet-50 with random weights. There are three
+rates: `model`, for batches already on the device; `fed`, for batches of the model's input size in pinned memory, copied
+while the model computes the batch before; `whole`, from encoded JPEGs, with as many threads as cores. The GPU is well
+fed where `fed` equals `model`; `whole` shows how many cores that takes. It has not run on a GPU yet, since this project
+had none; --device cpu checks that the script works.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ BATCHES = (64, 256, 1024)
 
 
 def rate(seconds: float, device: torch.device, batch: int, run: Callable[[Iterator[int]], Any]) -> float:
-    """Images a second of `run`, which takes a step of so many images for each item that it is given."""
-    for timed in (seconds / 4, seconds):  # the first for what is loaded, compiled or allocated once
+    """Returns the images per second of `run`, which processes one batch per item."""
+    for timed in (seconds / 4, seconds):  # the first pass loads, compiles and allocates
         began, steps = time.perf_counter(), 0
 
         def until(began: float = began, timed: float = timed) -> Iterator[int]:

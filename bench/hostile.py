@@ -2,16 +2,16 @@
 
     python bench/hostile.py [--repeats N] [--seed S] [--only NAME …]
 
-Each scenario makes tables as an audit would (captions, draws, predictions, verifications, calibration) from known
-accuracies, scores them with `steps.score`, and holds findings, intervals and `none` against the truth:
+Each scenario makes the tables of an audit (captions, draws, predictions, verifications, calibration) from known
+accuracies, scores them with `steps.score`, and compares the results with the truth:
 
     false findings   share of findings whose true |φ| ≤ τ, or whose sign is wrong
-    cover            share of the intervals of cells without a doubt that hold the true φ; of findings alone
-    false none       share of `none` whose true |φ| > τ
+    cover            share of intervals that contain the true φ, among cells without a doubt; among findings alone
+    false none       share of the verdicts `none` whose true |φ| > τ
     strong found     share of cells with true |φ| ≥ 0.15 that are findings of the right sign; null where there is none
     doubted          share of the cells that are in doubt
 
-A scenario's numbers are over all of its repeats, each with accuracies, effects and images of its own.
+The numbers of a scenario cover all its repeats; each repeat has its own accuracies, effects and images.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The simulated audits of `hostile`: tables as an audit would make them, from accuracies that are known."""
+"""The simulated audits of `hostile`: the tables of an audit, made from known accuracies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Random = np.random.Generator
 
 @dataclass
 class Audit:
-    """The tables of one audit of one class, image by image, and the truth."""
+    """The tables of an audit of one class, added image by image, and the truth."""
 
     random: Random
     captions_per_cell: int = 1
@@ -35,7 +35,7 @@ class Audit:
     truth: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def tell(self, attribute: str, accuracy: np.ndarray) -> None:
-        """The true accuracy of each value, and with it φ."""
+        """Records the true accuracy of each value, and thereby φ."""
         phi = accuracy - (accuracy.sum() - accuracy) / (len(accuracy) - 1)
         self.truth |= {(attribute, f"{attribute}-{j}"): float(value) for j, value in enumerate(phi)}
 
@@ -47,7 +47,7 @@ class Audit:
         return text
 
     def image(self, caption: str, right: bool, shows: dict[str, str] | None = None, is_class: bool = True) -> None:
-        """One image of a caption with the classifier's answer and, where it was verified, what the verifier says."""
+        """Adds an image of a caption with the classifier's answer and, where it is verified, the verifier's answers."""
         name = f"image {len(self.draws)}"
         self.draws.append({"caption_id": caption, "image_id": name, "rank": len(self.draws), "source": self.source})
         answer = {"label": TARGET if right else OTHER, "predicted_class": TARGET if right else None}
@@ -67,7 +67,7 @@ class Audit:
             )
 
     def known(self, attribute: str, confusion: np.ndarray, images: int, source: str = "table") -> None:
-        """Calibration on `images` of each value of a verifier with that confusion matrix."""
+        """Adds the calibration of a verifier with this confusion matrix, on `images` images of each value."""
         for j, row in enumerate(confusion):
             counts = self.random.multinomial(images, row)
             names = {"attribute": attribute, "value": f"{attribute}-{j}", "source": source}
@@ -100,7 +100,7 @@ class Audit:
 
 
 def accuracies(random: Random, values: int, base: tuple[float, float] = (0.7, 0.97)) -> np.ndarray:
-    """Of an attribute's values: even in half of the cases, else with one value worse by 0.02 to 0.4."""
+    """Draws accuracies of an attribute's values: equal in half of the cases, else one is lower by 0.02 to 0.4."""
     found = np.full(values, random.uniform(*base))
     if random.random() < 0.5:
         found[random.integers(values)] -= random.choice([0.02, 0.05, 0.1, 0.2, 0.3, 0.4])
@@ -140,17 +140,17 @@ def labelled(random: Random, sizes: Callable[[], int], copies: int = 1) -> Audit
 
 
 def outside(random: Random) -> Audit:
-    """Classes that are a part of the label space: every wrong answer lies outside of the audit's classes."""
+    """The classifier has more labels than the audit has classes, and every wrong answer is one of the other labels."""
     return labelled(random, lambda: 200)
 
 
 def unequal(random: Random) -> Audit:
-    """20 images of one value, 200 of another."""
+    """One value has 20 images, another one 200."""
     return labelled(random, lambda: int(random.choice([20, 200])))
 
 
 def duplicates(random: Random) -> Audit:
-    """Each image four times under other names."""
+    """Each image appears four times, under different names."""
     return labelled(random, lambda: 100, copies=4)
 
 
@@ -196,8 +196,8 @@ def purity(skill: float) -> Callable[[Random], Audit]:
 
 def miscalibrated(true: float, claimed: float) -> Callable[[Random], Audit]:
     def make(random: Random) -> Audit:
-        """A verifier that was calibrated elsewhere, where it is right more often; a tenth of the images show another
-        value than their caption says."""
+        """The verifier was calibrated on images where it is right more often; a tenth of the images show another value
+        than their caption names."""
         audit = Audit(random)
         audit.known_class()
         for attribute, values in attributes(random):
@@ -211,7 +211,7 @@ def miscalibrated(true: float, claimed: float) -> Callable[[Random], Audit]:
 
 
 def overclaiming(random: Random) -> Audit:
-    """A verifier without calibration that claims .98 and is right .60."""
+    """A verifier without calibration claims a certainty of .98 and is right in .60 of the cases."""
     audit = Audit(random)
     for attribute, values in attributes(random):
         rates, matrix = accuracies(random, values), confusion(values, 0.6)
@@ -235,12 +235,12 @@ def _drawn(audit: Audit, attribute: str, rates: np.ndarray, matrix: np.ndarray, 
 
 def correlated(skill: float) -> Callable[[Random], Audit]:
     def make(random: Random) -> Audit:
-        """Two attributes go together (.2 against .8); one of them, verified with `skill`, is the cause."""
+        """Two attributes correlate (.2 against .8); one of them, verified with `skill`, is the cause."""
         audit = Audit(random)
         audit.known_class()
         effect = float(random.choice([-0.3, -0.2, 0.0]))
         base = random.uniform(0.75, 0.95)
-        # φ is what a value does by itself: all other things being alike.
+        # φ is the effect of a value alone, all else being equal.
         audit.tell("cause", np.array([base, base + effect]))
         audit.tell("bystander", np.array([base, base]))
         matrices = {"cause": confusion(2, skill), "bystander": confusion(2, 0.95)}

@@ -1,6 +1,6 @@
 """The requests of `hostile_requests`, by kind of attack. Each has a reason for which it must be refused.
 
-It knows what attackers send, and not how the endpoint defends itself.
+This module knows what attackers send, and not how the endpoint defends itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from safetensors.numpy import save
 
 @dataclass(frozen=True)
 class Attack:
-    """One request. `key`: whose it is sent with, None without any. `json`: a body that is sent as JSON."""
+    """One request. `key`: the name of the key that it carries, or None. `json`: a body that is sent as JSON."""
 
     kind: str
     method: str
@@ -42,7 +42,7 @@ def submitted(kind: str, config: dict[str, Any], job: str = "c2b") -> Attack:
 
 
 def honest(site: Site) -> Iterator[Attack]:
-    """The same requests as an honest tenant sends them: they must be taken, or refusals would say nothing."""
+    """Returns the same requests as an honest tenant sends them: were they refused too, refusals would prove nothing."""
     yield submitted("honest", {**CONFIG, "classifier": f"{LISTED}classify", "language_model": f"openai:{LISTED}#m"})
     yield Attack("honest", "POST", "/v1/webhooks", json={"url": "https://hooks.example.org/c2b/x"})
     table = {"source": "labelled", "table": "data/t.csv"}
@@ -74,7 +74,8 @@ def honest(site: Site) -> Iterator[Attack]:
 
 
 def server_side_requests(site: Site) -> Iterator[Attack]:
-    """URLs of this machine, of its network, of a cloud's metadata, and the listed host written oddly."""
+    """Returns requests that name URLs of this machine, its network and a cloud's metadata, and odd forms of the listed
+    host."""
     port = site.trap.rpartition(":")[2]
     hosts = [
         "127.0.0.1", "localhost", "0.0.0.0", "0", "127.1", "2130706433", "0x7f000001", "0x7f.0.0.1", "0177.0.0.1",
@@ -126,7 +127,7 @@ def ways_out(site: Site) -> list[str]:
 
 
 def traversals(site: Site) -> Iterator[Attack]:
-    """Paths that lead out, through every field and option that takes one; and through URLs of the endpoint itself."""
+    """Returns paths out of the tenant's folder, in every field and option for paths and in the endpoint's URLs."""
     retrieved = {"source": "retrieve", "index": ""}
     failures = {"labels": ["bus"], "classifier": "world:clip", "images": {"labelled": {"table": "data/t.csv"}}}
     for path in ways_out(site):
@@ -174,7 +175,7 @@ def zipped(*entries: tuple[str, bytes]) -> bytes:
 
 
 def pickles() -> Iterator[Attack]:
-    """Files that run code when they are read, by whatever name and kind."""
+    """Returns uploads that run code when a program unpickles them, under names and kinds of all sorts."""
     files = [pickle.dumps(_Evil(), protocol) for protocol in range(6)]
     files += [
         zipped(("archive/data.pkl", files[2])),
@@ -208,7 +209,7 @@ def graph(**changes: Any) -> bytes:
 
 
 def png(width: int, height: int) -> bytes:
-    """A header that claims so many pixels, and one of them."""
+    """Returns a PNG whose header claims this size and which holds one pixel."""
 
     def chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
@@ -227,7 +228,7 @@ def links() -> bytes:
 
 
 def bombs() -> Iterator[Attack]:
-    """What is small on the way and large where it is read; models that name files or code."""
+    """Returns uploads that are small to send and large to read, and models that name files or code."""
     for location in ("../../../../etc/passwd", "/etc/passwd", "weights.bin"):
         yield upload("bomb", graph(location=location), "onnx")
     yield from (upload("bomb", graph(domain=domain), "onnx") for domain in ("evil", "com.microsoft"))

@@ -1,13 +1,12 @@
-"""Hostile requests against the endpoint over HTTP: how many come through,
-and how many it answers with an error of its own.
+"""Sends hostile requests to the endpoint over HTTP: counts those that come through, and its server errors.
 
     PYTHONPATH=.:bench:tests/support python bench/hostile_requests.py [--show]
 
 An attacker with a valid key of one tenant tries what `hostile_cases` and `hostile_sessions` list: requests by the
-server to inner addresses, paths that lead out, bombs, pickles, another tenant's things, replays, injections. It has
-come through where a request that must be refused is taken, where an answer holds a secret, where the trap on this
-machine is asked, or where what the victim owns is not as it was. Wanted: 0 through, 0 answers of 5xx. Honest requests
-of the same forms come first; of these, what is refused counts.
+server to inner addresses, paths out of the tenant's folder, bombs, pickles, another tenant's objects, replays,
+injections. An attack comes through where the endpoint accepts a request that it must refuse, where an answer holds a
+secret, where the trap on this machine gets a request, or where the victim's objects change. Target: 0 attacks through,
+0 answers of 5xx. Honest requests of the same forms come first; of these, the refused ones count.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Tally:
-    """`sent`, `through` and `errors` by kind of attack."""
+    """Counts `sent`, `through` and `errors` by kind of attack."""
 
     def __init__(self, show: bool) -> None:
         self.sent: Counter[str] = Counter()
@@ -63,7 +62,7 @@ def ask(client: httpx.Client, made: Site, attack: Attack, tally: Tally) -> None:
     what = f"{attack.method} {attack.path} {attack.json if attack.json is not None else (attack.content or b'')[:60]!r}"
     try:
         answer = client.request(attack.method, made.url + attack.path, headers=headers, content=_body(attack, headers))
-    except (httpx.InvalidURL, httpx.LocalProtocolError, ValueError) as error:  # no client sends it
+    except (httpx.InvalidURL, httpx.LocalProtocolError, ValueError) as error:  # no client library sends it
         tally.note(attack.kind, f"{what}: not sent, {error}", False, False)
         return
     except httpx.TransportError as error:  # the server hung up
@@ -71,7 +70,7 @@ def ask(client: httpx.Client, made: Site, attack: Attack, tally: Tally) -> None:
         return
     what = f"{what} -> {answer.status_code} {answer.text[:200]}"
     taken = answer.status_code < 400
-    # Of an honest request a refusal is what counts.
+    # An honest request fails where it is refused.
     through = not taken if attack.kind == "honest" else taken or leaks(answer)
     tally.note(attack.kind, what, through, answer.is_server_error)
 
@@ -90,7 +89,7 @@ def _lives(made: Site) -> bool:
 
 
 def ask_raw(made: Site, name: str, data: bytes, tally: Tally) -> None:
-    """The first status line of the answer, or none where the server hangs up."""
+    """Sends these bytes and notes the status lines of the answer; there are none where the server hangs up."""
     host, _, port = made.url.removeprefix("http://").partition(":")
     answer = b""
     try:
@@ -99,10 +98,10 @@ def ask_raw(made: Site, name: str, data: bytes, tally: Tally) -> None:
             while part := connection.recv(65_536):
                 answer += part
     except OSError:
-        pass  # it waits for more of a body, or has hung up in the middle of ours
+        pass  # the server waits for more of the body, or hung up while we sent it
     lines = [line for line in answer.split(b"\r\n") if line.startswith(b"HTTP/1.")]
     statuses = [int(line[9:12]) for line in lines if line[9:12].isdigit()]
-    home = b"\r\nlocation: /ui/\r\n" in answer.lower()  # where the pages are, whatever host was named
+    home = b"\r\nlocation: /ui/\r\n" in answer.lower()  # the redirect to the pages, which names no host
     through = any(200 <= status < (300 if home else 400) for status in statuses) or SECRET.encode() in answer
     through |= b"\r\nx-injected" in answer.lower()
     error = any(status >= 500 for status in statuses) or not _lives(made)
@@ -110,7 +109,7 @@ def ask_raw(made: Site, name: str, data: bytes, tally: Tally) -> None:
 
 
 def formulas(client: httpx.Client, made: Site, tally: Tally) -> None:
-    """Every cell of every CSV of a run whose classes and values are formulas of a spreadsheet."""
+    """Looks for spreadsheet formulas in every CSV of a run whose classes and values are formulas."""
     base = f"{made.url}/v1/audits/{made.attacker['formulas']}"
     headers = {"Authorization": f"Bearer {made.keys['a']}"}
     tables = client.get(f"{base}/tables", headers=headers).raise_for_status().json()
@@ -132,7 +131,7 @@ def _is_number(text: str) -> bool:
 
 
 def contents(made: Site, tally: Tally) -> None:
-    """Files that a tenant may name, which name others: the job's own process refuses them."""
+    """Tries files of a tenant that name other files; the job's own process must refuse them."""
     root = made.root("a")
     names = ("/etc/passwd", "../../b/data/secret.csv", "https://169.254.169.254/a.png", "file:///etc/passwd", "~/x.png")
     for number, name in enumerate(names):
@@ -155,7 +154,7 @@ def _is_refused(resolved: dict[str, object], root: Path) -> bool:
 
 
 def victims_state(made: Site) -> list[object]:
-    """What the other tenant owns, without what its own requests change."""
+    """Returns what the other tenant owns, except for what its own requests change."""
     db, tenant = made.endpoint.db, made.endpoint.tenants["b"]
     page = jobs.page(db, tenant, jobs.Filters(None, None, None), None, 100)
     states = [(job.id, job.state, job.cancel_requested, job.deleted) for job in page.items]
@@ -176,7 +175,7 @@ def attacks(made: Site) -> Iterator[Attack]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--show", action="store_true", help="each request and its answer")
+    parser.add_argument("--show", action="store_true", help="print each request and its answer")
     tally = Tally(parser.parse_args().show)
     with tempfile.TemporaryDirectory() as folder, site(Path(folder)) as made, httpx.Client(timeout=60) as client:
         for request in honest(made):

@@ -1,4 +1,4 @@
-"""More requests of `hostile_requests`: another tenant's things, keys that should not work, replays, injections."""
+"""More requests of `hostile_requests`: another tenant's objects, keys that should not work, replays, injections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEYS = ("expired", "revoked")
 
 
 def crossings(site: Site) -> Iterator[Attack]:
-    """What another tenant owns, by its id, on every route; and what only operators may."""
+    """Returns requests for another tenant's objects, by id, on every route, and requests of operators alone."""
     kind, other, mine = "tenant crossing", site.victim, site.attacker
     for job in (other["job"], other["ended"]):
         for path in (
@@ -51,7 +51,7 @@ def crossings(site: Site) -> Iterator[Attack]:
 
 
 def replays(site: Site) -> Iterator[Attack]:
-    """Keys that ran out, were taken back or were guessed at; an idempotency key under another body; old cursors."""
+    """Returns requests with expired, revoked and guessed keys, a used idempotency key, and old cursors."""
     kind, good = "replay", site.keys["a"]
     for who in KEYS:
         for path in ("/v1/audits", "/v1/uploads", "/v1/quotas", f"/v1/audits/{site.attacker['job']}"):
@@ -93,7 +93,7 @@ def replays(site: Site) -> Iterator[Attack]:
 
 
 def injections(site: Site) -> Iterator[Attack]:
-    """Text that would act: control characters and formulas in names, headers and fields."""
+    """Returns requests with control characters and formulas in names, headers and fields."""
     kind, bad = "injection", ("a\r\nX-Injected: 1", "a\nb", "a\0b", "\x1b[2J", "\u2028x", "\ud800")
     for text in bad:
         if text != "\u2028x":
@@ -119,8 +119,7 @@ def injections(site: Site) -> Iterator[Attack]:
 
 
 def raw_requests(site: Site) -> Iterator[tuple[str, bytes]]:
-    """Bytes that no client library sends: two lengths, two hosts, folded headers,
-    methods and versions that are none."""
+    """Returns bytes that no client library sends: two lengths or hosts, folded headers, unknown methods."""
     authorization = f"Authorization: Bearer {site.keys['a']}\r\n".encode()
     smuggled = b"GET /v1/admin/keys HTTP/1.1\r\nHost: x\r\n\r\n"
     chunked = b"Transfer-Encoding: chunked\r\n"

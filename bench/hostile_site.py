@@ -1,7 +1,7 @@
-"""An endpoint for `hostile_requests`: a real server, an attacker and a victim with keys, and traps around them.
+"""An endpoint for `hostile_requests`: a real server, an attacker and a victim with keys, and traps.
 
-Traps: a server on this machine that counts whoever asks it, files outside the attacker's root that hold a secret text,
-and what the victim owns. It knows no attack.
+The traps are a server on this machine that records its requests, files with a secret text outside the attacker's
+folder, and the victim's objects. This module knows no attack.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ POLICY = {
 
 @dataclass
 class Site:
-    """`victim`: ids of what the other tenant owns. `asked`: who reached the trap."""
+    """The running endpoint. `victim`: ids of the other tenant's objects. `asked`: requests that reached the trap."""
 
     url: str
     endpoint: Endpoint
@@ -70,7 +70,7 @@ def site(folder: Path) -> Iterator[Site]:
 
 @contextmanager
 def trap() -> Iterator[tuple[str, list[str]]]:
-    """A server whose address nobody may reach; what was asked of it."""
+    """Yields the address of a server that nobody may reach, and the list of its requests."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -95,7 +95,7 @@ def trap() -> Iterator[tuple[str, list[str]]]:
 
 
 def _furnish(made: Site, folder: Path) -> None:
-    """Files, jobs, uploads and keys of both tenants."""
+    """Creates the files, jobs, uploads and keys of both tenants."""
     (folder / "outside.csv").write_text(SECRET)
     for tenant in ("a", "b"):
         (made.root(tenant) / "data").mkdir(parents=True)
@@ -120,7 +120,7 @@ def _furnish(made: Site, folder: Path) -> None:
 
 
 def _owned(made: Site, tenant: str, text: str) -> dict[str, str]:
-    """A waiting job, an ended one, an upload, a webhook, a key and a page's cursor of a tenant."""
+    """Creates a waiting job, an ended one, an upload, a webhook, a key and a page's cursor of a tenant; returns ids."""
     ended = made.endpoint.finish(tenant=tenant)
     headers = {"Authorization": f"Bearer {made.endpoint.keys[tenant]}"}
     with httpx.Client(base_url=made.url, headers=headers) as client:

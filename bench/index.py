@@ -1,15 +1,15 @@
 """Measures the image index on synthetic vectors: its build, recall, memory and speed.
 
-    python bench/index.py build   --out D [--vectors 10000000] [--kind K] [--memory 4GiB]   goes on where it was killed
+    python bench/index.py build   --out D [--vectors 10000000] [--kind K] [--memory 4GiB]   a killed build continues
     python bench/index.py truth   --out D                     exact neighbours of the queries, block by block
     python bench/index.py measure --out D [--probes 256]      recall, memory, latency, throughput
-    python bench/index.py flat    --out D                     throughput of flat search of a portion, scaled to all
+    python bench/index.py flat    --out D                     throughput of flat search of a part, scaled to all
 
 Vectors are unit-norm draws around 20,000 centres, which are themselves draws around 1,000 topics; a centre's share of
-the vectors is log-normal (σ = 1). Noise has a decaying spectrum (variance of direction i ∝ 1/i, in a random basis), of
-norm 1 around topics and 0.8 around centres, beside white noise of norm 0.3: real embeddings fill few of their
-directions, and neighbours come from several clusters. Queries are new draws of the same law. No photograph or caption
-was embedded: the gap between texts and images that real encoders have is not in it.
+the vectors is log-normal (σ = 1). The noise has a decaying spectrum (variance of direction i ∝ 1/i, in a random basis),
+of norm 1 around topics and 0.8 around centres, and white noise of norm 0.3 is added: real embeddings vary along few
+directions, and a vector's neighbours come from several clusters. Queries are new draws of the same distribution. No
+photograph or caption was embedded, so the gap between text and image embeddings of real encoders is missing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FLAT_VECTORS = 1_000_000
 
 
 class World:
-    """The law that vectors are drawn from."""
+    """The distribution of the vectors."""
 
     def __init__(self, dimension: int = DIMENSION) -> None:
         rng = np.random.default_rng(SEED)
@@ -68,7 +68,7 @@ class World:
 
 @dataclass
 class Chunk:
-    """A source of the index: so many draws, without images."""
+    """A source for the index: a number of draws, without images."""
 
     number: int
     rows: int
@@ -117,7 +117,7 @@ def measure(out: Path, probes: int | None, shortlist: int | None) -> None:
     index = catalog.index(f"faiss:{out}{options}")
     opening = time.monotonic() - began
     queries, exact = World().draw(QUERIES, 10**6), np.load(out / "truth.npz")["ids"][:, :K]
-    index.search(queries[:500], K)  # the lists and rows that queries touch, from the disk
+    index.search(queries[:500], K)  # reads the lists and rows that queries need from the disk
     single = []
     for query in queries[500:800]:
         began = time.monotonic()
@@ -144,7 +144,7 @@ def measure(out: Path, probes: int | None, shortlist: int | None) -> None:
 
 
 def flat(out: Path) -> None:
-    """faiss's flat search of the first vectors, in float32 in memory, scaled to all of them."""
+    """Measures faiss's flat search of the first vectors, in float32 in memory; scales the time to all vectors."""
     index = FaissIndex(str(out))
     portion = min(FLAT_VECTORS, index.count)
     vectors = np.memmap(out / "vectors.f16", np.float16, "r", shape=(index.count, DIMENSION))
@@ -177,7 +177,7 @@ def main() -> None:
     parser.add_argument("--kind", choices=faiss_plan.KINDS)
     parser.add_argument("--memory", type=faiss_plan.memory, default="4GiB")
     parser.add_argument("--shards", type=int)
-    parser.add_argument("--threads", type=int, help="of faiss, while building")
+    parser.add_argument("--threads", type=int, help="number of faiss threads while building")
     parser.add_argument("--probes", type=int)
     parser.add_argument("--shortlist", type=int, help="candidates compared exactly for each neighbour")
     args = parser.parse_args()

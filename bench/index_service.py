@@ -2,8 +2,8 @@
 
     python bench/index_service.py --out D [--vectors 200000] [--captions 20000]
 
-The index holds draws of `index.World` in the encoder's dimension, without images: what is found means nothing, how long
-it takes is what is measured. The encoder is tiny; a real one takes longer.
+The index holds draws of `index.World` in the encoder's dimension, without images: the neighbours mean nothing, and only
+times are measured. The encoder is tiny; a real one takes longer.
 """
 
 from __future__ import annotations

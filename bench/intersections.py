@@ -2,8 +2,9 @@
 
     python bench/intersections.py [--tables N] [--images N] [--seed S]
 
-Every table has effects of both attributes (standard deviation .03), and nothing else, a bad row (-.4), one bad cell
-(-.4), or two in other rows and columns. Cells have between half of and all N images. Each table is a family of its own.
+Every table has random effects of both attributes (standard deviation .03). Some tables also have a bad row (-.4), one
+bad cell (-.4), or two bad cells in different rows and columns. Cells have between N/2 and N images. Each table is a
+family of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ TAU = ALPHA = 0.05
 def made(
     random: np.random.Generator, shape: tuple[int, int], kind: str, base: float, most: int
 ) -> tuple[Crossed, set[int]]:
-    """A table, and the row-major numbers of its bad cells."""
+    """Returns a table and the numbers of its bad cells, in row-major order."""
     truth: Floats = base + random.normal(0, 0.03, (shape[0], 1)) + random.normal(0, 0.03, shape[1])
     if kind == "a row":
         truth[random.integers(shape[0])] -= 0.4
@@ -46,7 +47,7 @@ def main() -> None:
         for shape in SHAPES:
             for kind in KINDS:
                 if kind == "two cells" and shape == (2, 2):
-                    continue  # two bad cells in other rows and columns are one interaction of two by two
+                    continue  # in a 2 × 2 table, such two bad cells are a single interaction
                 random = np.random.default_rng([asked.seed, int(100 * base), *shape, KINDS.index(kind)])
                 rates, planted, hit = [], 0, 0
                 for _ in range(asked.tables):

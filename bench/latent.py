@@ -1,12 +1,14 @@
 """Measures how well `c2b latent` finds planted biases, and whether it finds any in unbiased classifiers.
 
-python bench/latent.py CACHE [--world sprites|dsprites|scenes] [--quick] [--seed 100] [--via here|actors]
+    python bench/latent.py CACHE [--world sprites|dsprites|scenes] [--quick] [--seed 100] [--via here|actors]
 
-Generators that ship are copied into CACHE, the others, their reader and the classifiers are trained there, each once,
-and each search is kept; an interrupted run goes on. Seeds of classifiers lie apart from those that ship.
+Shipped generators are copied into CACHE; the other generators, the reader and the classifiers are trained there once.
+All searches are kept, so that an interrupted run continues. The classifiers' seeds differ from those of the shipped
+ones.
 
-A classifier counts as unbiased by what it does, not by how it was trained: no attribute but its target, turned alone in
-the same rendered pictures, moves P by the margin on average. Those that do lean are left out, and counted.
+Behaviour decides whether a classifier counts as unbiased, not training: no attribute except its target, changed alone
+in the same rendered pictures, may change P by the margin on average. Classifiers that fail this are left out and
+counted.
 """
 
 from __future__ import annotations
@@ -37,14 +39,14 @@ MARGIN = 0.05
 CONVERGED = classifiers.Recipe(steps=400)
 RENDERED = 500
 SEARCH: dict[str, Any] = {"iterations": 20, "batch": 32, "walk": 3, "starts": 1}
-"""Quicker than a config's own: of 14 development settings (shipped classifiers) all verdicts were the same."""
-REACHES = 0.2  # |cos w_b| of a baseline that is worth winning against
+"""Faster than the config's default; on 14 development settings (shipped classifiers) all verdicts were equal."""
+REACHES = 0.2  # |cos w_b| at which a baseline's result counts as a detection
 LATENTS = 4000
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`cache`: where models and runs lie."""
+    """What the options ask for. `cache`: the folder of models and runs."""
 
     cache: Path
     world: str
@@ -61,7 +63,7 @@ def unchanged(setting: Setting) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Searched:
-    """A run over settings. `known`: as in a problem; `changes`: of the problem of a setting."""
+    """A run over settings. `known`: as in a problem of the config; `changes`: what changes in a setting's problem."""
 
     name: str
     methods: tuple[str, ...]
@@ -92,13 +94,13 @@ def arguments(about: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("cache", type=Path)
     parser.add_argument("--world", default="sprites")
-    parser.add_argument("--kinds", nargs="*", default=None, help="kinds of generator; all without it")
-    parser.add_argument("--seed", type=int, default=100, help="of the classifiers")
+    parser.add_argument("--kinds", nargs="*", default=None, help="kinds of generator; default: all")
+    parser.add_argument("--seed", type=int, default=100, help="seed of the classifiers")
     parser.add_argument("--skew", type=float, default=0.9)
     parser.add_argument("--label-noise", type=float, default=0.05)
-    parser.add_argument("--most", type=int, default=0, help="the most biased settings, drawn at random; 0: all")
-    parser.add_argument("--most-unbiased", type=int, default=0, help="the same of unbiased settings")
-    parser.add_argument("--unbiased-seeds", type=int, default=4, help="unbiased classifiers of each target")
+    parser.add_argument("--most", type=int, default=0, help="limit of biased settings, drawn at random; 0: all")
+    parser.add_argument("--most-unbiased", type=int, default=0, help="limit of unbiased settings; 0: all")
+    parser.add_argument("--unbiased-seeds", type=int, default=4, help="unbiased classifiers per target")
     parser.add_argument("--unbiased-only", action="store_true")
     parser.add_argument("--quick", action="store_true", help="three kinds of generator, 24 settings, 2 unbiased seeds")
     parser.add_argument("--via", default="here")
@@ -111,7 +113,7 @@ def plan_of(args: argparse.Namespace) -> Plan:
 
 
 def prepare(plan: Plan) -> dict[str, dict[str, float | None]]:
-    """Generators, readers and labelled latents in the cache; the accuracy of each generator's hyperplanes."""
+    """Fills the cache with generators, readers and labelled latents; returns the accuracies of hyperplanes."""
     of = world(plan.world)
     for kind in (*plan.kinds, "reader", "reader-2", "reader-3"):
         name = f"latent-{of.name}-{kind}"
@@ -141,7 +143,10 @@ def drawn(settings: Sequence[Setting], most: int) -> list[Setting]:
 
 
 def searched(plan: Plan, settings: Sequence[Setting], what: Searched) -> tuple[list[dict[str, Any]], LatentRun]:
-    """First rows of directions.parquet, with what the classifier's bias truly is, measured by turning the attribute."""
+    """Runs a search; returns the first direction of each problem with the classifier's true bias, and the run.
+
+    The true bias is the effect of changing one attribute in rendered pictures.
+    """
     truths = {}
     for plant in grid.plants(settings):
         recipe = CONVERGED if plant.unbiased else None
@@ -163,7 +168,7 @@ def searched(plan: Plan, settings: Sequence[Setting], what: Searched) -> tuple[l
 
 
 def normals_of(run: LatentRun) -> dict[tuple[str, str], Any]:
-    """(generator, attribute) → unit normal."""
+    """Returns the unit normal by (generator, attribute)."""
     return {(row["generator"], row["attribute"]): np.array(row["normal"]) for row in run.hyperplanes.to_pylist()}
 
 
@@ -206,7 +211,7 @@ def told(what: str, wanted: str, values: dict[str, float], rows: dict[str, dict[
 
 
 def table_1(by: dict[str, dict[str, dict[str, Any]]]) -> None:
-    """Means ± standard deviations, and the share of settings that a method leads in."""
+    """Prints means ± standard deviations, and the share of settings in which each method is best."""
     shared = set.intersection(*(set(rows) for rows in by.values()))
     leads = [max(by, key=lambda method: by[method][name]["delta_cos"]) for name in sorted(shared)]
     print("\n| method | cos bias | cos target | Δcos | leads |\n|---|---|---|---|---|")
@@ -247,7 +252,8 @@ def spread(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def clustered(values: dict[str, float], clusters: dict[str, str]) -> tuple[float, float]:
-    """Mean, and the lower 95 % limit of the mean of clusters' means (t): settings of one classifier hang together."""
+    """Returns the mean, and the lower 95 % limit (t) of the mean of clusters' means; settings of one classifier are
+    dependent."""
     groups: dict[str, list[float]] = {}
     for name, value in values.items():
         groups.setdefault(clusters[name], []).append(value)

@@ -1,9 +1,10 @@
 """Runs `c2b latent` on MobileNetV2 and photographs, in the space of a small VAE of the cue-conflict images.
 
-python bench/latent_real.py CACHE [--real ../shared/real] [--steps 1500] [--quick]
+    python bench/latent_real.py CACHE [--real ../shared/real] [--steps 1500] [--quick]
 
-Two problems: whether an animal is shown, by latents labelled by the file names' shapes, and, as Li & Xu do where every
-image of a generator shows the target (section 5.3), the label that MobileNetV2 gives most, with nothing kept out.
+There are two problems. The first asks whether an animal is shown; the shapes in the file names label the latents. The
+second asks for the label that MobileNetV2 gives most often and knows no other attribute, as Li & Xu do where every
+image of a generator shows the target (section 5.3).
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def main() -> None:
 
 
 def show(run: LatentRun, label: str) -> None:
-    """A row for each direction, and for each problem that was left out; then the report's path."""
+    """Prints a row for each direction and for each problem that was left out, then the report's path."""
     print("| problem | method | verdict | effect | interval |\n|---|---|---|---|---|")
     for row in run.directions.to_pylist():
         effect = "" if row["effect"] is None else f"{row['effect']:+.4f}"
@@ -79,7 +80,7 @@ def show(run: LatentRun, label: str) -> None:
 
 
 def train(pixels: torch.Tensor, out: Path, steps: int, seed: int = 0) -> None:
-    """A VAE of the images: squared error, KL divergence of weight one in units of a pixel's variance 0.02."""
+    """Trains a VAE of the images: squared error over a pixel variance of 0.02, plus the KL divergence."""
     config = NetworkConfig(
         kind="vae", dimension=DIMENSION, size=SIZE, width=16, encoder=True, about={"seed": seed, "steps": steps}
     )
@@ -103,7 +104,7 @@ def train(pixels: torch.Tensor, out: Path, steps: int, seed: int = 0) -> None:
 
 
 def label_latents(generator: str, pixels: torch.Tensor, files: list[Path], out: Path) -> None:
-    """The means of the images' latents, and whether each shows an animal's shape."""
+    """Writes the means of the images' latents, and whether each image shows an animal's shape."""
     with torch.no_grad():
         latents = catalog.latent_generator(generator).encode(pixels).numpy()  # type: ignore[attr-defined]
     shapes = [re.match(r"[a-z]+", file.stem)[0] for file in files]  # type: ignore[index]
@@ -112,7 +113,7 @@ def label_latents(generator: str, pixels: torch.Tensor, files: list[Path], out: 
 
 
 def commonest(generator: str, classifier: str, count: int) -> str:
-    """The label with the largest mean probability over images of the prior."""
+    """Returns the label with the largest mean probability over images drawn from the prior."""
     loaded, answers = catalog.latent_generator(generator), gradient_classifier(classifier)
     with torch.no_grad():
         images = loaded.images(torch.from_numpy(loaded.sample(count, 1)))

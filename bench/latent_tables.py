@@ -1,9 +1,9 @@
 """Repeats the other tables and figures of Li & Xu with `c2b latent`, on a few settings of `bench/latent.py`.
 
-python bench/latent_tables.py CACHE [--most 8] [--world sprites] [--kinds style vae]
+    python bench/latent_tables.py CACHE [--most 8] [--world sprites] [--kinds style vae]
 
-Table 2 (ablation of both penalties), Table 3 (supervised and pseudo-ground truth, nothing known), Figure 5 and App. C
-(known attributes: none, one, four).
+They are Table 2 (ablation of both penalties), Table 3 (labels supervised, and by pseudo-ground truth with nothing
+known), Figure 5 and Appendix C (known attributes: none, one, four).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from c2b_ray.world.latent.worlds import world
 
 ABLATION = (OURS, "total-variation", "no-penalty", "no-penalty+hessian", "hessian-penalty")
 LONGER = {"iterations": 40, "batch": 32, "walk": 5, "starts": 1}
-"""For methods that begin anywhere."""
+"""A longer search, for methods that start in any direction."""
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def ablation(plan: Plan, settings: list[Setting]) -> None:
 
 
 def pseudo(plan: Plan, settings: list[Setting]) -> None:
-    """Beside each other: judged by the planted attribute, and by the one that moves the answers most."""
+    """Compares two judgements: by the planted attribute, and by the attribute that changes the answers most."""
     planted, _ = searched(plan, settings, Searched("planted", (OURS, "hessian"), "none"))
     stand_in, _ = searched(
         plan, settings, Searched("pseudo", (OURS, "hessian"), "none", lambda _: {"biased": "pseudo"})
@@ -56,7 +56,7 @@ def pseudo(plan: Plan, settings: list[Setting]) -> None:
 
 
 def known_attributes(plan: Plan, settings: list[Setting], accuracies: dict[str, dict[str, float | None]]) -> None:
-    """What is found where nothing is known, one attribute other than the bias, all others, and the bias too."""
+    """Prints results with no known attribute, with one that is not the bias, with all others, and with the bias too."""
     print("\n| Figure 5, appendix C: known | found | cos bias | cos target | Δcos |\n|---|---|---|---|---|")
     names = list(world(plan.world).attributes)
 

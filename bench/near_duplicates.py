@@ -2,11 +2,12 @@
 
     python bench/near_duplicates.py [10000 100000] [--copies 1000] [--distance 4]
 
-`false`: the share of distinct scenes of the embedded world (64 × 64) that are left out as near-duplicates, by their
-fingerprints alone, with their thumbnails, and as moved copies; of all numbers of scenes that are given, each the first
-of the last. `cpu_ms`: of an image, for its marks, and in the second pass, for those that are compared.
-`copies`: the share of planted copies that are left out: saved again as JPEG, made larger, lighter or darker, and moved
-by pixels, at 64 and at 256 pixels a side.
+`false`: the share of distinct scenes of the embedded world (64 × 64) that are dropped as near-duplicates, by their
+fingerprints alone, with their thumbnails, and as moved copies, for each given number of scenes. `cpu_ms`: CPU per image
+for its marks, and in the second pass for comparisons.
+
+`copies`: the share of planted copies that are dropped: saved again as JPEG, enlarged, lighter or darker, and moved by
+some pixels, at 64 and at 256 pixels a side.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ COPIES: dict[str, Callable[[Pixels], Pixels]] = {
 
 @dataclass(frozen=True)
 class Prints:
-    """Marks of pictures: hashes (n,), thumbnails (n, bytes) and windows (n, 1 + moves)."""
+    """The marks of n pictures: hashes (n,), thumbnails (n, bytes) and windows (n, 1 + moves)."""
 
     hashes: np.ndarray
     thumbnails: np.ndarray

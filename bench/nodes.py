@@ -2,10 +2,10 @@
 
     PYTHONPATH=tests/support python bench/nodes.py [--rows N] [--seconds S]
 
-Three raylets on this machine, each with processes of its own, as Ray sets them up by default. One actor of the stage
-runs on each; a batch of 20 rows takes it --seconds, asleep, so that the nodes do not compete for this machine's cores.
-First the stage runs undisturbed; then every process of one node gets SIGKILL once all three have written rows; then
-again when nine rows in ten are written, so that little is left to do but what the dead node was at.
+Three raylets run on this machine, each with its own processes and Ray's default settings. Each node has one actor of
+the stage. An actor sleeps --seconds for a batch of 20 rows, so that the nodes do not compete for this machine's cores.
+The stage runs three times: undisturbed; with SIGKILL of every process of one node once all three have written rows; and
+with the same kill when nine of ten rows are written, so that little remains except the work of the dead node.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def slowly(batch: pa.Table, node: str, seconds: float) -> pa.Table:
 
 
 class Watch:
-    """When rows were written; kills the node `VICTIM` at so many rows, once all three nodes have written some."""
+    """Records when rows are written; kills the node `VICTIM` at a number of rows, once all three nodes have written."""
 
     def __init__(self, out: str, cluster: Raylets, kill_at: int | None) -> None:
         self.out, self.cluster, self.kill_at = out, cluster, kill_at
@@ -54,7 +54,7 @@ class Watch:
 
     def __call__(self, progress: Progress) -> None:
         if progress.rows == self.rows:
-            return  # answered, and not written yet
+            return  # rows that are computed and not yet written
         self.rows = progress.rows
         self.moments.append(time.monotonic())
         if self.kill_at is None or self.killed is not None or progress.rows < self.kill_at:
@@ -64,7 +64,7 @@ class Watch:
             self.killed, self.rows_before = time.monotonic(), progress.rows
 
     def longest(self, after: float, until: float = float("inf")) -> float:
-        """The longest time without a new row among those that end after a moment, and before another."""
+        """Returns the longest time without a new row, of those that end between two moments."""
         pairs = zip(self.moments, self.moments[1:], strict=False)
         return max((b - a for a, b in pairs if after < b <= until), default=0.0)
 
@@ -102,7 +102,7 @@ def run(out: str, rows: int, seconds: float, watch: Watch) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=6000)
-    parser.add_argument("--seconds", type=float, default=0.4, help="what a batch of 20 rows takes")
+    parser.add_argument("--seconds", type=float, default=0.4, help="seconds per batch of 20 rows")
     args = parser.parse_args()
     for module in ("__main__", "raylets"):
         cloudpickle.register_pickle_by_value(sys.modules[module])

@@ -2,8 +2,8 @@
 
     python bench/photos.py FOLDER [--n N] [--pictures FOLDER] [--seed S]
 
-Each is a random crop of a picture, enlarged to 500 × 375 or 375 × 500, with grain, at quality 90: about 67 kB, as
-photographs of that size have. Pictures: those of the world's renderer, or any folder of real ones.
+Each JPEG is a random crop of a picture, enlarged to 500 × 375 or 375 × 500, with added grain, at quality 90. It has
+about 67 kB, like photographs of that size. The pictures come from the world's renderer, or from a folder of real ones.
 """
 
 from __future__ import annotations

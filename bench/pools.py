@@ -2,10 +2,10 @@
 
     python bench/pools.py [--scenes N] [--images N] [--seed N]
 
-Scenes of the world, whose contents are known, are indexed, and two audits of one class draw from the index: by
-`selection: nearest` and by `selection: accepted`. Per cell of weather and colour: the distinct images asked for and
-drawn, the share of them that show class and value, and, for "bus in the snow", the share that are at night, beside the
-share among all such images of the index.
+An index holds scenes of the world, whose contents are known. Two audits of one class draw from it, one with `selection:
+nearest` and one with `selection: accepted`. For each cell of weather and colour, the script prints the distinct images
+wanted and drawn, and the share of them that show class and value. For "bus in the snow" it also prints the share at
+night, among the drawn images and among all such images of the index.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
     python bench/prompts.py [--quick] [--prompts N] [--links FILE] [--generator SPEC] [--control SPEC] [--out FOLDER]
                             [--attributes NAMES] [--debiased] [--no-race] [--no-words] [--only-words]
 
-It prints the rows of the issue's table. `--quick` has the procedural generator and its judge as the guide; without it
-the diffusion models `world:hidden` and `world:hidden-control` are searched by heads on their activations. `--debiased`
-adds two generators: `world:hidden-lora`, and `world:hidden` debiased at test time for the first attribute, by heads
-that are trained first; a table by method follows. Links are those of the file, or `world.associations.LINKS`; nothing
-of the search knows them. Runs resume from FOLDER.
+It prints the rows of the issue's table. With `--quick`, the procedural generator is searched, and its judge guides the
+search. Without it, heads on the activations of the diffusion models `world:hidden` and `world:hidden-control` guide the
+search. `--debiased` adds two generators and a table by method: `world:hidden-lora`, and `world:hidden` debiased at test
+time for the first attribute, by heads that are trained first. The links are those of the file, or
+`world.associations.LINKS`; the search does not know them. Runs resume from FOLDER.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WEIGHT = 100.0
 
 
 def attribute(name: str) -> dict[str, Any]:
-    """An attribute of the world as a config has it."""
+    """Returns an attribute of the world in the form of a config."""
     values = ATTRIBUTES[name]
     worded = distinctive(PHRASES[name])
     synonyms = {value: sorted({*ADJECTIVES.get(name, {}).get(value, ()), *worded[value]}) for value in values}
@@ -78,7 +78,7 @@ def frequencies(run: PromptsRun, generator: str, method: str) -> dict[tuple[str,
 
 
 def gain(run: PromptsRun, generator: str) -> str:
-    """Mean over values of the frequency of the search's prompts above that of the language model's own."""
+    """Returns the mean over values of the search's frequency minus that of the language model's own prompts."""
     method = f"bgps λ={WEIGHT:g}"
     for row in run.gains.to_pylist():
         if row["generator"] == generator and row["method"] == method:
@@ -114,7 +114,7 @@ def links_row(run: PromptsRun, links: Iterable[Link]) -> tuple[str, str, str]:
 
 
 def link_rows(run: PromptsRun, links: Iterable[Link]) -> list[str]:
-    """Each planted link beside what the experiment measured: a generator may show a link less than it was planted."""
+    """Returns each planted link with its measured effect: a generator may show a link less than it was planted."""
     rows = {
         (r["word"], r["attribute"], r["value"]): r for r in run.associations.to_pylist() if r["generator"] == "base"
     }
@@ -160,7 +160,7 @@ def race_row(raced: PromptsRun, fixed: PromptsRun) -> tuple[str, str, str]:
 
 
 def method_rows(run: PromptsRun) -> list[str]:
-    """The paper's table: each generator and method, mean over values."""
+    """Returns the paper's table: the mean over values for each generator and method."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in run.methods.to_pylist():
         groups.setdefault((row["generator"], row["method"]), []).append(row)
@@ -176,7 +176,7 @@ def method_rows(run: PromptsRun) -> list[str]:
 
 
 def debiased(whole: dict[str, Any], out: str, asked: argparse.Namespace) -> dict[str, str]:
-    """The generators that someone has debiased: by an adapter, and at test time by heads on its activations."""
+    """Returns the debiased generators: one with an adapter, one debiased at test time by heads on its activations."""
     folder = f"{out}/heads-of-base"
     base = {**whole, "generators": {"base": whole["generators"]["base"]}, "methods": ["bgps"], "associations": None}
     table = heads_alone(read_prompts_config(base), folder, Session(asked.via, None, print))
@@ -188,7 +188,7 @@ def debiased(whole: dict[str, Any], out: str, asked: argparse.Namespace) -> dict
 
 
 def words_alone(whole: dict[str, Any], links: Sequence[Link], asked: argparse.Namespace) -> None:
-    """The links that words show, without a search or heads."""
+    """Prints the links that the generators show for single words, without a search or heads."""
     kept = {name: value for name, value in whole.items() if name != "heads"}
     few = {"prompts": 1, "images": 4}
     kept |= {"methods": ["llm"], "guide": "judge", "modifiers": None, "evaluation": few}
@@ -200,7 +200,7 @@ def words_alone(whole: dict[str, Any], links: Sequence[Link], asked: argparse.Na
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--prompts", type=int, help="of each method and value, at λ 100 alone: a smaller bench")
+    parser.add_argument("--prompts", type=int, help="prompts per method and value, only at λ 100: a smaller bench")
     parser.add_argument("--links")
     parser.add_argument("--generator")
     parser.add_argument("--control")
@@ -209,12 +209,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--encoder", default="world:clip")
     parser.add_argument("--via", default="here")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--attributes", help="names, separated by commas; default: all with a link")
-    parser.add_argument("--tokens", type=int, help="of a prompt at most")
+    parser.add_argument("--attributes", help="names, separated by commas; default: all that have a link")
+    parser.add_argument("--tokens", type=int, help="most tokens of a prompt")
     parser.add_argument("--debiased", action="store_true")
-    parser.add_argument("--no-race", action="store_true", help="without the searches that have K images for each")
-    parser.add_argument("--no-words", action="store_true", help="without words and parts of prompts")
-    parser.add_argument("--only-words", action="store_true", help="words alone: no search, no heads")
+    parser.add_argument("--no-race", action="store_true", help="skip the comparison with a fixed number of images")
+    parser.add_argument("--no-words", action="store_true", help="skip words and parts of prompts")
+    parser.add_argument("--only-words", action="store_true", help="measure only words: no search, no heads")
     parser.add_argument("--out", default="runs/bench-prompts")
     return parser.parse_args()
 

@@ -2,8 +2,9 @@
 
     python bench/prompts_world.py [--quick] [--links FILE] [SPEC …]
 
-Prints a row per link, the largest lean of each decoy, and the control's: `| word | value | planted | measured | n |`.
-Prompts are worded anew and seeds are new: 100,000 and above, where no training and no quality of the card has been.
+It prints a row per link, the largest deviation of each decoy, and that of the control: `| word | value | planted |
+measured | n |`. The wordings of the prompts and the seeds (100,000 and above) are new to the generators; neither
+training nor the model card's numbers used them.
 """
 
 from __future__ import annotations

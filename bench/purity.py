@@ -2,9 +2,9 @@
 
     .venv/bin/python bench/purity.py [--runs 200]
 
-Images of each value show the class in .8 to .99 of the cases, and one in ten shows another value; a verifier errs on
-both, and is known from 50 or 150 images. `pool`: the classifier sees only images that the verifier accepted, drawn at
-random.
+The images of a value show the class in .8 to .99 of the cases, and one in ten shows another value. A verifier errs on
+both; its errors are known from 50 or 150 images. `pool`: the classifier sees only images that the verifier accepted,
+drawn at random.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import numpy as np
 from c2b_ray.metrics import ContrastTest, contrast_test
 from c2b_ray.metrics.misclassification import Corrected, Known, corrected
 
-ON_OTHERS = 0.1  # how often the classifier answers with the class where it is not shown
+ON_OTHERS = 0.1  # how often the classifier answers the class on images that do not show it
 
 
 def noisy(n: int, share: float) -> np.ndarray:
@@ -22,7 +22,7 @@ def noisy(n: int, share: float) -> np.ndarray:
 
 
 def simulated(random, accuracy, purity, verifier, images, known, pool):
-    """One run: right, wrong, unclassified, and what is known of the verifier."""
+    """Simulates one run: counts of right, wrong and unclassified images, and what is known about the verifier."""
     n = len(accuracy)
     answers = np.zeros((n + 1, n + 1))
     answers[:n, :n], answers[:n, n] = noisy(n, verifier) * verifier, 1 - verifier

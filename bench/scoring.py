@@ -2,18 +2,18 @@
 
     python bench/scoring.py [--draws N] [--verified] [--distinct] [--seed S]
 
-Makes the tables of a run as Arrow tables with ids as long as real ones: N draws of CAPTIONS captions for each cell, of
-CLASSES classes with ATTRIBUTES attributes each, from 0.8 N images, and the predictions of two classifiers for all of
-them; one value in ten is answered worse. Then scores them, and prints one line of JSON:
+The script makes the Arrow tables of a run, with ids as long as real ones. They hold N draws of CAPTIONS captions per
+cell, for CLASSES classes with ATTRIBUTES attributes each, from 0.8 N images, and the predictions of two classifiers for
+all images; one value in ten has a lower accuracy. Then it scores them and prints one line of JSON:
 
-    draws, rows           of the tables
-    seconds, cpu_seconds  to score, without the making of the tables; of the clock, and of the process on all cores
-    table_bytes           of captions, draws and predictions (with --verified, --distinct: of those tables as well)
-    peak_over_tables      the most memory that scoring held beside the tables, over table_bytes
-    peak_with_tables      the same, the tables included
+    draws, rows           number of draws; number of rows of each table
+    seconds, cpu_seconds  of scoring alone: wall-clock time, and CPU time of the process on all cores
+    table_bytes           bytes of captions, draws and predictions (with --verified, --distinct: of those tables too)
+    peak_over_tables      peak memory of scoring, without the tables, over table_bytes
+    peak_with_tables      the same with the tables
 
---verified: with a verifier's answers for every image and a calibration. --distinct: with fingerprints, of which one in
-a hundred repeats another image; to find the copies is part of what is timed.
+--verified adds a verifier's answers for every image and a calibration. --distinct adds fingerprints, of which one in a
+hundred repeats another image; finding the copies is part of the measured time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Random = np.random.Generator
 
 
 def ids(random: Random, n: int) -> pa.Array:
-    """20 hexadecimal digits each, as `content_id` makes them."""
+    """Returns ids of 20 hexadecimal digits, as `content_id` makes them."""
     data = random.integers(0, 256, (n, 10), dtype=np.uint8)
     digits = np.empty((n, 20), np.uint8)
     digits[:, 0::2], digits[:, 1::2] = HEX[data >> 4], HEX[data & 15]
@@ -56,7 +56,7 @@ def words(names: list[str], numbers: np.ndarray) -> pa.Array:
 
 
 def table(schema: pa.Schema, n: int, **columns: pa.Array | str) -> pa.Table:
-    """Columns that are one text are repeated; those that are not given are null."""
+    """Returns a table: a single text fills its column, and missing columns are null."""
     return pa.table(
         [
             pa.nulls(n, field.type)
@@ -84,7 +84,7 @@ def captions() -> pa.Table:
 
 
 def predictions(random: Random, images: pa.Array, target: np.ndarray, share: np.ndarray) -> pa.Table:
-    """Of every image, in an order of its own, by each classifier. share: the chance of a right answer."""
+    """Returns predictions for every image by each classifier, in random order. share: the chance of a right answer."""
     labels = [f"class {c}" for c in range(CLASSES)] + [f"label {i}" for i in range(LABELS - CLASSES)]
     tables = []
     for classifier in CLASSIFIERS:
@@ -116,8 +116,8 @@ def lists(values: pa.Array, each: int) -> pa.Array:
 
 
 def verifications(random: Random, images: pa.Array, target: np.ndarray, shows: np.ndarray) -> pa.Table:
-    """What a verifier said of every image: of each attribute one value, the one that it was drawn for nine times in
-    ten, where it was drawn for one."""
+    """Returns a verifier's answers about every image: a value for each attribute. In nine of ten cases it is the value
+    for which the image was drawn, if it was drawn for that attribute."""
     n = len(images)
     said = np.where((shows >= 0) & (random.random(shows.shape) < 0.9), shows, random.integers(0, VALUES, shows.shape))
     names = np.tile(np.arange(ATTRIBUTES), n)
@@ -161,7 +161,7 @@ def fingerprints(random: Random, images: pa.Array) -> pa.Table:
 
 
 class Peak:
-    """The most memory of this process while it is open, beyond what it had before."""
+    """Measures how far this process's memory rises, while the block runs, above its level before."""
 
     def __enter__(self) -> Peak:
         gc.collect()
@@ -196,7 +196,7 @@ def arguments() -> argparse.Namespace:
 
 
 def made(args: argparse.Namespace) -> dict[str, pa.Table]:
-    """The tables of a run of `args.draws` draws."""
+    """Makes the tables of a run with `args.draws` draws."""
     random, of_captions = np.random.default_rng(args.seed), captions()
     images = ids(random, args.draws * 4 // 5)
     target = random.integers(0, CLASSES, len(images)).astype(np.int32)

@@ -2,12 +2,14 @@
 
     python bench/sequential.py [--truth N] [--most N …] [--every N] [--seed S]
 
-The population is the world's zoo: the accuracy of every cell of every classifier, measured on N fresh scenes of each
-class, is taken for the truth, and outcomes are drawn from it: right or wrong, in rounds of one image for each cell of
-an attribute. Sequential: a group goes on until each of its cells is settled, looked at every `STEP` rounds, at most
-`--most`. Fixed: every cell gets n images and the verdicts of `metrics.verdicts`; n is the smallest at which as many
-cells have the right verdict (`for`/`against` where true |φ| > τ, `none` elsewhere) as sequentially: that share is the
-power.
+The population is the world's zoo: the accuracies of all cells of all classifiers, measured on N fresh scenes of each
+class, count as the truth. The script draws right and wrong answers from them, in rounds of one image for each cell of
+an attribute.
+
+Sequential: a group of cells is tested every `STEP` rounds and ends when each of its cells is settled, or after `--most`
+rounds. Fixed: every cell gets n images and the verdicts of `metrics.verdicts`; n is the smallest number at which as
+many cells have the right verdict (`for`/`against` where true |φ| > τ, `none` elsewhere) as in the sequential test. That
+share of cells is the power.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ Groups = list[np.ndarray]
 
 
 def population(scenes: int, every: int, cache: Path | None) -> list[Groups]:
-    """Of each classifier, the accuracies of each attribute's cells."""
+    """Returns the accuracies of each attribute's cells, for each classifier."""
     if cache is not None and cache.exists():
         tables = json.loads(cache.read_text())
     else:
@@ -58,7 +60,7 @@ def right(verdicts: list[str], truth: np.ndarray) -> np.ndarray:
 
 
 def sequential(groups: Groups, most: int, random: np.random.Generator) -> tuple[np.ndarray, float, float]:
-    """Which cells have the right verdict, the mean images per cell, the share of wrong claims."""
+    """Returns which cells have the right verdict, the mean images per cell, and the share of wrong claims."""
     paths = [metrics.evidence_paths(random.random((most, len(group))) < group, TAU, STEP) for group in groups]
     looks, ends = np.ones(len(groups), int), np.cumsum([len(group) for group in groups])
 
@@ -98,10 +100,10 @@ def fixed(groups: Groups, n: int, random: np.random.Generator) -> np.ndarray:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--truth", type=int, default=4000, help="scenes of each class")
-    parser.add_argument("--most", type=int, nargs="+", default=[400, 800, 1200, 1600], help="rounds at most")
+    parser.add_argument("--most", type=int, nargs="+", default=[400, 800, 1200, 1600], help="most rounds")
     parser.add_argument("--every", type=int, default=3, help="use every Nth classifier of the zoo")
     parser.add_argument("--seed", type=int, default=100_003)
-    parser.add_argument("--cache", type=Path, help="a JSON file to keep the population in")
+    parser.add_argument("--cache", type=Path, help="a JSON file that keeps the population")
     args = parser.parse_args()
     random = np.random.default_rng(args.seed)
     several = population(args.truth, args.every, args.cache)

@@ -2,9 +2,9 @@
 
     python bench/serve_payload.py [--n 2000] [--rounds 3]
 
-A classifier that computes next to nothing (a mean), so that decoding and the way are what is counted: JPEGs of 500 ×
-375 in requests of 32, to the app as `deployments/laptop.yaml` places it. As pixels, the caller decodes them; as files,
-the replica does. CPU: user and system time of this process and of all that it started, less what they take when idle.
+The classifier only computes a mean, so that decoding and transfer dominate. JPEGs of 500 × 375 go in requests of 32 to
+the app, placed as in `deployments/laptop.yaml`. For pixels the caller decodes the images; for files the replica does.
+CPU is the user and system time of this process and of all that it started, minus what they take when idle.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def load(spec):
 
 
 def install(root: Path) -> None:
-    """The classifier as a package of a third party, for this process and the replicas."""
+    """Installs the classifier as a third party's package, for this process and the replicas."""
     (root / "bench_means.py").write_text(MODEL)
     info = root / "bench_means-1.0.dist-info"
     info.mkdir()
@@ -55,13 +55,13 @@ def install(root: Path) -> None:
 
 
 def cpu_s() -> float:
-    """Of this process and all its descendants that live."""
+    """Returns the CPU seconds of this process and of all its running descendants."""
     parents, spent = {}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:  # it has ended meanwhile
+            except OSError:  # the process has ended
                 continue
             parents[int(entry.name)] = int(fields[1])
             spent[int(entry.name)] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

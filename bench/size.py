@@ -2,11 +2,13 @@
 
     python bench/size.py [--fine]
 
-Two cells of 20 to 400 images, equal and not, at true accuracies from .5 to 1 that differ by exactly tau = .05 (either
-cell the better one) or by nothing (tau = 0). Size: the worst P(p <= a)/a of `bias_score_p_values`, for a = .05, .001
-and 1e-4, and of `equivalence_p_values`. Power: of .80 against .65, 100 images a cell, at tau = .05. Coverage: the least
-and the mean of 95 % intervals of `bias_score_interval`, for true differences of 0 to .2. `--fine`: every size from 20
-to 60 against itself as well, and accuracies in steps of .005; about five minutes.
+Two cells have 20 to 400 images each, of equal and of different number. Their true accuracies lie between .5 and 1 and
+differ by exactly tau = .05 (either cell may be the better one) or are equal (tau = 0).
+
+Size: the largest P(p <= a)/a of `bias_score_p_values`, for a = .05, .001 and 1e-4, and of `equivalence_p_values`.
+Power: for accuracies of .80 and .65 with 100 images a cell, at tau = .05. Coverage: the least and the mean coverage of
+95 % intervals of `bias_score_interval`, for true differences of 0 to .2. With `--fine`, every number from 20 to 60 is
+also paired with itself, and accuracies have steps of .005; this takes about five minutes.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ Worst = tuple[float, tuple[int, int], tuple[float, float]]
 
 
 def outcomes(sizes: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Every pair of counts of right answers, (outcomes, 2), and the totals."""
+    """Returns all pairs of counts of right answers, (outcomes, 2), and the totals."""
     grid = np.stack(np.meshgrid(*(np.arange(n + 1) for n in sizes), indexing="ij"), axis=-1).reshape(-1, 2)
     return grid, np.broadcast_to(np.array(sizes), grid.shape)
 
 
 def chance(event: np.ndarray, sizes: tuple[int, int], accuracies: tuple[float, float]) -> float:
-    """Probability of the outcomes of which `event` (outcomes,) is true."""
+    """Returns the probability of the outcomes for which `event` (outcomes,) is true."""
     first, second = (
         binom.pmf(np.arange(n + 1), n, min(max(a, 0.0), 1.0)) for n, a in zip(sizes, accuracies, strict=True)
     )
@@ -39,7 +41,7 @@ def chance(event: np.ndarray, sizes: tuple[int, int], accuracies: tuple[float, f
 
 
 def edges(tau: float, accuracies: np.ndarray) -> list[tuple[float, float]]:
-    """True accuracies of two cells at |phi| = tau, none beyond 1 nor below .45."""
+    """Returns true accuracies of two cells with |phi| = tau, all between .45 and 1."""
     return [pair for a in accuracies for pair in {(a, a - tau), (a - tau, a)} if min(pair) > 0.449]
 
 

@@ -2,12 +2,13 @@
 
     python bench/small_runs.py [--n N] [--rounds R] [--place FOLDER] [--side bare|audit|report]
 
-10,000 JPEGs of 128 × 128 pixels (5 kB), their classes and two attributes in a CSV file, and a small ONNX network of
-random weights, all made once below --place. The bare loop has one thread: the files in turn, decoded and resized with
-the functions that the audit uses, 32 of them at once through onnxruntime with one thread, and the likeliest label of
-each; it imports what it needs and reads the table within its time. `audit`: from the call of `c2b_ray.audit` to the
-scores, `report`: of 600 of the images, to report.html. Each side runs in a process of its own, in turn, --rounds times;
-medians, and CPU seconds (user + sys), which other processes of the machine change less than the wall clock.
+The input is made once below --place: 10,000 JPEGs of 128 × 128 pixels (5 kB), their classes and two attributes in a CSV
+file, and a small ONNX network of random weights. The bare loop has one thread. It decodes and resizes the files in turn
+with the audit's functions, runs 32 of them at once through onnxruntime with one thread, and takes the likeliest label
+of each; its time includes imports and reading the table. `audit` measures the call of `c2b_ray.audit` up to the scores;
+`report` measures an audit of 600 of the images up to report.html. Each side runs in its own process; the sides take
+turns, --rounds times. The script prints medians, and CPU seconds (user + sys), which other processes on the machine
+change less than the wall-clock time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SIDES = ("bare", "audit", "report")
 
 
 def make(place: Path, n: int) -> None:
-    """The images, `all.csv` and `few.csv`, and `net.onnx`."""
+    """Writes the images, `all.csv` and `few.csv`, and `net.onnx`."""
     if (place / "all.csv").is_file():
         return
     import numpy as np
@@ -54,7 +55,7 @@ def make(place: Path, n: int) -> None:
 
 
 def write_network(path: Path) -> None:
-    """Three convolutions, their mean and ten labels: some 23 million multiplications a picture."""
+    """Writes a network of three convolutions, a mean and ten labels: about 23 million multiplications per picture."""
     import numpy as np
     import onnx
     from onnx import TensorProto, helper, numpy_helper
@@ -82,7 +83,7 @@ def write_network(path: Path) -> None:
 
 
 def bare(place: Path) -> None:
-    """Every image's label, and how many are right of each class."""
+    """Returns every image's label, and the number of right ones by class."""
     import numpy as np
     import onnxruntime
 

@@ -1,8 +1,9 @@
 """Measures the cost of a stage's progress reports: CPU-ms per image of this process and of Ray's key-value store.
 
-Blocks of 512 images in batches of 32. Each batch is reported first, then one in `EVERY_S`, as in a stage.
-
     python bench/stage_reports.py
+
+The stage has blocks of 512 images in batches of 32. First it reports each batch; then it reports once in `EVERY_S`
+seconds, as stages do.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ BLOCKS, IMAGES, BATCH = 200, 512, 32
 
 
 def cpu_seconds_of_store() -> float:
-    """User and system time of the store's process, which this one has started."""
+    """Returns user and system time of the store's process, a child of this one."""
     ticks = 0
     for folder in Path("/proc").glob("[0-9]*"):
         try:

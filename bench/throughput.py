@@ -2,16 +2,15 @@
 
     python bench/throughput.py SPEC [--photos FOLDER] [--few F] [--n N] [--rounds R] [--place FOLDER]
 
-SPEC: a classifier that costs something. Photographs are made once (`bench/photos.py`), kept at --place. The bare loop
-has no Ray: for each core, a process of one thread reads, decodes, prepares and classifies its share of the batches of
-32, with the functions that the pipeline maps, and writes one part. Every side runs in a process of its own, all in
-turn, --rounds times over. Printed are medians of the rounds, for all images but the few (less what those few take, each
-after a call that loads what there is to load):
+SPEC: a classifier with a noticeable cost. Photographs are made once (`bench/photos.py`) and kept at --place. The bare
+loop has no Ray: on each core, a process of one thread reads, decodes, prepares and classifies its share of the batches
+of 32, with the pipeline's own functions, and writes one part. Each side runs in its own process; the sides take turns,
+--rounds times. In a process, a first call loads everything; the time of a call on the few images is subtracted from
+that on all images. The script prints medians over the rounds:
 
-    added_ms        milliseconds of CPU (user and system, of all processes) an image, less those of the bare loop, and
-                    less the fixed load of that time
-    fixed_cores     what the processes of the side take while they wait, in cores
-    over_bare       images a second over the bare loop's
+    added_ms        CPU-ms per image (user and system, of all processes) beyond the bare loop, without the fixed load
+    fixed_cores     the fixed load: cores that the side's processes use while they wait
+    over_bare       images per second, over those of the bare loop
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ CORES = len(os.sched_getaffinity(0))
 
 
 def images(place: Path, n: int, folder: str | None) -> str:
-    """A run's images, as an audit has collected them."""
+    """Returns the images table of a run, as after an audit has collected its images."""
     out = f"{place}/images-{n}"
     if Path(out).is_dir():
         return out
@@ -122,14 +121,14 @@ def stretches(once: Callable[[str], None], sources: tuple[str, str]) -> Stretche
         began = time.time()
         once(source)
         spans[name] = (began, time.time())
-    time.sleep(SETTLES_S)  # what the last call leaves to be done
+    time.sleep(SETTLES_S)  # until the work that the last call left behind is done
     began = time.time()
     time.sleep(IDLE_S)
     return {**spans, "idle": (began, time.time())}
 
 
 def summary(rounds: dict[str, list[dict[str, Stretch]]], images: int) -> dict[str, Any]:
-    """Each side's medians over its rounds."""
+    """Returns each side's medians over its rounds."""
     idle = {side: median(work["idle"]["cpu"] / work["idle"]["seconds"] for work in rounds[side]) for side in SIDES}
     cpu, wall = (
         {side: median(steady(work, images, what) for work in rounds[side]) for side in SIDES}
@@ -149,7 +148,7 @@ def summary(rounds: dict[str, list[dict[str, Stretch]]], images: int) -> dict[st
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("spec")
-    parser.add_argument("--side", choices=SIDES, help="this side alone, in this process")
+    parser.add_argument("--side", choices=SIDES, help="run only this side, in this process")
     parser.add_argument("--photos")
     parser.add_argument("--few", type=int, default=2000)
     parser.add_argument("--n", type=int, default=4000)

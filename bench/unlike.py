@@ -2,17 +2,18 @@
 
     python bench/unlike.py --out D [--scenes N] [--classifiers N] [--seed S]
 
-An index of rendered scenes is audited as a user would: the attributes are named, images are retrieved by captions,
-verified by world:clip (calibrated on other scenes), and drawn at random from what it accepts, 200 distinct ones a cell.
-A classifier's answer to a scene is drawn once, from accuracies that follow a rule of one of these kinds, at random:
+Audits run on an index of rendered scenes, as a user's would: the attributes are named, and captions retrieve images.
+world:clip verifies the images (calibrated on other scenes), and 200 distinct images per cell are drawn at random from
+those that it accepts. A classifier's answer to a scene is drawn once, from accuracies that follow a random rule of one
+of these kinds:
 
-    value      one value of an attribute makes a class worse
-    pair       a pair of values of two attributes does, and neither alone
-    swap       where a value shows (in any class), the classifier answers with another class more often
-    camera     a worse camera: every answer is worse, two values of two attributes most
-    control    nothing matters
+    value      one value of an attribute lowers the accuracy of a class
+    pair       a pair of values of two attributes does, but neither value alone
+    swap       where a value shows (in any class), the classifier answers another class more often
+    camera     a worse camera: all answers are worse, most of all for two values of two attributes
+    control    no attribute matters
 
-The true φ of a cell follows from the rule: the other attributes are uniform and independent.
+The rule gives the true φ of a cell, as the other attributes are uniform and independent.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Rule = dict[str, object]
 
 
 def planted(kind: str, random: np.random.Generator) -> list[Rule]:
-    """What lowers accuracy: (class or None, attribute → value, by how much)."""
+    """Returns the rules that lower accuracy: a class or None, attribute → value, and the loss."""
 
     def value(name: str) -> str:
         return str(random.choice(ATTRIBUTES[name]))
@@ -73,7 +74,7 @@ def accuracy(rules: list[Rule], base: float, target: str, shown: dict[str, str])
 
 
 def truth(rules: list[Rule], base: float, target: str) -> tuple[dict, dict]:
-    """φ of every (attribute, value); interactions of every cell of the pairs."""
+    """Returns φ of every (attribute, value), and the interactions of every cell of the pairs."""
     mine = [rule for rule in rules if rule["class"] in (None, target)]
     names = sorted({name for rule in mine for name in rule["when"]})  # type: ignore[attr-defined]
     grid = [dict(zip(names, values, strict=True)) for values in product(*(ATTRIBUTES[name] for name in names))]
@@ -114,7 +115,7 @@ def main() -> None:
     parser.add_argument("--classifiers", type=int, default=10)
     parser.add_argument("--classes", type=int, default=len(CLASSES))
     parser.add_argument("--seed", type=int, default=100_021)
-    parser.add_argument("--no-pairs", action="store_true", help="no intersections, which read most of the index")
+    parser.add_argument("--no-pairs", action="store_true", help="skip intersections, which read most of the index")
     parser.add_argument("--via", default="actors")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -147,7 +148,7 @@ def main() -> None:
 
 
 Truths = list[tuple[dict, float]]
-"""Rows of a run's table, each with the true value of what it estimates."""
+"""Rows of a run's table, each with the true value of its estimate."""
 
 
 def judged(run: c2b_ray.Run, made: dict, args: argparse.Namespace) -> dict[str, object]:

