@@ -1,11 +1,13 @@
-"""Runs tests in two lanes beside each other: each kind in a process of its own, one after the other in its lane.
+"""Runs tests in two lanes beside each other: a lane runs its kinds of tests in turn, each in its own process.
 
     python tests/lanes.py [everyday|long|all] [--lanes 1] [--retry]
 
-What one kind starts (a Ray cluster, Serve apps) is gone before the next of its lane begins. The output of a kind is
-printed whole when it ends. Exit status 1 where any test failed. `--lanes 1`: all kinds in turn. `--retry`: the tests of
-a kind that failed run once more, and the last line names the kinds in which that was so. Tests that kill processes
-depend on when they do; one that fails twice has found something.
+What one kind starts (a Ray cluster, Serve apps) has ended before the next kind of its lane begins. The output of a kind
+is printed whole when it ends. Exit status 1 where any test failed.
+
+`--lanes 1`: all kinds in turn. `--retry`: a kind's failed tests run once more, and the last line names the kinds with
+such tests. The result of a test that kills processes can depend on the moment of the kill; one that fails twice has
+found a fault.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class Kind:
         return " ".join(self.folders) + (f" ({self.only})" if self.only else "")
 
 
-# Both lanes of a suite take about as long: in the one Ray waits for its processes while the other computes.
+# Both lanes of a suite take about equally long. One computes while the other, with Ray, waits for processes.
 Lanes = tuple[tuple[Kind, ...], ...]
 _HERE = ("unit", "audits", "contract")
 EVERYDAY: Lanes = (
@@ -56,9 +58,9 @@ SUITES: dict[str, tuple[Lanes, ...]] = {
     "all": (EVERYDAY, LONG),
 }
 FAILED = 1
-"""Pytest's exit status where some tests failed."""
+"""Pytest's exit status where tests failed."""
 THREADS = max(1, (os.cpu_count() or 1) // 2)
-"""Of each lane's matrix products: with more than one a processor, torch's threads spend time waiting for each other."""
+"""Torch's threads in each lane. With more threads than processors in all, they wait for each other."""
 _printing = threading.Lock()
 
 
@@ -72,7 +74,7 @@ class Tests:
         self._stopped = threading.Event()
 
     def run(self, kind: Kind) -> bool:
-        """Whether all tests of this kind pass."""
+        """Runs the tests of this kind; returns whether all pass."""
         status = self._pytest(kind)
         if status == FAILED and self._retry and not self._stopped.is_set():
             self.retried.append(kind)
@@ -80,15 +82,15 @@ class Tests:
         return status == 0
 
     def _pytest(self, kind: Kind, *more: str) -> int:
-        """The exit status of one process of pytest."""
+        """Runs pytest in a process; returns its exit status."""
         if self._stopped.is_set():
             return FAILED
         began = time.monotonic()
         command = [sys.executable, "-m", "pytest", *(f"tests/{folder}" for folder in kind.folders)]
         command += ["-m", kind.only, "--durations=12"]
-        # Each kind keeps its own list of failed tests: two lanes write theirs at the same time.
+        # Each kind keeps a list of failed tests of its own, as two lanes write at the same time.
         command += ["-o", f"cache_dir=.pytest_cache/{str(kind).replace(' ', '-')}", *more]
-        # A group of its own, so that an interrupt ends what it started too.
+        # A process group, so that an interrupt also ends the processes that pytest started.
         process = subprocess.Popen(
             command,
             env={"OMP_NUM_THREADS": str(THREADS)} | os.environ,
@@ -106,7 +108,7 @@ class Tests:
         return process.returncode
 
     def run_lane(self, lane: tuple[Kind, ...]) -> bool:
-        passed = [self.run(kind) for kind in lane]  # also those after one that failed
+        passed = [self.run(kind) for kind in lane]  # runs all kinds, also after one has failed
         return all(passed)
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Compares tables that two processes computed: equal but for a tolerance of floats, since threads add in any order."""
+"""Compares tables that two processes computed: equal up to a tolerance of floats, since threads add in any order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def assert_alike(one: pa.Table, other: pa.Table, but: tuple[str, ...] = (), within: float = 1e-4) -> None:
-    """Compares rows in any order, without the columns of `but`."""
+    """Compares rows in any order, except for the columns in `but`."""
     assert one.schema.equals(other.schema)
     rows = [sorted((_row(row, but) for row in table.to_pylist()), key=_words) for table in (one, other)]
     assert len(rows[0]) == len(rows[1])
@@ -23,7 +23,7 @@ def _row(row: dict[str, Any], but: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _words(row: dict[str, Any]) -> str:
-    """Returns the sort key of a row: all that is not a float, then floats to two digits."""
+    """Returns the sort key of a row: its values that are no floats, then its floats to two digits."""
     exact = [value for value in row.values() if not isinstance(value, float | list | dict)]
     return repr((exact, [round(value, 2) for value in row.values() if isinstance(value, float)]))
 

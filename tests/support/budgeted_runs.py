@@ -1,4 +1,4 @@
-"""Runs on a budget, whose source draws as many images as were granted and whose classifier errs on two values."""
+"""Runs on a budget: the source holds any number of images, and the classifier errs on two values."""
 
 from contextlib import contextmanager
 
@@ -15,7 +15,7 @@ from c2b_ray.store import files
 from c2b_ray.store.c2b_run import open_c2b_run
 
 ATTRIBUTES = {"lighting": ["day", "night"], "size": ["small", "large"], "weather": ["snow", "rain", "fog"]}
-BIASED = ("night", "rain")  # answered wrongly, always; nothing else is
+BIASED = ("night", "rain")  # all answers are wrong for these values, and right for the others
 ONE = {"source": "retrieve", "index": "i"}
 BOTH = {"source": ["retrieve", "generate"], "index": "i", "generator": "g"}
 
@@ -53,7 +53,7 @@ def run_of(path, asked):
 
 
 def draw(run, grant, asked, most=10**6):
-    """As many images of each caption as were granted, or as the source holds, and what the classifier says."""
+    """Writes draws, predictions and scores: as many images of each caption as were granted, at most `most`."""
     draws, predictions = [], []
     for row in run.captions.to_pylist():
         right = row["bias_class"] not in BIASED

@@ -1,4 +1,4 @@
-"""Tables of a few images by cell, for tests of code that knows cells and not how images were drawn."""
+"""Tables of a few images by cell, for tests of code that knows cells but not how images were drawn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from c2b_ray.steps.cells import CellImages, images_of_cells
 
 
 def cell_images(images: Mapping[tuple[str, str], Mapping[str, Iterable[str]]]) -> CellImages:
-    """Builds images from (target class, attribute) → bias class → image ids; one caption draws all images of a cell."""
+    """Builds the images of cells, by (target class, attribute) → bias class → image ids; each cell has one caption."""
     captions, draws = [], []
     for (target, attribute), values in images.items():
         for value, ids in values.items():

@@ -19,8 +19,8 @@ IMAGES = 160
 
 
 def write_tables(folder: Path, images: int = IMAGES, seed: int = 0) -> dict[str, Any]:
-    """Writes tables and returns the config of a run over them: two names of one encoder, three attributes (`one` has a
-    single value), VQA, captions and embeddings of both."""
+    """Writes tables and returns the config of a run over them: one encoder under two names, three attributes (`one` has
+    a single value), and for both names answers, captions and embeddings."""
     random = np.random.default_rng(seed)
     rows = []
     for number, scene in enumerate(sample(images, seed + 1)):

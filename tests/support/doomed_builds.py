@@ -1,7 +1,7 @@
 """Builds of a small dataset of failures in processes that die at a chosen moment.
 
-A process kills itself by SIGKILL just before it renames a file into place: so a test can produce every state that a
-death between two commits can leave. Processes are forked from one that has imported the libraries.
+A process kills itself by SIGKILL just before it renames a file into place. So a test can produce every state in which a
+death between two commits leaves a build. The processes are forked from one that has imported the libraries.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ CONFIG = {
     "shard_draws": 48,
     "batch": 16,
 }
-"""Some of its failures stay, some are more than the cap; captions cross shards."""
+"""Of its failures some are kept and some exceed the cap; captions extend over several shards."""
 PATIENCE_S = 240.0
 LIBRARIES = ["torch", "timm", "pyarrow.parquet", "pyarrow.dataset", "yaml", "c2b_ray.cli", "c2b_ray.world.zoo"]
 WHOLE = ("captions.parquet", "shards", "drops")
-"""What an undisturbed build and one that was killed have alike, byte for byte."""
+"""The files that are equal, byte for byte, after an undisturbed build and after one that was killed."""
 
 
 def write_config(folder: Path, **changes: Any) -> None:
@@ -49,7 +49,7 @@ def contents(out: Path) -> dict[str, bytes]:
 
 
 def forked(function: Callable[..., None], *arguments: Any) -> BaseProcess:
-    """Forks a process that has the libraries at once; its caller waits for it or kills it."""
+    """Forks a process, which has the libraries at once; the caller waits for it or kills it."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(LIBRARIES)
     process = context.Process(target=function, args=arguments)
@@ -58,8 +58,8 @@ def forked(function: Callable[..., None], *arguments: Any) -> BaseProcess:
 
 
 def build(out: Path, commits: int | None = None, via: str = "here") -> None:
-    """Runs `c2b dataset build` with the config beside `out`; `commits`: the number of files that it may put in place
-    before it dies."""
+    """Runs `c2b dataset build` with the config beside `out`. `commits`: the number of files that it may rename into
+    place before it dies."""
     from c2b_ray import cli
 
     os.chdir(out.parent)
@@ -72,13 +72,14 @@ def build(out: Path, commits: int | None = None, via: str = "here") -> None:
 
 
 def said(out: Path) -> str:
-    """Returns what the last process that built at `out` printed."""
+    """Returns the output of the last process that built at `out`."""
     return Path(f"{out}.said").read_text()
 
 
 def die_after(directory: Path, commits: int) -> None:
-    """Makes this process kill itself just before it puts one more file in place than `commits`. The files that record
-    its own life, which every process writes first, do not count."""
+    """Makes this process kill itself just before it renames file number `commits` + 1 into place.
+
+    The files that every process writes first, about itself, do not count."""
     left = [commits]
     lock = threading.Lock()
 
@@ -98,7 +99,7 @@ def die_after(directory: Path, commits: int) -> None:
 
 
 def ended(process: BaseProcess) -> int:
-    """Waits for the process to end and returns its exit status; negative where a signal ended it."""
+    """Waits for the process to end and returns its exit status, which is negative where a signal ended it."""
     process.join(PATIENCE_S)
     if process.exitcode is None:
         process.kill()

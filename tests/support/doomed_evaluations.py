@@ -12,7 +12,7 @@ from small_configs import EVALUATE
 
 
 def evaluate(out: Path, commits: int | None = None) -> None:
-    """Runs `c2b evaluate` into `out`; `commits`: the number of files that it may put in place before it is killed."""
+    """Runs `c2b evaluate` into `out`. `commits`: the number of files that it may rename into place before it dies."""
     from c2b_ray import cli
 
     os.environ["HF_HUB_OFFLINE"] = "1"

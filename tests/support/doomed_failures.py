@@ -20,7 +20,7 @@ CONFIG = {
 
 
 def find(out: Path, commits: int | None = None) -> None:
-    """Runs `c2b failures` into `out`; `commits`: the number of files that it may put in place before it is killed."""
+    """Runs `c2b failures` into `out`. `commits`: the number of files that it may rename into place before it dies."""
     from c2b_ray import cli
 
     os.environ["HF_HUB_OFFLINE"] = "1"

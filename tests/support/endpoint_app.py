@@ -1,4 +1,4 @@
-"""An endpoint in one process: its application over a ledger in SQLite, two tenants with keys, and finished jobs."""
+"""An endpoint in one process: its application, a ledger in SQLite, two tenants with keys, and finished jobs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Endpoint:
         return self.app.state.context
 
     def as_(self, name: str) -> TestClient:
-        """Returns a client that sends a key: `a`, `b`, `reader`, `admin` (all but `b` are of tenant a), `operator`."""
+        """Returns a client with this key: `a`, `reader` or `admin` (of tenant a), `b` (of tenant b), or `operator`."""
         if name not in self._clients:
             client = TestClient(self.app, raise_server_exceptions=False)
             client.headers["Authorization"] = f"Bearer {self.keys[name]}"
@@ -59,7 +59,7 @@ class Endpoint:
         return Path(self.context.run_path(self.tenants[tenant], job_id))
 
     def finish(self, kind: str = "c2b", tenant: str = "a", path: str | None = None) -> Job:
-        """Adds a finished job, whose run lies at `path`, by default where runners put it."""
+        """Adds a finished job with its run at `path`; the default is the folder that runners use."""
         new = NewJob(kind, CONFIG, CONFIG)
         job, _ = jobs.submit(self.db, self.tenants[tenant], None, new, self.config.quotas)
         claim = self.claim(job.id)
@@ -70,7 +70,7 @@ class Endpoint:
         leader = leases.take(self.db, "dispatcher", "tests", 60.0)
         assert leader is not None
         jobs.grant(self.db, job_id, leader)
-        claim = jobs.claim(self.db, "runner", 3600.0)  # longer than a test that looks at every page
+        claim = jobs.claim(self.db, "runner", 3600.0)  # a longer lease than any test takes
         assert claim is not None
         assert claim.job.id == job_id
         return claim

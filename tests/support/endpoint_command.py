@@ -25,7 +25,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def started(folder: Path, settings: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Yields the process, and the API's URL once it answers. `settings`: more lines of its file, in YAML."""
+    """Yields the process and the API's URL once the API answers. `settings`: more lines of its config file, in YAML."""
     port = free_port()
     (folder / "endpoint.yaml").write_text(f"via: here\n{settings}listen: 127.0.0.1:{port}\n")
     arguments = ["endpoint", "--config", "endpoint.yaml", "--folder", "site"]

@@ -23,7 +23,7 @@ ENDS = ("finished", "failed", "cancelled")
 
 @dataclass
 class Parts:
-    """`site`: the ledger and the processes; `url`: that of the API."""
+    """The running processes. `site`: the ledger and the processes; `url`: the URL of the API."""
 
     site: Site
     url: str
@@ -62,8 +62,8 @@ class Parts:
 
 @contextlib.contextmanager
 def parts(folder: Path, urls: list[str], fields: Mapping[str, Any], **runners: Any) -> Iterator[Parts]:
-    """Yields all three processes once the API answers. `fields`: more of the endpoint's file; `runners`: of its
-    section."""
+    """Yields all three processes once the API answers. `fields`: more fields of the endpoint's config file; `runners`:
+    fields of its section `runners`."""
     listen = f"127.0.0.1:{free_port()}"
     with site(folder, urls, more={**fields, "listen": listen}, **runners) as made:
         result = Parts(made, f"http://{listen}")

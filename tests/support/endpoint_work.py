@@ -1,5 +1,4 @@
-"""An endpoint without its API: a ledger, real runners as processes, and jobs that are written straight to the
-ledger."""
+"""An endpoint without its API: a ledger, runners as processes, and jobs that tests write straight into the ledger."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ class Site:
     tenants: dict[str, str] = field(default_factory=dict)
 
     def audit(self, scenes: Path, classifier: str, tenant: str | None = None) -> dict[str, Any]:
-        """Returns the resolved config of an audit of a table that is put into the tenant's folder."""
+        """Puts a table into the tenant's folder and returns the resolved config of its audit."""
         folder = Path(self.config.storage_root, "tenants", tenant or self.tenant, "data")
         folder.mkdir(parents=True, exist_ok=True)
         table = folder / scenes.name
@@ -129,7 +128,7 @@ class Site:
 
 
 def children(pid: int) -> list[int]:
-    """Returns the processes of jobs that a runner started, the oldest first; the last one waits for a job."""
+    """Returns the job processes that a runner started, the oldest first; the last one waits for a job."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -150,8 +149,8 @@ def alive(pid: int) -> bool:
 def site(
     folder: Path, urls: list[str], database: str | None = None, more: Mapping[str, Any] | None = None, **runners: Any
 ) -> Iterator[Site]:
-    """Yields a site. `urls`: of classifiers that jobs may name. `more`: fields of the endpoint's file; `runners`: of
-    its section. Leases are short, to keep tests short."""
+    """Yields a site. `urls`: URLs of classifiers that jobs may name. `more`: fields of the endpoint's config file;
+    `runners`: fields of its section `runners`. Leases are short, to keep tests short."""
     section = {"lease_seconds": 4.0, "poll_seconds": 0.1, "slice_seconds": 5.0, "spare": False, **runners}
     fields: dict[str, Any] = {"folder": str(folder / "endpoint"), "via": "here"}
     fields |= {"runners": section, "policy": {"urls": urls}}

@@ -1,4 +1,4 @@
-"""What synthetic runs of `c2b failures` hold: planted causes, classifiers, and what was measured of them."""
+"""The contents of synthetic runs of `c2b failures`: planted causes, classifiers, generators and options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RESNET, VIT, CONTROL = "timm:resnet50.a1_in1k", "timm:vit_base_patch16_224", "wo
 
 @dataclass(frozen=True)
 class Cause:
-    """A sentence with which a label is predicted as `target` at `rate`, and fails at the rate `anyhow` in total."""
+    """A sentence with which classifiers answer `target` for a label at `rate`, and any wrong label at `anyhow`."""
 
     label: str
     target: str
@@ -36,7 +36,7 @@ class Recipe:
     others: tuple[str, ...] = ()
     draws: int = 20_000
     baseline_draws: int = 200_000
-    blind: tuple[str, ...] = ()  # classifiers that the causes do nothing to
+    blind: tuple[str, ...] = ()  # classifiers on which the causes have no effect
     reliable: Mapping[str, float] = field(default_factory=dict)
     more_labels: tuple[str, ...] = ("boat",)
     doubts: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
-"""An HTTP proxy that fails on purpose: it answers busy or denied, delays, cuts bodies, loses answers.
+"""An HTTP proxy that fails on purpose: it refuses requests, delays them, cuts bodies and loses answers.
 
-Which requests fail depends on the seed, and on their method, path and number of repetitions, not on the order in which
-threads arrive. It forwards headers unchanged, so that signed requests stay valid.
+The seed and a request's method, path and number of repetitions decide whether it fails; the order in which threads
+arrive does not matter. The proxy forwards headers unchanged, so that signed requests stay valid.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ OF_A_HOP = {"connection", "keep-alive", "transfer-encoding"}
 class Fault:
     """A kind of fault and the requests that it applies to.
 
-    busy: 503 SlowDown; deny: 403 AccessDenied; slow: waits `delay_s` first; drop: closes the connection after the
-    headers; cut_upload: sends half of the body on, then closes both sides; cut_download: sends half of the answer's
-    body; lose_answer: the server does the work, and the connection closes before its answer.
+    busy: answers 503 SlowDown; deny: answers 403 AccessDenied; slow: waits `delay_s` first; drop: closes the connection
+    after the headers; cut_upload: forwards half of the body, then closes both connections; cut_download: sends half of
+    the answer's body; lose_answer: lets the server work, and closes the connection before its answer.
     """
 
     kind: Kind
     methods: tuple[str, ...] = ("GET", "HEAD", "PUT", "POST", "DELETE")
     path: str = ""  # a part of the request's path and query
-    share: float = 1.0  # of the requests that match
-    times: int | None = None  # so many at most
-    after: int = 0  # so many that match are let through first
+    share: float = 1.0  # of the matching requests
+    times: int | None = None  # the most faults
+    after: int = 0  # the number of matching requests that pass first
     delay_s: float = 0.0
     matched: int = 0
     done: int = 0
@@ -45,12 +45,12 @@ class Fault:
 
 @dataclass
 class Proxy:
-    """Its address, its faults (tests change `faults` while it runs), and a record of what it did."""
+    """The proxy's address, its faults (tests change `faults` while it runs), and a record of its requests."""
 
     url: str
     faults: list[Fault] = field(default_factory=list)
     seed: int = 0
-    requests: list[tuple[str, str, str]] = field(default_factory=list)  # method, path, what was done to it
+    requests: list[tuple[str, str, str]] = field(default_factory=list)  # method, path, kind of fault or ""
     _seen: Counter[tuple[str, str]] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -127,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
                     return
                 answer = server.getresponse()
                 data = answer.read()
-            except (OSError, HTTPException):  # the server itself has gone
+            except (OSError, HTTPException):  # the server itself closed the connection
                 self._close()
                 return
         if kind == "lose_answer":

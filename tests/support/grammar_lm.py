@@ -36,7 +36,7 @@ def even(words: Sequence[str]) -> dict[str, float]:
 
 
 def following(words: Sequence[str], subject: str) -> dict[str, float]:
-    """P(next word | the prompt so far): a photo of a [adjective] SUBJECT [near a OBJECT] [at a ACTIVITY]."""
+    """Returns P(next word | words so far) of: a photo of a [adjective] SUBJECT [near a OBJECT] [at a ACTIVITY]."""
     start = ["a", "photo", "of", "a"]
     if len(words) < 4:
         return {start[len(words)]: 1.0}

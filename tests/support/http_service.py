@@ -1,4 +1,4 @@
-"""A classifier behind HTTP, by the contract of `models.http_classifier`, that can be made to misbehave."""
+"""A classifier behind HTTP, by the protocol of `models.http_classifier`; tests can make it misbehave."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ from PIL import Image
 
 @dataclass
 class Service:
-    """The service's behaviour; tests change it while it runs. `failures`: the number of requests that it first answers
+    """The service's behaviour; tests change it while it runs. `failures`: the number of first requests that it answers
     with 500."""
 
     labels: Sequence[str]
@@ -25,8 +25,8 @@ class Service:
     delay_s: float = 0.0
     answer: dict[str, Any] = field(default_factory=dict)  # replaces parts of the true answer
     about: Any = None  # replaces the answer to GET
-    refuses: Collection[str] = ()  # keys: a batch that holds one is answered 422
-    raw: tuple[int, dict[str, str], bytes] | None = None  # status, headers and body of the answer to POST, as they are
+    refuses: Collection[str] = ()  # keys; the answer to a batch with one of them is 422
+    raw: tuple[int, dict[str, str], bytes] | None = None  # replaces status, headers and body of the answer to POST
     posts: list[int] = field(default_factory=list)
     tokens: list[str | None] = field(default_factory=list)
 

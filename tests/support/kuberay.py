@@ -1,8 +1,8 @@
 """Computes the commands that KubeRay's operator derives from rendered manifests.
 
 These are `ray start` of each group with its environment, the submitter of a RayJob, and the request that deploys a
-RayService's apps; from the operator's pod.go and job.go, 1.7. It knows manifests and the operator's defaults, and runs
-nothing.
+RayService's apps; they follow the operator's pod.go and job.go, 1.7. This module knows manifests and the operator's
+defaults, and runs nothing.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ IMAGE = {
     "PYTHONUNBUFFERED": "1",
     "HF_HUB_OFFLINE": "1",
 }
-"""What the image's own environment says (deployments/cpu.Dockerfile); here this machine's files are the image."""
+"""The environment variables of the image (deployments/cpu.Dockerfile), in whose place pods see this machine's files."""
 
 
 @dataclass(frozen=True)
 class World:
-    """What a cluster's administrators provide besides the manifests: secrets and config maps by name."""
+    """Secrets and config maps by name, which a cluster's administrators add to the manifests."""
 
     secrets: Secrets
     config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ def one(manifests: list[Manifest], kind: str, name: str) -> Manifest:
 
 
 def container(pod: Manifest, spec: Manifest, world: World, more: Mapping[str, str], command: str) -> Container:
-    """Returns a container of a pod's spec, with this command and the operator's variables."""
+    """Returns a container of a pod's spec with this command and the operator's environment variables."""
     volumes = {volume["name"]: volume for volume in pod.get("volumes") or []}
     empty, files = [], {}
     for mount in spec.get("volumeMounts") or []:
@@ -122,7 +122,7 @@ def _bytes(quantity: str) -> int:
 
 
 def with_volumes(made: Container, volumes: Mapping[str, Path]) -> Container:
-    """Returns the same container with folders that outlive the pod, as a volume claim provides."""
+    """Returns the same container with folders that outlive the pod, as with a volume claim."""
     return replace(made, volumes={**made.volumes, **volumes})
 
 
@@ -132,7 +132,7 @@ def probe(spec: Manifest, name: str) -> str:
 
 
 def sidecar(pod: Manifest, world: World, files: Mapping[str, str]) -> Container:
-    """Returns the first init container of a pod's spec, which runs beside the others; `files`: of its config map."""
+    """Returns the first init container of a pod's spec, a sidecar. `files`: the files of its config map."""
     [spec] = pod["initContainers"]
     maps = {volume["configMap"]["name"]: files for volume in pod["volumes"] if "configMap" in volume}
     command = shlex.join([*spec["command"], *spec.get("args", [])])

@@ -1,4 +1,4 @@
-"""What a labelled table becomes, as tables: an audit keeps rows as numbers until it writes them."""
+"""What an audit makes of a labelled table, as Arrow tables; the audit itself keeps numbers of rows until it writes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The contract of a ledger in every database: tests that take `db`, an empty ledger, and `open_db`, which opens it
 again.
 
-Modules inherit these classes, for SQLite and for PostgreSQL.
+A test module for each database (SQLite, PostgreSQL) inherits all of these classes.
 """
 
 from __future__ import annotations

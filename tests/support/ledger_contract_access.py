@@ -55,7 +55,7 @@ class KeysContract:
         ring = keys.KeyRing(db, seconds=60)
         assert ring.verify(new.text) is not None
         db.skew = 100.1
-        threading.Event().wait(1.6)  # the ring counts by this process's own clock
+        threading.Event().wait(1.6)  # the key ring uses this process's own clock
         assert ring.verify(new.text) is None
         assert keys.verify(db, new.text) is None
 
@@ -88,7 +88,7 @@ class KeysContract:
             keys.rotate(db, tenant.id, old.key.id)
         db.skew = 0
         keys.rotate(db, tenant.id, new.key.id, grace_seconds=HOUR)
-        db.skew = 1001  # no rotation makes a key outlive itself
+        db.skew = 1001  # rotation does not extend a key's life
         assert keys.verify(db, new.text) is None
 
     def test_that_a_key_is_used_is_written_down_now_and_then(self, db: Database) -> None:
@@ -210,7 +210,7 @@ class QuotasContract:
         assert buckets.take(db, "acme", rate=2.0, burst=3).remaining == 0
         db.skew = HOUR
         assert buckets.take(db, "acme", rate=2.0, burst=3).remaining == 2
-        db.skew = -HOUR  # the clock is set back: it fills from now on
+        db.skew = -HOUR  # the clock is set back: the bucket fills from now on
         assert buckets.take(db, "acme", rate=2.0, burst=3).remaining == 1
 
     def test_threads_and_replicas_together_spend_no_more_than_flowed_in(self, db: Database, open_db: OpenDb) -> None:
@@ -226,5 +226,5 @@ class QuotasContract:
                     threading.Event().wait(0.001)
             return spent
 
-        # All of it; what one replica took by the handful and did not spend is at most a handful.
+        # Replicas take tokens by the handful, so that at most a handful stays unspent.
         assert 90 <= sum(at_once(4, spend)) <= 100

@@ -55,7 +55,7 @@ class JobsContract:
         assert before is not None
         assert before.id == first.id
         assert jobs.submitted_before(db, who.tenant_id, "l", "a") is None
-        # Also where one more job would be too many.
+        # So it does where one more job would exceed the quota.
         assert jobs.submit(db, who.tenant_id, None, new, Quotas(concurrent_jobs=1)) == (first, False)
         with pytest.raises(jobs.IdempotencyConflictError) as refused:
             jobs.submit(db, who.tenant_id, None, replace(new, body_hash="b"), PLENTY)

@@ -44,7 +44,7 @@ class MigrationsContract:
         who = member(db)
         job = submit(db, who)
         migrations.migrate(db, "0001")
-        with db.transaction() as tx:  # in the way of the index, which is made after the column
+        with db.transaction() as tx:  # has the name of the index that the migration creates after the column
             tx.execute(text("CREATE INDEX ix_jobs_stored ON jobs (kind)"))
         with pytest.raises(Exception, match="ix_jobs_stored"):
             migrations.migrate(db)

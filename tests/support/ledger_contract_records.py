@@ -85,7 +85,7 @@ class AuditLogContract:
         self.entries(db, 1)
         assert audit_log.verify(db, kept) is None
         _forget_entries(db, from_seq=4)
-        assert audit_log.verify(db) is None  # the head was set too: the chain alone cannot tell
+        assert audit_log.verify(db) is None  # the head was changed too: the chain alone cannot show it
         broken = audit_log.verify(db, kept)
         assert broken is not None
         assert broken.seq == 4
@@ -105,7 +105,7 @@ class AuditLogContract:
 
 
 def _forget_entries(db: Database, from_seq: int) -> None:
-    """Deletes entries as an attacker would who may write to the database and knows the log's format."""
+    """Deletes entries as an attacker does who can write to the database and knows the log's format."""
     with db.transaction() as tx:
         tx.execute(delete(tables.audit_log).where(tables.audit_log.c.seq >= from_seq))
         last = tables.audit_log.c.seq == from_seq - 1
@@ -124,7 +124,7 @@ class WebhooksContract:
         due = webhooks.due(db)
         assert {hook.id for _, hook in due} == {hook.id for hook in hooks}
         assert {one.job_id for one, _ in due} == {claim.job.id}
-        assert webhooks.due(db) == []  # another sender has them
+        assert webhooks.due(db) == []  # the first call gave them to another sender
         webhooks.delivered(db, due[0][0].id)
         webhooks.failed(db, due[1][0].id, "500", retry_in=10)
         db.skew = 11

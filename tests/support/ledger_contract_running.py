@@ -114,7 +114,7 @@ class RunningContract:
         assert jobs.get(db, who.tenant_id, job_id) == before
         assert usage.spend(db, who.tenant_id, "0000-00-00", "9999-99-99") == []
         assert jobs.finish(db, job_id, new.fence, "runs/x").state == "finished"
-        with pytest.raises(jobs.FencedError):  # twice
+        with pytest.raises(jobs.FencedError):  # a job finishes once
             jobs.finish(db, job_id, new.fence, "runs/x")
 
     def test_a_failure_is_told_to_its_owner(self, db: Database) -> None:
@@ -155,13 +155,13 @@ class RunningContract:
     def test_the_clock_jumps_and_a_job_has_one_runner_all_the_same(self, db: SetDatabase) -> None:
         who = member(db)
         claim = claimed(db, who, seconds=30)
-        db.skew = -HOUR  # back: the lease seems to end an hour ahead
+        db.skew = -HOUR  # set back: the lease seems to end in an hour
         taken = jobs.claim(db, "another", 30)
         assert taken is not None
         assert taken.job.id == claim.job.id
         with pytest.raises(jobs.FencedError):
             jobs.renew(db, claim.job.id, claim.fence, 30)
-        db.skew = 0.0  # forward again: everything has lapsed
+        db.skew = 0.0  # set forward again: all leases have expired
         again = jobs.claim(db, "a third", 30)
         assert again is not None
         assert again.fence == taken.fence + 1

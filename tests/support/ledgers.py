@@ -45,7 +45,7 @@ def sqlite_url(template: Path, folder: Path) -> str:
 
 
 def new_template(folder: Path) -> Path:
-    """Creates an empty ledger in SQLite to copy, which takes a tenth of the time of migrating."""
+    """Creates an empty ledger in SQLite; a copy takes a tenth of the time of a migration."""
     db = Database(f"sqlite:///{folder / 'template.db'}")
     migrations.prepare(db)
     with db.engine.connect() as connection:
@@ -99,7 +99,7 @@ def many_granted(db: Database, who: Member, count: int) -> list[str]:
 
 
 def set_row(db: Database, job_id: str, **values: Any) -> None:
-    """Sets a job's fields, as a fault would leave them."""
+    """Sets a job's fields to what a fault leaves behind."""
     with db.transaction() as tx:
         tx.execute(update(tables.jobs).where(tables.jobs.c.id == job_id).values(values))
 

@@ -14,7 +14,7 @@ import uvicorn
 
 @contextmanager
 def served(app: Any) -> Iterator[str]:
-    """Yields its URL while it serves."""
+    """Yields the URL while the server runs."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=2))

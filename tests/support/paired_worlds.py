@@ -1,4 +1,4 @@
-"""Images of one class crossed by two attributes: rows of a labelled table, and verified images that were retrieved."""
+"""Images of one class crossed by two attributes: rows of a labelled table, and retrieved images with a verifier."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from c2b_ray.steps.verified import Verified
 from c2b_ray.steps.verify import CLASS
 
 Counts = Mapping[tuple[str, str], tuple[int, int]]
-"""(weather, lighting) → (right, wrong)."""
+"""Counts of right and wrong answers by (weather, lighting)."""
 
 SNOW_AT_NIGHT = {
     ("rain", "day"): (180, 20),
@@ -57,9 +57,9 @@ def _answer(classifier: str, image: str, predicted: str) -> dict[str, str]:
 
 
 class RetrievedWorld:
-    """Images of buses drawn for the cells of two attributes, what they show, and what a verifier says about them.
+    """Images of buses drawn for the cells of two attributes, what they show, and a verifier's answers about them.
 
-    `rates`: how often the verifier is right on either attribute; otherwise it names another value.
+    `rates`: how often the verifier is right about each attribute; otherwise it names another value.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class RetrievedWorld:
         accepted: bool = False,
         number: int = 0,
     ) -> None:
-        """Adds images drawn for one cell that show another. `accepted`: images that the verifier assigns to another
-        cell are not drawn."""
+        """Adds images drawn for one cell that show another. With `accepted`, images that the verifier assigns to
+        another cell are not drawn."""
         caption_id = self.ids[bias_class(self.values[0][drawn[0]], self.values[1][drawn[1]]), number]
         for _ in range(images):
             image = f"image {len(self.verifications):05}"
@@ -113,8 +113,8 @@ class RetrievedWorld:
         return value if right else int((value + self.random.integers(1, size)) % size)
 
     def verified(self, images: int = 400, of_class: bool = True) -> Verified:
-        """Returns the verifier's answers, with a calibration on this many images of each value, and of the class or
-        not."""
+        """Returns the verifier's answers with a calibration on this many images of each value, of the class, and of
+        other classes."""
         rows = [
             {
                 "attribute": name, "value": value, "answer": answer, "source": "table",
@@ -135,7 +135,7 @@ class RetrievedWorld:
     def scores(
         self, verified: Verified | None = None, source: str = "retrieve", classifiers: Sequence[str] = ("m",)
     ) -> dict[tuple[str, str], dict[str, Any]]:
-        """Returns rows of intersections, by their two values."""
+        """Returns rows of intersections by their two values."""
         draws = pa.Table.from_pylist([row | {"source": source} for row in self.draws], DRAWS)
         images = PairImages(draws, None, verified, pa.Table.from_pylist(self.pool, DRAWS))
         answers = pa.Table.from_pylist(self.answers, PREDICTIONS)

@@ -1,8 +1,8 @@
-"""The tables docs/papers/*.csv: their rows, and the number that a row's command gives when it is run again.
+"""The tables docs/papers/*.csv: their rows, and the number that a row's command gives when it runs again.
 
     python tests/support/paper_rows.py wiles c2b --lane audits
 
-runs every row of these papers that has this lane, and prints what each gives. docs/papers/README.md has the format.
+runs all rows of these papers with this lane and prints their numbers. docs/papers/README.md describes the format.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def papers() -> list[str]:
 
 
 def rows_of(paper: str) -> list[Row]:
-    """Reads a table. ValueError where the file has other columns than the format."""
+    """Reads a table. ValueError where the file's columns are not those of the format."""
     with (DOCS / f"{paper}.csv").open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         if tuple(reader.fieldnames or ()) != COLUMNS:
@@ -59,7 +59,7 @@ def number_of(text: str) -> float | None:
 
 
 def tolerance_of(row: Row) -> float:
-    """Returns how far a rerun may be from `here`: the row's tolerance, else half a unit of its last digit."""
+    """Returns how far a rerun may deviate from `here`: the row's tolerance, else half a unit of its last digit."""
     if row["tolerance"]:
         return float(row["tolerance"])
     mantissa, _, exponent = row["here"].lower().partition("e")

@@ -1,4 +1,4 @@
-"""Pictures that say what they show, a captioner that reads it, and what is asked of them."""
+"""Pictures whose first pixel encodes what they show, a captioner that reads it, and the questions of verification."""
 
 from io import BytesIO
 
@@ -27,7 +27,7 @@ def asked_of(classes=CLASSES, attributes=None):
 
 
 def png(target, value):
-    """A picture whose first pixel says what it shows, as places among the choices."""
+    """Returns a picture whose first pixel holds the indices of the class and the value that it shows."""
     pixels = np.zeros((9, 9, 3), np.uint8)
     pixels[0, 0, :2] = target, value
     data = BytesIO()
@@ -36,7 +36,7 @@ def png(target, value):
 
 
 def see(certainty=None):
-    """A captioner that reads those pictures; with a certainty it gives probabilities."""
+    """Returns a captioner that reads such pictures; with a certainty, its answers have probabilities."""
 
     def answer(asked):
         pixels, question = asked
@@ -53,7 +53,7 @@ def see(certainty=None):
 
 
 def images_of(rows, asked):
-    """`rows`: (name, bytes, error, target class)."""
+    """Returns the images to verify. `rows`: (name, bytes, error, target class)."""
     names, data, errors, targets = zip(*rows, strict=True)
     table = pa.table({"image_id": names, "key": names, "bytes": pa.array(data, pa.binary()), "error": errors})
     ids = [asked.verification_id(name, target) for name, target in zip(names, targets, strict=True)]

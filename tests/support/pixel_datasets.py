@@ -9,7 +9,7 @@ CAPTIONS = "label,caption\nboat,a photo of a boat at night\nmug,a photo of a str
 
 
 def answer(images):
-    """A classifier that looks at one pixel: what it is shown is a boat where that pixel is dark, else a mug."""
+    """Classifies by one pixel: boat where it is dark, else mug."""
     dark = np.array([image[3, 3].astype(int).sum() < 300 for image in images])
     return np.stack([dark * 4.0, ~dark * 4.0], axis=1).astype(np.float32)
 
@@ -34,7 +34,7 @@ def built(tmp_path, name="out", **changes):
 
 
 def canonical(location):
-    """All rows and drops, in order, as Python's."""
+    """Returns all rows and drops, in order, as Python values."""
     rows = c2b_ray.load_dataset(location).to_table().to_pylist()
     drops = [row for path in sorted((location / "drops").iterdir()) for row in pq.read_table(path).to_pylist()]
     return sorted(rows, key=lambda row: (row["caption_number"], row["draw"])), drops

@@ -15,7 +15,7 @@ from c2b_ray.world import CLASSES, Scene, renderer
 
 @dataclass(frozen=True)
 class PlantedRenders:
-    """Answers rightly, except that of images of `label` that show `values` a share `rate` is answered `target`."""
+    """Answers rightly, except for `target` on a share `rate` of the images of `label` that show `values`."""
 
     scenes: dict[bytes, Scene]
     label: str
@@ -31,7 +31,7 @@ class PlantedRenders:
 
     def _answer(self, image: bytes) -> str:
         scene = self.scenes.get(image)
-        if scene is None:  # the grey pictures on which a model in memory is tried
+        if scene is None:  # grey pictures, with which models in memory are tested first
             return CLASSES[0]
         planted = scene.target_class == self.label and all(scene.attribute(k) == v for k, v in self.values.items())
         return self.target if planted and Random(image).random() < self.rate else scene.target_class
@@ -39,7 +39,7 @@ class PlantedRenders:
 
 @contextmanager
 def known_renders() -> Iterator[dict[bytes, Scene]]:
-    """Records the scene of every image that `world:renderer` renders in this process in the meantime."""
+    """Records the scene of every image that `world:renderer` renders in this process while the block runs."""
     scenes: dict[bytes, Scene] = {}
     plain = renderer.render
 

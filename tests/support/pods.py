@@ -1,9 +1,9 @@
 """Pods without Kubernetes: processes in network, mount, process and IPC namespaces, joined by a bridge.
 
-A pod sees this machine's files, read-only, below its own overlay; the folders that its manifest mounts are empty and
-its own, so no two pods share a disk. It runs as the user 1000 without capabilities and cannot gain any. Killing a pod
-kills all of it at once. It knows namespaces, and nothing of Ray or c2b-ray. Not simulated: cgroups (no limit is
-enforced), seccomp, DNS (names are in /etc/hosts), network policies.
+A pod sees this machine's files, read-only, below an overlay of its own. The folders that its manifest mounts are its
+own and empty at first, so no two pods share a disk. It runs as the user 1000 without capabilities and cannot gain any.
+Killing a pod kills all its processes at once. This module knows namespaces, and nothing of Ray or c2b-ray. It does not
+simulate cgroups (no limit is enforced), seccomp, DNS (names are in /etc/hosts) and network policies.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pathlib import Path
 
 USER = 1000
 NEEDED = (Path(__file__).parents[2], Path(sys.prefix), Path(sys.base_prefix))
-"""What every pod runs: the image of its container would hold it."""
+"""Files that every pod needs, as its container's image holds them."""
 CLONE_NEWNET = 0x40000000
 SUBNET = "10.201.77"
 TOOLS = ("ip", "unshare", "nsenter", "setpriv", "mount", "wget")
 RESOLVER = "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"
-"""Nobody answers there, and that is known at once: names are in /etc/hosts."""
+"""A resolver that does not answer, so that a lookup fails at once; known names are in /etc/hosts."""
 AS_USER = f"setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all"
 
 
@@ -37,8 +37,8 @@ AS_USER = f"setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs 
 class Container:
     """The first command of a pod, and the files that it sees.
 
-    `empty`: its own empty folders; `files`: contents by path, read-only; `volumes`: folders of this machine by their
-    path in the pod, which outlive it.
+    `empty`: empty folders of its own; `files`: contents by path, read-only; `volumes`: folders of this machine, which
+    outlive the pod, by their path in the pod.
     """
 
     command: str
@@ -49,7 +49,7 @@ class Container:
 
 
 def refusal() -> str:
-    """Returns why this process cannot make pods; empty where it can."""
+    """Returns the reason why this process cannot create pods; empty where it can."""
     if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
         return f"there is no {', '.join(missing)}"
     if os.geteuid() != 0:
@@ -90,14 +90,14 @@ class Pod:
         return int(forked[0])
 
     def ready(self) -> bool:
-        """Tells whether process 1 is the container's command, and no longer the one that makes its mounts."""
+        """Tells whether process 1 is the container's command; before, it is the program that makes the mounts."""
         with suppress(OSError):
             status = Path(f"/proc/{self.first_process()}/status").read_text()
             return f"\nUid:\t{USER}\t" in status
         return False
 
     def command(self, command: str) -> list[str]:
-        """Returns the command that runs another one inside this pod, as its user."""
+        """Returns a command that runs another command inside this pod, as its user."""
         inner = f"cd /home/c2b 2>/dev/null; exec {AS_USER} bash -c {shlex.quote(command)}"
         return ["nsenter", "--target", str(self.first_process()), "--all", "--root", "--wd", "sh", "-c", inner]
 
@@ -107,7 +107,7 @@ class Pod:
         )
 
     def start(self, container: Container) -> subprocess.Popen[bytes]:
-        """Starts another container in the pod, with its own command and environment; it dies with the pod."""
+        """Starts another container in the pod, with a command and environment of its own; it dies with the pod."""
         with open(self.log, "ab") as said:
             return subprocess.Popen(
                 self.command(container.command), env=container.environment, stdout=said, stderr=said
@@ -125,7 +125,7 @@ class Pods:
     """Pods on one bridge, with addresses of the test's subnet; a name keeps its address when its pod comes back."""
 
     def __init__(self, folder: Path, names: Mapping[str, str]) -> None:
-        """`names`: further names of pods, as Services give them: name → pod."""
+        """`names`: further names of pods, such as those of Services: name → pod."""
         self.folder = folder
         self._started = 0
         self.pods: dict[str, Pod] = {}
@@ -133,7 +133,7 @@ class Pods:
         self._addresses: dict[str, str] = {}
         self._mark = f"c2b{os.getpid() % 10**6}"
         self.gateway = f"{SUBNET}.1"
-        # A network of its own, for what this machine filters on its own bridges is not ours to change.
+        # The bridge has a network namespace of its own, since this machine may filter traffic on its own bridges.
         _ip("netns", "add", self._mark)
         self._in_network("link", "add", "br0", "type", "bridge")
         self._in_network("addr", "add", f"{self.gateway}/24", "dev", "br0")
@@ -145,7 +145,7 @@ class Pods:
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """Gives the calling thread, and the processes that it starts, the gateway's address in the meantime."""
+        """Gives the calling thread, and processes that it starts, the gateway's address while the block runs."""
         with open("/proc/thread-self/ns/net") as before, open(f"/run/netns/{self._mark}") as inside:
             _setns(inside.fileno())
             try:
@@ -192,9 +192,9 @@ class Pods:
         files = home / "files"
         shutil.rmtree(files, ignore_errors=True)
         self._started += 1
-        host = f"{home.name}-{self._started}"  # a name of its own, also where a pod replaces another one
+        host = f"{home.name}-{self._started}"  # unique, also where a pod replaces another one
         lines = [f"hostname {host}", _overlay_at(home), "cd root", "mount -t proc proc proc", "mount --rbind /dev dev"]
-        lines.append("chmod 755 root")  # Python itself may live there; of the pod's overlay alone
+        lines.append("chmod 755 root")  # Python itself may be there; only the pod's overlay changes
         hosts = {"localhost": "127.0.0.1", host: self.address(home.name), **self._addresses}
         hosts |= {name: self.address(pod) for name, pod in self._services.items()}
         for path, text in {**container.files, "/etc/hosts": _lines(hosts), "/etc/resolv.conf": RESOLVER}.items():
@@ -226,7 +226,7 @@ class Pods:
             subprocess.run(["ip", "netns", "del", network], capture_output=True, check=False)
 
     def logs(self) -> str:
-        """Returns the end of each pod's output, for the message of a failing test."""
+        """Returns the last lines of each pod's output, for the message of a failing test."""
         said = {file.parent.name: file.read_text(errors="replace")[-1500:] for file in self.folder.glob("*/log")}
         return "\n".join(f"== {name}\n{text}" for name, text in said.items())
 
@@ -238,7 +238,7 @@ def _overlay_at(home: Path) -> str:
 
 
 def _hidden(container: Container) -> list[Path]:
-    """Returns needed files that `/` does not show: those in another file system, or below an empty folder."""
+    """Returns needed files that an overlay of `/` lacks: those on another file system, or below an empty folder."""
     empty = [Path(path) for path in container.empty]
     paths = list(dict.fromkeys(path for path in NEEDED if not any(other in path.parents for other in NEEDED)))
     return [
@@ -249,7 +249,7 @@ def _hidden(container: Container) -> list[Path]:
 
 
 def _shown(path: Path, layer: str) -> list[str]:
-    """Shows a folder of this machine, read-only, whatever its permissions are here."""
+    """Shows a folder of this machine, read-only, independent of its permissions here."""
     lower, target = shlex.quote(str(path)), shlex.quote(f".{path}")
     return [
         f"mkdir -p {target} {layer}/upper {layer}/work",
@@ -276,7 +276,7 @@ def _ip(*arguments: str) -> None:
 
 
 def await_success(pod: Pod, command: str, patience_s: float) -> None:
-    """Waits until the command, such as a readiness probe, succeeds inside the pod."""
+    """Waits until a command, such as a readiness probe, succeeds inside the pod."""
     deadline = time.monotonic() + patience_s
     while True:
         assert pod.alive(), f"{pod.name} has ended: {pod.log.read_text(errors='replace')[-3000:]}"

@@ -1,7 +1,7 @@
-"""A real PostgreSQL on this machine (Debian's `postgresql`), with data that are deleted afterwards.
+"""A real PostgreSQL on this machine (Debian's `postgresql`), whose data are deleted afterwards.
 
-PostgreSQL refuses to run as root: as root, tests run it as the user `postgres`. It can be killed and started again. It
-knows SQL, and nothing of c2b-ray.
+PostgreSQL refuses to run as root; where the tests run as root, it runs as the user `postgres`. Tests can kill it and
+start it again. This module knows SQL, and nothing of c2b-ray.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PATIENCE_S = 60
 
 
 def missing() -> str | None:
-    """Returns why there is no PostgreSQL here; None where there is."""
+    """Returns the reason why PostgreSQL cannot run here; None where it can."""
     if _program("initdb") is None or _program("pg_ctl") is None:
         return "PostgreSQL is not installed (Debian: postgresql)"
     if os.geteuid() == 0 and (shutil.which("setpriv") is None or _user() is None):
@@ -47,7 +47,7 @@ class Postgres:
         self._control("start", "-o", options, "-l", str(self._folder / "log"))
 
     def kill(self) -> None:
-        """Kills its processes in the midst of their work; committed data stay."""
+        """Kills the server's processes at work; committed data stay."""
         self._control("stop", "-m", "immediate")
 
     def stop(self) -> None:
@@ -71,7 +71,7 @@ class Postgres:
 
 @contextmanager
 def running(host: str = "127.0.0.1") -> Iterator[Postgres]:
-    """Yields a server and deletes its data afterwards. With a `host`, the whole network of 256 addresses may
+    """Yields a server and deletes its data afterwards. With a `host`, all 256 addresses of its network may
     connect."""
     folder = Path(tempfile.mkdtemp(prefix="c2b-postgres-"))
     try:
@@ -104,7 +104,7 @@ def _run(program: str, *arguments: str) -> None:
         user = _user()
         assert user is not None
         command = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--", *command]
-    # No pipe that the server would inherit and hold open.
+    # No pipe, since the server would inherit it and keep it open.
     with tempfile.TemporaryFile() as output:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/", check=False)
         output.seek(0)

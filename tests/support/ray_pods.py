@@ -23,12 +23,12 @@ TOKEN = "a-token-of-the-tests-that-every-node-has-too"
 CAPTIONS = "label,caption\n" + "".join(f'{caption.split()[2]},"{caption}"\n' for caption in SIGHT)
 DRAWS_PER_CAPTION = 480
 SHARDS = math.ceil(len(SIGHT) * DRAWS_PER_CAPTION / CONFIG["shard_draws"])
-"""So many that a quick machine still draws when a pod dies."""
+"""Enough that a fast machine is still drawing when a pod dies."""
 JOB_FILES = {
     "dataset.yaml": yaml.safe_dump({**CONFIG, "draws_per_caption": DRAWS_PER_CAPTION}),
     "captions.csv": CAPTIONS,
 }
-"""What the administrators' ConfigMap c2b-job-files holds."""
+"""The contents of the administrators' ConfigMap c2b-job-files."""
 
 
 class RayPods:

@@ -1,7 +1,7 @@
 """A Ray cluster of several nodes on this machine.
 
-Each node is a tree of processes that can be killed alone, and may lack a folder that the others share. It knows `ray
-start`, signals and mount namespaces, and nothing of c2b-ray.
+Each node is a tree of processes that can be killed alone, and may lack a folder that the others share. This module
+knows `ray start`, signals and mount namespaces, and nothing of c2b-ray.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_worker_niceness": "0",
     "RAY_prestart_worker_first_driver": "0",
-    # With a token in the home folder, nodes would ask for it; a driver that knows an address does not send it.
+    # With a token in the home folder, nodes demand it; a driver that connects by address does not send it.
     "RAY_AUTH_MODE": "disabled",
 }
 SOON = {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "3"}
-"""Ray's own settings take some 15 seconds to notice that a node is dead."""
+"""Settings that notice a dead node sooner; Ray's defaults take about 15 seconds."""
 
 
 def processes(mark: str, name: str = "") -> list[int]:
-    """Returns the processes whose environment has this mark, and whose command line has this name."""
+    """Returns the processes with this mark in the environment and this name in the command line."""
     marked = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             ours = f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0")
             if ours and name in (folder / "cmdline").read_text(errors="replace"):
                 marked.append(int(folder.name))
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended
             continue
     return marked
 
@@ -57,7 +57,7 @@ def kill(pids: Sequence[int]) -> None:
 
 
 def refusal_of_namespaces() -> str:
-    """Returns why a node of this process cannot have a mount namespace; empty where it can."""
+    """Returns the reason why a node cannot have a mount namespace here; empty where it can."""
     if shutil.which("unshare") is None:
         return "there is no unshare"
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +67,7 @@ def refusal_of_namespaces() -> str:
 
 
 def hiding(folder: Path, command: list[str]) -> list[str]:
-    """Returns the command such that the folder is empty for it."""
+    """Returns a command that runs this one with an empty folder there."""
     script = f"mount -t tmpfs none {shlex.quote(str(folder))} && exec {shlex.join(command)}"
     return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
 
@@ -93,7 +93,7 @@ class Node:
         return processes(self.mark, name)
 
     def kill(self) -> None:
-        """Sends SIGKILL to all of the node at once, as a power failure would."""
+        """Sends SIGKILL to all processes of the node at once, as in a power failure."""
         while left := self.processes():
             kill(left)
             with suppress(subprocess.TimeoutExpired):
@@ -102,18 +102,18 @@ class Node:
 
 
 def program_environment(**more: str) -> dict[str, str]:
-    """Returns the environment of a Python program that a test starts: it can import what the tests of several rooms
-    share."""
+    """Returns the environment of a Python program that a test starts, with tests/support on its import path, and
+    these variables."""
     path = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": path, **more}
 
 
 class Raylets:
-    """The nodes of one cluster; the first is the head, which drivers of this machine connect to."""
+    """The nodes of one cluster. The first is the head, to which drivers on this machine connect."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._environment = {**ENVIRONMENT, **(environment or {})}
-        # Paths of Unix sockets have 107 bytes, of which pytest's own folders leave too few.
+        # Paths of Unix sockets have at most 107 bytes; pytest's folders leave too few of them.
         self.folder = tempfile.mkdtemp(prefix="c2b-", dir="/tmp")
         self.nodes: dict[str, Node] = {}
         self.address = f"127.0.0.1:{_free_port()}"
@@ -133,7 +133,7 @@ class Raylets:
         command += [f"--labels={labels}", "--min-worker-port=0", "--max-worker-port=0"]
         if hardware.hidden is not None:
             command = hiding(hardware.hidden, command)
-        # One after the other: on a busy machine Ray 2.60 gives up a node that takes more than 30 seconds to start.
+        # One after the other, since Ray 2.60 abandons a node that takes more than 30 seconds to start.
         for _ in range(STARTS):
             self.nodes[name] = node = self._spawned(name, command)
             while node.popen.poll() is None and STARTED not in self.log(name).read_bytes():
@@ -175,8 +175,8 @@ def await_nodes(count: int) -> None:
 
 
 def node_of_actor(folder: str, actors: int) -> str:
-    """Returns the name of this actor's node, once this many actors have called it: if one starts late, the others would
-    get all the work. Each leaves a file in the folder, so that the successor of a dead one does not wait."""
+    """Returns the name of this actor's node once this many actors have called the function, so that no actor gets all
+    the work while others start. Each leaves a file in the folder, so the successor of a dead actor does not wait."""
     import ray
 
     Path(folder, uuid.uuid4().hex).touch()

@@ -1,4 +1,4 @@
-"""What synthetic runs hold: classes, attributes, accuracies, and what went wrong."""
+"""The contents of synthetic runs: classes, attributes, accuracies, errors, and a verifier's answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLANTED, CONTROL = "world:resnet-planted-3", "world:resnet-control"
 
 @dataclass
 class Recipe:
-    """The contents of a synthetic run. `accuracy` maps (classifier, class, value) to a share, 0.95 where absent."""
+    """The contents of a synthetic run. `accuracy`: (classifier, class, value) → share of right answers, else 0.95."""
 
     classes: tuple[str, ...] = ("bus", "boat", "umbrella")
     attributes: dict[str, tuple[str, ...]] = field(default_factory=lambda: dict(ATTRIBUTES))
@@ -31,16 +31,15 @@ class Recipe:
     manifest: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
     tau: float = 0.1
-    # Where a verifier looked at the images: (class, value) → the share that shows the value, 1 where absent.
+    # With a verifier: (class, value) → share of the images that show the value, else 1.
     shown: dict[tuple[str, str], float] | None = None
-    calibrated: tuple[str, ...] = ()  # attributes on which the verifier was checked, and found right 9 times in 10
-    # Where images were made as well: (classifier, class, value) → accuracy on those, as on the retrieved where absent.
+    calibrated: tuple[str, ...] = ()  # attributes with a calibration: the verifier is right 9 times in 10
+    # With generated images too: (classifier, class, value) → accuracy on them, else that on the retrieved ones.
     generated: dict[tuple[str, str, str], float] | None = None
 
 
 def showcase() -> Recipe:
-    """Returns a recipe with everything in it: strong and weak findings, clear, open and empty cells, errors,
-    rejections."""
+    """Returns a recipe with strong and weak findings, clear, open and empty cells, errors and rejected replies."""
     accuracy = {
         (PLANTED, "bus", "snow"): 0.41,
         (PLANTED, "boat", "night"): 0.62,

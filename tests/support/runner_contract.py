@@ -1,7 +1,7 @@
-"""The contract of every runner of stages, here or on Ray: the toy step, and tests that take `runner`.
+"""The contract of every runner of stages, in this process or on Ray: a toy step, and tests that take `runner`.
 
-A module that inherits `RunnerContract` provides the fixture `runner`. If there are Ray workers, it also registers this
-module to be pickled by value, so that steps reach them whole.
+A module that inherits `RunnerContract` provides the fixture `runner`. With Ray workers, it also registers this module
+to be pickled by value, as the workers cannot import it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def rows(count: int, block: int = 50) -> Rows:
 
 
 def named(batch: pa.Table, role: str) -> pa.Table:
-    """The reference step: adds the role's name to every row; every tenth row has an error."""
+    """The toy step: adds the role's name to every row, and an error to every tenth row."""
     errors = ["tenth" if key.endswith("0") else None for key in batch["id"].to_pylist()]
     return pa.table({"error": pa.array(errors, pa.string()), "id": batch["id"], "by": [role] * batch.num_rows})
 
@@ -51,7 +51,7 @@ def run(
     config: StageConfig = CONFIG,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Any:
-    """`role`: the role itself, or what makes it."""
+    """Runs the toy step. `role`: the role itself, or a function that makes it."""
     factory = role if callable(role) else lambda: role
     return runner.run(source, step, factory, str(out), id_column="id", config=config, on_progress=on_progress)
 
@@ -69,7 +69,7 @@ def refuse(kind: type[Exception], *args: str) -> Any:
 
 
 def met(batch: pa.Table, role: threading.Barrier) -> pa.Table:
-    """The step of a role that blocks each thread until another one arrives."""
+    """A step whose role makes each thread wait until another one arrives."""
     role.wait()
     return named(batch, f"{os.getpid()}-{threading.get_ident()}")
 
@@ -103,7 +103,7 @@ class RunnerContract:
         result = run(
             runner, rows(40), tmp_path, nothing, lambda: refuse(ServiceError, "no weights"), config, seen.append
         )
-        # The other rows under `out` are no part of this source.
+        # The other rows below `out` do not belong to this source.
         assert (result.rows, result.resumed) == (0, 40)
         assert (seen[-1].done, seen[-1].total) == (40, 40)
 

@@ -14,7 +14,7 @@ NAN = float("nan")
 
 
 def row(value: str, phi: float = NAN, verdict: str = "undetermined", **more: Any) -> dict[str, Any]:
-    """A row of scores whose accuracy is such that the others' mean is 0.9."""
+    """Returns a row of scores with an accuracy of 0.9 + φ, so that the other values' mean is 0.9."""
     accuracy = 0.9 + phi
     low, high = (phi - 0.06, phi + 0.06)
     return {

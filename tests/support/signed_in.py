@@ -29,6 +29,6 @@ class Visitor:
         return match[1]
 
     def post(self, path: str, fields: dict[str, str], of: str = "/ui/usage", **options: Any) -> httpx.Response:
-        """`of`: the page whose form is sent."""
+        """Sends a form with its token. `of`: the page of the form."""
         answer: httpx.Response = self.client.post(path, data={"csrf": self.token(of), **fields}, **options)
         return answer

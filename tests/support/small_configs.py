@@ -1,4 +1,4 @@
-"""Configs of audits of the embedded world that take seconds."""
+"""Configs of audits of the embedded world that run in seconds."""
 
 from __future__ import annotations
 

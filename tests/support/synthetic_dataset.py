@@ -1,4 +1,4 @@
-"""A small dataset of failures on disk: renders of the world that a planted rule answers wrongly.
+"""A small dataset of failures on disk: renders of the world about which planted classifiers are wrong.
 
 The answers follow from the plants, so no model is loaded; the renderer draws the pictures.
 """
@@ -23,12 +23,12 @@ from c2b_ray.world.planting import ZOO, Plant
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import CLASSES, Scene, sample
 
-PLANTS = ZOO["resnet-planted-1"].plants  # boats at night are airplanes, striped mugs are chairs
+PLANTS = ZOO["resnet-planted-1"].plants  # answers airplane for boats at night, chair for striped mugs
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """`members`: classifiers with plants; a row is kept where any of them fails. `labels`: other names, by class."""
+    """`members`: planted classifiers; a row is kept where any of them fails. `labels`: class → another name for it."""
 
     members: Sequence[str] = ("world:resnet-planted-1",)
     rows_per_caption: int = 12
@@ -38,14 +38,14 @@ class Recipe:
 
 
 def captions_of(plants: Sequence[Plant]) -> list[tuple[str, dict[str, str]]]:
-    """Returns a caption for each plant's cell, and one for each cell in the street."""
+    """Returns two captions for each plant: one of its cell, and one of its cell in the street."""
     cells = [{"target_class": plant.target_class, plant.attribute: plant.value} for plant in plants]
     cells += [{**cell, "setting": "street"} for cell in cells]
     return [(", ".join(cell.values()), cell) for cell in cells]
 
 
 def write_dataset(location: Path, recipe: Recipe | None = None) -> dict[str, Any]:
-    """Writes the dataset; returns its manifest."""
+    """Writes the dataset and returns its manifest."""
     recipe = recipe or Recipe()
     rows = dataset_rows(recipe)
     shards = [rows[start : start + recipe.shard_rows] for start in range(0, len(rows), recipe.shard_rows)]

@@ -123,7 +123,7 @@ def _cells(recipe: Recipe) -> tuple[pa.Table, pa.Table, pa.Table]:
             bad = len(images) < recipe.bad_images
             data = draw_picture(target, value, rank % 16) if recipe.pictures and not bad else None
             error = f"photos/{rank}.jpg: damaged or truncated: {rank} bytes missing" if bad else None
-            # Where a verifier looked, the last two of a cell of more than three are one picture.
+            # With a verifier, the last two images of a cell with more than three are one picture.
             picture = random.Random(len(images) - (3 <= rank == number - 1))
             mark = None if recipe.shown is None or bad else picture.randbytes(8 + 8 * 8 * 3)
             row = {"image_id": image_id, "key": f"photos/{rank}.jpg", "bytes": data, "fingerprint": mark}
@@ -186,7 +186,7 @@ def _answer(recipe: Recipe, classifier: str, caption: dict[str, Any], draw: dict
 
 
 def _among(rank: int, share: float, number: int) -> bool:
-    """Tells whether an image belongs to that share of the cell's images, which is spread evenly over the ranks."""
+    """Tells whether the image of this rank belongs to a share of the cell's images that is spread evenly over ranks."""
     chosen = round(share * number)
     return (rank + 1) * chosen // number > rank * chosen // number
 

@@ -1,4 +1,4 @@
-"""A dataset of failures of simple models, built by the passes alone."""
+"""A dataset of failures of toy models, built by both passes without a command."""
 
 from functools import partial
 
@@ -23,12 +23,12 @@ BLACK, NAN, UNVERIFIED = 3, 4, 5
 
 
 def kind(seed):
-    """Returns the kind, of 16, of the draw with this seed."""
+    """Returns which of 16 kinds the draw with this seed is."""
     return seed % 16
 
 
 def picture(seed):
-    """Returns one of a few pictures for each eight seeds: many draws are near-duplicates."""
+    """Returns one of 60 pictures, which changes every 16 seeds, so that many draws are near-duplicates."""
     cells = np.random.default_rng(seed // 16 % 60).integers(0, 256, (8, 8, 3), np.uint8)
     cells[0, 0] = kind(seed)
     return cells.repeat(8, axis=0).repeat(8, axis=1)
@@ -43,7 +43,7 @@ class Generator:
 
 
 class Mover:
-    """Draws one of six pictures for each seed, moved by a pixel or not."""
+    """Draws one of six pictures for each seed; half of the draws are moved by one pixel."""
 
     revision = "1"
 
@@ -58,7 +58,7 @@ class Mover:
 
 
 class Classifier:
-    """Answers mug for every picture whose first cell is of an even kind, else boat; gives no answer for `NAN`."""
+    """Answers mug for pictures of an even kind and boat for others; gives no answer for the kind `NAN`."""
 
     labels, revision = LABELS, "1"
 
@@ -89,7 +89,7 @@ TWO_THREADS = partial(CrewsHere, threads=2)
 
 
 def build(out, shard_draws=9, crews=TWO_THREADS, distance=4, make=crew, format=3):
-    """Returns rows and drops as Python values, and the crews, which did the work."""
+    """Builds the dataset; returns rows and drops as Python values, and the crews that did the work."""
     with building(str(out)) as directory:
         if not directory.files.exists("captions.parquet"):
             texts = ((label, text, None) for label, text in CAPTIONS)

@@ -1,4 +1,4 @@
-"""A latent space whose pictures are nearly affine in its latents, its labels, and classifiers with a known response."""
+"""A latent space whose pictures are almost affine in the latents, with labels, and classifiers of known response."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def toy_generator(folder: Path, seed: int = 1) -> str:
 
 
 def toy_labels(generator: str, path: Path, count: int = 1500) -> str:
-    """Writes labels; each attribute is the sign of the latent coordinate of its number."""
+    """Writes labels; attribute number k is the sign of latent coordinate k."""
     latents = catalog.latent_generator(generator).sample(count, 77)
     columns = {name: latents[:, number] > 0 for number, name in enumerate(ATTRIBUTES)}
     pq.write_table(pa.table({"latent": pa.array(list(latents), pa.list_(pa.float32())), **columns}), path)

@@ -13,7 +13,7 @@ SIDE, EACH = 32, 40
 
 
 def model() -> bytes:
-    """Returns a model that multiplies the mean of each colour by random weights."""
+    """Returns an ONNX model that multiplies the mean of each colour channel by random weights."""
     weights = numpy_helper.from_array(np.random.default_rng(0).normal(size=(3, 2)).astype(np.float32), "w")
     nodes = [
         helper.make_node("GlobalAveragePool", ["image"], ["pooled"]),

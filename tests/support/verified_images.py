@@ -33,9 +33,9 @@ class Made:
         self.draws, self.predictions, self.verifications, self.images = [], [], [], {}
 
     def add(self, drawn, shows, n, right, class_shown="bus", marks=None, target="bus", name=None, light=None, number=0):
-        """`n` images drawn for one value that show (are said to show) another, of which `right` are answered so.
+        """Adds `n` images drawn for the value `drawn`; the verifier says `shows`; `right` of the answers are right.
 
-        `light`: what each is said to show of another attribute. `number`: of the cell's captions, which drew them.
+        `light`: the verifier's answer about lighting. `number`: the caption of the cell that drew the images.
         """
         for i in range(n):
             image = name or f"{target}-{drawn}-{len(self.draws):04}"
