@@ -127,7 +127,7 @@ def test_preprocessing_is_open_clips_own(directory: Path, encoder: TextImageEnco
         expected = model.encode_image(batch, normalize=True).numpy()
         words = open_clip.get_tokenizer(f"local-dir:{directory}")(["a photo of dog"])
         expected_text = model.encode_text(words, normalize=True).numpy()
-    # Prepared on tensors: within 2 of 255 levels of Pillow (tests/unit/models/pixels/test_preprocess.py).
+    # The pixels are Pillow's (tests/unit/models/pixels/test_preprocess.py).
     np.testing.assert_allclose(encoder.encode_images(images), expected, atol=2e-3)
     np.testing.assert_allclose(encoder.encode_texts(["a photo of dog"]), expected_text, atol=1e-5)
 

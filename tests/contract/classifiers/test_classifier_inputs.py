@@ -30,7 +30,7 @@ def test_timm_sees_what_timms_own_transform_gives(specs: dict[str, str]) -> None
     with torch.inference_mode():
         batch = torch.stack([transform(Image.fromarray(image)) for image in pictures()])
         expected = torch.cat([model(part) for part in batch.split(2)]).numpy()
-    # Prepared on tensors: within 2 of 255 levels of Pillow (tests/unit/models/pixels/test_preprocess.py).
+    # The pixels are Pillow's (tests/unit/models/pixels/test_preprocess.py).
     np.testing.assert_allclose(catalog.classifier(specs["timm"]).logits(pictures(), KEYS), expected, atol=2e-2)
 
 
