@@ -128,7 +128,7 @@ def test_preprocessing_is_open_clips_own(directory: Path, encoder: TextImageEnco
         words = open_clip.get_tokenizer(f"local-dir:{directory}")(["a photo of dog"])
         expected_text = model.encode_text(words, normalize=True).numpy()
     # The pixels are Pillow's (tests/unit/models/pixels/test_preprocess.py).
-    np.testing.assert_allclose(encoder.encode_images(images), expected, atol=2e-3)
+    np.testing.assert_allclose(encoder.encode_images(images), expected, atol=1e-5)
     np.testing.assert_allclose(encoder.encode_texts(["a photo of dog"]), expected_text, atol=1e-5)
 
 

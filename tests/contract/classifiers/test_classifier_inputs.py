@@ -31,7 +31,7 @@ def test_timm_sees_what_timms_own_transform_gives(specs: dict[str, str]) -> None
         batch = torch.stack([transform(Image.fromarray(image)) for image in pictures()])
         expected = torch.cat([model(part) for part in batch.split(2)]).numpy()
     # The pixels are Pillow's (tests/unit/models/pixels/test_preprocess.py).
-    np.testing.assert_allclose(catalog.classifier(specs["timm"]).logits(pictures(), KEYS), expected, atol=2e-2)
+    np.testing.assert_allclose(catalog.classifier(specs["timm"]).logits(pictures(), KEYS), expected, atol=1e-4)
 
 
 def test_torchvision_sees_what_its_own_transform_gives(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_torchvision_sees_what_its_own_transform_gives(tmp_path: Path) -> None:
     with torch.inference_mode():
         expected = model(torch.stack([transform(Image.fromarray(image)) for image in pictures(2)])).numpy()
     found = catalog.classifier(f"torchvision:squeezenet1_1?weights={file}&device=cpu").logits(pictures(2), KEYS[:2])
-    np.testing.assert_allclose(found, expected, atol=2e-2)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_hf_sees_what_its_own_processor_gives(specs: dict[str, str]) -> None:
