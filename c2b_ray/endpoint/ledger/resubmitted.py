@@ -1,4 +1,5 @@
-"""Lets a job that is submitted again after a cancellation continue the earlier run.
+"""Lets a job that is submitted again after it was cancelled, or failed by a temporary problem, continue its earlier
+run.
 
 Tenant, kind and resolved config must be equal. A run belongs to one job: one transaction passes it on, and notes the
 path where it lies until it is moved. This module moves no files.
@@ -14,15 +15,17 @@ from c2b_ray.endpoint.ledger.job import COLUMNS, FencedError, Job
 
 _jobs = tables.jobs.c
 _LATEST = 50
+_STATES = ("cancelled", "failed")
+"""The states whose jobs may leave a run; a job that failed for good names none."""
 NOTE = "run"
 """The kind of the events that record a take-over."""
 
 
 def predecessor(db: Database, job: Job) -> tuple[str, str] | None:
-    """Returns the latest cancelled job with this config and a run, as (job id, path of the run); None if there is
-    none."""
+    """Returns the latest cancelled or failed job with this config and a run, as (job id, path of the run); None if
+    there is none."""
     where = (
-        _jobs.tenant_id == job.tenant_id, _jobs.kind == job.kind, _jobs.state == "cancelled", _jobs.id != job.id,
+        _jobs.tenant_id == job.tenant_id, _jobs.kind == job.kind, _jobs.state.in_(_STATES), _jobs.id != job.id,
         _jobs.deleted.is_(None), _jobs.run_path.is_not(None),
     )  # fmt: skip
     statement = select(_jobs.id, _jobs.run_path, _jobs.resolved).where(*where).order_by(_jobs.ended.desc())
@@ -40,7 +43,7 @@ def take_over(db: Database, job: Job, before: tuple[str, str]) -> Job | None:
     """
     old, path = before
     with db.transaction() as tx:
-        has_it = _jobs.id == old, _jobs.run_path == path, _jobs.state == "cancelled", _jobs.deleted.is_(None)
+        has_it = _jobs.id == old, _jobs.run_path == path, _jobs.state.in_(_STATES), _jobs.deleted.is_(None)
         gives = update(tables.jobs).where(*has_it).values(run_path=None, bytes=0)
         earlier = tx.execute(gives.returning(_jobs.images)).first()
         if earlier is None:

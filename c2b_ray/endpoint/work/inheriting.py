@@ -1,4 +1,4 @@
-"""Lets a job start with the run of the same job that was cancelled before.
+"""Lets a job start with the run of the same job that was cancelled before, or failed by a temporary problem.
 
 The ledger decides who owns a run (`ledger.resubmitted`). This module moves the folder, in one step, before the job's
 process starts. An object store cannot move a folder in one step: there the job starts from the beginning, and an event

@@ -72,7 +72,8 @@ class Settling:
             delay = min(LONGEST_DELAY_S, 2.0**before)
             return jobs.retry(self.db, job_id, fence, delay, problem.title)
         failure = Failure(problem.title, problem.detail, problem.field, problem.location)
-        return jobs.fail(self.db, job_id, fence, failure, self.run_path)
+        # Who submits it again goes on with its run, unless the run itself, or what it names, is the problem.
+        return jobs.fail(self.db, job_id, fence, failure, self.run_path if problem.again else None)
 
     def _resync(self, account: Account) -> None:
         """Reads from the ledger what it has booked for this claim, which nobody else changes."""

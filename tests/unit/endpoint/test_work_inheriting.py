@@ -14,7 +14,7 @@ from c2b_ray.endpoint.ledger import events, jobs, resubmitted, usage
 from c2b_ray.endpoint.ledger.job import Claim, FencedError, NewJob
 from c2b_ray.endpoint.work.accounting import Account, booked_before
 from c2b_ray.endpoint.work.inheriting import inherit
-from c2b_ray.endpoint.work.protocol import Ended
+from c2b_ray.endpoint.work.protocol import Ended, Problem
 from c2b_ray.endpoint.work.settling import Settling
 
 
@@ -65,6 +65,22 @@ def test_the_same_job_goes_on_with_the_run_and_both_say_so(endpoint: Endpoint) -
     again = claimed(endpoint)
     inherit(endpoint.db, again, str(endpoint.run_path(again.job.id)))
     assert here.exists(), "a finished run is nobody else's"
+
+
+@pytest.mark.parametrize("temporary", [True, False])
+def test_a_failed_job_leaves_its_run_where_the_problem_may_pass(endpoint: Endpoint, temporary: bool) -> None:
+    claim = claimed(endpoint)
+    there = endpoint.run_path(claim.job.id)
+    there.mkdir(parents=True)
+    settling = Settling(endpoint.db, claim, 1, str(there), threading.Event())
+    problem = Problem(title="A model service failed", again=temporary)
+    job = settling.settle(Account(["m"]), Ended(how="failed", problem=problem))
+    assert job is not None
+    assert job.state == "failed"
+    again = claimed(endpoint)
+    inherit(endpoint.db, again, str(endpoint.run_path(again.job.id)))
+    assert endpoint.run_path(again.job.id).exists() is temporary
+    assert there.exists() is not temporary
 
 
 def test_a_job_that_was_cancelled_between_two_slices_leaves_its_run_too(endpoint: Endpoint) -> None:
