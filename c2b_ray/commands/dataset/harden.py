@@ -40,6 +40,8 @@ from c2b_ray.store.parts import read_stage
 ALONE = Session()
 DEFAULT_RENDERS = f"{WORLD}:20000"
 CONFIG = "harden.json"
+FORMAT = 2
+"""Raised where trainings of an earlier release were trained or measured on other images."""
 TRAINED = pa.schema(
     [
         pa.field("training_id", pa.string(), nullable=False),
@@ -49,6 +51,8 @@ TRAINED = pa.schema(
         pa.field("clean_images", pa.int64(), nullable=False),
         pa.field("dataset_right", pa.int64(), nullable=False),
         pa.field("dataset_images", pa.int64(), nullable=False),
+        pa.field("clean_left_out", pa.int64(), nullable=False),  # of training: images that are measured on
+        pa.field("dataset_left_out", pa.int64(), nullable=False),
         pa.field("model", pa.string()),  # the folder of its files, below the output
         pa.field("spec", pa.string()),  # what loads it
         pa.field("seconds", pa.float64(), nullable=False),
@@ -139,7 +143,7 @@ def harden(
         recipe = replace(options.recipe(_count(clean)), **_of_world(clean, options))
         known = {"dataset": opened.id, "classifier": spec, "revision": model.known.revision, "outputs": number_of}
         images = {"clean": asdict(clean), "clean_revision": clean.revision()}
-        about = known | images | {"options": asdict(options), "recipe": asdict(recipe)}
+        about = known | images | {"options": asdict(options), "recipe": asdict(recipe), "format": FORMAT}
     _claim(out, about)
     job = _Job(recipe, options.mode, out)
     role = partial(Bench.of, spec, opened, parts.test, clean, number_of)
@@ -263,6 +267,8 @@ def _trained(row: Mapping[str, Any], bench: Bench, job: _Job) -> dict[str, Any]:
         "clean_images": len(clean),
         "dataset_right": int(failures.sum()),
         "dataset_images": len(failures),
+        "clean_left_out": images.clean_left_out,
+        "dataset_left_out": images.dataset_left_out,
         "model": folder,
         "spec": spec,
         "seconds": time.monotonic() - began,

@@ -39,12 +39,15 @@ _AT_ONCE = 256
 
 @dataclass(frozen=True)
 class Images:
-    """Clean images and the dataset, for training and held out."""
+    """Clean images and the dataset, for training and held out. `clean_left_out`, `dataset_left_out`: training images
+    that are not trained on, because one that is measured on is the same."""
 
     clean: Pool
     clean_test: Pool
     dataset: Pool
     dataset_test: Pool
+    clean_left_out: int = 0
+    dataset_left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,11 @@ def split_of(dataset: FailureDataset, by: By | None, share: float) -> tuple[list
 def images_of(
     model: Trainable, dataset: FailureDataset, held_out: NDArray[np.bool_], clean: Clean, number_of: Mapping[str, int]
 ) -> Images:
-    """Returns all four pools. Raises SourceError where an image cannot be decoded: no training image may be missing."""
+    """Returns all four pools. Raises SourceError where an image cannot be decoded: no training image may be missing.
+
+    A dataset of a labelled table's failures holds images that are clean training images too. Those that are measured
+    on are trained on nowhere.
+    """
     side = model.prepare.shaped(np.zeros((8, 8, 3), np.uint8)).shape
     train, test = _clean_pools(model, clean, number_of, side)
     images = _array(len(held_out), side)
@@ -126,12 +133,37 @@ def images_of(
         images[row : row + count] = _shaped(model, table["image"].to_pylist(), table["image_id"].to_pylist())
         labels[row : row + count] = [number_of[label] for label in table["label"].to_pylist()]
         row += count
-    return Images(train, test, _part(images, labels, ~held_out), _part(images, labels, held_out))
+    more = _part(Pool(images, labels), ~held_out)
+    return _apart(train, test, more, _part(Pool(images, labels), held_out))
 
 
-def _part(images: NDArray[np.uint8], labels: NDArray[np.int64], rows: NDArray[np.bool_]) -> Pool:
-    """Returns some rows of the whole, without a copy."""
-    return Pool(cast(NDArray[np.uint8], _Rows(images, np.flatnonzero(rows))), labels[rows])
+def _apart(clean: Pool, clean_test: Pool, dataset: Pool, dataset_test: Pool) -> Images:
+    """Leaves out of each training pool what the classifier sees alike in an image that is measured on."""
+    of_clean, of_dataset = _marks(clean_test), _marks(dataset_test)
+    new = ~np.isin(_marks(clean), np.concatenate([of_clean, of_dataset]))
+    unseen = ~np.isin(_marks(dataset), of_clean)
+    for kept, where in ((new, "clean training images"), (unseen, "failures to train on")):
+        if not kept.any():
+            raise SourceError(f"all {where} are images that accuracy is measured on; name other --clean images")
+    gone, more_gone = int((~new).sum()), int((~unseen).sum())
+    return Images(_part(clean, new), clean_test, _part(dataset, unseen), dataset_test, gone, more_gone)
+
+
+def _marks(pool: Pool) -> NDArray[np.bytes_]:
+    """Returns a digest of each image as the classifier sees it."""
+    marks = np.zeros(len(pool), "S16")
+    for start in range(0, len(pool), _AT_ONCE):
+        rows = np.arange(start, min(start + _AT_ONCE, len(pool)))
+        # With a letter at its end, because NumPy drops zero bytes there.
+        marks[rows] = [hashlib.blake2b(image.tobytes(), digest_size=15).digest() + b"." for image in pool.images[rows]]
+    return marks
+
+
+def _part(pool: Pool, rows: NDArray[np.bool_]) -> Pool:
+    """Returns some rows of a pool, without a copy."""
+    if rows.all():
+        return pool
+    return Pool(cast(NDArray[np.uint8], _Rows(pool.images, np.flatnonzero(rows))), pool.labels[rows])
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,8 @@ class Hardened:
         arms = {arm: {"clean": asdict(self.clean[arm]), "dataset": asdict(self.dataset[arm])} for arm in self.clean}
         gains = {arm: {name: asdict(gain) for name, gain in of.items()} for arm, of in self.gains.items()}
         models = [row["spec"] for row in self.trainings.to_pylist() if row["arm"] == "with"]
-        whole = {"accuracy": arms, "gain_of_with_over": gains, "models": models, **self.about}
+        left_out = {name: int(self.trainings[f"{name}_left_out"][0].as_py()) for name in ("clean", "dataset")}
+        whole = {"accuracy": arms, "gain_of_with_over": gains, "models": models, "left_out": left_out, **self.about}
         return dict(finite(whole))
 
     def write(self, out: str) -> None:

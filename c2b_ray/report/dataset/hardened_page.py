@@ -92,15 +92,33 @@ def _method(results: Mapping[str, Any]) -> list[str]:
     near = "images whose perceptual hashes differ in at most 4 of 64 bits"
     together = f"images of one caption, and {near}," if split["by"] == "caption" else near
     other = "" if split["by"] == "caption" else " Images of one caption may be on both sides, as in the paper."
+    left_out = results["left_out"]
+    without = ""
+    if left_out["clean"] or left_out["dataset"]:
+        of_either = (
+            f"{words.plural(left_out['clean'], 'clean image')} and {words.plural(left_out['dataset'], 'failure')}"
+        )
+        without = f" Not trained on: {of_either} that look exactly like one that is measured on."
     begins = "fresh weights" if options["mode"] == "retrain" else "the classifier’s own weights"
     return [
         f"The dataset’s {words.count(split['rows'])} images are {words.plural(split['groups'], 'group')}: {together} "
         f"stay together.{other} About {words.percent(options['test_share'])} are held out, and accuracy on failures is "
-        "of these alone.",
+        f"of these alone.{without}",
         f"Each training begins from {begins}; {words.percent(options['share'])} of a batch is failures with their true "
         "label, the rest clean images. The same training without failures is what the dataset’s part in a gain is read "
         "from (Wiles et al. 2022, Appendix D, Table 7).",
         "± is the standard deviation over seeds; intervals are Student’s, 95 %, over seeds: they say how much training "
         "varies, not how much another dataset would.",
         "Images were selected because a classifier fails on them: its accuracy as it is lies near 0 by selection.",
+        *_of_clean(results["clean"]),
+    ]
+
+
+def _of_clean(clean: Mapping[str, Any]) -> list[str]:
+    """Says what clean accuracy is of, where the classifier as it is may have seen the images."""
+    if clean["test"] is not None or str(clean["location"]).startswith("world:"):
+        return []
+    return [
+        "Clean accuracy is of a tenth of --clean, which these trainings do not see. The classifier as it is was "
+        "perhaps trained on it: then its clean accuracy is too high beside theirs; name others in --clean-test."
     ]

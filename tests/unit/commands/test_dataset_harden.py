@@ -14,11 +14,11 @@ from synthetic_dataset import write_dataset
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.commands.dataset import harden as hardening
 from c2b_ray.commands.dataset.harden import TRAINED, Hardening, harden
-from c2b_ray.commands.dataset.harden_images import Clean
+from c2b_ray.commands.dataset.harden_images import Clean, _apart
 from c2b_ray.commands.dataset.hardened import summary_of
-from c2b_ray.errors import ConfigError, RunError, SpecError
+from c2b_ray.errors import ConfigError, RunError, SourceError, SpecError
 from c2b_ray.models import catalog
-from c2b_ray.models.training import Recipe, batches
+from c2b_ray.models.training import Pool, Recipe, batches
 from c2b_ray.store.failure_dataset import open_dataset
 
 HERE = Session("here")
@@ -79,6 +79,25 @@ def test_a_hardened_classifier_loads_and_answers_as_was_counted(dataset, tmp_pat
     assert "Trained with the dataset" in (tmp_path / "out" / "index.html").read_text()
     with pytest.raises(RunError, match="other settings"):
         harden(dataset, out, clean=Clean("world:200"), options=QUICK, session=HERE)
+
+
+def test_what_is_measured_on_is_trained_on_nowhere():
+    pictures = np.random.default_rng(0).integers(0, 256, (12, 4, 4, 3), np.uint8)
+    numbers = np.arange(12)
+
+    def pool(*rows):
+        return Pool(pictures[list(rows)], numbers[list(rows)])
+
+    # Of ten photos 8 and 9 are held out; the dataset holds the failures 5 to 8, of which 5 is held out.
+    images = _apart(pool(0, 1, 2, 3, 4, 5, 6, 7), pool(8, 9), pool(6, 7, 8), pool(5))
+    assert images.clean.labels.tolist() == [0, 1, 2, 3, 4, 6, 7]
+    assert np.array_equal(images.clean.images[np.arange(7)], pictures[[0, 1, 2, 3, 4, 6, 7]])
+    assert images.dataset.labels.tolist() == [6, 7]
+    assert (images.clean_left_out, images.dataset_left_out) == (1, 1)
+    apart = _apart(pool(0, 1), pool(2), pool(3), pool(4))
+    assert (len(apart.clean), len(apart.dataset), apart.clean_left_out, apart.dataset_left_out) == (2, 1, 0, 0)
+    with pytest.raises(SourceError, match="all failures to train on are images that accuracy is measured on"):
+        _apart(pool(0, 1), pool(2), pool(2), pool(4))
 
 
 def test_means_and_gains_are_over_seeds():
