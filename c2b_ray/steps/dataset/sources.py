@@ -59,9 +59,13 @@ class Drawn:
         if self.data is not None:
             return self.data
         assert self.pixels is not None
-        sink = BytesIO()
-        Image.fromarray(self.pixels).save(sink, "PNG", compress_level=PNG_LEVEL)
-        return sink.getvalue()
+        return as_png(self.pixels)
+
+
+def as_png(pixels: Pixels) -> bytes:
+    sink = BytesIO()
+    Image.fromarray(pixels).save(sink, "PNG", compress_level=PNG_LEVEL)
+    return sink.getvalue()
 
 
 class DrawSource(Protocol):

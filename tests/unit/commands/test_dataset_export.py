@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import tarfile
+from io import BytesIO
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from synthetic_dataset import Recipe, write_dataset
+from PIL import Image
+from synthetic_dataset import Recipe, dataset_rows, write_dataset
+from torchvision.datasets import ImageFolder
 
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.commands.dataset import export as exporting
 from c2b_ray.commands.dataset.export import FORMATS, export
-from c2b_ray.commands.dataset.formats.kit import folder_names
+from c2b_ray.commands.dataset.formats import card
+from c2b_ray.commands.dataset.formats.kit import WORK, About, Folder, folder_names
 from c2b_ray.errors import ConfigError, RunError, SourceError
+from c2b_ray.schemas.dataset import DATASET_ROWS
+from c2b_ray.steps.decode import decode
 from c2b_ray.store.failure_dataset import open_dataset
 
 HERE = Session("here")
@@ -57,6 +66,33 @@ def test_an_image_folder_has_each_image_below_its_label_and_all_that_is_known_of
     images = list((tmp_path / "out").rglob("*.png"))
     assert len(images) == len(rows)
     assert len({name.casefold() for name in folders.values()}) == 3  # Bus and bus are one folder on many disks
+
+
+def test_every_format_of_images_is_one_that_torchvision_lists_and_has_the_same_pixels(tmp_path):
+    whole = pa.Table.from_pylist(dataset_rows(Recipe(rows_per_caption=1))[:4], DATASET_ROWS)
+    pictures = [Image.open(BytesIO(data)) for data in whole["image"].to_pylist()]
+    files = []
+    for picture, kind in zip(pictures, ("GIF", "PPM", "JPEG", "WEBP"), strict=True):
+        picture.save(file := BytesIO(), kind)
+        files.append(file.getvalue())
+    rows = whole.set_column(whole.column_names.index("image"), "image", pa.array(files, pa.binary()))
+    labels = tuple(sorted(set(rows["label"].to_pylist())))
+    assert FORMATS["imagefolder"](labels, 1).write(0, [rows], Folder(str(tmp_path))).rows == 4
+    shutil.rmtree(tmp_path / WORK)
+    found = {Path(path).stem: path for path, _ in ImageFolder(str(tmp_path)).samples}
+    assert sorted(Path(path).suffix for path in found.values()) == [".jpg", ".png", ".ppm", ".webp"]
+    for name, data in zip(rows["image_id"].to_pylist(), files, strict=True):
+        assert np.array_equal(decode(Path(found[name]).read_bytes()), decode(data))
+
+
+def test_the_card_of_a_tables_images_does_not_call_them_drawn_or_synthetic():
+    config = {"classifier": "a", "images": {"labelled": {"table": "photos"}, "generate": None, "index": None}}
+    text = card.text(About(3, {"cat": 3}, config, {}, None), {}, "")
+    assert "synthetic" not in text
+    assert "Labels are those of the table that the images come from" in text
+    drawn = card.text(About(3, {"cat": 3}, {**config, "images": {"generate": {"model": "g"}}}, {}, None), {}, "")
+    assert "synthetic" in drawn
+    assert "was drawn to show" in drawn
 
 
 def test_labels_become_names_that_every_file_system_takes():

@@ -29,7 +29,7 @@ def text(about: About, yaml_fields: Mapping[str, Any], loading: str) -> str:
     head = {
         "pretty_name": f"Failures of {words.listed(_classifiers(about))}",
         "task_categories": ["image-classification"],
-        "tags": ["classifier-failures", "synthetic", "robustness"],
+        "tags": ["classifier-failures", *(["synthetic"] if _images(about).get("generate") else []), "robustness"],
         "size_categories": [next((name for most, name in _SIZES if about.rows < most), "n>10M")],
         **yaml_fields,
     }
@@ -44,13 +44,12 @@ def _body(about: About) -> str:
     parts = [
         f"# Failures of {words.listed([f'`{name}`' for name in names])}\n",
         f"{words.plural(about.rows, 'image')} on which {' or '.join(f'`{name}`' for name in names)} fails by the rule "
-        f"`{config.get('rule', 'top1')}`. `label` is what an image was drawn to show, `predicted` what it passed for."
+        f"`{config.get('rule', 'top1')}`. `label` is what an image {_shows(about)}, `predicted` what it passed for."
         "\n",
         "Read it with care:\n",
         "- These images were selected because the classifier fails on them: its accuracy here says nothing of how "
         "often it fails, and accuracies of other classifiers only how far its failures transfer.\n"
-        "- Labels come from the captions that images were drawn from. A generator does not always draw what a caption "
-        "says; `verified` holds what a verifier saw, where one was asked.\n"
+        f"{_of_labels(about)}`verified` holds what a verifier saw, where one was asked.\n"
         "- Images of one `caption_number` share a caption. Split by caption, not by image.\n",
         "## Labels\n",
         _table(
@@ -71,6 +70,25 @@ def _body(about: About) -> str:
         f"```yaml\n{yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=120)}```\n",
     ]
     return "\n".join(parts)
+
+
+def _images(about: About) -> Mapping[str, Any]:
+    return about.config.get("images") or {"generate": True}
+
+
+def _shows(about: About) -> str:
+    return "is said to show by the table that it comes from" if _images(about).get("labelled") else "was drawn to show"
+
+
+def _of_labels(about: About) -> str:
+    if _images(about).get("labelled"):
+        return "- Labels are those of the table that the images come from; some failures may be wrong labels. "
+    if _images(about).get("index") and not _images(about).get("generate"):
+        return "- Labels come from captions that images of an index are near to; not each shows what its caption says. "
+    return (
+        "- Labels come from the captions that images were drawn from. A generator does not always draw what a caption "
+        "says; "
+    )
 
 
 def _classifiers(about: About) -> list[str]:

@@ -1,6 +1,6 @@
 """ImageFolder: a folder for each label, as torchvision and Hugging Face read it, and metadata.jsonl beside them.
 
-    OUT/LABEL/IMAGE_ID.png
+    OUT/LABEL/IMAGE_ID.png    the image as it is; a GIF as PNG, because torchvision's ImageFolder passes GIFs over
     OUT/metadata.jsonl        file_name, and the other columns of the image
     OUT/README.md             so that load_dataset(OUT) makes one split of all folders, whatever the labels are called
 
@@ -29,6 +29,8 @@ from c2b_ray.commands.dataset.formats.kit import (
     record,
 )
 from c2b_ray.filesystems import THREADS, is_remote
+from c2b_ray.steps.dataset.sources import as_png
+from c2b_ray.steps.decode import decode
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,11 @@ class ImageFolder:
             for table in tables:
                 images = []
                 for row in table.to_pylist():
-                    name = f"{folders[row['label']]}/{file_name(row['image_id'])}.{extension(row['image'])}"
-                    images.append((name, row["image"]))
+                    image = _readable(row["image"])
+                    name = f"{folders[row['label']]}/{file_name(row['image_id'])}.{extension(image)}"
+                    images.append((name, image))
                     metadata.write(json_line({"file_name": name} | record(row)))
-                    rows, size = rows + 1, size + len(row["image"])
+                    rows, size = rows + 1, size + len(image)
                 list(pool.map(lambda image: folder.put(*image), images))
         return Written(rows, size)
 
@@ -59,6 +62,11 @@ class ImageFolder:
         folders = sorted(folder_names(self.labels).values())
         configs = [{"config_name": "default", "data_files": [{"split": "train", "path": ["metadata.jsonl", "*/*"]}]}]
         folder.put("README.md", card.text(about, {"configs": configs}, LOADING.format(folders=len(folders))).encode())
+
+
+def _readable(image: bytes) -> bytes:
+    """Returns the image in a format that torchvision's ImageFolder reads, with the same pixels."""
+    return as_png(decode(image)) if extension(image) == "gif" else image
 
 
 def part_name(number: int) -> str:

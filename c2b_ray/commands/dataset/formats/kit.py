@@ -29,6 +29,9 @@ _MAGIC = (
     (b"BM", "bmp"),
     (b"II*\0", "tif"),
     (b"MM\0*", "tif"),
+    (b"II+\0", "tif"),
+    (b"MM\0+", "tif"),
+    *((b"P%d" % kind, "ppm") for kind in range(1, 7)),
 )
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?$", re.IGNORECASE)  # no file may be called so on Windows
 _LONGEST = 100  # bytes of a name; file systems allow 255

@@ -1,6 +1,6 @@
 """WebDataset: tar shards whose members are grouped by key, readable in sequence and from object stores.
 
-    OUT/shard-000000.tar    KEY.png   the image as it is
+    OUT/shard-000000.tar    KEY.png   the image as it is; .jpg and so on, by its format
                             KEY.cls   the label's number
                             KEY.json  the other columns of the image
     OUT/labels.json         the labels in the order of their numbers
@@ -58,11 +58,13 @@ def shard_name(number: int) -> str:
 
 
 LOADING = """```python
+import PIL.Image
 import webdataset
 dataset = webdataset.WebDataset("PATH OF THIS FOLDER/{shards}").decode("pil")
 for sample in dataset:
-    sample["png"], sample["cls"], sample["json"]
+    image = next(value for value in sample.values() if isinstance(value, PIL.Image.Image))
+    sample["cls"], sample["json"]
 ```
 
-`cls` is the label's number in labels.json.
+An image is called by its format, `png` or `jpg`. `cls` is the label's number in labels.json.
 """
