@@ -64,7 +64,7 @@ def ask(
 ) -> None:
     """Test whether the classifier fails more often on images of your sentence; the result is added to the run."""
     from c2b_ray.audits.failures.ask import ask as ask_run
-    from c2b_ray.report.failures.answered import answer_lines
+    from c2b_ray.report.failures.answered import BEFORE, answer_lines
 
     with progress.shown() as bar:
         answered = ask_run(directory, sentence, draws, target, via, bar)
@@ -72,6 +72,8 @@ def ask(
     if as_json:
         show.print_json(rows)
         return
+    if not answered.is_new:
+        show.line(BEFORE)
     for text in answer_lines(rows):
         show.line(text)
 

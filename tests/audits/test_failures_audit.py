@@ -179,7 +179,19 @@ def test_a_question_has_draws_of_its_own_and_leaves_what_was_decided(scenes, tmp
     again = ask(run, "a bus at night in the snow", classifier=model)
     assert again.rows.equals(answered.rows)
     assert drawn > 0
-    assert c2b_ray.find_failures(small, tmp_path / "run", classifier=model).hypotheses.equals(after)
+    assert (answered.is_new, again.is_new) == (True, False)
+    known = ask(run, "a bus at night in the snow", 1500, "airplane", classifier=model)
+    assert known.is_new
+    assert {(row["target"], row["verdict"] == "failure") for row in known.rows.to_pylist()} == {("airplane", False)}
+    assert known.run.manifest["questions"] == 2
+    after = known.run.hypotheses
+    ids = known.run.candidates["caption_id"].to_pylist()
+    assert len(ids) == len(set(ids))
+    with pytest.raises(ConfigError, match="planted has no label 'boot'; did you mean"):
+        ask(run, "a bus at night in the snow", 1500, "boot", classifier=model)
+    rerun = c2b_ray.find_failures(small, tmp_path / "run", classifier=model)
+    assert str(rerun.hypotheses.to_pylist()) == str(after.to_pylist())  # NaN included
+    assert rerun.manifest["questions"] == 2
     with pytest.raises(ConfigError, match="names none of the labels"):
         ask(run, "at night in the snow", classifier=model)
 

@@ -26,7 +26,7 @@ from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.config.failures import FailuresConfig
-from c2b_ray.errors import ConfigError
+from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.report.failures.report import write_report
 from c2b_ray.schemas import seed_of
 from c2b_ray.steps.discovery.candidates import Candidate, table, written
@@ -36,17 +36,20 @@ from c2b_ray.store.run import Run, finished
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, Model
 
+QUESTIONS = "questions"
 LOOK = 0.05
 """The share of a question's draws that shows what failures are taken for."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """`rows`: the rows of `schemas.HYPOTHESES` about the question's caption."""
+    """`rows`: the rows of `schemas.HYPOTHESES` about the question's caption. `is_new`: whether it was asked now; else
+    these are the rows of an earlier question, and nothing was drawn."""
 
     run: FailuresRun
     caption: str
     rows: pa.Table
+    is_new: bool = True
 
 
 def ask(
@@ -64,9 +67,11 @@ def ask(
 
     `sentence`: a caption that holds one of the run's labels. `draws`: the most images to draw, those of the baseline
     included. `target`: the wrong label to test besides any failure; by default the most frequent one. A question that
-    was asked before is answered from the run. `classifier`, `labels`: models in memory, as the run had them.
+    was asked before is answered from the run, whatever `draws` is; another target of the same sentence is another
+    question. `classifier`, `labels`: models in memory, as the run had them.
 
-    ConfigError where the sentence names none of the run's labels, or several; RunError for a run that is not finished.
+    ConfigError where the sentence names none of the run's labels, or several, or where a classifier lacks the target;
+    RunError for a run that is not finished.
     """
     in_memory = held_in_memory(classifier, labels, via)
     done = load_failures_run(finished(run))
@@ -74,19 +79,40 @@ def ask(
     if config.images.generate is None:
         raise ConfigError("RUN", f"{done.path} is a run on labelled images, which holds none for a sentence of yours")
     caption = written(sentence, config.labels, "person", "SENTENCE")
-    if (rows := _of_caption(done.hypotheses, caption)).num_rows:
-        return Answered(done, caption.text, rows)
+    before = _of_caption(done.hypotheses, caption)
+    if before.num_rows and (target is None or target in before["target"].to_pylist()):
+        return Answered(done, caption.text, before, is_new=False)
     session = Session(HERE if in_memory else via, None, listener)
-    steps, number = Steps(listener), len(set(of_persons(done.hypotheses)["caption_id"].to_pylist())) + 1
+    steps, number = Steps(listener), _questions(done) + 1
     with open_failures_run(done.path, done.manifest["run_id"], done.config) as opened:
         with session.backend(lambda: draws) as models:
-            seed = seed_of("ask", config.seed, number)
-            new = _answer(start(config, opened, models, steps, seed), caption, target, draws, number)
-        _keep(opened, caption, new)
+            work = start(config, opened, models, steps, seed_of("ask", config.seed, number))
+            _check_target(work, caption.label, target)
+            any_failure = [] if before.num_rows else [None]  # tested once, by the first question
+            new = _answer(work, caption, [*any_failure, *([target] if target else [])], draws, number)
+        _keep(opened, caption, new, number)
     return Answered(opened, caption.text, new)
 
 
-def _answer(work: Work, caption: Candidate, target: str | None, draws: int, number: int) -> pa.Table:
+def _questions(run: FailuresRun) -> int:
+    """Returns the number of questions that were asked; runs of earlier releases do not say it."""
+    return max(int(run.manifest.get(QUESTIONS, 0)), len(set(of_persons(run.hypotheses)["caption_id"].to_pylist())))
+
+
+def _check_target(work: Work, label: str, target: str | None) -> None:
+    if target is None:
+        return
+    if target == label:
+        raise ConfigError("--target", f"{target!r} is the sentence's own label; name a wrong one")
+    for decider in work.drawing.deciders:
+        if target not in decider.names:
+            raise ConfigError(
+                "--target", f"{decider.classifier} has no label {target!r}; {nearest(target, decider.names)}"
+            )
+
+
+def _answer(work: Work, caption: Candidate, targets: Sequence[str | None], draws: int, number: int) -> pa.Table:
+    """`targets`: wrong labels to test; None: any failure. None alone: also the most frequent one."""
     caption = work.register(caption)
     names = [decider.classifier for decider in work.drawing.deciders]
     look = max(int(draws * LOOK), 1)
@@ -95,16 +121,18 @@ def _answer(work: Work, caption: Candidate, target: str | None, draws: int, numb
     hypotheses = []
     for name in names:
         counts = work.drawing.counts(caption, name, DISCOVERY, SEARCH)
-        targets = [target] if target else [one for one, _ in counts.taken_for.most_common(1)]
-        hypotheses += [Hypothesis(Kind(name, caption.label, one), caption) for one in (None, *targets)]
+        more = [one for one, _ in counts.taken_for.most_common(1)] if list(targets) == [None] else []
+        hypotheses += [Hypothesis(Kind(name, caption.label, one), caption) for one in (*targets, *more)]
     confirmation = Confirmation(work, hypotheses, share=1 / (number * (number + 1)))
     confirmation.test(int((draws - 2 * look) * TEST_SHARE))
     confirmation.measure(draws - sum(work.drawing.spent.values()))
     return pa.concat_tables([confirmation.table(), discovered(work, hypotheses)])
 
 
-def _keep(run: FailuresRun, caption: Candidate, rows: pa.Table) -> None:
-    run.write("candidates", pa.concat_tables([run.candidates, table([caption])]))
+def _keep(run: FailuresRun, caption: Candidate, rows: pa.Table, number: int) -> None:
+    run.update({QUESTIONS: number})
+    if caption.caption_id not in run.candidates["caption_id"].to_pylist():
+        run.write("candidates", pa.concat_tables([run.candidates, table([caption])]))
     run.write("hypotheses", pa.concat_tables([run.hypotheses, rows]))
     run.update({"status": "finished", "finished": datetime.now(UTC).isoformat(timespec="seconds")})
     write_report(run)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+BEFORE = "asked before; these are the answers of then, and nothing was drawn now"
+
 
 def answer_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """`rows`: hypotheses of confirmation (`schemas.HYPOTHESES`), with the counts of their baselines."""
