@@ -50,6 +50,7 @@ FAILURE_RATES = pa.schema(
 
 CONSISTENCY = pa.schema(
     [
+        pa.field("of", _text, nullable=False),  # dataset, reference
         pa.field("classifier_a", _text, nullable=False),
         pa.field("classifier_b", _text, nullable=False),
         pa.field("rule", _text, nullable=False),

@@ -6,7 +6,7 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,13 +63,18 @@ def nearest(failures: pa.Table, parts: Iterable[pa.Table], k: int = 10) -> pa.Ta
     return pa.Table.from_pylist(rows, NEIGHBOURS)
 
 
-def agreement(neighbours: pa.Table) -> dict[str, float]:
+def agreement(neighbours: pa.Table, meant: Callable[[str | None], str | None]) -> dict[str, float]:
     """Returns the share of failures most of whose nearest images have the predicted label, and the share for the true
-    label."""
+    label.
+
+    `meant`: returns what labels and answers are compared by: an answer is a name of the classifier's, `tabby cat`,
+    where the label may be `cat`.
+    """
     votes: dict[str, list[tuple[bool, bool]]] = {}
     for row in neighbours.to_pylist():
         if row["among"] == "all":
-            vote = (row["neighbour_label"] == row["predicted"], row["neighbour_label"] == row["label"])
+            neighbour, taken_for, label = (meant(row[name]) for name in ("neighbour_label", "predicted", "label"))
+            vote = (neighbour is not None and neighbour == taken_for, neighbour is not None and neighbour == label)
             votes.setdefault(row["image_id"], []).append(vote)
     shares = np.array([np.mean(of_image, axis=0) > 0.5 for of_image in votes.values()]).reshape(-1, 2)
     predicted, true = shares.mean(axis=0).tolist() if len(shares) else (float("nan"), float("nan"))

@@ -8,11 +8,11 @@ It knows specs and descriptions, and loads no weights.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from c2b_ray.errors import ConfigError
-from c2b_ray.names import folded
+from c2b_ray.names import folded, normalise
 from c2b_ray.roles import Description
 from c2b_ray.steps.predict import Classification, LabelMap, classification
 
@@ -24,12 +24,20 @@ _NEXT = re.compile(r",\s*(?=(?:[\w .+@#-]{1,60}=)?[a-z][\w-]*:)")
 
 @dataclass(frozen=True)
 class Contestant:
-    """`family`: shared by architectures that differ only in size or seed; figures are ordered by it."""
+    """`family`: shared by architectures that differ only in size or seed; figures are ordered by it. `outputs`: the
+    names of its outputs, as names are compared → the label that each stands for."""
 
     name: str
     spec: str
     family: str
     question: Classification
+    outputs: Mapping[str, str]
+
+    @staticmethod
+    def of(name: str, spec: str, known: Description, question: Classification) -> Contestant:
+        groups = zip(question.classes, question.labels_of_class, strict=True)
+        outputs = {normalise(known.labels[at]): label for label, group in groups for at in group}
+        return Contestant(name, spec, family(name), question, outputs)
 
 
 def listed(text: str) -> list[str]:
@@ -59,7 +67,7 @@ def contestants(
     described = [(name, spec, describe("classifier", spec)) for name, spec in named_specs]
     shared = [*labels[0], *_in_common(described, labels, label_map)]
     entries = [
-        Contestant(name, spec, family(name), classification(spec, one, shared, label_map, field=CLASSIFIERS))
+        Contestant.of(name, spec, one, classification(spec, one, shared, label_map, field=CLASSIFIERS))
         for name, spec, one in described
     ]
     seen: set[str] = set()

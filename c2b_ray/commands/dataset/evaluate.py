@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.loaders import Backend
@@ -72,10 +73,10 @@ def evaluate(
     data = open_dataset(dataset)
     steps = Steps(session.listener)
     with steps.step("read labels"):
-        reference = None if against.reference is None else sources.Reference.at(against.reference)
         names = sorted(data.label_counts())
         if not names:
             raise without_rows(data)
+        reference = None if against.reference is None else sources.Reference.at(against.reference, names)
         known = against.label_map or data.label_map
         mapped = read_label_map(known, []) if isinstance(known, str) else known
     _claim(out, data)
@@ -87,6 +88,8 @@ def evaluate(
             entries = contestants(
                 [_named(data, text) for text in _apart(data, classifiers)], models.describe, (names, more), mapped
             )
+        if reference is not None:
+            reference = replace(reference, outputs={k: v for one in entries for k, v in one.outputs.items()})
         mapping = content_id(mapped)
         stages = _Stages(models, data, reference, entries, out, steps, mapping)
         stages.answer()
@@ -193,14 +196,17 @@ def _counted(
     answers = _answers_of(data, len(entries), len(built))
     for part in _parts(folders[0], entries):
         answers.add(part, names)
-    table = transfers(answers, names, built)
+    table, consistency = transfers(answers, names, built), consistencies("dataset", answers, names)
     if reference is not None:
-        table = pa.concat_tables([table, _of_reference(folders[1], entries)])
+        others = _of_reference(folders[1], entries)
+        more = pa.Table.from_pylist(rates("reference", others, names), FAILURE_RATES)
+        table = pa.concat_tables([table, more])
+        consistency = pa.concat_tables([consistency, consistencies("reference", others, names)])
     return Evaluated(
         dataset=data,
         contestants=tuple(entries),
         rates=table,
-        consistency=consistencies(answers, names),
+        consistency=consistency,
         changed=changed_answers(answers, names, built),
         captions=answers.captions,
         compared=compared,
@@ -219,8 +225,9 @@ def _answers_of(data: FailureDataset, classifiers: int, built: int) -> Answers:
     return Answers.of(ids, np.concatenate(captions), np.concatenate(failed), classifiers)
 
 
-def _of_reference(location: str, entries: Sequence[Contestant]) -> pa.Table:
-    """Returns the failure rates of each classifier; every image is its own caption."""
+def _of_reference(location: str, entries: Sequence[Contestant]) -> Answers:
+    """Returns the answers of each classifier to the images of the labels that all of them have, also where an
+    earlier evaluation asked some of them about more labels; every image is its own caption."""
     ids = [part["image_id"] for part in _parts(location, entries[:1])]
     count = sum(map(len, ids))
     answers = Answers.of(ids, np.arange(count), np.zeros((count, 0), bool), len(entries))
@@ -228,17 +235,20 @@ def _of_reference(location: str, entries: Sequence[Contestant]) -> pa.Table:
     names = [entry.name for entry in entries]
     for part in _parts(location, entries):
         answers.add(part, names)
-    return pa.Table.from_pylist(rates("reference", answers, names), FAILURE_RATES)
+    return answers
 
 
 def _parts(location: str, entries: Sequence[Contestant]) -> Iterator[pa.Table]:
-    """Yields the answers of these classifiers at their revisions, under their current names."""
+    """Yields the answers of these classifiers at their revisions about the labels that all of them have, under their
+    current names."""
     parts = opened(location)
     wanted = {(entry.question.classifier, entry.question.revision): entry.name for entry in entries}
     for name in parts.names():
         table = parts.read(name)
         keys = list(zip(table["classifier"].to_pylist(), table["revision"].to_pylist(), strict=True))
-        table = table.filter(pa.array([key in wanted for key in keys], pa.bool_()))
-        named = [wanted[key] for key in keys if key in wanted]
+        shared = pc.is_in(table["label"], pa.array(entries[0].question.classes, pa.string())).to_pylist()
+        mine = [key in wanted and of_all for key, of_all in zip(keys, shared, strict=True)]
+        table = table.filter(pa.array(mine, pa.bool_()))
+        named = [wanted[key] for key, is_mine in zip(keys, mine, strict=True) if is_mine]
         position = table.schema.get_field_index("classifier")
         yield table.set_column(position, "classifier", pa.array(named, pa.string()))

@@ -109,7 +109,7 @@ def transfers(answers: Answers, classifiers: Sequence[str], built: Sequence[str]
     return pa.Table.from_pylist(rows, FAILURE_RATES)
 
 
-def consistencies(answers: Answers, classifiers: Sequence[str]) -> pa.Table:
+def consistencies(of: str, answers: Answers, classifiers: Sequence[str]) -> pa.Table:
     """Returns `schemas.CONSISTENCY` of all pairs, each once, and of each classifier with itself."""
     rows = []
     for rule, k in RULES.items():
@@ -119,7 +119,7 @@ def consistencies(answers: Answers, classifiers: Sequence[str]) -> pa.Table:
                 wrong_a, wrong_b = both & (answers.ranks[:, a] > k), both & (answers.ranks[:, b] > k)
                 counts = [_by_cluster(answers, of) for of in (wrong_a, wrong_b, wrong_a & wrong_b, both)]
                 kappa = clustered_consistency(counts[0], counts[1], counts[2], counts[3])
-                row = {"classifier_a": first, "classifier_b": second, "rule": rule, "images": int(both.sum())}
+                row = {"of": of, "classifier_a": first, "classifier_b": second, "rule": rule, "images": int(both.sum())}
                 limits = {"kappa": kappa.value, "kappa_low": kappa.low, "kappa_high": kappa.high}
                 rows.append(row | {name: float(value) for name, value in limits.items()})
     return pa.Table.from_pylist(rows, CONSISTENCY)

@@ -100,7 +100,7 @@ def compare(
         kid=kernel_distance(built.sample.rows, compared.sample.rows),
         why=tuple(why),
         neighbours=table,
-        agreement=agreement(table),
+        agreement=agreement(table, reference.meant),
         is_inception=known[0].startswith("Inception"),
     )
 

@@ -6,8 +6,8 @@ reference  the same for a labelled folder or table, without captions and the bui
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.errors import ConfigError
+from c2b_ray.names import normalise
 from c2b_ray.pipelines.stage import Rows
 from c2b_ray.schemas import content_id
 from c2b_ray.schemas.evaluation import CHECKED, FEATURES
@@ -29,14 +30,19 @@ _AT_ONCE = 64
 
 @dataclass(frozen=True)
 class Reference:
-    """Labelled images that a dataset is compared with."""
+    """Labelled images that a dataset is compared with. `spelling`: the dataset's name of a label in the form in which
+    names are compared: `traffic_light` of a reference is its `traffic light`. `outputs`: the label that an output of a
+    classifier stands for, by the output's name in that form."""
 
     table: LabelledTable
+    spelling: Mapping[str, str] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
-    def at(location: str) -> Reference:
+    def at(location: str, names: Sequence[str]) -> Reference:
+        """`names`: the dataset's labels."""
         try:
-            return Reference(LabelledTable(location, "--reference"))
+            return Reference(LabelledTable(location, "--reference"), {normalise(name): name for name in names})
         except ConfigError as error:
             raise ConfigError(
                 "--reference",
@@ -50,13 +56,22 @@ class Reference:
 
     @property
     def labels(self) -> list[str]:
-        return sorted({label for label in self.table.labels["target_class"].to_pylist() if label is not None})
+        labels = self.table.labels["target_class"].unique().to_pylist()
+        return sorted({self.named(label) for label in labels if label is not None})
+
+    def named(self, label: str) -> str:
+        """Returns the dataset's name of a label; one that the dataset lacks keeps its own."""
+        return self.spelling.get(normalise(label), label)
+
+    def meant(self, answer: str | None) -> str | None:
+        """Returns the label that a classifier's answer stands for, in the form in which names are compared."""
+        return None if answer is None else normalise(self.outputs.get(normalise(answer), answer))
 
     def rows(self, keep: Callable[[pa.Table], pa.Table]) -> Rows:
         count = self.table.labels.num_rows
         size = max(_AT_ONCE, count // 2000)
         blocks = [pa.table({"row": np.arange(at, min(at + size, count))}) for at in range(0, count, size)]
-        return Rows(blocks, partial(_of_reference, table=self.table, revision=self.revision, keep=keep), count)
+        return Rows(blocks, partial(_of_reference, reference=self, keep=keep), count)
 
 
 def dataset_rows(dataset: FailureDataset, keep: Callable[[pa.Table], pa.Table]) -> Rows:
@@ -89,22 +104,22 @@ def _of_dataset(block: pa.Table, dataset: FailureDataset, keep: Callable[[pa.Tab
         )
 
 
-def _of_reference(
-    block: pa.Table, table: LabelledTable, revision: str, keep: Callable[[pa.Table], pa.Table]
-) -> Iterator[pa.Table]:
+def _of_reference(block: pa.Table, reference: Reference, keep: Callable[[pa.Table], pa.Table]) -> Iterator[pa.Table]:
+    table, revision = reference.table, reference.revision
     labels = table.labels["target_class"]
     for start in range(0, block.num_rows, _AT_ONCE):
         rows = block["row"].slice(start, _AT_ONCE).to_pylist()
         fetched = table.fetch(rows)
         # One image may stand for two labels, in two rows: each row is one.
         ids = [content_id("reference", revision, row) for row in rows]
+        known = labels.take(pa.array(rows)).to_pylist()
         yield keep(
             pa.table(
                 {
                     "image_id": pa.array(ids, pa.string()),
                     "bytes": fetched["bytes"],
                     "error": fetched["error"],
-                    "label": labels.take(pa.array(rows)).cast(pa.string()),
+                    "label": pa.array([None if one is None else reference.named(one) for one in known], pa.string()),
                     "predicted": pa.nulls(len(rows), pa.string()),
                     "caption_number": pa.nulls(len(rows), pa.int32()),
                     "built_failed": pa.nulls(len(rows), CHECKED.field("built_failed").type),

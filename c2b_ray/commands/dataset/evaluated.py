@@ -14,7 +14,7 @@ from c2b_ray.commands.dataset.evaluate_features import Compared
 from c2b_ray.report.dataset.evaluation_page import evaluation_page
 from c2b_ray.report.dataset.neighbour_view import Shown
 from c2b_ray.store import files
-from c2b_ray.store.failure_dataset import FailureDataset
+from c2b_ray.store.failure_dataset import FailureDataset, classifiers_of
 from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.text import finite
 
@@ -49,6 +49,7 @@ class Evaluated:
             "classifiers": classifiers,
             "rates": self.rates.to_pylist(),
             "consistency": self.consistency.to_pylist(),
+            "built": classifiers_of(self.dataset),
             "right_now": dict(self.changed),
             "similarity": None,
         }

@@ -16,6 +16,7 @@ from c2b_ray.report.kit.page import STYLES, render
 from c2b_ray.report.kit.redact import clean, clean_setting, names_of
 
 RULES = {"top1": "top-1", "top3": "top-3"}
+HEADS = {"dataset": "This dataset", "reference": "Reference"}
 _DEPTHS = (0.25, 0.5, 0.75)
 
 
@@ -75,7 +76,11 @@ def evaluation_view(results: Mapping[str, Any], shown: Sequence[Shown]) -> Evalu
         notices=tuple(_notices(results, names)),
         rates=tuple(_rates(results, rule, names) for rule in RULES),
         transfer=tuple(_transfer(results, rule, names) for rule in RULES),
-        consistency=tuple(_consistency(results, rule, names) for rule in RULES),
+        consistency=tuple(
+            _consistency(results, rule, of, names)
+            for of in dict.fromkeys(row["of"] for row in results["consistency"])
+            for rule in RULES
+        ),
         similarity=() if shared is None else tuple(_similarity(shared)),
         similarity_notes=() if shared is None else tuple(_similarity_notes(shared)),
         agreement="" if shared is None else _agreement(shared["agreement"]),
@@ -102,6 +107,7 @@ def _notices(results: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
         sentences.append(
             "All images share one caption: intervals take images for independent, and say nothing of other captions."
         )
+    sentences += _of_selection(results, names)
     for name, count in results["right_now"].items():
         if count:
             sentences.append(
@@ -116,14 +122,26 @@ def _notices(results: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
     return sentences
 
 
+def _of_selection(results: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
+    """Says that images are missing on which the classifiers of the build are right: κ is not what it is elsewhere."""
+    if len(names) < 2 or not any(name in results["built"] for name in names):
+        return []
+    built = words.listed([clean_setting(name) for name in results["built"]])
+    whom = f"{built} fails" if len(results["built"]) == 1 else f"at least one of {built} fails"
+    more = "" if results["similarity"] else ": --reference names some"
+    return [
+        f"Images are here because {whom}; others are missing. So error consistency here is lower than on images that "
+        f"nobody selected, and may lie below 0 where errors agree{more}."
+    ]
+
+
 def _rates(results: Mapping[str, Any], rule: str, names: Mapping[str, str]) -> Matrix:
     of = [kind for kind in ("dataset", "reference") if any(row["of"] == kind for row in results["rates"])]
     lines = []
     for name in names:
         rows = {r["of"]: r for r in results["rates"] if r["classifier"] == name and r["rule"] == rule}
         lines.append(Line(names[name], tuple(_rate(rows.get(kind)) for kind in of)))
-    heads = {"dataset": "This dataset", "reference": "Reference"}
-    return Matrix(f"Failure rates, {RULES[rule]}", "As Figs. 4 and 7", tuple(heads[kind] for kind in of), tuple(lines))
+    return Matrix(f"Failure rates, {RULES[rule]}", "As Figs. 4 and 7", tuple(HEADS[kind] for kind in of), tuple(lines))
 
 
 def _transfer(results: Mapping[str, Any], rule: str, names: Mapping[str, str]) -> Matrix:
@@ -140,8 +158,9 @@ def _transfer(results: Mapping[str, Any], rule: str, names: Mapping[str, str]) -
     return Matrix(f"Transfer, {RULES[rule]}", caption, tuple(names.values()), tuple(lines))
 
 
-def _consistency(results: Mapping[str, Any], rule: str, names: Mapping[str, str]) -> Matrix:
-    rows = {(r["classifier_a"], r["classifier_b"]): r for r in results["consistency"] if r["rule"] == rule}
+def _consistency(results: Mapping[str, Any], rule: str, of: str, names: Mapping[str, str]) -> Matrix:
+    chosen = [r for r in results["consistency"] if (r["rule"], r["of"]) == (rule, of)]
+    rows = {(r["classifier_a"], r["classifier_b"]): r for r in chosen}
     lines = []
     for first in names:
         cells = tuple(
@@ -152,7 +171,8 @@ def _consistency(results: Mapping[str, Any], rule: str, names: Mapping[str, str]
         "Cohen’s κ of being right, ordered by family: 100 % the same errors, 0 as by chance, below 0 they avoid each "
         "other’s"
     )
-    return Matrix(f"Error consistency, {RULES[rule]}", caption, tuple(names.values()), tuple(lines))
+    title = f"Error consistency, {RULES[rule]}, {HEADS[of].lower()}"
+    return Matrix(title, caption, tuple(names.values()), tuple(lines))
 
 
 def _rate(row: Mapping[str, Any] | None) -> Cell:

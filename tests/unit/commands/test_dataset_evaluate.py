@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from synthetic_dataset import Recipe, write_dataset
 
@@ -143,6 +144,57 @@ def test_labels_of_a_reference_that_classifiers_lack_are_left_out(dataset, tmp_p
     rates = {(row["of"], row["rule"]): row for row in result.rates.to_pylist()}
     assert rates["reference", "top1"]["images"] == 60 - strange.count("submarine") < 60
     assert result.compared.reference_images == 60
+
+
+def renamed(path, count, rename):
+    """Images of the world in a table, whose labels `rename` changes."""
+    write_sample(path, count, 5)
+    table = files.read_table(path)
+    labels = [rename(label) for label in table["target_class"].to_pylist()]
+    files.write_table(path, table.set_column(table.column_names.index("target_class"), "target_class", [labels]))
+    return str(path)
+
+
+def test_labels_of_a_reference_may_be_spelt_otherwise(dataset, tmp_path):
+    alike = renamed(tmp_path / "alike.parquet", 60, str)
+    other = renamed(tmp_path / "other.parquet", 60, lambda label: f"{label.title()}_")
+    of = [
+        evaluate(dataset, ["world:resnet-control-0"], str(tmp_path / name), Against(table), HERE)
+        for name, table in (("a", alike), ("b", other))
+    ]
+    assert str(of[0].rates.to_pylist()) == str(of[1].rates.to_pylist())  # NaN included
+    assert of[0].rates.to_pylist()[-1]["images"] == 60
+    assert of[0].compared.agreement == of[1].compared.agreement
+    same = [result.compared.neighbours.filter(pc.field("among") == "same_label").num_rows for result in of]
+    assert same[0] == same[1] > 0
+
+
+def test_rates_on_a_reference_do_not_depend_on_what_was_evaluated_before(dataset, tmp_path):
+    reference = renamed(tmp_path / "reference.parquet", 60, str)
+    columns = [name for name in CLASSES if name != "fish"]
+    files.write_table(tmp_path / "t.parquet", pa.table({"key": ["x"], **{name: [0.05] for name in columns}}))
+    specs = ["world:resnet-control-0", f"no fish=table:{tmp_path}/t.parquet"]
+    against = Against(reference, specs[0], neighbours=0)
+    evaluate(dataset, specs[:1], str(tmp_path / "out"), against, HERE)
+    after = evaluate(dataset, specs, str(tmp_path / "out"), against, HERE)
+    alone = evaluate(dataset, specs, str(tmp_path / "alone"), against, HERE)
+    assert str(after.rates.to_pylist()) == str(alone.rates.to_pylist())  # NaN included
+    fish = files.read_table(reference)["target_class"].to_pylist().count("fish")
+    assert {row["images"] + row["unanswered"] for row in alone.rates.to_pylist() if row["of"] == "reference"} == {
+        60 - fish
+    }
+
+
+def test_consistency_on_selected_images_is_said_to_be_lower_and_that_on_a_reference_is_shown(dataset, tmp_path):
+    against = Against(renamed(tmp_path / "reference.parquet", 60, str), neighbours=0)
+    result = evaluate(dataset, ["world:resnet-control-0", BUILT[0]], str(tmp_path / "out"), against, HERE)
+    rows = {
+        (row["of"], row["classifier_a"], row["classifier_b"], row["rule"]) for row in result.consistency.to_pylist()
+    }
+    assert {of for of, a, b, _ in rows if a != b} == {"dataset", "reference"}
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "error consistency here is lower than on images that nobody selected" in page
+    assert "Error consistency, top-1, reference" in page
 
 
 def test_lists_of_specs_may_hold_commas_of_their_own():
