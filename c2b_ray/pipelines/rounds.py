@@ -16,7 +16,8 @@ from c2b_ray.pipelines.images import VERIFY, OnProgress
 from c2b_ray.pipelines.stage import Rows, Runner, StageConfig
 from c2b_ray.roles import Captioner, Classifier
 from c2b_ray.schemas import ANSWERS, DESCRIPTIONS, ROUNDS
-from c2b_ray.steps.discovery.answers import LabelledModels, answer_images
+from c2b_ray.schemas.failures import CONTENTS
+from c2b_ray.steps.discovery.answers import LabelledModels, answer_images, contents
 from c2b_ray.steps.discovery.describe import describe
 from c2b_ray.steps.discovery.inspect import inspect
 from c2b_ray.steps.discovery.rounds import Decider, Draws, RoundModels, draw_rounds
@@ -86,6 +87,18 @@ def answer_all(
         id_column="answer_id",
         config=replace(ANSWER, total=total),
         on_progress=on_progress,
+    )
+
+
+def read_contents(
+    runner: Runner, rows: pa.Table, source: Callable[[], ImageSource], out: str, on_progress: OnProgress
+) -> None:
+    """Writes a row of `CONTENTS` per labelled image (`content_id`, `row`) into parts under `out`."""
+    total = rows.num_rows
+    blocks = [rows.slice(start, _IMAGES) for start in range(0, total, _IMAGES)]
+    config = replace(ANSWER, schema=CONTENTS, total=total)
+    runner.run(
+        Rows(blocks, total=total), contents, source, out, id_column="content_id", config=config, on_progress=on_progress
     )
 
 

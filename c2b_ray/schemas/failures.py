@@ -76,6 +76,14 @@ ANSWERS = pa.schema(
     ]
 )
 
+CONTENTS = pa.schema(
+    [
+        pa.field("content_id", _text, nullable=False),  # hash of the table's revision and the row
+        pa.field("row", _count, nullable=False),  # of a labelled image, in its table
+        pa.field("content", _text),  # hash of the image's bytes; null where there are none
+    ]
+)
+
 COMBINATIONS = pa.schema(
     [
         pa.field("combination_id", _text, nullable=False),  # hash of the models, the prompt, the images and sentences

@@ -21,6 +21,7 @@ LIGHTING, WEATHER = ("day", "night"), ("clear", "snow", "fog")
 def picture(label, light, weather, number):
     image = np.full((8, 8, 3), number % 200 + 20, np.uint8)
     image[0, :3, 0] = LABELS.index(label) * 40, LIGHTING.index(light) * 40, WEATHER.index(weather) * 40
+    image[2, 0, 0] = number // 200  # no two are copies
     data = BytesIO()
     Image.fromarray(image).save(data, "PNG")
     return data.getvalue()
@@ -68,6 +69,42 @@ def test_values_of_columns_that_fail_are_found_and_confirmed_on_the_other_half(t
     assert sum(set(halves)) == buses
     assert "its lighting is night" in Path(run.report).read_text()
     assert find(table, tmp_path / "run").hypotheses.equals(run.hypotheses)
+
+
+def test_copies_of_an_image_are_one_images_evidence(tmp_path):
+    random = np.random.default_rng(0)
+    rows = []
+    for number in range(40):
+        image = random.integers(0, 256, (8, 8, 3), np.uint8)
+        image[0, 0] = number % 2 * 200, (random.random() < 0.3) * 200, 0  # what it shows, and whether that is missed
+        data = BytesIO()
+        Image.fromarray(image).save(data, "PNG")
+        row = {"image": data.getvalue(), "target_class": LABELS[number % 2], "site": str(random.choice(list("ABCD")))}
+        rows += [row] * 12
+    random.shuffle(rows)
+
+    def misses_some(images):
+        shown = [int(image[0, 0, 0] > 100) ^ int(image[0, 0, 1] > 100) for image in images]
+        return np.eye(2, dtype=np.float32)[shown] * 9
+
+    def found(rows, name):
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"{name}.parquet")
+        config = {"labels": list(LABELS[:2]), "images": {"labelled": {"table": str(tmp_path / f"{name}.parquet")}}}
+        model = c2b_ray.InMemory(misses_some, LABELS[:2], revision="1")
+        return c2b_ray.find_failures(config, tmp_path / name, classifier={"model": model})
+
+    run = found(rows, "copied")
+    assert not [row for row in run.hypotheses.to_pylist() if row["verdict"] == "failure"]
+    assert (run.manifest["spent"]["labelled images"], run.manifest["copies"]) == (40, 440)
+    assert "440 copies of others count for nothing" in Path(run.report).read_text()
+    first = {row["image"]: row for row in reversed(rows)}
+    once = found(list(reversed(first.values())), "once")
+    of_both = [{row["caption"] for row in one.hypotheses.to_pylist()} for one in (run, once)]
+    assert all(of_both)  # captions were tested
+    answers = [
+        sorted((row["predicted"], row["failed"]) for row in one.read("answers").to_pylist()) for one in (run, once)
+    ]
+    assert answers[0] == answers[1]
 
 
 def test_targets_of_all_labels_together_can_be_named(table, tmp_path):

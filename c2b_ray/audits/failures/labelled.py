@@ -1,7 +1,7 @@
 """Failures among labelled images instead of a generator's draws: each image is answered once; captions are column
 values.
 
-    images → answers │ one half: conditions that go with failures │ the other half: tested and measured
+    images, copies left out → answers │ one half: conditions that go with failures │ the other half: tested and measured
 
 The half of an image follows from its row and the run's seed. This module composes steps, models and a run directory.
 """
@@ -24,7 +24,7 @@ from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.names import normalise
 from c2b_ray.pipelines.images import OnProgress
-from c2b_ray.pipelines.rounds import Contender, answer_all
+from c2b_ray.pipelines.rounds import Contender, answer_all, read_contents
 from c2b_ray.pipelines.stage import Runner
 from c2b_ray.schemas import content_id
 from c2b_ray.steps.discovery.candidates import table
@@ -50,6 +50,9 @@ def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, ste
     }
     run.update({"models": {**noted, "images": {"spec": images.location, "revision": images.revision}}})
     rows, answered = rows_of(images, config, chosen(images.labels, None, FIELD))
+    with steps.step("find copies") as on_progress:
+        every = len(rows)
+        rows, answered = without_copies(images, rows, answered, Output(run, models.runner, on_progress))
     with steps.step("classify labelled images") as on_progress:
         answers = answers_to(images, rows, answered, classifiers, Output(run, models.runner, on_progress))
     with steps.step("find conditions of failures"):
@@ -62,7 +65,7 @@ def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, ste
         if not parts.names():
             parts.write(rounds, "round_id")
     run.write("hypotheses", tested)
-    run.update({"spent": {"labelled images": len(rows)}})
+    run.update({"spent": {"labelled images": len(rows)}, "copies": every - len(rows)})
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,23 @@ def rows_of(images: LabelledTable, config: FailuresConfig, columns: Iterable[str
     names = images.keys.to_pylist()
     halves = [int(content_id("half", config.seed, names[row], row), 16) % 2 == 0 for row in rows]
     return rows, Answered(np.array([of_row[row] for row in rows], object), values, np.array(halves, bool))
+
+
+def without_copies(
+    images: LabelledTable, rows: list[int], answered: Answered, output: Output
+) -> tuple[list[int], Answered]:
+    """Returns the rows without copies of earlier ones: an image ten times in the table is one image's evidence, and may
+    not both choose a caption and confirm it."""
+    ids = [content_id("content", images.revision, row) for row in rows]
+    output.run.begin_writing()
+    out = output.run.location("contents")
+    read_contents(
+        output.runner, pa.table({"content_id": ids, "row": rows}), partial(_itself, images), out, output.on_progress
+    )
+    known = output.run.read("contents")
+    contents = dict(zip(known["content_id"].to_pylist(), known["content"].to_pylist(), strict=True))
+    counts, left = answered.without_copies([contents[one] for one in ids])
+    return [row for row, kept in zip(rows, counts.tolist(), strict=True) if kept], left
 
 
 def answers_to(

@@ -98,7 +98,13 @@ def _order(key: tuple[str, str]) -> tuple[int, str]:
 
 def _line(images: int, manifest: Mapping[str, Any]) -> str:
     if mapping(mapping(mapping(manifest.get("config")).get("images")).get("labelled")):
-        return f"{words.plural(images, 'labelled image')} classified; a budget of draws has no part in it."
+        copies = manifest.get("copies")
+        more = (
+            f" {words.plural(copies, 'copy', 'copies')} of others count for nothing."
+            if isinstance(copies, int) and copies
+            else ""
+        )
+        return f"{words.plural(images, 'labelled image')} classified; a budget of draws has no part in it.{more}"
     line = f"{words.plural(images, 'image')} drawn"
     budget = mapping(mapping(manifest.get("config")).get("budget")).get("draws")
     if isinstance(budget, int):

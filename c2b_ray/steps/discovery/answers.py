@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from c2b_ray.roles import Classifier, Floats
-from c2b_ray.schemas import ANSWERS
+from c2b_ray.schemas import ANSWERS, content_id
 from c2b_ray.schemas.failure_rows import AnswerRow, Outcome
+from c2b_ray.schemas.failures import CONTENTS
 from c2b_ray.steps.discovery.rounds import Decider
 from c2b_ray.steps.draw import ImageSource
 from c2b_ray.steps.encoded import DecodedOnce
@@ -48,6 +49,13 @@ def answer_images(batch: pa.Table, models: LabelledModels) -> pa.Table:
                 answer = _answer(decider, logits[index : index + 1], label, errors[index] or undecoded[index])
                 result.append({"answer_id": answer_id, "row": row, "classifier": decider.classifier, **answer})
     return pa.Table.from_pylist(result, ANSWERS)
+
+
+def contents(batch: pa.Table, source: ImageSource) -> pa.Table:
+    """Returns a table of `CONTENTS`: what tells copies of an image. `batch`: `content_id`, and `row` in the source."""
+    files = source.fetch(batch["row"].to_pylist())["bytes"].to_pylist()
+    marks = pa.array([None if data is None else content_id(data) for data in files], pa.string())
+    return pa.table({"content_id": batch["content_id"], "row": batch["row"], "content": marks}, schema=CONTENTS)
 
 
 def _answer(decider: Decider, logits: Floats, label: str, error: str | None) -> Outcome:

@@ -35,6 +35,22 @@ class Answered:
     columns: Mapping[str, Texts]
     is_discovery: Mask
 
+    def without_copies(self, contents: Sequence[str | None]) -> tuple[Mask, Answered]:
+        """Returns which images count, and these alone: of images of a label with the same content only the first.
+
+        An image of several labels is in the half of the first of its rows. `contents`: of each image; None: unknown.
+        """
+        first: dict[str, int] = {}
+        seen: set[tuple[str, str]] = set()
+        halves, counts = self.is_discovery.copy(), np.ones(len(contents), bool)
+        for row, (content, label) in enumerate(zip(contents, self.labels.tolist(), strict=True)):
+            if content is not None:
+                halves[row] = halves[first.setdefault(content, row)]
+                counts[row] = (content, label) not in seen
+                seen.add((content, label))
+        columns = {name: values[counts] for name, values in self.columns.items()}
+        return counts, Answered(self.labels[counts], columns, halves[counts])
+
     def of_label(self, label: str) -> Mask:
         if label == ANY_LABEL:
             return np.ones(len(self.labels), bool)
