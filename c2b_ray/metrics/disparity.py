@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import xlogy
+from scipy.special import gammaln, xlogy
 from scipy.stats import chi2
 
 from c2b_ray.metrics.disparity_region import extreme_divergences
@@ -82,7 +82,10 @@ def disparity(scores: Scores, groups: Ints, number: int, chance: Chance) -> Disp
 
     W = sum over a of (r_a - m)^2 / v_a,   m the mean weighted by 1/v_a, v_a the linearised variance of a ratio
 
-    which keeps its level where groups differ in variance (Chung & Romano 2013). The interval is Fieller's: the range of
+    which keeps its level where groups differ in variance (Chung & Romano 2013). Below what permutations can count, p
+    is no smaller than by the same sum with the variance of all images pooled: W divides by the variances of small
+    groups, so that its tail is far heavier than its moments tell (1e-14 for three images that all fail, where the
+    exact p is 1e-4). The interval is Fieller's: the range of
     KL over all rates that the test, with the permutations' quantile, does not reject. So it contains 0 exactly where
     equality is not rejected. For more than two groups it is the projection of the region, which is conservative.
 
@@ -96,7 +99,8 @@ def disparity(scores: Scores, groups: Ints, number: int, chance: Chance) -> Disp
     rates, errors = _rates(sums, _noise(x, n))
     value = np.where((sums[..., 1] > 0).all(axis=0), kl_of_rates(np.moveaxis(rates, 0, -1)), np.nan)
     observed = _welch(rates, errors)
-    null_w, null_kl = _null(x, n, codes, number, chance)
+    null_w, null_s, null_kl = _null(x, n, codes, number, chance)
+    p_value = _p_values((observed, null_w), (_pooled(sums), null_s), _share_of_orders(x, n, codes, number))
     limit = np.maximum(np.quantile(null_w, chance.confidence, axis=0), chi2.ppf(chance.confidence, number - 1))
     low, high = extreme_divergences(rates.T, errors.T, limit)
     unknown = np.isnan(value)
@@ -105,7 +109,7 @@ def disparity(scores: Scores, groups: Ints, number: int, chance: Chance) -> Disp
         low=np.where(unknown, np.nan, np.where(observed <= limit, 0.0, np.minimum(low, value))),
         high=np.where(unknown, np.nan, np.maximum(high, value)),
         expected=np.where(unknown, np.nan, np.nanmean(np.where(np.isnan(null_kl), 0.0, null_kl), axis=0)),
-        p_value=np.where(unknown, np.nan, upper_tail(observed, null_w)),
+        p_value=np.where(unknown, np.nan, p_value),
         rates=rates.T,
         errors=errors.T,
         reach=np.sqrt(limit),
@@ -167,12 +171,51 @@ def _welch(rates: Floats, errors: Floats) -> Floats:
     return np.where(np.isfinite(value), value, 0.0)
 
 
-def _null(x: Floats, n: Floats, codes: Ints, number: int, chance: Chance) -> tuple[Floats, Floats]:
+def _pooled(sums: Floats) -> Floats:
+    """Computes the sum over a of (X_a - m N_a)^2 / (s^2 M_a), from (..., groups, models, 5) to (..., models): m the
+    pooled rate, s^2 the mean over all images of their squared distance from it, M_a the sum of n^2; 0 where nothing
+    varies."""
+    every = sums.sum(axis=-3, keepdims=True)
+    rate = every[..., 0] / np.maximum(every[..., 1], 1e-300)
+    squares = every[..., 2] - 2 * rate * every[..., 3] + rate**2 * every[..., 4]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        apart = (sums[..., 0] - rate * sums[..., 1]) ** 2 / sums[..., 4] * every[..., 4] / np.maximum(squares, 0.0)
+        value: Floats = apart.sum(axis=-2)
+    return np.where(np.isfinite(value), value, 0.0)
+
+
+def _p_values(welch: tuple[Floats, Floats], pooled: tuple[Floats, Floats], least: Floats) -> Floats:
+    """Returns p from the observed and the permuted values of both statistics, (models,) and (permutations, models), and
+    from the least that it can be."""
+    observed, drawn = welch
+    most = (1.0 + (drawn >= observed - 1e-12 * (1 + observed)).sum(axis=0)) / (1.0 + len(drawn))
+    careful = np.minimum(np.maximum(upper_tail(*pooled), least), most)
+    result: Floats = np.maximum(upper_tail(observed, drawn), careful)
+    return result
+
+
+def _share_of_orders(x: Floats, n: Floats, codes: Ints, number: int) -> Floats:
+    """Returns for each model the share of all orders of images that give every group exactly the scores that it has, a
+    lower limit of any permutation test's p (multivariate hypergeometric)."""
+    shares = []
+    for scores in np.stack([x, n], axis=-1):
+        kind = np.unique(scores, axis=0, return_inverse=True)[1].ravel()
+        table = np.zeros((number, kind.max(initial=0) + 1))
+        np.add.at(table, (codes, kind), 1)
+        margins = gammaln(table.sum(axis=0) + 1).sum() + gammaln(table.sum(axis=1) + 1).sum()
+        shares.append(margins - gammaln(len(codes) + 1) - gammaln(table + 1).sum())
+    return np.exp(np.array(shares))
+
+
+def _null(x: Floats, n: Floats, codes: Ints, number: int, chance: Chance) -> tuple[Floats, Floats, Floats]:
+    """Returns W, the pooled statistic and KL of permuted groups, (permutations, models) each."""
     noise, parts = _noise(x, n), []
     for members in _permuted(codes, number, chance):
-        rates, errors = _rates(_sums(members, x, n), noise)
-        parts.append((_welch(rates, errors), kl_of_rates(np.moveaxis(rates, -2, -1))))
-    return np.concatenate([w for w, _ in parts]), np.concatenate([kl for _, kl in parts])
+        sums = _sums(members, x, n)
+        rates, errors = _rates(sums, noise)
+        parts.append((_welch(rates, errors), _pooled(sums), kl_of_rates(np.moveaxis(rates, -2, -1))))
+    of_w, of_s, of_kl = zip(*parts, strict=True)
+    return np.concatenate(of_w), np.concatenate(of_s), np.concatenate(of_kl)
 
 
 def _permuted(codes: Ints, number: int, chance: Chance) -> Iterator[Floats]:

@@ -24,7 +24,7 @@ from c2b_ray.errors import ConfigError, RunError, SourceError, nearest
 from c2b_ray.filesystems import is_remote
 from c2b_ray.names import normalise
 from c2b_ray.steps.draw import image_ids
-from c2b_ray.steps.evaluate.truth import TARGET, Answers, Cell, Rows, cells, one_spelling, truth_biases
+from c2b_ray.steps.evaluate.truth import TARGET, Answers, Cell, Rows, cells, one_spelling, spellings, truth_biases
 from c2b_ray.steps.evaluate.wording import wording
 from c2b_ray.steps.labels import check_classes, chosen, left_out
 from c2b_ray.store import files
@@ -190,10 +190,7 @@ def ground_truth(config: EvaluateConfig, table: TruthTable, out: str, session: S
 
 
 def _classes(config: EvaluateConfig, labels: pa.Table, location: str) -> list[str]:
-    there: dict[str, str] = {}
-    for name in labels[TARGET].unique().to_pylist():
-        if name is not None:
-            there.setdefault(normalise(name), name)
+    there = spellings(labels[TARGET])
     if config.classes is None:
         return sorted(there.values())
     for name in config.classes:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from c2b_ray import metrics
@@ -33,14 +34,23 @@ Answers = tuple[Mask, Mask]
 
 
 def one_spelling(labels: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Returns the table with every value of these columns in its first spelling: FOG is fog, as in an audit."""
+    """Returns the table with every value of these columns in its most frequent spelling, as in an audit: FOG is fog."""
     for name in names:
         encoded = labels[name].combine_chunks().dictionary_encode()
-        first: dict[str, str] = {}
-        said = [first.setdefault(normalise(value), value) for value in encoded.dictionary.to_pylist()]
+        form = spellings(labels[name])
+        said = [form.get(normalise(value), value) for value in encoded.dictionary.to_pylist()]
         column = pa.array(said, pa.string()).take(encoded.indices)
         labels = labels.set_column(labels.schema.get_field_index(name), name, column)
     return labels
+
+
+def spellings(column: pa.ChunkedArray) -> dict[str, str]:
+    """Returns every value as names are compared → its most frequent spelling, whatever the order of rows."""
+    counts = sorted((-row["counts"], str(row["values"])) for row in pc.value_counts(column.drop_null()).to_pylist())
+    result: dict[str, str] = {}
+    for _, value in counts:
+        result.setdefault(normalise(value), value)
+    return result
 
 
 def cells(labels: pa.Table, attributes: Sequence[str], classes: Sequence[str], least: int) -> dict[Cell, Rows]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import comb
+
 import numpy as np
 import pytest
 from fairlearn.metrics import MetricFrame
@@ -107,3 +109,15 @@ def test_all_right_has_an_interval_that_is_no_point():
     result = disparity(Scores(np.ones((1, 40)), np.ones((1, 40))), np.repeat([0, 1], [30, 10]), 2, QUICK)
     assert (result.value[0], result.low[0], result.p_value[0]) == (0.0, 0.0, 1.0)
     assert result.high[0] > 0
+
+
+@pytest.mark.parametrize("answered", [1, 2])
+def test_a_p_value_that_permutations_cannot_count_is_not_far_below_the_exact_one(answered):
+    """All three images of a small group fail, and so does one of 73 others: of all orders 4 / C(76, 3) are as far."""
+    right = np.ones(76)
+    right[[0, 73, 74, 75]] = 0
+    groups = np.repeat([0, 1], [73, 3])
+    scores = Scores(answered * right[None], np.full((1, 76), float(answered)))
+    for seed in range(12):
+        (p_value,) = disparity(scores, groups, 2, Chance(300, 50, seed)).p_value
+        assert comb(4, 3) / comb(76, 3) * (1 - 1e-9) <= p_value < 0.01

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from c2b_ray.steps.evaluate.truth import cells, truth_biases
+from c2b_ray.steps.evaluate.truth import cells, one_spelling, truth_biases
 
 RANDOM = np.random.default_rng(3)
 N = 4000
@@ -60,3 +60,11 @@ def test_images_without_an_answer_count_for_nothing(labels):
     table = truth_biases(found, {"one": (ok, held)}, 0.05, 0.05, {})
     row = table.to_pylist()[0]
     assert (row["n"], row["tested"], row["paper"]) == (0, 0, 0)
+
+
+def test_classes_and_values_have_their_most_frequent_spelling_in_any_order_of_rows():
+    rows = pa.table({"target_class": ["BUS", "bus", "bus", None], "weather": ["Fog", "fog", None, "fog"]})
+    for table in (rows, rows.take([3, 2, 1, 0])):
+        labels = one_spelling(table, ["target_class", "weather"])
+        assert set(labels["target_class"].to_pylist()) == {"bus", None}
+        assert set(labels["weather"].to_pylist()) == {"fog", None}
