@@ -82,12 +82,9 @@ def disparity(scores: Scores, groups: Ints, number: int, chance: Chance) -> Disp
 
     W = sum over a of (r_a - m)^2 / v_a,   m the mean weighted by 1/v_a, v_a the linearised variance of a ratio
 
-    which keeps its level where groups differ in variance (Chung & Romano 2013). Below what permutations can count, p
-    is no smaller than by the same sum with the variance of all images pooled: W divides by the variances of small
-    groups, so that its tail is far heavier than its moments tell (1e-14 for three images that all fail, where the
-    exact p is 1e-4). The interval is Fieller's: the range of
-    KL over all rates that the test, with the permutations' quantile, does not reject. So it contains 0 exactly where
-    equality is not rejected. For more than two groups it is the projection of the region, which is conservative.
+    which keeps its level where groups differ in variance (Chung & Romano 2013); `_p_values` has its tail. The interval
+    is Fieller's: the range of KL over all rates that the test, with the permutations' quantile, does not reject. So it
+    contains 0 exactly where equality is not rejected. For more than two groups it is a projection, and conservative.
 
     Args: scores; groups: shape (images,), 0 .. number - 1, or -1 for an image that is left out; chance.
     Returns: `Disparity`. NaN where a group has no score, and where no rate is above 0. 0: all rates equal.
@@ -97,7 +94,7 @@ def disparity(scores: Scores, groups: Ints, number: int, chance: Chance) -> Disp
     x, n = scores.totals[:, held], scores.counts[:, held]
     sums = _sums(np.eye(number)[codes].T[None], x, n)[0]
     rates, errors = _rates(sums, _noise(x, n))
-    value = np.where((sums[..., 1] > 0).all(axis=0), kl_of_rates(np.moveaxis(rates, 0, -1)), np.nan)
+    value = np.where((sums[..., 1] > 0).all(axis=0), kl_of_rates(rates.T), np.nan)
     observed = _welch(rates, errors)
     null_w, null_s, null_kl = _null(x, n, codes, number, chance)
     p_value = _p_values((observed, null_w), (_pooled(sums), null_s), _share_of_orders(x, n, codes, number))
@@ -108,7 +105,7 @@ def disparity(scores: Scores, groups: Ints, number: int, chance: Chance) -> Disp
         value=value,
         low=np.where(unknown, np.nan, np.where(observed <= limit, 0.0, np.minimum(low, value))),
         high=np.where(unknown, np.nan, np.maximum(high, value)),
-        expected=np.where(unknown, np.nan, np.nanmean(np.where(np.isnan(null_kl), 0.0, null_kl), axis=0)),
+        expected=np.where(unknown, np.nan, np.nan_to_num(null_kl, nan=0.0).mean(axis=0)),
         p_value=np.where(unknown, np.nan, p_value),
         rates=rates.T,
         errors=errors.T,
@@ -185,8 +182,12 @@ def _pooled(sums: Floats) -> Floats:
 
 
 def _p_values(welch: tuple[Floats, Floats], pooled: tuple[Floats, Floats], least: Floats) -> Floats:
-    """Returns p from the observed and the permuted values of both statistics, (models,) and (permutations, models), and
-    from the least that it can be."""
+    """Returns p from the observed and the permuted values of both statistics, (models,) and (permutations, models).
+
+    Below what permutations can count, W's p is no smaller than that of the pooled statistic, nor than `least`, the
+    share of orders with exactly these scores in these groups. W divides by the variances of small groups, so that its
+    tail is far heavier than its moments tell: three images that all failed had 1e-14 where the exact p is 1e-4.
+    """
     observed, drawn = welch
     most = (1.0 + (drawn >= observed - 1e-12 * (1 + observed)).sum(axis=0)) / (1.0 + len(drawn))
     careful = np.minimum(np.maximum(upper_tail(*pooled), least), most)

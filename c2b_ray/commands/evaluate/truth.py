@@ -143,7 +143,9 @@ def world_table(truth: WorldTruth) -> pa.Table:
     return table
 
 
-def planted(truth: WorldTruth) -> tuple[Decoy, ...]:
+def planted(truth: WorldTruth | None) -> tuple[Decoy, ...]:
+    if truth is None:
+        return ()
     if truth.planted:
         return tuple(Decoy(**decoy.model_dump()) for decoy in truth.planted)
     return DECOYS if truth.decoys else ()
@@ -184,9 +186,13 @@ def ground_truth(config: EvaluateConfig, table: TruthTable, out: str, session: S
             location=table.location,
         )
     right = _right(run, labels, read.revision, list(config.specs))
-    decoys = frozenset() if config.truth.world is None else frozenset(one.name for one in planted(config.truth.world))
-    notes = tuple(f"The column {name} is no attribute: {why}." for name, why in left_out(read.labels).items())
-    return GroundTruth(labels, read.revision, run, tuple(classes), truth_cells, right, table.names, decoys, notes)
+    decoys = frozenset(one.name for one in planted(config.truth.world))
+    left = _notes(read.labels)
+    return GroundTruth(labels, read.revision, run, tuple(classes), truth_cells, right, table.names, decoys, left)
+
+
+def _notes(labels: pa.Table) -> tuple[str, ...]:
+    return tuple(f"The column {name} is no attribute: {why}." for name, why in left_out(labels).items())
 
 
 def _classes(config: EvaluateConfig, labels: pa.Table, location: str) -> list[str]:
