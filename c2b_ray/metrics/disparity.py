@@ -205,7 +205,8 @@ def _share_of_orders(x: Floats, n: Floats, codes: Ints, number: int) -> Floats:
         np.add.at(table, (codes, kind), 1)
         margins = gammaln(table.sum(axis=0) + 1).sum() + gammaln(table.sum(axis=1) + 1).sum()
         shares.append(margins - gammaln(len(codes) + 1) - gammaln(table + 1).sum())
-    return np.exp(np.array(shares))
+    result: Floats = np.exp(np.array(shares))
+    return result
 
 
 def _null(x: Floats, n: Floats, codes: Ints, number: int, chance: Chance) -> tuple[Floats, Floats, Floats]:
