@@ -115,9 +115,9 @@ class Orders:
 class Progress:
     """A runner's report of its progress.
 
-    `images` and `model_seconds`, by model: the use since the last report. `bytes`: the size of the run on the store;
-    None if it was not measured. `advanced`: whether the run gained rows on the store, which sets the count of died
-    runners to 0.
+    `images` and `model_seconds`, by model: the use since the last report. `images_stage`: the stage in which the last
+    of these images were answered, which may have ended. `bytes`: the size of the run on the store; None if it was not
+    measured. `advanced`: whether the run gained rows on the store, which sets the count of died runners to 0.
     """
 
     stage: str | None = None
@@ -129,6 +129,7 @@ class Progress:
     model_seconds: dict[str, float] = field(default_factory=dict)
     bytes: int | None = None
     advanced: bool = False
+    images_stage: str | None = None
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def progress(db: Database, job_id: str, fence: int, report_: Progress) -> Orders
         row = _changed(tx, job_id, fence, values)
         usage.add_of_job(tx, record(Job, row), report_)
         images, seconds = report_.images.values(), report_.model_seconds
-        tx.after_commit(lambda: counters.used(report_.stage, images, seconds))
+        tx.after_commit(lambda: counters.used(report_.images_stage or report_.stage, images, seconds))
         shown = {name: row._mapping[name] for name in ("stage", "done", "total", "rate", "seconds_left")}
         events.add(tx, job_id, "progress", shown)
     return Orders(row.cancel_requested, row.yield_requested)

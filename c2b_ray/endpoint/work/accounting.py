@@ -56,6 +56,7 @@ class Account:
     _booked_images: int = 0
     _booked_seconds: float = 0.0
     _pending: tuple[int, float] = field(default=(0, 0.0))
+    _images_stage: str | None = None
 
     def tell(self, message: StepReport) -> None:
         """Takes a report of the process about the progress of its work."""
@@ -73,7 +74,10 @@ class Account:
 
     def _count(self, message: StepReport | Ended) -> None:
         unbooked = 0 if self.before is None else message.present - self.before
-        self.images = max(self.images, message.images, unbooked)
+        images = max(self.images, message.images, unbooked)
+        if images > self.images and isinstance(message, StepReport):
+            self._images_stage = message.step
+        self.images = images
 
     def measure(self, run_path: str) -> None:
         """Measures the run's directory."""
@@ -112,6 +116,7 @@ class Account:
             model_seconds=self._seconds(seconds),
             bytes=held,
             advanced=self.advanced,
+            images_stage=self._images_stage,
         )
 
     def booked(self) -> None:

@@ -27,6 +27,13 @@ def test_what_is_new_is_reported_and_booked_once():
     assert account.progress().images == {"a": 5}
 
 
+def test_images_are_of_the_stage_that_answered_them_also_where_it_has_ended():
+    account = Account(["a"])
+    account.tell(told("classify", images=10))
+    account.tell(told("report", "begin", images=10))
+    assert (account.progress().stage, account.progress().images_stage) == ("report", "classify")
+
+
 def test_a_commit_of_which_nobody_heard_is_not_booked_again():
     account = Account(["a"], images=10, seconds=3.0)
     account.progress()
