@@ -64,6 +64,12 @@ def answer_question(
 def _of_audit(run: C2BRun, question: QuestionConfig, out: str) -> tuple[dict[str, Any], int]:
     """Returns the answer, and how many images classifiers answered about."""
     _refuse(question, ("target",), run.kind.command)
+    if all(run.config["images"].get(source) is None for source in ("index", "generator")):
+        raise ConfigError(
+            "run",
+            "it is an audit of labelled images, which holds none for a sentence of yours; ask one whose images come "
+            "from an index or a generator",
+        )
     result = ask(run, question.sentence, question.n or 50, question.classifier, question.target_class)
     result.write_page(f"{out.rstrip('/')}/{PAGE}")
     shown = [

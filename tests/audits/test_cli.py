@@ -9,6 +9,7 @@ import yaml
 from c2b_ray import load_run
 from c2b_ray.commands.question import answer_question
 from c2b_ray.endpoint.work.telling import Telling
+from c2b_ray.errors import ConfigError
 from c2b_ray.steps.ask import images_of_class
 from c2b_ray.world.scenes import ATTRIBUTES
 from c2b_ray.world.table import write_sample
@@ -129,6 +130,16 @@ def test_a_question_is_answered_from_the_run_s_models_and_changes_nothing(audit_
     sentence = {"run": str(tmp_path / "run"), "sentence": "a photo of a bus in the snow", "n": 3}
     answer_question(sentence, tmp_path / "asked", listener=booked)
     assert booked.images == 3, "at the shared endpoint a question is a job, which books its images"
+    manifest = json.loads((tmp_path / "run" / "run.json").read_text())
+    manifest["config"]["images"] = {"source": "labelled", "table": "labels.csv"}
+    (tmp_path / "labelled").mkdir()
+    for path in (tmp_path / "run").rglob("*.parquet"):
+        copied = tmp_path / "labelled" / path.relative_to(tmp_path / "run")
+        copied.parent.mkdir(exist_ok=True)
+        copied.hardlink_to(path)
+    (tmp_path / "labelled" / "run.json").write_text(json.dumps(manifest))
+    with pytest.raises(ConfigError, match="run: it is an audit of labelled images"):
+        answer_question({**sentence, "run": str(tmp_path / "labelled")}, tmp_path / "none")
     status, _, err = c2b("ask", tmp_path / "run", "a mug in the snow")
     assert status == 2
     assert "name one of bus, boat with --class" in err
