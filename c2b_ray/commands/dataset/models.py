@@ -15,7 +15,7 @@ from c2b_ray.errors import ConfigError
 from c2b_ray.pipelines.shards.crew import CrewThere, GeneratorThere, IndexThere, JudgeThere, TableThere, VerifierThere
 from c2b_ray.roles import Description
 from c2b_ray.steps.discovery.hierarchy import Hierarchy
-from c2b_ray.steps.discovery.rules import Truth, check_rule
+from c2b_ray.steps.discovery.rules import Truth, check_rule, needs_parents
 from c2b_ray.steps.predict import classification
 from c2b_ray.steps.search import check_encoder
 from c2b_ray.store.labelled import LabelledTable
@@ -75,7 +75,9 @@ def truths_of(config: DatasetConfig, name: str, known: Description, labels: Sequ
     label_map = config.label_map if isinstance(config.label_map, dict) else None
     field = "captions" if config.images.labelled is None else TABLE_FIELD
     groups = classification(name, known, labels, label_map, field=field).labels_of_class
-    hierarchy = None if config.hierarchy is None else Hierarchy(read_hierarchy(config.hierarchy), known.labels)
+    hierarchy = None
+    if config.hierarchy is not None and needs_parents(config.rule):  # other rules may name one that lacks labels
+        hierarchy = Hierarchy(read_hierarchy(config.hierarchy), known.labels)
     truths = {}
     for label, outputs in zip(labels, groups, strict=True):
         members = np.zeros(len(known.labels), bool)
