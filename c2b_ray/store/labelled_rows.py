@@ -259,7 +259,7 @@ def _metadata(location: str, filesystem: fs.FileSystem, path: str) -> pa.Table:
     if path.endswith(".csv"):
         return _csv(location, filesystem, path, ",")
     with _reading(path, "JSON lines"), filesystem.open_input_stream(path) as stream:
-        lines = bytes(stream.read()).decode("utf-8").splitlines()
+        lines = bytes(stream.read()).decode("utf-8").split("\n")  # a text in JSON may hold other line separators
     rows = []
     for number, line in enumerate(lines, 1):
         try:

@@ -117,6 +117,13 @@ def test_an_image_folder_is_a_class_a_folder(tmp_path, named):
     assert table.keys.to_pylist() == ["boat/b.PNG", "bus/a.jpg"]
 
 
+def test_metadata_in_json_may_hold_any_separator_of_lines_within_a_text(tmp_path):
+    write(tmp_path, bus__a_dot_jpg=b"A", bus__b_dot_jpg=b"B")
+    rows = [{"file_name": "bus/a.jpg", "note": "one\u2028two\x85three"}, {"file_name": "bus/b.jpg", "note": "four"}]
+    (tmp_path / "metadata.jsonl").write_bytes("\r\n".join(json.dumps(row, ensure_ascii=False) for row in rows).encode())
+    assert LabelledTable(str(tmp_path)).labels["note"].to_pylist() == [row["note"] for row in rows]
+
+
 def test_an_image_folder_s_mistakes_are_named(tmp_path):
     write(tmp_path / "splits", train__bus__a_dot_jpg=b"A", test__bus__b_dot_jpg=b"B")
     with pytest.raises(ConfigError, match=r"holds splits \(test, train\); name one: .*splits/test"):
