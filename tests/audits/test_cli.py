@@ -101,6 +101,18 @@ def test_an_audit_and_its_report(audit_file, c2b, tmp_path):
     assert "report.html" in out
 
 
+def write_as_labelled(run, out):
+    """Writes a run as if its images were those of a table."""
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["config"]["images"] = {"source": "labelled", "table": "labels.csv"}
+    out.mkdir()
+    for path in run.rglob("*.parquet"):
+        copied = out / path.relative_to(run)
+        copied.parent.mkdir(exist_ok=True)
+        copied.hardlink_to(path)
+    (out / "run.json").write_text(json.dumps(manifest))
+
+
 def test_a_question_is_answered_from_the_run_s_models_and_changes_nothing(audit_file, c2b, tmp_path):
     status, _, _ = c2b("audit", audit_file(), "--out", tmp_path / "run", "--json")
     assert status == 0
@@ -130,14 +142,7 @@ def test_a_question_is_answered_from_the_run_s_models_and_changes_nothing(audit_
     sentence = {"run": str(tmp_path / "run"), "sentence": "a photo of a bus in the snow", "n": 3}
     answer_question(sentence, tmp_path / "asked", listener=booked)
     assert booked.images == 3, "at the shared endpoint a question is a job, which books its images"
-    manifest = json.loads((tmp_path / "run" / "run.json").read_text())
-    manifest["config"]["images"] = {"source": "labelled", "table": "labels.csv"}
-    (tmp_path / "labelled").mkdir()
-    for path in (tmp_path / "run").rglob("*.parquet"):
-        copied = tmp_path / "labelled" / path.relative_to(tmp_path / "run")
-        copied.parent.mkdir(exist_ok=True)
-        copied.hardlink_to(path)
-    (tmp_path / "labelled" / "run.json").write_text(json.dumps(manifest))
+    write_as_labelled(tmp_path / "run", tmp_path / "labelled")
     with pytest.raises(ConfigError, match="run: it is an audit of labelled images"):
         answer_question({**sentence, "run": str(tmp_path / "labelled")}, tmp_path / "none")
     status, _, err = c2b("ask", tmp_path / "run", "a mug in the snow")
