@@ -16,6 +16,9 @@ from c2b_ray.steps.clip_bias.attributes import Attribute, View
 from c2b_ray.steps.clip_bias.retrieval import Vectors
 from c2b_ray.steps.clip_bias.rows import BiasRow, Key, Measured, RateRow
 
+FEW = 5
+"""Of fewer images with a value, an interval by resampling says little."""
+
 
 @dataclass(frozen=True)
 class Skew:
@@ -91,7 +94,7 @@ def measure_skew(
         order = np.argsort(-ranked, axis=1, kind="stable")
         result = mean_max_skew(order, codes, len(attribute.values), k, chance)
         value, low, high = result.value, result.low, result.high
-        note = _by_chance(result, attribute.values)
+        note = _by_chance(result, attribute.values) + _few(codes, attribute)
         if skew.rule != "formula":
             value = _by_rule(ranked, codes, k, skew.rule)
             note = (
@@ -116,6 +119,17 @@ def _by_chance(skew: MeanSkew, values: Sequence[str]) -> str:
         f"by chance {skew.expected:.3g}, in 95 % of shuffles below {skew.expected_high:.3g}; of {texts} texts the most "
         f"over-represented is {', '.join(leading)}"
     )
+
+
+def _few(codes: Ints, attribute: Attribute) -> str:
+    """Returns a remark where the rarest value has few images: resampling them shows little of what others would do."""
+    counts = np.bincount(codes, minlength=len(attribute.values))
+    rarest = int(counts.argmin())
+    if counts[rarest] >= FEW:
+        return ""
+    what = "image has" if counts[rarest] == 1 else "images have"
+    few = f"{counts[rarest]} {what} the {attribute.name} {attribute.values[rarest]!r}"
+    return f"; only {few}, too few for a sound interval"
 
 
 def _by_rule(ranked: Vectors, codes: Ints, k: int, rule: SkewRule) -> float:

@@ -10,10 +10,10 @@ import pytest
 from scipy.stats import false_discovery_control, spearmanr
 
 from c2b_ray.metrics.disparity import Chance
-from c2b_ray.steps.clip_bias.attributes import Attribute
+from c2b_ray.steps.clip_bias.attributes import Attribute, View
 from c2b_ray.steps.clip_bias.comparisons import gap_table, pair_table, quadrant
 from c2b_ray.steps.clip_bias.correlations import locality_table, transfer_table
-from c2b_ray.steps.clip_bias.measure import measure_disparity, views_of
+from c2b_ray.steps.clip_bias.measure import Skew, measure_disparity, measure_skew, views_of
 from c2b_ray.steps.clip_bias.rows import DOWNSTREAM, PRETRAINING, BiasRow, Key, Measured, with_q_values
 
 MODELS = [f"m{number}" for number in range(7)]
@@ -127,3 +127,13 @@ def test_spellings_of_one_value_are_one_value():
     attribute = Attribute.of("gender", ["Female", "female", "MALE", None, "female", "male", "male"])
     assert attribute.values == ("female", "male")
     assert attribute.codes.tolist() == [0, 0, 1, -1, 0, 1, 1]
+
+
+def test_a_value_of_few_images_is_named_beside_its_skew():
+    measured = Measured()
+    attribute = Attribute.of("coin", ["heads"] * 60 + ["edge"])
+    similar = np.random.default_rng(0).normal(size=(3, 61)).astype(np.float32)
+    key = Key("d", "max_skew@6", "coin", "global", "all", PRETRAINING)
+    how = (Skew(6, 1.0, "formula"), Chance(100, 50))
+    measure_skew(measured, key, {"m": similar}, (attribute, View.everything(61)), how)
+    assert measured.biases[0].note.endswith("only 1 image has the coin 'edge', too few for a sound interval")
