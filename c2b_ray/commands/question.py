@@ -17,7 +17,7 @@ from c2b_ray.audits.failures.ask import ask as ask_failures
 from c2b_ray.audits.kit.backend import AUTO
 from c2b_ray.audits.kit.events import IMAGES, Listener, Steps
 from c2b_ray.commands.ask import ask
-from c2b_ray.config.question import QuestionConfig
+from c2b_ray.config.question import LABELLED, QuestionConfig, draws_images
 from c2b_ray.errors import ConfigError
 from c2b_ray.report.ask.page import lines, right_line
 from c2b_ray.report.failures.answered import answer_lines
@@ -64,12 +64,8 @@ def answer_question(
 def _of_audit(run: C2BRun, question: QuestionConfig, out: str) -> tuple[dict[str, Any], int]:
     """Returns the answer, and how many images classifiers answered about."""
     _refuse(question, ("target",), run.kind.command)
-    if all(run.config["images"].get(source) is None for source in ("index", "generator")):
-        raise ConfigError(
-            "run",
-            "it is an audit of labelled images, which holds none for a sentence of yours; ask one whose images come "
-            "from an index or a generator",
-        )
+    if not draws_images(run.config):
+        raise ConfigError("run", LABELLED)
     result = ask(run, question.sentence, question.n or 50, question.classifier, question.target_class)
     result.write_page(f"{out.rstrip('/')}/{PAGE}")
     shown = [

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import Field
 
 from c2b_ray.config.named import Name, RunPath
 from c2b_ray.config.strict import Strict
+
+LABELLED = (
+    "it is an audit of labelled images, which holds none for a sentence of yours; ask one whose images come from an "
+    "index or a generator"
+)
 
 
 class QuestionConfig(Strict):
@@ -22,3 +30,10 @@ class QuestionConfig(Strict):
         None, description="The audit's class that the sentence is about. Default: the class that the sentence names."
     )
     target: Name | None = Field(None, description="A wrong label of a failures run to test for, besides any failure.")
+
+
+def draws_images(config: Mapping[str, Any]) -> bool:
+    """Returns whether a run of this config found or made its images, and so can do it for the sentence of a question.
+    A run on labelled images has no others."""
+    images = config.get("images") or {}
+    return any(images.get(source) is not None for source in ("index", "generator", "generate"))

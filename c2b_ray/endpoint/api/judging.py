@@ -9,6 +9,7 @@ from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
 from c2b_ray.commands.runs import Comparison
+from c2b_ray.config.question import LABELLED, draws_images
 from c2b_ray.endpoint.api.auth import Caller, enter
 from c2b_ray.endpoint.api.bodies import Document, canonical, document
 from c2b_ray.endpoint.api.context import Context
@@ -138,6 +139,13 @@ def refuse_unanswering(run: Run) -> None:
     """Raises 409 for a run that cannot answer questions, before a job is created that would fail."""
     if run.kind.name not in ANSWERING_KINDS:
         raise ProblemError(409, "no_questions", f"a run of {run.kind.command} answers no questions")
+    if not draws_images(run.config):
+        raise ProblemError(409, "no_questions", LABELLED)
+
+
+def answers_questions(run: Run) -> bool:
+    """Returns whether a finished run can answer questions."""
+    return run.kind.name in ANSWERING_KINDS and draws_images(run.config)
 
 
 def run_of(context: Context, caller: Caller, job_id: str) -> Run:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from c2b_ray.endpoint.api.bodies import canonical
 from c2b_ray.endpoint.api.events import follow
 from c2b_ray.endpoint.api.jobs import of_tenant, purged
-from c2b_ray.endpoint.api.judging import refuse_unanswering
+from c2b_ray.endpoint.api.judging import answers_questions, refuse_unanswering
 from c2b_ray.endpoint.api.models import Question
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
 from c2b_ray.endpoint.api.reads import ANSWER, REPORT, Results, answer_of, finished
@@ -42,7 +42,8 @@ def job_page(visit: Visit) -> Response:
         "config": yaml.safe_dump(cleaned(job.config), sort_keys=False, allow_unicode=True, width=100),
         "tables": _tables(results), "exports": results.exports if results and job.state == "finished" else [],
         "summary": _summary(results), "report": results is not None and files.exists(f"{results.path}/{REPORT}"),
-        "answer": _answer(results), "questions": job.kind in ANSWERING_KINDS and job.state == "finished",
+        "answer": _answer(results), "compares": job.kind in ANSWERING_KINDS and job.state == "finished",
+        "questions": job.state == "finished" and run is not None and answers_questions(run),
         "slices": run is not None and run.kind.name == "c2b" and run.has("scores"),
         "gallery": results is not None and results.dataset is not None,
         "captions": job.state == "finished" and isinstance(run, FailuresRun),

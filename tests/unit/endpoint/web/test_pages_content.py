@@ -51,6 +51,23 @@ def test_every_page_of_a_job_is_its_tenant_s_alone(endpoint, visitor, job_id):
     assert job_id not in visitor("b").get("/ui/").text
 
 
+def test_an_audit_of_labelled_images_offers_no_question_and_refuses_one(endpoint, visitor, job_id):
+    """It would have no image of the sentence, and the job would fail."""
+    labelled = endpoint.finish()
+    recipe = Recipe(config={"images": {"source": "labelled", "table": "labels.csv"}}, images_per_cell=4)
+    make_run(endpoint.run_path(labelled.id), recipe)
+    page, other = (visitor("a").get(f"/ui/audits/{one}").text for one in (labelled.id, job_id))
+    assert "Ask a question" not in page
+    assert "Ask a question" in other
+    assert f"/ui/compare?a={labelled.id}" in page
+    question, before = {"sentence": "a bus in the snow"}, jobs.page(endpoint.db, endpoint.tenants["a"]).items
+    answer = endpoint.as_("a").post(f"/v1/audits/{labelled.id}/questions", json=question)
+    assert (answer.status_code, answer.json()["code"]) == (409, "no_questions")
+    assert "ask one whose images come from an index or a generator" in answer.json()["detail"]
+    assert visitor("a").post(f"/ui/audits/{labelled.id}/questions", question).status_code == 409
+    assert jobs.page(endpoint.db, endpoint.tenants["a"]).items == before
+
+
 def test_no_page_but_the_first_is_for_who_is_not_signed_in(endpoint):
     from signed_in import Visitor
 
