@@ -68,10 +68,41 @@ def labelled_latents(
                     "latents",
                     f"row {row} of {generator}: expected {dimensions[generator]} finite numbers in {LATENT!r}",
                 )
-        others = [name for name in table.column_names if name not in (GENERATOR, LATENT)]
+        others = [name for name in table.column_names if name not in (GENERATOR, LATENT) and _is_attribute(table, name)]
         latents = np.array(vectors, np.float32).reshape(len(vectors), dimensions[generator])
-        result[generator] = Labelled(latents, {name: rows[name].to_pylist() for name in others})
+        result[generator] = _each_once(Labelled(latents, {name: rows[name].to_pylist() for name in others}))
     return result
+
+
+def _is_attribute(table: pa.Table, column: str) -> bool:
+    """Returns whether a column can hold labels: other columns, such as lists or dates, are the table's own affair."""
+    kind = table.schema.field(column).type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    tests = (
+        pa.types.is_boolean,
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_string,
+        pa.types.is_large_string,
+    )
+    return any(test(kind) for test in tests)
+
+
+def _each_once(labelled: Labelled) -> Labelled:
+    """Merges the rows of one latent, in the order of the first ones: copies are no further evidence, and one that
+    trains a hyperplane must not judge it. Rows that contradict each other leave the latent without that label."""
+    _, first, number = np.unique(labelled.latents, axis=0, return_index=True, return_inverse=True)
+    if len(first) == len(labelled.latents):
+        return labelled
+    order = np.argsort(first, kind="stable")
+    attributes = {}
+    for name, values in labelled.attributes.items():
+        said: list[list[Any]] = [[] for _ in first]
+        for group, value in zip(number.reshape(-1).tolist(), values, strict=True):
+            if _is_label(value) and value not in said[group]:
+                said[group].append(value)
+        attributes[name] = [said[group][0] if len(said[group]) == 1 else None for group in order.tolist()]
+    return Labelled(labelled.latents[first[order]], attributes)
 
 
 def known_hyperplanes(

@@ -27,7 +27,7 @@ from c2b_ray.audits.kit.specs import paths_read
 from c2b_ray.audits.latent.grounds import grounds, learn_from_references
 from c2b_ray.audits.latent.orders import LeftOut, Stated, names_of, order_of, row_of, search_id, unbound
 from c2b_ray.audits.latent.preflight import check
-from c2b_ray.config.latent import LatentConfig
+from c2b_ray.config.latent import EvidenceConfig, LatentConfig
 from c2b_ray.config.latent_file import read_latent_config
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.filesystems.documents import FileOrFields
@@ -121,7 +121,7 @@ def walk(plan: Plan, run: LatentRun, models: Backend, steps: Steps) -> None:
             IMAGES.calling(now),
         ):
             search_all(models.runner, plan.rows, work, run.location("searches"), on_progress)
-    _write_directions(run, [row["search_id"] for row in plan.rows], plan.config.evidence.level)
+    _write_directions(run, [row["search_id"] for row in plan.rows], plan.config.evidence)
     if placements := models.runner.placements:
         run.update({"placement": placements})
 
@@ -180,11 +180,11 @@ def _images_used(run: LatentRun) -> int:
     return int(pc.sum(pc.struct_field(pc.list_flatten(found), "images_used")).as_py() or 0)
 
 
-def _write_directions(run: LatentRun, ids: Sequence[str], level: float) -> None:
+def _write_directions(run: LatentRun, ids: Sequence[str], evidence: EvidenceConfig) -> None:
     place = {name: number for number, name in enumerate(ids)}
     rows = [row for row in run.read("searches").to_pylist() if row["search_id"] in place]
     rows.sort(key=lambda row: place[row["search_id"]])
-    directions = with_q_values([one for row in rows for one in row["directions"]], level)
+    directions = with_q_values([one for row in rows for one in row["directions"]], evidence)
     run.write("directions", pa.Table.from_pylist(directions, DIRECTIONS))
     run.write("strips", pa.Table.from_pylist([one for row in rows for one in row["strips"]], STRIPS))
 
