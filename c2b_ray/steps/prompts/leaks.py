@@ -1,8 +1,8 @@
 """Checks whether a prompt names the value that it should bring about without naming it: by whole words, inflections,
 synonyms.
 
-The paper's leakage rate is the share of prompts that do. It knows English endings and a few synonyms of the most common
-attributes; an audit adds more.
+The paper's leakage rate is the share of prompts that do. A value may itself be inflected: "rain" names "rainy". It
+knows English endings and a few synonyms of the most common attributes; an audit adds more.
 """
 
 from __future__ import annotations
@@ -38,22 +38,57 @@ SYNONYMS: dict[str, str] = {
     "fog": "fog mist haze murk",
     "clear": "clear cloudless fine dry",
     "small": "small little tiny miniature petite distant distance far faraway",
+    "sun": "sun sunshine sunlight sunlit sunbeam sunray",
     "large": "large big huge giant enormous gigantic massive close-up",
 }
-_ALIASES = {"male": "man", "men": "man", "boy": "man", "female": "woman", "women": "woman", "girl": "woman"}
+_ALIASES = {
+    "male": "man", "men": "man", "boy": "man", "female": "woman", "women": "woman", "girl": "woman",
+    "elderly": "old", "senior": "old", "daytime": "day", "nighttime": "night", "dusk": "sunset", "misty": "fog",
+    "mist": "fog", "big": "large", "huge": "large", "little": "small", "tiny": "small",
+}  # fmt: skip
 _IRREGULAR = {
     "wife": ("wives",), "housewife": ("housewives",), "child": ("children",), "dark": ("darkened",),
     "person": ("people",), "sun": ("sunny", "sunlit"), "lie": ("lying", "lain"), "goose": ("geese",),
     "mouse": ("mice",), "foot": ("feet",), "tooth": ("teeth",), "leaf": ("leaves",), "wolf": ("wolves",),
     "far": ("farther", "farthest", "further"),
 }  # fmt: skip
-_BEFORE_VOWELS = ("ed", "ing", "er", "ers", "est", "y", "ish")
+_BEFORE_VOWELS = ("ed", "ing", "er", "ers", "est", "y", "ish", "en", "ens", "ened", "ening")
 """Endings that take away an e ("white", "whiter") and double a consonant ("red", "redder")."""
 _FIXED = frozenset(["he", "him", "his", "himself", "she", "her", "hers", "herself", "mr", "mrs", "ms", "sir", "madam"])
 _OTHER_WORDS = frozenset(
     ["many", "manner", "manners", "maned", "sony", "ladder", "ladders", "lady", "mister", "teeny", "finish"]
 )
 """What the endings would make of man, son, lad, mist, teen and fine."""
+_NOT_INFLECTED = frozenset(
+    [
+        "evening",
+        "herring",
+        "news",
+        "party",
+        "army",
+        "county",
+        "story",
+        "factory",
+        "early",
+        "holy",
+        "every",
+        "fairy",
+        "bunny",
+        "penny",
+        "body",
+        "baby",
+        "city",
+        "wicked",
+        "rugged",
+        "chicken",
+        "kitten",
+        "kitchen",
+        "garden",
+        "series",
+    ]
+)
+"""Words that end like an inflection of another word, which they do not name: "party" is not "part"."""
+_SHORT = re.compile(r"[^aeiou]*[aeiou][^aeiouwxy]")
 _EMPTY = words.PREPOSITIONS | {"a", "an", "the", "of", "with", "very", "quite", "rather"}
 """Words of a value's name that name nothing by themselves: "at night" is night, "very large" is large."""
 
@@ -90,6 +125,32 @@ def inflections(word: str) -> frozenset[str]:
     return frozenset({word, *(forms - _OTHER_WORDS), *_IRREGULAR.get(word, ())})
 
 
+def bases(word: str) -> tuple[str, ...]:
+    """Returns the words of which this one may be an inflection: "rain" of "rainy", "smile" of "smiling", "dog" of
+    "dogs"; none for a word that is none, or for one too short to say."""
+    if word in _FIXED | _NOT_INFLECTED:
+        return ()
+    found = [base for base, forms in _IRREGULAR.items() if word in forms]
+    if word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        found += [word[:-1], *([word[:-2]] if word.endswith(("ses", "xes", "zes", "ches", "shes")) else [])]
+    for ending in ("ing", "ed", "y", "en"):
+        stem = word.removesuffix(ending)
+        if stem != word and stem[-1:] not in ("", *_VOWELS):
+            found += _with_ending_restored(stem)
+    return tuple(
+        base for base in dict.fromkeys(found) if len(base) > 2 and any(letter in base for letter in _VOWELS + "y")
+    )
+
+
+def _with_ending_restored(stem: str) -> list[str]:
+    """Undoes what an ending that begins with a vowel does: "runn" was "run", "strip" was "stripe"."""
+    if len(stem) > 2 and stem[-1] == stem[-2]:
+        return [stem, stem[:-1]]
+    if _SHORT.fullmatch(stem):  # else its last letter would be doubled
+        return [stem + "e"]
+    return [stem, stem + "e"]
+
+
 @dataclass(frozen=True)
 class Leaks:
     """`phrases`: sequences of words, each word with all its forms. A prompt that holds one of them leaks."""
@@ -117,8 +178,9 @@ def leaks_of(names: Iterable[str], synonyms: Mapping[str, Sequence[str]]) -> Lea
     for name in names:
         plain = words_of(name.replace("_", " "))
         core = " ".join(word for word in plain if word not in _EMPTY) or " ".join(plain)
-        known = SYNONYMS.get(_ALIASES.get(core, core), "").split()
-        texts += [core, *known, *synonyms.get(name, ())]
+        stems = bases(core) if " " not in core else ()
+        known = [word for one in (core, *stems) for word in SYNONYMS.get(_ALIASES.get(one, one), "").split()]
+        texts += [core, *stems, *known, *synonyms.get(name, ())]
     phrases = dict.fromkeys(tuple(words_of(text.replace("_", " "))) for text in texts)
     phrases |= {("".join(phrase),): None for phrase in phrases if len(phrase) > 1}  # "ice cream" and "icecream"
     return Leaks(tuple(tuple(inflections(word) for word in phrase) for phrase in phrases if phrase))

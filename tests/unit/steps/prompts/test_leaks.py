@@ -80,3 +80,23 @@ def test_a_value_of_several_words_is_named_by_those_that_say_something(name: str
 def test_a_value_of_small_words_alone_is_named_by_all_of_them() -> None:
     assert leaks_of(["very near"], {}).word("a bus very near")
     assert leaks_of(["very near"], {}).word("a bus near a tree") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("rainy", "a bus in the rain"), ("sunny", "a boat in the sun"), ("sunny", "sunshine"), ("foggy", "mist on hills"),
+     ("smiling", "with a smile"), ("running", "she runs"), ("flying", "flies past"), ("striped", "with stripes"),
+     ("dotted", "with dots"), ("wooden", "made of wood"), ("children", "a child"), ("boats", "a boat"),
+     ("glasses", "a glass"), ("daytime", "by day"), ("elderly", "an old man"), ("dark", "a darkening sky")],
+)  # fmt: skip
+def test_an_inflected_value_is_named_by_the_word_that_it_comes_from(name: str, text: str) -> None:
+    assert leaks_of([name], {}).word(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("busy", "a bus"), ("party", "a part of it"), ("evening", "even so"), ("tiny", "a tin mug"), ("red", "a bus"),
+     ("glass", "gas"), ("street", "a stroll"), ("city", "a cite"), ("baby", "a bob"), ("news", "a new bus")],
+)  # fmt: skip
+def test_a_value_that_only_ends_like_an_inflection_has_no_other_names(name: str, text: str) -> None:
+    assert leaks_of([name], {}).word(text) is None
