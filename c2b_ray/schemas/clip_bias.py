@@ -11,7 +11,7 @@ _text, _count, _number = pa.string(), pa.int64(), pa.float64()
 
 CLIP_EMBEDDINGS = pa.schema(
     [
-        pa.field("embedding_id", _text, nullable=False),  # hash of model, revision, table, and image or text
+        pa.field("embedding_id", _text, nullable=False),  # hash of the model's revision, and of key and bytes, or text
         pa.field("embedding", pa.list_(pa.float32())),  # unit norm; null where `error` says why
         pa.field("error", _text),
     ]

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.errors import ConfigError, SourceError, nearest
-from c2b_ray.schemas import content_id
 from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.store.labelled_rows import open_rows
 
@@ -100,10 +99,6 @@ class CaptionedTable:
     def values(self, attribute: str) -> list[str | None]:
         """Returns an attribute's value for each image as text; None where it is missing."""
         return [_text(value) for value in self._rows.columns([attribute])[attribute].to_pylist()]
-
-    @cached_property
-    def revision(self) -> str:
-        return content_id("captioned", self.keys, self._rows.size)
 
     def fetch(self, rows: Sequence[int]) -> pa.Table:
         """Returns the columns `key`, `bytes`, `error` of these rows, in their order."""

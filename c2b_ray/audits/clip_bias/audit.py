@@ -54,8 +54,8 @@ def clip_bias(
     `here`, `actors`, `serve` or `auto`. `placement`: how many processes run each stage.
 
     `reuse`: an earlier run of other metrics, groups or results on the same tables; its embeddings are copied, not
-    computed again. An image is identified by its table, key and the model's revision: if images changed under their old
-    names, do not reuse a run.
+    computed again. An image is identified by its key, its bytes and the model's revision: one replaced under its name
+    is embedded anew, here and where a run is resumed.
 
     Raises InputError for errors that the user can correct; after an interruption the same call resumes the run.
     """

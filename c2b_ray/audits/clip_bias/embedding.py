@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.errors import SourceError
-from c2b_ray.pipelines.images import CLASSIFY, OnProgress
+from c2b_ray.pipelines.images import CLASSIFY, FETCH, OnProgress
 from c2b_ray.pipelines.stage import Rows, Runner, StageConfig
 from c2b_ray.roles import TextImageEncoder
-from c2b_ray.schemas import content_ids
+from c2b_ray.schemas import content_id, content_ids
 from c2b_ray.schemas.clip_bias import CLIP_EMBEDDINGS
 from c2b_ray.steps.clip_bias.embed import embed_images, embed_texts
 from c2b_ray.steps.clip_bias.retrieval import Vectors
@@ -32,6 +32,14 @@ LEAST_USABLE = 0.5
 
 
 @dataclass(frozen=True)
+class Files:
+    """A table's images, and the hash of each one's bytes as they are now; None where they cannot be read."""
+
+    table: CaptionedTable
+    contents: list[str | None]
+
+
+@dataclass(frozen=True)
 class Encoder:
     """A model of the run: how the stage loads it, and its expected revision."""
 
@@ -40,8 +48,9 @@ class Encoder:
     revision: str
     factory: Callable[[], TextImageEncoder]
 
-    def image_ids(self, table: CaptionedTable) -> list[str]:
-        return content_ids("clip-bias image", table.keys, self.revision, table.revision)
+    def image_ids(self, files: Files) -> list[str]:
+        named = [list(one) for one in zip(files.table.keys, files.contents, strict=True)]
+        return content_ids("clip-bias image", named, self.revision)
 
     def text_ids(self, texts: Sequence[str]) -> list[str]:
         return content_ids("clip-bias text", list(texts), self.revision)
@@ -55,14 +64,18 @@ class Embedding:
     runner: Runner
     earlier: ClipBiasRun | None = None
 
-    def embed(self, encoder: Encoder, table: CaptionedTable, texts: Sequence[str], on_progress: OnProgress) -> None:
-        """Embeds the table's images and the texts that the run does not hold yet."""
+    def files(self, table: CaptionedTable) -> Files:
+        """Reads every image, since a file may have been replaced under its name after the run embedded it."""
+        return Files(table, self.runner.call(partial(_contents, table), FETCH))
+
+    def embed(self, encoder: Encoder, files: Files, texts: Sequence[str], on_progress: OnProgress) -> None:
+        """Embeds the images and the texts that the run does not hold yet."""
         load = partial(_checked, encoder.factory, encoder.spec, encoder.revision)
-        images, out = encoder.image_ids(table), self.run.location("embeddings")
+        images, out = encoder.image_ids(files), self.run.location("embeddings")
         ids = pa.table({"embedding_id": images, "row": pa.array(range(len(images)), pa.int64())})
         blocks = [ids.slice(start, FETCHED_AT_ONCE) for start in range(0, len(ids), FETCHED_AT_ONCE)]
         rows = Rows(
-            blocks, partial(_fetched, table=table), len(ids), lambda: (block["embedding_id"] for block in blocks)
+            blocks, partial(_fetched, table=files.table), len(ids), lambda: (block["embedding_id"] for block in blocks)
         )
         config = replace(IMAGES, total=len(ids))
         distinct = list(dict.fromkeys(texts))
@@ -139,6 +152,14 @@ def usable(table: CaptionedTable, errors: dict[str, list[str | None]]) -> tuple[
 def _fetched(ids: pa.Table, table: CaptionedTable) -> Iterator[pa.Table]:
     images = table.fetch(ids["row"].to_pylist())
     yield images.append_column("embedding_id", ids["embedding_id"])
+
+
+def _contents(table: CaptionedTable) -> list[str | None]:
+    return [
+        None if data is None else content_id(data)
+        for start in range(0, len(table), FETCHED_AT_ONCE)
+        for data in table.fetch(range(start, min(start + FETCHED_AT_ONCE, len(table))))["bytes"].to_pylist()
+    ]
 
 
 def _checked(factory: Callable[[], TextImageEncoder], spec: str, revision: str) -> TextImageEncoder:

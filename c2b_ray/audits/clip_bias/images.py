@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.audits.clip_bias.embedding import Embedding, Encoder, usable
+from c2b_ray.audits.clip_bias.embedding import Embedding, Encoder, Files, usable
 from c2b_ray.audits.kit.events import Steps
 from c2b_ray.config.clip_bias import ClipBiasConfig, Dataset, Groups
 from c2b_ray.errors import ConfigError
@@ -61,10 +61,11 @@ class Opened:
     """A dataset, and the embeddings of its images."""
 
     images: Images
+    files: Files
     embedding: Embedding
 
     def vectors(self, encoder: Encoder) -> Vectors:
-        vectors, _ = self.embedding.read(encoder.image_ids(self.images.table))
+        vectors, _ = self.embedding.read(encoder.image_ids(self.files))
         return vectors[self.images.rows]
 
     def texts(self, encoder: Encoder, texts: list[str]) -> Vectors:
@@ -83,11 +84,13 @@ def opened(
     table = open_table(name, dataset)
     gallery = None if table.captions is None else Gallery.of(table.captions)
     texts = [*(gallery.texts if gallery is not None else ()), *dataset.texts]
+    with steps.step(f"read {name}"):
+        files = embedding.files(table)
     errors, alike = {}, []
     for model, encoder in encoders.items():
         with steps.step(f"embed {name}", images_per_row=1) as on_progress:
-            embedding.embed(encoder, table, texts, on_progress)
-        vectors, errors[model] = embedding.read(encoder.image_ids(table))
+            embedding.embed(encoder, files, texts, on_progress)
+        vectors, errors[model] = embedding.read(encoder.image_ids(files))
         alike.append(alike_of(vectors))
     rows, note = usable(table, errors)
     rows = _by_key(table, rows)
@@ -100,11 +103,11 @@ def opened(
     images = Images(name, dataset, table, rows, captions, attributes, (View.everything(len(rows)),), copies)
     with steps.step(f"group {name}"):
         if config.groups.column is None:
-            views = views_of(len(rows), _groups(Opened(images, embedding), config, encoders))
+            views = views_of(len(rows), _groups(Opened(images, files, embedding), config, encoders))
         else:
             views = named_views(len(rows), _by_column(images, config.groups))
     images = replace(images, views=tuple(views))
-    return Opened(images, embedding), [
+    return Opened(images, files, embedding), [
         text for text in (note, _without_captions(images), _about_copies(images)) if text
     ]
 
