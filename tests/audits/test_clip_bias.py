@@ -101,30 +101,6 @@ def test_a_rerun_embeds_nothing_and_changes_nothing(run, tables):
     assert (folder / "run/clip_bias.parquet").read_bytes() == before
 
 
-def test_a_picture_that_was_replaced_under_its_name_is_embedded_anew(tables, tmp_path):
-    folder, config = tables
-    pictures = tmp_path / "pictures"
-    pictures.mkdir()
-    people = pq.read_table(folder / "people.parquet").to_pylist()[:60]
-    for number, row in enumerate(people):
-        (pictures / f"{number}.png").write_bytes(row["image"])
-    named = [{**row, "image": f"{number}.png"} for number, row in enumerate(people)]
-    pq.write_table(pa.Table.from_pylist(named), pictures / "people.parquet")
-    dataset = {**config["datasets"]["people"], "table": str(pictures / "people.parquet"), "attributes": ["coin"]}
-    alone = {"models": {"a": "world:clip"}, "downstream": {}, "spaces": None, "groups": {"k": 1}}
-    config = {**config, **alone, "datasets": {"people": dataset}}
-    run = c2b_ray.clip_bias(config, tmp_path / "run", via="here")
-    before, held = run.biases.to_pylist(), run.read("embeddings").num_rows
-    for number, of_other in enumerate(range(20, 40)):
-        (pictures / f"{number}.png").write_bytes(people[of_other]["image"])
-    again = c2b_ray.clip_bias(config, tmp_path / "run", via="here")
-    assert again.read("embeddings").num_rows == held + 20  # of the others, none
-    fresh = c2b_ray.clip_bias(config, tmp_path / "fresh", via="here")
-    reused = c2b_ray.clip_bias({**config, "recall_k": 3}, tmp_path / "reused", via="here", reuse=run)
-    assert again.biases.to_pylist() == fresh.biases.to_pylist() != before
-    assert rows(reused, metric="max_skew@1000")[0]["value"] == rows(fresh, metric="max_skew@1000")[0]["value"]
-
-
 def test_another_metric_and_other_groups_reuse_the_embeddings_of_an_earlier_run(run, tables, tmp_path):
     folder, config = tables
     assert "embed" in run.manifest["placement"]
