@@ -8,7 +8,6 @@ default.
 from c2b_ray.metrics.amplification import directional_bias_amplification, leakage
 from c2b_ray.metrics.bias_matching import (
     Agreement,
-    Difference,
     KeywordScores,
     Many,
     Recall,
@@ -16,8 +15,6 @@ from c2b_ray.metrics.bias_matching import (
     bias_outcomes,
     keyword_scores,
     match_threshold,
-    outcome_difference,
-    outcome_p_value,
     outcome_shares,
     recall_of_matches,
     verdict_agreement,
@@ -47,6 +44,7 @@ from c2b_ray.metrics.intervals import (
 )
 from c2b_ray.metrics.latent import orthogonality_penalty, project_to_hyperplane, total_variation_loss
 from c2b_ray.metrics.mann_whitney import MannWhitney, mann_whitney
+from c2b_ray.metrics.outcome_intervals import Difference, outcome_difference, outcome_p_value
 from c2b_ray.metrics.paired import (
     mcnemar_p_values,
     paired_counts,

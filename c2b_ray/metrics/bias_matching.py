@@ -1,5 +1,4 @@
-"""How well detected biases agree with ground truth: outcomes of matching, their shares, agreement of verdicts, and the
-uncertainty of a difference between two methods.
+"""How well detected biases agree with ground truth: outcomes of matching, their shares, and agreement of verdicts.
 
 Works on similarities, signs and counts alone. Classifier-to-Bias (CVPR 2025), sections 4.2 and 4.4.
 """
@@ -17,7 +16,6 @@ from c2b_ray.metrics.scores import Floats, Ints
 
 __all__ = [
     "Agreement",
-    "Difference",
     "KeywordScores",
     "Many",
     "Recall",
@@ -25,8 +23,6 @@ __all__ = [
     "bias_outcomes",
     "keyword_scores",
     "match_threshold",
-    "outcome_difference",
-    "outcome_p_value",
     "outcome_shares",
     "recall_of_matches",
     "verdict_agreement",
@@ -40,9 +36,6 @@ SAME = 1e-12
 
 ABOVE = 1e-9
 """How far a threshold lies above the similarities that it excludes."""
-
-AT_ONCE = 4_000_000
-"""The most bootstrap weights that are held in memory at a time."""
 
 
 def bias_outcomes(
@@ -98,90 +91,6 @@ def outcome_shares(outcomes: ArrayLike) -> Shares:
     if values.size == 0:
         return Shares(float("nan"), float("nan"), float("nan"))
     return Shares(*(float((values == which).mean()) for which in (1, -1, 0)))
-
-
-class Difference(NamedTuple):
-    """A difference of two methods: `value` in [−2, 2] with its bootstrap limits; NaN where a side has no biases."""
-
-    value: float
-    low: float
-    high: float
-
-
-def outcome_difference(
-    outcomes: tuple[ArrayLike, ArrayLike],
-    clusters: tuple[ArrayLike, ArrayLike],
-    confidence: float = 0.95,
-    draws: int = 10_000,
-    seed: int = 0,
-) -> Difference:
-    """(HIT − FH of the first) − (HIT − FH of the second), with a percentile bootstrap over clusters.
-
-    HIT − FH is the mean of outcomes. Clusters (a classifier and a class, say) are drawn with replacement, the same for
-    both sides, for biases of one cluster share images and mistakes: Efron & Tibshirani 1993, section 8.
-
-    Args: outcomes: of the two sides, each (m,) of 1, −1, 0; clusters: the cluster of each, whole numbers ≥ 0.
-    Where so few clusters differ that flipping their signs gives no p-value below 1 - confidence, the limits reach to 0:
-    draws of three clusters that all lean one way are all alike, and no proof.
-    Returns: limits NaN where fewer than two clusters hold biases, or where the draws leave a side empty.
-    """
-    value, drawn, differ = _drawn(outcomes, clusters, draws, seed)
-    if not len(drawn):
-        return Difference(value, float("nan"), float("nan"))
-    low, high = np.nanquantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
-    if 2.0 ** (1 - differ) > 1 - confidence:
-        low, high = min(low, 0.0), max(high, 0.0)
-    return Difference(value, float(low), float(high))
-
-
-def outcome_p_value(
-    outcomes: tuple[ArrayLike, ArrayLike], clusters: tuple[ArrayLike, ArrayLike], draws: int = 10_000, seed: int = 0
-) -> float:
-    """Returns the two-sided p-value of the null that both sides have the same HIT − FH, from the draws of
-    `outcome_difference`.
-
-    Where m clusters differ, p is at least 2 to the power of 1 − m, the smallest value that a sign-flip test can give:
-    draws of few clusters that all lean one way never show the other. NaN where `outcome_difference` has no limits.
-    """
-    _, drawn, differ = _drawn(outcomes, clusters, draws, seed)
-    drawn = drawn[~np.isnan(drawn)]
-    if not len(drawn):
-        return float("nan")
-    sides = ((drawn <= 0).sum(), (drawn >= 0).sum())
-    return float(min(1.0, max(2 * (min(sides) + 1) / (len(drawn) + 1), 2.0 ** (1 - differ))))
-
-
-def _drawn(
-    outcomes: tuple[ArrayLike, ArrayLike], clusters: tuple[ArrayLike, ArrayLike], draws: int, seed: int
-) -> tuple[float, Floats, int]:
-    """Returns the difference, the differences in bootstrap samples of clusters, and the number of clusters that differ
-    between the sides. There are no samples where fewer than two clusters hold biases, or a side is empty."""
-    count = 1 + max((int(np.max(c, initial=-1)) for c in map(np.asarray, clusters)), default=-1)
-    numbers = [np.asarray(c, np.int64) for c in clusters]
-    sums = [
-        np.bincount(number, np.asarray(some, np.float64), minlength=count)
-        for some, number in zip(outcomes, numbers, strict=True)
-    ]
-    sizes = [np.bincount(number, minlength=count).astype(np.float64) for number in numbers]
-    held = (sizes[0] + sizes[1]) > 0
-    values = [_ratio(s.sum(), n.sum()) for s, n in zip(sums, sizes, strict=True)]
-    value = float(values[0] - values[1])
-    differ = int(((sums[0] != sums[1]) | (sizes[0] != sizes[1])).sum())
-    if held.sum() < 2 or np.isnan(value):
-        return value, np.zeros(0), differ
-    random, many = np.random.default_rng(seed), int(held.sum())
-    differences = []
-    for start in range(0, draws, most := max(1, AT_ONCE // many)):
-        weights = random.multinomial(many, np.full(many, 1 / many), size=min(most, draws - start))
-        first, second = (_ratio(weights @ s[held], weights @ n[held]) for s, n in zip(sums, sizes, strict=True))
-        differences.append(first - second)
-    return value, np.concatenate(differences), differ
-
-
-def _ratio(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
-    top, bottom = np.asarray(numerator, np.float64), np.asarray(denominator, np.float64)
-    ratio: Floats = np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom > 0)
-    return ratio
 
 
 @dataclass(frozen=True)

@@ -101,9 +101,7 @@ def difference_grid(rows: Sequence[Row]) -> Grid:
         cells = [signed(by[w]["difference"], by[w]["difference_low"], by[w]["difference_high"]) for w in wanted]
         lines.append(Line(f"{clean(a)} − {clean(b)}", tuple(cells)))
     columns = tuple(f"{rule}, {kind}, {short[direction]}" for rule, kind, direction in wanted)
-    return Grid(
-        "Differences in HIT − FH", "With bootstrap intervals over classifiers and classes", columns, tuple(lines)
-    )
+    return Grid("Differences in HIT − FH", "With intervals over classifiers and classes", columns, tuple(lines))
 
 
 def agreement_grids(rows: Sequence[Row], rule: str) -> list[Grid]:

@@ -102,7 +102,7 @@ class _Shares(NamedTuple):
 def _shares(outcomes: Ints, groups: Ints, levels: Levels) -> _Shares:
     # Against a side whose outcomes are all 0: the interval of one mean.
     interval = metrics.outcome_difference(
-        (outcomes, np.zeros_like(outcomes)), (groups, groups), 1 - levels.alpha, seed=levels.seed
+        (outcomes, np.zeros_like(outcomes)), (groups, groups), 1 - levels.alpha, seed=levels.seed, most=1.0
     )
     return _Shares(len(outcomes), *metrics.outcome_shares(outcomes), *interval)
 

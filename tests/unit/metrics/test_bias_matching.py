@@ -57,40 +57,6 @@ def test_shares():
     assert bm.outcome_shares([1, 1, -1, 0]) == (0.5, 0.25, 0.25)
 
 
-def test_a_difference_and_its_interval():
-    a, b = np.tile([1, 1, 0, 1, 1, 1], 2), np.tile([0, -1, 0, 1, 0, 0], 2)
-    clusters = np.arange(12)
-    result = bm.outcome_difference((a, b), (clusters, clusters), draws=20_000)
-    # Each cluster counts once on both sides: the bootstrap of a mean of differences.
-    assert result.value == pytest.approx(5 / 6)
-    paired = stats.bootstrap((a - b,), np.mean, n_resamples=20_000, method="percentile", rng=np.random.default_rng(1))
-    assert result.low == pytest.approx(paired.confidence_interval.low, abs=0.09)
-    assert result.high == pytest.approx(paired.confidence_interval.high, abs=0.09)
-    assert math.isnan(bm.outcome_difference((a, b[:0]), (clusters, clusters[:0])).value)
-    assert math.isnan(bm.outcome_difference((a, b), (clusters * 0, clusters * 0)).low)
-
-
-def test_few_clusters_that_all_lean_one_way_are_no_proof():
-    for count, proof in ((2, False), (5, False), (6, True)):
-        hits, clusters = np.ones(count, int), np.arange(count)
-        both = (hits, 0 * hits), (clusters, clusters)
-        result = bm.outcome_difference(*both)
-        assert (result.value, result.high) == (1, 1)
-        assert (result.low > 0) == (bm.outcome_p_value(*both) <= 0.05) == proof
-
-
-def test_two_equal_methods_differ_by_nothing():
-    """The false alarms of the interval, over planted methods that are equally good."""
-    alarms = 0
-    for seed in range(100):
-        random = np.random.default_rng(seed)
-        clusters = np.repeat(np.arange(30), 4)
-        sides = [random.choice([1, -1, 0], 120, p=[0.3, 0.1, 0.6]) for _ in range(2)]
-        found = bm.outcome_difference((sides[0], sides[1]), (clusters, clusters), draws=500, seed=seed)
-        alarms += found.low > 0 or found.high < 0
-    assert alarms <= 12
-
-
 def test_agreement_pays_for_the_same_case_and_shows_what_it_was():
     first, second = RANDOM.integers(-1, 2, 200), RANDOM.integers(-1, 2, 200)
     result = bm.verdict_agreement(first, second)

@@ -1,0 +1,132 @@
+"""How certain HIT − FH is, and its difference between two methods: intervals and p-values over clusters of outcomes.
+
+Knows outcomes as numbers, 1 (HIT), −1 (FH) and 0 (MISS), and the cluster of each.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from c2b_ray.metrics.scores import Floats
+
+__all__ = ["Difference", "outcome_difference", "outcome_p_value"]
+
+AT_ONCE = 4_000_000
+"""The most bootstrap weights that are held in memory at a time."""
+
+ALIKE = 1e-9
+"""Draws that differ by less are all one value."""
+
+
+class Difference(NamedTuple):
+    """A difference of two methods: `value` in [−2, 2] with its bootstrap limits; NaN where a side has no biases."""
+
+    value: float
+    low: float
+    high: float
+
+
+def outcome_difference(
+    outcomes: tuple[ArrayLike, ArrayLike],
+    clusters: tuple[ArrayLike, ArrayLike],
+    confidence: float = 0.95,
+    draws: int = 10_000,
+    seed: int = 0,
+    most: float = 2.0,
+) -> Difference:
+    """(HIT − FH of the first) − (HIT − FH of the second), with a percentile bootstrap over clusters.
+
+    HIT − FH is the mean of outcomes. Clusters (a classifier and a class, say) are drawn with replacement, the same for
+    both sides, for biases of one cluster share images and mistakes: Efron & Tibshirani 1993, section 8.
+
+    Where all clusters differ alike, by v, so do all draws, which shows nothing of clusters that were not seen. By
+    Clopper & Pearson 1934, at most a share u of them differs otherwise, by anything in [−most, most]:
+
+        [v − u * (most + v), v + u * (most − v)],   u = 1 − ((1 − confidence) / 2)^(1/m),   m = (Σn)² / Σn²
+
+    where m, the number of clusters of n biases each, is smaller for unequal ones (Kish 1965).
+
+    Args: outcomes: of the two sides, each (m,) of 1, −1, 0; clusters: the cluster of each, whole numbers ≥ 0; most: the
+    largest difference of a cluster: 2, but 1 where the second side is always 0, for the interval of one HIT − FH.
+    Where so few clusters differ that flipping their signs gives no p-value below 1 - confidence, the limits reach to 0:
+    draws of three clusters that all lean one way are all alike, and no proof.
+    Returns: limits NaN where fewer than two clusters hold biases, or where the draws leave a side empty.
+    """
+    value, drawn, differ, worth = _drawn(outcomes, clusters, draws, seed)
+    if not len(drawn):
+        return Difference(value, float("nan"), float("nan"))
+    low, high = np.nanquantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+    if _alike(drawn):
+        unseen = 1 - ((1 - confidence) / 2) ** (1 / worth)
+        low, high = value - unseen * (most + value), value + unseen * (most - value)
+    if 2.0 ** (1 - differ) > 1 - confidence:
+        low, high = min(low, 0.0), max(high, 0.0)
+    return Difference(value, float(low), float(high))
+
+
+def outcome_p_value(
+    outcomes: tuple[ArrayLike, ArrayLike],
+    clusters: tuple[ArrayLike, ArrayLike],
+    draws: int = 10_000,
+    seed: int = 0,
+    most: float = 2.0,
+) -> float:
+    """Returns the two-sided p-value of the null that both sides have the same HIT − FH, from the draws of
+    `outcome_difference`.
+
+    Where m clusters differ, p is at least 2 to the power of 1 − m, the smallest value that a sign-flip test can give:
+    draws of few clusters that all lean one way never show the other. Where all draws are alike, it is the one at which
+    the interval reaches 0. NaN where `outcome_difference` has no limits.
+    """
+    value, drawn, differ, worth = _drawn(outcomes, clusters, draws, seed)
+    drawn = drawn[~np.isnan(drawn)]
+    if not len(drawn):
+        return float("nan")
+    least = 2.0 ** (1 - differ)
+    if _alike(drawn):
+        return float(min(1.0, max(2 * (most / (most + abs(value))) ** worth, least)))
+    sides = ((drawn <= 0).sum(), (drawn >= 0).sum())
+    return float(min(1.0, max(2 * (min(sides) + 1) / (len(drawn) + 1), least)))
+
+
+def _alike(drawn: Floats) -> bool:
+    return bool(np.nanmax(drawn) - np.nanmin(drawn) < ALIKE)
+
+
+def _drawn(
+    outcomes: tuple[ArrayLike, ArrayLike], clusters: tuple[ArrayLike, ArrayLike], draws: int, seed: int
+) -> tuple[float, Floats, int, float]:
+    """Returns the difference, the differences in bootstrap samples of clusters, the number of clusters that differ
+    between the sides, and how many clusters of equal size they are worth. There are no samples where fewer than two
+    clusters hold biases, or a side is empty."""
+    count = 1 + max((int(np.max(c, initial=-1)) for c in map(np.asarray, clusters)), default=-1)
+    numbers = [np.asarray(c, np.int64) for c in clusters]
+    sums = [
+        np.bincount(number, np.asarray(some, np.float64), minlength=count)
+        for some, number in zip(outcomes, numbers, strict=True)
+    ]
+    sizes = [np.bincount(number, minlength=count).astype(np.float64) for number in numbers]
+    of_both = sizes[0] + sizes[1]
+    held = of_both > 0
+    values = [_ratio(s.sum(), n.sum()) for s, n in zip(sums, sizes, strict=True)]
+    value = float(values[0] - values[1])
+    differ = int(((sums[0] != sums[1]) | (sizes[0] != sizes[1])).sum())
+    worth = float(_ratio(of_both.sum() ** 2, (of_both**2).sum()))
+    if held.sum() < 2 or np.isnan(value):
+        return value, np.zeros(0), differ, worth
+    random, many = np.random.default_rng(seed), int(held.sum())
+    differences = []
+    for start in range(0, draws, some := max(1, AT_ONCE // many)):
+        weights = random.multinomial(many, np.full(many, 1 / many), size=min(some, draws - start))
+        first, second = (_ratio(weights @ s[held], weights @ n[held]) for s, n in zip(sums, sizes, strict=True))
+        differences.append(first - second)
+    return value, np.concatenate(differences), differ, worth
+
+
+def _ratio(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
+    top, bottom = np.asarray(numerator, np.float64), np.asarray(denominator, np.float64)
+    ratio: Floats = np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom > 0)
+    return ratio
