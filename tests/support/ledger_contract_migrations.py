@@ -61,6 +61,8 @@ class MigrationsContract:
             ("0002", "0001", "drop_index"),
             ("0002", "0003", "create_table"),
             ("0003", "0002", "drop_table"),
+            ("0003", "0004", "create_table"),
+            ("0004", "0003", "drop_table"),
         ],
     )
     def test_a_migration_whose_process_dies_leaves_the_revision_before(

@@ -41,7 +41,7 @@ class IsolationContract:
         jobs.progress(db, claim.job.id, claim.fence, jobs.Progress(images={"m": 5}, model_seconds={"m": 1.0}, bytes=9))
         upload, _ = uploads.add(db, who.tenant_id, None, uploads.NewUpload("a" * 64, "onnx", 9, "n", {}), PLENTY)
         hook = webhooks.create(db, who.tenant_id, "https://example.org", "s")
-        jobs.finish(db, claim.job.id, claim.fence, "runs/x", "hash")
+        jobs.finish(db, claim.job.id, claim.fence, "runs/x", "hash", ["one", "two"])
         submit(db, who, idempotency_key="k", body_hash="a")
         job_id, them = claim.job.id, other.tenant_id
         before = everything(db)
@@ -49,6 +49,7 @@ class IsolationContract:
             "jobs.get": jobs.get(db, them, job_id),
             "jobs.page": jobs.page(db, them).items,
             "jobs.page by classifier": jobs.page(db, them, jobs.Filters(classifier_hash="hash")).items,
+            "jobs.page by one classifier": jobs.page(db, them, jobs.Filters(classifier_hash="one")).items,
             "jobs.page after a cursor": jobs.page(db, them, cursor=(9e12, "z")).items,
             "jobs.request_cancel": jobs.request_cancel(db, them, job_id),
             "jobs.set_deleted": jobs.set_deleted(db, them, job_id),
@@ -94,7 +95,7 @@ class IsolationContract:
         with pytest.raises(RunError, match="jobs wait or run"):
             tenants.remove(db, who.tenant_id)
         jobs.progress(db, claim.job.id, claim.fence, jobs.Progress(images={"m": 5}))
-        jobs.finish(db, claim.job.id, claim.fence)
+        jobs.finish(db, claim.job.id, claim.fence, None, "both", ["one", "two"])
         uploads.add(db, who.tenant_id, None, uploads.NewUpload("a" * 64, "onnx", 9, "n", {}), PLENTY)
         jobs.submit(db, who.tenant_id, None, jobs.NewJob("c2b", {}, {}, idempotency_key="k"), PLENTY)
         jobs.request_cancel(db, who.tenant_id, jobs.page(db, who.tenant_id).items[0].id)

@@ -30,6 +30,7 @@ from c2b_ray.steps.gate import Check, failed
 from c2b_ray.store.run import Run
 
 routes = router("results")
+OF_WEIGHTS = "`classifier_hash` of a job; of a job of several classifiers, also the hash of each."
 XML, HTML = "application/xml", "text/html"
 JobId = Annotated[str, Query(min_length=1, max_length=64)]
 FailOn = Annotated[list[str] | None, Query(max_length=100, description="Gates, as for `c2b compare --fail-on`.")]
@@ -121,11 +122,18 @@ def ask(
 @routes.get("/classifiers/history", responses={**answers(JobList), **errors(422)})
 def history(
     request: Request,
-    classifier: Annotated[str, Query(min_length=1, max_length=200, description="`classifier_hash` of a job.")],
+    classifier: Annotated[
+        str,
+        Query(
+            min_length=1,
+            max_length=200,
+            description=OF_WEIGHTS,
+        ),
+    ],
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Json:
-    """List the finished audits of a classifier, by the hash of its weights, latest first."""
+    """List the finished audits of a classifier, alone or among others, by the hash of its weights, latest first."""
     context, caller = enter(request, "read")
     about = ("history", caller.tenant_id, classifier)
     position = context.signer.open(cursor, *about)

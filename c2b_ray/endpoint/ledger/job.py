@@ -144,7 +144,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Filters:
-    """Filters of a list of jobs. None means any."""
+    """Filters of a list of jobs. None means any. `classifier_hash`: of one classifier of a job, or of all of them."""
 
     state: State | None = None
     kind: str | None = None

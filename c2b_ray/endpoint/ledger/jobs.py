@@ -172,6 +172,7 @@ def set_deleted(db: Database, tenant_id: str, job_id: str, actor: str = "operato
         if not gone:
             raise RunError(f"{job_id} has not ended; cancel it first")
         tx.execute(delete(tables.events).where(tables.events.c.job_id == job_id))
+        tx.execute(delete(tables.job_classifiers).where(tables.job_classifiers.c.job_id == job_id))
         tx.execute(delete(tables.idempotency).where(_used.tenant_id == tenant_id, _used.job_id == job_id))
         audit_log.append(tx, audit_log.Entry(actor, "job.delete", tenant_id, job_id))
     return record(Job, before)
@@ -245,4 +246,12 @@ def _write(tx: Transaction, rows: list[Job]) -> None:
 
 
 def _conditions(filters: Filters) -> list[ColumnElement[bool]]:
-    return [_jobs[name] == value for name, value in vars(filters).items() if value is not None]
+    wanted = {name: value for name, value in vars(filters).items() if value is not None}
+    weights = wanted.pop("classifier_hash", None)
+    conditions = [_jobs[name] == value for name, value in wanted.items()]
+    if weights is not None:
+        each = tables.job_classifiers.c
+        conditions.append(
+            or_(_jobs.classifier_hash == weights, _jobs.id.in_(select(each.job_id).where(each.hash == weights)))
+        )
+    return conditions

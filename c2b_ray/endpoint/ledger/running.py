@@ -7,10 +7,11 @@ job was taken over changes nothing, and gets a `FencedError`. The dispatcher dec
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, case, func, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, case, func, insert, or_, select, update
 
 from c2b_ray.endpoint import counters
 from c2b_ray.endpoint.ledger import events, tables, usage
@@ -129,12 +130,23 @@ def retry(db: Database, job_id: str, fence: int, delay: float, reason: str) -> J
 
 
 def finish(
-    db: Database, job_id: str, fence: int, run_path: str | None = None, classifier_hash: str | None = None
+    db: Database,
+    job_id: str,
+    fence: int,
+    run_path: str | None = None,
+    classifier_hash: str | None = None,
+    each: Collection[str] = (),
 ) -> Job:
-    """Ends the job as finished, also if its cancellation was requested too late."""
+    """Ends the job as finished, also if its cancellation was requested too late.
+
+    `each`: the hash of each classifier, of a job that has several; `classifier_hash` is then that of all of them.
+    """
     values = {"state": "finished", "run_path": run_path, "classifier_hash": classifier_hash, "seconds_left": 0.0}
     with db.transaction() as tx:
-        return _end(tx, job_id, fence, values)
+        job = _end(tx, job_id, fence, values)
+        for one in sorted(set(each)):
+            tx.execute(insert(tables.job_classifiers).values(job_id=job_id, hash=one))
+        return job
 
 
 def fail(db: Database, job_id: str, fence: int, failure: Failure, run_path: str | None = None) -> Job:

@@ -106,6 +106,15 @@ index only if its condition stands literally in the query, so queries add `OPEN`
 STORED = text("bytes > 0")
 Index("ix_jobs_stored", jobs.c.tenant_id, jobs.c.bytes, postgresql_where=STORED, sqlite_where=STORED)
 
+job_classifiers = Table(
+    "job_classifiers",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), nullable=False),
+    Column("hash", Text, nullable=False, index=True),
+    PrimaryKeyConstraint("job_id", "hash"),
+)
+"""The hash of each classifier of a job that has several; `jobs.classifier_hash` is that of all of them."""
+
 idempotency = Table(
     "idempotency",
     metadata,

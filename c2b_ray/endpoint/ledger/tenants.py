@@ -110,6 +110,7 @@ def remove(db: Database, tenant_id: str, actor: str = "operator") -> bool:
         of_jobs = select(jobs.id).where(jobs.tenant_id == tenant_id)
         of_hooks = select(hooks.id).where(hooks.tenant_id == tenant_id)
         tx.execute(delete(tables.events).where(tables.events.c.job_id.in_(of_jobs)))
+        tx.execute(delete(tables.job_classifiers).where(tables.job_classifiers.c.job_id.in_(of_jobs)))
         tx.execute(delete(tables.deliveries).where(tables.deliveries.c.webhook_id.in_(of_hooks)))
         for table in (tables.webhooks, tables.uploads, tables.usage, tables.idempotency, tables.jobs, tables.keys):
             tx.execute(delete(table).where(table.c.tenant_id == tenant_id))

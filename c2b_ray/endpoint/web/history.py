@@ -1,8 +1,9 @@
 """The pages of a classifier over time: the φ of each of its cells, from audit to audit.
 
 A classifier is identified by the name that its audits give it, so a retrained one keeps its history; the pages say
-where its weights changed. It may also be identified by the hash of its weights (`classifier_hash` of a job), so one
-file keeps its history under any name. Scores are read as the audits wrote them.
+where its weights changed. It may also be identified by the hash of its weights (`classifier_hash` of a job with one
+classifier), so one file keeps its history under any name, alone or among others. Scores are read as the audits wrote
+them.
 """
 
 from __future__ import annotations
@@ -71,7 +72,10 @@ def history_page(visit: Visit) -> Response:
     if not audits:
         raise not_found("classifier")
     wanted = visit.query("attribute"), visit.query("target_class")
-    every, missing = _series(visit, audits, "" if weights else name)
+    every, missing = _series(visit, audits, name, weights)
+    hashes = [weights or _weights(visit, job, name) for job in audits]
+    found = {one: {job.id for job in _audits(visit, one)} for one in hashes if one}
+    linked = [one is not None and job.id in found[one] for job, one in zip(audits, hashes, strict=True)]
     series = [one for one in every if wanted[0] in ("", one.attribute) and wanted[1] in ("", one.target_class)]
     panels = [
         {"series": one, "plot": trusted(sparkline(one.points, one.title, len(audits)))}
@@ -79,10 +83,10 @@ def history_page(visit: Visit) -> Response:
     ]
     return shown(visit, "history.html.j2", {
         "name": name, "hash": weights, "audits": audits, "series": series, "panels": panels,
-        "weights": [job.classifier_hash if weights else _weights(visit, job, name) for job in audits],
+        "weights": hashes, "linked": linked,
         "more": max(0, len(series) - PANELS), "missing": missing, "attribute": wanted[0], "target_class": wanted[1],
         "shown": f"Weights {weights[:8]}" if weights else clean_setting(name),
-        "names": sorted({clean_setting(one) for job in audits for one in classifiers_of(job.resolved)}),
+        "names": sorted({clean_setting(one) for job in audits for one in _named(visit, job, name, weights)}),
         "attributes": sorted({one.attribute for one in every}), "classes": sorted({one.target_class for one in every}),
     })  # fmt: skip
 
@@ -111,44 +115,49 @@ def _weights(visit: Visit, job: Job, name: str) -> str | None:
     return content_id(named["revision"]) if named.get("revision") else None
 
 
+def _named(visit: Visit, job: Job, name: str, weights: str) -> list[str]:
+    """Returns the names of an audit's classifiers that the page is about: those with these weights, or of this name."""
+    if not weights:
+        return [name]
+    names = classifiers_of(job.resolved)
+    return names if weights == job.classifier_hash else [one for one in names if _weights(visit, job, one) == weights]
+
+
 def _audits(visit: Visit, weights: str | None = None) -> list[Job]:
     filters = Filters(state="finished", kind="c2b", classifier_hash=weights)
     return jobs.page(visit.context.db, visit.tenant_id, filters, limit=LATEST).items
 
 
-def _series(visit: Visit, audits: Iterable[Job], name: str) -> tuple[list[Series], int]:
+def _series(visit: Visit, audits: Iterable[Job], name: str, weights: str) -> tuple[list[Series], int]:
     """Returns the series by class, attribute and value, and how many audits could not be read.
 
-    Without a name, it returns those of every classifier. Audits with a single classifier then count as one series.
+    Weights of several classifiers, those of a whole audit, have a series of each; else audits continue one series.
     """
     points: dict[tuple[str, str, str, str], dict[int, Point]] = defaultdict(dict)
     number, missing = 0, 0
     for number, job in enumerate(audits):
         try:
-            rows = _scores(visit, job, name)
+            rows = _scores(visit, job, _named(visit, job, name, weights))
         except (C2BError, ProblemError):  # deleted by retention, or damaged: show the history of the others
             missing += 1
             continue
+        several = len({row["classifier"] for row in rows}) > 1
         for row in rows:
             if row["phi"] is not None and row["phi"] == row["phi"]:
-                one_of_several = (
-                    "" if name or len(classifiers_of(job.resolved)) < 2 else clean_setting(row["classifier"])
-                )
+                one_of_several = clean_setting(row["classifier"]) if several else ""
                 key = one_of_several, row["target_class"], row["attribute"], row["bias_class"]
                 points[key][number] = Point(row["phi"], row["phi_low"], row["phi_high"], row["verdict"], row["n"])
     length = number + 1
     return [Series(*key, tuple(of.get(i) for i in range(length))) for key, of in sorted(points.items())], missing
 
 
-def _scores(visit: Visit, job: Job, name: str) -> list[dict[str, Any]]:
+def _scores(visit: Visit, job: Job, wanted: list[str]) -> list[dict[str, Any]]:
     made = read(visit.context, visit.caller, job.id)
     columns = ["classifier", "target_class", "attribute", "bias_class", "phi", "phi_low", "phi_high", "verdict", "n"]
     if made.run is None or not made.run.has("scores"):
         return []
     rows: list[dict[str, Any]] = made.run.read("scores", columns).to_pylist()
     names = {row["classifier"] for row in rows}
-    if not name:
-        return rows
     # The table may contain the spec without the parts that must not leave the machine.
-    known = name if name in names else clean_setting(name)
-    return [row for row in rows if row["classifier"] == known]
+    known = {name if name in names else clean_setting(name) for name in wanted}
+    return [row for row in rows if row["classifier"] in known]

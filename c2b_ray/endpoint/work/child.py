@@ -163,8 +163,13 @@ def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
             config = prepared(start.kind, start.config, tenant_folder)
             follow_storage(start.out, tenant_folder)
             kind_named(start.kind).work(config, start.out, start.via, telling, start.placement)
+        every, each = _classifier_hashes(start.out)
         return Ended(
-            how="finished", images=telling.images, present=telling.present, classifier_hash=_classifier_hash(start.out)
+            how="finished",
+            images=telling.images,
+            present=telling.present,
+            classifier_hash=every,
+            each_classifier=each,
         )
     except Stopped as stopped:
         return Ended(how=stopped.how, images=telling.images, present=telling.present)
@@ -193,8 +198,9 @@ def _stop_behind(error: BaseException | None) -> Stopped | None:
     return None
 
 
-def _classifier_hash(out: str) -> str | None:
-    """Returns a hash of the revisions of a run's classifiers; None if the run names none, or is no run."""
+def _classifier_hashes(out: str) -> tuple[str | None, tuple[str, ...]]:
+    """Returns a hash of the revisions of a run's classifiers, None if the run names none, or is no run; and if there
+    are several, the hash of each."""
     from c2b_ray.errors import C2BError
     from c2b_ray.schemas import content_id
     from c2b_ray.store.run import load_run
@@ -202,11 +208,14 @@ def _classifier_hash(out: str) -> str | None:
     try:
         models = load_run(out).manifest.get("models", {})
     except C2BError:
-        return None  # a dataset, or an answer
+        return None, ()  # a dataset, or an answer
     named = [about for name, about in models.items() if name.startswith("classifier")]
     each = [one for about in named for one in (about if isinstance(about, list) else [about])]
     revisions = sorted(str(one["revision"]) for one in each if one.get("revision"))
-    return content_id(*revisions) if revisions else None
+    if not revisions:
+        return None, ()
+    of_each = [content_id(one) for one in revisions] if len(revisions) > 1 else []
+    return content_id(*revisions), tuple(of_each)
 
 
 if __name__ == "__main__":

@@ -114,6 +114,7 @@ class Ended(_Message):
     present: Count = 0
     problem: Problem | None = None
     classifier_hash: Annotated[str, Field(max_length=200)] | None = None
+    each_classifier: tuple[Annotated[str, Field(max_length=200)], ...] = ()
 
 
 ToChild = Annotated[Start | Order | Held | Permission, Field(discriminator="type")]

@@ -58,7 +58,7 @@ class Settling:
             jobs.progress(self.db, job_id, fence, account.progress())
             account.booked()
         if ended.how == "finished":
-            return jobs.finish(self.db, job_id, fence, self.run_path, ended.classifier_hash)
+            return jobs.finish(self.db, job_id, fence, self.run_path, ended.classifier_hash, ended.each_classifier)
         if ended.how == "cancelled":
             return jobs.cancelled(self.db, job_id, fence, self.run_path, reason)
         if ended.how == "failed":

@@ -10,7 +10,7 @@ import pytest
 from c2b_ray.endpoint.api.models import Kind
 from c2b_ray.endpoint.kinds import ANSWERING_KINDS, KINDS
 from c2b_ray.endpoint.ledger import jobs
-from c2b_ray.endpoint.work.child import _classifier_hash
+from c2b_ray.endpoint.work.child import _classifier_hashes
 from c2b_ray.report.kit.export import exported, parquet_of
 from c2b_ray.report.prompts.report import write_report
 from c2b_ray.schemas.prompts import PROMPTS
@@ -156,7 +156,13 @@ def test_a_run_that_lists_its_classifiers_has_a_hash_of_them(tmp_path):
         run.update({"models": {"classifier": [{"spec": "a", "revision": "1"}, {"spec": "b", "revision": None}]}})
     with open_latent_run(tmp_path / "other", "latent-1", {}) as run:
         run.update({"models": {"classifier": [{"spec": "a", "revision": "2"}]}})
-    first, second = _classifier_hash(str(tmp_path / "run")), _classifier_hash(str(tmp_path / "other"))
+    (first, each), (second, _) = (_classifier_hashes(str(tmp_path / name)) for name in ("run", "other"))
+    assert each == ()
+    with open_latent_run(tmp_path / "both", "latent-1", {}) as run:
+        run.update({"models": {"classifier": [{"spec": "a", "revision": "1"}, {"spec": "b", "revision": "2"}]}})
+    both, each = _classifier_hashes(str(tmp_path / "both"))
+    assert both not in (first, second)
+    assert set(each) == {first, second}
     assert first
     assert second
     assert first != second

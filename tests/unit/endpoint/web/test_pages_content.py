@@ -230,7 +230,7 @@ def test_a_history_has_a_point_of_each_audit_and_says_where_the_weights_changed(
 
 
 def test_an_audit_of_several_classifiers_does_not_change_the_weights_of_each(endpoint, visitor):
-    """`classifier_hash` of such a job is that of all of them."""
+    """`classifier_hash` of such a job is that of all of them; the job is found by the hash of each."""
     first, second = "world:first", "world:second"
     revisions = {first: "r-first", second: "r-second"}
     for specs in ([first], [first, second]):
@@ -245,13 +245,25 @@ def test_an_audit_of_several_classifiers_does_not_change_the_weights_of_each(end
         manifest["models"] = {f"classifier {spec}": {"spec": spec, "revision": revisions[spec]} for spec in specs}
         (path / "run.json").write_text(json.dumps(manifest))
         weights = content_id(*sorted(revisions[spec] for spec in specs))
-        jobs.finish(endpoint.db, job.id, endpoint.claim(job.id).fence, str(path), weights)
+        each = [content_id(revisions[spec]) for spec in specs if len(specs) > 1]
+        jobs.finish(endpoint.db, job.id, endpoint.claim(job.id).fence, str(path), weights, each)
     page = visitor("a").get(f"/ui/classifiers/history?name={first}").text
-    assert page.count(f'weights <a href="?hash={content_id("r-first")}">') == 1
-    assert page.count(content_id("r-first")[:8]) == 3, "the link, its text, and the second audit"
+    assert page.count(f'weights <a href="?hash={content_id("r-first")}">') == 2, "of both audits"
     assert "changed" not in page
     rows = re.findall(r">(world:\w+)</a></th><td>(\d+)</td><td>(\d+)</td>", visitor("a").get("/ui/classifiers").text)
     assert {(first, "2", "1"), (second, "1", "1")} <= set(rows), "audits and weights of each classifier"
+    for hash_, audits, names in (("r-first", 2, {first}), ("r-second", 1, {second})):
+        page = visitor("a").get(f"/ui/classifiers/history?hash={content_id(hash_)}").text
+        assert f"over {audits} audit" in page
+        assert page.count("<circle") == 2 * audits, "of this classifier alone, in one series"
+        assert set(re.findall(r"world:\w+", page)) == names
+        listed = endpoint.as_("a").get("/v1/classifiers/history", params={"classifier": content_id(hash_)}).json()
+        assert len(listed["items"]) == audits
+        of_b = endpoint.as_("b").get("/v1/classifiers/history", params={"classifier": content_id(hash_)}).json()
+        assert of_b["items"] == []
+    both = visitor("a").get(f"/ui/classifiers/history?hash={weights}").text
+    assert both.count("<circle") == 4
+    assert set(re.findall(r"world:\w+", both)) == {first, second}
 
 
 def test_a_sparkline_escapes_its_title_and_leaves_gaps():
