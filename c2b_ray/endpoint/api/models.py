@@ -135,7 +135,7 @@ class Job(Answer):
     ended: Epoch | None
     progress: Progress
     images: int
-    model_seconds: float
+    model_seconds: float = Field(description="Of the whole job; spend books equal parts on each of its models.")
     bytes: int
     slices: int
     attempt: int
@@ -240,6 +240,9 @@ class TenantList(Answer):
 
 
 class SpendBody(Answer):
+    """A key's use of a model on a day (UTC). A job of several classifiers books equal parts of its images and model
+    seconds on each, whatever each computed."""
+
     tenant_id: str
     key_id: str
     model: str
