@@ -43,13 +43,12 @@ class IsolationContract:
         hook = webhooks.create(db, who.tenant_id, "https://example.org", "s")
         jobs.finish(db, claim.job.id, claim.fence, "runs/x", "hash", ["one", "two"])
         submit(db, who, idempotency_key="k", body_hash="a")
-        job_id, them = claim.job.id, other.tenant_id
-        before = everything(db)
+        job_id, them, before = claim.job.id, other.tenant_id, everything(db)
         answers: dict[str, Any] = {
             "jobs.get": jobs.get(db, them, job_id),
             "jobs.page": jobs.page(db, them).items,
-            "jobs.page by classifier": jobs.page(db, them, jobs.Filters(classifier_hash="hash")).items,
-            "jobs.page by one classifier": jobs.page(db, them, jobs.Filters(classifier_hash="one")).items,
+            "jobs.page by classifiers": jobs.page(db, them, jobs.Filters(classifier_hash="hash")).items,
+            "jobs.page by classifier": jobs.page(db, them, jobs.Filters(classifier_hash="one")).items,
             "jobs.page after a cursor": jobs.page(db, them, cursor=(9e12, "z")).items,
             "jobs.request_cancel": jobs.request_cancel(db, them, job_id),
             "jobs.set_deleted": jobs.set_deleted(db, them, job_id),
