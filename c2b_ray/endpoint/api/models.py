@@ -240,15 +240,12 @@ class TenantList(Answer):
 
 
 class SpendBody(Answer):
-    """A key's use of a model on a day (UTC). A job of several classifiers books equal parts of its images and model
-    seconds on each, whatever each computed."""
-
     tenant_id: str
     key_id: str
     model: str
     day: str
     images: int
-    model_seconds: float
+    model_seconds: float = Field(description="Jobs book equal parts of their use on each of their models.")
     requests: int
 
 
