@@ -213,6 +213,14 @@ class QuotasContract:
         db.skew = -HOUR  # the clock is set back: the bucket fills from now on
         assert buckets.take(db, "acme", rate=2.0, burst=3).remaining == 1
 
+    def test_an_empty_bucket_fills_from_now_on_when_the_clock_is_set_back(self, db: SetDatabase) -> None:
+        buckets.take(db, "acme", rate=2.0, burst=1)
+        db.skew = -HOUR
+        with pytest.raises(quotas.Denied):
+            buckets.take(db, "acme", rate=2.0, burst=1)
+        db.skew = 0.6 - HOUR
+        assert buckets.take(db, "acme", rate=2.0, burst=1).remaining == 0
+
     def test_threads_and_replicas_together_spend_no_more_than_flowed_in(self, db: Database, open_db: OpenDb) -> None:
         replicas = [buckets.Throttle(db), buckets.Throttle(open_db())]
 

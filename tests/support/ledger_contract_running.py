@@ -169,6 +169,17 @@ class RunningContract:
             jobs.finish(db, taken.job.id, taken.fence)
         assert jobs.finish(db, again.job.id, again.fence).state == "finished"
 
+    def test_a_job_to_be_tried_again_does_not_wait_until_a_clock_has_caught_up(self, db: SetDatabase) -> None:
+        claim = claimed(db, member(db), seconds=30)
+        jobs.retry(db, claim.job.id, claim.fence, 60.0, "a service is down")
+        assert jobs.waiting(db) == []
+        db.skew = -HOUR
+        assert [job.id for job in jobs.waiting(db)] == [claim.job.id]
+        assert jobs.grant(db, claim.job.id, leader(db))
+        again = jobs.claim(db, "another", 30)
+        assert again is not None
+        assert again.job.id == claim.job.id
+
     def test_a_clock_that_is_set_a_little_takes_no_job_from_its_runner(self, db: SetDatabase) -> None:
         claim = claimed(db, member(db), seconds=30)
         for skew in (-10.0, 10.0):

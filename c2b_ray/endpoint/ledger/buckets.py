@@ -11,7 +11,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, case, delete, select
+from sqlalchemy import ColumnElement, case, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from c2b_ray.endpoint.ledger import tables
@@ -41,8 +41,15 @@ def take(db: Database, name: str, rate: float, burst: int, tokens: float = 1.0) 
         left = _take(tx, name, rate, burst, tokens)
         if left is None:
             there = _tokens(tx, name, rate, burst)
-            raise _denied(rate, burst, there, tokens)
+            ahead = update(tables.buckets).where(_buckets.name == name, _buckets.updated > tx.now + _AHEAD_S)
+            tx.execute(ahead.values(updated=tx.now))  # else it would stay empty until the clock has caught up
+    if left is None:
+        raise _denied(rate, burst, there, tokens)
     return Allowance(burst, int(left), (burst - left) / rate)
+
+
+_AHEAD_S = 1.0
+"""Seconds by which a bucket's last change lies ahead only if the clock was set back since."""
 
 
 class Throttle:

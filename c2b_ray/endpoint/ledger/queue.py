@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, func, select, update
 
 from c2b_ray.endpoint.ledger import events, leases, tables
 from c2b_ray.endpoint.ledger.database import Database, record
 from c2b_ray.endpoint.ledger.job import COLUMNS, Failure, Job
-from c2b_ray.endpoint.ledger.running import ATTEMPTS, ended, lapsed
+from c2b_ray.endpoint.ledger.running import ATTEMPTS, due, ended, lapsed
 
 _jobs = tables.jobs.c
 LOST = Failure(
@@ -27,9 +27,10 @@ def waiting(db: Database, per_tenant: int = 20) -> list[Job]:
     """Returns the jobs that wait for their turn and may start by now: the oldest `per_tenant` of each tenant, oldest
     first."""
     with db.reading() as tx:
-        due = or_(_jobs.not_before.is_(None), _jobs.not_before <= db.clock())
         turn = func.row_number().over(partition_by=_jobs.tenant_id, order_by=(_jobs.created, _jobs.id)).label("turn")
-        queued = select(_jobs.id, turn).where(tables.OPEN, _jobs.state == "queued", _NOT_GRANTED, due).subquery()
+        queued = (
+            select(_jobs.id, turn).where(tables.OPEN, _jobs.state == "queued", _NOT_GRANTED, due(db.clock())).subquery()
+        )
         first = select(queued.c.id).where(queued.c.turn <= per_tenant)
         return [
             record(Job, row) for row in tx.execute(select(*COLUMNS).where(_jobs.id.in_(first)).order_by(_jobs.created))

@@ -32,6 +32,12 @@ def lapsed(now: float) -> ColumnElement[bool]:
     return or_(_jobs.lease_until.is_(None), _jobs.lease_until <= now, too_far)
 
 
+def due(now: float | ColumnElement[float]) -> ColumnElement[bool]:
+    """Returns the condition that a waiting job may start, or that its wait ends further ahead than it is long."""
+    too_far = _jobs.not_before > now + AHEAD * _jobs.lease_seconds
+    return or_(_jobs.not_before.is_(None), _jobs.not_before <= now, too_far)
+
+
 def claim(db: Database, owner: str, seconds: float, attempts: int = ATTEMPTS) -> Claim | None:
     """Claims the next job under a lease of `seconds`; returns None if there is none.
 
@@ -40,8 +46,7 @@ def claim(db: Database, owner: str, seconds: float, attempts: int = ATTEMPTS) ->
     """
     with db.transaction() as tx:
         now = tx.now
-        due = or_(_jobs.not_before.is_(None), _jobs.not_before <= now)
-        granted = and_(_jobs.state == "queued", _jobs.granted.is_not(None), due)
+        granted = and_(_jobs.state == "queued", _jobs.granted.is_not(None), due(now))
         orphaned = and_(_jobs.state == "running", lapsed(now), _jobs.attempt + 1 < attempts)
         free = and_(tables.OPEN, or_(granted, orphaned))
         first = select(_jobs.id).where(free).order_by(_jobs.granted, _jobs.created).limit(1)
@@ -174,7 +179,9 @@ def ended(tx: Transaction, row: Row[Any]) -> Job:
 
 def _queued_again(tx: Transaction, job_id: str, fence: int, values: dict[str, Any], reason: str) -> Job:
     """Queues the job again, or ends it if its cancellation was requested meanwhile."""
-    waits = {"state": "queued", "owner": None, "lease_until": None, "granted": None, "yield_requested": False}
+    waits: dict[str, Any] = {"state": "queued", "owner": None, "lease_until": None, "granted": None}
+    seconds = max(0.0, (values["not_before"] or tx.now) - tx.now)
+    waits |= {"lease_seconds": seconds, "yield_requested": False}  # how long it waits, for `due`
     row = _changed(tx, job_id, fence, waits | values)
     if row.cancel_requested:
         return _end(tx, job_id, fence, {"state": "cancelled"}, state="queued")
