@@ -44,6 +44,7 @@ SCHEME = "in-memory"
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _LIBRARIES = ("torch", "torchvision", "timm", "transformers", "open_clip")
 """Libraries whose classes are identified by name, so upgrading them does not change a model's revision."""
+LONGEST = 500  # characters of the message of what a model raises; `__cause__` has all of it
 _SUM = 1e-3
 """How far the sum of probabilities may be from 1; half precision with a thousand labels comes near to it."""
 
@@ -144,7 +145,7 @@ class MemoryClassifier:
             answer = answer.detach().float().cpu().numpy() if isinstance(answer, torch.Tensor) else answer
             logits: Floats = np.asarray(answer, np.float32)
         except Exception as error:  # whatever a stranger's code raises
-            what = f"{type(error).__name__}: {error}"
+            what = f"{type(error).__name__}: {str(error)[:LONGEST]}{'…' if len(str(error)) > LONGEST else ''}"
             raise ServiceError(f"{self._name} failed on {len(images)} pictures: {what}") from error
         if logits.shape != (len(images), len(self.labels)):
             raise ServiceError(

@@ -209,3 +209,12 @@ def test_what_cannot_be_hashed_is_new_each_time_unless_named() -> None:
     assert revision(built(), preprocess=transforms.Compose([to_tensor])) == revision(
         built(), preprocess=transforms.Compose([to_tensor])
     )
+
+
+def test_a_models_long_message_is_cut_and_its_exception_is_the_cause():
+    def failing(images):
+        raise ValueError("the beginning " + "x" * 60_000)
+
+    with pytest.raises(ConfigError, match=r"ValueError: the beginning x+…$") as caught:
+        hold(failing, ["a", "b"])
+    assert len(str(caught.value)) < 700
