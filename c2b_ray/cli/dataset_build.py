@@ -55,6 +55,8 @@ def build(
     dropped = ", ".join(f"{words.count(count)} {reason}" for reason, count in built.drops.items()) or "none"
     kept = f"{words.count(built.rows)} of {words.plural(built.draws, 'image')}"
     show.line(f"{kept} in {words.plural(built.shards, 'shard')} at {built.out}; dropped: {dropped}")
+    for name, count in built.without_value.items():
+        show.line(f"left out of the table, without {name}: {words.plural(count, 'row')}")
     if built.repeated["tasks"]:
         show.line(f"repeated after deaths or interrupts: {words.plural(built.repeated['tasks'], 'task')}")
 

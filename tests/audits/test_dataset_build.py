@@ -125,6 +125,32 @@ def test_labelled_images_stand_in_for_draws_and_keep_their_bytes(tmp_path):
     assert result.draws == 24
 
 
+def test_rows_of_a_table_without_a_value_are_counted_wherever_the_build_says_what_it_left_out(tmp_path):
+    for number, scene in enumerate(sample(8, 5)):
+        Image.fromarray(render(scene)).save(tmp_path / f"{number}.png")
+    lines = ["0.png,boat,a,x", "1.png,boat,,x", "2.png,mug,b,", "3.png,mug,,", "4.png,,a,x", "5.png,mug,b,x"]
+    lines += ["6.png,boat,a,x", "7.png,mug,a,x"]
+    (tmp_path / "labels.csv").write_text("\n".join(["image,target_class,kind,place", *lines]))
+    labelled = {"labelled": {"table": str(tmp_path / "labels.csv"), "by": ["kind", "place"]}}
+    heard = []
+    model = c2b_ray.InMemory(lambda images: 1 - answer(images), ["boat", "mug"], revision="other")
+    result = c2b_ray.build_dataset(
+        config(tmp_path, images=labelled, captions=None, near_duplicates=None), tmp_path / "out",
+        classifier={"other": model, "pixel": c2b_ray.InMemory(answer, ["boat", "mug"], revision="pixel")},
+        listener=heard.append,
+    )  # fmt: skip
+    missing = {"target_class": 1, "kind": 2, "place": 1}  # row 3 lacks both, and counts once
+    assert result.without_value == missing
+    assert result.draws + sum(missing.values()) == 8
+    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["without_value"] == missing
+    told = "left out 1 row without target_class, 2 rows without kind and 1 row without place"
+    assert any(told in str(event) for event in heard)
+    show(str(tmp_path / "out"), str(tmp_path / "pages"))
+    assert "without kind in the table</dt><dd>2<" in (tmp_path / "pages" / "index.html").read_text()
+    export(str(tmp_path / "out"), "imagefolder", str(tmp_path / "exported"))
+    assert "| without place in the table | 1 |" in (tmp_path / "exported" / "README.md").read_text()
+
+
 def test_several_generators_draw_in_turn_and_several_classifiers_answer_for_each_image(tmp_path):
     both = {"generate": {"model": ["world:renderer", "world:renderer?mislabel=0.5"]}}
     model = c2b_ray.InMemory(answer, ["boat", "mug"], revision="pixel")

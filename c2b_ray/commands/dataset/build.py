@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,24 +21,22 @@ from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import versions
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.audits.kit.specs import check_specs, paths_read
-from c2b_ray.commands.dataset import captions as origins
 from c2b_ray.commands.dataset.identity import FORMAT, as_begun, config_hash, dataset_id, format_of
-from c2b_ray.commands.dataset.model_captions import by_captioner, by_language_model
-from c2b_ray.commands.dataset.models import crew_of, open_table
+from c2b_ray.commands.dataset.models import crew_of
+from c2b_ray.commands.dataset.plan import plan_captions
 from c2b_ray.commands.dataset.unusable import FEW, refuse_unusable
 from c2b_ray.config.dataset import DatasetConfig
 from c2b_ray.config.dataset_file import read_dataset_config
 from c2b_ray.config.placement import PlacementConfig, read_placement
-from c2b_ray.errors import RunError, SourceError
+from c2b_ray.errors import RunError
 from c2b_ray.filesystems.documents import FileOrFields
 from c2b_ray.pipelines.progress import Progress
 from c2b_ray.pipelines.shards.damage import damaged
 from c2b_ray.pipelines.shards.exposed import Exposed, exposed
 from c2b_ray.pipelines.shards.here import Crews, CrewsHere
 from c2b_ray.pipelines.shards.passes import OnUnits, Passes
-from c2b_ray.pipelines.shards.planned import CAPTIONS, PlannedCaptions, write_captions
+from c2b_ray.pipelines.shards.planned import CAPTIONS, PlannedCaptions
 from c2b_ray.pipelines.shards.workshop import Recipe, Task
-from c2b_ray.steps.dataset.captions import Numbered
 from c2b_ray.steps.dataset.plan import Plan
 from c2b_ray.store.dataset_build import DatasetBuild, building
 from c2b_ray.store.manifest import differences
@@ -55,7 +53,8 @@ UNNAMED = (
 
 @dataclass(frozen=True)
 class Built:
-    """`rows` of `draws` were kept, the others left out by reason. `made`: shards that this call wrote."""
+    """`rows` of `draws` were kept, the others left out by reason. `made`: shards that this call wrote. `without_value`:
+    rows of a labelled table that were not drawn, by the column (target_class, or one of `by`) that they lack."""
 
     out: str
     draws: int
@@ -65,6 +64,7 @@ class Built:
     made: int
     repeated: dict[str, int]
     seconds: float
+    without_value: dict[str, int] = field(default_factory=dict)
 
 
 def build_dataset(
@@ -148,10 +148,10 @@ def _begin(
     about = directory.about
     if about is None:
         with steps.step("plan"):
-            about = _planned(config, directory, models, steps)
+            about = plan_captions(config, directory, models, steps)
     elif not _captions_whole(directory, about):
         with steps.step("plan"):
-            if _planned(config, directory, models, steps)["captions_sha256"] != about["captions_sha256"]:
+            if plan_captions(config, directory, models, steps)["captions_sha256"] != about["captions_sha256"]:
                 raise RunError(
                     f"{directory.location}: captions.parquet is damaged, and what the config names now gives other "
                     "captions; put the file back, or delete the dataset",
@@ -177,45 +177,6 @@ def _captions_whole(directory: DatasetBuild, about: Mapping[str, Any]) -> bool:
     return files.exists(CAPTIONS) and files.digest(CAPTIONS).sha256 == about["captions_sha256"]
 
 
-def _planned(config: DatasetConfig, directory: DatasetBuild, models: Backend, steps: Steps) -> dict[str, Any]:
-    """Writes the captions, and returns the entries of dataset.json about them."""
-    numbered = Numbered(config.draws_per_caption * config.images.sources)
-    write_captions(directory.files, numbered.tables(_captions(config, models, steps)))
-    if not numbered.total:
-        raise SourceError(f"{directory.location}: there is no caption to draw images of")
-    plan = {"captions": numbered.captions, "draws": numbered.total, "shard_draws": config.shard_draws}
-    from_run = config.captions is not None and config.captions.run is not None
-    if numbered.repeated:
-        plan["repeated_captions"] = numbered.repeated
-    if numbered.repeated and not from_run:  # a run has a caption for each of its targets and classifiers
-        steps.warn(f"a caption that comes again with the same label is drawn once; left out: {numbered.repeated}")
-    return {
-        "labels": list(numbered.labels),
-        "captions_sha256": directory.files.digest(CAPTIONS).sha256,
-        "plan": plan,
-    }
-
-
-def _captions(config: DatasetConfig, models: Backend, steps: Steps) -> Iterator[tuple[str, str, list[int] | None]]:
-    if config.images.labelled is not None:
-        labelled = config.images.labelled
-        table = open_table(labelled.table, dict(labelled.columns or {}))
-        wanted = list(config.label_map) if isinstance(config.label_map, dict) else []
-        if config.captions is not None and config.captions.run is not None:
-            return origins.of_conditions(origins.of_run(config.captions.run), table)
-        return origins.of_table(labelled, table, wanted)
-    captions = config.captions
-    assert captions is not None
-    if captions.file is not None:
-        return origins.with_rows(origins.of_file(captions.file))
-    if captions.run is not None:
-        return origins.with_rows(origins.of_run(captions.run))
-    if captions.language_model is not None:
-        model = models.language_model(captions.language_model)
-        return origins.with_rows(by_language_model(captions, model, config.seed, steps))
-    return origins.with_rows(by_captioner(captions, models, steps))
-
-
 class _Build:
     """One build, from the directory's present state to its manifest."""
 
@@ -238,7 +199,7 @@ class _Build:
             self._crews.close()
         return Built(
             self._directory.location, plan.draws, manifest["rows"], plan.shards, manifest["drops"], made,
-            manifest["repeated"], manifest["seconds"],
+            manifest["repeated"], manifest["seconds"], manifest.get("without_value", {}),
         )  # fmt: skip
 
     def _units(self, on_progress: Callable[[Progress], None], enough: int | None = None) -> OnUnits:
@@ -282,12 +243,15 @@ class _Build:
         drops: Counter[str] = Counter()
         for entry in shards:
             drops.update(entry["drops"]["reasons"])
+        about = self._directory.about or {}
+        missing = about["plan"].get("without_value")
         manifest = {
             "format": 1,
-            "config_hash": (self._directory.about or {})["config_hash"],
+            "config_hash": about["config_hash"],
             "rows": sum(entry["rows"] for entry in shards),
             "draws": plan.draws,
             "drops": dict(sorted(drops.items())),
+            **({"without_value": missing} if missing else {}),
             "repeated": self._directory.repeated(),
             "seconds": round(time.monotonic() - began, 3),
             "versions": versions(),

@@ -6,13 +6,16 @@ often the build resumes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import permutations, product
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from c2b_ray.config.dataset import Labelled
 from c2b_ray.config.failures import ANY_LABEL
@@ -22,7 +25,7 @@ from c2b_ray.names import normalise
 from c2b_ray.steps.dataset.captions import AT_ONCE
 from c2b_ray.steps.discovery.conditions import Condition
 from c2b_ray.steps.discovery.sentences import names
-from c2b_ray.steps.labels import TARGET, chosen, column_of, compared
+from c2b_ray.steps.labels import TARGET, Texts, chosen, column_of, compared
 from c2b_ray.steps.words import some
 from c2b_ray.store import files
 from c2b_ray.store.labelled import LabelledTable
@@ -100,19 +103,24 @@ def of_run(location: str) -> Iterator[tuple[str, str]]:
 
 
 def of_table(
-    config: Labelled, table: LabelledTable, label_names: Iterable[str]
+    config: Labelled, table: LabelledTable, label_names: Iterable[str], missing: Counter[str] | None = None
 ) -> Iterator[tuple[str, str, list[int]]]:
     """Yields (label, caption, rows) of a labelled table: for each label, or for each of its combinations of values of
     `by`.
 
-    `label_names`: the labels to read, in their order; empty: all labels of the table.
+    `label_names`: the labels to read, in their order; empty: all labels of the table. `missing`: is told how many rows
+    have no label, and how many of these labels have no value in a column of `by`; a row counts for the first of them.
     """
     labels = table.labels
     targets = compared(labels, TARGET)
     columns = {name: compared(labels, column_of(labels, name)) for name in config.by}
     wanted = list(label_names) or sorted({str(name) for name in labels[TARGET].unique().to_pylist() if name})
+    if missing is not None:
+        missing.update(_without_value({TARGET: targets}, np.ones(len(targets), bool)))
     for label in wanted:
         of_label = targets == normalise(label)
+        if missing is not None:
+            missing.update(_without_value(columns, of_label))
         values = [sorted({value for value in column[of_label] if value is not None}) for column in columns.values()]
         for shown in product(*values):
             mask = of_label.copy()
@@ -122,6 +130,16 @@ def of_table(
             if rows:
                 said = "".join(f", {name}: {value}" for name, value in zip(columns, shown, strict=True))
                 yield label, f"a photo of {some(label)}{said}", rows
+
+
+def _without_value(columns: Mapping[str, Texts], chosen: NDArray[np.bool_]) -> Counter[str]:
+    """Returns how many of the chosen rows have no value, by the first column in which they have none."""
+    left, found = chosen.copy(), Counter[str]()
+    for name, column in columns.items():
+        lacking = left & pc.is_null(pa.array(column)).to_numpy(zero_copy_only=False)
+        found[name] = int(lacking.sum())
+        left &= ~lacking
+    return +found
 
 
 def of_conditions(pairs: Pairs, table: LabelledTable) -> Iterator[tuple[str, str, list[int]]]:

@@ -91,13 +91,17 @@ def index_view(about: About, examples: Sequence[Mapping[str, Any]]) -> IndexView
     names = [named] if isinstance(named, str) else list(named)
     draws = (about.manifest.get("draws") or 0) if isinstance(about.manifest.get("draws"), int) else 0
     drops: Mapping[str, int] = about.manifest.get("drops") or {}
+    without: Mapping[str, int] = about.manifest.get("without_value") or {}
     return IndexView(
         title=clean(about.location),
         classifiers=words.listed([clean_setting(str(name)) for name in names]),
         tally=f"{words.plural(about.rows, 'image')} of {words.plural(len(about.facets['label'][0]), 'label')}",
         scale=f"Kept of {words.plural(draws, 'draw')}." if draws else "",
         facets=tuple(_facet(name, counts, numbers, about.rows) for name, (counts, numbers) in about.facets.items()),
-        drops=tuple((name.replace("_", " "), words.count(count)) for name, count in drops.items()),
+        drops=(
+            *((name.replace("_", " "), words.count(count)) for name, count in drops.items()),
+            *((f"without {clean(name)} in the table", words.count(count)) for name, count in without.items()),
+        ),
         gallery=_gallery(examples, "One image of each of the commonest labels and captions"),
     )
 

@@ -40,7 +40,10 @@ def text(about: About, yaml_fields: Mapping[str, Any], loading: str) -> str:
 def _body(about: About) -> str:
     config = cleaned(dict(about.config))
     names = _classifiers(about)
-    drops = about.manifest.get("drops") or {}
+    drops = {
+        **(about.manifest.get("drops") or {}),
+        **{f"without {name} in the table": n for name, n in (about.manifest.get("without_value") or {}).items()},
+    }
     parts = [
         f"# Failures of {words.listed([f'`{name}`' for name in names])}\n",
         f"{words.plural(about.rows, 'image')} on which {' or '.join(f'`{name}`' for name in names)} fails by the rule "
@@ -62,7 +65,7 @@ def _body(about: About) -> str:
     if drops:
         parts += [
             "## What the build left out\n",
-            _table(("reason", "draws"), [(name, words.count(n)) for name, n in drops.items()]),
+            _table(("reason", "images"), [(name, words.count(n)) for name, n in drops.items()]),
         ]
     shown = {name: value for name, value in config.items() if value is not None}
     parts += [

@@ -1,0 +1,65 @@
+"""Plans a dataset: writes its captions, numbered, and says what the plan leaves out. It draws no image."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.commands.dataset import captions as origins
+from c2b_ray.commands.dataset.model_captions import by_captioner, by_language_model
+from c2b_ray.commands.dataset.models import open_table
+from c2b_ray.config.dataset import DatasetConfig
+from c2b_ray.errors import SourceError
+from c2b_ray.pipelines.shards.planned import CAPTIONS, write_captions
+from c2b_ray.report.kit import words
+from c2b_ray.steps.dataset.captions import Numbered
+from c2b_ray.store.dataset_build import DatasetBuild
+
+
+def plan_captions(config: DatasetConfig, directory: DatasetBuild, models: Backend, steps: Steps) -> dict[str, Any]:
+    """Writes the captions, and returns the entries of dataset.json about them."""
+    numbered = Numbered(config.draws_per_caption * config.images.sources)
+    missing: Counter[str] = Counter()
+    write_captions(directory.files, numbered.tables(_captions(config, models, steps, missing)))
+    if not numbered.total:
+        raise SourceError(f"{directory.location}: there is no caption to draw images of")
+    plan: dict[str, Any] = {"captions": numbered.captions, "draws": numbered.total, "shard_draws": config.shard_draws}
+    from_run = config.captions is not None and config.captions.run is not None
+    if numbered.repeated:
+        plan["repeated_captions"] = numbered.repeated
+    if numbered.repeated and not from_run:  # a run has a caption for each of its targets and classifiers
+        steps.warn(f"a caption that comes again with the same label is drawn once; left out: {numbered.repeated}")
+    if missing:
+        plan["without_value"] = dict(missing)
+        told = words.listed([f"{words.plural(count, 'row')} without {name}" for name, count in missing.items()])
+        steps.warn(f"images.labelled: left out {told}")
+    return {
+        "labels": list(numbered.labels),
+        "captions_sha256": directory.files.digest(CAPTIONS).sha256,
+        "plan": plan,
+    }
+
+
+def _captions(
+    config: DatasetConfig, models: Backend, steps: Steps, missing: Counter[str]
+) -> Iterator[tuple[str, str, list[int] | None]]:
+    if config.images.labelled is not None:
+        labelled = config.images.labelled
+        table = open_table(labelled.table, dict(labelled.columns or {}))
+        wanted = list(config.label_map) if isinstance(config.label_map, dict) else []
+        if config.captions is not None and config.captions.run is not None:
+            return origins.of_conditions(origins.of_run(config.captions.run), table)
+        return origins.of_table(labelled, table, wanted, missing)
+    captions = config.captions
+    assert captions is not None
+    if captions.file is not None:
+        return origins.with_rows(origins.of_file(captions.file))
+    if captions.run is not None:
+        return origins.with_rows(origins.of_run(captions.run))
+    if captions.language_model is not None:
+        model = models.language_model(captions.language_model)
+        return origins.with_rows(by_language_model(captions, model, config.seed, steps))
+    return origins.with_rows(by_captioner(captions, models, steps))
