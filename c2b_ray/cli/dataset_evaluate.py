@@ -57,13 +57,24 @@ def evaluate(
         _tell(result, out)
 
 
+BY_IMAGE_ID = (
+    "a table of predictions answers for the image_id of the dataset's rows, not for names of files: write a table "
+    "whose column `file` has them (c2b_ray.load_dataset reads image_id, image and, in `seed`, the row of a labelled "
+    "table that the image is from)"
+)
+
+
 def _tell(result: Evaluated, out: str) -> None:
+    tables = {one.name for one in result.contestants if one.spec.startswith("table:")}
     for row in result.rates.to_pylist():
         if row["of"] in ("dataset", "reference"):
             show.line(_rate(row, out))
+            if row["of"] == "dataset" and not row["images"] and row["classifier"] in tables:
+                show.line(f"{row['classifier']}: {BY_IMAGE_ID}")
     if result.compared is not None:
         fid = "none" if result.compared.fid is None else f"{result.compared.fid:.2f}"
-        show.line(f"FID {fid}, KID {result.compared.kid:.4f} in {result.compared.features}")
+        frechet, kernel = words.distances(result.compared.is_inception)
+        show.line(f"{frechet} {fid}; {kernel} {result.compared.kid:.4f}; in {result.compared.features}")
         for sentence in result.compared.why:
             show.line(sentence)
     show.line(f"page: {out}/index.html")

@@ -84,7 +84,8 @@ def compare(
     for rows, output in zip((sources.dataset_rows(data, keep), reference.rows(keep)), outputs, strict=True):
         _extract(models, rows, extractor, output, on_progress)
     built, compared = (_side(_sound(output)) for output in outputs)
-    why = _too_few(built, compared, known[0])
+    is_inception = known[0].startswith("Inception")
+    why = _too_few(built, compared, known[0], is_inception)
     fid = None
     if min(built.moments.count, compared.moments.count) >= needed_for_covariance(len(built.moments.mean)):
         a, b = built.moments, compared.moments
@@ -101,7 +102,7 @@ def compare(
         why=tuple(why),
         neighbours=table,
         agreement=agreement(table, reference.meant),
-        is_inception=known[0].startswith("Inception"),
+        is_inception=is_inception,
     )
 
 
@@ -140,24 +141,32 @@ def _marks(part: pa.Table) -> NDArray[np.uint64]:
     return np.array([int(content_id("sample", key)[:16], 16) for key in part["feature_id"].to_pylist()], np.uint64)
 
 
-def _too_few(dataset: _Side, reference: _Side, features: str) -> list[str]:
+def _too_few(dataset: _Side, reference: _Side, features: str, is_inception: bool) -> list[str]:
+    fid, kid = ("FID", "KID") if is_inception else ("the Fréchet distance", "the kernel distance")
     needed = needed_for_covariance(len(dataset.moments.mean))
     sentences = []
     for name, side in (("dataset", dataset), ("reference", reference)):
         count = side.moments.count
         if count < needed:
             sentences.append(
-                f"The {name} has {count:,} images with features, and FID needs {needed:,} at least: fewer than one "
-                f"more than the {needed - 1:,} dimensions of {features} have a singular covariance. KID needs 2."
+                f"The {name} has {count:,} images with features, and {fid} needs {needed:,} at least: fewer than one "
+                f"more than the {needed - 1:,} dimensions of {features} have a singular covariance. "
+                f"{_begun(kid)} needs 2."
             )
         if count > SAMPLED:
-            sentences.append(f"KID draws its subsets among {SAMPLED:,} of the {count:,} images of the {name}.")
+            sentences.append(
+                f"{_begun(kid)} draws its subsets among {SAMPLED:,} of the {count:,} images of the {name}."
+            )
         elif needed <= count < CUSTOMARY:
             sentences.append(
-                f"The {name} has {count:,} images with features: FID of fewer than {CUSTOMARY:,} is biased upwards, "
-                "and can be compared only with FID from as many. KID is unbiased."
+                f"The {name} has {count:,} images with features: {fid} of fewer than {CUSTOMARY:,} is biased upwards, "
+                f"and can be compared only with {fid} from as many. {_begun(kid)} is unbiased."
             )
     return sentences
+
+
+def _begun(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _neighbours(outputs: list[str], most: int) -> pa.Table:

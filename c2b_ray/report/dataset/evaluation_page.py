@@ -204,9 +204,10 @@ def _depth(size: float, colour: str) -> str:
 
 def _similarity(shared: Mapping[str, Any]) -> list[tuple[str, str]]:
     fid = words.UNKNOWN if shared["fid"] is None else f"{shared['fid']:.2f}"
+    frechet, kernel = words.distances(shared["is_inception"])
     return [
-        ("FID" if shared["is_inception"] else "Fréchet distance", fid),
-        ("KID" if shared["is_inception"] else "Kernel distance", f"{shared['kid']:.4f}".replace("-", words.MINUS)),
+        (frechet, fid),
+        (kernel, f"{shared['kid']:.4f}".replace("-", words.MINUS)),
         ("Images here", words.count(shared["images"])),
         ("Reference images", words.count(shared["reference_images"])),
         ("Features", f"{clean_setting(shared['features'])}, {words.count(shared['dimension'])} dimensions"),

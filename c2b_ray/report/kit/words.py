@@ -115,6 +115,11 @@ def listed(items: Sequence[str]) -> str:
     return f"{', '.join(items[:-1])} and {items[-1]}"
 
 
+def distances(is_inception: bool) -> tuple[str, str]:
+    """Returns what the two distances between sets of images are called: FID and KID on Inception's features alone."""
+    return ("FID", "KID") if is_inception else ("Fréchet distance", "Kernel distance")
+
+
 def shortened(text: str, most: int) -> str:
     """Puts the text on one line, cut at a word with an ellipsis where it is longer than `most`."""
     line = " ".join(text.split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from synthetic_dataset import Recipe, write_dataset
 
 from c2b_ray.audits.kit.session import Session
+from c2b_ray.cli.dataset_evaluate import _tell
 from c2b_ray.cli.dataset_evaluate import evaluate as evaluate_command
 from c2b_ray.commands.dataset.contestants import family, listed
 from c2b_ray.commands.dataset.evaluate import Against, _apart, evaluate
@@ -87,7 +89,9 @@ def test_a_classifier_that_answers_for_no_image_is_said_to_have_answered_for_non
     evaluate_command(dataset, [f"silent=table:{tmp_path}/t.parquet"], out, neighbours=0, via="here")
     reasons = f"{out}/answers gives the reason for each"
     said = f"silent, dataset, top1: no answer for any of {len(rows_of(dataset))} images; {reasons}"
-    assert said in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert said in told
+    assert "silent: a table of predictions answers for the image_id of the dataset's rows" in " ".join(told.split())
 
 
 def test_another_label_map_asks_for_other_answers(dataset, tmp_path):
@@ -113,12 +117,12 @@ def test_an_evaluation_of_another_dataset_is_left_alone(dataset, tmp_path):
         evaluate(dataset, [spec, spec], str(tmp_path / "out"), session=HERE)
 
 
-def test_a_reference_that_is_too_small_says_how_many_it_needs(dataset, tmp_path):
+def test_a_reference_that_is_too_small_says_how_many_it_needs(dataset, tmp_path, capsys):
     write_sample(tmp_path / "reference.parquet", 30, 5)
     against = Against(str(tmp_path / "reference.parquet"), neighbours=3)
     result = evaluate(dataset, ["world:resnet-control-0", BUILT[0]], str(tmp_path / "out"), against, HERE)
     assert result.compared.fid is None
-    assert "FID needs 129 at least" in result.compared.why[0]  # 128 dimensions, and one
+    assert "the Fréchet distance needs 129 at least" in result.compared.why[0]  # 128 dimensions, and one
     rates = {(row["of"], row["classifier"], row["rule"]): row for row in result.rates.to_pylist()}
     assert rates["reference", "world:resnet-control-0", "top1"]["images"] == 30
     assert rates["reference", "world:resnet-control-0", "top1"]["rate"] < 0.1
@@ -126,7 +130,12 @@ def test_a_reference_that_is_too_small_says_how_many_it_needs(dataset, tmp_path)
     neighbours = result.compared.neighbours.to_pylist()
     assert len({row["image_id"] for row in neighbours}) == 3
     assert all(row["label"] == row["neighbour_label"] for row in neighbours if row["among"] == "same_label")
+    _tell(result, str(tmp_path / "out"))
+    told = capsys.readouterr().out
+    assert "Fréchet distance none; Kernel distance" in told
     page = (tmp_path / "out" / "index.html").read_text()
+    assert not re.search("FID|KID", told)
+    assert "Fréchet distance" in page
     assert "not the FID and KID of the literature" in page
     assert page.count("data:image/jpeg") > 10
 
