@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from c2b_ray.cli.session import Placement, session
 from c2b_ray.errors import ConfigError
 from c2b_ray.report.kit import words
 from c2b_ray.text import visible
+
+if TYPE_CHECKING:
+    from c2b_ray.commands.dataset.build import Built
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -52,6 +55,10 @@ def build(
     if as_json:
         show.print_json(asdict(built))
         return
+    _tell(built)
+
+
+def _tell(built: Built) -> None:
     dropped = ", ".join(f"{words.count(count)} {reason}" for reason, count in built.drops.items()) or "none"
     kept = f"{words.count(built.rows)} of {words.plural(built.draws, 'image')}"
     show.line(f"{kept} in {words.plural(built.shards, 'shard')} at {built.out}; dropped: {dropped}")
