@@ -14,6 +14,7 @@ import numpy as np
 from c2b_ray.metrics.disparity import Chance
 from c2b_ray.metrics.resampling import bootstrap_weights, upper_tail
 from c2b_ray.metrics.scores import Floats, Ints
+from c2b_ray.metrics.skew_few import with_few
 
 __all__ = ["MeanSkew", "mean_max_skew"]
 
@@ -50,10 +51,11 @@ def mean_max_skew(order: Ints, groups: Ints, number: int, k: int, chance: Chance
     resampled, each with its place in every ranking; the deviations e* of the ratios f/f' from the observed ones, d, are
     the sampling error. Were the truth 1 + s * (d - 1), samples would show mean log max(1 + s * (d - 1) + e*): the
     interval has the s for which the observed mean is neither among the largest nor the smallest (1 - confidence)/2 of
-    these. Its lower end is 0 where s = 0 already explains it; where chance alone gives more than is observed, its upper
-    end is what is observed. An image's places in several rankings are never taken for independent. It is the interval
-    for these rankings; replicates, by which two models are compared on the same items, resample the rankings too (texts
-    are a sample as items are: two trainings on data of one skew differ most by which text leans how far).
+    these, wider where a group has few items (`with_few`). Its lower end is 0 where s = 0 already explains it; where
+    chance alone gives more than is observed, its upper end is what is observed. An image's places in several rankings
+    are never taken for independent. It is the interval for these rankings; replicates, by which two models are compared
+    on the same items, resample the rankings too (texts are a sample as items are: two trainings on data of one skew
+    differ most by which text leans how far).
 
     Args: order: (rankings, items) item numbers, best first; groups: (items,) in 0 .. number - 1, all items with one;
     k: 1 to items; chance.
@@ -66,15 +68,15 @@ def mean_max_skew(order: Ints, groups: Ints, number: int, k: int, chance: Chance
         raise ValueError(f"k = {k} must lie in 1 to {len(groups)}, the number of ranked items")
     counts = np.bincount(groups, minlength=number)
     if not len(order) or (counts == 0).any():
-        nothing = float("nan")
-        none = (nothing,) * 5
-        return MeanSkew(*none, nothing, np.zeros(number, np.int64), np.full(chance.resamples, nothing))
+        nothing = (float("nan"),) * 6
+        return MeanSkew(*nothing, np.zeros(number, np.int64), np.full(chance.resamples, np.nan))
     top = order[:, :k]
     ratios = _ratios(np.eye(number)[groups][top].mean(axis=1), counts / len(groups))
     value = float(_mean_max(ratios))
     null = _shuffled(top, groups, number, chance)
     drawn = _resampled(order, groups, number, k, chance)
-    low, high = _interval(value, ratios, drawn - ratios, null, chance.confidence)
+    limits = _interval(value, ratios, drawn - ratios, null, chance.confidence)
+    low, high = with_few(limits, ratios, counts, k, chance.confidence)
     p_value = float(upper_tail(np.array([value]), null[:, None])[0])
     times = bootstrap_weights(len(order), chance.resamples, chance.seed + 1)
     replicates = (times * _largest(drawn)).sum(axis=-1) / len(order)

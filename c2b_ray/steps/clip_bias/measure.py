@@ -11,13 +11,11 @@ from c2b_ray.metrics import Floats, Ints
 from c2b_ray.metrics.disparity import Chance, Scores, disparity
 from c2b_ray.metrics.skew import SkewRule, scored_max_skew
 from c2b_ray.metrics.skew_chance import MeanSkew, mean_max_skew
+from c2b_ray.metrics.skew_few import FEW
 from c2b_ray.schemas import seed_of
 from c2b_ray.steps.clip_bias.attributes import Attribute, View
 from c2b_ray.steps.clip_bias.retrieval import Vectors
 from c2b_ray.steps.clip_bias.rows import BiasRow, Key, Measured, RateRow
-
-FEW = 5
-"""Of fewer images with a value, an interval by resampling says little."""
 
 
 @dataclass(frozen=True)
@@ -122,14 +120,14 @@ def _by_chance(skew: MeanSkew, values: Sequence[str]) -> str:
 
 
 def _few(codes: Ints, attribute: Attribute) -> str:
-    """Returns a remark where the rarest value has few images: resampling them shows little of what others would do."""
+    """Returns a remark where the rarest value has few images: the interval allows for what others would show."""
     counts = np.bincount(codes, minlength=len(attribute.values))
     rarest = int(counts.argmin())
     if counts[rarest] >= FEW:
         return ""
     what = "image has" if counts[rarest] == 1 else "images have"
     few = f"{counts[rarest]} {what} the {attribute.name} {attribute.values[rarest]!r}"
-    return f"; only {few}, too few for a sound interval"
+    return f"; only {few}, so the interval is wide"
 
 
 def _by_rule(ranked: Vectors, codes: Ints, k: int, rule: SkewRule) -> float:

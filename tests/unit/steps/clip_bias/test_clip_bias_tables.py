@@ -136,4 +136,4 @@ def test_a_value_of_few_images_is_named_beside_its_skew():
     key = Key("d", "max_skew@6", "coin", "global", "all", PRETRAINING)
     how = (Skew(6, 1.0, "formula"), Chance(100, 50))
     measure_skew(measured, key, {"m": similar}, (attribute, View.everything(61)), how)
-    assert measured.biases[0].note.endswith("only 1 image has the coin 'edge', too few for a sound interval")
+    assert measured.biases[0].note.endswith("only 1 image has the coin 'edge', so the interval is wide")
