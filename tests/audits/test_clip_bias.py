@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import c2b_ray
 from c2b_ray.cli.commands import app
 from c2b_ray.commands.runs import check, compare
+from c2b_ray.endpoint.work.telling import Telling
 from c2b_ray.errors import ConfigError, RunError, SourceError
 from c2b_ray.steps.gate import failed
 from c2b_ray.store.kinds import kind_named
@@ -99,6 +100,15 @@ def test_a_rerun_embeds_nothing_and_changes_nothing(run, tables):
     c2b_ray.clip_bias(config, folder / "run", via="here")
     assert sorted(path.name for path in (folder / "run/embeddings").iterdir()) == parts
     assert (folder / "run/clip_bias.parquet").read_bytes() == before
+
+
+def test_the_endpoint_books_images_and_no_texts(tables, tmp_path):
+    """There are twice as many captions as images."""
+    _, config = tables
+    booked = Telling(lambda _: None, lambda: None)
+    one = {**config, "models": {"a": config["models"]["a"]}, "downstream": {}, "spaces": None}
+    c2b_ray.clip_bias(one, tmp_path / "run", via="here", listener=booked)
+    assert (booked.images, booked.present) == (clip_bias_tables.IMAGES, clip_bias_tables.IMAGES)
 
 
 def test_another_metric_and_other_groups_reuse_the_embeddings_of_an_earlier_run(run, tables, tmp_path):

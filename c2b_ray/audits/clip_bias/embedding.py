@@ -68,8 +68,8 @@ class Embedding:
         """Reads every image, since a file may have been replaced under its name after the run embedded it."""
         return Files(table, self.runner.call(partial(_contents, table), FETCH))
 
-    def embed(self, encoder: Encoder, files: Files, texts: Sequence[str], on_progress: OnProgress) -> None:
-        """Embeds the images and the texts that the run does not hold yet."""
+    def embed(self, encoder: Encoder, files: Files, on_progress: OnProgress) -> None:
+        """Embeds the images that the run does not hold yet."""
         load = partial(_checked, encoder.factory, encoder.spec, encoder.revision)
         images, out = encoder.image_ids(files), self.run.location("embeddings")
         ids = pa.table({"embedding_id": images, "row": pa.array(range(len(images)), pa.int64())})
@@ -78,12 +78,18 @@ class Embedding:
             blocks, partial(_fetched, table=files.table), len(ids), lambda: (block["embedding_id"] for block in blocks)
         )
         config = replace(IMAGES, total=len(ids))
-        distinct = list(dict.fromkeys(texts))
         self.run.begin_writing()
-        self._take_over([*images, *encoder.text_ids(distinct)])
+        self._take_over(images)
         self.runner.run(rows, embed_images, load, out, id_column="embedding_id", config=config, on_progress=on_progress)
+
+    def embed_texts(self, encoder: Encoder, texts: Sequence[str], on_progress: OnProgress) -> None:
+        """Embeds the texts that the run does not hold yet."""
+        load = partial(_checked, encoder.factory, encoder.spec, encoder.revision)
+        distinct, out = list(dict.fromkeys(texts)), self.run.location("embeddings")
         if not distinct:
             return
+        self.run.begin_writing()
+        self._take_over(encoder.text_ids(distinct))
         wanted = pa.table({"embedding_id": encoder.text_ids(distinct), "text": distinct})
         some = [wanted.slice(start, TEXTS_AT_ONCE) for start in range(0, len(wanted), TEXTS_AT_ONCE)]
         config = replace(TEXTS, total=len(wanted))

@@ -89,7 +89,9 @@ def opened(
     errors, alike = {}, []
     for model, encoder in encoders.items():
         with steps.step(f"embed {name}", images_per_row=1) as on_progress:
-            embedding.embed(encoder, files, texts, on_progress)
+            embedding.embed(encoder, files, on_progress)
+        with steps.step(f"embed texts of {name}", images_per_row=0) as on_progress:  # a text is no image to book
+            embedding.embed_texts(encoder, texts, on_progress)
         vectors, errors[model] = embedding.read(encoder.image_ids(files))
         alike.append(alike_of(vectors))
     rows, note = usable(table, errors)
