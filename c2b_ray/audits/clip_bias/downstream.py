@@ -53,7 +53,7 @@ def _measure_vqa(measured: Measured, built: Built) -> None:
     for view in built.images.views:
         for attribute in built.images.attributes:
             key = built.key("kl_vqa_accuracy", attribute, view)
-            measure_disparity(measured, key, scores, (attribute, view), chance)
+            measure_disparity(measured, key, scores, (attribute, view), chance, built.images.copies)
     for attribute in built.images.attributes:
         _measure_amplification(measured, built, attribute, questions)
 
@@ -100,7 +100,7 @@ def _measure_captions(measured: Measured, built: Built, guesses: Guesses) -> Non
     for view in built.images.views:
         for attribute in built.images.attributes:
             key = built.key("kl_cider", attribute, view)
-            measure_disparity(measured, key, scores, (attribute, view), chance)
+            measure_disparity(measured, key, scores, (attribute, view), chance, built.images.copies)
     for attribute in built.images.attributes:
         key = built.key("lic", attribute, built.images.views[0])
         measure_leakage(measured, replace(guesses, images=built.images), key, attribute, captions)

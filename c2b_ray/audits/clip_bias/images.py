@@ -132,7 +132,8 @@ def _about_copies(images: Images) -> str | None:
         return None
     return (
         f"{images.copied:,} of {len(images.rows):,} images of {images.table.location} have the embedding of "
-        "another one: copies count as separate images, so intervals are too narrow; LIC keeps them in one fold"
+        "another one: disparities count them as one picture, LIC keeps them in one fold; MaxSkew and DBA count them "
+        "as separate images, so their intervals are too narrow"
     )
 
 

@@ -32,7 +32,7 @@ def measure_pretraining(
             where = (data.images.name, attribute.name, view.view, view.group)
             if hits:
                 key = _key(f"kl_recall@{config.recall_k}", *where)
-                measure_disparity(measured, key, hits, (attribute, view), chance)
+                measure_disparity(measured, key, hits, (attribute, view), chance, data.images.copies)
             if ranks:
                 key = _key(f"max_skew@{config.skew_k}", *where)
                 measure_skew(measured, key, ranks, (attribute, view), (skew, chance))

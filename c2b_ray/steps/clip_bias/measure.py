@@ -42,9 +42,10 @@ def measure_disparity(
     scores: Mapping[str, tuple[Floats, Floats]],
     at: tuple[Attribute, View],
     chance: Chance,
+    copies: Ints | None = None,
 ) -> None:
     """Adds rows of the KL of a score's group means, and of these means. `scores`: model → totals and counts
-    (images,)."""
+    (images,). `copies`: for each image, the number of the first that is the same picture; these count as one."""
     attribute, view = at
     members = view.members[attribute.within(view.members) >= 0]
     models = list(scores)
@@ -53,12 +54,11 @@ def measure_disparity(
     if (problem := attribute.problem(answered)) is not None:
         measured.unknown(models, key, len(answered), problem)
         return
-    result = disparity(
-        Scores(totals, counts),
-        attribute.within(members),
-        len(attribute.values),
-        seeded(chance, key.dataset, key.attribute, key.view, key.group),
-    )
+    codes = attribute.within(members)
+    if copies is not None:
+        totals, counts, codes = _by_picture(totals, counts, codes, copies[members])
+    chance = seeded(chance, key.dataset, key.attribute, key.view, key.group)
+    result = disparity(Scores(totals, counts), codes, len(attribute.values), chance)
     seen = np.bincount(attribute.within(answered), minlength=len(attribute.values))
     for number, model in enumerate(models):
         note = None if np.isfinite(result.value[number]) else "no group has a score above 0"
@@ -74,6 +74,14 @@ def measure_disparity(
             measured.rates.append(
                 RateRow(model, key, of, name, rate, error, float(result.reach[number]), int(seen[group]))
             )
+
+
+def _by_picture(totals: Floats, counts: Floats, codes: Ints, copies: Ints) -> tuple[Floats, Floats, Ints]:
+    """Adds up the scores of copies with one value: means stay as they are, and copies are one picture's evidence."""
+    pictures, which = np.unique(np.stack([copies, codes]), axis=1, return_inverse=True)
+    of, number = which.ravel(), pictures.shape[1]
+    sums = np.stack([[np.bincount(of, of_model, number) for of_model in some] for some in (totals, counts)])
+    return sums[0].astype(np.float64), sums[1].astype(np.float64), pictures[1]
 
 
 def measure_skew(

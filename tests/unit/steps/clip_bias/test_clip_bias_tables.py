@@ -87,6 +87,25 @@ def test_a_bias_planted_in_one_group_alone_is_found_there_and_not_over_all_image
     assert false <= 0.15 * all_found  # a false discovery rate of .05, in five runs
 
 
+def test_copies_of_a_picture_are_one_picture_s_evidence():
+    """Ten copies of each of 40 pictures, recalled by chance: as 400 images most of them would seem biased."""
+    copies, alarms = np.repeat(np.arange(40) * 10, 10), {True: 0, False: 0}
+    for seed in range(30):
+        random = np.random.default_rng([seed, 5])
+        attribute = Attribute.of("coin", np.repeat(random.permutation(["heads", "tails"] * 20), 10).tolist())
+        hits = {"m": (np.repeat((random.random(40) < 0.5).astype(float), 10), np.ones(400))}
+        rows = []
+        for known in (True, False):
+            measured, key = Measured(), Key("d", "kl_recall@5", "coin", "global", "all", PRETRAINING)
+            at = attribute, views_of(400, [])[0]
+            measure_disparity(measured, key, hits, at, Chance(200, 20), copies if known else None)
+            rows += measured.biases
+            alarms[known] += measured.biases[0].p_value <= 0.05
+        assert rows[0].value == pytest.approx(rows[1].value)
+    assert alarms[True] <= 5
+    assert alarms[False] >= 10
+
+
 def test_two_models_of_one_bias_are_not_told_apart_and_two_of_different_ones_are():
     random = np.random.default_rng(3)
     attribute = Attribute.of("coin", ["heads", "tails"] * 400)
