@@ -68,6 +68,7 @@ def _of_slot(one: SlotDesign, attribute: str, value: str, judged: Judged, how: t
     rates = _rates(one.words, one, judged)
     references = _mean(_rates(one.references, one, judged)) if one.references else None
     bare = np.array([_rate(judged(b.without, b.seeds)) if b.without else np.nan for b in one.blocks])
+    step = 1 / max((len(block.seeds) for block in one.blocks), default=1)
     result = []
     for row, word in enumerate(one.words):
         others = np.delete(rates, row, axis=0) if references is None else references
@@ -76,8 +77,8 @@ def _of_slot(one: SlotDesign, attribute: str, value: str, judged: Judged, how: t
         if not compared:
             continue
         first = next(iter(compared.values()))
-        effect, low, high = _interval(first, how[1])
-        p_value = max(_p_value(difference, how[0]) for difference in compared.values())
+        effect, low, high = _interval(first, step, how[1])
+        p_value = max(_p_value(difference, step, how[0]) for difference in compared.values())
         against = BOTH if len(compared) == 2 else next(iter(compared))
         contexts = int((~np.isnan(first)).sum())
         result.append(Finding(word, attribute, value, effect, low, high, p_value, against, contexts, images))
@@ -130,23 +131,23 @@ def _mean(rates: Shows) -> Shows:
     return mean
 
 
-def _interval(differences: Shows, alpha: float) -> tuple[float, float, float]:
+def _interval(differences: Shows, step: float, alpha: float) -> tuple[float, float, float]:
     known = differences[~np.isnan(differences)]
-    mean, error = float(known.mean()), _error(known)
+    mean, error = float(known.mean()), _error(known, step)
     reach = float(student.ppf(1 - alpha / 2, len(known) - 1)) * error
     return mean, max(-1.0, mean - reach), min(1.0, mean + reach)
 
 
-def _p_value(differences: Shows, least: float) -> float:
+def _p_value(differences: Shows, step: float, least: float) -> float:
     """Returns the one-sided p-value of a mean of no more than `least`, by Student's t over contexts."""
     known = differences[~np.isnan(differences)]
-    return float(student.sf((known.mean() - least) / _error(known), len(known) - 1))
+    return float(student.sf((known.mean() - least) / _error(known, step), len(known) - 1))
 
 
-def _error(known: Shows) -> float:
+def _error(known: Shows, step: float) -> float:
     """Returns the standard error of the mean. Where all contexts agree to the last image, it is the error with one
-    image less in one of them: no experiment of this size is certain."""
-    return float(max(known.std(ddof=1), 1 / (2 * len(known))) / np.sqrt(len(known)))
+    image less in one of them: no experiment of this size is certain. `step`: an image's share of a context's rate."""
+    return float(max(known.std(ddof=1) / np.sqrt(len(known)), step / len(known)))
 
 
 Pair = tuple[str, str, str]

@@ -7,6 +7,8 @@ from functools import partial
 from random import Random
 
 import numpy as np
+import pytest
+from scipy.stats import t as student
 
 from c2b_ray.schemas import seed_of
 from c2b_ray.steps.prompts.association import (
@@ -18,7 +20,7 @@ from c2b_ray.steps.prompts.association import (
     pair,
     q_values,
 )
-from c2b_ray.steps.prompts.experiment import SlotDesign, families, first_look, second_look, wanted
+from c2b_ray.steps.prompts.experiment import Block, SlotDesign, families, first_look, second_look, wanted
 
 ADJECTIVES = ["rusty", "elegant", "modern", "quiet", "simple", "curious", "polished", "ordinary"]
 THINGS = ["fence", "barrel", "ladder", "basket", "bench", "signpost"]
@@ -168,3 +170,18 @@ def test_a_small_family_is_followed_whole_as_its_words_have_nothing_else_beside_
     assert not design.references
     assert len(design.blocks) == 16
     assert second_look(family, {"boat": 16}, SUBJECTS, (4, 2), 0) is None
+
+
+def test_contexts_that_all_agree_are_no_more_certain_than_with_one_image_less() -> None:
+    def interval(missing: int) -> float:
+        blocks = tuple(Block({"red": f"red {n}"}, f"bare {n}", (2 * n, 2 * n + 1)) for n in range(24))
+
+        def shown(prompt: str, seeds: Sequence[int]) -> Shows:
+            return np.array([prompt.startswith("red") and seed >= missing for seed in seeds], float)
+
+        [finding] = analysed([SlotDesign(("a", "."), ("red",), blocks)], "x", {"v": shown}, 0.05, 0.05)
+        return finding.effect - finding.low
+
+    # One image of 48 less: differences 23 x 1 and 0.5, their standard deviation 0.5 / sqrt(24), the error 0.5 / 24.
+    assert interval(1) == pytest.approx(student.ppf(0.975, 23) * 0.5 / 24)
+    assert interval(0) == pytest.approx(interval(1))
