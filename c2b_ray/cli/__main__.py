@@ -1,5 +1,5 @@
 """`python -m c2b_ray.cli` is `c2b`."""
 
-from c2b_ray.cli import main
+from c2b_ray.cli import command
 
-main()
+command()
