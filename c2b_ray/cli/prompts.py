@@ -75,10 +75,12 @@ def _show_estimate(file: str, as_json: bool) -> None:
     from c2b_ray.audits.prompts.size import images_by_part
     from c2b_ray.config.prompts_file import read_prompts_config
 
-    parts = images_by_part(checked(read_prompts_config(file), "auto"))
+    config = checked(read_prompts_config(file), "auto")
+    parts = images_by_part(config)
     columns = [Column("part"), Column("most images", number=True)]
     rows = [(name, words.count(count)) for name, count in parts.items()]
     images = words.plural(sum(parts.values()), "image")
-    total = f"At most {images}; a search reads activations, which cost less than images."
+    reads = "; a search reads activations, which cost less than images" if config.guide == "heads" else ""
+    total = f"At most {images}{reads}."
     counts = {"images_at_most": parts, "total": sum(parts.values())}
     show.summary(Summary("Images to generate", columns, rows, [""] * len(rows), [total], to_json=counts), as_json)

@@ -147,5 +147,7 @@ def _check(result: TorchGradients, classifier: Any, text: str) -> None:
     if not there.requires_grad:
         raise SpecError(f"{text}: its answers carry no gradients: its forward pass detaches them")
     answers = torch.softmax(torch.from_numpy(classifier.logits(pictures, ["a", "b"])), dim=1)
+    if not answers.isfinite().all():
+        raise SpecError(f"{text}: it answers NaN; expected finite logits for any image")
     if not (there.detach().cpu() - answers).abs().max().item() <= ANSWERS:
         raise SpecError(f"{text}: with gradients it answers otherwise than without; it cannot be searched")

@@ -9,7 +9,6 @@ from math import ceil
 
 from c2b_ray.audits.prompts.modifying import PICTURES
 from c2b_ray.config.prompts import PromptsConfig
-from c2b_ray.steps.prompts.experiment import REFERENCES
 from c2b_ray.steps.prompts.race import FIRST_SHARE
 from c2b_ray.steps.prompts.targets import targets_of
 
@@ -49,12 +48,16 @@ def images_by_part(config: PromptsConfig) -> dict[str, int]:
 
 
 def _of_words(config: PromptsConfig) -> tuple[int, int]:
-    """Returns the images of both looks at words, if every word were followed up."""
+    """Returns the images of both looks at words, if every word were followed up.
+
+    A context is drawn with each word of a family, or with fewer and two to compare them with, and once without any: for
+    a family of one word, twice.
+    """
     about = config.associations
     if about is None:
         return 0, 0
-    times = len(about.generators or [""]) * about.images
-    return times * (about.words + 1) * about.contexts, times * (about.words + 1 + REFERENCES) * about.most_followed
+    drawn = len(about.generators or [""]) * about.images * 2 * about.words
+    return drawn * about.contexts, drawn * about.most_followed
 
 
 def images_of_heads(config: PromptsConfig) -> int:

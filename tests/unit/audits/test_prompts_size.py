@@ -5,9 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from c2b_ray.audits.kit.backend import SMALL_RUN
-from c2b_ray.audits.prompts.size import most_images
+from c2b_ray.audits.prompts.size import images_by_part, most_images
 from c2b_ray.config.prompts import PromptsConfig
+from c2b_ray.steps.prompts.experiment import families, first_look, second_look, wanted
+
+ADJECTIVES = ["rusty", "quiet", "modern"]
+THINGS = ["fence", "bench", "ladder", "barrel"]
 
 SMALL = {
     "subjects": ["bus"],
@@ -40,12 +46,12 @@ def test_a_second_look_at_words_is_counted_as_if_every_word_needed_it() -> None:
     words = {"words": 10, "contexts": 8, "images": 2, "follow_up": 0}
     nothing = most_images(PromptsConfig.model_validate(SMALL))
     one = most_images(PromptsConfig.model_validate({**SMALL, "associations": words})) - nothing
-    assert one == 11 * 8 * 2
+    assert one == 2 * 10 * 8 * 2
     two = most_images(PromptsConfig.model_validate({**SMALL, "associations": {**words, "follow_up": 20}})) - nothing
-    assert two == one + (10 + 1 + 2) * 20 * 2
+    assert two == one + 2 * 10 * 20 * 2
     by_default = {name: value for name, value in words.items() if name != "follow_up"}
     four_times = most_images(PromptsConfig.model_validate({**SMALL, "associations": by_default})) - nothing
-    assert four_times == one + (10 + 1 + 2) * 4 * 8 * 2
+    assert four_times == one + 2 * 10 * 4 * 8 * 2
 
 
 def test_the_command_says_what_each_part_asks_for_and_starts_nothing(c2b, tmp_path: Path) -> None:
@@ -55,7 +61,27 @@ def test_the_command_says_what_each_part_asks_for_and_starts_nothing(c2b, tmp_pa
     status, out, _ = c2b("prompts", tmp_path / "prompts.yaml", "--estimate", "--json")
     told = json.loads(out)
     assert status == 0
-    assert told["images_at_most"]["words, first look"] == 11 * 8 * 2
-    assert told["images_at_most"]["words, second look"] == 13 * 32 * 2
+    assert told["images_at_most"]["words, first look"] == 2 * 10 * 8 * 2
+    assert told["images_at_most"]["words, second look"] == 2 * 10 * 32 * 2
     assert told["total"] == most_images(PromptsConfig.model_validate(config))
     assert [path.name for path in tmp_path.iterdir()] == ["prompts.yaml"]
+
+
+def test_the_estimate_speaks_of_activations_only_where_heads_read_them(c2b, tmp_path: Path) -> None:
+    for guide, reads in (("judge", False), ("heads", True)):
+        (tmp_path / "prompts.yaml").write_text(json.dumps({**SMALL, "guide": guide}))
+        _, out, _ = c2b("prompts", tmp_path / "prompts.yaml", "--estimate")
+        assert ("activations" in out) == reads
+
+
+@pytest.mark.parametrize("words", [["rusty"], ["rusty", "fence"], ["rusty", "quiet", "fence", "bench", "ladder"]])
+def test_no_look_at_words_draws_more_than_the_estimate_says(words: list[str]) -> None:
+    texts = [f"a photo of a {a} {s} near a {t}" for a in ADJECTIVES for s in ("bus", "mug", "bird") for t in THINGS]
+    sizes = {"words": len(words), "contexts": 4, "images": 2, "follow_up": 6}
+    most = images_by_part(PromptsConfig.model_validate({**SMALL, "associations": sizes}))
+    known = families(texts, words, ["bus"], 4, 0)
+    first = [first_look(family, ["bus"], (4, 2), 3, 0) for family in known]
+    counts = dict.fromkeys(words, 6)
+    second = [second_look(family, counts, ["bus"], (4, 2), 0) for family in known]
+    for designs, part in ((first, "words, first look"), ([one for one in second if one], "words, second look")):
+        assert 0 < sum(len(seeds) for _, seeds in wanted(designs)) <= most[part]

@@ -80,6 +80,16 @@ def test_a_function_and_a_module_that_detaches_are_refused():
     del keep
 
 
+def test_a_module_that_answers_nan_is_refused_for_that():
+    model = module()
+    with torch.no_grad():
+        model[-1].bias.fill_(torch.nan)
+    keep, spec = held(model)
+    with pytest.raises(SpecError, match="answers NaN"):
+        gradient_classifier(spec)
+    del keep
+
+
 def test_a_preprocessing_that_is_a_function_is_refused():
     def prepare(image):
         return torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1).float()
