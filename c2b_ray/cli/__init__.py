@@ -52,7 +52,7 @@ def command() -> None:
         main()
         status = 0
     except SystemExit as leaving:
-        status = (leaving.code or 0) if leaving.code is None or isinstance(leaving.code, int) else 1
+        status = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
         raise
 
 

@@ -44,7 +44,7 @@ from c2b_ray.metrics.intervals import (
 )
 from c2b_ray.metrics.latent import orthogonality_penalty, project_to_hyperplane, total_variation_loss
 from c2b_ray.metrics.mann_whitney import MannWhitney, mann_whitney
-from c2b_ray.metrics.outcome_intervals import Difference, outcome_difference, outcome_p_value
+from c2b_ray.metrics.outcome_intervals import Difference, outcome_difference
 from c2b_ray.metrics.paired import (
     mcnemar_p_values,
     paired_counts,
@@ -145,7 +145,6 @@ __all__ = [
     "no_evidence",
     "orthogonality_penalty",
     "outcome_difference",
-    "outcome_p_value",
     "outcome_shares",
     "p_value_of_limit",
     "paired_counts",

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from c2b_ray.metrics.scores import Floats
 
-__all__ = ["Difference", "outcome_difference", "outcome_p_value"]
+__all__ = ["Difference", "outcome_difference"]
 
 AT_ONCE = 4_000_000
 """The most bootstrap weights that are held in memory at a time."""
@@ -22,11 +22,13 @@ ALIKE = 1e-9
 
 
 class Difference(NamedTuple):
-    """A difference of two methods: `value` in [−2, 2] with its bootstrap limits; NaN where a side has no biases."""
+    """A difference of two methods: `value` in [−2, 2] with its limits, and the two-sided p-value of the null that both
+    are alike; NaN where a side has no biases."""
 
     value: float
     low: float
     high: float
+    p_value: float
 
 
 def outcome_difference(
@@ -51,49 +53,30 @@ def outcome_difference(
 
     Args: outcomes: of the two sides, each (m,) of 1, −1, 0; clusters: the cluster of each, whole numbers ≥ 0; most: the
     largest difference of a cluster: 2, but 1 where the second side is always 0, for the interval of one HIT − FH.
-    Where so few clusters differ that flipping their signs gives no p-value below 1 - confidence, the limits reach to 0:
-    draws of three clusters that all lean one way are all alike, and no proof.
-    Returns: limits NaN where fewer than two clusters hold biases, or where the draws leave a side empty.
-    """
-    value, drawn, differ, worth = _drawn(outcomes, clusters, draws, seed)
-    if not len(drawn):
-        return Difference(value, float("nan"), float("nan"))
-    low, high = np.nanquantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
-    if _alike(drawn):
-        unseen = 1 - ((1 - confidence) / 2) ** (1 / worth)
-        low, high = value - unseen * (most + value), value + unseen * (most - value)
-    if 2.0 ** (1 - differ) > 1 - confidence:
-        low, high = min(low, 0.0), max(high, 0.0)
-    return Difference(value, float(low), float(high))
-
-
-def outcome_p_value(
-    outcomes: tuple[ArrayLike, ArrayLike],
-    clusters: tuple[ArrayLike, ArrayLike],
-    draws: int = 10_000,
-    seed: int = 0,
-    most: float = 2.0,
-) -> float:
-    """Returns the two-sided p-value of the null that both sides have the same HIT − FH, from the draws of
-    `outcome_difference`.
-
-    Where m clusters differ, p is at least 2 to the power of 1 − m, the smallest value that a sign-flip test can give:
-    draws of few clusters that all lean one way never show the other. Where all draws are alike, it is the one at which
-    the interval reaches 0. NaN where `outcome_difference` has no limits.
+    Where so few clusters differ that flipping their signs gives no p-value below 1 - confidence, the limits reach to 0.
+    p is twice the share of draws on the far side of 0; where all draws are alike, the level at which the interval
+    reaches 0. Where m clusters differ it is at least 2^(1 − m), the smallest that a sign-flip test can give.
+    Returns: limits and p NaN where fewer than two clusters hold biases, or where the draws leave a side empty.
     """
     value, drawn, differ, worth = _drawn(outcomes, clusters, draws, seed)
     drawn = drawn[~np.isnan(drawn)]
     if not len(drawn):
-        return float("nan")
+        return Difference(value, np.nan, np.nan, np.nan)
     least = 2.0 ** (1 - differ)
-    if _alike(drawn):
-        return float(min(1.0, max(2 * (most / (most + abs(value))) ** worth, least)))
-    sides = ((drawn <= 0).sum(), (drawn >= 0).sum())
-    return float(min(1.0, max(2 * (min(sides) + 1) / (len(drawn) + 1), least)))
+    if np.ptp(drawn) < ALIKE:
+        low, high, p_value = _of_equal_draws(value, worth, most, confidence)
+    else:
+        low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+        p_value = 2 * (min((drawn <= 0).sum(), (drawn >= 0).sum()) + 1) / (len(drawn) + 1)
+    if least > 1 - confidence:
+        low, high = min(low, 0.0), max(high, 0.0)
+    return Difference(value, float(low), float(high), float(min(1.0, max(p_value, least))))
 
 
-def _alike(drawn: Floats) -> bool:
-    return bool(np.nanmax(drawn) - np.nanmin(drawn) < ALIKE)
+def _of_equal_draws(value: float, worth: float, most: float, confidence: float) -> tuple[float, float, float]:
+    unseen = 1 - ((1 - confidence) / 2) ** (1 / worth)
+    p_value = 2 * (most / (most + abs(value))) ** worth
+    return value - unseen * (most + value), value + unseen * (most - value), p_value
 
 
 def _drawn(

@@ -64,8 +64,7 @@ def _row(
     clusters = [np.array([number_of[_group(row)] for row in side], np.int64) for side in sides]
     # B first: the difference is B's less A's.
     drawn = (outcomes[1], outcomes[0]), (clusters[1], clusters[0])
-    interval = metrics.outcome_difference(*drawn, 1 - levels.alpha, seed=levels.seed)
-    p_value = metrics.outcome_p_value(*drawn, seed=levels.seed)
+    difference = metrics.outcome_difference(*drawn, 1 - levels.alpha, seed=levels.seed)
     rule, threshold_kind, direction = of
     means = [float(some.mean()) if len(some) else None for some in outcomes]
     return {
@@ -78,7 +77,7 @@ def _row(
         "biases_b": len(outcomes[1]),
         "hit_minus_false_a": means[0],
         "hit_minus_false_b": means[1],
-        **(compared(*interval, p_value) if np.isfinite(p_value) else compared()),
+        **(compared(*difference) if np.isfinite(difference.p_value) else compared()),
     }
 
 

@@ -104,7 +104,7 @@ def _shares(outcomes: Ints, groups: Ints, levels: Levels) -> _Shares:
     interval = metrics.outcome_difference(
         (outcomes, np.zeros_like(outcomes)), (groups, groups), 1 - levels.alpha, seed=levels.seed, most=1.0
     )
-    return _Shares(len(outcomes), *metrics.outcome_shares(outcomes), *interval)
+    return _Shares(len(outcomes), *metrics.outcome_shares(outcomes), *interval[:3])
 
 
 def difference_table(methods: Sequence[Compared], levels: Levels) -> pa.Table:
@@ -120,10 +120,10 @@ def difference_table(methods: Sequence[Compared], levels: Levels) -> pa.Table:
                     np.array([numbers[one.names[group]] for group in groups.tolist()], np.int64)
                     for one, _, groups in sides
                 ]
-                interval = metrics.outcome_difference(
+                found = metrics.outcome_difference(
                     (sides[0][1], sides[1][1]), (groups[0], groups[1]), 1 - levels.alpha, seed=levels.seed
                 )
-                limits = dict(zip(("difference", "difference_low", "difference_high"), interval, strict=True))
+                limits = {"difference": found.value, "difference_low": found.low, "difference_high": found.high}
                 rows.append({"method_a": a.method, "method_b": b.method, **of, "direction": direction, **limits})
     return pa.Table.from_pylist(rows, DIFFERENCES)
 

@@ -30,7 +30,7 @@ def test_few_clusters_that_all_lean_one_way_are_no_proof():
         both = (hits, 0 * hits), (clusters, clusters)
         result = metrics.outcome_difference(*both, most=1)
         assert (result.value, result.high) == (1, 1)
-        assert (result.low > 0) == (metrics.outcome_p_value(*both, most=1) <= 0.05) == proof
+        assert (result.low > 0) == (result.p_value <= 0.05) == proof
 
 
 def test_two_equal_methods_differ_by_nothing():
@@ -81,6 +81,6 @@ def test_intervals_hold_a_truth_near_0_and_near_1(count, shares):
 def test_p_values_of_equal_differences_are_those_at_which_the_interval_reaches_0():
     for value, count in ((1, 8), (2, 6), (1, 14)):
         sides = (np.ones(count, int), np.full(count, 1 - value)), (np.arange(count),) * 2
-        p_value = metrics.outcome_p_value(*sides)
+        p_value = metrics.outcome_difference(*sides).p_value
         assert metrics.outcome_difference(*sides, 1 - p_value * 1.001).low > 0
         assert metrics.outcome_difference(*sides, 1 - p_value * 0.999).low <= 0
