@@ -157,14 +157,22 @@ def _named_values(labels: pa.Table, name: str, values: Sequence[str]) -> list[st
 def _spellings(labels: pa.Table, name: str, field: str = TABLE) -> list[str]:
     """Returns the most frequent spelling of each value of a column."""
     column = column_of(labels, name)
-    counted = pc.value_counts(labels[column].drop_null()).to_pylist()
-    pairs = sorted((-row["counts"], str(row["values"])) for row in counted)
     if no_attribute(labels[column]) is None:
-        one_form([value for _, value in pairs], field, f"column {column!r}")
-    first: dict[str, str] = {}
-    for _, value in pairs:
-        first.setdefault(normalise(value), value)
-    return list(first.values())
+        one_form(_by_frequency(labels[column]), field, f"column {column!r}")
+    return list(spellings(labels[column]).values())
+
+
+def spellings(column: pa.ChunkedArray) -> dict[str, str]:
+    """Returns every value as names are compared → its most frequent spelling, whatever the order of rows."""
+    result: dict[str, str] = {}
+    for value in _by_frequency(column):
+        result.setdefault(normalise(value), value)
+    return result
+
+
+def _by_frequency(column: pa.ChunkedArray) -> list[str]:
+    counted = pc.value_counts(column.drop_null()).to_pylist()
+    return [value for _, value in sorted((-row["counts"], str(row["values"])) for row in counted)]
 
 
 def one_form(names: Iterable[str], field: str, where: str) -> None:

@@ -24,9 +24,9 @@ from c2b_ray.errors import ConfigError, RunError, SourceError, nearest
 from c2b_ray.filesystems import is_remote
 from c2b_ray.names import normalise
 from c2b_ray.steps.draw import image_ids
-from c2b_ray.steps.evaluate.truth import TARGET, Answers, Cell, Rows, cells, one_spelling, spellings, truth_biases
+from c2b_ray.steps.evaluate.truth import TARGET, Answers, Cell, Rows, cells, one_spelling, truth_biases
 from c2b_ray.steps.evaluate.wording import wording
-from c2b_ray.steps.labels import check_classes, chosen, left_out
+from c2b_ray.steps.labels import check_classes, chosen, left_out, spellings
 from c2b_ray.store import files
 from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.labelled import LabelledTable

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from c2b_ray import metrics
@@ -20,6 +19,7 @@ from c2b_ray.names import normalise
 from c2b_ray.schemas.evaluate import BIASES
 from c2b_ray.steps.evaluate.wording import PRESENT, is_presence, wording
 from c2b_ray.steps.image_ids import numbered
+from c2b_ray.steps.labels import spellings
 
 TRUTH, TARGET = "truth", "target_class"
 Mask = NDArray[np.bool_]
@@ -42,15 +42,6 @@ def one_spelling(labels: pa.Table, names: Sequence[str]) -> pa.Table:
         column = pa.array(said, pa.string()).take(encoded.indices)
         labels = labels.set_column(labels.schema.get_field_index(name), name, column)
     return labels
-
-
-def spellings(column: pa.ChunkedArray) -> dict[str, str]:
-    """Returns every value as names are compared → its most frequent spelling, whatever the order of rows."""
-    counts = sorted((-row["counts"], str(row["values"])) for row in pc.value_counts(column.drop_null()).to_pylist())
-    result: dict[str, str] = {}
-    for _, value in counts:
-        result.setdefault(normalise(value), value)
-    return result
 
 
 def cells(labels: pa.Table, attributes: Sequence[str], classes: Sequence[str], least: int) -> dict[Cell, Rows]:
