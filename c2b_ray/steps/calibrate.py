@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.names import normalise
 from c2b_ray.roles import Captioner, Question
-from c2b_ray.schemas import CALIBRATION, CALIBRATION_ANSWERS, content_id
+from c2b_ray.schemas import CALIBRATION, CALIBRATION_ANSWERS, content_id, seed_of
 from c2b_ray.steps import encoded
 from c2b_ray.steps.draw import ImageSource, Rows
 from c2b_ray.steps.verify import CLASS, OTHER, Checks, weighed
@@ -66,8 +66,11 @@ def calibrate(labels: pa.Table, source: ImageSource, captioner: Captioner, check
 
 
 def to_ask(labels: pa.Table, revision: str, checks: Checks, seed: int) -> pa.Table:
-    """Returns which images are looked at for which value: a table of `TO_ASK`, with the rows of one image together."""
-    targets, random = _labels(labels, "target_class"), np.random.default_rng(seed)
+    """Returns which images are looked at for which value: a table of `TO_ASK`, with the rows of one image together.
+
+    Those of a value depend on nothing that is asked beside it, nor on the order of classes, attributes and values.
+    """
+    targets = _labels(labels, "target_class")
     known = {name: targets == normalise(name) for name in checks.classes.choices}
     # Any name that is not one of the task's classes means something else, whether or not it is called so.
     of_classes = [here for name, here in known.items() if name != OTHER]
@@ -76,7 +79,8 @@ def to_ask(labels: pa.Table, revision: str, checks: Checks, seed: int) -> pa.Tab
     for name, here in known.items():
         # An image of something else may be taken for any class, rarely each: measuring that takes more images.
         most = CALIBRATED_ON * (len(of_classes) if name == OTHER else 1)
-        jobs += [(row, None, CLASS, name) for row in _some(here, random, most).tolist()]
+        of_class = seed_of("calibrate", CLASS, name, seed)
+        jobs += [(row, None, CLASS, name) for row in _some(here, of_class, most).tolist()]
     having = Counter(attribute for groups in checks.attributes.values() for attribute in groups)
     for target, groups in checks.attributes.items():
         for attribute, question in groups.items():
@@ -86,7 +90,8 @@ def to_ask(labels: pa.Table, revision: str, checks: Checks, seed: int) -> pa.Tab
             for value in question.choices:
                 here = (targets == normalise(target)) & (column == normalise(value))
                 share = max(1, CALIBRATED_ON // having[attribute])  # classes answer for an attribute together
-                jobs += [(row, target, attribute, value) for row in _some(here, random, share).tolist()]
+                of_value = seed_of("calibrate", target, attribute, value, seed)
+                jobs += [(row, target, attribute, value) for row in _some(here, of_value, share).tolist()]
     jobs.sort(key=lambda job: job[0])
     rows = [
         {"calibration_id": _id(job, revision, checks), **dict(zip(TO_ASK.names[1:], job, strict=True))} for job in jobs
@@ -166,6 +171,5 @@ def _labels(labels: pa.Table, name: str) -> NDArray[np.object_]:
     return np.array([None if v is None else normalise(str(v)) for v in labels[name].to_pylist()], dtype=object)
 
 
-def _some(here: NDArray[np.bool_], random: np.random.Generator, most: int = CALIBRATED_ON) -> Rows:
-    rows = np.flatnonzero(here)
-    return np.sort(random.permutation(rows)[:most])
+def _some(here: NDArray[np.bool_], seed: int, most: int) -> Rows:
+    return np.sort(np.random.default_rng(seed).permutation(np.flatnonzero(here))[:most])

@@ -165,7 +165,8 @@ def _limited(drawn: Mask, limit: Limit, caption_id: str) -> Rows:
 
 def _proposal(target_class: str, attribute: str, values: list[str]) -> dict[str, object]:
     return {
-        "proposal_id": content_id("labelled", target_class, attribute, values),
+        # Sorted: the order in which values are listed must not decide which rows are drawn of them.
+        "proposal_id": content_id("labelled", target_class, attribute, sorted(values)),
         "target_class": target_class,
         "attribute": attribute,
         "bias_classes": values,

@@ -81,7 +81,8 @@ def propose(
     rows = []
     for target_class, hypotheses in zip(classes, merged, strict=True):
         for hypothesis in hypotheses:
-            parts = (target_class, hypothesis.attribute, list(hypothesis.bias_classes))
+            # Sorted: the order in which values are listed must not decide which images show them.
+            parts = (target_class, hypothesis.attribute, sorted(hypothesis.bias_classes))
             rows.append(
                 {
                     "proposal_id": content_id("propose", *parts),

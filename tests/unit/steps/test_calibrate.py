@@ -135,6 +135,19 @@ def test_no_more_images_are_looked_at_than_needed():
     assert same.fetched == source.fetched != other.fetched
 
 
+def test_the_images_of_a_value_do_not_depend_on_order_nor_on_what_else_is_asked():
+    rows = [(name, value, png(0, 0)) for name in ("bus", "boat", "mug") for value in WEATHER] * (2 * CALIBRATED_ON)
+    labels, source = known(rows, size=["small", "large", "large"] * (len(rows) // 3))
+
+    def looked_at(classes, attributes):
+        rows = to_ask(labels, source.revision, asked_of(classes, attributes), seed=3).to_pylist()
+        return {(row["row"], row["target_class"], row["attribute"], row["value"]) for row in rows}
+
+    whole = looked_at(["bus", "boat"], {"weather": ["snow", "rain"], "size": ["small", "large"]})
+    assert looked_at(["boat", "bus"], {"size": ["large", "small"], "weather": ["rain", "snow"]}) == whole
+    assert looked_at(["boat", "bus"], {"weather": ["rain", "snow"]}) == {one for one in whole if one[2] != "size"}
+
+
 def said(rows):
     """Verifications of (target class, value, certainty), of the attribute weather."""
     return pa.Table.from_pylist(

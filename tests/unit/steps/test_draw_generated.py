@@ -30,6 +30,16 @@ def test_what_is_generated_does_not_depend_on_how_much_or_beside_what():
     assert alone.to_pylist() == wanted.to_pylist()[3:]
 
 
+def test_the_order_of_classes_attributes_and_values_does_not_decide_what_is_generated():
+    def seeds(classes, attributes):
+        proposals, _ = propose("task", classes, None, attributes, seed=0)
+        _, wanted = generated(caption("task", proposals, None, 2, seed=0)[0], "g", 2, seed=7)
+        return {(row["image_id"], row["prompt"], row["seed"]) for row in wanted.to_pylist()}
+
+    some = seeds(["bus", "boat"], {"weather": ["snow", "rain", "fog"], "size": ["small", "large"]})
+    assert seeds(["boat", "bus"], {"Size": ["large", "small"], "weather": ["rain", "Fog", "snow"]}) == some
+
+
 def test_generated_images_follow_seed_and_revision():
     one, other_seed, other_model = (generated(CAPTIONS, r, 1, seed=s)[1] for r, s in (("g", 7), ("g", 8), ("h", 7)))
     assert one["seed"].to_pylist() == other_model["seed"].to_pylist() != other_seed["seed"].to_pylist()

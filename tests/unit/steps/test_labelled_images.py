@@ -6,7 +6,8 @@ import pyarrow as pa
 from c2b_ray.schemas import DRAWS
 from c2b_ray.steps import labelled_images
 from c2b_ray.steps.draw import image_id
-from c2b_ray.steps.labelled_images import RowDraws
+from c2b_ray.steps.labelled_images import RowDraws, labelled_rows
+from c2b_ray.steps.thresholds import Limit
 
 
 def row_draws(**rows):
@@ -42,3 +43,13 @@ def test_what_is_missing_is_asked_for_once_and_what_is_there_not_at_all(monkeypa
 
 def test_the_first_of_more_are_the_first():
     assert row_draws(fog=[7, 2, 9], snow=[3]).first({"fog": 2}).equals(row_draws(fog=[7, 2], snow=[]))
+
+
+def test_the_order_of_values_does_not_decide_which_rows_are_drawn():
+    labels = pa.table({"target_class": ["bus"] * 90, "weather": ["fog", "rain", "snow"] * 30})
+
+    def rows(values):
+        _, captions, draws = labelled_rows(labels, "r", ["bus"], {"weather": values}, Limit(7, 0))
+        return {row["bias_class"]: draws.rows[row["caption_id"]].tolist() for row in captions.to_pylist()}
+
+    assert rows(["snow", "fog", "rain"]) == rows(["fog", "rain", "snow"])
