@@ -17,7 +17,8 @@ from c2b_ray.audits.failures.ask import ask as ask_failures
 from c2b_ray.audits.kit.backend import AUTO
 from c2b_ray.audits.kit.events import IMAGES, Listener, Steps
 from c2b_ray.commands.ask import ask
-from c2b_ray.config.question import LABELLED, QuestionConfig, draws_images
+from c2b_ray.config.question import DRAWS, LABELLED, QuestionConfig, draws_images
+from c2b_ray.config.question import IMAGES as IMAGES_OF_AUDIT
 from c2b_ray.errors import ConfigError
 from c2b_ray.report.ask.page import lines, right_line
 from c2b_ray.report.failures.answered import answer_lines
@@ -66,7 +67,7 @@ def _of_audit(run: C2BRun, question: QuestionConfig, out: str) -> tuple[dict[str
     _refuse(question, ("target",), run.kind.command)
     if not draws_images(run.config):
         raise ConfigError("run", LABELLED)
-    result = ask(run, question.sentence, question.n or 50, question.classifier, question.target_class)
+    result = ask(run, question.sentence, question.n or IMAGES_OF_AUDIT, question.classifier, question.target_class)
     result.write_page(f"{out.rstrip('/')}/{PAGE}")
     shown = [
         line
@@ -78,7 +79,7 @@ def _of_audit(run: C2BRun, question: QuestionConfig, out: str) -> tuple[dict[str
 
 def _of_failures(run: FailuresRun, question: QuestionConfig, via: str, listener: Listener | None) -> dict[str, Any]:
     _refuse(question, ("classifier", "target_class"), run.kind.command)
-    result = ask_failures(run, question.sentence, question.n or 20_000, question.target, via, listener)
+    result = ask_failures(run, question.sentence, question.n or DRAWS, question.target, via, listener)
     rows = [row for row in result.rows.to_pylist() if row["stage"] == "confirmation"]
     return {"run": run.path, "sentence": result.caption, "answers": rows, "lines": answer_lines(rows)}
 

@@ -10,6 +10,8 @@ from pydantic import Field
 from c2b_ray.config.named import Name, RunPath
 from c2b_ray.config.strict import Strict
 
+IMAGES, DRAWS = 50, 20_000
+"""How many images an audit, and draws a failures run, takes for a question that does not say."""
 LABELLED = (
     "it is an audit of labelled images, which holds none for a sentence of yours; ask one whose images come from an "
     "index or a generator"

@@ -24,7 +24,8 @@ class JobKind:
 
     `name`: the name in requests. `label`: a sentence for pages. `config`: the model of what a user submits. `run`: the
     function that does the work, (config, out, via, listener, placement); a second call with the same config and `out`
-    resumes it. `models`: the field of the config that names the models which use is booked on. `served`: whether its
+    resumes it. `models`: the field of the config that names the models which use is booked on; empty where another
+    job's config names them (`booking`). `served`: whether its
     models may run elsewhere, through Ray Serve; False where it needs gradients.
     """
 
@@ -109,6 +110,7 @@ KINDS: Mapping[str, JobKind] = MappingProxyType(
                 "A question to a finished audit: how does the classifier do on images of a sentence?",
                 "c2b_ray.config.question:QuestionConfig",
                 "c2b_ray.commands.question:answer_question",
+                models="",
             ),
         )
     }

@@ -16,6 +16,7 @@ from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.described import job_body
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError
 from c2b_ray.endpoint.api.responses import Json
+from c2b_ray.endpoint.booking import UNKNOWN, images_of_question, models_of
 from c2b_ray.endpoint.kinds import kind_named
 from c2b_ray.endpoint.ledger import jobs, uploads, usage
 from c2b_ray.endpoint.ledger.job import Job, NewJob
@@ -43,8 +44,7 @@ class Resolved:
 def resolve(context: Context, caller: Caller, kind: str, config: Mapping[str, Any]) -> Resolved:
     """Checks a config and returns what will run. Raises 422, which names a field that is wrong, or that names something
     this tenant may not use."""
-    about = kind_named(kind)
-    model = about.config_class
+    model = kind_named(kind).config_class
     tenancy = tenancy_of(context, caller.tenant_id, config)
     try:
         runs = specs.check(config, model, tenancy)
@@ -54,7 +54,10 @@ def resolve(context: Context, caller: Caller, kind: str, config: Mapping[str, An
         message = str(error).removeprefix(f"{error.field}: " if error.field else "")
         field = f"config.{error.field}" if error.field else "config"
         raise ProblemError(422, "invalid_config", f"{field}: {message}", [FieldError(field, message)]) from error
-    return Resolved(kind, dict(config), runs, tuple(about.models_of(config)), _images(kind, runs))
+    models = tuple(model for model in models_of(context.db, caller.tenant_id, kind, config) if model != UNKNOWN)
+    asks = kind == "question"
+    images = images_of_question(context.db, caller.tenant_id, config) if asks else _images(kind, runs)
+    return Resolved(kind, dict(config), runs, models, images)
 
 
 def _check_gradients(config: Mapping[str, Any]) -> None:
@@ -145,8 +148,6 @@ def _images(kind: str, runs: Mapping[str, Any]) -> int | None:
         from c2b_ray.config.latent import LatentConfig
 
         return of_latent.most_images(LatentConfig.model_validate(runs))
-    if kind == "question":
-        return int(runs.get("n") or 0) or None
     return None
 
 

@@ -4,23 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Text, and_, cast, exists, or_, select
+from sqlalchemy import ColumnElement, Text, and_, cast, exists, or_, select
 
 from c2b_ray.endpoint.ledger import tables
-from c2b_ray.endpoint.ledger.database import Database, record
+from c2b_ray.endpoint.ledger.database import Database, Transaction, record
 from c2b_ray.endpoint.ledger.job import ENDED
 from c2b_ray.endpoint.ledger.uploads import COLUMNS, Upload
 
 _jobs, _uploads, _log = tables.jobs.c, tables.uploads.c, tables.audit_log.c
+_open = tables.jobs.alias("other").c
 _AT_ONCE = 500
 
 
+def _names(job_id: ColumnElement[str] | str) -> ColumnElement[bool]:
+    """Returns the condition that the job `_open` names the run of `job_id` in its config, or is about to move it."""
+    texts = cast(_open.config, Text), cast(_open.resolved, Text), _open.run_path
+    return or_(*(text.contains(job_id) for text in texts))
+
+
 def ended_before(db: Database, before: float, limit: int) -> list[tuple[str, str]]:
-    """Returns (tenant id, job id) of jobs that ended before this time and are not deleted, oldest first."""
-    where = _jobs.state.in_(ENDED), _jobs.ended < before, _jobs.deleted.is_(None)
+    """Returns (tenant id, job id) of jobs that ended before this time and are not deleted, oldest first. Jobs whose run
+    another job needs, which waits or runs, are left out."""
+    needed = exists().where(_open.tenant_id == _jobs.tenant_id, tables.OPEN, _names(_jobs.id))
+    where = _jobs.state.in_(ENDED), _jobs.ended < before, _jobs.deleted.is_(None), ~needed
     with db.reading() as tx:
         rows = tx.execute(select(_jobs.tenant_id, _jobs.id).where(*where).order_by(_jobs.ended).limit(limit))
         return [(row.tenant_id, row.id) for row in rows]
+
+
+def reader_of(tx: Transaction, tenant_id: str, job_id: str) -> str | None:
+    """Returns the id of a job of the tenant that waits or runs and reads the run of `job_id`; None if there is none."""
+    where = _open.tenant_id == tenant_id, tables.OPEN, _open.id != job_id, _names(job_id)
+    reader: str | None = tx.scalar(select(_open.id).where(*where).limit(1))
+    return reader
 
 
 def unused_uploads(db: Database, before: float) -> list[Upload]:

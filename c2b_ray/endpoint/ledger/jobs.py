@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Row, and_, bindparam, delete, insert, or_,
 from sqlalchemy.dialects import postgresql, sqlite
 
 from c2b_ray.config.endpoint import Quotas
-from c2b_ray.endpoint.ledger import audit_log, events, quotas, tables
+from c2b_ray.endpoint.ledger import aged, audit_log, events, quotas, tables
 from c2b_ray.endpoint.ledger.database import Database, Transaction, record
 from c2b_ray.endpoint.ledger.ids import is_id, new_id
 from c2b_ray.endpoint.ledger.job import (
@@ -158,7 +158,7 @@ def set_deleted(db: Database, tenant_id: str, job_id: str, actor: str = "operato
     """Deletes an ended job's events, texts and Idempotency-Key, and takes it off every list. Returns the job as it was.
 
     A row without content remains, to account for what the job used. Returns None if the tenant has no such job; raises
-    RunError if the job has not ended.
+    RunError if the job has not ended, or another job that has not ended reads its run.
     """
     if not is_id(job_id):
         return None
@@ -168,6 +168,8 @@ def set_deleted(db: Database, tenant_id: str, job_id: str, actor: str = "operato
         before = tx.execute(select(*COLUMNS).where(*here)).first()
         if before is None:
             return None
+        if (reader := aged.reader_of(tx, tenant_id, job_id)) is not None:
+            raise RunError(f"{reader} reads the run of {job_id} and has not ended; wait for it, or cancel it first")
         gone = tx.execute(update(tables.jobs).where(*here, _jobs.state.in_(ENDED)).values(values)).rowcount
         if not gone:
             raise RunError(f"{job_id} has not ended; cancel it first")

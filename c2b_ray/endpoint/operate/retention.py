@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pyarrow import fs
@@ -20,7 +21,7 @@ from c2b_ray.endpoint.ledger import aged, buckets, events, jobs, leases, session
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.ids import is_id
 from c2b_ray.endpoint.policy import uploads as stored_uploads
-from c2b_ray.errors import C2BError, InputError
+from c2b_ray.errors import C2BError, InputError, RunError
 from c2b_ray.filesystems import resolve
 from c2b_ray.store import files
 
@@ -130,9 +131,10 @@ def _purge_runs(db: Database, config: EndpointConfig, before: float) -> int:
     count = 0
     while old := aged.ended_before(db, before, AT_ONCE):
         for tenant_id, job_id in old:
-            if jobs.set_deleted(db, tenant_id, job_id, ACTOR) is not None:
-                _remove_folder(f"{_root(config, tenant_id)}/runs/{job_id}")
-                count += 1
+            with suppress(RunError):  # a job that reads the run was submitted since; the next query leaves it out
+                if jobs.set_deleted(db, tenant_id, job_id, ACTOR) is not None:
+                    _remove_folder(f"{_root(config, tenant_id)}/runs/{job_id}")
+                    count += 1
     return count
 
 

@@ -3,14 +3,12 @@ database."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyarrow import fs
 
-from c2b_ray.endpoint.kinds import KINDS
 from c2b_ray.endpoint.ledger.job import Claim, Progress
 from c2b_ray.endpoint.work.protocol import Ended, StepReport
 from c2b_ray.filesystems import resolve
@@ -152,9 +150,3 @@ def booked_before(claim: Claim) -> int | None:
     job = claim.job
     begins = claim.fence == 1 and job.run_path is None
     return None if begins or job.kind == "question" else job.images
-
-
-def models_of(kind: str, config: Mapping[str, Any]) -> list[str]:
-    """Returns the models that a job's use is booked on, each once; [""] if its config names none, as for a question."""
-    known = KINDS.get(kind)
-    return (known.models_of(config) if known is not None else []) or [""]

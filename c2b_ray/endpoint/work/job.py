@@ -18,10 +18,11 @@ from collections.abc import Callable
 
 from c2b_ray.config.endpoint import EndpointConfig
 from c2b_ray.endpoint import counters
+from c2b_ray.endpoint.booking import models_of
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Claim, Failure, FencedError, Orders
-from c2b_ray.endpoint.work.accounting import Account, booked_before, models_of
+from c2b_ray.endpoint.work.accounting import Account, booked_before
 from c2b_ray.endpoint.work.process import JobProcess
 from c2b_ray.endpoint.work.protocol import (
     Ended,
@@ -60,8 +61,8 @@ class JobRun:
         self._db, self._job, self._fence, self._process = db, claim.job, claim.fence, process
         self._start, self._lease_s, self._by_clock = start, config.runners.lease_seconds, by_clock
         self._quotas = config.quotas
-        models = models_of(claim.job.kind, claim.job.config)
-        self._account = Account(models, before=booked_before(claim))
+        self._models = models_of(db, claim.job.tenant_id, claim.job.kind, claim.job.config)
+        self._account = Account(self._models, before=booked_before(claim))
         self._until = start.until
         self._began, self._at_first = now(), process.cpu_seconds()
         self._wrote = float("-inf")
@@ -162,7 +163,9 @@ class JobRun:
         orders = jobs.renew(self._db, self._job.id, self._fence, self._lease_s)
         self._renewed, self._until = renewed_at, renewed_at + self._lease_s
         self._process.send(Held(until=self._until))
-        problem = key_problem(self._db, self._job) or quota_problem(self._db, self._job, self._quotas)
+        problem = key_problem(self._db, self._job) or quota_problem(
+            self._db, self._job.tenant_id, self._models, self._quotas
+        )
         if problem is not None:
             self._reason = problem
             self._want("cancel")

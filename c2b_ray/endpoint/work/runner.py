@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import IO
 
 from c2b_ray.config.endpoint import EndpointConfig
+from c2b_ray.endpoint.booking import UNKNOWN
 from c2b_ray.endpoint.ledger import jobs, leases
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Claim, FencedError, Job
 from c2b_ray.endpoint.ledger.leases import SLOT, Lease
-from c2b_ray.endpoint.work.accounting import Account, models_of
+from c2b_ray.endpoint.work.accounting import Account
 from c2b_ray.endpoint.work.child import SPARE
 from c2b_ray.endpoint.work.inheriting import inherit
 from c2b_ray.endpoint.work.job import JobRun
@@ -98,7 +99,7 @@ class Runner:
         """Runs a slice of a job; called in its own thread."""
         job, runners = claim.job, self._config.runners
         settling = Settling(self._db, claim, runners.attempts, self._starting.run_path(job), self._stop)
-        account = Account(models_of(job.kind, job.config))
+        account = Account([UNKNOWN])  # of a job that is not run, which used nothing
         process: JobProcess | None = None
         try:
             problem = key_problem(self._db, job)

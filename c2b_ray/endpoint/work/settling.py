@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from c2b_ray.config.endpoint import Quotas
 from c2b_ray.endpoint.ledger import jobs, keys, quotas
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Claim, Failure, FencedError, Job
-from c2b_ray.endpoint.work.accounting import Account, models_of
+from c2b_ray.endpoint.work.accounting import Account
 from c2b_ray.endpoint.work.protocol import Ended, Problem
 
 RETRY_S = 1.0
@@ -94,11 +95,11 @@ def key_problem(db: Database, job: Job) -> Failure | None:
     return Failure(title, detail)
 
 
-def quota_problem(db: Database, job: Job, defaults: Quotas) -> Failure | None:
-    """Returns why a running job must stop because its tenant has exceeded a quota; None if it may go on. Like
-    `key_problem`, it is cancelled, and its run is kept."""
+def quota_problem(db: Database, tenant_id: str, models: Sequence[str], defaults: Quotas) -> Failure | None:
+    """Returns why a running job of these models must stop because its tenant has exceeded a quota; None if it may go
+    on. Like `key_problem`, it is cancelled, and its run is kept."""
     try:
-        quotas.check_running(db, job.tenant_id, models_of(job.kind, job.config), defaults)
+        quotas.check_running(db, tenant_id, models, defaults)
     except quotas.Denied as denied:
         detail = f"{denied}. It ended at its next batch, and its run is kept. Submit it again when there is room."
         return Failure(f"The quota {denied.quota} is used up", detail)

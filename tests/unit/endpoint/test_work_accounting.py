@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from c2b_ray.endpoint.ledger.job import Claim
-from c2b_ray.endpoint.work.accounting import Account, booked_before, measured, models_of
+from c2b_ray.endpoint.work.accounting import Account, booked_before, measured
 from c2b_ray.endpoint.work.protocol import StepReport
 
 
@@ -81,19 +81,6 @@ def test_counts_never_fall():
     account.tell(told(images=10))
     account.tell(told(step="score", kind="begin", images=4))
     assert account.images == 10
-
-
-@pytest.mark.parametrize(
-    ("config", "models"),
-    [
-        ({"classifier": "timm:x"}, ["timm:x"]),
-        ({"classifier": ["a", "b", "a"]}, ["a", "b"]),
-        ({"classifier": {"old": "a", "new": "b"}}, ["a", "b"]),
-        ({"run": "run:1"}, [""]),
-    ],
-)
-def test_use_is_booked_on_the_classifiers_of_a_config(config, models):
-    assert models_of("c2b", config) == models
 
 
 def test_only_rows_count_as_progress(tmp_path):

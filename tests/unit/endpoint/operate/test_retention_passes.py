@@ -63,6 +63,25 @@ def test_runs_go_by_age_and_nothing_of_a_job_that_runs_or_waits(db, config):
     assert not retention.purge(db, config)
 
 
+def test_a_run_stays_while_a_job_that_waits_or_runs_reads_it(db, config):
+    who = member(db)
+    read, read_run = finished(db, config, who)
+    other, other_run = finished(db, config, who)
+    reader = submit(db, who, config={"methods": {"C2B": f"run:{read}"}})
+    db.skew = 11 * DAY
+    assert retention.purge(db, config).runs == 1
+    assert read_run.exists()
+    assert not other_run.exists()
+    with pytest.raises(RunError, match=f"{reader.id} reads the run of {read}"):
+        jobs.set_deleted(db, who.tenant_id, read)
+    stranger = member(db, "beta")
+    submit(db, stranger, config={"methods": {"C2B": f"run:{read}"}})  # names a run that it cannot have
+    jobs.request_cancel(db, who.tenant_id, reader.id)
+    assert retention.purge(db, config).runs == 1
+    assert not read_run.exists()
+    assert jobs.get(db, who.tenant_id, other) is None
+
+
 def test_a_death_between_ledger_and_storage_is_made_good(db, config, monkeypatch):
     who = member(db)
     _, run = finished(db, config, who)

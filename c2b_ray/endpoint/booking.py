@@ -1,0 +1,48 @@
+"""Which models a job's use is booked on and counted against, and how many images a question takes.
+
+A question is booked on the models of the run that it asks. This module books nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from c2b_ray.config.question import DRAWS, IMAGES
+from c2b_ray.endpoint.kinds import KINDS
+from c2b_ray.endpoint.ledger import jobs
+from c2b_ray.endpoint.ledger.database import Database
+from c2b_ray.endpoint.policy.paths import RUN
+
+UNKNOWN = ""
+"""The model of jobs whose config names none."""
+
+
+def models_of(db: Database, tenant_id: str, kind: str, config: Mapping[str, Any]) -> list[str]:
+    """Returns the models that a job's use is booked on, each once; [`UNKNOWN`] if there is none."""
+    if kind == "question":
+        return _of_question(db, tenant_id, config)
+    return (KINDS[kind].models_of(config) if kind in KINDS else []) or [UNKNOWN]
+
+
+def images_of_question(db: Database, tenant_id: str, config: Mapping[str, Any]) -> int | None:
+    """Returns how many images a question takes at most, where each classifier of an audit answers about each; None if
+    there is no such run."""
+    asked = jobs.get(db, tenant_id, str(config.get("run", "")).removeprefix(RUN))
+    if asked is None:
+        return None
+    if asked.kind == "failures":
+        return int(config.get("n") or DRAWS)
+    return int(config.get("n") or IMAGES) * len(_of_question(db, tenant_id, config))
+
+
+def _of_question(db: Database, tenant_id: str, config: Mapping[str, Any]) -> list[str]:
+    """Returns the models of the run that is asked, or the one that the question names among them."""
+    asked = jobs.get(db, tenant_id, str(config.get("run", "")).removeprefix(RUN))
+    if asked is None or asked.kind == "question":
+        return [UNKNOWN]
+    specs, name = asked.config.get("classifier"), config.get("classifier")
+    if isinstance(specs, Mapping) and name in specs:
+        return [str(specs[name])]
+    models = models_of(db, tenant_id, asked.kind, asked.config)
+    return [name] if name in models else models

@@ -1,0 +1,54 @@
+"""Use is booked on the models that a job is about, and a question's on those of the run that it asks."""
+
+import pytest
+from ledgers import member, submit
+
+from c2b_ray.endpoint.booking import UNKNOWN, images_of_question, models_of
+from c2b_ray.endpoint.ledger import jobs
+
+TWO = {"classifier": {"old": "timm:a", "new": "timm:b"}}
+
+
+@pytest.mark.parametrize(
+    ("config", "models"),
+    [
+        ({"classifier": "timm:x"}, ["timm:x"]),
+        ({"classifier": ["a", "b", "a"]}, ["a", "b"]),
+        (TWO, ["timm:a", "timm:b"]),
+        ({"task": "birds"}, [UNKNOWN]),
+    ],
+)
+def test_use_is_booked_on_the_classifiers_of_a_config(db, config, models):
+    assert models_of(db, "tenant", "c2b", config) == models
+
+
+@pytest.mark.parametrize(
+    ("named", "models"),
+    [
+        ({}, ["timm:a", "timm:b"]),
+        ({"classifier": "new"}, ["timm:b"]),
+        ({"classifier": "timm:a"}, ["timm:a"]),
+        ({"classifier": "zebra"}, ["timm:a", "timm:b"]),
+    ],
+)
+def test_a_question_is_booked_on_the_models_of_its_run(db, named, models):
+    """Whatever text a question names as classifier, it is no model to book on, and no way around a model's quota."""
+    who = member(db)
+    asked = submit(db, who, config=TWO)
+    question = {"run": f"run:{asked.id}", "sentence": "a bus", **named}
+    assert models_of(db, who.tenant_id, "question", question) == models
+    assert images_of_question(db, who.tenant_id, question) == 50 * len(models)
+    assert images_of_question(db, who.tenant_id, question | {"n": 7}) == 7 * len(models)
+    stranger = member(db, "beta")
+    assert models_of(db, stranger.tenant_id, "question", question) == [UNKNOWN]
+
+
+def test_a_question_to_a_search_for_failures_takes_draws(db):
+    who = member(db)
+    asked = submit(db, who, kind="failures", config={"classifier": "timm:a"})
+    question = {"run": f"run:{asked.id}", "sentence": "a bus"}
+    assert images_of_question(db, who.tenant_id, question) == 20_000
+    assert models_of(db, who.tenant_id, "question", question) == ["timm:a"]
+    jobs.request_cancel(db, who.tenant_id, asked.id)
+    jobs.set_deleted(db, who.tenant_id, asked.id)
+    assert images_of_question(db, who.tenant_id, question) is None
