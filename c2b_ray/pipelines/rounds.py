@@ -16,8 +16,8 @@ from c2b_ray.pipelines.images import VERIFY, OnProgress
 from c2b_ray.pipelines.stage import Rows, Runner, StageConfig
 from c2b_ray.roles import Captioner, Classifier
 from c2b_ray.schemas import ANSWERS, DESCRIPTIONS, ROUNDS
-from c2b_ray.schemas.failures import CONTENTS
-from c2b_ray.steps.discovery.answers import LabelledModels, answer_images, contents
+from c2b_ray.schemas.failures import PICTURES
+from c2b_ray.steps.discovery.answers import LabelledModels, answer_images, pictures
 from c2b_ray.steps.discovery.describe import describe
 from c2b_ray.steps.discovery.inspect import inspect
 from c2b_ray.steps.discovery.rounds import Decider, Draws, RoundModels, draw_rounds
@@ -90,15 +90,15 @@ def answer_all(
     )
 
 
-def read_contents(
+def read_pictures(
     runner: Runner, rows: pa.Table, source: Callable[[], ImageSource], out: str, on_progress: OnProgress
 ) -> None:
-    """Writes a row of `CONTENTS` per labelled image (`content_id`, `row`) into parts under `out`."""
+    """Writes a row of `PICTURES` per labelled image (`image_id`, `row`) into parts under `out`."""
     total = rows.num_rows
     blocks = [rows.slice(start, _IMAGES) for start in range(0, total, _IMAGES)]
-    config = replace(ANSWER, schema=CONTENTS, total=total)
+    config = replace(ANSWER, schema=PICTURES, total=total)
     runner.run(
-        Rows(blocks, total=total), contents, source, out, id_column="content_id", config=config, on_progress=on_progress
+        Rows(blocks, total=total), pictures, source, out, id_column="image_id", config=config, on_progress=on_progress
     )
 
 

@@ -76,11 +76,12 @@ ANSWERS = pa.schema(
     ]
 )
 
-CONTENTS = pa.schema(
+PICTURES = pa.schema(
     [
-        pa.field("content_id", _text, nullable=False),  # hash of the table's revision and the row
+        pa.field("image_id", _text, nullable=False),  # hash of the table's revision and the row
         pa.field("row", _count, nullable=False),  # of a labelled image, in its table
         pa.field("content", _text),  # hash of the image's bytes; null where there are none
+        pa.field("fingerprint", pa.binary()),  # `steps.duplicates`, of the decoded picture; null where there is none
     ]
 )
 

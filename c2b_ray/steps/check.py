@@ -41,10 +41,12 @@ def check(rows: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
     """Returns a table of `schemas.CHECKED`.
 
     `rows`: `image_id`, `bytes`, `error`, `label`, `caption_number`, `built_failed` and `answer_id`, for each image the
-    list of the wanted answers.
+    list of the wanted answers. A column `key`: the names by which a table of predictions lists the images; without it
+    their ids.
     """
     ids, wanted = rows["image_id"].to_pylist(), [set(row) for row in rows["answer_id"].to_pylist()]
     known = rows.select(["image_id", "caption_number", "label", "built_failed"]).to_pylist()
+    keys = rows["key"].to_pylist() if "key" in rows.column_names else ids
     errors = rows["error"].to_pylist()
     files = [None if error else data for data, error in zip(rows["bytes"].to_pylist(), errors, strict=True)]
     once = encoded.DecodedOnce(files)
@@ -55,7 +57,7 @@ def check(rows: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
         chosen = [row for row, name in enumerate(names) if name in wanted[row]]
         if not chosen:
             continue
-        logits, undecoded = once.logits(chosen, [ids[row] for row in chosen], one.classifier)
+        logits, undecoded = once.logits(chosen, [keys[row] for row in chosen], one.classifier)
         groups = dict(zip(question.classes, question.labels_of_class, strict=True))
         for at, row in enumerate(chosen):
             predicted, rank, error = None, None, errors[row] or undecoded[at]

@@ -211,7 +211,7 @@ def test_findings_are_tried_elsewhere_and_the_generator_is_verified(scenes, tmp_
     }
     table = tmp_path / "photos.parquet"
     pq.write_table(
-        pa.table({"image": [png(render(scene)) for scene in sample(6, 1)], "target_class": ["bus"] * 6}), table
+        pa.table({"image": 3 * [png(render(scene)) for scene in sample(6, 1)], "target_class": ["bus"] * 18}), table
     )
     run = c2b_ray.find_failures({**config, "labelled": str(table)}, tmp_path / "run", classifier=model)
     beside = [row for row in run.transfers.to_pylist() if row["source"] == str(table)]

@@ -19,9 +19,9 @@ LIGHTING, WEATHER = ("day", "night"), ("clear", "snow", "fog")
 
 
 def picture(label, light, weather, number):
-    image = np.full((8, 8, 3), number % 200 + 20, np.uint8)
+    image = np.random.default_rng(number).integers(0, 256, (8, 8, 3), np.uint8)  # no two are copies
     image[0, :3, 0] = LABELS.index(label) * 40, LIGHTING.index(light) * 40, WEATHER.index(weather) * 40
-    image[2, 0, 0] = number // 200  # no two are copies
+    image[1, 0, 0] = number % 200 + 20
     data = BytesIO()
     Image.fromarray(image).save(data, "PNG")
     return data.getvalue()
@@ -105,6 +105,70 @@ def test_copies_of_an_image_are_one_images_evidence(tmp_path):
         sorted((row["predicted"], row["failed"]) for row in one.read("answers").to_pylist()) for one in (run, once)
     ]
     assert answers[0] == answers[1]
+
+
+def picture_of(random, *shown):
+    """A smooth picture without details, whose upper left corner is light or dark in red and in green."""
+    colours = random.integers(60, 200, (5, 5, 3), np.uint8)
+    colours[:2, :2, :2] = 60 + 120 * np.array(shown)
+    return np.asarray(Image.fromarray(colours).resize((64, 64), Image.Resampling.BICUBIC))
+
+
+def saved(pixels, size, quality):
+    """A picture saved again: at this size, as JPEG of this quality, or as PNG (quality 0)."""
+    data, image = BytesIO(), Image.fromarray(pixels).resize((size, size), Image.Resampling.LANCZOS)
+    image.save(data, "JPEG" if quality else "PNG", quality=quality or None)
+    return data.getvalue()
+
+
+def test_pictures_that_were_saved_again_are_one_pictures_evidence_too(tmp_path):
+    """Forty pictures, each at four sizes and three qualities: 480 files, of which twelve in a row fail or do not."""
+    random = np.random.default_rng(3)
+    rows = []
+    for number in range(40):
+        pixels = picture_of(random, number % 2, random.random() < 0.3)
+        row = {"target_class": LABELS[number % 2], "site": str(random.choice(list("ABCD")))}
+        rows += [row | {"image": saved(pixels, size, q)} for size in (64, 80, 96, 128) for q in (0, 90, 95)]
+    random.shuffle(rows)
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "images.parquet")
+
+    def misses_some(images):
+        shown = [int(image[4, 4, 0] > 100) ^ int(image[4, 4, 1] > 100) for image in images]
+        return np.eye(2, dtype=np.float32)[shown] * 9
+
+    config = {"labels": list(LABELS[:2]), "images": {"labelled": {"table": str(tmp_path / "images.parquet")}}}
+    model = c2b_ray.InMemory(misses_some, LABELS[:2], revision="1")
+    run = c2b_ray.find_failures(config, tmp_path / "run", classifier={"model": model})
+    assert (run.manifest["spent"]["labelled images"], run.manifest["copies"]) == (40, 440)
+    assert run.hypotheses.num_rows
+    assert not [row for row in run.hypotheses.to_pylist() if row["verdict"] == "failure"]
+
+
+def test_a_picture_with_several_values_counts_once_on_each_side_and_lies_in_one_half(tmp_path):
+    """Each of 120 pictures as it is, saved again, and half as large, which the classifier misses; a site is chance."""
+    random, rows = np.random.default_rng(4), []
+    for number in range(120):
+        pixels = picture_of(random, number % 2, False)
+        row = {"target_class": LABELS[number % 2], "site": str(random.choice(list("AB")))}
+        for saving, (size, quality) in {"none": (64, 0), "jpeg": (64, 92), "small": (32, 0)}.items():
+            rows.append(row | {"image": saved(pixels, size, quality), "saving": saving})
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "images.parquet")
+
+    def misses_small_ones(images):
+        shown = [int(image[4, 4, 0] > 100) ^ int(len(image) == 32) for image in images]
+        return np.eye(2, dtype=np.float32)[shown] * 9
+
+    config = {"labels": list(LABELS[:2]), "images": {"labelled": {"table": str(tmp_path / "images.parquet")}}}
+    model = c2b_ray.InMemory(misses_small_ones, LABELS[:2], revision="1")
+    run = c2b_ray.find_failures(config, tmp_path / "run", classifier={"model": model})
+    rows = [row for row in run.hypotheses.to_pylist() if row["label"] == "bus" and row["target"] == "boat"]
+    found = [row for row in rows if row["caption"] == "images of bus. its saving is small."]
+    assert {row["stage"] for row in found if row["verdict"] == "failure"} == {"confirmation"}
+    assert sum(row["draws"] for row in found) == 60  # of either half, no picture twice
+    assert [row["draws"] for row in found] == [row["baseline_draws"] for row in found]
+    assert all((row["rate"], row["baseline_rate"]) == (1, 0) for row in found)
+    assert (run.manifest["spent"]["labelled images"], run.manifest["copies"]) == (360, 0)
+    assert "240 copies of others, with other values" in Path(run.report).read_text()
 
 
 def test_targets_of_all_labels_together_can_be_named(table, tmp_path):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH
-from c2b_ray.audits.failures.labelled import Output, answers_to, rows_of
+from c2b_ray.audits.failures.labelled import Output, answers_to, rows_of, without_copies
 from c2b_ray.audits.failures.work import Work
 from c2b_ray.errors import ConfigError
 from c2b_ray.schemas.failure_rows import TransferRow
@@ -23,6 +23,8 @@ def beside(work: Work) -> list[TransferRow]:
     rows, answered = rows_of(images, work.config, ())
     if not rows:
         raise ConfigError("labelled", f"no row of {images.location} has one of the run's labels as its target_class")
+    with work.steps.step("find copies") as on_progress:
+        rows, answered = without_copies(images, rows, answered, Output(work.run, work.models.runner, on_progress))
     classifiers = work.drawing.stage.contenders
     with work.steps.step("classify labelled images") as on_progress:
         output = Output(work.run, work.models.runner, on_progress)

@@ -4,7 +4,7 @@ gates."""
 from __future__ import annotations
 
 from c2b_ray import schemas
-from c2b_ray.schemas.failures import COMBINATIONS, CONTENTS
+from c2b_ray.schemas.failures import COMBINATIONS, PICTURES
 from c2b_ray.store.failures_run import FAILURES, FailuresManifest
 from c2b_ray.store.kinds import RunKind
 
@@ -15,14 +15,14 @@ KIND = RunKind(
         "candidates": schemas.CANDIDATES,
         "rounds": schemas.ROUNDS,
         "descriptions": schemas.DESCRIPTIONS,
-        "contents": CONTENTS,
+        "pictures": PICTURES,
         "answers": schemas.ANSWERS,
         "combinations": COMBINATIONS,
         "hypotheses": schemas.HYPOTHESES,
         "reliability": schemas.RELIABILITY,
         "transfers": schemas.TRANSFERS,
     },
-    in_parts=frozenset({"rounds", "descriptions", "contents", "answers", "combinations"}),
+    in_parts=frozenset({"rounds", "descriptions", "pictures", "answers", "combinations"}),
     needed=frozenset({"hypotheses"}),  # without it a page would say that nothing was found
     manifest=FailuresManifest,
     run="c2b_ray.store.failures_run:FailuresRun",

@@ -24,11 +24,13 @@ from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.names import normalise
 from c2b_ray.pipelines.images import OnProgress
-from c2b_ray.pipelines.rounds import Contender, answer_all, read_contents
+from c2b_ray.pipelines.rounds import Contender, answer_all, read_pictures
 from c2b_ray.pipelines.stage import Runner
 from c2b_ray.schemas import content_id
 from c2b_ray.steps.discovery.candidates import table
 from c2b_ray.steps.discovery.conditions import Answered, Condition
+from c2b_ray.steps.duplicates import COLUMNS, Distinct
+from c2b_ray.steps.image_ids import ImageIds
 from c2b_ray.steps.labels import check_classes, chosen, compared
 from c2b_ray.store.failures_run import FailuresRun
 from c2b_ray.store.labelled import LabelledTable
@@ -65,7 +67,7 @@ def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, ste
         if not parts.names():
             parts.write(rounds, "round_id")
     run.write("hypotheses", tested)
-    run.update({"spent": {"labelled images": len(rows)}, "copies": every - len(rows)})
+    run.update({"spent": {"labelled images": len(rows)}, "copies": every - len(rows), "other_copies": answered.copies})
 
 
 @dataclass(frozen=True)
@@ -87,23 +89,23 @@ def rows_of(images: LabelledTable, config: FailuresConfig, columns: Iterable[str
     values = {name: compared(labels, name)[at] for name in columns}
     names = images.keys.to_pylist()
     halves = [int(content_id("half", config.seed, names[row], row), 16) % 2 == 0 for row in rows]
-    return rows, Answered(np.array([of_row[row] for row in rows], object), values, np.array(halves, bool))
+    named = np.array([of_row[row] for row in rows], object)
+    return rows, Answered(named, values, np.array(halves, bool), np.arange(len(rows)))
 
 
 def without_copies(
     images: LabelledTable, rows: list[int], answered: Answered, output: Output
 ) -> tuple[list[int], Answered]:
-    """Returns the rows without copies of earlier ones: an image ten times in the table is one image's evidence, and may
-    not both choose a caption and confirm it."""
-    ids = [content_id("content", images.revision, row) for row in rows]
+    """Returns the rows without copies of earlier ones: a picture ten times in the table, as it is or saved again, is
+    one picture's evidence, and may not both choose a caption and confirm it."""
+    ids = pa.array([content_id("picture", images.revision, row) for row in rows], pa.string())
     output.run.begin_writing()
-    out = output.run.location("contents")
-    read_contents(
-        output.runner, pa.table({"content_id": ids, "row": rows}), partial(_itself, images), out, output.on_progress
+    out = output.run.location("pictures")
+    read_pictures(
+        output.runner, pa.table({"image_id": ids, "row": rows}), partial(_itself, images), out, output.on_progress
     )
-    known = output.run.read("contents")
-    contents = dict(zip(known["content_id"].to_pylist(), known["content"].to_pylist(), strict=True))
-    counts, left = answered.without_copies([contents[one] for one in ids])
+    distinct = Distinct(output.run.read("pictures", COLUMNS))
+    counts, left = answered.without_copies(distinct.pictures(ImageIds(ids.cast(pa.large_string()))))
     return [row for row, kept in zip(rows, counts.tolist(), strict=True) if kept], left
 
 

@@ -33,7 +33,7 @@ def rounds_of(
             ("discovery", "search", answered.is_discovery),
             ("confirmation", "measure", ~answered.is_discovery),
         ):
-            chosen = np.flatnonzero(mask & half).tolist()
+            chosen = np.flatnonzero(answered.once(mask & half)).tolist()
             for name, group in answers.items():
                 kept = [(rows[index], group[index]) for index in chosen]
                 result.append(_round(condition, stage, part, name, images, kept))

@@ -25,6 +25,7 @@ from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.commands.dataset import evaluate_rows as sources
 from c2b_ray.commands.dataset.contestants import Contestant, contestants, named
+from c2b_ray.commands.dataset.evaluate_copies import Pictures, pictures_of
 from c2b_ray.commands.dataset.evaluate_counts import Answers, changed_answers, consistencies, rates, transfers
 from c2b_ray.commands.dataset.evaluate_features import Compared, compare
 from c2b_ray.commands.dataset.evaluated import Evaluated
@@ -93,10 +94,11 @@ def evaluate(
         mapping = content_id(mapped)
         stages = _Stages(models, data, reference, entries, out, steps, mapping)
         stages.answer()
+        pictures = None if reference is None else stages.pictures()
         compared = None if reference is None else stages.compare(against)
     with steps.step("count"):
         folders = (f"{out}/answers/{mapping}", f"{out}/reference/{reference.revision}-{mapping}" if reference else "")
-        result = _counted(folders, data, reference, entries, compared)
+        result = _counted(folders, data, (reference, pictures), entries, compared)
         result.write(out)
     return result
 
@@ -122,6 +124,11 @@ class _Stages:
             with self.steps.step("classify the reference") as on_progress:
                 output = f"{self.out}/reference/{self.reference.revision}-{self.mapping}"
                 self._check(self.reference.rows(keep), output, on_progress)
+
+    def pictures(self) -> Pictures:
+        assert self.reference is not None
+        with self.steps.step("find copies in the reference") as on_progress:
+            return pictures_of(self.models, self.reference, self.out, on_progress)
 
     def compare(self, against: Against) -> Compared:
         assert self.reference is not None
@@ -188,7 +195,7 @@ def _loaded(factories: Sequence[tuple[Any, Contestant]]) -> list[LoadedClassifie
 def _counted(
     folders: tuple[str, str],
     data: FailureDataset,
-    reference: sources.Reference | None,
+    against: tuple[sources.Reference | None, Pictures | None],
     entries: Sequence[Contestant],
     compared: Compared | None,
 ) -> Evaluated:
@@ -197,8 +204,9 @@ def _counted(
     for part in _parts(folders[0], entries):
         answers.add(part, names)
     table, consistency = transfers(answers, names, built), consistencies("dataset", answers, names)
-    if reference is not None:
-        others = _of_reference(folders[1], entries)
+    reference, pictures = against
+    if pictures is not None:
+        others = _of_reference(folders[1], entries, pictures)
         more = pa.Table.from_pylist(rates("reference", others, names), FAILURE_RATES)
         table = pa.concat_tables([table, more])
         consistency = pa.concat_tables([consistency, consistencies("reference", others, names)])
@@ -211,6 +219,7 @@ def _counted(
         captions=answers.captions,
         compared=compared,
         reference=None if reference is None else reference.table,
+        copies=0 if pictures is None else pictures.copies,
     )
 
 
@@ -225,13 +234,12 @@ def _answers_of(data: FailureDataset, classifiers: int, built: int) -> Answers:
     return Answers.of(ids, np.concatenate(captions), np.concatenate(failed), classifiers)
 
 
-def _of_reference(location: str, entries: Sequence[Contestant]) -> Answers:
+def _of_reference(location: str, entries: Sequence[Contestant], pictures: Pictures) -> Answers:
     """Returns the answers of each classifier to the images of the labels that all of them have, also where an
-    earlier evaluation asked some of them about more labels; every image is its own caption."""
+    earlier evaluation asked some of them about more labels; every picture is its own caption."""
     ids = [part["image_id"] for part in _parts(location, entries[:1])]
     count = sum(map(len, ids))
-    answers = Answers.of(ids, np.arange(count), np.zeros((count, 0), bool), len(entries))
-    answers.cluster = np.arange(count)  # each image counts for itself, however many there are
+    answers = Answers.of(ids, pictures.of(ids), np.zeros((count, 0), bool), len(entries), most=count)
     names = [entry.name for entry in entries]
     for part in _parts(location, entries):
         answers.add(part, names)

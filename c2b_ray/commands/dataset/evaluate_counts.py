@@ -28,13 +28,14 @@ _LAST = 255
 class Answers:
     """`ids`: sorted digests. `cluster` of each, from 0. `ranks` (images, classifiers): of the true label, from 1, 0 for
     no answer. `built` (images, classifiers of the build): whether each failed during the build. `captions`: their
-    number."""
+    number, of which the clusters are as many at most."""
 
     ids: Digests
     cluster: NDArray[np.int64]
     ranks: NDArray[np.uint8]
     built: NDArray[np.bool_]
     captions: int
+    clusters: int
 
     @staticmethod
     def of(
@@ -42,12 +43,15 @@ class Answers:
         captions: NDArray[np.int64],
         built: NDArray[np.bool_],
         classifiers: int,
+        most: int = MOST_CLUSTERS,
     ) -> Answers:
+        """`captions`: the number of each image's caption. `most`: clusters."""
         marks = np.concatenate([np.zeros(0, "S12"), *(digests(part) for part in ids)])
         order = np.argsort(marks, kind="stable")
         distinct, cluster = np.unique(captions, return_inverse=True)
         ranks = np.zeros((len(marks), classifiers), np.uint8)
-        return Answers(marks[order], (cluster % MOST_CLUSTERS)[order], ranks, built[order], len(distinct))
+        clusters = min(len(distinct), most)
+        return Answers(marks[order], (cluster % max(most, 1))[order], ranks, built[order], len(distinct), clusters)
 
     def add(self, part: pa.Table, classifiers: Sequence[str]) -> None:
         """Adds a part of `schemas.CHECKED`. Answers of classifiers that are not in `classifiers` are ignored."""
@@ -80,7 +84,7 @@ def rates(
                     "classifier": name,
                     "rule": rule,
                     "images": int(answered.sum()),
-                    "captions": int((totals > 0).sum()) if answers.captions <= MOST_CLUSTERS else answers.captions,
+                    "captions": int((totals > 0).sum()) if answers.captions == answers.clusters else answers.captions,
                     "failures": int(wrong.sum()),
                     "unanswered": int((chosen & (ranks == 0)).sum()),
                     "rate": float(estimate.value),
@@ -136,4 +140,4 @@ def changed_answers(answers: Answers, classifiers: Sequence[str], built: Sequenc
 
 
 def _by_cluster(answers: Answers, rows: NDArray[np.bool_]) -> NDArray[np.int64]:
-    return np.bincount(answers.cluster[rows], minlength=min(answers.captions, MOST_CLUSTERS) or 1)
+    return np.bincount(answers.cluster[rows], minlength=answers.clusters or 1)

@@ -67,6 +67,10 @@ class Reference:
         """Returns the label that a classifier's answer stands for, in the form in which names are compared."""
         return None if answer is None else normalise(self.outputs.get(normalise(answer), answer))
 
+    def ids(self, rows: Sequence[int]) -> pa.Array:
+        """Returns the ids of rows. One image may stand for two labels, in two rows: each row is one."""
+        return pa.array([content_id("reference", self.revision, row) for row in rows], pa.string())
+
     def rows(self, keep: Callable[[pa.Table], pa.Table]) -> Rows:
         count = self.table.labels.num_rows
         size = max(_AT_ONCE, count // 2000)
@@ -105,18 +109,16 @@ def _of_dataset(block: pa.Table, dataset: FailureDataset, keep: Callable[[pa.Tab
 
 
 def _of_reference(block: pa.Table, reference: Reference, keep: Callable[[pa.Table], pa.Table]) -> Iterator[pa.Table]:
-    table, revision = reference.table, reference.revision
+    table = reference.table
     labels = table.labels["target_class"]
     for start in range(0, block.num_rows, _AT_ONCE):
         rows = block["row"].slice(start, _AT_ONCE).to_pylist()
         fetched = table.fetch(rows)
-        # One image may stand for two labels, in two rows: each row is one.
-        ids = [content_id("reference", revision, row) for row in rows]
         known = labels.take(pa.array(rows)).to_pylist()
         yield keep(
             pa.table(
                 {
-                    "image_id": pa.array(ids, pa.string()),
+                    "image_id": reference.ids(rows),
                     "bytes": fetched["bytes"],
                     "error": fetched["error"],
                     "label": pa.array([None if one is None else reference.named(one) for one in known], pa.string()),

@@ -25,7 +25,7 @@ SHOWN = 5
 @dataclass(frozen=True)
 class Evaluated:
     """`rates`: of `schemas.FAILURE_RATES`. `consistency`: of `schemas.CONSISTENCY`. `changed`: by classifier of the
-    build, images that it failed then and has right now."""
+    build, images that it failed then and has right now. `copies`: images of the reference that are copies of others."""
 
     dataset: FailureDataset
     contestants: tuple[Contestant, ...]
@@ -35,6 +35,7 @@ class Evaluated:
     captions: int
     compared: Compared | None
     reference: LabelledTable | None
+    copies: int = 0
 
     def to_json(self) -> dict[str, Any]:
         classifiers = [
@@ -52,6 +53,7 @@ class Evaluated:
             "built": classifiers_of(self.dataset),
             "right_now": dict(self.changed),
             "similarity": None,
+            "copies_in_reference": self.copies,
         }
         if self.compared is not None:
             known = {name: value for name, value in vars(self.compared).items() if name != "neighbours"}

@@ -107,6 +107,11 @@ def _notices(results: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
         sentences.append(
             "All images share one caption: intervals take images for independent, and say nothing of other captions."
         )
+    if copies := results.get("copies_in_reference"):
+        sentences.append(
+            f"{words.plural(copies, 'image')} of the reference "
+            f"{'is a copy' if copies == 1 else 'are copies'} of others: intervals there count pictures."
+        )
     sentences += _of_selection(results, names)
     for name, count in results["right_now"].items():
         if count:

@@ -98,13 +98,8 @@ def _order(key: tuple[str, str]) -> tuple[int, str]:
 
 def _line(images: int, manifest: Mapping[str, Any]) -> str:
     if mapping(mapping(mapping(manifest.get("config")).get("images")).get("labelled")):
-        copies = manifest.get("copies")
-        more = (
-            f" {words.plural(copies, 'copy', 'copies')} of others count for nothing."
-            if isinstance(copies, int) and copies
-            else ""
-        )
-        return f"{words.plural(images, 'labelled image')} classified; a budget of draws has no part in it.{more}"
+        line = f"{words.plural(images, 'labelled image')} classified; a budget of draws has no part in it."
+        return line + _copies(manifest)
     line = f"{words.plural(images, 'image')} drawn"
     budget = mapping(mapping(manifest.get("config")).get("budget")).get("draws")
     if isinstance(budget, int):
@@ -118,6 +113,19 @@ def _line(images: int, manifest: Mapping[str, Any]) -> str:
     if seconds := _limits(estimate.get("seconds")):
         parts.append(f"{_between([words.duration(one) for one in seconds])} of one process")
     return f"{line}; before the run {words.listed(parts)} were expected." if parts else f"{line}."
+
+
+def _copies(manifest: Mapping[str, Any]) -> str:
+    """Says how many images are the same picture as others, as it is or saved again."""
+    known = {name: manifest.get(name) for name in ("copies", "other_copies")}
+    copies, others = (number if isinstance(number, int) else 0 for number in known.values())
+    said = f" {words.plural(copies, 'copy', 'copies')} of others count for nothing." if copies else ""
+    if others:
+        said += (
+            f" {words.plural(others, 'copy', 'copies')} of others, with other values or another label, count once on "
+            "each side of a comparison."
+        )
+    return said
 
 
 def _limits(value: Any) -> list[float]:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from c2b_ray.roles import Classifier, Floats
-from c2b_ray.schemas import ANSWERS, content_id
+from c2b_ray.schemas import ANSWERS
 from c2b_ray.schemas.failure_rows import AnswerRow, Outcome
-from c2b_ray.schemas.failures import CONTENTS
+from c2b_ray.schemas.failures import PICTURES
 from c2b_ray.steps.discovery.rounds import Decider
-from c2b_ray.steps.draw import ImageSource
+from c2b_ray.steps.draw import ImageSource, fetch
 from c2b_ray.steps.encoded import DecodedOnce
 
 NO_ANSWER = "the classifier gave no answer (its logits are not numbers)"
@@ -51,11 +51,10 @@ def answer_images(batch: pa.Table, models: LabelledModels) -> pa.Table:
     return pa.Table.from_pylist(result, ANSWERS)
 
 
-def contents(batch: pa.Table, source: ImageSource) -> pa.Table:
-    """Returns a table of `CONTENTS`: what tells copies of an image. `batch`: `content_id`, and `row` in the source."""
-    files = source.fetch(batch["row"].to_pylist())["bytes"].to_pylist()
-    marks = pa.array([None if data is None else content_id(data) for data in files], pa.string())
-    return pa.table({"content_id": batch["content_id"], "row": batch["row"], "content": marks}, schema=CONTENTS)
+def pictures(batch: pa.Table, source: ImageSource) -> pa.Table:
+    """Returns a table of `PICTURES`: what tells copies of an image. `batch`: `image_id`, and `row` in the source."""
+    images = fetch(batch, source).select(["image_id", "content", "fingerprint"])
+    return images.append_column("row", batch["row"]).select(PICTURES.names).cast(PICTURES)
 
 
 def _answer(decider: Decider, logits: Floats, label: str, error: str | None) -> Outcome:

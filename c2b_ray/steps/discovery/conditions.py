@@ -1,8 +1,9 @@
 """Finds column values of labelled images that correlate with failures on one half, and counts failures on the other.
 
 A caption is a label and the values of one or two columns: "images of cat. its texture is elephant." Its failures are
-compared with those of the label's other images of the same half: two disjoint samples. Each half is used as a whole, so
-that nothing stops early. It knows arrays of rows, not images.
+compared with those of the label's other images of the same half: two disjoint samples, in each of which a picture
+counts once, however many copies of it there are. Each half is used as a whole, so that nothing stops early. It knows
+arrays of rows, not images.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -18,6 +20,7 @@ from scipy.special import xlogy
 
 from c2b_ray.config.failures import ANY_LABEL
 from c2b_ray.steps.discovery.candidates import Candidate
+from c2b_ray.steps.image_ids import Ints, distinct_count, repeated
 
 MOST, TARGETS = 5, 12
 """The most captions of each kind that are confirmed; the most predicted labels examined per label."""
@@ -29,27 +32,49 @@ Texts = NDArray[np.object_]
 
 @dataclass(frozen=True)
 class Answered:
-    """For every labelled image of the run: its label, its columns' values (None where it has none), and its half."""
+    """For every labelled image of the run: its label, its columns' values (None where it has none), its half, and a
+    number for its picture, the same for all copies of one."""
 
     labels: Texts
     columns: Mapping[str, Texts]
     is_discovery: Mask
+    pictures: Ints
 
-    def without_copies(self, contents: Sequence[str | None]) -> tuple[Mask, Answered]:
-        """Returns which images count, and these alone: of images of a label with the same content only the first.
-
-        An image of several labels is in the half of the first of its rows. `contents`: of each image; None: unknown.
-        """
-        first: dict[str, int] = {}
-        seen: set[tuple[str, str]] = set()
-        halves, counts = self.is_discovery.copy(), np.ones(len(contents), bool)
-        for row, (content, label) in enumerate(zip(contents, self.labels.tolist(), strict=True)):
-            if content is not None:
-                halves[row] = halves[first.setdefault(content, row)]
-                counts[row] = (content, label) not in seen
-                seen.add((content, label))
+    def without_copies(self, pictures: Ints) -> tuple[Mask, Answered]:
+        """Returns which images count, and these alone: of a picture's images with the same label and values only the
+        first. All images of a picture are in the half of its first one."""
+        _, first, picture = np.unique(pictures, return_index=True, return_inverse=True)
+        rows = zip(pictures.tolist(), self.labels.tolist(), *(c.tolist() for c in self.columns.values()), strict=True)
+        seen: dict[tuple[object, ...], int] = {}
+        counts = np.array([seen.setdefault(row, number) == number for number, row in enumerate(rows)], bool)
         columns = {name: values[counts] for name, values in self.columns.items()}
-        return counts, Answered(self.labels[counts], columns, halves[counts])
+        halves = self.is_discovery[first[picture]]
+        return counts, Answered(self.labels[counts], columns, halves[counts], pictures[counts])
+
+    def once(self, images: Mask) -> Mask:
+        """Returns these images with one alone of each picture, at random: a picture is evidence once."""
+        shared = np.flatnonzero(images & self._has_copies)
+        if not len(shared):
+            return images
+        shared = shared[np.argsort(self._order[shared])]
+        _, first = np.unique(self.pictures[shared], return_index=True)
+        left = images.copy()
+        left[shared] = False
+        left[shared[first]] = True
+        return left
+
+    @property
+    def copies(self) -> int:
+        """The number of images that are copies of an earlier one."""
+        return len(self.pictures) - distinct_count(self.pictures)
+
+    @cached_property
+    def _has_copies(self) -> Mask:
+        return repeated(self.pictures)
+
+    @cached_property
+    def _order(self) -> Ints:
+        return np.random.default_rng(0).permutation(len(self.pictures))
 
     def of_label(self, label: str) -> Mask:
         if label == ANY_LABEL:
@@ -112,7 +137,7 @@ def sides(answered: Answered, condition: Condition, failed: Mask, among: Mask) -
     """`failed`: which images fail towards the target; `among`: those of the half that have an answer."""
     of_label = answered.of_label(condition.label) & among
     shown = answered.showing(condition.values)
-    inside, outside = of_label & shown, of_label & ~shown
+    inside, outside = answered.once(of_label & shown), answered.once(of_label & ~shown)
     return Sides(*(int(mask.sum()) for mask in (inside & failed, inside, outside & failed, outside)))
 
 
