@@ -41,13 +41,11 @@ def check(rows: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
     """Returns a table of `schemas.CHECKED`.
 
     `rows`: `image_id`, `bytes`, `error`, `label`, `caption_number`, `built_failed` and `answer_id`, for each image the
-    list of the wanted answers. A column `key`: the names by which a table of predictions lists the images; without it
-    their ids.
+    list of the wanted answers. `key`: what tables of predictions call the images; without this column, their ids.
     """
     ids, wanted = rows["image_id"].to_pylist(), [set(row) for row in rows["answer_id"].to_pylist()]
     known = rows.select(["image_id", "caption_number", "label", "built_failed"]).to_pylist()
-    keys = rows["key"].to_pylist() if "key" in rows.column_names else ids
-    errors = rows["error"].to_pylist()
+    errors, keys = rows["error"].to_pylist(), rows["key" if "key" in rows.column_names else "image_id"].to_pylist()
     files = [None if error else data for data, error in zip(rows["bytes"].to_pylist(), errors, strict=True)]
     once = encoded.DecodedOnce(files)
     answers: list[CheckedRow] = []
