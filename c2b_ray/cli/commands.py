@@ -31,6 +31,7 @@ from c2b_ray.cli import (
     world,
 )
 from c2b_ray.errors import C2BError, InputError, StorageError
+from c2b_ray.extras import needed_by
 from c2b_ray.text import visible, without_credentials
 
 app = typer.Typer(
@@ -80,9 +81,15 @@ def options(
     """Finds where an image classifier fails, from one sentence about its task and no labelled data."""
 
 
+_OF_THE_ENDPOINT = ("endpoint", "tenants", "keys", "audit-log", "backup", "restore")
+"""Commands that read the ledger, or write it: all their packages come with one extra."""
+
+
 def run() -> None:
+    name = next(iter(sys.argv[1:]), "")
     try:
-        app()
+        with needed_by(f"c2b {name}", install="'c2b-ray[endpoint]'" if name in _OF_THE_ENDPOINT else None):
+            app()
     except (InputError, StorageError) as error:
         _fail(error, 2)
     except C2BError as error:

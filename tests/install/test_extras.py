@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 SERVE = ("fastapi", "starlette", "uvicorn")
+LEDGER = ("alembic", "sqlalchemy")
 OF_EXTRAS = ("boto3", "botocore", "diffusers", "onnx", "onnxruntime", "sentencepiece", "tiktoken", "vllm", *SERVE)
 
 
@@ -71,8 +72,23 @@ def test_s3_without_boto3_names_the_extra() -> None:
     assert done.stderr.splitlines()[-1] == said
 
 
-@pytest.mark.parametrize("command", ["audit audit.yaml --via serve", "demo --via serve", "serve", "world train vae"])
-def test_a_command_without_its_extra_ends_as_bad_input_does(command: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [
+        ("audit audit.yaml --via serve", "serve"),
+        ("demo --via serve", "serve"),
+        ("serve", "serve"),
+        ("world train vae", "generate"),
+        ("endpoint", "endpoint"),
+        ("endpoint migrate", "endpoint"),
+        ("keys list", "endpoint"),
+        ("tenants list", "endpoint"),
+        ("audit-log verify", "endpoint"),
+        ("backup copy.db", "endpoint"),
+        ("restore copy.db", "endpoint"),
+    ],
+)
+def test_a_command_without_its_extra_ends_as_bad_input_does(command: str, extra: str, tmp_path: Path) -> None:
     images = tmp_path / "images"
     for name in ("bus", "boat"):
         (images / name).mkdir(parents=True)
@@ -81,8 +97,7 @@ def test_a_command_without_its_extra_ends_as_bad_input_does(command: str, tmp_pa
     (tmp_path / "audit.yaml").write_text(f"task: Tell them apart.\n{fields}\n")
     start = f"import os; os.chdir({str(tmp_path)!r}); sys.argv[1:] = {command.split()!r}"
     code = f"{start}\nfrom c2b_ray.cli import main; main()"
-    done = without((*SERVE, "diffusers"), code)
-    extra = "generate" if command.startswith("world") else "serve"
+    done = without((*SERVE, *LEDGER, "diffusers"), code)
     assert done.returncode == 2, done.stderr
     assert done.stderr.splitlines()[-1].endswith(f": pip install 'c2b-ray[{extra}]'")
 
