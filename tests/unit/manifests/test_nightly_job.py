@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import runpy
+import ssl
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from checks.manifests import Manifest
 from checks.render import RenderError, render
 from checks.rules import violations
 
 ROOT = Path(__file__).parents[3]
-tonights = runpy.run_path(str(ROOT / "k8s" / "components" / "nightly" / "copy" / "create_rayjob.py"))["tonights"]
+PROGRAM = runpy.run_path(str(ROOT / "k8s" / "components" / "nightly" / "copy" / "create_rayjob.py"))
+tonights = PROGRAM["tonights"]
 
 
 def pattern(overlay: list[Manifest]) -> Manifest:
@@ -33,6 +38,58 @@ def test_tonights_job_runs_and_breaks_no_rule(overlay: list[Manifest], definitio
     assert "uid" not in job["metadata"]
     assert violations([job], definitions) == []
     assert pattern(overlay)["spec"]["suspend"] is True, "the pattern itself would run"
+
+
+class Api:
+    """Kubernetes' API for RayJobs, as far as the rendered Role of an account lets it in."""
+
+    def __init__(self, overlay: list[Manifest], account: str) -> None:
+        self.jobs = {m["metadata"]["name"]: m for m in overlay if m["kind"] == "RayJob"}
+        bound = [
+            m["roleRef"]["name"] for m in overlay if m["kind"] == "RoleBinding" and m["subjects"][0]["name"] == account
+        ]
+        self.rules = [
+            rule for m in overlay if m["kind"] == "Role" and m["metadata"]["name"] in bound for rule in m["rules"]
+        ]
+
+    def allows(self, verb: str, name: str) -> bool:
+        return any(
+            verb in rule["verbs"] and "rayjobs" in rule["resources"] and name in (rule.get("resourceNames") or [name])
+            for rule in self.rules
+        )
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        name = request.url.path.partition("/namespaces/c2b-ray/rayjobs")[2].lstrip("/")
+        if not self.allows("get" if request.method == "GET" else "create", name):
+            return httpx.Response(403)
+        if request.method == "GET":
+            return httpx.Response(200, json=self.jobs[name]) if name in self.jobs else httpx.Response(404)
+        job = json.loads(request.content)
+        if job["metadata"]["name"] in self.jobs:
+            return httpx.Response(409)
+        self.jobs[job["metadata"]["name"]] = job
+        return httpx.Response(201, json=job)
+
+
+def test_the_cron_jobs_account_may_do_what_its_program_does(
+    overlay: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [cron] = [m for m in overlay if m["kind"] == "CronJob"]
+    pod = cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    api = Api(overlay, pod["serviceAccountName"])
+    for name, text in (("namespace", "c2b-ray"), ("token", "t"), ("ca.crt", "")):
+        (tmp_path / name).write_text(text)
+    monkeypatch.setitem(PROGRAM["main"].__globals__, "ACCOUNT", tmp_path)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT_HTTPS", "443")
+    monkeypatch.setattr(ssl, "create_default_context", lambda **options: True)
+    monkeypatch.setattr(httpx, "Client", functools.partial(httpx.Client, transport=httpx.MockTransport(api)))
+    monkeypatch.setattr("sys.argv", pod["containers"][0]["command"][1:])
+    before = set(api.jobs)
+    assert (PROGRAM["main"](), PROGRAM["main"]()) == (0, 0)
+    [made] = set(api.jobs) - before
+    assert capsys.readouterr().out == f"created {made}\n{made} is there already\n"
+    assert api.jobs[made]["spec"]["suspend"] is False
 
 
 KUSTOMIZATION = """apiVersion: kustomize.config.k8s.io/v1beta1
