@@ -35,7 +35,11 @@ Output = Annotated[
 ]
 Target = Annotated[Name | None, Field(description="The attribute that the output should predict.")]
 Biased = Annotated[
-    Name | None, Field(description="The attribute that is known to bias it; used only to judge the results.")
+    Name | None,
+    Field(
+        description="The attribute that is known to bias it; used only to judge the results. pseudo: of those that are "
+        "neither target nor known by name, the one that moves the answers most."
+    ),
 ]
 Known = Annotated[
     Literal["none", "rest"] | list[Name],

@@ -82,9 +82,10 @@ def weigh_direction(
     A label is a step where an answer is graded, so holding labels fixed does not hold the target fixed; the instrument
     asks how much of the answers' slope along the direction is not the measured target's slope times their common ratio,
     which is 0 for whatever function of the target (Brillinger 1982, of normal latents). Errors hold whatever the
-    variances (HC3; MacKinnon & White 1985). The hypothesis is |effect| <= margin + tan(angle) * |effect of the
-    coordinate|, the last where nothing is measured: a normal known to within `angle` leaves so much of the target in a
-    direction that seems orthogonal to it. p is the largest chance under it of so large an effect of either sign.
+    variances (HC3; MacKinnon & White 1985), and include that of sd, which is the sample's. The hypothesis is |effect|
+    <= margin + tan(angle) * |effect of the coordinate|, the last where nothing is measured: a normal known to within
+    `angle` leaves so much of the target in a direction that seems orthogonal to it. p is the largest chance under it of
+    so large an effect of either sign.
 
     Where the target bends in the latent space, what a graded answer and a label have in common with a direction differ
     in more than one ratio. With `scores` the target is held fixed a second way: answers = a + b * along + a cubic
@@ -164,10 +165,12 @@ def _standard(values: ArrayLike) -> Floats:
 
 def _robust(x: Floats, z: Floats, y: Floats) -> tuple[Floats, Floats]:
     """Computes the coefficients of x by as many instruments z, and their standard errors: (z'x)^-1 z' diag(e^2 / (1 -
-    h)^2) z (x'z)^-1 with the leverages h of z. Where x is z these are least squares and HC3."""
+    h)^2) z (x'z)^-1 with the leverages h of z. Where x is z these are least squares and HC3. The second coefficient is
+    per standard deviation of its column in this sample; the error of that deviation is part of its own."""
     inverse = np.linalg.pinv(z.T @ x)
     slopes = inverse @ (z.T @ y)
     leverage = np.einsum("ij,jk,ik->i", z, np.linalg.pinv(z.T @ z), z)
     scaled = (y - x @ slopes) / np.maximum(1 - leverage, 1e-8)
-    covariance = inverse @ ((z * scaled[:, None] ** 2).T @ z) @ inverse.T
-    return slopes, np.sqrt(np.diagonal(covariance))
+    influence = (z * scaled[:, None]) @ inverse.T
+    influence[:, 1] += slopes[1] * (x[:, 1] ** 2 - 1) / 2 / len(y)  # of the deviation on what is measured in it
+    return slopes, np.sqrt((influence**2).sum(axis=0))

@@ -31,7 +31,13 @@ def refuse_without_gradients(text: str) -> None:
 
 
 def chosen_label(labels: Sequence[str], label: str | None) -> str:
-    """Returns the label to watch; where none is named, the second of two. SpecError lists the classifier's labels."""
+    """Returns the label to watch; where none is named, the second of two. SpecError lists the classifier's labels, or
+    says that it has one, whose softmax is 1 for every image."""
+    if len(labels) == 1:
+        raise SpecError(
+            f"the classifier has one output, {labels[0]!r}, whose probability among its outputs is 1 for every image; "
+            "give a module with two: for the logit z of a sigmoid, (0, z)"
+        )
     if label is None and len(labels) == 2:
         return labels[1]
     if label is None or label not in labels:

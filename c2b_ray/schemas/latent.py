@@ -75,10 +75,10 @@ PROBLEMS = pa.schema(
         ("label", pa.string()),
         ("target", pa.string()),
         ("biased", pa.string()),
-        ("known", pa.list_(pa.string())),
+        ("known", pa.list_(pa.string())),  # of `rest` with `pseudo` the truth too, which directions do not avoid
         ("references", pa.list_(pa.string())),
         ("status", pa.string()),  # searched, excluded
-        ("reason", pa.string()),  # why it is excluded, or which known attributes could not be kept out
+        ("reason", pa.string()),  # why it is excluded, or with which reservation it was searched
     ]
 )
 

@@ -73,7 +73,8 @@ class Order:
     `known`: name → normal; `bias`: the normal that results are judged by. `latents` and `labels`: held out, with the
     target's value in each image; None where the target is not known for single images. `scores`: of the same latents,
     the target by a curved fit to its labels. `attributes`: name → unit normal of all separated attributes; with
-    `pseudo`, the one of them, neither target nor known, that moves the answers most is taken as the truth.
+    `pseudo`, the one of them, neither target nor known, that moves the answers most is taken as the truth. `rest`: the
+    known ones are all but target and truth.
     """
 
     problem: str
@@ -93,6 +94,7 @@ class Order:
     scores: Vectors | None = None
     attributes: Mapping[str, Vectors] = field(default_factory=dict)
     pseudo: bool = False
+    rest: bool = False
 
     @property
     def others(self) -> Vectors:
@@ -141,12 +143,13 @@ def _searched(search_id: str, method: str, work: Work) -> Searched:
     before = space.images_used
     seed = seed_of("latent", config.seed, order.problem, method)
     trial = trial_of(order, space, config)
+    reason = _unsearchable(trial, space.label, config)
+    order = order if reason else with_pseudo_truth(order, space, work)
     room = _room(order, space, method)
-    if reason := _unsearchable(trial, space.label, config) or ("" if room else _NO_ROOM):
+    if reason or not room:
         nothing = _row(order, space, method)
-        nothing["reason"], nothing["images_used"] = reason, space.images_used - before
+        nothing["reason"], nothing["images_used"] = reason or _NO_ROOM, space.images_used - before
         return {"directions": [nothing], "strips": []}
-    order = with_pseudo_truth(order, space, work)
     kept = np.zeros((0, space.dimension))
     rows: list[DirectionRow] = []
     strips: list[StripRow] = []
@@ -156,7 +159,7 @@ def _searched(search_id: str, method: str, work: Work) -> Searched:
         sign = -1.0 if evidence.effect < 0 else 1.0
         normal = sign * found.normal
         evidence = weighed(trial, normal, config)
-        row: DirectionRow = {**_row(order, space, method), **_judged(order, normal, evidence, trial, config)}
+        row: DirectionRow = {**_row(order, space, method), **_judged(order, normal, evidence, trial, kept, config)}
         row["rank"], row["offset"], row["picked"] = rank, sign * found.offset, found.picked or None
         held_out = space.sample(config.search.batch, seed_of("variation", config.seed))
         row["total_variation"] = work.total_variation(space, held_out, normal)
@@ -189,14 +192,15 @@ def weighed(trial: Trial, normal: Vectors, config: LatentConfig) -> Evidence:
 def with_pseudo_truth(order: Order, space: Space, work: Work) -> Order:
     """Returns the order with the pseudo-ground truth, where that is used as the biased attribute: the attribute along
     whose normal the answers' total variation is largest (Li & Xu 2021, section 5.2)."""
-    named = {order.target_name, *order.known}
+    named = {order.target_name, *(() if order.rest else order.known)}
     candidates = {name: normal for name, normal in order.attributes.items() if name not in named}
     if not order.pseudo or not candidates:
         return order
     latents = space.sample(work.config.search.batch, seed_of("variation", work.config.seed))
     variations = {name: work.total_variation(space, latents, normal) for name, normal in candidates.items()}
     best = max(variations, key=lambda name: variations[name])
-    return replace(order, biased=best, bias=candidates[best])
+    known = {name: normal for name, normal in order.known.items() if name != best}
+    return replace(order, biased=best, bias=candidates[best], known=known)
 
 
 def _room(order: Order, space: Space, method: str) -> int:
@@ -221,8 +225,10 @@ def _unsearchable(trial: Trial, label: str, config: LatentConfig) -> str:
     return ""
 
 
-def _judged(order: Order, normal: Vectors, evidence: Evidence, trial: Trial, config: LatentConfig) -> Judged:
-    ties = [] if evidence.passes(config.evidence.level) else _ties(order, trial, config)
+def _judged(
+    order: Order, normal: Vectors, evidence: Evidence, trial: Trial, kept: Vectors, config: LatentConfig
+) -> Judged:
+    ties = [] if evidence.passes(config.evidence.level) else _ties(order, trial, kept, config)
     verdict, reason = decide(evidence, ties, config.evidence)
     to_bias: float | None = None
     to_target: float | None = None
@@ -262,12 +268,12 @@ def random_effect(order: Order, trial: Trial, config: LatentConfig) -> float:
     return float(np.quantile(np.abs(effects), 0.95))
 
 
-def _ties(order: Order, trial: Trial, config: LatentConfig) -> list[Tie]:
+def _ties(order: Order, trial: Trial, kept: Vectors, config: LatentConfig) -> list[Tie]:
     """Returns labelled attributes that can hardly be distinguished from the target; known ones are left out."""
     if order.target is None:
         return []
     others = {n: v for n, v in order.attributes.items() if n != order.target_name and n not in order.known}
-    return ties_with(order.target, others, lambda normal: weighed(trial, normal, config), config.evidence.margin)
+    return ties_with(order.target, others, lambda normal: weighed(trial, normal, config), config.evidence.margin, kept)
 
 
 def _row(order: Order, space: Space, method: str) -> DirectionRow:
@@ -291,6 +297,3 @@ def _row(order: Order, space: Space, method: str) -> DirectionRow:
         "reason": None,
         "direction_id": content_id("direction", order.problem, method, 0),
     }  # fmt: skip
-
-
-__all__ = ["Order", "Work", "search_problems"]

@@ -50,10 +50,14 @@ def decide(evidence: Evidence, ties: list[Tie], config: EvidenceConfig) -> tuple
 
 
 def ties_with(
-    target: Vectors, attributes: Mapping[str, Vectors], weigh: Callable[[Vectors], Evidence], margin: float
+    target: Vectors,
+    attributes: Mapping[str, Vectors],
+    weigh: Callable[[Vectors], Evidence],
+    margin: float,
+    found: Vectors | None = None,
 ) -> list[Tie]:
-    """Returns the attributes whose possible effect is `SEEN` margins or more, given the movement apart from the target;
-    the closest first.
+    """Returns the attributes whose possible effect is `SEEN` margins or more, given the movement apart from the target
+    and from the directions `found`, (m, d), which are reported themselves; the closest first.
 
     An attribute at an angle t to the target moves the answer along its component orthogonal to the target by sin(t) of
     its effect; so that movement's limits over sin(t) are the attribute's.
@@ -67,8 +71,12 @@ def ties_with(
         if sine < _PARALLEL:
             result.append(Tie(name, abs(cosine), 1.0))
             continue
-        evidence = weigh(rest / sine)
-        most = min(float(np.abs([evidence.low, evidence.high]).max()) / sine, 1.0)
+        left = rest if found is None else rest - found.T @ (found @ rest)
+        share = float(np.linalg.norm(left)) / sine
+        if share < _PARALLEL:
+            continue
+        evidence = weigh(left / (share * sine))
+        most = min(float(np.abs([evidence.low, evidence.high]).max()) * share / sine, 1.0)
         if not most <= SEEN * margin:
             result.append(Tie(name, abs(cosine), most))
     return sorted(result, key=lambda tie: -tie.cosine)

@@ -25,7 +25,7 @@ from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.audits.kit.specs import paths_read
 from c2b_ray.audits.latent.grounds import grounds, learn_from_references
-from c2b_ray.audits.latent.orders import LeftOut, Stated, names_of, order_of, row_of, search_id, unbound
+from c2b_ray.audits.latent.orders import LeftOut, Stated, names_of, order_of, reservation, row_of, search_id
 from c2b_ray.audits.latent.preflight import check
 from c2b_ray.config.latent import EvidenceConfig, LatentConfig
 from c2b_ray.config.latent_file import read_latent_config
@@ -141,7 +141,7 @@ def _planned(config: LatentConfig, models: Backend, steps: Steps) -> Plan:
         if isinstance(order, LeftOut):
             plan.problems.append(row_of(one, [], order.reason, searched=False))
             continue
-        plan.problems.append(row_of(one, sorted(order.known), unbound(one, of)))
+        plan.problems.append(row_of(one, sorted(order.known), reservation(one, of)))
         plan.specs[one.name] = one.specs
         for method in config.methods:
             name = search_id(order, one, method, config)

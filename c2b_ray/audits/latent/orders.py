@@ -64,6 +64,7 @@ def order_of(stated: Stated, grounds: Grounds) -> Order | LeftOut:
         scores=None if problem.target is None else grounds.scores(generator, problem.target),
         attributes=_attributes(generator, grounds),
         pseudo=problem.biased == PSEUDO,
+        rest=problem.known == "rest",
     )
 
 
@@ -93,6 +94,7 @@ def search_id(order: Order, stated: Stated, method: str, config: LatentConfig) -
     models = [specs.revisions[spec] for spec in (specs.generator, specs.classifier, *specs.references)]
     named = (order.target, order.bias, *order.known.values(), *(order.attributes.values() if order.pseudo else ()))
     normals = [order.angle, *(vector.tolist() for vector in named if vector is not None)]
+    normals += ["rest"] if order.pseudo and order.rest else []
     settings = config.model_dump(
         mode="json", include={"search", "evidence", "strips", "directions", "seed", "captioner"}
     )
@@ -101,15 +103,18 @@ def search_id(order: Order, stated: Stated, method: str, config: LatentConfig) -
     return content_id("latent search", order.problem, method, order.label, models, normals, held_out, settings)
 
 
-def unbound(stated: Stated, grounds: Grounds) -> str | None:
-    """Returns why named known attributes have no hyperplane; directions may then be these attributes after all. None:
-    all have one."""
+def reservation(stated: Stated, grounds: Grounds) -> str | None:
+    """Returns which named known attributes have no hyperplane, so that directions may be these after all, and whether
+    no attribute is left to be the pseudo-ground truth; None where neither is so."""
     problem, generator = stated.problem, str(stated.problem.generator)
     named = problem.known if isinstance(problem.known, list) else []
     left_out = [name for name in named if grounds.plane(generator, name) is None]
-    return (
-        "not kept out: " + "; ".join(f"{n}: {grounds.excluded[generator, n]}" for n in left_out) if left_out else None
+    said = (
+        ["not kept out: " + "; ".join(f"{n}: {grounds.excluded[generator, n]}" for n in left_out)] if left_out else []
     )
+    if problem.biased == PSEUDO and not set(_attributes(generator, grounds)) - {problem.target, *named}:
+        said.append("no pseudo-ground truth: all attributes with a hyperplane are the target or known; name fewer")
+    return ". ".join(said) or None
 
 
 def row_of(stated: Stated, known: list[str], reason: str | None, searched: bool = True) -> ProblemRow:

@@ -220,11 +220,9 @@ def _notices(rows: Sequence[Row], problems: Sequence[Row]) -> list[str]:
     if left_out:
         of = words.plural(len(problems), "problem")
         sentences.append(f"{words.count(left_out)} of {of} left out: no hyperplane separates their attributes.")
-    if unbound := [row for row in problems if row["status"] != "excluded" and row["reason"]]:
-        first = clean(f"{unbound[0]['problem']}: {unbound[0]['reason']}")
-        sentences.append(
-            f"{words.plural(len(unbound), 'problem')} with known attributes that could not be kept out. {first}."
-        )
+    if reserved := [row for row in problems if row["status"] != "excluded" and row["reason"]]:
+        first = clean(f"{reserved[0]['problem']}: {reserved[0]['reason']}")
+        sentences.append(f"{words.plural(len(reserved), 'problem')} searched with a reservation. {first}.")
     silent = [row for row in rows if row["direction"] is None]
     if silent:
         what = words.plural(len(silent), "search", "searches")

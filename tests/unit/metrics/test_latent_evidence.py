@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from scipy.special import expit
+from scipy.stats import norm
 
 from c2b_ray.metrics.hyperplanes import curved_scores, fit_hyperplane
 from c2b_ray.metrics.latent_evidence import Target, weigh_direction
@@ -99,12 +100,28 @@ def test_the_effect_and_its_limits_are_least_squares_with_robust_errors():
     x = (s - s.mean()) / s.std()
     slope = (x @ y) / n
     leverage = 1 / n + x**2 / n
-    error = np.sqrt(np.sum((x * (y - y.mean() - slope * x) / (1 - leverage)) ** 2)) / n
+    residual = x * (y - y.mean() - slope * x) / (1 - leverage)
+    error = np.sqrt(np.sum((residual + slope * (x**2 - 1) / 2) ** 2)) / n  # the last: of the sample's own deviation
     evidence = weigh_direction(y, s, None, 0.0)
     assert evidence.effect == pytest.approx(2 * slope, abs=1e-9)
     assert (evidence.high - evidence.low) / 2 == pytest.approx(
         2.0017174830120923 * 2 * error, abs=1e-9
     )  # t(58), 97.5 %
+
+
+@pytest.mark.parametrize("measured", ["nothing", "references", "labels"])
+def test_limits_hold_the_effect_known_in_closed_form(measured):
+    """Of answers Phi(a t + b s) the effect is 2 b phi(0) / sqrt(1 + a^2 + b^2). Without the error of the coordinate's
+    own standard deviation 82 to 87 % of intervals held it."""
+    a, b, inside = 1.5, 1.0, []
+    effect = 2 * b * norm.pdf(0) / np.sqrt(1 + a**2 + b**2)
+    for seed in range(200):
+        t, s = np.random.default_rng(seed).standard_normal((2, 2000))
+        known = {"nothing": None, "references": norm.cdf(2 * t), "labels": (t > 0).astype(float)}[measured]
+        target = Target(t, known, scores=t if measured == "labels" else None)
+        evidence = weigh_direction(norm.cdf(a * t + b * s), s, target)
+        inside.append(evidence.low <= effect <= evidence.high)
+    assert np.mean(inside) >= 0.92
 
 
 def test_without_a_margin_either_sign_is_chance():

@@ -62,3 +62,20 @@ def test_an_attribute_that_moves_with_the_target_is_named_where_nothing_is_found
     assert said == NOTHING
     assert ("the target moves with hat (cosine 1.00; an effect of up to" in reason) == tied
     assert not tied or found[0].most > 0.5
+
+
+def test_an_attribute_that_a_found_direction_is_made_of_does_not_move_with_the_target():
+    """The answers' only bias is found. Of what is left nothing moves them, so no labelled attribute can hide there, the
+    bias itself and its hyperplane's small error included."""
+    latents, answers, target = sample(2000, (1.5, 0.8, 0.6))
+    axes = np.eye(3)
+    found = np.array([[0.0, 0.8, 0.6]])
+    attributes = {"bias": found[0] + 0.01 * axes[0], "part": axes[1], "like the target": axes[0] + 0.02 * axes[2]}
+
+    def weigh(normal):
+        return weigh_direction(answers, latents @ normal, target)
+
+    before = {tie.name for tie in ties_with(axes[0], attributes, weigh, 0.05)}
+    assert before == set(attributes)
+    after = ties_with(axes[0], attributes, weigh, 0.05, found)
+    assert [tie.name for tie in after] == ["like the target"]

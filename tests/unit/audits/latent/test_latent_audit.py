@@ -46,6 +46,7 @@ def test_planted_directions_are_found_one_after_the_other_and_then_nothing(toy, 
     result = run(toy, tmp_path / "run", BIASED, directions=4, biased="first")
     rows = result.directions.to_pylist()
     assert [row["verdict"] for row in rows] == ["found", "nothing found"]  # both biases are one direction: their sum
+    assert "the target moves with" not in rows[1]["reason"], "what moved the answer has been found"
     first, last = rows
     planted = np.array([0, 1.2, 0.8, 0, 0, 0])
     assert abs(np.dot(first["direction"], planted / np.linalg.norm(planted))) > 0.95
@@ -204,7 +205,7 @@ def test_an_attribute_with_one_value_and_one_that_no_hyperplane_separates(toy, t
     assert problem["known"] == ["second"]
     assert problem["reason"].startswith("not kept out: first: held-out accuracy 0.")
     page = (tmp_path / "c" / "report.html").read_text()
-    assert "1 problem with known attributes that could not be kept out" in page
+    assert "1 problem searched with a reservation" in page
     assert "Cosines to labelled attributes" not in page, "what it found is the attribute that nothing separates"
 
 
@@ -212,6 +213,17 @@ def test_pseudo_ground_truth_is_the_attribute_that_moves_the_answer_most(toy, tm
     rows = run(toy, tmp_path / "run", BIASED, biased="pseudo").directions.to_pylist()
     assert rows[0]["biased"] == "first"
     assert rows[0]["cos_bias"] > 0.6
+
+
+def test_the_rest_leaves_the_pseudo_ground_truth_free_and_without_one_the_problem_says_why(toy, tmp_path):
+    """`rest` is all but target and truth: it took the truth too, so that no direction was left to find."""
+    fields = {"biased": "pseudo", "strips": {"latents": 0}}
+    (row,) = run(toy, tmp_path / "rest", BIASED, known="rest", **fields).directions.to_pylist()
+    assert (row["biased"], row["known"], row["verdict"]) == ("first", ["second", "third"], "found")
+    assert row["cos_bias"] > 0.95
+    named = run(toy, tmp_path / "named", BIASED, known=list(ATTRIBUTES[1:]), **fields)
+    assert named.directions["cos_bias"].to_pylist() == [None]
+    assert named.problems["reason"].to_pylist()[0].startswith("no pseudo-ground truth: all attributes")
 
 
 def test_hyperplanes_that_are_known_serve_without_labels_and_widen_the_margin(toy, tmp_path):
@@ -260,6 +272,9 @@ def test_what_cannot_be_searched_is_refused_before_anything_is(toy, tmp_path):
     model = InMemory(module, ["a", "b", "c"], Preprocess(16))
     with pytest.raises(SpecError, match="has 3 labels: name one"):
         c2b_ray.latent_directions({**toy, "target": "target"}, tmp_path / "n", classifier=model)
+    one = InMemory(nn.Sequential(nn.Flatten(), nn.Linear(768, 1)), ["a"], Preprocess(16))
+    with pytest.raises(SpecError, match=r"one output, 'a', whose probability .* for the logit z of a sigmoid"):
+        c2b_ray.latent_directions({**toy, "target": "target", "label": "a"}, tmp_path / "n", classifier=one)
     with pytest.raises(ConfigError, match="no hyperplane of 'hue'"):
         c2b_ray.latent_directions({**toy, "target": "hue", "label": "a"}, tmp_path / "n", classifier=model)
     with pytest.raises(ConfigError, match="gradients pass through no handle"):
