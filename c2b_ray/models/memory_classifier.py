@@ -32,6 +32,7 @@ from torch import nn
 
 from c2b_ray.errors import ConfigError, ServiceError, SpecError
 from c2b_ray.models.catalog import Spec, description_of
+from c2b_ray.models.failing_pictures import failure_of
 from c2b_ray.models.pixels.preprocess import OnArrays, Preparation, Transform, batched
 from c2b_ray.models.spec_options import BATCH, batches
 from c2b_ray.models.torch_runtime import Runtime, run
@@ -42,11 +43,9 @@ Answering = Callable[[list[Pixels]], Any]
 Model = nn.Module | Answering
 SCHEME = "in-memory"
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+# Their classes are identified by name, so upgrading these libraries does not change a model's revision.
 _LIBRARIES = ("torch", "torchvision", "timm", "transformers", "open_clip")
-"""Libraries whose classes are identified by name, so upgrading them does not change a model's revision."""
-LONGEST = 500  # characters of the message of what a model raises; `__cause__` has all of it
-_SUM = 1e-3
-"""How far the sum of probabilities may be from 1; half precision with a thousand labels comes near to it."""
+_SUM = 1e-3  # how far probabilities may sum from 1; half precision with a thousand labels comes near to it
 
 
 @dataclass(frozen=True)
@@ -131,28 +130,30 @@ class MemoryClassifier:
         return f"{SCHEME}:{self.revision}"
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
-        """Logits, float32 (images, labels); a NaN of the model stays one. `keys` are ignored.
+        """Logits, float32 (images, labels); a NaN of the model stays one. `keys` name pictures in messages.
 
         ServiceError where the model fails, or answers with another number of rows or labels.
         """
-        answers = [self._logits(part) for part in batches(images, self._batch)]
+        both = (batches(rows, self._batch) for rows in (images, keys))
+        answers = [self._logits(*part) for part in zip(*both, strict=True)]
         return np.concatenate(answers) if answers else np.zeros((0, len(self.labels)), np.float32)
 
-    def _logits(self, images: Sequence[Pixels]) -> Floats:
+    def _logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         try:
-            with self._one_at_a_time:
-                answer = self._answer([np.array(image) for image in images])  # copies, which the model may write to
-            answer = answer.detach().float().cpu().numpy() if isinstance(answer, torch.Tensor) else answer
-            logits: Floats = np.asarray(answer, np.float32)
+            logits = self._array(images)
         except Exception as error:  # whatever a stranger's code raises
-            what = f"{type(error).__name__}: {str(error)[:LONGEST]}{'…' if len(str(error)) > LONGEST else ''}"
-            raise ServiceError(f"{self._name} failed on {len(images)} pictures: {what}") from error
+            raise ServiceError(f"{self._name} {failure_of(self._array, images, keys, error)}") from error
         if logits.shape != (len(images), len(self.labels)):
             raise ServiceError(
                 f"{self._name} answered {len(images)} pictures with an array of shape {logits.shape}; its "
                 f"{len(self.labels)} labels make ({len(images)}, {len(self.labels)})"
             )
         return np.log(np.maximum(logits, np.finfo(np.float32).tiny)) if _are_probabilities(logits) else logits
+
+    def _array(self, images: Sequence[Pixels]) -> Floats:
+        with self._one_at_a_time:
+            answer = self._answer([np.array(image) for image in images])  # copies, which the model may write to
+        return np.asarray(answer.detach().float().cpu() if isinstance(answer, torch.Tensor) else answer, np.float32)
 
 
 _HELD: WeakValueDictionary[str, MemoryClassifier] = WeakValueDictionary()
@@ -209,7 +210,6 @@ def load(spec: Spec) -> MemoryClassifier:
 
 
 def describe(spec: Spec) -> Description:
-    """Returns the description of the classifier, which is in memory already."""
     return description_of(load(spec))
 
 

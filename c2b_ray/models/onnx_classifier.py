@@ -15,9 +15,9 @@ option, else an entry of the file's own metadata (`metadata_props` of the same n
 
 Also: threads (2), batch (64; 256 on a GPU), device (cpu, cuda, cuda:1). Without device= it is the GPU that this process
 may use (`devices`), where onnxruntime is built for GPUs. Pictures are resized bilinearly with antialiasing, as
-torchvision does. A uint8 input gets the pixels as they are. Outputs that a Softmax node gives are probabilities: their
-logarithm is taken. A graph computes in the precision of its file. It knows neither what labels mean nor where images
-come from.
+torchvision does. A uint8 input gets the pixels as they are. Outputs that a Softmax or Sigmoid node gives, be it through
+nodes that change only their form, are probabilities: their logarithm is taken. A graph computes in the precision of its
+file. It knows neither what labels mean nor where images come from.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ _DTYPES = {
     "tensor(double)": "float64",
     "tensor(uint8)": "uint8",
 }
+_PROBABILITIES = frozenset({"Softmax", "Sigmoid"})
+_OF_FORM = frozenset({"Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Dropout"})
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 SIDE = 224
@@ -96,6 +98,8 @@ class OnnxClassifier:
         output: Floats = np.asarray(answer, dtype=np.float32)
         if len(output) != len(rows):
             raise ServiceError(f"the ONNX graph answered {len(rows)} images with shape {output.shape}")
+        if sum(side > 1 for side in output.shape[1:]) > 1:
+            raise ServiceError(_not_of_labels(self._graph.output, output.shape[1:], self._session.get_outputs()))
         output = output[: len(images)].reshape(len(images), -1)
         if self._graph.probabilities:
             output = np.log(np.maximum(output, np.finfo(np.float32).tiny))  # NaN stays NaN
@@ -134,6 +138,8 @@ def describe(spec: Spec) -> Description | None:
     sizes = [size for size in declared if isinstance(size, int) and size > 0]
     if not sizes or len(sizes) < len(declared):
         return None
+    if sum(size > 1 for size in sizes) > 1:
+        raise WeightsError(f"{spec.text}: {_not_of_labels(graph.output, sizes, outputs)}")
     return _known(settled, model, graph, math.prod(sizes))
 
 
@@ -172,7 +178,9 @@ def _known(settled: Spec, model: Any, graph: Graph, count: int) -> Description:
     external = {e.value for t in model.graph.initializer for e in t.external_data if e.key == "location"}
     content = [_mapped(file) for file in (path, *(path.parent / name for name in sorted(external)))]
     prepare = _preprocessing(settled, graph)
-    return Description(content_id("onnx", *content, repr(prepare), graph.output, labels), labels)
+    # A graph of probabilities is read in another way than one of logits, and so are its answers.
+    read_as = ["probabilities"] if graph.probabilities else []
+    return Description(content_id("onnx", *content, repr(prepare), graph.output, labels, *read_as), labels)
 
 
 def _mapped(path: Path) -> memoryview:
@@ -210,8 +218,22 @@ def _graph(spec: Spec, inputs: Sequence[Any], outputs: Sequence[Any], model: Any
         )
     last = layout == "nhwc"
     sides = (shape[1], shape[2]) if last else (shape[2], shape[3])
-    makers = {name: node.op_type for node in model.graph.node for name in node.output}
-    return Graph(taken.name, output.name, dtype, last, sides, shape[0], makers.get(output.name) == "Softmax")
+    return Graph(taken.name, output.name, dtype, last, sides, shape[0], _are_probabilities(output.name, model))
+
+
+def _are_probabilities(output: str, model: Any) -> bool:
+    """Tells whether a Softmax or Sigmoid node gives the output, be it through nodes that change only its form."""
+    makers = {name: node for node in model.graph.node for name in node.output}
+    while (node := makers.get(output)) is not None and node.op_type in _OF_FORM:
+        output = node.input[0]
+    return node is not None and node.op_type in _PROBABILITIES
+
+
+def _not_of_labels(output: str, sides: Sequence[int], outputs: Sequence[Any]) -> str:
+    others = [other.name for other in outputs if other.name != output]
+    shape = " × ".join(map(str, sides))
+    choose = f"choose another with ?output=: {', '.join(others)}" if others else "the graph has no other output"
+    return f"the output {output!r} is {shape} for an image, and a classifier's is a number for each label; {choose}"
 
 
 def _chosen(spec: Spec, option: str, among: Sequence[Any]) -> Any:

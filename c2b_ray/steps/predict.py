@@ -68,6 +68,12 @@ def classification(
     classes share, or a rule for right answers that makes no sense for so few classes or labels.
     """
     labels = classifier.labels
+    if len(labels) < 2:
+        raise ConfigError(
+            "classifier",
+            f"{spec} has one label, {''.join(labels)!r}, so that every answer would be right; give it an output for "
+            "each of two labels or more: of a single sigmoid p, 1 − p and p",
+        )
     groups = tuple(_labels_of(name, labels, label_map, spec, field) for name in classes)
     _refuse_shared(groups, classes, labels, field if label_map is None else _map_field(field))
     if right == "among_classes" and len(classes) < 2:

@@ -218,3 +218,28 @@ def test_a_models_long_message_is_cut_and_its_exception_is_the_cause():
     with pytest.raises(ConfigError, match=r"ValueError: the beginning x+…$") as caught:
         hold(failing, ["a", "b"])
     assert len(str(caught.value)) < 700
+
+
+def test_the_picture_that_a_model_fails_on_is_named():
+    def brittle(images):
+        if any(image.max() > 200 for image in images):
+            raise ValueError("too bright")
+        return [[1.0, 2.0]] * len(images)
+
+    (classifier,) = hold(InMemory(brittle, ["a", "b"])).values()
+    dark, bright = np.zeros((4, 4, 3), np.uint8), np.full((4, 4, 3), 255, np.uint8)
+    with pytest.raises(
+        ServiceError, match=r"on 2 of 3 pictures, the first of them sun\.png: .* bright\. .* row of NaN"
+    ):
+        classifier.logits([dark, bright, bright], ["night.png", "sun.png", "snow.png"])
+    with pytest.raises(ServiceError, match=r"failed on 2 pictures: ValueError: too bright$"):
+        classifier.logits([bright, bright], ["sun.png", "snow.png"])
+
+    def crowded(images):
+        if len(images) > 2:
+            raise MemoryError("no room")
+        return [[1.0, 2.0]] * len(images)
+
+    (classifier,) = hold(InMemory(crowded, ["a", "b"])).values()
+    with pytest.raises(ServiceError, match=r"on 3 pictures together, and on none of them alone: MemoryError: no room"):
+        classifier.logits([dark] * 3, ["1", "2", "3"])

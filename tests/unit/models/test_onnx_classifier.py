@@ -103,3 +103,47 @@ def test_an_oblong_input_is_covered_and_centred(shape: tuple[int, int]) -> None:
     assert found.dtype == np.float32
     np.testing.assert_allclose(found[..., 0].mean(), 100, atol=16)
     np.testing.assert_allclose(found[..., 1].mean(), 100, atol=8)
+
+
+def ending(path: Path, *ends: str) -> Path:
+    """A graph whose label numbers are the means of the three channels of an 8 × 8 picture, followed by these nodes; its
+    first output is the whole picture, its last the labels."""
+    names = ["means", *(f"end{i}" for i in range(len(ends)))]
+    nodes = [
+        helper.make_node("Identity", ["x"], ["whole"]),
+        helper.make_node("ReduceMean", ["x"], ["means"], keepdims=0, axes=[2, 3]),
+        *(helper.make_node(kind, [one], [other]) for kind, one, other in zip(ends, names, names[1:], strict=False)),
+    ]
+    outputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3, *sides])
+        for name, sides in (("whole", [8, 8]), (names[-1], []))
+    ]
+    made = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])], outputs
+    )
+    onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("ends", [("Softmax",), ("Softmax", "Identity"), ("Softmax", "Flatten", "Identity")])
+def test_probabilities_are_known_through_nodes_that_change_only_their_form(tmp_path: Path, ends: tuple[str]) -> None:
+    spec = f"onnx:{ending(tmp_path / 'm.onnx', *ends)}?scale=0.01&mean=0&std=1&output=end{len(ends) - 1}"
+    image = np.zeros((8, 8, 3), np.uint8)
+    image[:] = (10, 120, 240)
+    [found] = catalog.classifier(spec).logits([image], [""])
+    means = np.array([0.1, 1.2, 2.4])
+    np.testing.assert_allclose(found, np.log(np.exp(means) / np.exp(means).sum()), atol=1e-5)
+
+
+def test_sigmoids_are_probabilities_of_each_label(tmp_path: Path) -> None:
+    spec = f"onnx:{ending(tmp_path / 'm.onnx', 'Sigmoid')}?scale=0.01&mean=0&std=1&output=end0"
+    [found] = catalog.classifier(spec).logits([np.full((8, 8, 3), (0, 100, 200), np.uint8)], [""])
+    np.testing.assert_allclose(np.exp(found), 1 / (1 + np.exp([0, -1, -2])), atol=1e-5)
+
+
+def test_an_output_that_is_no_number_for_each_label_is_refused_with_the_others(tmp_path: Path) -> None:
+    spec = f"onnx:{ending(tmp_path / 'm.onnx')}"
+    for read in (catalog.load, catalog.describe):
+        with pytest.raises(WeightsError, match=r"'whole' is 3 × 8 × 8 for an image, .* with \?output=: means"):
+            read("classifier", spec)
+    assert catalog.classifier(f"{spec}?output=means").labels == ("label_0", "label_1", "label_2")

@@ -103,6 +103,11 @@ def test_what_would_make_answers_meaningless_is_refused(classes, label_map, righ
         classification("x:y", Fixed(["bus", "boat"], []), classes, label_map, right)
 
 
+def test_a_classifier_of_one_label_is_refused():
+    with pytest.raises(ConfigError, match=r"classifier: x:y has one label, 'bus', so that every answer would be right"):
+        classification("x:y", Fixed(["bus"], []), ["bus"], None)
+
+
 def test_underscores_do_not_make_two_classes_of_one_label():
     with pytest.raises(ConfigError, match="share the label"):
         classification("x:y", Fixed(["traffic light", "bus"], []), ["traffic light", "traffic_light"], None)
