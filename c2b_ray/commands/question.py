@@ -13,19 +13,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+from c2b_ray.audits.c2b.classifiers import one_of
 from c2b_ray.audits.failures.ask import ask as ask_failures
 from c2b_ray.audits.kit.backend import AUTO
 from c2b_ray.audits.kit.events import IMAGES, Listener, Steps
 from c2b_ray.commands.ask import ask
+from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.config.question import DRAWS, LABELLED, QuestionConfig, draws_images
 from c2b_ray.config.question import IMAGES as IMAGES_OF_AUDIT
 from c2b_ray.errors import ConfigError
 from c2b_ray.report.ask.page import lines, right_line
 from c2b_ray.report.failures.answered import answer_lines
+from c2b_ray.steps.ask import class_of
+from c2b_ray.steps.discovery.candidates import written
 from c2b_ray.store import files
 from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.failures_run import FailuresRun
-from c2b_ray.store.run import finished
+from c2b_ray.store.run import Run, finished
 from c2b_ray.text import finite
 
 ANSWER, PAGE = "answer.json", "report.html"
@@ -48,25 +52,41 @@ def answer_question(
     if files.exists(location):
         return location
     run = finished(question.run)
+    check_question(run, question)
     steps = Steps(listener)
     with steps.step(f"ask: {question.sentence}"):
         if isinstance(run, C2BRun):
             answer, images = _of_audit(run, question, str(out))
             steps.count({IMAGES: images})
-        elif isinstance(run, FailuresRun):
-            answer = _of_failures(run, question, via, listener)
         else:
-            raise ConfigError("run", f"a run of {run.kind.command} answers no questions")
+            assert isinstance(run, FailuresRun)
+            answer = _of_failures(run, question, via, listener)
     text = json.dumps(finite(answer), ensure_ascii=False, indent=2, default=str)
     files.write_under(location, f"{text}\n".encode())
     return location
 
 
+def check_question(run: Run, question: QuestionConfig) -> None:
+    """Raises ConfigError for a question that a finished run cannot answer, such as about a class that it does not have.
+    It loads no model."""
+    if isinstance(run, C2BRun):
+        _refuse(question, ("target",), run.kind.command)
+        if not draws_images(run.config):
+            raise ConfigError("run", LABELLED)
+        class_of(question.sentence, run.config["classes"], question.target_class)
+        if question.classifier is not None:
+            one_of(run, question.classifier, "--classifier")
+    elif isinstance(run, FailuresRun):
+        _refuse(question, ("classifier", "target_class"), run.kind.command)
+        about = written(question.sentence, FailuresConfig.model_validate(run.config).labels, "person", "SENTENCE")
+        if question.target == about.label:
+            raise ConfigError("--target", f"{question.target!r} is the sentence's own label; name a wrong one")
+    else:
+        raise ConfigError("run", f"a run of {run.kind.command} answers no questions")
+
+
 def _of_audit(run: C2BRun, question: QuestionConfig, out: str) -> tuple[dict[str, Any], int]:
     """Returns the answer, and how many images classifiers answered about."""
-    _refuse(question, ("target",), run.kind.command)
-    if not draws_images(run.config):
-        raise ConfigError("run", LABELLED)
     result = ask(run, question.sentence, question.n or IMAGES_OF_AUDIT, question.classifier, question.target_class)
     result.write_page(f"{out.rstrip('/')}/{PAGE}")
     shown = [
@@ -78,7 +98,6 @@ def _of_audit(run: C2BRun, question: QuestionConfig, out: str) -> tuple[dict[str
 
 
 def _of_failures(run: FailuresRun, question: QuestionConfig, via: str, listener: Listener | None) -> dict[str, Any]:
-    _refuse(question, ("classifier", "target_class"), run.kind.command)
     result = ask_failures(run, question.sentence, question.n or DRAWS, question.target, via, listener)
     rows = [row for row in result.rows.to_pylist() if row["stage"] == "confirmation"]
     return {"run": run.path, "sentence": result.caption, "answers": rows, "lines": answer_lines(rows)}

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.errors import ConfigError, nearest
+
+_OF_UNION = re.compile(r"str|constrained-\w+|(?:list|dict|literal|union|function-[\w-]+)\[.*\]", re.DOTALL)
+"""What pydantic puts into a field's path for the alternatives of its type, such as `str` and `list[str]`."""
+_NAMED = re.compile(r"([a-z_]+): ")
 
 
 def first_problem(error: ValidationError, file: str | None, root: type[BaseModel] = AuditConfig) -> ConfigError:
@@ -20,13 +25,12 @@ def first_problem(error: ValidationError, file: str | None, root: type[BaseModel
     ):  # "one name" and "a list of names" both fail: report the one that fits the value better
         same = [other for other in error.errors() if other["loc"][:2] == problem["loc"][:2]]
         problem = max(same, key=lambda other: len(other["loc"]))
-    path = [
-        str(part)
-        for part in problem["loc"]
-        if not str(part).startswith(("str", "list[", "dict[", "constrained", "literal["))
-    ]
-    field = ".".join(path)
+    path = [str(part) for part in problem["loc"] if not _OF_UNION.fullmatch(str(part))]
     message = problem["msg"].removeprefix("Value error, ")
+    if (named := _NAMED.match(message)) and named[1] in section_at(root, path).model_fields:
+        # A check of a whole section, about one of its fields.
+        path, message = [*path, named[1]], message[named.end() :]
+    field = ".".join(path)
     if problem["type"] == "extra_forbidden":
         message = f"unknown key; {nearest(path[-1], section_at(root, path[:-1]).model_fields)}"
     elif problem["type"] == "model_type":

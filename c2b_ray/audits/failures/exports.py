@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from c2b_ray.audits.failures.gates import classifiers_of
 from c2b_ray.audits.kit.classifiers import one_of
 from c2b_ray.errors import RunError
 from c2b_ray.report.failures import export
@@ -24,5 +25,4 @@ def _tested(run: FailuresRun, classifier: str | None) -> tuple[FailuresRun, str 
     """Returns the run, and the classifier to export; None: all. RunError for a run without hypotheses."""
     if not run.has("hypotheses"):
         raise RunError(f"{run.path}: the run has no hypotheses yet; run its c2b failures to the end", run=run.path)
-    known = run.hypotheses["classifier"].unique().to_pylist()
-    return run, None if classifier is None else one_of(known, classifier, "--classifier", run.path)
+    return run, None if classifier is None else one_of(classifiers_of(run), classifier, "--classifier", run.path)

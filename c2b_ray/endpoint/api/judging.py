@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
+from c2b_ray.commands.question import check_question
 from c2b_ray.commands.runs import Comparison
-from c2b_ray.config.question import LABELLED, draws_images
+from c2b_ray.config.question import LABELLED, QuestionConfig, draws_images
 from c2b_ray.endpoint.api.auth import Caller, enter
 from c2b_ray.endpoint.api.bodies import Document, canonical, document
 from c2b_ray.endpoint.api.context import Context
@@ -24,6 +25,7 @@ from c2b_ray.endpoint.api.submitting import resolve, submit_job, submitted_befor
 from c2b_ray.endpoint.kinds import ANSWERING_KINDS
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.job import Filters
+from c2b_ray.endpoint.words import in_words_of_requests
 from c2b_ray.report.kit.junit import junit
 from c2b_ray.report.kit.redact import cleaned
 from c2b_ray.steps.gate import Check, failed
@@ -61,7 +63,7 @@ def gate(request: Request, job_id: str, sent: Annotated[Document, Depends(docume
     context, caller = enter(request, "read")
     gates = sent.as_model(Gates)
     run = finished(read(context, caller, job_id))
-    checks = run.kind.check(run, gates.fail_on, gates.classifier, gates.allow_unchecked)
+    checks = _in_words(run.kind.check(run, gates.fail_on, gates.classifier, gates.allow_unchecked))
     if _accepts(request, XML):
         return Response(junit("c2b gate", checks, {"run": job_id}), media_type=XML)
     return finite_json(_gates(checks))
@@ -85,7 +87,7 @@ def compare(
     run_a = finished(read(context, caller, a))
     run_b = run_a if b is None else finished(read(context, caller, b))
     comparison: Comparison = run_a.kind.comparison(run_a, run_b, classifier_a, classifier_b)
-    checks = comparison.check(fail_on or [], allow_unchecked)
+    checks = _in_words(comparison.check(fail_on or [], allow_unchecked))
     if _accepts(request, XML):
         return Response(junit("c2b compare", checks, comparison.properties()), media_type=XML)
     if _accepts(request, HTML):
@@ -114,7 +116,7 @@ def ask(
     once = idempotency_key, canonical(config)
     if (again := submitted_before(context, caller, once)) is not None:
         return again
-    refuse_unanswering(finished(read(context, caller, job_id)))
+    refuse_unanswering(finished(read(context, caller, job_id)), config)
     resolved = resolve(context, caller, "question", config)
     return submit_job(context, caller, resolved, None, once)
 
@@ -143,12 +145,14 @@ def history(
     return Json({"items": [job_body(job) for job in page.items], "next": following})
 
 
-def refuse_unanswering(run: Run) -> None:
-    """Raises 409 for a run that cannot answer questions, before a job is created that would fail."""
+def refuse_unanswering(run: Run, config: dict[str, Any]) -> None:
+    """Refuses a question before a job is created that would fail: 409 for a run that cannot answer questions, 422 for a
+    field that the run does not fit."""
     if run.kind.name not in ANSWERING_KINDS:
         raise ProblemError(409, "no_questions", f"a run of {run.kind.command} answers no questions")
     if not draws_images(run.config):
         raise ProblemError(409, "no_questions", LABELLED)
+    check_question(run, QuestionConfig.model_validate(config))
 
 
 def answers_questions(run: Run) -> bool:
@@ -159,6 +163,10 @@ def answers_questions(run: Run) -> bool:
 def run_of(context: Context, caller: Caller, job_id: str) -> Run:
     """Returns the finished run of the caller's job."""
     return finished(read(context, caller, job_id))
+
+
+def _in_words(checks: list[Check]) -> list[Check]:
+    return [replace(check, message=in_words_of_requests(check.message)) for check in checks]
 
 
 def _gates(checks: list[Check]) -> dict[str, Any]:

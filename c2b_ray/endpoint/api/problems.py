@@ -21,6 +21,7 @@ from c2b_ray.endpoint import counters
 from c2b_ray.endpoint.ledger.job import IdempotencyConflictError
 from c2b_ray.endpoint.ledger.outage import DatabaseDownError, SchemaError
 from c2b_ray.endpoint.ledger.quotas import Denied
+from c2b_ray.endpoint.words import fields_of, in_words_of_requests
 from c2b_ray.errors import (
     C2BError,
     ConfigError,
@@ -137,8 +138,15 @@ def _of_validation(error: RequestValidationError) -> ProblemError:
 
 def _of_config(error: ConfigError) -> ProblemError:
     message = str(error).removeprefix(f"{error.location}: " if error.location else "")
-    message = message.removeprefix(f"{error.field}: " if error.field else "")
-    return ProblemError(422, "invalid", str(error), [FieldError(error.field, message)])
+    message = in_words_of_requests(message.removeprefix(f"{error.field}: " if error.field else ""))
+    names = fields_of(error.field)
+    detail = f"{', '.join(names)}: {message}" if error.field else message
+    detail = f"{error.location}: {detail}" if error.location else detail
+    return ProblemError(422, "invalid", detail, [FieldError(name, message) for name in names])
+
+
+def _of(status: int, code: str) -> Callable[[C2BError], ProblemError]:
+    return lambda error: ProblemError(status, code, in_words_of_requests(str(error)))
 
 
 def _of_quota(error: Denied) -> ProblemError:
@@ -168,9 +176,9 @@ _TRANSLATIONS: dict[type[C2BError], Callable[[Any], ProblemError]] = {
     Denied: _of_quota,
     IdempotencyConflictError: _of_conflict,
     ConfigError: _of_config,
-    RunError: lambda error: ProblemError(409, "conflict", str(error)),
-    SourceError: lambda error: ProblemError(404, "not_found", str(error)),
-    InputError: lambda error: ProblemError(422, "invalid", str(error)),
+    RunError: _of(409, "conflict"),
+    SourceError: _of(404, "not_found"),
+    InputError: _of(422, "invalid"),
     StorageError: lambda error: _down("storage_down", str(error)),
     ServiceError: lambda error: _down("service_down", str(error)),
 }

@@ -81,5 +81,6 @@ def _method(written: Any, shown: str, leaf: Leaf) -> Any:
         audit = AuditConfig.model_validate({"task": "-", "classes": ["-"], **written, **FILLED_IN})
     except ValidationError as error:
         problem = first_problem(error, None, AuditConfig)
-        raise ConfigError(f"{shown}.{problem.field}".rstrip("."), str(problem)) from error
+        message = str(problem).removeprefix(f"{problem.field}: " if problem.field else "")
+        raise ConfigError(f"{shown}.{problem.field}".rstrip("."), message) from error
     return _section(audit, written, f"{shown}.", leaf)

@@ -75,7 +75,7 @@ def delete(visit: Visit) -> Response:
 def ask(visit: Visit) -> Response:
     """Submits a question to a finished run as a new job."""
     context, caller, job_id = visit.context, visit.caller, visit.part("job_id")
-    refuse_unanswering(finished(read(context, caller, job_id)))
+    run = finished(read(context, caller, job_id))
     sentence, n = visit.sent("sentence"), visit.sent("n")
     if not sentence:
         raise ProblemError(422, "invalid", "write a sentence, such as 'a bus in the snow at night'", [
@@ -86,6 +86,7 @@ def ask(visit: Visit) -> Response:
     fields = {"sentence": sentence, "n": int(n) if n else None, "classifier": visit.sent("classifier") or None,
               "target_class": visit.sent("target_class") or None}  # fmt: skip
     config = {"run": f"run:{job_id}", **_question(fields).model_dump(exclude_none=True)}
+    refuse_unanswering(run, config)
     resolved = resolve(context, caller, "question", config)
     answer = submit_job(context, caller, resolved, None, (None, canonical(config)))
     return goto(f"/ui/audits/{json.loads(bytes(answer.body))['id']}")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from c2b_ray.audits.kit.events import IMAGES, IMAGES_HELD, Event
 from c2b_ray.endpoint.counters import STAGES
+from c2b_ray.endpoint.words import fields_of, in_words_of_requests
 from c2b_ray.endpoint.work.protocol import Problem, StepReport, shortened
 from c2b_ray.errors import (
     BusyRunError,
@@ -128,10 +129,13 @@ def problem(error: BaseException, hidden: str) -> Problem:
     def shown(text: str) -> str:
         return shortened(visible(without_credentials(text.replace(f"{hidden.rstrip('/')}/", ""))))
 
+    fields = fields_of(error.field) if isinstance(error, ConfigError) and error.field else []
+    if fields:
+        detail = detail.replace(f"{error.field}: ", f"{', '.join(fields)}: ", 1)  # type: ignore[attr-defined]
     return Problem(
         title=title,
-        detail=shown(detail),
-        field=error.field if isinstance(error, ConfigError) else None,
+        detail=shown(in_words_of_requests(detail)),
+        field=fields[0] if fields else None,
         location=None if location is None else shown(location),
         again=isinstance(error, BusyRunError) or not isinstance(error, InputError),
     )

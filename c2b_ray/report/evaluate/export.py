@@ -6,10 +6,9 @@ CSV and Parquet hold a row for each bias of either side under every rule and thr
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from c2b_ray.report.evaluate.results import results_of
-from c2b_ray.report.kit.export import csv_of, exported, json_of, parquet_of
+from c2b_ray.report.kit.export import csv_of, exported, json_of, of_classifier, parquet_of
 from c2b_ray.report.kit.redact import cleaned
 from c2b_ray.store.run import Run
 
@@ -40,5 +39,4 @@ def json(run: Run, classifier: str | None = None) -> bytes:
 
 
 def _outcomes(run: Run, classifier: str | None) -> pa.Table:
-    table = run.read("outcomes")
-    return table if classifier is None else table.filter(pc.equal(table["classifier"], classifier))
+    return of_classifier(run.read("outcomes"), classifier, run.read("agreement")["classifier"].to_pylist())

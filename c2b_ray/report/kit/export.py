@@ -7,7 +7,7 @@ every text. Unknown values are empty in CSV and null in JSON and Parquet, never 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.report.kit.redact import clean, clean_setting, distinct_names
 from c2b_ray.text import cell, finite, visible, visible_json
 
@@ -46,6 +47,16 @@ def parquet_of(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     return bytes(sink.getvalue().to_pybytes())
+
+
+def of_classifier(table: pa.Table, classifier: str | None, known: Iterable[str | None]) -> pa.Table:
+    """Returns the rows of one classifier; all rows if None. Raises ConfigError for one that is not among `known`."""
+    if classifier is None:
+        return table
+    names = {name for name in (*known, *table["classifier"].to_pylist()) if name}
+    if classifier not in names:
+        raise ConfigError("--classifier", f"the run has no classifier {classifier!r}; {nearest(classifier, names)}")
+    return table.filter(pc.equal(table["classifier"], classifier))
 
 
 def exported(table: pa.Table) -> pa.Table:

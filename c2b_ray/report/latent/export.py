@@ -8,9 +8,8 @@ from __future__ import annotations
 import json as json_module
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from c2b_ray.report.kit.export import csv_of, exported, json_of, parquet_of
+from c2b_ray.report.kit.export import csv_of, exported, json_of, of_classifier, parquet_of
 from c2b_ray.report.kit.redact import cleaned
 from c2b_ray.store.run import Run
 
@@ -45,5 +44,4 @@ def json(run: Run, classifier: str | None = None) -> bytes:
 
 
 def _directions(run: Run, classifier: str | None) -> pa.Table:
-    table = run.read("directions")
-    return table if classifier is None else table.filter(pc.equal(table["classifier"], classifier))
+    return of_classifier(run.read("directions"), classifier, run.read("problems")["classifier"].to_pylist())

@@ -119,6 +119,51 @@ def test_gates_and_comparisons_answer_in_the_form_that_is_accepted(client, audit
     assert page.text.startswith("<!doctype html>") or "<html" in page.text
 
 
+@pytest.mark.parametrize(
+    ("query", "fields"),
+    [
+        ({"classifier_a": "nobody"}, ["classifier_a"]),
+        ({"fail_on": "nonsense"}, ["fail_on"]),
+        ({"fail_on": "phi>"}, ["fail_on"]),
+    ],
+)
+def test_errors_of_comparisons_name_fields_of_the_request(client, audited, query, fields):
+    wrong = client.get("/v1/comparisons", params={"a": audited, **query})
+    assert (wrong.status_code, [one["field"] for one in wrong.json()["errors"]]) == (422, fields), wrong.text
+    assert "--" not in wrong.text
+
+
+@pytest.mark.parametrize(
+    ("sent", "field"),
+    [
+        ({"fail_on": ["nonsense"]}, "fail_on"),
+        ({"fail_on": ["against"], "classifier": "nobody"}, "classifier"),
+    ],
+)
+def test_errors_of_gates_name_fields_of_the_request(client, audited, sent, field):
+    wrong = client.post(f"/v1/audits/{audited}/gate", json=sent)
+    assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (422, field), wrong.text
+    assert wrong.json()["detail"].startswith(f"{field}: ")
+    assert "--" not in wrong.text
+    export = client.get(f"/v1/audits/{audited}/exports/csv", params={"classifier": "nobody"})
+    assert (export.status_code, export.json()["errors"][0]["field"]) == (422, "classifier")
+
+
+@pytest.mark.parametrize(
+    ("sent", "field"),
+    [
+        ({"sentence": "something purple"}, "target_class"),
+        ({"sentence": "a bus", "target_class": "zebra"}, "target_class"),
+        ({"sentence": "a bus", "classifier": "nobody"}, "classifier"),
+        ({"sentence": "a bus", "target": "car"}, "target"),
+    ],
+)
+def test_a_question_that_its_run_does_not_fit_is_refused_at_once(client, audited, sent, field):
+    wrong = client.post(f"/v1/audits/{audited}/questions", json=sent)
+    assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (422, field), wrong.text
+    assert "--" not in wrong.text
+
+
 def test_a_question_is_a_job_of_its_own(endpoint, client, audited):
     answer = client.post(f"/v1/audits/{audited}/questions", json={"sentence": "a bus in the snow"})
     assert answer.status_code == 202, answer.text
