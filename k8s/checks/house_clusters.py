@@ -7,15 +7,18 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from .house_pods import SHARED_MEMORY, quantity
+from .house_pods import SHARED_MEMORY
 from .manifests import Cluster, Manifest, containers_of, pod_of
+from .operator_clusters import FT_ANNOTATION
+from .quantities import gpus, quantity, same
 
 LOCK = Path(__file__).resolve().parents[2] / "requirements.lock"
 BATCH, SERVING = "c2b-ray-batch", "c2b-ray-serving"
 
 
 def head_computes_nothing(cluster: Cluster) -> Iterator[str]:
-    if (cluster.head.get("rayStartParams") or {}).get("num-cpus") != "0":
+    params, resources = cluster.head.get("rayStartParams") or {}, cluster.head.get("resources") or {}
+    if not same(resources.get("CPU", params.get("num-cpus")), 0):
         yield 'the head\'s rayStartParams need num-cpus: "0"'
 
 
@@ -32,13 +35,14 @@ def autoscaler_is_confined(cluster: Cluster) -> Iterator[str]:
     if context.get("allowPrivilegeEscalation") is not False or context.get("readOnlyRootFilesystem") is not True:
         yield "the autoscaler's container has no securityContext as all others have"
     request, limit = ((resources.get(key) or {}).get("memory") for key in ("requests", "limits"))
-    if request is None or request != limit:
+    if not same(request, limit):
         yield f"the autoscaler's memory is requested as {request} and limited to {limit}"
 
 
 def gcs_outlives_its_head(cluster: Cluster) -> Iterator[str]:
     """A RayService's apps must; a RayJob is started anew, and a store of the old cluster would only confuse it."""
-    there = cluster.spec.get("gcsFaultToleranceOptions") is not None
+    annotated = cluster.annotations.get(FT_ANNOTATION, "").lower() == "true"
+    there = annotated or cluster.spec.get("gcsFaultToleranceOptions") is not None
     if cluster.kind == "RayService" and not there:
         yield "a RayService needs gcsFaultToleranceOptions"
     if cluster.kind != "RayService" and there:
@@ -63,7 +67,9 @@ def store_fits_its_memory(cluster: Cluster) -> Iterator[str]:
             size = (volume.get("emptyDir") or {}).get("sizeLimit")
             if (volume.get("emptyDir") or {}).get("medium") != "Memory" or size is None:
                 continue
-            if wanted is None or int(wanted) > quantity(size):
+            if wanted is None:
+                yield f"group {name}: object-store-memory is not set; {SHARED_MEMORY} has {size}"
+            elif int(wanted) > quantity(size):
                 yield f"group {name}: object-store-memory {wanted} is more than {SHARED_MEMORY} has, {size}"
 
 
@@ -75,12 +81,14 @@ def priorities(cluster: Cluster) -> Iterator[str]:
 
 
 def gpus_in_a_gpu_image(cluster: Cluster) -> Iterator[str]:
+    """As far as an image's name or tag tells, by ending with -cpu or -gpu."""
     for name, group in cluster.groups:
         for container in containers_of(pod_of(group)):
             limits = (container.get("resources") or {}).get("limits") or {}
-            has = any(key.endswith("/gpu") for key in limits)
-            if has != container.get("image", "").endswith("-gpu"):
-                yield f"group {name}: image {container.get('image')} {'for' if has else 'without'} GPUs of its own"
+            image, has = container.get("image", ""), bool(gpus(limits))
+            ends = re.findall(r"[-/:]([cg]pu)(?=[:@]|$)", image.rpartition("/")[2])
+            if ends and ("gpu" in ends) != has:
+                yield f"group {name}: image {image} {'for' if has else 'without'} GPUs of its own"
 
 
 @cache

@@ -1,188 +1,136 @@
-"""What holds for all objects of an overlay together: policies, budgets, references, and the Serve config in step."""
+"""What holds for all objects of an overlay together: budgets, and the Serve config in step, on nodes that hold it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
-from ipaddress import ip_address, ip_network
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import yaml
 
-from .house_pods import quantity
-from .manifests import CLUSTER_API, LEDGER, RAY, Manifest, Pod, containers_of, pod_of, pods, selects, subject
+from .house_names import head_services, no_secrets, one_namespace, references, secrets_are_known
+from .house_network import network, ports
+from .manifests import Manifest, Platform, containers_of, of_kind, pod_of, pods_of, selects, subject, whole
+from .quantities import gpus, quantity, surviving
 from .render import LOADER
-from .serve import SOURCES, serve_config
+from .serve import made_of_deployments
 
-METADATA = "169.254.169.254"
-DNS, HTTPS, POSTGRES = 53, 443, 5432
-Platform = Sequence[Manifest]
-
-
-def _pods(platform: Platform) -> list[Pod]:
-    return [pod for manifest in platform for pod in pods(manifest, manifest["kind"])]
-
-
-def _of(platform: Platform, kind: str) -> list[Manifest]:
-    return [manifest for manifest in platform if manifest["kind"] == kind]
-
-
-def _is_whole(platform: Platform) -> bool:
-    """Whether this is what stands beside the cluster's own objects, rather than one RayCluster or some RayJobs."""
-    return bool(_of(platform, "Namespace"))
-
-
-def network(platform: Platform) -> Iterator[tuple[str, str]]:
-    """Default deny; DNS for all, the object store for our pods, the database for those with the ledger; no metadata."""
-    if not _is_whole(platform):
-        return
-    policies = _of(platform, "NetworkPolicy")
-    for pod in _pods(platform):
-        mine = [policy["spec"] for policy in policies if selects(policy["spec"].get("podSelector"), pod.labels)]
-        sides = {side for policy in mine for side in policy.get("policyTypes") or []}
-        where = f"{pod.kind} {pod.location}"
-        if sides != {"Ingress", "Egress"}:
-            yield "NetworkPolicy", f"{where}: no policy closes it on both sides"
-        rules = [rule for policy in mine for rule in policy.get("egress") or []]
-        needs = {DNS: True, HTTPS: CLUSTER_API not in pod.labels or None, POSTGRES: LEDGER in pod.labels or None}
-        for port, needed in needs.items():
-            if needed and not any(_has_port(rule, port) for rule in rules):
-                yield "NetworkPolicy", f"{where}: no policy lets it out to port {port}"
-        if any(_reaches_metadata(rule) for rule in rules):
-            yield "NetworkPolicy", f"{where}: may reach the node's metadata at {METADATA}"
-        if RAY in pod.labels and not any(_is_among_ray(rule) for rule in rules):
-            yield "NetworkPolicy", f"{where}: may not reach the other nodes of Ray"
-
-
-def _has_port(rule: Mapping[str, Any], port: int) -> bool:
-    """A peer chosen by the label of the object store has whichever port its store listens on."""
-    ports = rule.get("ports")
-    if ports is None:
-        labels = [(peer.get("podSelector") or {}).get("matchLabels") or {} for peer in rule.get("to") or []]
-        return port == HTTPS and any("c2b-ray.io/object-store" in label for label in labels)
-    return any(entry.get("port") == port for entry in ports)
-
-
-def _reaches_metadata(rule: Mapping[str, Any]) -> bool:
-    if not rule.get("to"):
-        return True
-    for block in filter(None, (peer.get("ipBlock") for peer in rule["to"])):
-        spared = any(ip_address(METADATA) in ip_network(cidr) for cidr in block.get("except") or [])
-        if ip_address(METADATA) in ip_network(block["cidr"]) and not spared:
-            return True
-    return False
-
-
-def _is_among_ray(rule: Mapping[str, Any]) -> bool:
-    return any(((peer.get("podSelector") or {}).get("matchLabels") or {}).get(RAY) for peer in rule.get("to") or [])
+REPLICA_ENDS_S, POD_ENDS_S = 20, 30
+"""graceful_shutdown_timeout_s and terminationGracePeriodSeconds where nobody says."""
 
 
 def budgets(platform: Platform) -> Iterator[tuple[str, str]]:
     """Each Deployment and the model plane have a budget, and none makes a drain wait for ever."""
-    if not _is_whole(platform):
+    if not whole(platform):
         return
-    found = _of(platform, "PodDisruptionBudget")
-    for pod in _pods(platform):
-        # The operator adds ray.io/node-type.
-        labels = {**pod.labels, "ray.io/node-type": "any"} if pod.kind == "RayService" else pod.labels
-        mine = [budget for budget in found if selects(budget["spec"].get("selector"), labels)]
+    found = of_kind(platform, "PodDisruptionBudget")
+    for pod in pods_of(platform):
+        mine = [budget for budget in found if selects(budget["spec"].get("selector"), pod.labels)]
         if pod.kind in ("Deployment", "RayService") and len(mine) != 1:
             yield f"{pod.kind} {pod.location}", f"has {len(mine)} PodDisruptionBudgets; one is needed, two block drains"
-    for deployment in _of(platform, "Deployment"):
-        for budget in found:
+    for budget in found:
+        if {"minAvailable", "maxUnavailable"} <= budget["spec"].keys():
+            yield subject(budget), "has both minAvailable and maxUnavailable; Kubernetes takes one"
+        elif str(budget["spec"].get("maxUnavailable", "1")).rstrip("%") == "0":
+            yield subject(budget), "lets no pod go: no node of theirs can be drained"
+        for deployment in of_kind(platform, "Deployment"):
             labels = deployment["spec"]["template"]["metadata"]["labels"]
-            least = budget["spec"].get("minAvailable", 0)
-            if selects(budget["spec"].get("selector"), labels) and least >= deployment["spec"].get("replicas", 1):
+            replicas = deployment["spec"].get("replicas", 1)
+            if selects(budget["spec"].get("selector"), labels) and surviving(budget["spec"], replicas) >= replicas:
                 yield subject(budget), f"keeps all replicas of {subject(deployment)}: no node of theirs can be drained"
 
 
-def references(platform: Platform) -> Iterator[tuple[str, str]]:
-    """What is named is there, as far as this render makes it; a selector takes what it is meant for."""
-    made = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in platform}
-    everything = _pods(platform)
-    for pod in everything if _is_whole(platform) else []:
-        for kind, name in _named(pod):
-            if (kind, name) not in made:
-                yield f"{pod.kind} {pod.location}", f"names the {kind} {name}, which is not there"
-    for kind in ("Service", "Deployment", "PodDisruptionBudget", "NetworkPolicy"):
-        for manifest in _of(platform, kind):
-            spec = manifest["spec"]
-            selector = {"matchLabels": spec["selector"]} if kind == "Service" else spec.get("selector")
-            selector = spec.get("podSelector") if kind == "NetworkPolicy" else selector
-            if not any(selects(selector, {"ray.io/node-type": "any", **pod.labels}) for pod in everything):
-                yield subject(manifest), "its selector takes no pod"
-    for deployment in _of(platform, "Deployment"):
-        if not selects(deployment["spec"]["selector"], deployment["spec"]["template"]["metadata"]["labels"]):
-            yield subject(deployment), "its selector does not take its own pods"
+def endpoint_config(platform: Platform) -> Iterator[tuple[str, str]]:
+    """What the pods of the endpoint share is a database, an object store and the model plane; a value of the file wins
+    over a pod's environment."""
+    for manifest in of_kind(platform, "ConfigMap"):
+        if "endpoint.yaml" not in (data := manifest.get("data") or {}):
+            continue
+        config, name = yaml.safe_load(data["endpoint.yaml"]), f"{subject(manifest)} endpoint.yaml"
+        if "database" in config:
+            yield (
+                name,
+                "database is set, which wins over the URL of PostgreSQL in the Secret c2b-database",
+            )
+        if not str(config.get("storage", "")).startswith("s3://"):
+            yield name, f"storage is {config.get('storage')}; pods share no disk, so it must be s3://"
+        host, _, port = str(config.get("listen", "")).rpartition(":")
+        if host not in ("0.0.0.0", "[::]") or not port.isdigit():  # noqa: S104 — a policy closes it
+            yield name, f"listen is {config.get('listen')}; probes and the Service come from outside, so 0.0.0.0:PORT"
+        elif not any(int(port) in _ports(deployment) for deployment in of_kind(platform, "Deployment")):
+            yield name, f"listen is {config['listen']}, which is no containerPort of a Deployment"
 
 
-def _named(pod: Pod) -> Iterator[tuple[str, str]]:
-    if account := pod.spec.get("serviceAccountName"):
-        yield "ServiceAccount", account
-    if priority := pod.spec.get("priorityClassName"):
-        yield "PriorityClass", priority
-    for volume in pod.spec.get("volumes") or []:
-        if "configMap" in volume and not volume["configMap"].get("optional"):
-            yield "ConfigMap", volume["configMap"]["name"]
-
-
-def no_secrets(platform: Platform) -> Iterator[tuple[str, str]]:
-    for manifest in _of(platform, "Secret"):
-        yield subject(manifest), "secrets are made by people and named here, not kept with the manifests"
+def _ports(deployment: Manifest) -> set[int]:
+    containers = containers_of(pod_of(deployment["spec"]))
+    return {port["containerPort"] for container in containers for port in container.get("ports") or []}
 
 
 def serve_in_step(platform: Platform) -> Iterator[tuple[str, str]]:
     """serveConfigV2 is one that k8s/serve_config.py makes of deployments/."""
-    for manifest in _of(platform, "RayService"):
+    for manifest in of_kind(platform, "RayService"):
         try:
             config = yaml.load(manifest["spec"].get("serveConfigV2") or "", LOADER)  # noqa: S506 — the safe loader in C
         except yaml.YAMLError as error:
             yield subject(manifest), f"serveConfigV2 is no YAML: {str(error).splitlines()[0]}"
             continue
-        if config not in _made():
+        if config not in made_of_deployments():
             yield subject(manifest), "serveConfigV2 is not in step with deployments/: run python k8s/serve_config.py"
 
 
 def serve_fits_nodes(platform: Platform) -> Iterator[tuple[str, str]]:
-    """Each replica fits a worker of some group: its labels, CPUs, GPUs, other resources. Else Serve waits for ever."""
-    for manifest in _of(platform, "RayService"):
+    """Each replica fits a worker of some group: its labels, CPUs, GPUs, other resources. Else Serve waits for ever. And
+    the pod waits for its replicas to end their requests."""
+    for manifest in of_kind(platform, "RayService"):
         config = yaml.load(manifest["spec"].get("serveConfigV2") or "{}", LOADER)  # noqa: S506 — safe
         groups = manifest["spec"]["rayClusterConfig"].get("workerGroupSpecs") or []
         for application in (config or {}).get("applications") or []:
             for deployment in application.get("deployments") or []:
                 options = deployment.get("ray_actor_options") or {}
-                if not any(_fits(options, group) for group in groups):
-                    name = f"{application['name']}/{deployment['name']}"
+                name = f"{application['name']}/{deployment['name']}"
+                hosts = [group for group in groups if _fits(options, group)]
+                if not hosts:
                     yield subject(manifest), f"no group has workers for a replica of {name}: {options}"
+                ends = deployment.get("graceful_shutdown_timeout_s", REPLICA_ENDS_S)
+                for group in hosts:
+                    if (grace := pod_of(group).get("terminationGracePeriodSeconds", POD_ENDS_S)) <= ends:
+                        where = f"group {group['groupName']}: terminationGracePeriodSeconds is {grace}"
+                        yield subject(manifest), f"{where}, and a replica of {name} may take {ends} to end"
 
 
 def _fits(options: Mapping[str, Any], group: Manifest) -> bool:
-    if not (containers := containers_of(pod_of(group))):
-        return False
-    labels, limits = group.get("labels") or {}, containers[0]["resources"]["limits"]
-    there = {
-        "CPU": float(limits["cpu"]),
-        "GPU": sum(float(count) for name, count in limits.items() if name.endswith("/gpu")),
-        "memory": quantity(limits["memory"]),
-        **json.loads(((group.get("rayStartParams") or {}).get("resources") or "{}").strip('"').replace('\\"', '"')),
-    }
     wanted = {"CPU": options.get("num_cpus", 0), "GPU": options.get("num_gpus", 0), "memory": options.get("memory", 0)}
     wanted |= options.get("resources") or {}
+    labels, there = group.get("labels") or {}, _resources(group)
     chosen = all(labels.get(key) == value for key, value in (options.get("label_selector") or {}).items())
-    return chosen and all(there.get(name, 0) >= amount for name, amount in wanted.items())
+    some = group.get("maxReplicas", 1) > 0
+    return some and chosen and all(there.get(name, 0) >= amount for name, amount in wanted.items())
 
 
-@cache
-def _made() -> list[dict[str, object]]:
-    return [serve_config(overlay) for overlay in SOURCES]
+def _resources(group: Manifest) -> dict[str, float]:
+    """What KubeRay tells Ray that a worker has: the group's resources, else rayStartParams, else the pod's limits."""
+    if not (containers := containers_of(pod_of(group))):
+        return {}
+    limits, params = containers[0]["resources"]["limits"], group.get("rayStartParams") or {}
+    there = {
+        "CPU": quantity(params.get("num-cpus", limits.get("cpu", 0))),
+        "GPU": quantity(params.get("num-gpus", sum(quantity(limits[name]) for name in gpus(limits)))),
+        "memory": quantity(params.get("memory", limits.get("memory", 0))),
+        **json.loads((params.get("resources") or "{}").strip('"').replace('\\"', '"')),
+    }
+    return {**there, **{name: quantity(amount) for name, amount in (group.get("resources") or {}).items()}}
 
 
 PLATFORM_RULES: Mapping[str, Callable[[Platform], Iterator[tuple[str, str]]]] = {
     "network": network,
+    "ports": ports,
     "disruption-budgets": budgets,
     "references": references,
+    "head-services": head_services,
+    "known-secrets": secrets_are_known,
+    "one-namespace": one_namespace,
     "no-secrets": no_secrets,
+    "endpoint-config": endpoint_config,
     "serve-config-in-step": serve_in_step,
     "serve-fits-nodes": serve_fits_nodes,
 }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 Manifest = dict[str, Any]
+Platform = Sequence[Manifest]
+"""All objects of a render."""
 RAY = "c2b-ray.io/ray"
 LEDGER = "c2b-ray.io/ledger"
 CLUSTER_API = "c2b-ray.io/cluster-api"
@@ -117,6 +119,11 @@ def containers_of(pod: Manifest) -> list[Manifest]:
     return pod.get("containers") or []
 
 
+def all_containers(pod: Manifest) -> list[Manifest]:
+    """Those that begin first too: sidecars stand among them."""
+    return [*(pod.get("initContainers") or []), *containers_of(pod)]
+
+
 def environment(container: Manifest) -> dict[str, str | None]:
     """Variables and their values; None where the value is a reference."""
     return {entry["name"]: entry.get("value") for entry in container.get("env") or []}
@@ -135,6 +142,24 @@ def pods(value: Any, kind: str, location: str = "") -> Iterator[Pod]:
             yield from pods(item, kind, f"{location}.{key}" if location else key)
 
 
+def pods_of(platform: Platform) -> list[Pod]:
+    """Every pod template of a render, with the label that the operator adds to Ray's."""
+    found = [pod for manifest in platform for pod in pods(manifest, manifest["kind"])]
+    return [
+        replace(pod, labels={"ray.io/node-type": "any", **pod.labels}) if "Group" in pod.location else pod
+        for pod in found
+    ]
+
+
+def of_kind(platform: Platform, kind: str) -> list[Manifest]:
+    return [manifest for manifest in platform if manifest["kind"] == kind]
+
+
+def whole(platform: Platform) -> bool:
+    """Whether this is what stands beside the cluster's own objects, rather than one RayCluster or some RayJobs."""
+    return bool(of_kind(platform, "Namespace"))
+
+
 def _labels(metadata: Any) -> Mapping[str, str]:
     labels = metadata.get("labels") if isinstance(metadata, dict) else None
     return labels if isinstance(labels, dict) else {}
@@ -149,6 +174,9 @@ def selects(selector: Manifest | None, labels: Mapping[str, str]) -> bool:
         there = wanted["key"] in labels
         if (wanted["operator"] == "Exists" and not there) or (wanted["operator"] == "DoesNotExist" and there):
             return False
-        if wanted["operator"] == "In" and labels.get(wanted["key"]) not in wanted["values"]:
+        value = labels.get(wanted["key"])
+        if (wanted["operator"] == "In" and value not in wanted["values"]) or (
+            wanted["operator"] == "NotIn" and value in wanted["values"]
+        ):
             return False
     return True

@@ -14,6 +14,7 @@ AUTOSCALER_V2 = "RAY_enable_autoscaler_v2"
 TOKEN_SINCE = (2, 52)
 _RESOURCES = ("num-cpus", "num-gpus", "memory", "resources")
 _LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def has_containers(cluster: Cluster) -> Iterator[str]:
@@ -34,6 +35,9 @@ def labels_at_top(cluster: Cluster) -> Iterator[str]:
         if "labels" in (group.get("rayStartParams") or {}):
             yield f"group {name} has labels among rayStartParams; they belong in the group's own labels"
         for key, value in (group.get("labels") or {}).items():
+            prefix, slash, rest = key.rpartition("/")
+            if not rest or not _LABEL.fullmatch(rest) or (slash and not _PREFIX.fullmatch(prefix)):
+                yield f"group {name}: {key!r} is no key of a label"
             if not _LABEL.fullmatch(str(value)):
                 yield f"group {name}: {value!r} is no value of a label ({key})"
 
@@ -45,8 +49,8 @@ def replica_bounds(cluster: Cluster) -> Iterator[str]:
             yield f"group {name} needs minReplicas and maxReplicas"
         elif not 0 <= low <= high:
             yield f"group {name}: minReplicas {low} and maxReplicas {high} are not in order"
-        elif not cluster.autoscales and not low <= (group.get("replicas") or 0) <= high:
-            yield f"group {name}: {group.get('replicas') or 0} replicas are outside {low} to {high}"
+        elif not low <= (replicas := group.get("replicas", low if cluster.autoscales else 0)) <= high:
+            yield f"group {name}: {replicas} replicas are outside {low} to {high}"
 
 
 def group_idle_timeout(cluster: Cluster) -> Iterator[str]:
@@ -57,7 +61,9 @@ def group_idle_timeout(cluster: Cluster) -> Iterator[str]:
 
 def restart_policy(cluster: Cluster) -> Iterator[str]:
     """Version 2 takes a pod for one instance: one that Kubernetes restarts would be two."""
-    if cluster.autoscaler == "v2":
+    if cluster.autoscaler == "v2" or (
+        cluster.autoscales and cluster.head_environment.get(AUTOSCALER_V2) in ("1", "true")
+    ):
         for name, group in cluster.groups:
             if (policy := pod_of(group).get("restartPolicy")) not in (None, "Never"):
                 yield f"group {name}: restartPolicy {policy}; the autoscaler v2 wants Never, or none"

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 import yaml
 
 from .manifests import Manifest, at
+from .schedules import faults
 
 LONGEST = {"RayCluster": 53, "RayJob": 47, "RayService": 47, "RayCronJob": 36, "CronJob": 36}
 """Characters of a name: what the operator appends must still fit a label. Our CronJob appends `-20260101`."""
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_CRON = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+_MODES = ("K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode")
+_DURATION = re.compile(r"\d*[1-9]\d*|(?=.*[1-9])(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))+")
 _DELETING = ("DeleteWorkers", "DeleteCluster", "DeleteSelf")
 
 
@@ -24,6 +26,13 @@ def suspend_needs_shutdown(job: Manifest) -> Iterator[str]:
 def cluster_or_selector(job: Manifest) -> Iterator[str]:
     if not job.get("rayClusterSpec") and not job.get("clusterSelector"):
         yield "one of rayClusterSpec and clusterSelector must be set"
+    if (selector := job.get("clusterSelector")) and not selector.get("ray.io/cluster"):
+        yield f"clusterSelector {selector} names no cluster; its key is ray.io/cluster"
+
+
+def submission_mode(job: Manifest) -> Iterator[str]:
+    if (mode := job.get("submissionMode", _MODES[0])) not in _MODES:
+        yield f"submissionMode {mode!r} is none of {', '.join(_MODES)}"
 
 
 def selector_excludes_suspend(job: Manifest) -> Iterator[str]:
@@ -86,6 +95,19 @@ def deletion_order(job: Manifest) -> Iterator[str]:
             yield f"deletionRules for {outcome} are out of order: {policies}"
 
 
+def legacy_deletion(job: Manifest) -> Iterator[str]:
+    """onSuccess and onFailure, of which the schema says no more than that both are there."""
+    strategy = job.get("deletionStrategy") or {}
+    for outcome in ("onSuccess", "onFailure"):
+        policy = (strategy.get(outcome) or {}).get("policy")
+        if policy == "DeleteWorkers" and at(job, ("rayClusterSpec", "enableInTreeAutoscaling")):
+            yield f"{outcome}: DeleteWorkers does not go with autoscaling"
+        if policy == "DeleteNone" and job.get("shutdownAfterJobFinishes"):
+            yield f"{outcome}: DeleteNone does not go with shutdownAfterJobFinishes"
+        if policy in _DELETING[:2] and job.get("clusterSelector"):
+            yield f"{outcome}: {policy} does not go with clusterSelector"
+
+
 def numbers(job: Manifest) -> Iterator[str]:
     for name, least in (("activeDeadlineSeconds", 1), ("backoffLimit", 0), ("ttlSecondsAfterFinished", 0)):
         if job.get(name) is not None and job[name] < least:
@@ -103,6 +125,7 @@ def runtime_environment(job: Manifest) -> Iterator[str]:
 JOB_RULES: Mapping[str, Callable[[Manifest], Iterator[str]]] = {
     "suspend-needs-shutdown": suspend_needs_shutdown,
     "cluster-or-selector": cluster_or_selector,
+    "submission-mode": submission_mode,
     "selector-excludes-suspend": selector_excludes_suspend,
     "selector-excludes-backoff": selector_excludes_backoff,
     "selector-excludes-sidecar": selector_excludes_sidecar,
@@ -111,6 +134,7 @@ JOB_RULES: Mapping[str, Callable[[Manifest], Iterator[str]]] = {
     "ttl-needs-shutdown": ttl_needs_shutdown,
     "deletion-rules-exclude-shutdown": rules_exclude_shutdown,
     "deletion-order": deletion_order,
+    "legacy-deletion": legacy_deletion,
     "job-numbers": numbers,
     "runtime-env": runtime_environment,
 }
@@ -128,25 +152,8 @@ def names(manifest: Manifest) -> Iterator[str]:
 
 
 def schedule(manifest: Manifest) -> Iterator[str]:
-    if manifest["kind"] not in ("RayCronJob", "CronJob"):
-        return
-    text = manifest["spec"].get("schedule", "")
-    if "TZ" in text:
-        yield "the schedule names a time zone; it belongs in timeZone"
-    elif not text.startswith("@") and not _is_cron(text.split()):
-        yield f"the schedule {text!r} is not five fields of cron"
-
-
-def _is_cron(fields: list[str]) -> bool:
-    """Numbers within their ranges, with `*`, lists, ranges and steps; no names of months or days."""
-    if len(fields) != len(_CRON):
-        return False
-    for field, (low, high) in zip(fields, _CRON, strict=True):
-        if not re.fullmatch(r"(\*|\d+(-\d+)?)(/[1-9]\d*)?(,(\*|\d+(-\d+)?)(/[1-9]\d*)?)*", field):
-            return False
-        if not all(low <= int(number) <= high for number in re.findall(r"(?<!/)\b\d+", field)):
-            return False
-    return True
+    if manifest["kind"] in ("RayCronJob", "CronJob"):
+        yield from faults(manifest["spec"].get("schedule", ""), manifest["spec"].get("timeZone"))
 
 
 def upgrade(manifest: Manifest) -> Iterator[str]:
@@ -163,8 +170,20 @@ def upgrade(manifest: Manifest) -> Iterator[str]:
         yield "an incremental upgrade needs gatewayClassName and intervalSeconds"
 
 
+def service(manifest: Manifest) -> Iterator[str]:
+    if manifest["kind"] != "RayService":
+        return
+    head = at(manifest, ("spec", "rayClusterConfig", "headGroupSpec", "headService", "metadata", "name"))
+    if head:
+        yield f"headService has a name of its own, {head}; the operator gives it one"
+    timeout = (at(manifest, ("metadata", "annotations")) or {}).get("ray.io/initializing-timeout", "")
+    if timeout and not _DURATION.fullmatch(timeout):
+        yield f"ray.io/initializing-timeout {timeout!r} is no duration such as 30m, nor seconds"
+
+
 OBJECT_RULES: Mapping[str, Callable[[Manifest], Iterator[str]]] = {
     "name-length": names,
     "schedule": schedule,
     "upgrade-step": upgrade,
+    "service-names": service,
 }

@@ -42,7 +42,14 @@ def core(manifest: Manifest) -> Iterator[Violation]:
     except kubernetes_validate.ValidationError as error:
         yield Violation("core-schema", subject(manifest), f"{_path(error.path)}: {error.message}"[:500])
     except kubernetes_validate.SchemaNotFoundError:
-        yield Violation("core-schema", subject(manifest), f"{manifest.get('apiVersion')} has no such kind")
+        if not _is_of_others(manifest["apiVersion"]):
+            yield Violation("core-schema", subject(manifest), f"{manifest.get('apiVersion')} has no such kind")
+
+
+def _is_of_others(version: str) -> bool:
+    """Whether someone else's resource definition says what it looks like: an ExternalSecret, a ServiceMonitor."""
+    group = version.rpartition("/")[0]
+    return "." in group and (not group.endswith(".k8s.io") or group == "gateway.networking.k8s.io")
 
 
 def custom(manifest: Manifest, folder: Path, old: Manifest | None = None) -> Iterator[Violation]:

@@ -33,8 +33,17 @@ def rendered() -> dict[str, list[Manifest]]:
 
 @pytest.fixture(params=OVERLAYS)
 def overlay(request: pytest.FixtureRequest) -> list[Manifest]:
+    return objects(request.param)
+
+
+@pytest.fixture
+def gpu() -> list[Manifest]:
+    return objects("gpu")
+
+
+def objects(overlay: str) -> list[Manifest]:
     try:
-        return rendered()[request.param]
+        return rendered()[overlay]
     except RenderError as error:
         if str(error).startswith("no kustomize"):
             pytest.skip(str(error))

@@ -38,7 +38,7 @@ def test_jobs_that_the_operator_takes(job: Manifest) -> None:
 
 
 REFUSED_JOBS: list[tuple[str, Manifest]] = [
-    ("deletion-order", {"clusterSelector": {"a": "b"}, "deletionStrategy": {"deletionRules": [{"policy": "DeleteCluster", "condition": {"jobStatus": "FAILED"}}]}}),
+    ("deletion-order", {"clusterSelector": {"ray.io/cluster": "b"}, "deletionStrategy": {"deletionRules": [{"policy": "DeleteCluster", "condition": {"jobStatus": "FAILED"}}]}}),
     ("deletion-order", {"rayClusterSpec": SCALED, "deletionStrategy": {"deletionRules": [{"policy": "DeleteWorkers", "condition": {"jobStatus": "FAILED"}}]}}),
     ("sidecar-excludes-submitter", {"submissionMode": "SidecarMode", "rayClusterSpec": {"headGroupSpec": {"template": {"spec": {"restartPolicy": "Always"}}}}}),
     ("job-numbers", {"rayClusterSpec": CLUSTER, "activeDeadlineSeconds": 0}),

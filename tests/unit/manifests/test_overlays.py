@@ -4,90 +4,12 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from checks.manifests import Manifest
 from checks.rules import RULES, SCHEMAS, meaning, violations
-
-
-class Objects:
-    """The objects of an overlay, to put a fault into."""
-
-    def __init__(self, manifests: list[Manifest]) -> None:
-        self.all = copy.deepcopy(manifests)
-
-    def of(self, kind: str, name: str) -> Manifest:
-        [found] = [m for m in self.all if (m["kind"], m["metadata"]["name"]) == (kind, name)]
-        return found
-
-    @property
-    def job(self) -> Manifest:
-        return self.of("RayJob", "c2b-dataset-build")["spec"]
-
-    @property
-    def service(self) -> Manifest:
-        return self.of("RayService", "c2b-models")
-
-    @property
-    def cluster(self) -> Manifest:
-        return self.service["spec"]["rayClusterConfig"]
-
-    @property
-    def head(self) -> Manifest:
-        return self.cluster["headGroupSpec"]
-
-    @property
-    def worker(self) -> Manifest:
-        return self.cluster["workerGroupSpecs"][0]
-
-    @property
-    def head_pod(self) -> Manifest:
-        return self.head["template"]["spec"]
-
-    @property
-    def head_container(self) -> Manifest:
-        return self.head_pod["containers"][0]
-
-    @property
-    def api(self) -> Manifest:
-        return self.of("Deployment", "c2b-api")["spec"]["template"]["spec"]
-
-    def egress(self, policy: str) -> list[Any]:
-        return self.of("NetworkPolicy", policy)["spec"]["egress"]
-
-
-def cron(manifests: Objects, **spec: Any) -> None:
-    job = {**copy.deepcopy(manifests.job), "activeDeadlineSeconds": 60, "backoffLimit": 0}
-    metadata = {"name": "c2b-cron", "namespace": "c2b-ray"}
-    body = {"schedule": "17 1 * * *", "jobTemplate": job, **spec}
-    manifests.all.append({"apiVersion": "ray.io/v1", "kind": "RayCronJob", "metadata": metadata, "spec": body})
-
-
-def incremental(o: Objects, **options: Any) -> None:
-    o.cluster["enableInTreeAutoscaling"] = True
-    o.cluster["autoscalerOptions"] = copy.deepcopy(AUTOSCALER)
-    settings = {"gatewayClassName": "istio", "intervalSeconds": 10, "stepSizePercent": 10, **options}
-    strategy = {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": settings}
-    o.service["spec"]["upgradeStrategy"] = strategy
-
-
-def autoscaled(o: Objects) -> Manifest:
-    o.cluster.update(enableInTreeAutoscaling=True, autoscalerOptions=copy.deepcopy(AUTOSCALER))
-    return o.cluster
-
-
-AUTOSCALER = {
-    "version": "v2",
-    "resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}},
-    "securityContext": {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True},
-}
-RULE = {"policy": "DeleteWorkers", "condition": {"jobStatus": "SUCCEEDED", "ttlSeconds": 9}}
-RULES_OUT_OF_ORDER = [RULE, {"policy": "DeleteCluster", "condition": {"jobStatus": "SUCCEEDED", "ttlSeconds": 1}}]
-Fault = Callable[[Objects], object]
+from overlay_objects import RULE, RULES_OUT_OF_ORDER, Fault, Objects, autoscaled, cron, incremental
 
 # The rule that must catch it, the fault, and other rules that the same fault breaks.
 FAULTS: list[tuple[str, Fault, tuple[str, ...]]] = [
@@ -104,12 +26,15 @@ FAULTS: list[tuple[str, Fault, tuple[str, ...]]] = [
     ("ttl-needs-shutdown", lambda o: o.job.update(shutdownAfterJobFinishes=False), ("ends-its-cluster",)),
     ("deletion-rules-exclude-shutdown", lambda o: o.job.update(deletionStrategy={"deletionRules": [{**RULE, "policy": "DeleteSelf"}]}), ()),
     ("deletion-order", lambda o: (o.job.update(shutdownAfterJobFinishes=False, ttlSecondsAfterFinished=0, deletionStrategy={"deletionRules": RULES_OUT_OF_ORDER}), o.job["rayClusterSpec"].update(enableInTreeAutoscaling=False), [g.pop("idleTimeoutSeconds", 0) for g in o.job["rayClusterSpec"]["workerGroupSpecs"]]), ("ends-its-cluster",)),
+    ("submission-mode", lambda o: o.job.update(submissionMode="sidecarMode"), ()),
+    ("legacy-deletion", lambda o: o.job.update(deletionStrategy={"onSuccess": {"policy": "DeleteNone"}, "onFailure": {"policy": "DeleteSelf"}}), ()),
+    ("service-names", lambda o: o.head.update(headService={"metadata": {"name": "mine"}}), ()),
     ("job-numbers", lambda o: o.job.update(ttlSecondsAfterFinished=-1), ()),
     ("runtime-env", lambda o: o.job.update(runtimeEnvYAML="- a list"), ()),
     ("backoff-or-deadline", lambda o: o.job.update(backoffLimit=2, activeDeadlineSeconds=60), ()),
     ("ends-its-cluster", lambda o: o.job.update(ttlSecondsAfterFinished=0), ()),
     ("has-containers", lambda o: o.worker["template"]["spec"].update(containers=[]), ("serve-fits-nodes",)),
-    ("resources-once", lambda o: o.head.update(resources={"CPU": "1"}), ()),
+    ("resources-once", lambda o: o.head.update(resources={"CPU": "0"}), ()),
     ("labels-at-top-level", lambda o: o.worker["rayStartParams"].update(labels="pool=gpu"), ()),
     ("replica-bounds", lambda o: o.worker.pop("minReplicas"), ()),
     ("replica-bounds", lambda o: o.worker.update(minReplicas=9), ()),
@@ -132,16 +57,17 @@ FAULTS: list[tuple[str, Fault, tuple[str, ...]]] = [
     ("head-computes-nothing", lambda o: o.head["rayStartParams"].pop("num-cpus"), ()),
     ("store-fits-its-memory", lambda o: o.worker["rayStartParams"].update({"object-store-memory": str(2**40)}), ()),
     ("cluster-priorities", lambda o: o.job["rayClusterSpec"]["headGroupSpec"]["template"]["spec"].update(priorityClassName="c2b-ray-serving"), ()),
-    ("gpu-image", lambda o: o.worker["template"]["spec"]["containers"][0].update(image="registry.example.org/c2b-ray:0.1.0-xpu" if "nvidia.com/gpu" in str(o.worker) else "registry.example.org/c2b-ray:0.1.0-gpu"), ()),
+    ("gpu-image", lambda o: o.worker["template"]["spec"]["containers"][0].update(image="registry.example.org/c2b-ray:0.1.0-cpu" if "nvidia.com/gpu" in str(o.worker) else "registry.example.org/c2b-ray:0.1.0-gpu"), ()),
     ("name-length", lambda o: o.of("RayCluster", "c2b-development")["metadata"].update(name="c" * 54), ()),
     ("name-length", lambda o: o.of("RayJob", "c2b-audit")["metadata"].update(name="c" * 48), ()),
-    ("name-length", lambda o: o.service["metadata"].update(name="c" * 48), ()),
+    ("name-length", lambda o: o.service["metadata"].update(name="c" * 48), ("head-services",)),
     ("name-length", lambda o: (cron(o), o.of("RayCronJob", "c2b-cron")["metadata"].update(name="c" * 37)), ()),
     ("schedule", lambda o: cron(o, schedule="TZ=Europe/Berlin 17 1 * * *"), ()),
     ("schedule", lambda o: o.of("CronJob", "c2b-nightly")["spec"].update(schedule="CRON_TZ=UTC 17 1 * * *"), ()),
     ("schedule", lambda o: cron(o, schedule="17 25 * * *"), ()),
     ("upgrade-step", lambda o: incremental(o, stepSizePercent=60, maxSurgePercent=50), ()),
     ("memory-is-fixed", lambda o: o.head_container["resources"]["requests"].update(memory="1Gi"), ()),
+    ("requests-within-limits", lambda o: o.api["containers"][0]["resources"]["requests"].update(cpu="2500m"), ()),
     ("unprivileged", lambda o: o.head_pod["securityContext"].update(runAsUser=0), ()),
     ("unprivileged", lambda o: o.head_container["securityContext"].update(readOnlyRootFilesystem=False), ()),
     ("unprivileged", lambda o: o.api["containers"][0]["securityContext"].pop("allowPrivilegeEscalation"), ()),
@@ -162,14 +88,19 @@ FAULTS: list[tuple[str, Fault, tuple[str, ...]]] = [
     ("network", lambda o: o.all.remove(o.of("NetworkPolicy", "c2b-nothing")), ()),
     ("network", lambda o: o.egress("c2b-names").append({"to": [{"ipBlock": {"cidr": "169.254.0.0/16"}}]}), ()),
     ("network", lambda o: o.egress("c2b-names").append({}), ()),
+    ("ports", lambda o: o.api["containers"][0]["readinessProbe"]["httpGet"].update(port="web"), ()),
     ("disruption-budgets", lambda o: o.all.remove(o.of("PodDisruptionBudget", "c2b-api")), ()),
     ("disruption-budgets", lambda o: o.of("PodDisruptionBudget", "c2b-api")["spec"].update(minAvailable=2), ()),
     ("references", lambda o: o.all.remove(o.of("ServiceAccount", "c2b-endpoint")), ()),
     ("references", lambda o: o.of("Service", "c2b-api")["spec"]["selector"].update(app="x"), ()),
     ("references", lambda o: o.all.remove(o.of("PriorityClass", "c2b-ray-batch")), ()),
-    ("no-secrets", lambda o: o.all.append({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"a": "b"}}), ()),
+    ("head-services", lambda o: o.service["metadata"].update(name="acme-models"), ()),
+    ("known-secrets", lambda o: o.api["containers"][0]["env"][0]["valueFrom"]["secretKeyRef"].update(key="uri"), ()),
+    ("one-namespace", lambda o: o.of("PodDisruptionBudget", "c2b-api")["metadata"].update(namespace="other"), ()),
+    ("endpoint-config", lambda o: o.endpoint("storage: s3://c2b-ray/endpoint", "database: sqlite:////tmp/ledger.db"), ()),
+    ("no-secrets", lambda o: o.all.append({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "c2b-ray"}, "stringData": {"a": "b"}}), ()),
     ("serve-fits-nodes", lambda o: o.service["spec"].update(serveConfigV2=o.service["spec"]["serveConfigV2"].replace("num_cpus: ", "num_cpus: 90", 1)), ("serve-config-in-step",)),
-    ("serve-fits-nodes", lambda o: [g.update(labels={"pool": "other"}) or g["template"]["spec"]["containers"][0]["resources"]["limits"].update(cpu="0") for g in o.cluster["workerGroupSpecs"]], ()),
+    ("serve-fits-nodes", lambda o: [g.update(labels={"pool": "other"}) or g["template"]["spec"]["containers"][0]["resources"]["limits"].update(cpu="0") for g in o.cluster["workerGroupSpecs"]], ("requests-within-limits",)),
     ("serve-config-in-step", lambda o: o.service["spec"].update(serveConfigV2=o.service["spec"]["serveConfigV2"].replace("max_ongoing_requests: 100", "max_ongoing_requests: 5")), ()),
 ]  # fmt: skip
 

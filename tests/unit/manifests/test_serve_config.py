@@ -44,3 +44,24 @@ def test_a_changed_deployment_is_noticed_and_carried_over(
     config = yaml.safe_load(written["spec"]["serveConfigV2"])
     assert {d["max_queued_requests"] for app in config["applications"] for d in app["deployments"]} == {600}
     assert config["http_options"] == {"host": "0.0.0.0", "port": 8000}
+
+
+def test_an_overlay_of_ones_own_names_its_serve_config(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "deployments").mkdir()
+    for overlay, source in {**serve.SOURCES, "mine": "mine"}.items():
+        (tmp_path / "k8s" / "overlays" / overlay).mkdir(parents=True)
+        text = (serve.ROOT / "deployments" / f"{source.replace('mine', 'gpu')}.yaml").read_text()
+        (tmp_path / "deployments" / f"{source}.yaml").write_text(
+            text.replace("max_queued_requests: 500", "max_queued_requests: 7")
+        )
+    mine = tmp_path / "k8s" / "overlays" / "mine" / "serve.yaml"
+    own = tmp_path / "deployments" / "mine.yaml"
+    own.write_text(own.read_text().replace("max_ongoing_requests: 100", "max_ongoing_requests: 7"))
+    mine.write_text("# Made from deployments/mine.yaml by k8s/serve_config.py\n")
+    monkeypatch.setattr(serve, "ROOT", tmp_path)
+    assert run(monkeypatch) == 0
+    config = yaml.safe_load(yaml.safe_load(mine.read_text())["spec"]["serveConfigV2"])
+    assert config in serve.made_of_deployments()
+    assert "'max_ongoing_requests': 7" in str(config)
+    own.unlink()
+    assert run(monkeypatch, "--check") == 2
