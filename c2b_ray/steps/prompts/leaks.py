@@ -2,7 +2,7 @@
 synonyms.
 
 The paper's leakage rate is the share of prompts that do. A value may itself be inflected: "rain" names "rainy". It
-knows English endings and a few synonyms of the most common attributes; an audit adds more.
+knows a few synonyms of the most common attributes; an audit adds more. `english` knows inflections.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from c2b_ray.steps import words
+from c2b_ray.steps.prompts.english import bases, inflections
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _HYPHENS = re.compile(r"(?<=\w)[-\u2010-\u2015](?=\w)")
-_VOWELS = "aeiou"
 
 SYNONYMS: dict[str, str] = {
     "man": "man male guy gentleman boy father dad husband boyfriend son brother uncle nephew grandfather he him his "
@@ -25,8 +25,8 @@ SYNONYMS: dict[str, str] = {
     "woman": "woman female lady girl mother mum mom wife housewife girlfriend daughter sister aunt niece grandmother "
     "she her hers herself feminine madam mrs ms queen princess bride lass businesswoman policewoman chairwoman "
     "saleswoman spokeswoman waitress actress",
-    "young": "young youth youthful teen teenager child kid adolescent juvenile toddler baby",
-    "old": "old elderly aged senior grandparent pensioner retiree retired geriatric",
+    "young": "young youth youthful youngster teen teenager child kid adolescent juvenile toddler baby",
+    "old": "old elder elderly aged senior grandparent pensioner retiree retired geriatric",
     "white": "white caucasian european pale-skinned",
     "black": "black african dark-skinned",
     "asian": "asian chinese japanese korean indian vietnamese thai",
@@ -34,37 +34,27 @@ SYNONYMS: dict[str, str] = {
     "night": "night nighttime nightfall overnight tonight midnight nocturnal moonlit moonlight moon dark darkness",
     "sunset": "sunset dusk sundown twilight evening",
     "rain": "rain rainfall rainstorm raindrop rainwater drizzle downpour shower umbrella-weather",
-    "snow": "snow snowfall snowstorm snowflake snowdrift snowman blizzard",
+    "snow": "snow snowfall snowstorm snowflake snowdrift snowman snowcapped blizzard",
     "fog": "fog mist haze murk",
     "clear": "clear cloudless fine dry",
     "small": "small little tiny miniature petite distant distance far faraway",
     "sun": "sun sunshine sunlight sunlit sunbeam sunray",
+    "storm": "storm thunderstorm thunder",
+    "cloud": "cloud overcast",
+    "grey": "grey gray",
+    "blond": "blond blonde",
+    "colourful": "colourful colorful",
+    "moustache": "moustache mustache",
+    "glasses": "glasses eyeglasses spectacles",
+    "angry": "angry anger furious",
     "large": "large big huge giant enormous gigantic massive close-up",
 }
 _ALIASES = {
     "male": "man", "men": "man", "boy": "man", "female": "woman", "women": "woman", "girl": "woman",
     "elderly": "old", "senior": "old", "daytime": "day", "nighttime": "night", "dusk": "sunset", "misty": "fog",
-    "mist": "fog", "big": "large", "huge": "large", "little": "small", "tiny": "small",
+    "mist": "fog", "big": "large", "huge": "large", "gray": "grey", "blonde": "blond", "colorful": "colourful",
+    "mustache": "moustache", "overcast": "cloud", "little": "small", "tiny": "small",
 }  # fmt: skip
-_IRREGULAR = {
-    "wife": ("wives",), "housewife": ("housewives",), "child": ("children",), "dark": ("darkened",),
-    "person": ("people",), "sun": ("sunny", "sunlit"), "lie": ("lying", "lain"), "goose": ("geese",),
-    "mouse": ("mice",), "foot": ("feet",), "tooth": ("teeth",), "leaf": ("leaves",), "wolf": ("wolves",),
-    "far": ("farther", "farthest", "further"),
-}  # fmt: skip
-_BEFORE_VOWELS = ("ed", "ing", "er", "ers", "est", "y", "ish", "en", "ens", "ened", "ening")
-"""Endings that take away an e ("white", "whiter") and double a consonant ("red", "redder")."""
-_FIXED = frozenset(["he", "him", "his", "himself", "she", "her", "hers", "herself", "mr", "mrs", "ms", "sir", "madam"])
-_OTHER_WORDS = frozenset(
-    ["many", "manner", "manners", "maned", "sony", "ladder", "ladders", "lady", "mister", "teeny", "finish"]
-)
-"""What the endings would make of man, son, lad, mist, teen and fine."""
-_NOT_INFLECTED = frozenset({
-    "evening", "herring", "news", "party", "army", "county", "story", "factory", "early", "holy", "every", "fairy",
-    "bunny", "penny", "body", "baby", "city", "wicked", "rugged", "chicken", "kitten", "kitchen", "garden", "series",
-})  # fmt: skip
-"""Words that end like an inflection of another word, which they do not name: "party" is not "part"."""
-_SHORT = re.compile(r"[^aeiou]*[aeiou][^aeiouwxy]")
 _EMPTY = words.PREPOSITIONS | {"a", "an", "the", "of", "with", "very", "quite", "rather"}
 """Words of a value's name that name nothing by themselves: "at night" is night, "very large" is large."""
 
@@ -81,50 +71,6 @@ def _plain(text: str) -> str:
     letters = unicodedata.normalize("NFKD", text)
     kept = (letter for letter in letters if unicodedata.category(letter) not in ("Mn", "Cf"))
     return "".join(kept).casefold()
-
-
-def inflections(word: str) -> frozenset[str]:
-    """Returns the word with the English endings of nouns, verbs and adjectives, whether or not it takes them; without
-    other words that only look so ("many" is no form of "man"). Pronouns and titles have no forms."""
-    if word in _FIXED:
-        return frozenset({word})
-    forms = {word + ending for ending in ("", "s", "es", *_BEFORE_VOWELS, "ly", "ness")}
-    if word.endswith("e"):
-        forms |= {word + ending for ending in ("d", "r", "rs", "st")}
-        forms |= {word[:-1] + ending for ending in _BEFORE_VOWELS}
-    if word.endswith("y") and len(word) > 2 and word[-2] not in _VOWELS:
-        forms |= {word[:-1] + "i" + ending for ending in ("es", "er", "ers", "est", "ed", "ness", "ly")}
-    if len(word) > 2 and word[-1] not in "aeiouwxy" and word[-2] in _VOWELS and word[-3] not in _VOWELS:
-        forms |= {word + word[-1] + ending for ending in _BEFORE_VOWELS}
-    if word.endswith("man"):
-        forms.add(word[:-2] + "en")
-    return frozenset({word, *(forms - _OTHER_WORDS), *_IRREGULAR.get(word, ())})
-
-
-def bases(word: str) -> tuple[str, ...]:
-    """Returns the words of which this one may be an inflection: "rain" of "rainy", "smile" of "smiling", "dog" of
-    "dogs"; none for a word that is none, or for one too short to say."""
-    if word in _FIXED | _NOT_INFLECTED:
-        return ()
-    found = [base for base, forms in _IRREGULAR.items() if word in forms]
-    if word.endswith("s") and not word.endswith(("ss", "us", "is")):
-        found += [word[:-1], *([word[:-2]] if word.endswith(("ses", "xes", "zes", "ches", "shes")) else [])]
-    for ending in ("ing", "ed", "y", "en"):
-        stem = word.removesuffix(ending)
-        if stem != word and stem[-1:] not in ("", *_VOWELS):
-            found += _with_ending_restored(stem)
-    return tuple(
-        base for base in dict.fromkeys(found) if len(base) > 2 and any(letter in base for letter in _VOWELS + "y")
-    )
-
-
-def _with_ending_restored(stem: str) -> list[str]:
-    """Undoes what an ending that begins with a vowel does: "runn" was "run", "strip" was "stripe"."""
-    if len(stem) > 2 and stem[-1] == stem[-2]:
-        return [stem, stem[:-1]]
-    if _SHORT.fullmatch(stem):  # else its last letter would be doubled
-        return [stem + "e"]
-    return [stem, stem + "e"]
 
 
 @dataclass(frozen=True)

@@ -100,3 +100,30 @@ def test_an_inflected_value_is_named_by_the_word_that_it_comes_from(name: str, t
 )  # fmt: skip
 def test_a_value_that_only_ends_like_an_inflection_has_no_other_names(name: str, text: str) -> None:
     assert leaks_of([name], {}).word(text) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("running", "she ran"), ("sitting", "sat down"), ("frozen", "freezing"), ("broken", "breaks"),
+     ("dying", "it died"), ("knife", "knives"), ("shelves", "a shelf"), ("berries", "a berry"),
+     ("younger", "young people"), ("darker", "a dark room"), ("tattooed", "a tattoo"), ("grey", "gray"),
+     ("blonde", "blond hair"), ("colourful", "colorful"), ("stormy", "a thunderstorm"),
+     ("elderly", "the elders"), ("man", "mens shoes"), ("flower", "flowers"), ("ladder", "two ladders"),
+     ("worn", "wearing thin"), ("ski", "skiing"), ("caf\u00e9", "CAFES")],
+)  # fmt: skip
+def test_irregular_forms_other_spellings_and_plurals_name_a_value(name: str, text: str) -> None:
+    assert leaks_of([name], {}).word(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("bus", "a busy street"), ("hat", "hated"), ("car", "he cared"), ("arm", "an army"), ("star", "staring"),
+     ("tall", "a tally"), ("fur", "fury"), ("tin", "tiny"), ("pan", "panes of glass"), ("rat", "rated"),
+     ("fir", "fires"), ("cap", "a cape"), ("post", "a poster"), ("show", "a shower"), ("flow", "a flower"),
+     ("corn", "a corner"), ("plan", "planes"), ("ear", "early"), ("happy", "happening"),
+     ("silly", "a window sill"), ("tidy", "the tide"), ("linen", "a line of people"), ("tired", "car tires"),
+     ("shorts", "short hair")],
+)  # fmt: skip
+def test_words_that_share_letters_alone_do_not(name: str, text: str) -> None:
+    """ "a busy street" was rejected under `bus`, so that a search lost prompts that name nothing."""
+    assert leaks_of([name], {}).word(text) is None
