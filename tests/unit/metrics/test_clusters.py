@@ -34,6 +34,12 @@ def test_intervals_hold_where_captions_differ(spread, images, accuracy):
     assert plain < 0.95 if images < 400 else plain < 0.9
 
 
+@pytest.mark.parametrize("captions", [2, 5])
+def test_few_captions_that_differ_much_are_believed(captions):
+    held, _, _ = coverage(0.17, 200, 0.55, runs=120, groups=1, values=2, captions=captions)
+    assert held >= 0.94
+
+
 def test_intervals_hold_where_effects_are_cut_off_at_one():
     held, plain, _ = coverage(0.05, 400, 0.97)
     assert held >= 0.93
