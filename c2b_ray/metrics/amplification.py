@@ -49,14 +49,14 @@ def directional_bias_amplification(
     return float(amplification_of_counts(true, a.T @ p, rows, directions_of(true, rows, t.sum(axis=0), len(a), rule)))
 
 
-def directions_of(true: Ints, rows: Ints, targets: Ints, total: int, rule: SignRule) -> Ints:
+def directions_of(true: Ints, rows: Ints, targets: Ints, total: int | Ints, rule: SignRule) -> Ints:
     """Returns the direction y_at of every pair, computed in whole numbers: (..., A, T) of -1, 0 (only with rule `code`)
     and 1.
 
-    Args: true: (..., A, T), number of rows with a and t; rows: (A,), with a; targets: (..., T), with t; total: all
-    rows.
+    Args: true: (..., A, T), number of rows with a and t; rows: (A,) or (..., A), with a; targets: (..., T), with t;
+    total: all rows, (...,).
     """
-    sign = np.sign(true * total - rows[:, None] * targets[..., None, :])
+    sign = np.sign(true * np.asarray(total)[..., None, None] - rows[..., :, None] * targets[..., None, :])
     return np.where(sign > 0, 1, -1) if rule == "formula" else sign
 
 

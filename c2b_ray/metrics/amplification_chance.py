@@ -53,8 +53,10 @@ def amplification(questions: Answers, chance: Chance, rule: SignRule = "code") -
     The p-value is two-sided, from a permutation test: if predictions were distributed like the truth given the
     attribute, truth and prediction could be swapped. All questions of an image are swapped together, and the directions
     are computed anew, so the null includes the noise of the directions. The interval is normal, with its spread from
-    bootstrap samples of images with the directions held fixed; it spans both the observed value and the observed value
-    less the expected one.
+    bootstrap samples of images (`_resampled`); it spans both the observed value and the observed value less the
+    expected one. Made with the directions held fixed, and no more images than were seen, it held the truth in .55 of
+    samples where an answer is nearly independent of the attribute, and in .54 with one image of a value; so, in .90 or
+    more.
 
     Returns: `Amplification`; NaN where there are no questions, or no answers. 0: predictions go with the attribute as
     much as the truth does.
@@ -66,13 +68,9 @@ def amplification(questions: Answers, chance: Chance, rule: SignRule = "code") -
     true, predicted = (_by_image(questions, codes, images) for codes in (questions.true, questions.predicted))
     rows = np.zeros((images, questions.groups))
     np.add.at(rows, (questions.images, questions.attributes), 1)
-    value, directions = _value(true.sum(0), predicted.sum(0), rows.sum(0), questions, rule)
+    value = _value(true.sum(0), predicted.sum(0), rows.sum(0), questions, rule)
     null = _swapped(true, predicted, rows.sum(0), questions, (chance, rule))
-    shape = (-1, questions.groups, questions.answers)
-    weights = bootstrap_weights(images, chance.resamples, chance.seed)
-    drawn = amplification_of_counts(
-        (weights @ true).reshape(shape), (weights @ predicted).reshape(shape), weights @ rows, directions
-    )
+    drawn = _resampled((true, predicted, rows), questions, chance, rule)
     reach = float(ndtri((1 + chance.confidence) / 2) * drawn.std(ddof=1))
     expected = float(null.mean())
     far = upper_tail(np.array([abs(value - expected)]), np.abs(null - expected)[:, None])
@@ -88,11 +86,29 @@ def _by_image(questions: Answers, codes: Ints, images: int) -> Floats:
     return counts
 
 
-def _value(true: Floats, predicted: Floats, rows: Floats, questions: Answers, rule: SignRule) -> tuple[float, Ints]:
+def _value(true: Floats, predicted: Floats, rows: Floats, questions: Answers, rule: SignRule) -> float:
     shape = (questions.groups, questions.answers)
     pairs = np.rint(true).astype(np.int64).reshape(shape)
     directions = directions_of(pairs, rows.astype(np.int64), pairs.sum(axis=0), int(rows.sum()), rule)
-    return float(amplification_of_counts(pairs, predicted.reshape(shape), rows, directions)), directions
+    return float(amplification_of_counts(pairs, predicted.reshape(shape), rows, directions))
+
+
+def _resampled(counts: tuple[Floats, Floats, Floats], questions: Answers, chance: Chance, rule: SignRule) -> Floats:
+    """Returns the values of bootstrap samples of images, (resamples,), with the directions of each sample's own truth.
+
+    `counts`: by image, true and predicted answers of each attribute value, and questions. To each value's images one
+    more is added that is drawn from all of them: a value with one image would show the same in every sample.
+    """
+    shape = (-1, questions.groups, questions.answers)
+    weights = bootstrap_weights(len(counts[0]), chance.resamples, chance.seed)
+    extra = np.random.default_rng(chance.seed + 1).integers(0, len(weights[0]), (questions.groups, chance.resamples))
+    true, predicted = (
+        (weights @ of).reshape(shape) + np.moveaxis(of.reshape(shape).sum(axis=1)[extra], 0, 1) for of in counts[:2]
+    )
+    rows = weights @ counts[2] + counts[2].sum(axis=1)[extra].T
+    truth, asked = np.rint(true).astype(np.int64), np.rint(rows).astype(np.int64)
+    directions = directions_of(truth, asked, truth.sum(axis=1), asked.sum(axis=1), rule)
+    return amplification_of_counts(truth, predicted, rows, directions)
 
 
 def _swapped(true: Floats, predicted: Floats, rows: Floats, questions: Answers, how: tuple[Chance, SignRule]) -> Floats:

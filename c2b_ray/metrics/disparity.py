@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, xlogy
 from scipy.stats import chi2
 
 from c2b_ray.metrics.disparity_region import extreme_divergences
-from c2b_ray.metrics.resampling import bootstrap_weights, upper_tail
+from c2b_ray.metrics.resampling import LEAST_SAMPLED, bootstrap_weights, upper_tail
 from c2b_ray.metrics.scores import Floats, Ints
 
 __all__ = ["Chance", "Disparity", "Scores", "disparity", "kl_of_rates"]
@@ -50,7 +50,7 @@ class Disparity:
     """Arrays over models. `value`: KL; `low`, `high`: its interval; `expected`: its mean where groups are alike;
     `p_value`: of the null that they are alike. `rates`, `errors` (models, groups): means and their standard errors;
     `reach`: the half-width of an interval of the contrasts, in standard errors. `replicates` (resamples, models): KL of
-    bootstrap samples."""
+    bootstrap samples; NaN where they say little (`_told`)."""
 
     value: Floats
     low: Floats
@@ -110,7 +110,7 @@ def disparity(scores: Scores, groups: Ints, number: int, chance: Chance) -> Disp
         rates=rates.T,
         errors=errors.T,
         reach=np.sqrt(limit),
-        replicates=_bootstrap(x, n, codes, number, chance),
+        replicates=np.where(_told(x, n, codes, number), _bootstrap(x, n, codes, number, chance), np.nan),
     )
 
 
@@ -228,6 +228,13 @@ def _permuted(codes: Ints, number: int, chance: Chance) -> Iterator[Floats]:
         some = min(size, chance.permutations - start)
         shuffled = random.permuted(np.tile(codes, (some, 1)), axis=1)
         yield (shuffled[:, None, :] == np.arange(number)[:, None]).astype(np.float64)
+
+
+def _told(x: Floats, n: Floats, codes: Ints, number: int) -> NDArray[np.bool_]:
+    """Returns for which models bootstrap samples show how KL varies, (models,): not where a group has few images, or
+    no score above 0, for then all samples have the same rate."""
+    member = np.eye(number)[codes]
+    return np.asarray((((n > 0) @ member >= LEAST_SAMPLED) & (x @ member > 0)).all(axis=1))
 
 
 def _bootstrap(x: Floats, n: Floats, codes: Ints, number: int, chance: Chance) -> Floats:

@@ -11,9 +11,18 @@ from scipy.stats import gamma, norm
 
 from c2b_ray.metrics.scores import Floats
 
-__all__ = ["bootstrap_weights", "difference_of", "independent_difference_of", "upper_tail"]
+__all__ = [
+    "LEAST_SAMPLED",
+    "bootstrap_weights",
+    "difference_of",
+    "independent_difference_of",
+    "normal_difference",
+    "upper_tail",
+]
 
 FEW = 10
+LEAST_SAMPLED = 5
+"""Of fewer items in a group, a bootstrap says little: of one item, every sample has the same score."""
 
 
 def upper_tail(observed: ArrayLike, permuted: ArrayLike) -> Floats:
@@ -70,7 +79,7 @@ def difference_of(
     usable = np.isfinite(change)
     if usable.sum() < 2:
         return float("nan"), float("nan"), float("nan")
-    return _normal(values[0] - values[1], float(change[usable].std(ddof=1)), confidence, margin)
+    return normal_difference(values[0] - values[1], float(change[usable].std(ddof=1)), confidence, margin)
 
 
 def independent_difference_of(
@@ -80,10 +89,12 @@ def independent_difference_of(
     one, other = a[np.isfinite(a)], b[np.isfinite(b)]
     if min(len(one), len(other)) < 2:
         return float("nan"), float("nan"), float("nan")
-    return _normal(values[0] - values[1], float(np.hypot(one.std(ddof=1), other.std(ddof=1))), confidence, margin)
+    return normal_difference(
+        values[0] - values[1], float(np.hypot(one.std(ddof=1), other.std(ddof=1))), confidence, margin
+    )
 
 
-def _normal(gap: float, spread: float, confidence: float, margin: float) -> tuple[float, float, float]:
+def normal_difference(gap: float, spread: float, confidence: float, margin: float) -> tuple[float, float, float]:
     if not np.isfinite(gap):
         return float("nan"), float("nan"), float("nan")
     reach = float(norm.ppf((1 + confidence) / 2)) * spread

@@ -14,11 +14,11 @@ import numpy as np
 from c2b_ray.metrics.disparity import Chance
 from c2b_ray.metrics.resampling import bootstrap_weights, upper_tail
 from c2b_ray.metrics.scores import Floats, Ints
-from c2b_ray.metrics.skew_few import with_few
+from c2b_ray.metrics.skew_few import FEW, with_few
+from c2b_ray.metrics.skew_samples import Pictures, largest_log, mean_max, resampled, shuffled
 
 __all__ = ["MeanSkew", "mean_max_skew"]
 
-CELLS_AT_ONCE = 8_000_000
 LARGEST, HALVINGS = 64.0, 12
 CAUTION = 0.5
 """The factor on the nominal error, so an interval of .95 is computed as one of .975: the deviations d that it scales
@@ -31,7 +31,7 @@ class MeanSkew:
     """The mean skew with limits. `expected`: its mean where groups are shuffled; `expected_high`: the 95th percentile
     of shuffles; `p_value`: one-sided. `leads` (groups,): the number of rankings in which each group has the largest
     ratio, since rankings that lean in different directions have a positive mean too. `replicates` (resamples,): of
-    bootstrap samples of items and of rankings."""
+    bootstrap samples of items and of rankings; NaN where a group has few items, of which samples say nothing."""
 
     value: float
     low: float
@@ -43,7 +43,9 @@ class MeanSkew:
     replicates: Floats
 
 
-def mean_max_skew(order: Ints, groups: Ints, number: int, k: int, chance: Chance) -> MeanSkew:
+def mean_max_skew(
+    order: Ints, groups: Ints, number: int, k: int, chance: Chance, copies: Ints | None = None
+) -> MeanSkew:
     """Computes the mean over rankings of max over groups a of log(f_a / f'_a), f' the share over all items
     (`max_skew`).
 
@@ -55,10 +57,11 @@ def mean_max_skew(order: Ints, groups: Ints, number: int, k: int, chance: Chance
     chance alone gives more than is observed, its upper end is what is observed. An image's places in several rankings
     are never taken for independent. It is the interval for these rankings; replicates, by which two models are compared
     on the same items, resample the rankings too (texts are a sample as items are: two trainings on data of one skew
-    differ most by which text leans how far).
+    differ most by which text leans how far). Copies of a picture count in the shares, but are shuffled and resampled
+    as one: ten copies are no more evidence than one.
 
     Args: order: (rankings, items) item numbers, best first; groups: (items,) in 0 .. number - 1, all items with one;
-    k: 1 to items; chance.
+    k: 1 to items; chance; copies: (items,), equal numbers for copies of a picture. None: there are no copies.
     Returns: `MeanSkew`; NaN where a group has no item, or there is no ranking. 0: every top k has the ideal shares.
     Raises: ValueError for k out of range or shapes that do not fit.
     """
@@ -70,81 +73,34 @@ def mean_max_skew(order: Ints, groups: Ints, number: int, k: int, chance: Chance
     if not len(order) or (counts == 0).any():
         nothing = (float("nan"),) * 6
         return MeanSkew(*nothing, np.zeros(number, np.int64), np.full(chance.resamples, np.nan))
-    top = order[:, :k]
-    ratios = _ratios(np.eye(number)[groups][top].mean(axis=1), counts / len(groups))
-    value = float(_mean_max(ratios))
-    null = _shuffled(top, groups, number, chance)
-    drawn = _resampled(order, groups, number, k, chance)
+    pictures = Pictures.of(order, groups, number, copies)
+    ratios = np.eye(number)[groups][order[:, :k]].mean(axis=1) / pictures.ideal
+    value = float(mean_max(ratios))
+    null, drawn = shuffled(pictures, k, chance), resampled(pictures, k, chance)
     limits = _interval(value, ratios, drawn - ratios, null, chance.confidence)
-    low, high = with_few(limits, ratios, counts, k, chance.confidence)
+    low, high = with_few(limits, ratios, (pictures.held, pictures.ideal), k / len(groups), chance.confidence)
     p_value = float(upper_tail(np.array([value]), null[:, None])[0])
     times = bootstrap_weights(len(order), chance.resamples, chance.seed + 1)
-    replicates = (times * _largest(drawn)).sum(axis=-1) / len(order)
+    replicates = (times * largest_log(drawn)).sum(axis=-1) / len(order)
+    if (pictures.held < FEW).any():
+        replicates = np.full(chance.resamples, np.nan)
     leads = np.bincount(ratios.argmax(axis=1), minlength=number)
     by_chance = (float(null.mean()), float(np.quantile(null, 0.95)))
     return MeanSkew(value, low, high, *by_chance, p_value, leads, replicates)
-
-
-def _ratios(shares: Floats, ideal: Floats) -> Floats:
-    result: Floats = shares / ideal
-    return result
-
-
-def _mean_max(ratios: Floats) -> Floats:
-    """Averages the largest log ratio over rankings, from (..., rankings, groups) to (...,)."""
-    result: Floats = _largest(ratios).mean(axis=-1)
-    return result
-
-
-def _largest(ratios: Floats) -> Floats:
-    """Returns the log of the largest ratio, from (..., groups) to (...,)."""
-    result: Floats = np.log(np.maximum(ratios.max(axis=-1), 1e-12))
-    return result
-
-
-def _shuffled(top: Ints, groups: Ints, number: int, chance: Chance) -> Floats:
-    random = np.random.default_rng(chance.seed)
-    ideal = np.bincount(groups, minlength=number) / len(groups)
-    size = max(1, CELLS_AT_ONCE // max(top.size, len(groups)))
-    parts = []
-    for start in range(0, chance.permutations, size):
-        some = random.permuted(np.tile(groups.astype(np.int16), (min(size, chance.permutations - start), 1)), axis=1)
-        picked = some[:, top]  # (some, rankings, k)
-        shares = np.stack([(picked == group).mean(axis=-1) for group in range(number)], axis=-1)
-        parts.append(_mean_max(_ratios(shares, ideal)))
-    return np.concatenate(parts)
-
-
-def _resampled(order: Ints, groups: Ints, number: int, k: int, chance: Chance) -> Floats:
-    """Computes the ratios f/f' of bootstrap samples, (resamples, rankings, groups)."""
-    items = len(groups)
-    reach = min(items, int(k + 8 * np.sqrt(k) + 20))  # beyond, no sample's top k reaches; what is short is mended below
-    first = order[:, :reach]
-    member = np.eye(number)[groups]
-    weights = bootstrap_weights(items, chance.resamples, chance.seed)
-    ideal = weights @ member / items
-    result = np.empty((len(weights), len(order), number))
-    for row, ranked in enumerate(first):
-        times = weights[:, ranked]
-        before = np.cumsum(times, axis=1) - times
-        kept = np.clip(k - before, 0, times)
-        sums = kept @ member[ranked]
-        result[:, row] = sums / kept.sum(axis=1, keepdims=True)
-    return result / np.maximum(ideal, 0.5 / items)[:, None, :]
 
 
 def _interval(value: float, ratios: Floats, noise: Floats, null: Floats, confidence: float) -> tuple[float, float]:
     edge = CAUTION * (1 - confidence) / 2
 
     def true(size: float) -> float:
-        return float(_mean_max(1 + size * (ratios - 1)))
+        return float(mean_max(1 + size * (ratios - 1)))
 
     def above(size: float) -> float:
-        shown = _mean_max(1 + size * (ratios - 1) + noise) if size else null
+        shown = mean_max(1 + size * (ratios - 1) + noise) if size else null
         return float((shown >= value - 1e-12).mean())
 
     def below(size: float) -> float:
-        shown = _mean_max(1 + size * (ratios - 1) + noise) if size else null
+        shown = mean_max(1 + size * (ratios - 1) + noise) if size else null
         return float((shown <= value + 1e-12).mean())
 
     low = 0.0 if above(0.0) > edge else true(_crossing(lambda size: above(size) > edge))

@@ -9,16 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta
 
-from c2b_ray.metrics.scores import Floats, Ints
+from c2b_ray.metrics.resampling import LEAST_SAMPLED
+from c2b_ray.metrics.scores import Floats
 
 __all__ = ["FEW", "with_few"]
 
-FEW = 5
-"""Of fewer items in a group, a bootstrap says little: of one item, every sample has the same rank."""
+FEW = LEAST_SAMPLED
+"""With fewer items in a group, its limits are widened."""
 
 
 def with_few(
-    limits: tuple[float, float], ratios: Floats, counts: Ints, k: int, confidence: float
+    limits: tuple[float, float], ratios: Floats, of: tuple[Floats, Floats], part: float, confidence: float
 ) -> tuple[float, float]:
     """Widens the limits of a mean MaxSkew to what few items leave open about their group's ratios.
 
@@ -32,14 +33,14 @@ def with_few(
     left; the upper limit has them as large as possible, or the p spread over rankings so that the mean log is largest:
     log(p/s), or from 0 to p' = e * s in a share p/p' of them. No limit is above log(1/s).
 
-    Args: limits: by resampling; ratios: (rankings, groups); counts: (groups,), at least 1; k: 1 to the number of items;
-    confidence.
+    Args: limits: by resampling; ratios: (rankings, groups); of: each group's number of items, at least 1 (of different
+    pictures, where items are copies), and its share of all items; part: k over all items; confidence.
     Returns: (low, high), low >= 0; the limits as they are where no group has few items.
     """
+    counts, ideal = of
     few = counts < FEW
     if not few.any():
         return limits
-    part, ideal = k / counts.sum(), counts / counts.sum()
     low, high = _chances(ratios[:, few].mean(axis=0) * part * counts[few], counts[few], confidence)
     lowest = _lowest(ratios, ideal, few, np.clip(1.0, low / part, high / part))
     largest = np.minimum(high / part, 1 / ideal[few])
@@ -60,7 +61,7 @@ def _lowest(ratios: Floats, ideal: Floats, few: NDArray[np.bool_], nearest: Floa
     return _mean_log(parts * left / ideal[~few], nearest)
 
 
-def _chances(shown: Floats, counts: Ints, confidence: float) -> tuple[Floats, Floats]:
+def _chances(shown: Floats, counts: Floats, confidence: float) -> tuple[Floats, Floats]:
     """Returns the limits of the chance of each group's items, of which `shown` are in the top k on average."""
     edge, shown = (1 - confidence) / 2 / len(counts), np.clip(shown, 0, counts)
     none, every = shown < 1e-9, shown > counts - 1e-9

@@ -9,7 +9,7 @@ Only a few batches are in memory at any time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -56,6 +56,9 @@ class Here:
 
     def call(self, function: Callable[[], T], config: StageConfig) -> T:
         return function()
+
+    def call_each(self, functions: Sequence[Callable[[], T]], config: StageConfig) -> list[T]:
+        return [function() for function in functions]
 
     def run(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -72,15 +72,23 @@ class OnRay:
         check_on_every_node(out, read)
 
     def call(self, function: Callable[[], T], config: StageConfig) -> T:
+        (result,) = self.call_each([function], config)
+        return result
+
+    def call_each(self, functions: Sequence[Callable[[], T]], config: StageConfig) -> list[T]:
         placement = self._placed(config).placement
         labels: Any = dict(placement.labels) or None
         task: Any = ray.remote(num_cpus=placement.cpus, num_gpus=placement.gpus, label_selector=labels)(_called)
+        # Put into the object store first: a function may hold much, and then travels by shared memory.
+        calls = [task.remote(ray.put(function), placement.precision) for function in functions]
         try:
-            # Put into the object store first: the function may hold much, and then travels by shared memory.
-            result: T = ray.get(task.remote(ray.put(function), placement.precision))
+            results: list[T] = ray.get(calls)
         except ray.exceptions.RayError as error:
             raise as_raised(error) from None
-        return result
+        finally:
+            for call in calls:
+                ray.cancel(call)  # those that have not begun when one fails; nothing to one that is over
+        return results
 
     def run(
         self,

@@ -109,6 +109,11 @@ class Runner(Protocol):
         """
         ...
 
+    def call_each(self, functions: Sequence[Callable[[], T]], config: StageConfig) -> list[T]:
+        """Calls each function once, as `call` does, as many at a time as there are processes for; returns their results
+        in order."""
+        ...
+
     def run(
         self,
         rows: Rows,

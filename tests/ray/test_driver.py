@@ -20,6 +20,9 @@ def test_a_call_runs_in_another_process_and_raises_what_it_raises() -> None:
     assert runner.call(os.getpid, CLASSIFY) != os.getpid()
     with pytest.raises(SpecError, match="no classifier has the scheme 'timn'; did you mean 'timm'"):
         runner.call(partial(catalog.described, "classifier", "timn:resnet50"), CLASSIFY)
+    with pytest.raises(SpecError, match="no classifier has the scheme 'timn'"):
+        runner.call_each([os.getpid, partial(catalog.described, "classifier", "timn:resnet50")], CLASSIFY)
+    assert runner.call_each([partial(pow, 2, power) for power in range(6)], CLASSIFY) == [1, 2, 4, 8, 16, 32]
 
 
 def test_a_model_that_no_file_describes_is_described_where_it_would_run(tmp_path: Path) -> None:

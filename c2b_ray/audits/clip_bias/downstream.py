@@ -69,22 +69,25 @@ def _measure_amplification(
         measured.unknown(questions, key, len(members), problem)
         return
     for model, some in questions.items():
-        answers, words = filtered(some, attribute, view.members, config.answers)
+        considered = filtered(some, attribute, view.members, config.answers, built.images.copies)
+        answers = considered.answers
         lost = [value for at, value in enumerate(attribute.values) if at not in answers.attributes]
         if len(attribute.values) - len(lost) < 2:
             why = "no question is left without answers that are binary or numbers"
-            if words:
+            if considered.words:
                 why += f" about images with the {attribute.name} {lost[0]!r}"
-            measured.unknown([model], key, len(np.unique(answers.images)), why)
+            measured.unknown([model], key, considered.images, why)
             continue
         chance = seeded(chance_of(config), key.dataset, key.attribute, key.metric)
         result = amplification(answers, chance, config.amplification)
-        note = None if len(np.unique(answers.predicted)) > 1 else "constant predictions"
+        remarks = [] if len(np.unique(answers.predicted)) > 1 else ["constant predictions"]
         if lost:
-            note = f"of the mean over values of {attribute.name}, {', '.join(lost)} is left out: no question is left"
+            remarks.append(
+                f"of the mean over values of {attribute.name}, {', '.join(lost)} is left out: no question is left"
+            )
         row = BiasRow(
-            model, key, result.value, result.low, result.high, len(np.unique(answers.images)), result.expected,
-            result.p_value, rule=config.amplification, note=note, replicates=result.replicates,
+            model, key, result.value, result.low, result.high, considered.images, result.expected,
+            result.p_value, rule=config.amplification, note="; ".join(remarks) or None, replicates=result.replicates,
         )  # fmt: skip
         measured.biases.append(row)
 

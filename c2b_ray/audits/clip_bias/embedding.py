@@ -25,6 +25,7 @@ from c2b_ray.store.digests import absent, digests
 from c2b_ray.store.parts import opened, writing
 
 FETCHED_AT_ONCE = 256
+READ_AT_ONCE = 4096
 TEXTS_AT_ONCE = 2048
 IMAGES = replace(CLASSIFY, schema=CLIP_EMBEDDINGS, stage="embed", rows_per_file=2048)
 TEXTS = StageConfig(CLIP_EMBEDDINGS, stage="embed", rows_per_file=4096)
@@ -66,7 +67,9 @@ class Embedding:
 
     def files(self, table: CaptionedTable) -> Files:
         """Reads every image, since a file may have been replaced under its name after the run embedded it."""
-        return Files(table, self.runner.call(partial(_contents, table), FETCH))
+        pieces = [range(start, min(start + READ_AT_ONCE, len(table))) for start in range(0, len(table), READ_AT_ONCE)]
+        contents = self.runner.call_each([partial(_contents, table, rows) for rows in pieces], FETCH)
+        return Files(table, [one for piece in contents for one in piece])
 
     def embed(self, encoder: Encoder, files: Files, on_progress: OnProgress) -> None:
         """Embeds the images that the run does not hold yet."""
@@ -160,11 +163,11 @@ def _fetched(ids: pa.Table, table: CaptionedTable) -> Iterator[pa.Table]:
     yield images.append_column("embedding_id", ids["embedding_id"])
 
 
-def _contents(table: CaptionedTable) -> list[str | None]:
+def _contents(table: CaptionedTable, rows: range) -> list[str | None]:
     return [
         None if data is None else content_id(data)
-        for start in range(0, len(table), FETCHED_AT_ONCE)
-        for data in table.fetch(range(start, min(start + FETCHED_AT_ONCE, len(table))))["bytes"].to_pylist()
+        for start in range(0, len(rows), FETCHED_AT_ONCE)
+        for data in table.fetch(rows[start : start + FETCHED_AT_ONCE])["bytes"].to_pylist()
     ]
 
 

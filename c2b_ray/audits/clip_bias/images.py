@@ -132,8 +132,7 @@ def _about_copies(images: Images) -> str | None:
         return None
     return (
         f"{images.copied:,} of {len(images.rows):,} images of {images.table.location} have the embedding of "
-        "another one: disparities count them as one picture, LIC keeps them in one fold; MaxSkew and DBA count them "
-        "as separate images, so their intervals are too narrow"
+        "another one: they count in every rate and share, but as one picture's evidence; LIC keeps them in one fold"
     )
 
 

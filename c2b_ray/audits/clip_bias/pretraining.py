@@ -35,7 +35,7 @@ def measure_pretraining(
                 measure_disparity(measured, key, hits, (attribute, view), chance, data.images.copies)
             if ranks:
                 key = _key(f"max_skew@{config.skew_k}", *where)
-                measure_skew(measured, key, ranks, (attribute, view), (skew, chance))
+                measure_skew(measured, key, ranks, (attribute, view), (skew, chance), data.images.copies)
     return {model: float(totals.sum() / max(counts.sum(), 1)) for model, (totals, counts) in hits.items()}
 
 

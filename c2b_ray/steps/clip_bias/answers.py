@@ -57,30 +57,46 @@ def vocabulary(questions: Sequence[AnsweredQuestion], most: int) -> list[str]:
     return [answer for answer, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:most]]
 
 
+@dataclass(frozen=True)
+class Considered:
+    """The questions that bias amplification considers, about so many `images`; `words`: the vocabulary."""
+
+    answers: Answers
+    words: list[str]
+    images: int
+
+
 def filtered(
-    questions: Sequence[AnsweredQuestion], attribute: Attribute, members: Ints, most: int
-) -> tuple[Answers, list[str]]:
+    questions: Sequence[AnsweredQuestion],
+    attribute: Attribute,
+    members: Ints,
+    most: int,
+    copies: Ints | None = None,
+) -> Considered:
     """Returns, as numbers, the questions about `members` with a value of the attribute and a true answer of the
-    vocabulary; and the vocabulary.
+    vocabulary.
 
     Ramos et al. 2025, section 3.3: samples with answers that are binary, numerical, or outside the 50 most frequent are
-    removed. A prediction outside the vocabulary is kept as -1, none of the considered answers.
+    removed. A prediction outside the vocabulary is kept as -1, none of the considered answers. `copies`: for each
+    image, the number of the first that is the same picture; the questions about these are as those about one image.
     """
     inside = set(members.tolist())
     held = [one for one in questions if one.image in inside and attribute.codes[one.image] >= 0]
     words = vocabulary(held, most)
     numbers = {word: number for number, word in enumerate(words)}
     kept = [one for one in held if one.answer in numbers]
-    images = {image: number for number, image in enumerate(dict.fromkeys(one.image for one in kept))}
+    codes = np.array([attribute.codes[one.image] for one in kept], np.int64)
+    pictures = [(one.image if copies is None else int(copies[one.image]), attribute.codes[one.image]) for one in kept]
+    number_of = {picture: number for number, picture in enumerate(dict.fromkeys(pictures))}
     answers = Answers(
-        np.array([images[one.image] for one in kept], np.int64),
-        np.array([attribute.codes[one.image] for one in kept], np.int64),
+        np.array([number_of[picture] for picture in pictures], np.int64),
+        codes,
         np.array([numbers[one.answer] for one in kept], np.int64),
         np.array([numbers.get(one.prediction, -1) for one in kept], np.int64),
         len(attribute.values),
         len(words),
     )
-    return answers, words
+    return Considered(answers, words, len({one.image for one in kept}))
 
 
 def constant(questions: Mapping[str, Sequence[AnsweredQuestion]]) -> dict[str, str]:

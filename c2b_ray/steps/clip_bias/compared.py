@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.metrics import Floats
-from c2b_ray.metrics.resampling import difference_of, independent_difference_of
+from c2b_ray.metrics.resampled_difference import Estimate, difference_of_estimates
 from c2b_ray.schemas.clip_bias import CLIP_BIAS_COMPARISON
 from c2b_ray.schemas.comparison_rows import ClipBiasCompared
 from c2b_ray.steps.changes import compared, decide, importance
@@ -24,13 +23,13 @@ KEY = ("dataset", "metric", "attribute", "view", "group")
 
 @dataclass(frozen=True)
 class Bias:
-    """`replicates`: the value in bootstrap samples of images; None for a metric without any. `images`: identifies the
+    """`estimate`: the value with bootstrap samples of images; None for a metric without any. `images`: identifies the
     sampled images: models with the same `images` have the same samples."""
 
     value: float
     n: int
     images: str
-    replicates: Floats | None = None
+    estimate: Estimate | None = None
 
 
 def compare(
@@ -52,11 +51,11 @@ def compare(
 def _row(key: tuple[str, ...], a: Bias | None, b: Bias | None, confidence: float, margin: float) -> ClipBiasCompared:
     dataset, metric, attribute, view, group = key
     paired, numbers = False, compared()
-    if a is not None and b is not None and a.replicates is not None and b.replicates is not None:
-        paired = a.images == b.images and len(a.replicates) == len(b.replicates)
-        difference = difference_of if paired else independent_difference_of
+    if a is not None and b is not None and a.estimate is not None and b.estimate is not None:
+        one, other = a.estimate, b.estimate
+        paired = a.images == b.images and len(one.replicates) == len(other.replicates)
         least = margin_of(metric, margin)
-        low, high, p_value = difference(b.replicates, a.replicates, (b.value, a.value), confidence, least)
+        low, high, p_value = difference_of_estimates(other, one, confidence, least, paired=paired)
         if np.isfinite(p_value):
             numbers = compared(b.value - a.value, low, high, p_value)
     return {

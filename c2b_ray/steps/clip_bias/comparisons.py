@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from c2b_ray.metrics import benjamini_hochberg
-from c2b_ray.metrics.resampling import difference_of
+from c2b_ray.metrics.resampled_difference import Estimate, difference_of_estimates
 from c2b_ray.schemas.clip_bias import GAPS, MODEL_PAIRS
 from c2b_ray.steps.clip_bias.attributes import GLOBAL
 from c2b_ray.steps.clip_bias.rows import DOWNSTREAM, PRETRAINING, BiasRow, Key, RateRow
@@ -38,8 +38,8 @@ def pair_table(rows: Sequence[BiasRow], alpha: float, margin: float) -> pa.Table
     """Returns for every two models, metric and attribute, over all images, whose bias is larger, and whether by more
     than a margin (`margin_of`) beyond chance.
 
-    Both are measured on the same images, so they share bootstrap samples. Metrics without such samples (LIC) are left
-    out.
+    Both are measured on the same images, so they share bootstrap samples. Where these say little of either model, both
+    intervals decide. Metrics without such samples (LIC) are left out.
     """
     of_key: dict[Key, list[BiasRow]] = {}
     for row in rows:
@@ -48,10 +48,8 @@ def pair_table(rows: Sequence[BiasRow], alpha: float, margin: float) -> pa.Table
     pairs = []
     for key, some in of_key.items():
         for a, b in combinations(some, 2):
-            assert a.replicates is not None
-            assert b.replicates is not None
-            least, values = margin_of(key.metric, margin), (a.value, b.value)
-            low, high, p_value = difference_of(a.replicates, b.replicates, values, 1 - alpha, least)
+            least = margin_of(key.metric, margin)
+            low, high, p_value = difference_of_estimates(_estimate(a), _estimate(b), 1 - alpha, least)
             of = (key.dataset, key.metric, key.attribute)
             pairs.append(_Pair(a.model, b.model, *of, a.value - b.value, low, high, p_value))
     q_values = benjamini_hochberg([pair.p_value for pair in pairs]) if pairs else np.zeros(0)
@@ -60,6 +58,11 @@ def pair_table(rows: Sequence[BiasRow], alpha: float, margin: float) -> pa.Table
         for pair, q in zip(pairs, q_values, strict=True)
     ]
     return pa.Table.from_pylist(judged, MODEL_PAIRS)
+
+
+def _estimate(row: BiasRow) -> Estimate:
+    assert row.replicates is not None
+    return Estimate(row.value, row.value_low, row.value_high, row.replicates)
 
 
 def margin_of(metric: str, margin: float) -> float:

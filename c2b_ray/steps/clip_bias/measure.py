@@ -85,22 +85,29 @@ def _by_picture(totals: Floats, counts: Floats, codes: Ints, copies: Ints) -> tu
 
 
 def measure_skew(
-    measured: Measured, key: Key, scores: Mapping[str, Vectors], at: tuple[Attribute, View], how: tuple[Skew, Chance]
+    measured: Measured,
+    key: Key,
+    scores: Mapping[str, Vectors],
+    at: tuple[Attribute, View],
+    how: tuple[Skew, Chance],
+    copies: Ints | None = None,
 ) -> None:
-    """Adds rows of the mean MaxSkew@k over texts. `scores`: model → similarities (texts, images)."""
+    """Adds rows of the mean MaxSkew@k over texts. `scores`: model → similarities (texts, images). `copies`: as for
+    `measure_disparity`; they count in the shares, and are one picture's evidence."""
     (attribute, view), (skew, chance) = at, how
     members = view.members[attribute.within(view.members) >= 0]
     if (problem := attribute.problem(members)) is not None:
         measured.unknown(list(scores), key, len(members), problem)
         return
     codes, k = attribute.within(members), skew.k(len(members))
+    alike = None if copies is None else copies[members]
     chance = seeded(chance, key.dataset, key.attribute, key.view, key.group)
     for model, similar in scores.items():
         ranked = similar[:, members]
         order = np.argsort(-ranked, axis=1, kind="stable")
-        result = mean_max_skew(order, codes, len(attribute.values), k, chance)
+        result = mean_max_skew(order, codes, len(attribute.values), k, chance, alike)
         value, low, high = result.value, result.low, result.high
-        note = _by_chance(result, attribute.values) + _few(codes, attribute)
+        note = _by_chance(result, attribute.values) + _few(codes, alike, attribute)
         if skew.rule != "formula":
             value = _by_rule(ranked, codes, k, skew.rule)
             note = (
@@ -127,13 +134,14 @@ def _by_chance(skew: MeanSkew, values: Sequence[str]) -> str:
     )
 
 
-def _few(codes: Ints, attribute: Attribute) -> str:
+def _few(codes: Ints, alike: Ints | None, attribute: Attribute) -> str:
     """Returns a remark where the rarest value has few images: the interval allows for what others would show."""
-    counts = np.bincount(codes, minlength=len(attribute.values))
+    pictures = np.arange(len(codes)) if alike is None else alike
+    counts = np.array([len(np.unique(pictures[codes == number])) for number in range(len(attribute.values))])
     rarest = int(counts.argmin())
     if counts[rarest] >= FEW:
         return ""
-    what = "image has" if counts[rarest] == 1 else "images have"
+    what = "image has" if counts[rarest] == 1 else "different images have"
     few = f"{counts[rarest]} {what} the {attribute.name} {attribute.values[rarest]!r}"
     return f"; only {few}, so the interval is wide"
 

@@ -50,7 +50,7 @@ def test_items_that_are_all_in_the_top_have_the_exact_lower_limit(few):
 
 def test_groups_of_enough_items_keep_their_interval():
     ratios = np.array([[0.5, 1.5], [0.8, 1.2]])
-    assert with_few((0.1, 0.6), ratios, np.array([FEW, FEW]), 3, 0.95) == (0.1, 0.6)
+    assert with_few((0.1, 0.6), ratios, (np.array([FEW, FEW]), np.array([0.5, 0.5])), 0.3, 0.95) == (0.1, 0.6)
 
 
 def test_all_groups_may_have_few_items():

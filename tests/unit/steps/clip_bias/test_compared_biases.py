@@ -7,9 +7,14 @@ import pytest
 from scipy.stats import false_discovery_control
 
 from c2b_ray.metrics import kl_from_uniform
+from c2b_ray.metrics.resampled_difference import Estimate
 from c2b_ray.schemas.clip_bias import CLIP_BIAS_COMPARISON
 from c2b_ray.steps.clip_bias.compared import Bias, compare
 from c2b_ray.steps.clip_bias.comparisons import margin_of
+
+
+def bias(value, n, images, drawn):
+    return Bias(value, n, images, Estimate(value, value - 0.1, value + 0.1, drawn))
 
 
 def key(metric, group="all"):
@@ -20,8 +25,8 @@ def test_a_difference_in_the_same_samples_is_found_where_independent_ones_would_
     random = np.random.default_rng(0)
     common = random.normal(0.5, 0.2, 300)
     a, b = common + random.normal(0, 0.02, 300), common + 0.1 + random.normal(0, 0.02, 300)
-    of_a = {key("kl"): Bias(0.5, 90, "same", a), key("skew"): Bias(0.5, 90, "one", a)}
-    of_b = {key("kl"): Bias(0.6, 90, "same", b), key("skew"): Bias(0.6, 90, "other", b)}
+    of_a = {key("kl"): bias(0.5, 90, "same", a), key("skew"): bias(0.5, 90, "one", a)}
+    of_b = {key("kl"): bias(0.6, 90, "same", b), key("skew"): bias(0.6, 90, "other", b)}
     table = compare(of_a, of_b, 0.05, 0.0)
     assert table.schema.equals(CLIP_BIAS_COMPARISON)
     paired, apart = table.to_pylist()
@@ -40,10 +45,10 @@ def test_a_difference_in_the_same_samples_is_found_where_independent_ones_would_
 def test_what_one_alone_has_or_has_no_samples_is_not_compared():
     drawn = np.random.default_rng(1).normal(size=50)
     of_a = {
-        key("kl"): Bias(0.1, 90, "s", drawn), key("lic"): Bias(0.1, 90, "s"), key("dba"): Bias(np.nan, 0, "s", drawn),
+        key("kl"): bias(0.1, 90, "s", drawn), key("lic"): Bias(0.1, 90, "s"), key("dba"): bias(np.nan, 0, "s", drawn),
     }  # fmt: skip
-    of_b = {key("kl"): Bias(0.1, 90, "s", drawn), key("lic"): Bias(0.4, 90, "s"), key("kl", "1"): Bias(0.2, 9, "t")}
-    of_b |= {key("dba"): Bias(0.3, 90, "s", drawn)}
+    of_b = {key("kl"): bias(0.1, 90, "s", drawn), key("lic"): Bias(0.4, 90, "s"), key("kl", "1"): Bias(0.2, 9, "t")}
+    of_b |= {key("dba"): bias(0.3, 90, "s", drawn)}
     rows = {(row["metric"], row["group"]): row for row in compare(of_a, of_b, 0.05, 0.0).to_pylist()}
     assert rows["kl", "all"]["p_value"] == 1.0  # alike in every sample
     assert rows["lic", "all"]["value_b"] == 0.4
@@ -65,7 +70,7 @@ def test_the_margin_of_a_divergence_is_that_of_rates_in_the_same_ratio(ratio):
 def test_models_that_differ_by_less_than_the_margin_are_never_called_different_however_many_images():
     drawn = np.random.default_rng(2).normal(0, 1e-5, (2, 300))  # as millions of images would scatter
     for difference, change in ((0.049, "undetermined"), (0.051, "worse"), (-0.051, "better")):
-        of_a = {key("max_skew@1000"): Bias(0.6, 90, "same", drawn[0])}
-        of_b = {key("max_skew@1000"): Bias(0.6 + difference, 90, "same", drawn[1])}
+        of_a = {key("max_skew@1000"): bias(0.6, 90, "same", drawn[0])}
+        of_b = {key("max_skew@1000"): bias(0.6 + difference, 90, "same", drawn[1])}
         (row,) = compare(of_a, of_b, 0.05, 0.05).to_pylist()
         assert row["change"] == change

@@ -22,7 +22,8 @@ def test_binary_and_numerical_answers_are_left_out_and_the_most_frequent_kept():
     ]
     assert vocabulary(questions, 2) == ["red", "blue"]
     attribute = Attribute.of("coin", ["heads", "tails", "heads", "tails", "heads", None])
-    answers, words = filtered(questions, attribute, np.arange(6), 50)
+    considered = filtered(questions, attribute, np.arange(6), 50)
+    answers, words = considered.answers, considered.words
     assert words == ["red", "blue"]  # sky is an answer about an image without a coin
     assert answers.true.tolist() == [0, 0, 1]
     assert answers.predicted.tolist() == [0, 0, 0]
