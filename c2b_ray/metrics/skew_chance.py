@@ -65,10 +65,7 @@ def mean_max_skew(
     Returns: `MeanSkew`; NaN where a group has no item, or there is no ranking. 0: every top k has the ideal shares.
     Raises: ValueError for k out of range or shapes that do not fit.
     """
-    if order.ndim != 2 or order.shape[1] != len(groups):
-        raise ValueError(f"order {order.shape} needs the {len(groups)} items of groups on its last axis")
-    if len(groups) and not 1 <= k <= len(groups):
-        raise ValueError(f"k = {k} must lie in 1 to {len(groups)}, the number of ranked items")
+    _check(order, groups, k)
     counts = np.bincount(groups, minlength=number)
     if not len(order) or (counts == 0).any():
         nothing = (float("nan"),) * 6
@@ -87,6 +84,13 @@ def mean_max_skew(
     leads = np.bincount(ratios.argmax(axis=1), minlength=number)
     by_chance = (float(null.mean()), float(np.quantile(null, 0.95)))
     return MeanSkew(value, low, high, *by_chance, p_value, leads, replicates)
+
+
+def _check(order: Ints, groups: Ints, k: int) -> None:
+    if order.ndim != 2 or order.shape[1] != len(groups):
+        raise ValueError(f"order {order.shape} needs the {len(groups)} items of groups on its last axis")
+    if len(groups) and not 1 <= k <= len(groups):
+        raise ValueError(f"k = {k} must lie in 1 to {len(groups)}, the number of ranked items")
 
 
 def _interval(value: float, ratios: Floats, noise: Floats, null: Floats, confidence: float) -> tuple[float, float]:
