@@ -68,8 +68,7 @@ def mean_max_skew(
     _check(order, groups, k)
     counts = np.bincount(groups, minlength=number)
     if not len(order) or (counts == 0).any():
-        nothing = (float("nan"),) * 6
-        return MeanSkew(*nothing, np.zeros(number, np.int64), np.full(chance.resamples, np.nan))
+        return MeanSkew(*(np.nan,) * 6, np.zeros(number, np.int64), np.full(chance.resamples, np.nan))
     pictures = Pictures.of(order, groups, number, copies)
     ratios = np.eye(number)[groups][order[:, :k]].mean(axis=1) / pictures.ideal
     value = float(mean_max(ratios))
@@ -78,12 +77,12 @@ def mean_max_skew(
     low, high = with_few(limits, ratios, (pictures.held, pictures.ideal), k / len(groups), chance.confidence)
     p_value = float(upper_tail(np.array([value]), null[:, None])[0])
     times = bootstrap_weights(len(order), chance.resamples, chance.seed + 1)
-    replicates = (times * largest_log(drawn)).sum(axis=-1) / len(order)
-    if (pictures.held < FEW).any():
-        replicates = np.full(chance.resamples, np.nan)
+    told = bool((pictures.held >= FEW).all())
+    replicates = (times * largest_log(drawn)).sum(axis=-1) / len(order) if told else np.full(len(times), np.nan)
     leads = np.bincount(ratios.argmax(axis=1), minlength=number)
-    by_chance = (float(null.mean()), float(np.quantile(null, 0.95)))
-    return MeanSkew(value, low, high, *by_chance, p_value, leads, replicates)
+    return MeanSkew(
+        value, low, high, float(null.mean()), float(np.quantile(null, 0.95)), p_value, leads, replicates
+    )  # fmt: skip
 
 
 def _check(order: Ints, groups: Ints, k: int) -> None:
