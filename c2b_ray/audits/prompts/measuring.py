@@ -63,6 +63,7 @@ def _row(work: Work, row: PromptRow, shows: Sequence[float], perplexity: float |
         "subject": row.subject,
         "images": images,
         "leaked_word": word,
+        "search": row.search,  # for intervals; no column of the table
     }
 
 
@@ -74,7 +75,7 @@ def _methods(work: Work, rows: Sequence[Mapping[str, object]]) -> pa.Table:
     result = []
     for key, group in groups.items():
         unleaked = [row for row in group if not row["leaked"]]
-        rate, low, high = _mean(unleaked, 1 - work.config.alpha)
+        rate, low, high = mean_frequency(unleaked, 1 - work.config.alpha)
         effort = spent[key]
         perplexities = [float(str(row["perplexity"])) for row in unleaked if row["perplexity"] is not None]
         result.append(
@@ -86,7 +87,7 @@ def _methods(work: Work, rows: Sequence[Mapping[str, object]]) -> pa.Table:
                 "frequency_high": high,
                 "perplexity": float(np.median(perplexities)) if perplexities else None,
                 "leaked": 1 - len(unleaked) / len(group),
-                "frequency_with_leaks": _mean(group, 1 - work.config.alpha)[0],
+                "frequency_with_leaks": mean_frequency(group, 1 - work.config.alpha)[0],
                 "candidates": effort.candidates,
                 "rejected": effort.rejected,
                 "images_used": effort.images,
@@ -95,10 +96,19 @@ def _methods(work: Work, rows: Sequence[Mapping[str, object]]) -> pa.Table:
     return pa.Table.from_pylist(result, schema=METHODS)
 
 
-def _mean(rows: Sequence[Mapping[str, object]], confidence: float) -> tuple[float | None, float | None, float | None]:
-    """Returns the frequency over all images of the prompts, with its interval; prompts are the sampling unit."""
-    totals = [int(str(row["images"])) for row in rows]
-    hits = [round(float(str(row["frequency"] or 0)) * n) for row, n in zip(rows, totals, strict=True)]
+def mean_frequency(
+    rows: Sequence[Mapping[str, object]], confidence: float
+) -> tuple[float | None, float | None, float | None]:
+    """Returns the frequency over all images of the prompts, with its interval. Prompts are the sampling unit, those of
+    one search together: they are variants of each other. Of a single search each counts by itself."""
+    several = len({row["search"] for row in rows}) > 1
+    units: dict[object, list[int]] = defaultdict(lambda: [0, 0])
+    for number, row in enumerate(rows):
+        images = int(str(row["images"]))
+        unit = units[row["search"] if several and row["search"] else number]
+        unit[0] += round(float(str(row["frequency"] or 0)) * images)
+        unit[1] += images
+    hits, totals = zip(*units.values(), strict=True) if units else ((), ())
     if not sum(totals):
         return None, None, None
     estimate = clustered_rate(hits, totals, confidence)

@@ -18,7 +18,8 @@ from c2b_ray.steps.prompts.targets import Target
 
 @dataclass(frozen=True)
 class PromptRow:
-    """A prompt of a method for a target on a generator. `images_used`: its share of the images of its search."""
+    """A prompt of a method for a target on a generator. `images_used`: its share of the images of its search, `search`;
+    None for prompts of no search."""
 
     target: Target
     generator: str
@@ -28,6 +29,7 @@ class PromptRow:
     log_prior: float | None = None
     bias_score: float | None = None
     images_used: int = 0
+    search: str | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ def prompt_rows(work: Work) -> list[PromptRow]:
         key = (one["attribute"], one["value"], one["generator"], one["method"])
         share = round(one["images_used"] / max(1, len(one["prompts"])))
         for prompt, prior, bias in zip(one["prompts"], one["log_priors"], one["bias_scores"], strict=True):
-            row = PromptRow(target, one["generator"], one["method"], prompt, one["subject"], prior, bias, share)
+            about = (target, one["generator"], one["method"], prompt, one["subject"])
+            row = PromptRow(*about, prior, bias, share, one["search_id"])
             by_target[key].setdefault(prompt, row)
     return rows + [
         row for rows_of in by_target.values() for row in list(rows_of.values())[: work.config.evaluation.prompts]

@@ -18,6 +18,7 @@ from c2b_ray.report.prompts.rows import (
     Rows,
     TargetRow,
     WordRow,
+    fresh_rates,
     head_rows,
     method_rows,
     modifier_rows,
@@ -95,7 +96,7 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, pictures: Mapping[tu
         gains=tuple(search_sentences(tables.gains)),
         unfinished="" if manifest.get("status") == "finished" else "This run has not come to its end.",
         methods=tuple(method_rows(tables.methods, tables.gains)),
-        targets=tuple(target_rows(tables.methods, tables.prompts)),
+        targets=tuple(target_rows(tables.methods, tables.prompts, tables.modifiers)),
         curves=tuple(_curves(tables.methods)),
         words=tuple(listed[: max(raising, MOST_ROWS)]),
         words_line=_words_line(listed, raising),
@@ -152,9 +153,14 @@ def _curves(methods: Rows) -> Iterator[Curve]:
 
 def _examples(tables: Tables, pictures: Mapping[tuple[str, int], str]) -> Iterator[Example]:
     known = {(row["generator"], row["prompt"], row["attribute"], row["value"]): row for row in tables.prompts}
+    fresh = fresh_rates(tables.modifiers)
     for row in sorted(tables.examples, key=_place(tables)):
         judged = known.get((row["generator"], row["prompt"], row["attribute"], row["value"]))
-        rate = None if judged is None else judged["frequency"]
+        rate = fresh.get((row["attribute"], row["value"], row["generator"], row["prompt"]))
+        if (
+            rate is None and judged is not None and weight_of(judged["method"]) is None
+        ):  # else it was chosen by its rate
+            rate = judged["frequency"]
         count = len(row["pictures"])
         yield Example(
             title=f"{row['attribute']}: {row['value']}, on {row['generator']}",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from c2b_ray.report.kit import words
 from c2b_ray.report.prompts.view import Tables, build_view
-from c2b_ray.schemas.prompts import METHODS, PROMPTS
+from c2b_ray.schemas.prompts import METHODS, MODIFIERS, PROMPTS
 
 
 def method(value: str, generator: str) -> dict[str, Any]:
@@ -43,3 +44,22 @@ def test_the_best_prompt_of_a_value_stands_before_the_plain_one_and_values_in_th
     ]
     assert [model.role for model in view.method.models] == ["Generator base", "Language model"]
     assert {row.perplexity for row in view.methods} == {"12,346"}
+
+
+def test_the_prompt_that_did_best_is_shown_with_a_fresh_frequency_or_none() -> None:
+    """Its own is the highest of many: it was chosen by the very images that the number counts."""
+    about = {"attribute": "lighting", "generator": "base", "method": "bgps λ=10", "leaked": False, "log_prior": -9.0}
+    blank = dict.fromkeys(PROMPTS.names)
+    prompts = [
+        {**blank, **about, "value": value, "prompt": f"a bus {number}", "frequency": frequency}
+        for value in ("day", "night")
+        for number, frequency in enumerate((0.5, 1.0, 0.75))
+    ]
+    edit = {"attribute": "lighting", "value": "day", "generator": "base", "prompt": "a bus 1", "frequency_with": 0.7,
+            "modifier": "1", "frequency_without": 0.6, "adds": 0.1, "low": 0, "high": 0.2, "q_value": 0.5}  # fmt: skip
+    pictures = [example(value, "base", "a bus 1") for value in ("day", "night")]
+    methods = [method("day", "base"), method("night", "base")]
+    edits = [{**dict.fromkeys(MODIFIERS.names), **edit}]
+    view = build_view({}, Tables(prompts, methods, [], [], edits, [], pictures), {})
+    assert [row.prompt for row in view.targets] == [f"a bus 1 ({words.percent(0.7)})", "a bus 1"]
+    assert [one.frequency for one in view.examples] == [words.percent(0.7), ""]
