@@ -10,7 +10,19 @@ import yaml
 
 from .house_names import head_services, no_secrets, one_namespace, references, secrets_are_known
 from .house_network import network, ports
-from .manifests import Manifest, Platform, containers_of, of_kind, pod_of, pods_of, selects, subject, whole
+from .manifests import (
+    Manifest,
+    Platform,
+    at,
+    cluster_of,
+    containers_of,
+    of_kind,
+    pod_of,
+    pods_of,
+    selects,
+    subject,
+    whole,
+)
 from .quantities import gpus, quantity, surviving
 from .render import LOADER
 from .serve import made_of_deployments
@@ -38,6 +50,23 @@ def budgets(platform: Platform) -> Iterator[tuple[str, str]]:
             replicas = deployment["spec"].get("replicas", 1)
             if selects(budget["spec"].get("selector"), labels) and surviving(budget["spec"], replicas) >= replicas:
                 yield subject(budget), f"keeps all replicas of {subject(deployment)}: no node of theirs can be drained"
+        yield from ((subject(budget), message) for message in _of_ray(budget["spec"], platform))
+
+
+def _of_ray(budget: Manifest, platform: Platform) -> Iterator[str]:
+    """Kubernetes asks the owner of a pod how many there should be, and a RayCluster cannot tell."""
+    for manifest in platform:
+        taken = 0
+        for _, group in cluster.groups if (cluster := cluster_of(manifest)) is not None else ():
+            labels = at(group, ("template", "metadata", "labels")) or {}
+            if selects(budget.get("selector"), {"ray.io/node-type": "any", **labels}):
+                least = group.get("minReplicas" if cluster.autoscales else "replicas", 1)
+                taken += 1 if group is cluster.head else least
+        least = budget.get("minAvailable")
+        if taken and not isinstance(least, int):
+            yield f"takes pods of {subject(manifest)}: only a whole number as minAvailable lets any of them go"
+        elif taken and manifest["kind"] == "RayService" and isinstance(least, int) and least >= taken:
+            yield f"keeps all {taken} pods of {subject(manifest)}: no node of theirs can be drained"
 
 
 def endpoint_config(platform: Platform) -> Iterator[tuple[str, str]]:

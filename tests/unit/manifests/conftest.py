@@ -41,6 +41,11 @@ def gpu() -> list[Manifest]:
     return objects("gpu")
 
 
+@pytest.fixture
+def air_gapped() -> list[Manifest]:
+    return objects("air-gapped")
+
+
 def objects(overlay: str) -> list[Manifest]:
     try:
         return rendered()[overlay]

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,14 @@ def test_every_rule_has_a_fault() -> None:
 
 def test_no_overlay_breaks_a_rule(overlay: list[Manifest], definitions: Path) -> None:
     assert [str(violation) for violation in violations(overlay, definitions)] == []
+
+
+def test_no_pod_of_an_air_gapped_platform_may_ask_a_public_address(air_gapped: list[Manifest]) -> None:
+    policies = [m for m in air_gapped if m["kind"] == "NetworkPolicy"]
+    peers = [peer for m in policies for rule in m["spec"].get("egress") or [] for peer in rule["to"]]
+    blocks = [ip_network(peer["ipBlock"]["cidr"]) for peer in peers if "ipBlock" in peer]
+    assert blocks
+    assert [str(block) for block in blocks if not block.is_private] == []
 
 
 SCHEMA_FAULTS: list[tuple[str, Fault]] = [
