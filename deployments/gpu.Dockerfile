@@ -13,10 +13,12 @@ COPY deployments/gpu.lock ./
 RUN uv venv /opt/c2b && uv pip sync --python /opt/c2b/bin/python --require-hashes gpu.lock
 
 FROM base AS package
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE requirements.lock ./
 COPY deployments deployments
 COPY c2b_ray c2b_ray
-RUN uv venv /opt/c2b && uv pip install --python /opt/c2b/bin/python --no-deps --target /opt/package .
+# What builds the package is of the lock too.
+RUN uv venv /opt/c2b \
+    && uv pip install --python /opt/c2b/bin/python --no-deps --build-constraint requirements.lock --target /opt/package .
 
 FROM python:3.11-slim-bookworm
 # gcc and libc6-dev: Triton compiles kernels at run time. wget: the probes of KubeRay call it.

@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[3]
 IMAGES = sorted((ROOT / "deployments").glob("*.Dockerfile"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+BUILDERS = PROJECT["build-system"]["requires"]
 
 
 def instructions(image: Path) -> list[tuple[str, str]]:
@@ -76,8 +77,10 @@ def test_python_and_uv_are_the_projects_own_and_the_user_is_not_root(image: Path
 
 @pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.stem)
 def test_libraries_come_with_hashes_and_bytecode(image: Path) -> None:
-    [libraries] = [rest for name, rest in instructions(image) if name == "RUN" and ".lock" in rest]
+    libraries, package = [rest for name, rest in instructions(image) if name == "RUN" and ".lock" in rest]
     assert "--require-hashes" in libraries
+    assert "--build-constraint requirements.lock" in package
+    assert all(canonicalize_name(Requirement(each).name) in pins(ROOT / "requirements.lock") for each in BUILDERS)
     assert any(name == "ENV" and "UV_COMPILE_BYTECODE=1" in rest for name, rest in instructions(image))
 
 
@@ -97,7 +100,7 @@ def test_the_cpu_image_holds_all_extras() -> None:
     [libraries] = [
         rest
         for name, rest in instructions(ROOT / "deployments" / "cpu.Dockerfile")
-        if name == "RUN" and "pyproject" in rest
+        if name == "RUN" and "pyproject" in rest and "--target" not in rest
     ]
     assert "--extra all" in libraries
 
