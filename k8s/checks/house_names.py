@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from .manifests import Manifest, Platform, Pod, all_containers, of_kind, pods_of, selects, subject, whole
+from .manifests import CLUSTER_API, Manifest, Platform, Pod, all_containers, of_kind, pods_of, selects, subject, whole
 
 PROVIDED: dict[str, set[str] | None] = {
     "c2b-database": {"url"},
@@ -19,6 +19,7 @@ PROVIDED: dict[str, set[str] | None] = {
     "c2b-tls": None,
 }
 """Secret that people make → its keys; None: whichever it has (k8s/README.md)."""
+QUEUE = "kueue.x-k8s.io/queue-name"
 _HEAD = re.compile(r"\b([a-z0-9][-a-z0-9]*)-head-svc\b")
 _CLUSTER_WIDE = ("Namespace", "PriorityClass", "ClusterRole", "ClusterRoleBinding", "ClusterQueue", "StorageClass")
 
@@ -92,6 +93,8 @@ def _beside(pod: Pod, made: dict[tuple[str, str], Manifest]) -> Iterator[str]:
             pattern = made.get(("RayJob", words[-1]))
             if pattern is None or pattern["spec"].get("suspend") is not True:
                 yield f"makes RayJobs of {words[-1]}, which is no suspended RayJob here"
+            elif QUEUE in (pattern["metadata"].get("labels") or {}):
+                yield f"makes RayJobs of {words[-1]}, which has the label {QUEUE}: Kueue would start the pattern itself"
     for constraint in pod.spec.get("topologySpreadConstraints") or []:
         if not selects(constraint.get("labelSelector"), pod.labels):
             yield "topologySpreadConstraints spread other pods than its own"
@@ -118,7 +121,8 @@ def _selectors(platform: Platform) -> Iterator[tuple[str, str]]:
             spec = manifest["spec"]
             selector = {"matchLabels": spec.get("selector")} if kind == "Service" else spec.get("selector")
             selector = spec.get("podSelector") if kind == "NetworkPolicy" else selector
-            if not any(selects(selector, pod.labels) for pod in everything):
+            optional = CLUSTER_API in ((selector or {}).get("matchLabels") or {})  # for some overlays' pods alone
+            if not optional and not any(selects(selector, pod.labels) for pod in everything):
                 yield subject(manifest), "its selector takes no pod"
     for deployment in of_kind(platform, "Deployment"):
         if not selects(deployment["spec"]["selector"], deployment["spec"]["template"]["metadata"]["labels"]):

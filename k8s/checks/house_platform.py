@@ -60,7 +60,8 @@ def _of_ray(budget: Manifest, platform: Platform) -> Iterator[str]:
         for _, group in cluster.groups if (cluster := cluster_of(manifest)) is not None else ():
             labels = at(group, ("template", "metadata", "labels")) or {}
             if selects(budget.get("selector"), {"ray.io/node-type": "any", **labels}):
-                least = group.get("minReplicas" if cluster.autoscales else "replicas", 1)
+                usual = group.get("replicas", 1)
+                least = group.get("minReplicas", usual) if cluster.autoscales else usual
                 taken += 1 if group is cluster.head else least
         least = budget.get("minAvailable")
         if taken and not isinstance(least, int):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import runpy
@@ -14,7 +15,7 @@ import httpx
 import pytest
 from checks.manifests import Manifest
 from checks.render import RenderError, render
-from checks.rules import violations
+from checks.rules import meaning, violations
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = runpy.run_path(str(ROOT / "k8s" / "components" / "nightly" / "copy" / "create_rayjob.py"))
@@ -96,25 +97,56 @@ KUSTOMIZATION = """apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 namespace: c2b-ray
 resources: [{overlay}/cluster]
-components: [{components}/nightly-raycronjob, {components}/rayjobs, {components}/kueue, {components}/ingress]
-images: [{{name: c2b-ray-cpu, newName: registry.example.org/c2b-ray, newTag: 0.1.0-cpu}}]
-patches: [{{target: {{kind: RayJob}}, path: ends.yaml}}]
+components: [{components}]
+images:
+  - {{name: c2b-ray-cpu, newName: registry.example.org/c2b-ray, newTag: 0.1.0-cpu}}
+  - {{name: c2b-ray-gpu, newName: registry.example.org/c2b-ray, newTag: 0.1.0-gpu}}
+patches: [{patches}]
 """
 
 
-def test_components_that_no_overlay_uses_break_no_rule(tmp_path: Path, definitions: Path) -> None:
-    base = Path(*[".."] * (len(tmp_path.resolve().parts) - 1)) / ROOT.relative_to("/") / "k8s"
-    text = KUSTOMIZATION.format(overlay=base / "overlays" / "gpu", components=base / "components")
-    (tmp_path / "kustomization.yaml").write_text(text)
-    (tmp_path / "ends.yaml").write_text((ROOT / "k8s" / "overlays" / "gpu" / "jobs" / "ends.yaml").read_text())
+def rendered_with(folder: Path, overlay: str, components: tuple[str, ...], patches: tuple[str, ...]) -> list[Manifest]:
+    """A kustomization of an overlay's cluster, these components, and these patches of its jobs."""
+    base = Path(*[".."] * (len(folder.resolve().parts) - 1)) / ROOT.relative_to("/") / "k8s"
+    used = ", ".join(str(base / "components" / name) for name in components)
+    for name in patches:
+        (folder / name).write_text((ROOT / "k8s" / "overlays" / overlay / "jobs" / name).read_text())
+    patched = ", ".join(f"{{target: {{kind: RayJob}}, path: {name}}}" for name in patches)
+    text = KUSTOMIZATION.format(overlay=base / "overlays" / overlay, components=used, patches=patched)
+    (folder / "kustomization.yaml").write_text(text)
     try:
-        objects = render(tmp_path)
+        return render(folder)
     except RenderError as error:
         if str(error).startswith("no kustomize"):
             pytest.skip(str(error))
         raise
-    assert violations(objects, definitions) == []
+
+
+def test_components_that_no_overlay_uses_break_no_rule(tmp_path: Path) -> None:
+    objects = rendered_with(tmp_path, "gpu", ("nightly-raycronjob", "rayjobs", "kueue", "ingress"), ("ends.yaml",))
+    assert list(meaning(objects)) == []
     kinds: dict[str, Any] = {m["kind"]: m for m in objects}
     assert kinds["RayJob"]["spec"]["suspend"] is True
     assert kinds["RayJob"]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "c2b-ray"
     assert kinds["RayCronJob"]["spec"]["jobTemplate"]["rayClusterSpec"]["workerGroupSpecs"][0]["groupName"] == "gpu"
+
+
+def test_components_that_no_overlay_uses_fit_the_schemas(tmp_path: Path, definitions: Path) -> None:
+    used = ("nightly-raycronjob", "rayjobs", "kueue", "ingress")
+    assert violations(rendered_with(tmp_path, "gpu", used, ("ends.yaml",)), definitions) == []
+
+
+def test_jobs_of_nodes_that_autoscale_wait_in_a_queue_too(tmp_path: Path) -> None:
+    patches = ("ends.yaml", "second-group.yaml", "kueue.yaml")
+    objects = rendered_with(tmp_path, "gpu-autoscaling", ("rayjobs", "kueue"), patches)
+    assert list(meaning(objects)) == []
+    assert {m["metadata"]["labels"].get("kueue.x-k8s.io/queue-name") for m in objects} == {"c2b-ray"}
+
+
+def test_a_pattern_in_a_queue_is_caught_and_the_component_makes_none(overlay: list[Manifest], tmp_path: Path) -> None:
+    objects = rendered_with(tmp_path, "gpu", ("nightly", "rayjobs", "kueue"), ())
+    jobs = {m["metadata"]["name"]: m for m in objects if m["kind"] == "RayJob"}
+    queued = {name for name, job in jobs.items() if "kueue.x-k8s.io/queue-name" in job["metadata"]["labels"]}
+    assert queued == {"c2b-audit", "c2b-dataset-build"}
+    pattern(changed := copy.deepcopy(overlay))["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "c2b-ray"
+    assert {violation.rule for violation in meaning(changed)} == {"references"}
