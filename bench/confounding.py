@@ -27,6 +27,7 @@ from c2b_ray.schemas import CALIBRATION, CAPTIONS, DRAWS, PREDICTIONS, VERIFICAT
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.cells import images_of_cells
 from c2b_ray.steps.confounding import Confounding
+from c2b_ray.steps.intersect import ATTRIBUTE
 from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Verified
 
@@ -120,7 +121,7 @@ def run(random: np.random.Generator, case: Case) -> tuple[bool, bool, bool, floa
 def captions_of(case: Case) -> pa.Table:
     rows = [
         {"caption_id": f"{b}-{v}", "proposal_id": b, "target_class": "bus", "attribute": b, "bias_class": f"{v}"}
-        | {"number": 0, "text": f"{b}-{v}"}
+        | {"number": 0, "text": f"{b}-{v}", "kind": ATTRIBUTE}
         for b in case.drawn
         for v in range(case.values)
     ]

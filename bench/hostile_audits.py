@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from c2b_ray.schemas import CALIBRATION, CAPTIONS, DRAWS, PREDICTIONS, VERIFICATIONS
 from c2b_ray.steps.duplicates import Distinct
+from c2b_ray.steps.intersect import ATTRIBUTE
 from c2b_ray.steps.score import score
 from c2b_ray.steps.verified import Verified
 from c2b_ray.steps.verify import CLASS
@@ -41,7 +42,7 @@ class Audit:
 
     def caption(self, attribute: str, value: int, number: int) -> str:
         text = f"a photo of a bus, {attribute}-{value}, take {number}"
-        names = {"proposal_id": attribute, "target_class": TARGET, "attribute": attribute}
+        names = {"proposal_id": attribute, "target_class": TARGET, "attribute": attribute, "kind": ATTRIBUTE}
         row = {**names, "bias_class": f"{attribute}-{value}", "number": number, "text": text, "caption_id": text}
         self.captions.append(row)
         return text

@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from c2b_ray.schemas import CALIBRATION, CAPTIONS, DRAWS, IMAGES, PREDICTIONS, VERIFICATIONS, content_id
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
+from c2b_ray.steps.intersect import ATTRIBUTE
 from c2b_ray.steps.score import score
 from c2b_ray.steps.verified import Verified
 from c2b_ray.steps.verify import CLASS
@@ -79,7 +80,7 @@ def captions() -> pa.Table:
                 for number in range(CAPTIONS_PER_CELL):
                     text = f"a photo of class {c}, attribute {a}: value {v}, take {number}"
                     row = {"bias_class": f"value {v}", "number": number, "text": text, "caption_id": content_id(text)}
-                    rows.append(names | row)
+                    rows.append(names | row | {"kind": ATTRIBUTE})
     return pa.Table.from_pylist(rows, CAPTIONS)
 
 

@@ -180,7 +180,12 @@ def joined(captions: pa.Table, draws: pa.Table, kind: str) -> CellImages:
 
 def cells_of_captions(captions: pa.Table, kind: str) -> tuple[tuple[CellName, ...], Ints]:
     """Returns the cells in the order of their captions, those of one attribute adjacent, and the cell of each caption,
-    -1 where the caption is of another kind."""
+    -1 where the caption is of another kind.
+
+    Raises ValueError where a caption has no kind: it would belong to no cell, and nothing would be scored in silence.
+    """
+    if captions["kind"].null_count:
+        raise ValueError(f"captions without a kind: {captions['kind'].null_count} of {captions.num_rows}")
     columns = (captions[name].to_pylist() for name in ("kind", "target_class", "attribute", "bias_class"))
     rows = [CellName(*cell) if of == kind else None for of, *cell in zip(*columns, strict=True)]
     order = {group: i for i, group in enumerate(dict.fromkeys(name[:2] for name in rows if name is not None))}

@@ -1,6 +1,7 @@
 """Which images belong to which cell: copies, images of several cells, captions without images."""
 
 import pyarrow as pa
+import pytest
 from cell_tables import cell_images
 
 from c2b_ray.schemas import CAPTIONS, DRAWS, PREDICTIONS
@@ -33,6 +34,14 @@ def test_an_image_is_of_the_first_caption_of_its_cell_and_cells_of_an_attribute_
     assert sorted(found) == [("rain", "b", "3"), ("snow", "a", "4"), ("snow", "b", "1")]
     assert cells.sizes.tolist() == [2, 1, 0]
     assert cells.shared(None).tolist() == [1, 1, 0]
+
+
+def test_captions_without_a_kind_are_refused_rather_than_left_out():
+    captions, drawn = tables([("1", "weather", "snow"), ("2", "weather", "rain")], [("1", "a", "x")])
+    at = captions.schema.get_field_index("kind")
+    without = captions.set_column(at, CAPTIONS.field("kind"), pa.array(["attribute", None]))
+    with pytest.raises(ValueError, match="captions without a kind: 1 of 2"):
+        images_of_cells(without, drawn)
 
 
 def test_no_draws_and_no_captions_are_cells_without_images_and_no_cells():
