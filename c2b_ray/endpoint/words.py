@@ -15,7 +15,9 @@ FIELDS = {
 """The options that an error of a command may name, and the fields of a body, query or config that they are here."""
 _ARGUMENTS = {"A": "a", "B": "b", "RUN": "job_id", "SENTENCE": "sentence"}
 _OPTION = re.compile(rf"(?<![\w-])(?:{'|'.join(sorted(FIELDS, key=len, reverse=True))})(?![\w-])")
-_ANOTHER_RUN = "give another --out"
+_PHRASES = {
+    "give another --out": "submit it again", "run the same command again, it resumes": "submit it again, it resumes",
+}  # fmt: skip
 
 
 def fields_of(name: str) -> list[str]:
@@ -25,4 +27,6 @@ def fields_of(name: str) -> list[str]:
 
 def in_words_of_requests(text: str) -> str:
     """Returns a message with fields in place of options."""
-    return _OPTION.sub(lambda option: FIELDS[option[0]], text.replace(_ANOTHER_RUN, "submit it again"))
+    for of_command, of_request in _PHRASES.items():
+        text = text.replace(of_command, of_request)
+    return _OPTION.sub(lambda option: FIELDS[option[0]], text)

@@ -13,7 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from c2b_ray.config.endpoint import EndpointConfig
 from c2b_ray.endpoint.ledger import audit_log, migrations, tables
 from c2b_ray.endpoint.ledger.database import Database, Transaction
 from c2b_ray.endpoint.operate import storage_copy
-from c2b_ray.errors import InputError
+from c2b_ray.errors import InputError, StorageError
 from c2b_ray.filesystems.documents import read_json
 from c2b_ray.store import files
 
@@ -46,7 +48,7 @@ def backup(db: Database, config: EndpointConfig, out: Path, *, with_storage: boo
         raise InputError(f"{out} exists and is not an empty folder; name a new folder")
     migrations.require_current(db)
     partial = out.with_name(f"{out.name}.partial-{os.getpid()}")
-    with files.refusals(out):
+    with _whole_or_gone(partial, out):
         partial.mkdir(parents=True, mode=0o700)
         manifest = _written_ledger(db, partial)
         manifest["storage"] = {"root": config.storage_root, "copied": with_storage}
@@ -86,6 +88,20 @@ def restore(db: Database, config: EndpointConfig, source: Path, *, with_storage:
     if broken is not None:
         raise InputError(f"the audit log of the copy is broken at entry {broken.seq}: {broken.reason}")
     return manifest
+
+
+@contextmanager
+def _whole_or_gone(partial: Path, out: Path) -> Iterator[None]:
+    """Removes an unfinished copy, which holds hashes of keys and fills the disk, where anything goes wrong."""
+    try:
+        with files.refusals(out):
+            yield
+    except BaseException as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        if isinstance(error, StorageError):
+            why = str(error).partition(";")[0]
+            raise StorageError(f"{why}; nothing of the copy was kept", location=str(out)) from error
+        raise
 
 
 def _written_ledger(db: Database, folder: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import pytest
 
 from c2b_ray.endpoint.words import fields_of, in_words_of_requests
 from c2b_ray.endpoint.work.telling import problem
-from c2b_ray.errors import ConfigError, RunError
+from c2b_ray.errors import ConfigError, RunError, StorageError
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,7 @@ def test_a_failed_job_names_the_field_of_its_config():
     )  # fmt: skip
     changed = problem(RunError("the images changed; give another --out to audit them as they are"), "/srv/tenants/t")
     assert (changed.field, changed.detail) == (None, "the images changed; submit it again to audit them as they are")
+    full = problem(
+        StorageError("runs/r: the disk is full; free some space and run the same command again, it resumes"), "/"
+    )
+    assert full.detail == "runs/r: the disk is full; free some space and submit it again, it resumes"

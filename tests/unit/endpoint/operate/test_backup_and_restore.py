@@ -1,5 +1,6 @@
 """Copies of a ledger: of one moment, restored whole or not at all, into an empty database only."""
 
+import errno
 import json
 import stat
 from pathlib import Path
@@ -11,8 +12,9 @@ from sqlalchemy import select
 from c2b_ray.config.endpoint import read_endpoint
 from c2b_ray.endpoint.ledger import audit_log, events, jobs, keys, tables, tenants, webhooks
 from c2b_ray.endpoint.ledger.database import Database
+from c2b_ray.endpoint.operate import backup as module
 from c2b_ray.endpoint.operate.backup import MANIFEST, backup, restore
-from c2b_ray.errors import InputError
+from c2b_ray.errors import InputError, StorageError
 
 
 @pytest.fixture
@@ -116,6 +118,25 @@ def test_a_copy_is_its_owners_and_overwrites_nothing(db, config, filled, tmp_pat
     assert stat.S_IMODE((tmp_path / "copy" / "webhooks.jsonl").stat().st_mode) == 0o600
     with pytest.raises(InputError, match="new folder"):
         backup(db, config, tmp_path / "copy")
+
+
+@pytest.mark.parametrize("written", [0, 3])
+def test_a_disk_that_fills_up_keeps_nothing_of_the_copy(db, config, filled, tmp_path, monkeypatch, written):
+    """What was left over held hashes of keys, and kept the disk full."""
+    write, count = module._write, iter(range(written))
+
+    def fills(path, lines):
+        if next(count, None) is None:
+            path.write_text("the first part of ")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, lines)
+
+    monkeypatch.setattr(module, "_write", fills)
+    with pytest.raises(StorageError, match="copy: the disk is full; nothing of the copy was kept"):
+        backup(db, config, tmp_path / "copy")
+    assert not list(tmp_path.glob("copy*"))
+    monkeypatch.undo()
+    backup(db, config, tmp_path / "copy")
 
 
 def test_a_copy_is_of_one_moment_while_others_write(db, open_db, config, filled, tmp_path):
