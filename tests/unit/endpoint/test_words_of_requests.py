@@ -37,6 +37,6 @@ def test_a_failed_job_names_the_field_of_its_config():
     changed = problem(RunError("the images changed; give another --out to audit them as they are"), "/srv/tenants/t")
     assert (changed.field, changed.detail) == (None, "the images changed; submit it again to audit them as they are")
     full = problem(
-        StorageError("runs/r: the disk is full; free some space and run the same command again, it resumes"), "/"
+        StorageError("runs/r: the disk is full; free some space and run the same command again, it resumes"), "/srv/t"
     )
     assert full.detail == "runs/r: the disk is full; free some space and submit it again, it resumes"
