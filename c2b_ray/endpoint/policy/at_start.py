@@ -5,20 +5,16 @@ The policy is in the process's environment (`isolation`); the tenant's root is t
 
 from __future__ import annotations
 
-import hashlib
 import os
-import tempfile
 from collections.abc import Mapping
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-from pyarrow import fs
 from pydantic import ValidationError
 
 from c2b_ray.config.named import Names
 from c2b_ray.config.policy import Policy
 from c2b_ray.endpoint.kinds import kind_named
+from c2b_ray.endpoint.policy import fetched
 from c2b_ray.endpoint.policy.contents import check_contents
 from c2b_ray.endpoint.policy.fields import SPECS
 from c2b_ray.endpoint.policy.isolation import POLICY_VARIABLE
@@ -26,8 +22,8 @@ from c2b_ray.endpoint.policy.moved import follow_storage
 from c2b_ray.endpoint.policy.paths import STORE, Tenancy
 from c2b_ray.endpoint.policy.specs import check_again, paths_of, relocated
 from c2b_ray.errors import ConfigError
-from c2b_ray.filesystems import resolve
 from c2b_ray.store import files
+from c2b_ray.store.run import MANIFEST
 
 _FETCHED = (Names.HIERARCHY, Names.LABEL_MAP, *(names for names in SPECS if names is not Names.INDEX))
 """Names of files that are read locally; tables, indexes and runs are read directly from stores."""
@@ -43,10 +39,12 @@ def prepared(kind: str, resolved: Mapping[str, Any], tenant_root: str) -> dict[s
     for names, _, path in named_paths:
         if names is Names.RUN:
             follow_storage(path, tenant_root)
+        if names is Names.RUN and kind == "question" and not tenancy.is_local:
+            fetched.fetch_again(files.read_bytes(f"{path}/{MANIFEST}").decode(), tenant_root)
     check_contents(named_paths, resolved, tenancy)
     if tenancy.is_local and not any(path.startswith(STORE) for _, _, path in named_paths):
         return dict(resolved)
-    return relocated(resolved, model, tenancy, partial(_fetched, folder=_folder()))
+    return relocated(resolved, model, tenancy, _fetched)
 
 
 def policy_of_environment() -> Policy:
@@ -59,29 +57,6 @@ def policy_of_environment() -> Policy:
         raise ConfigError("", f"{POLICY_VARIABLE} is not a valid policy: {error.errors()[0]['msg']}") from error
 
 
-def _folder() -> Path:
-    """Returns the folder for downloads, the same in each slice of a job, because a run's id depends on its files'
-    paths."""
-    folder = Path(tempfile.gettempdir()) / f"c2b-job-files-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid() or folder.is_symlink():
-        raise ConfigError("", f"{folder} belongs to another user; remove it, or set TMPDIR")
-    return folder
-
-
-def _fetched(names: Names, path: str, folder: Path) -> str:
+def _fetched(names: Names, path: str) -> str:
     """Returns the path of a local copy of the file at `path`; the path itself if no copy is needed."""
-    if names not in _FETCHED or not path.startswith(STORE):
-        return path
-    target = folder / hashlib.sha256(path.encode()).hexdigest()[:32] / path.rstrip("/").rpartition("/")[2]
-    filesystem, within = resolve(path)
-    with files.reading(path), files.refusals(path):
-        if filesystem.get_file_info(within).type == fs.FileType.Directory:
-            if not target.exists():
-                files.download(path, target)
-            return str(target)
-        target.parent.mkdir(mode=0o700, exist_ok=True)
-        temporary = f"{target}.{os.getpid()}"
-        fs.copy_files(within, temporary, filesystem, fs.LocalFileSystem())
-        os.replace(temporary, target)
-    return str(target)
+    return fetched.fetch(path) if names in _FETCHED and path.startswith(STORE) else path

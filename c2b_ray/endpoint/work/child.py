@@ -84,9 +84,19 @@ def main() -> NoReturn:
         _obey(wire.receive(), leash)
     leash.start()
     threading.Thread(target=_listen, args=(wire, leash), daemon=True, name="runner").start()
-    wire.send(_done(start, wire, leash))
+    ended = _done(start, wire, leash)
+    _remove_copies()
+    wire.send(ended)
     sys.stderr.flush()
     os._exit(0)  # a normal exit would wait for threads of libraries and of unfinished batches
+
+
+def _remove_copies() -> None:
+    """Removes local copies of the tenant's files: they must not outlive them on the store."""
+    from c2b_ray.endpoint.policy import fetched
+
+    with suppress(OSError):
+        fetched.remove()
 
 
 def _confine(start: Start) -> None:

@@ -1,0 +1,126 @@
+"""Local copies of a tenant's files on a store, for models that read files. They are gone once no process uses them.
+
+    <TMPDIR>/c2b-job-files-<uid>/<hash of the path>/<name>    the copy; the same path in each slice of a job
+    <TMPDIR>/c2b-job-files-<uid>/<hash of the path>.lock      locked by each process that uses the copy
+
+A copy that stayed would outlive the tenant's data on the store, and be used where the original has changed. What a
+process that was killed has left is removed by the next one that fetches. It knows paths, and no config.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from pyarrow import fs
+
+from c2b_ray.endpoint.policy.paths import DATA, UPLOADS
+from c2b_ray.errors import ConfigError
+from c2b_ray.filesystems import resolve
+from c2b_ray.store import files
+
+_DIGITS = 32
+_held: dict[Path, int] = {}
+"""The descriptors of this process's locks by the copy's folder."""
+
+
+def fetch(path: str) -> str:
+    """Returns the path of a local copy of the file or folder at `path` on a store, which stays until `remove`."""
+    folder = _folder() / _hash(path)
+    target = folder / path.rstrip("/").rpartition("/")[2]
+    _hold(folder)
+    filesystem, within = resolve(path)
+    with files.reading(path), files.refusals(path):
+        if filesystem.get_file_info(within).type == fs.FileType.Directory:
+            if not target.exists():
+                _download_whole(path, target)
+            return str(target)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        temporary = f"{target}.{os.getpid()}"
+        fs.copy_files(within, temporary, filesystem, fs.LocalFileSystem())
+        os.replace(temporary, target)
+    return str(target)
+
+
+def fetch_again(text: str, tenant_root: str) -> None:
+    """Fetches the copies that the manifest `text` of an earlier run names, for whoever loads the run's models again.
+
+    A copy's folder tells which file of the tenant it was: an upload by its name, any other by the hash of its path.
+    """
+    wanted = dict(re.findall(rf"{re.escape(str(_folder()))}/([0-9a-f]{{{_DIGITS}}})/([^/\"?&\\]+)", text))
+    for digest, name in wanted.items():
+        original = next((one for one in _candidates(tenant_root, name) if _hash(one) == digest), None)
+        if original is not None:  # otherwise the model's loader says what is missing
+            fetch(original)
+
+
+def remove() -> None:
+    """Removes this process's copies that no other uses, and those of processes that were killed."""
+    for descriptor in _held.values():
+        os.close(descriptor)
+    _held.clear()
+    for lock in _path().glob("*.lock"):
+        with suppress(OSError), lock.open("rb") as file:  # OSError: another process uses it
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+
+
+def _download_whole(path: str, target: Path) -> None:
+    """Downloads a folder beside `target` first, so that no process uses half of it."""
+    temporary = target.with_name(f"{target.name}.{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    files.download(path, temporary)
+    try:
+        temporary.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
+        shutil.rmtree(temporary)  # another process was faster
+
+
+def _candidates(tenant_root: str, name: str) -> Iterator[str]:
+    root = tenant_root.rstrip("/")
+    yield f"{root}/{UPLOADS}/{name}"
+    filesystem, within = resolve(f"{root}/{DATA}")
+    below = fs.FileSelector(within, recursive=True, allow_not_found=True)
+    for info in filesystem.get_file_info(below):
+        if info.base_name == name:
+            yield f"{root}/{DATA}{info.path.removeprefix(within.rstrip('/'))}"
+
+
+def _hold(folder: Path) -> None:
+    """Locks the copy against removal until this process ends; removes first what is left of killed processes."""
+    if folder in _held:
+        return
+    lock = folder.with_suffix(".lock")
+    descriptor = os.open(lock, os.O_RDONLY | os.O_CREAT, 0o600)
+    with suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    _held[folder] = descriptor
+
+
+def _hash(path: str) -> str:
+    return hashlib.sha256(path.encode()).hexdigest()[:_DIGITS]
+
+
+def _path() -> Path:
+    return Path(tempfile.gettempdir()) / f"c2b-job-files-{os.getuid()}"
+
+
+def _folder() -> Path:
+    """Returns the folder of all copies, the same in each slice of a job, because a run's id depends on its files'
+    paths."""
+    folder = _path()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid() or folder.is_symlink():
+        raise ConfigError("", f"{folder} belongs to another user; remove it, or set TMPDIR")
+    return folder

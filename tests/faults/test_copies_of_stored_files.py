@@ -1,0 +1,86 @@
+"""Local copies of files on a store: whole, used by several processes at once, and gone with the last of them."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from c2b_ray.endpoint.policy import fetched
+from c2b_ray.store import files
+
+ROOT = "s3://tests/endpoint/tenants/a"
+OTHER = """
+import sys, tempfile
+tempfile.tempdir = sys.argv[1]
+from c2b_ray.endpoint.policy import fetched
+print(fetched.fetch(sys.argv[2]), flush=True)
+sys.stdin.readline()
+fetched.remove()
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(s3_proxy, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    yield tmp_path / f"c2b-job-files-{os.getuid()}"
+    fetched.remove()
+
+
+def other(tmp_path, path):
+    """Another job's process on this machine, which has fetched the same file."""
+    command = [sys.executable, "-c", OTHER, str(tmp_path), path]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, Path(process.stdout.readline().strip())
+
+
+def copies(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock")
+
+
+def test_copies_are_gone_with_the_last_process_that_uses_them(folder, tmp_path):
+    path = f"{ROOT}/uploads/{'ab' * 32}.onnx"
+    files.write_under(path, b"weights")
+    mine = Path(fetched.fetch(path))
+    process, theirs = other(tmp_path, path)
+    assert theirs == mine
+    assert mine.read_bytes() == b"weights"
+    fetched.remove()
+    assert copies(folder) == [mine], "the other process uses it"
+    process.communicate("end\n")
+    assert copies(folder) == []
+
+
+def test_what_a_killed_process_left_is_not_used_and_goes(folder, tmp_path):
+    """A folder that changed on the store since: half of the copy, or an old one, would give other numbers."""
+    files.write_under(f"{ROOT}/data/generator/config.json", b"old")
+    process, copy = other(tmp_path, f"{ROOT}/data/generator")
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert (copy / "config.json").read_bytes() == b"old"
+    files.write_under(f"{ROOT}/data/generator/config.json", b"new")
+    assert Path(fetched.fetch(f"{ROOT}/data/generator")) == copy
+    assert (copy / "config.json").read_bytes() == b"new"
+    process, left = other(tmp_path, f"{ROOT}/data/generator/config.json")
+    process.kill()
+    process.communicate()
+    assert left.exists()
+    fetched.remove()
+    assert copies(folder) == []
+
+
+def test_the_files_that_a_manifest_names_are_fetched_again_if_they_are_the_tenants(folder):
+    """A question may run on another machine than the audit that it asks."""
+    weights, names = f"{ROOT}/uploads/{'cd' * 32}.onnx", f"{ROOT}/data/deep/names.txt"
+    for path in (weights, names):
+        files.write_under(path, path.encode())
+    copies_of = [fetched.fetch(path) for path in (weights, names)]
+    manifest = f'{{"config": {{"classifier": "onnx:{copies_of[0]}?labels={copies_of[1]}&mean=0"}}}}'
+    fetched.remove()
+    fetched.fetch_again(manifest, "s3://tests/endpoint/tenants/b")
+    assert copies(folder) == []
+    fetched.fetch_again(manifest, ROOT)
+    assert [Path(path).read_bytes() for path in copies_of] == [weights.encode(), names.encode()]
