@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import norm, t
 
 from c2b_ray.metrics.scores import Floats
 
@@ -42,7 +43,13 @@ def outcome_difference(
     """(HIT − FH of the first) − (HIT − FH of the second), with a percentile bootstrap over clusters.
 
     HIT − FH is the mean of outcomes. Clusters (a classifier and a class, say) are drawn with replacement, the same for
-    both sides, for biases of one cluster share images and mistakes: Efron & Tibshirani 1993, section 8.
+    both sides, for biases of one cluster share images and mistakes: Efron & Tibshirani 1993, section 8. The percentiles
+    are expanded as Student's t is wider than the normal distribution (Hesterberg 2015, section 5.3):
+
+        Φ(−sqrt(m/(m − 1)) * t of m − 1 degrees of freedom at (1 − confidence)/2),   m as below
+
+    Of 4 to 12 clusters plain ones held the truth in as little as .76 of samples, these in .87 (rare outcomes that all
+    biases of a cluster share) to .98.
 
     Where all clusters differ alike, by v, so do all draws, which shows nothing of clusters that were not seen. By
     Clopper & Pearson 1934, at most a share u of them differs otherwise, by anything in [−most, most]:
@@ -54,8 +61,8 @@ def outcome_difference(
     Args: outcomes: of the two sides, each (m,) of 1, −1, 0; clusters: the cluster of each, whole numbers ≥ 0; most: the
     largest difference of a cluster: 2, but 1 where the second side is always 0, for the interval of one HIT − FH.
     Where so few clusters differ that flipping their signs gives no p-value below 1 - confidence, the limits reach to 0.
-    p is twice the share of draws on the far side of 0; where all draws are alike, the level at which the interval
-    reaches 0. Where m clusters differ it is at least 2^(1 − m), the smallest that a sign-flip test can give.
+    p is the level at which the interval reaches 0. Where m clusters differ it is at least 2^(1 − m), the smallest that
+    a sign-flip test can give.
     Returns: limits and p NaN where fewer than two clusters hold biases, or where the draws leave a side empty.
     """
     value, drawn, differ, worth = _drawn(outcomes, clusters, draws, seed)
@@ -66,11 +73,18 @@ def outcome_difference(
     if np.ptp(drawn) < ALIKE:
         low, high, p_value = _of_equal_draws(value, worth, most, confidence)
     else:
-        low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
-        p_value = 2 * (min((drawn <= 0).sum(), (drawn >= 0).sum()) + 1) / (len(drawn) + 1)
+        low, high, p_value = _of_draws(drawn, worth, confidence)
     if least > 1 - confidence:
         low, high = min(low, 0.0), max(high, 0.0)
     return Difference(value, float(low), float(high), float(min(1.0, max(p_value, least))))
+
+
+def _of_draws(drawn: Floats, worth: float, confidence: float) -> tuple[float, float, float]:
+    wider = float(np.sqrt(worth / (worth - 1)))
+    edge = float(norm.cdf(wider * t.ppf((1 - confidence) / 2, worth - 1)))
+    low, high = np.quantile(drawn, [edge, 1 - edge])
+    beyond = (min((drawn <= 0).sum(), (drawn >= 0).sum()) + 1) / (len(drawn) + 1)
+    return float(low), float(high), float(2 * t.cdf(norm.ppf(min(beyond, 0.5)) / wider, worth - 1))
 
 
 def _of_equal_draws(value: float, worth: float, most: float, confidence: float) -> tuple[float, float, float]:
