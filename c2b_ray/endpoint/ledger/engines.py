@@ -70,7 +70,7 @@ def sqlite_engine(url: str, connections: int) -> Engine:
                 f"{path}: its file system cannot hold a ledger in SQLite; use a local disk, or PostgreSQL"
             )
         connection.create_function("c2b_clock", 0, time.time)
-        for pragma in ("synchronous = FULL", "foreign_keys = ON"):
+        for pragma in ("synchronous = FULL", "foreign_keys = ON", "secure_delete = ON"):
             connection.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")

@@ -107,6 +107,7 @@ def purge(db: Database, config: EndpointConfig) -> Deleted:
     deleted.idempotency_keys = jobs.forget_idempotency(db, now - kept.idempotency_hours * HOUR_S)
     buckets.forget(db, now - DAY_S)
     sessions.forget(db, now)
+    db.overwrite_deleted()
     for root in _roots(config):
         try:
             deleted.leftovers += _leftovers(db, config, root)
@@ -123,6 +124,7 @@ def remove_tenant(db: Database, config: EndpointConfig, name: str, actor: str = 
     tenant = tenants.by_name(db, name)
     if tenant is None or not tenants.remove(db, tenant.id, actor):
         raise InputError(f"there is no tenant {name!r}")
+    db.overwrite_deleted()
     _remove_folder(_root(config, tenant.id))
     return tenant.id
 

@@ -82,6 +82,23 @@ def test_a_run_stays_while_a_job_that_waits_or_runs_reads_it(db, config):
     assert jobs.get(db, who.tenant_id, other) is None
 
 
+def test_what_was_deleted_stands_nowhere_in_the_file_of_the_ledger(db, config, tmp_path):
+    """SQLite keeps deleted rows in its file until its log is written into it."""
+    who, other = member(db), member(db, "beta")
+    secret = "a sentence that nobody else may read"
+    webhooks.create(db, who.tenant_id, "https://example.org", secret)
+    job = submit(db, who, config={"task": secret}, resolved={"task": secret})
+    kept = submit(db, other, config={"task": "kept by the other tenant"})
+    db.overwrite_deleted()
+    assert secret.encode() in (tmp_path / "ledger.db").read_bytes()
+    jobs.request_cancel(db, who.tenant_id, job.id)
+    retention.remove_tenant(db, config, "acme")
+    files = b"".join(path.read_bytes() for path in tmp_path.glob("ledger.db*"))
+    assert secret.encode() not in files
+    assert b"kept by the other tenant" in files
+    assert jobs.get(db, other.tenant_id, kept.id) is not None
+
+
 def test_a_death_between_ledger_and_storage_is_made_good(db, config, monkeypatch):
     who = member(db)
     _, run = finished(db, config, who)
