@@ -102,7 +102,7 @@ def _written(rows: Rows, job: Job[R], parts: Parts, done: Digests, teller: Telle
                 rows_held, bytes_held = rows_held + answer.num_rows, bytes_held + answer.nbytes
                 teller.answered(teller.rows, rows_held)
                 teller.check()  # where the listener ends the work, at this batch
-                if bytes_held > BLOCK_BYTES:
+                if rows_held >= size or bytes_held > BLOCK_BYTES:
                     yield write()
         except BaseException:
             if held:

@@ -19,8 +19,18 @@ from c2b_ray.schemas.prompts import EXAMPLES, JUDGED, SEARCHES
 from c2b_ray.steps.prompts.judging import ImageQuestions, JudgeModels, judge, pictures
 from c2b_ray.steps.prompts.tasks import SearchModels, SearchPlan, search
 
-SEARCH = StageConfig(SEARCHES, stage="generate", rows_per_file=4)
-JUDGE = StageConfig(JUDGED, stage="generate", rows_per_file=64)
+
+def _each_alone(orders: pa.Table) -> list[int]:
+    return [1] * orders.num_rows
+
+
+def _images(orders: pa.Table) -> list[int]:
+    return [len(seeds) for seeds in orders["seeds"].to_pylist()]
+
+
+# Neither searches nor images of a large generator are quick, and a kill loses what no file holds.
+SEARCH = StageConfig(SEARCHES, stage="generate", rows_per_file=1, weigh=_each_alone, most_weight=1)
+JUDGE = StageConfig(JUDGED, stage="generate", rows_per_file=16, weigh=_images, most_weight=128)
 PICTURES = StageConfig(EXAMPLES, stage="generate", rows_per_file=16)
 _BLOCK = 8
 

@@ -128,6 +128,8 @@ def test_it_resumes_without_asking_again(run: PromptsRun) -> None:
     before = {name: run.read(name) for name in run.kind.tables}
     again = c2b_ray.search_prompts(CONFIG, run.path, "here")
     assert all(again.read(name).equals(table) for name, table in before.items())
+    files = list((Path(run.path) / "searches").rglob("*.parquet"))
+    assert len(files) == run.read("searches").num_rows > 4, "a kill loses the search that runs, and none before it"
 
 
 def test_it_loads_reports_and_exports(run: PromptsRun) -> None:

@@ -1,0 +1,58 @@
+"""A stage in this process writes what it has: a kill loses what is in the step, and nothing that was answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from c2b_ray.pipelines import here
+from c2b_ray.pipelines.placement import Placement
+from c2b_ray.pipelines.prompts import JUDGE, SEARCH
+from c2b_ray.pipelines.stage import Rows, StageConfig, cut
+from c2b_ray.steps.prompts.judging import orders
+from c2b_ray.store import files
+from c2b_ray.store.parts import read_stage
+
+SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False)])
+
+
+def test_a_long_row_is_in_a_file_before_the_next_one_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was held until the next answer: a search of an hour was lost where the one after it was killed."""
+    written, write_part = Event(), here.write_part
+
+    def write(*arguments: Any) -> Any:
+        part = write_part(*arguments)
+        written.set()
+        return part
+
+    monkeypatch.setattr(here, "write_part", write)
+    was_written: list[bool] = []
+
+    def step(batch: pa.Table, role: None) -> pa.Table:
+        if batch["id"].to_pylist() == ["b"]:
+            was_written.append(written.wait(timeout=10))
+        return batch
+
+    table = pa.table({"id": ["a", "b"]}, SCHEMA)
+    files.make_directory(tmp_path / "out")
+    config = StageConfig(
+        SCHEMA, Placement(batch=64), rows_per_file=1, weigh=lambda rows: [1] * len(rows), most_weight=1
+    )
+    here.Here().run(Rows([table]), step, lambda: None, str(tmp_path / "out"), id_column="id", config=config)
+    assert was_written == [True]
+    assert sorted(read_stage(str(tmp_path / "out"))["id"].to_pylist()) == ["a", "b"]
+
+
+def test_searches_go_one_by_one_and_prompts_by_their_images() -> None:
+    """A batch ends in a file or is lost; batches of 64 searches, or prompts, were most runs' whole work."""
+    searches = pa.table({"search_id": [f"{n}" for n in range(6)]})
+    assert [batch.num_rows for batch in cut(searches, SEARCH)] == [1] * 6
+    assert SEARCH.rows_per_file == 1
+    judged = orders([(f"prompt {n}", range(10)) for n in range(30)], "of a judge")
+    assert [batch.num_rows for batch in cut(judged, JUDGE)] == [12, 12, 6]
