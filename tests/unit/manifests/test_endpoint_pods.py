@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from c2b_ray.cli.endpoint import app
 from c2b_ray.config.endpoint import DATABASE_VARIABLE, SECRET_VARIABLE, read_endpoint
 from c2b_ray.config.placement import read_placement
+from c2b_ray.endpoint.application import create_application
+from c2b_ray.endpoint.ledger.database import Database
 
 
 @pytest.fixture
@@ -52,6 +54,18 @@ def test_the_commands_of_the_pods_exist_and_find_their_secrets(overlay: list[Man
         assert environment(container).keys() >= {DATABASE_VARIABLE}
     for name in ("c2b-api", "c2b-runner", "c2b-dispatcher"):
         assert SECRET_VARIABLE in environment(found[name])
+
+
+def test_probes_and_prometheus_ask_for_what_the_api_answers(overlay: list[Manifest], tmp_path: Path) -> None:
+    db = Database(f"sqlite:///{tmp_path / 'ledger.db'}")
+    routes = create_application(read_endpoint({"folder": str(tmp_path)}), db).openapi()["paths"].keys()
+    db.close()
+    [api] = [m for m in overlay if (m["kind"], m["metadata"]["name"]) == ("Deployment", "c2b-api")]
+    container = api["spec"]["template"]["spec"]["containers"][0]
+    probes = [container[kind]["httpGet"]["path"] for kind in ("startupProbe", "readinessProbe", "livenessProbe")]
+    assert {*probes, api["spec"]["template"]["metadata"]["annotations"]["prometheus.io/path"]} <= routes
+    # A restart mends no database: being alive does not depend on it, and being ready does.
+    assert probes == ["/healthz", "/readyz", "/healthz"]
 
 
 def test_prometheus_finds_each_part_and_a_policy_lets_it_in(overlay: list[Manifest]) -> None:
