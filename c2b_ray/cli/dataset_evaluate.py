@@ -58,9 +58,9 @@ def evaluate(
 
 
 BY_IMAGE_ID = (
-    "a table of predictions answers for the image_id of the dataset's rows, not for names of files: write a table "
-    "whose column `file` has them (c2b_ray.load_dataset reads image_id, image and, in `seed`, the row of a labelled "
-    "table that the image is from)"
+    "a table of predictions answers for the image_id of the dataset's rows (and for files, where the dataset is of a "
+    "labelled table that is still where it was): write a table whose column `file` has them (c2b_ray.load_dataset "
+    "reads image_id, image and, in `seed`, the row of a labelled table that the image is from)"
 )
 
 

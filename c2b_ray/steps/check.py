@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from c2b_ray.roles import Classifier, Floats
 from c2b_ray.schemas import content_id
 from c2b_ray.schemas.evaluation import CHECKED
 from c2b_ray.steps import encoded
@@ -41,7 +42,7 @@ def check(rows: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
     """Returns a table of `schemas.CHECKED`.
 
     `rows`: `image_id`, `bytes`, `error`, `label`, `caption_number`, `built_failed` and `answer_id`, for each image the
-    list of the wanted answers. `key`: what tables of predictions call the images; without this column, their ids.
+    list of the wanted answers. `key`: what tables of predictions may call the images, besides their ids; may be absent.
     """
     ids, wanted = rows["image_id"].to_pylist(), [set(row) for row in rows["answer_id"].to_pylist()]
     known = rows.select(["image_id", "caption_number", "label", "built_failed"]).to_pylist()
@@ -55,7 +56,7 @@ def check(rows: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
         chosen = [row for row, name in enumerate(names) if name in wanted[row]]
         if not chosen:
             continue
-        logits, undecoded = once.logits(chosen, [keys[row] for row in chosen], one.classifier)
+        logits, undecoded = _asked(once, chosen, (ids, keys), one.classifier)
         groups = dict(zip(question.classes, question.labels_of_class, strict=True))
         for at, row in enumerate(chosen):
             predicted, rank, error = None, None, errors[row] or undecoded[at]
@@ -76,6 +77,21 @@ def check(rows: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
                 }
             )
     return pa.Table.from_pylist(answers, CHECKED)
+
+
+def _asked(
+    files: encoded.DecodedOnce, rows: Sequence[int], names: tuple[Sequence[str], Sequence[str]], classifier: Classifier
+) -> tuple[Floats, list[str | None]]:
+    """Returns the logits of these files and why one cannot be decoded. A file that is not known by the first of its
+    names, as in a table of predictions, is asked for by the second."""
+    first, second = names
+    logits, errors = files.logits(rows, [first[row] for row in rows], classifier)
+    unknown = np.flatnonzero(np.isnan(logits).all(axis=1)).tolist()
+    again = [at for at in unknown if errors[at] is None and second[rows[at]] != first[rows[at]]]
+    if again:
+        logits = np.array(logits)
+        logits[again], _ = files.logits([rows[at] for at in again], [second[rows[at]] for at in again], classifier)
+    return logits, errors
 
 
 def _answer(

@@ -119,7 +119,8 @@ class _Stages:
         """Writes the answers of all classifiers to the dataset, and to the reference."""
         keep = partial(sources.to_check, questions=[entry.question for entry in self.entries])
         with self.steps.step("classify the dataset") as on_progress:
-            self._check(sources.dataset_rows(self.data, keep), f"{self.out}/answers/{self.mapping}", on_progress)
+            rows = sources.dataset_rows(self.data, keep, sources.table_of(self.data))
+            self._check(rows, f"{self.out}/answers/{self.mapping}", on_progress)
         if self.reference is not None:
             with self.steps.step("classify the reference") as on_progress:
                 output = f"{self.out}/reference/{self.reference.revision}-{self.mapping}"

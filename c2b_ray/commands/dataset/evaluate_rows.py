@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.errors import ConfigError
+from c2b_ray.errors import C2BError, ConfigError
 from c2b_ray.names import normalise
 from c2b_ray.pipelines.stage import Rows
 from c2b_ray.schemas import content_id
@@ -24,7 +24,7 @@ from c2b_ray.steps.predict import Classification
 from c2b_ray.store.failure_dataset import FailureDataset
 from c2b_ray.store.labelled import LabelledTable
 
-COLUMNS = ["image_id", "image", "label", "predicted", "caption_number", "answers"]
+COLUMNS = ["image_id", "image", "label", "predicted", "caption_number", "answers", "seed"]
 _AT_ONCE = 64
 
 
@@ -78,20 +78,39 @@ class Reference:
         return Rows(blocks, partial(_of_reference, reference=self, keep=keep), count)
 
 
-def dataset_rows(dataset: FailureDataset, keep: Callable[[pa.Table], pa.Table]) -> Rows:
-    """`keep`: turns rows as above into the rows that a stage needs."""
+def table_of(dataset: FailureDataset) -> LabelledTable | None:
+    """Returns the labelled table that the dataset's images are from, where it is still as it was; else None."""
+    labelled = (dataset.config.get("images") or {}).get("labelled")
+    known = next(dataset.tables([s.name for s in dataset.shards if s.rows][:1], ["generator_revision"]), None)
+    if not labelled or known is None:
+        return None
+    try:
+        table = LabelledTable(labelled["table"], "images.labelled.table", labelled.get("columns"))
+        return table if table.revision == known["generator_revision"][0].as_py() else None
+    except (C2BError, OSError):
+        return None
+
+
+def dataset_rows(
+    dataset: FailureDataset, keep: Callable[[pa.Table], pa.Table], table: LabelledTable | None = None
+) -> Rows:
+    """`keep`: turns rows as above into the rows that a stage needs. `table`: that the images are from; its names of
+    them are then their `key`."""
     blocks = [pa.table({"shard": [shard.name]}) for shard in dataset.shards]
     return Rows(
         blocks or [pa.table({"shard": pa.array([], pa.string())})],
-        partial(_of_dataset, dataset=dataset, keep=keep),
+        partial(_of_dataset, dataset=dataset, keep=keep, source=table),
         dataset.rows,
     )
 
 
-def _of_dataset(block: pa.Table, dataset: FailureDataset, keep: Callable[[pa.Table], pa.Table]) -> Iterator[pa.Table]:
+def _of_dataset(
+    block: pa.Table, dataset: FailureDataset, keep: Callable[[pa.Table], pa.Table], source: LabelledTable | None
+) -> Iterator[pa.Table]:
     for table in dataset.tables(block["shard"].to_pylist(), COLUMNS):
         failed = [[answer["failed"] for answer in answers] for answers in table["answers"].to_pylist()]
         nothing = pa.nulls(table.num_rows, pa.string())
+        keys = {} if source is None else {"key": source.keys.take(table["seed"].combine_chunks()).cast(pa.string())}
         yield keep(
             pa.table(
                 {
@@ -103,6 +122,7 @@ def _of_dataset(block: pa.Table, dataset: FailureDataset, keep: Callable[[pa.Tab
                     "caption_number": table["caption_number"],
                     "built_failed": pa.array(failed, CHECKED.field("built_failed").type),
                     "row": pa.array(np.full(table.num_rows, -1), pa.int64()),
+                    **keys,
                 }
             )
         )

@@ -15,6 +15,7 @@ from synthetic_dataset import Recipe, write_dataset
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.cli.dataset_evaluate import _tell
 from c2b_ray.cli.dataset_evaluate import evaluate as evaluate_command
+from c2b_ray.commands.dataset.build import build_dataset
 from c2b_ray.commands.dataset.contestants import family, listed
 from c2b_ray.commands.dataset.evaluate import Against, _apart, evaluate
 from c2b_ray.commands.dataset.evaluate_counts import Answers, consistencies, rates
@@ -212,6 +213,42 @@ def test_a_table_of_predictions_answers_for_the_files_of_a_reference(dataset, tm
     row = next(row for row in rates if (row["of"], row["rule"]) == ("reference", "top1"))
     wrong = sum(one != label for one, label in zip(said, labels, strict=True))
     assert (row["images"], row["failures"]) == (40, wrong)
+
+
+def test_a_table_of_predictions_answers_for_the_files_of_the_build_s_table(tmp_path):
+    table, specs = tmp_path / "photos.csv", {}
+    write_sample(tmp_path / "all.parquet", 30, 5)
+    known = files.read_table(tmp_path / "all.parquet")
+    names = [f"{number}.png" for number in range(30)]
+    for name, image in zip(names, known["image"].to_pylist(), strict=True):
+        (tmp_path / name).write_bytes(image)
+    labels = known["target_class"].to_pylist()
+    table.write_text("\n".join(["image,target_class", *map(",".join, zip(names, labels, strict=True))]))
+    (tmp_path / "labels.txt").write_text("\n".join(CLASSES))
+    for spec, wrong in (("built", 2), ("other", 3)):
+        said = [label if number % wrong else "chair" for number, label in enumerate(labels)]
+        files.write_table(tmp_path / f"{spec}.parquet", pa.table({"file": names, "label": said}))
+        specs[spec] = f"table:{tmp_path}/{spec}.parquet?labels={tmp_path}/labels.txt"
+    config = {
+        "classifier": {"built": specs["built"]},
+        "images": {"labelled": {"table": str(table)}},
+        "near_duplicates": None,
+    }
+    built = build_dataset(config, tmp_path / "dataset", "here")
+    failed = [number for number in range(0, 30, 2) if labels[number] != "chair"]
+    assert built.rows == len(failed)
+
+    def rates_of(name):
+        result = evaluate(
+            str(tmp_path / "dataset"), ["built", f"other={specs['other']}"], str(tmp_path / name), session=HERE
+        )
+        return {r["classifier"]: r for r in result.rates.to_pylist() if (r["of"], r["rule"]) == ("dataset", "top1")}
+
+    rows = rates_of("out")
+    assert (rows["built"]["images"], rows["built"]["failures"]) == (len(failed), len(failed))
+    assert (rows["other"]["images"], rows["other"]["failures"]) == (len(failed), sum(n % 3 == 0 for n in failed))
+    table.write_text(table.read_text().replace("1.png,", "2.png,"))
+    assert rates_of("after")["other"]["images"] == 0  # of another table nothing is known
 
 
 def test_copies_in_a_reference_are_one_picture_s_evidence(dataset, tmp_path):
