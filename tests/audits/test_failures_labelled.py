@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 import c2b_ray
+from c2b_ray.audits.failures.estimate import estimate
 from c2b_ray.errors import ConfigError
 
 LABELS = ("bus", "boat", "mug")
@@ -177,6 +178,21 @@ def test_targets_of_all_labels_together_can_be_named(table, tmp_path):
     assert {row["target"] for row in rows if row["label"] == "any label"} == {"boat"}
     with pytest.raises(ConfigError, match="targets"):
         find(table, tmp_path / "other", targets={"tram": ["boat"]})
+
+
+def test_the_estimate_counts_the_images_of_the_run_s_labels(table, tmp_path):
+    """Buses are half of the images; the others are neither classified nor counted. Images beside a generator are."""
+    answers = pa.table({"file": ["a", "b"], "label": ["bus", "boat"]})
+    pq.write_table(answers, tmp_path / "answers.parquet")
+    config = {"labels": ["bus"], "classifier": f"table:{tmp_path}/answers.parquet", "budget": {"draws": 1000}}
+    buses = pq.read_table(table)["target_class"].to_pylist().count("bus")
+    costs = estimate({**config, "images": {"labelled": {"table": str(table)}}})
+    assert [(cost.least, cost.most) for cost in costs] == [(buses, buses)]
+    run = find(table, tmp_path / "run", labels=["bus"])
+    assert run.manifest["spent"]["labelled images"] == buses < 900
+    generated = {**config, "captions": ["a bus at night"], "images": {"generate": {"model": "world:renderer"}}}
+    alone, beside = (estimate(config)[-1] for config in (generated, {**generated, "labelled": str(table)}))
+    assert (beside.least - alone.least, beside.most - alone.most) == (buses, buses)
 
 
 def test_a_label_that_no_row_has_and_a_captioner_are_refused(table, tmp_path):

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from c2b_ray.audits.failures.confirmation import TEST_SHARE
 from c2b_ray.audits.failures.discovery import BASELINE_SHARE, CONFIRMED
 from c2b_ray.audits.failures.preflight import checked
@@ -13,6 +16,7 @@ from c2b_ray.audits.kit.costs import Cost, classifications, generations
 from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.config.failures_file import read_failures_config
 from c2b_ray.filesystems.documents import FileOrFields
+from c2b_ray.names import normalise
 from c2b_ray.report.failures.reach import reach_sentence
 from c2b_ray.steps.discovery.power import Reach, least_rate
 from c2b_ray.store.failures_run import Expected, LeastRate
@@ -34,18 +38,27 @@ def estimate(config: FileOrFields | FailuresConfig, via: str = AUTO) -> list[Cos
         each = config.generalise.runs * config.generalise.images
         sources = len(config.generalise.generators) + (config.generalise.index is not None)
         costs.append(Cost("images of other sources", 0, each * sources * 2, note="for each finding, at most"))
+    beside = 0 if config.labelled is None else _rows_of_labels(config, LabelledTable(config.labelled, "labelled"))
+    note = "fewer where images are copies of others" if config.labelled or config.images.labelled else ""
     for name, spec in config.specs.items():
-        costs.append(Cost(f"predictions of {name}", least, most, classifications(spec)))
+        costs.append(Cost(f"predictions of {name}", least + beside, most + beside, classifications(spec), note))
     return costs
 
 
 def images(config: FailuresConfig) -> tuple[int, int]:
     """Returns the least and the most images: the baselines alone, where nothing fails, and the whole budget."""
     if (labelled := config.images.labelled) is not None:
-        rows = LabelledTable(labelled.table, "images.labelled.table", labelled.columns).labels.num_rows
+        rows = _rows_of_labels(config, LabelledTable(labelled.table, "images.labelled.table", labelled.columns))
         return rows, rows
     draws, labels = config.budget.draws, len(config.labels)
     return int(draws * config.budget.discovery * BASELINE_SHARE) // labels * labels, draws
+
+
+def _rows_of_labels(config: FailuresConfig, images: LabelledTable) -> int:
+    """Returns how many images have one of the run's labels; others are not classified."""
+    wanted = {normalise(name) for name in config.labels}
+    counts = pc.value_counts(images.labels["target_class"].cast(pa.string()).drop_null()).to_pylist()
+    return sum(row["counts"] for row in counts if normalise(row["values"]) in wanted)
 
 
 def expected(config: FailuresConfig, costs: Sequence[Cost] = ()) -> Expected:
