@@ -16,7 +16,6 @@ rename, an object by one conditional put. This module knows files and Parquet, n
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import tempfile
@@ -35,22 +34,12 @@ from c2b_ray.errors import RunError, StorageError
 from c2b_ray.filesystems import Stores, refusal, resolve, s3, sealed
 from c2b_ray.filesystems.patience import patiently
 from c2b_ray.store import files, guard
+from c2b_ray.store.rows_file import RowsFile, Written
 
 CANDIDATES, DRAWS = "candidates", ".draws"
 SHARDS, DROPS, REPEATS, WORK = "shards", "drops", "repeats", "work"
 ENDING = ".parquet"
-GROUP_BYTES = 32 * 2**20
-"""About the bytes of images in one row group, which a reader holds at a time."""
 _ABOUT = b"c2b_ray"
-
-
-@dataclass(frozen=True)
-class Written:
-    """The size and hash of a written file."""
-
-    rows: int
-    bytes: int
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -224,52 +213,6 @@ def _temporary_path() -> Iterator[str]:
         os.close(descriptor)
         with suppress(FileNotFoundError):
             os.unlink(path)
-
-
-class RowsFile:
-    """A Parquet file that is being written at a local path. `written`: its size and hash, once it is closed."""
-
-    def __init__(self, path: str, schema: pa.Schema) -> None:
-        self._path, self._schema = path, schema
-        small = {f.name: "zstd" for f in schema if not pa.types.is_binary(f.type)}
-        plain = [f.name for f in schema if not (pa.types.is_binary(f.type) or pa.types.is_nested(f.type))]
-        compression = {f.name: small.get(f.name, "none") for f in schema if not pa.types.is_nested(f.type)}
-        self._writer: pq.ParquetWriter | None = pq.ParquetWriter(
-            path, schema, compression=compression, use_dictionary=plain, write_page_checksum=True
-        )
-        self._held: list[pa.Table] = []
-        self._held_bytes = 0
-        self.count = 0
-        self.written = Written(0, 0, "")
-
-    def add(self, table: pa.Table) -> None:
-        self._held.append(table)
-        self._held_bytes += table.nbytes
-        self.count += table.num_rows
-        if self._held_bytes >= GROUP_BYTES:
-            self._flush()
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._flush()
-            self._writer.close()
-            self._writer = None
-            with open(self._path, "rb") as stream:
-                total = hashlib.file_digest(stream, "sha256").hexdigest()
-            self.written = Written(self.count, os.path.getsize(self._path), total)
-
-    def abandon(self) -> None:
-        """Closes the file without finishing it, unless it is closed already."""
-        if self._writer is not None:
-            with suppress(OSError, pa.ArrowException):
-                self._writer.close()
-            self._writer = None
-
-    def _flush(self) -> None:
-        assert self._writer is not None
-        if self._held:
-            self._writer.write_table(pa.concat_tables(self._held).combine_chunks(), row_group_size=self.count or 1)
-            self._held, self._held_bytes = [], 0
 
 
 def _put_object(location: str, path: str, once: bool) -> None:

@@ -28,7 +28,8 @@ from c2b_ray.steps.dataset.kept import ShardDraws
 from c2b_ray.steps.dataset.plan import Ints, Plan, caption_of, seed_of_draw
 from c2b_ray.steps.dataset.shard import CODE, NEAR_DUPLICATE, NO_IMAGE, OVER_CAP, Crew, Outcome, draw_batch, rows
 from c2b_ray.steps.dataset.sources import Wanted
-from c2b_ray.store.shards import CANDIDATES, DROPS, ENDING, SHARDS, RowsFile, ShardFiles
+from c2b_ray.store.rows_file import RowsFile
+from c2b_ray.store.shards import CANDIDATES, DROPS, ENDING, SHARDS, ShardFiles
 from c2b_ray.store.shards import DRAWS as OF_DRAWS
 
 MOST_REASONS = 3
