@@ -38,7 +38,7 @@ _BODY = {
     responses={
         **answers(UploadBody, 201),
         **answers(UploadBody, 200, "The file was uploaded before."),
-        **errors(415, 422),
+        **errors(409, 415, 422),
     },
     openapi_extra=_BODY,
 )
@@ -108,6 +108,10 @@ def kept(
     """Stores what was received; returns the upload and whether it is new. `received`: the receiver, and the kind,
     sha256 and name from the client."""
     receiver, kind, sha256, name = received
+    before = uploads.get(context.db, caller.tenant_id, receiver.sha256)
+    if before is not None and before.kind != kind:
+        detail = f"these bytes are here as an upload of the kind {before.kind}; use that one, or delete it first"
+        raise ProblemError(409, "other_kind", detail, [FieldError("X-Upload-Kind", detail)])
     stored = receiver.finish(kind, sha256)
     new = NewUpload(stored.sha256, stored.kind, stored.bytes, name, stored.meta)
     try:

@@ -90,6 +90,11 @@ class Receiver:
         with _storage(self._path):
             self._file.write(part)
 
+    @property
+    def sha256(self) -> str:
+        """The hash of what was received so far."""
+        return self._digest.hexdigest()
+
     def finish(self, kind: Kind, sha256: str | None = None) -> Stored:
         """Checks the upload and moves it to its final path. Raises WeightsError, ImageError or SourceError if it is not
         of its `kind`.

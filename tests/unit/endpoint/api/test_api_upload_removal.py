@@ -7,6 +7,26 @@ import zipfile
 from PIL import Image
 
 
+def test_the_same_bytes_are_one_upload_of_one_kind(endpoint):
+    """They were answered 200 with another kind than asked for, which the config then could not use."""
+    picture = io.BytesIO()
+    Image.new("RGB", (9, 9)).save(picture, "PNG")
+    client = endpoint.as_("a")
+
+    def sent(kind):
+        return client.post("/v1/uploads", content=picture.getvalue(), headers={"X-Upload-Kind": kind})
+
+    first = sent("image")
+    assert first.status_code == 201, first.text
+    refused = sent("images")
+    assert (refused.status_code, refused.json()["code"]) == (409, "other_kind")
+    assert refused.json()["errors"][0]["field"] == "X-Upload-Kind"
+    assert "of the kind image" in refused.json()["detail"]
+    assert sent("image").status_code == 200
+    assert client.delete(f"/v1/uploads/{first.json()['sha256']}").status_code == 200
+    assert sent("images").status_code == 422, "a picture is no archive"
+
+
 def test_an_upload_of_each_kind_is_removed_with_what_it_holds(endpoint):
     picture, archive = io.BytesIO(), io.BytesIO()
     Image.new("RGB", (8, 8)).save(picture, "PNG")
