@@ -11,7 +11,7 @@ from typing import Any
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.comparison import Heading, Pages
 from c2b_ray.report.kit.redact import clean
-from c2b_ray.report.latent.methods import METHODS
+from c2b_ray.report.latent.methods import METHODS, target_of
 
 HEADINGS = (
     Heading("target"),
@@ -36,7 +36,7 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
         words.UNKNOWN if row[f"effect_{side}"] is None else words.signed(row[f"effect_{side}"]) for side in "ab"
     )
     return (
-        clean(row["target"]),
+        clean(target_of(row)),
         clean(row["generator"]),
         METHODS.get(row["method"], str(row["method"])),
         _direction(row),

@@ -60,6 +60,13 @@ def method_rows(rows: Sequence[Mapping[str, Any]]) -> tuple[MethodRow, ...]:
     return tuple(result)
 
 
+def target_of(row: Mapping[str, Any]) -> str:
+    """Returns the target, with the known attributes that directions avoid: searches of one target may differ in them
+    alone."""
+    known = ", ".join(row["known"] or ())
+    return f"{row['target']} (known: {known})" if known else str(row["target"])
+
+
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     """Mean and Student's 95 % limits, NaN limits for one value."""
     array = np.asarray(values, np.float64)

@@ -7,7 +7,7 @@ from typing import Any
 
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.summary import Column, Summary
-from c2b_ray.report.latent.methods import method_rows
+from c2b_ray.report.latent.methods import method_rows, target_of
 from c2b_ray.report.latent.view import shown_first
 from c2b_ray.store.run import Run
 from c2b_ray.text import finite
@@ -47,7 +47,7 @@ def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
     unknown = row["effect"] is None
     return (
         row["classifier"],
-        row["target"],
+        target_of(row),
         row["method"],
         row["verdict"],
         row["name"] or "",

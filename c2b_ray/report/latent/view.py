@@ -135,6 +135,8 @@ def _direction(row: Row, frames: Sequence[Row], thumbnails: Mapping[str, str], n
     name = row["name"] or (f"direction {row['rank'] + 1}" if row["direction"] is not None else "no direction")
     method = METHODS.get(row["method"], str(row["method"]))
     numbers: list[tuple[str, str]] = [("Method", method), ("Problem", clean(row["problem"]))]
+    if row["known"]:
+        numbers.append(("Known, and avoided", clean(", ".join(row["known"]))))
     if row["cos_bias"] is not None:
         judged = f"{row['cos_bias']:.2f} to {clean(row['biased'] or 'the biased attribute')}"
         if row["cos_target"] is not None:

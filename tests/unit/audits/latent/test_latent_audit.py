@@ -224,6 +224,8 @@ def test_the_rest_leaves_the_pseudo_ground_truth_free_and_without_one_the_proble
     named = run(toy, tmp_path / "named", BIASED, known=list(ATTRIBUTES[1:]), **fields)
     assert named.directions["cos_bias"].to_pylist() == [None]
     assert named.problems["reason"].to_pylist()[0].startswith("no pseudo-ground truth: all attributes")
+    assert summary(named).rows[0][1] == "target (known: first, second, third)"
+    assert "Known, and avoided" in Path(named.report).read_text(encoding="utf-8")
 
 
 def test_hyperplanes_that_are_known_serve_without_labels_and_widen_the_margin(toy, tmp_path):
