@@ -22,7 +22,7 @@ from c2b_ray.pipelines.images import of_revision
 from c2b_ray.pipelines.looking import describe_images, embed_images
 from c2b_ray.steps.evaluate.detected import Keywords, keyword_biases
 from c2b_ray.steps.evaluate.looking import look_id
-from c2b_ray.steps.evaluate.truth import TARGET
+from c2b_ray.steps.evaluate.truth import TARGET, once
 from c2b_ray.store.parts import read_stage
 
 Floats = NDArray[np.float32]
@@ -94,7 +94,7 @@ def keyword_baseline(config: KeywordBaseline, looking: Looking, alpha: float) ->
         groups: list[Keywords] = []
         seen = np.asarray(np.isfinite(vectors).all(axis=1), bool)
         for classifier, target, words, wrong, right in mistakes:
-            wrong, right = wrong[seen[wrong]], right[seen[right]]
+            wrong, right = (once(rows[seen[rows]], looking.truth.pictures) for rows in (wrong, right))
             of_words = embedded[[number_of[word] for word in words]].T
             groups.append(Keywords(classifier, target, words, vectors[wrong] @ of_words, vectors[right] @ of_words))
         return keyword_biases(B2T, groups, config.tau, alpha)

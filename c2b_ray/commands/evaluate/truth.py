@@ -24,8 +24,10 @@ from c2b_ray.errors import ConfigError, RunError, SourceError, nearest
 from c2b_ray.filesystems import is_remote
 from c2b_ray.names import normalise
 from c2b_ray.steps.draw import image_ids
-from c2b_ray.steps.evaluate.truth import TARGET, Answers, Cell, Rows, cells, one_spelling, truth_biases
+from c2b_ray.steps.duplicates import COLUMNS, Distinct
+from c2b_ray.steps.evaluate.truth import TARGET, Answers, Cell, Ints, Rows, cells, one_spelling, truth_biases
 from c2b_ray.steps.evaluate.wording import wording
+from c2b_ray.steps.image_ids import ImageIds
 from c2b_ray.steps.labels import check_classes, chosen, left_out, spellings
 from c2b_ray.store import files
 from c2b_ray.store.c2b_run import C2BRun
@@ -62,6 +64,7 @@ class GroundTruth:
     cells: Mapping[Cell, Rows]
     right: Mapping[str, Answers]  # by classifier: which rows were answered right, and which at all
     names: Mapping[str, str]
+    pictures: Ints  # by row, the same number for all copies of a picture
     decoys: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
 
@@ -72,7 +75,7 @@ class GroundTruth:
         return {image: row for row, image in enumerate(ids.to_pylist())}
 
     def biases(self, tau: float, alpha: float) -> pa.Table:
-        return truth_biases(self.cells, self.right, tau, alpha, self.names)
+        return truth_biases(self.cells, self.right, tau, alpha, self.names, self.pictures)
 
     def visible(self) -> dict[Cell, Rows]:
         """Returns the cells of attributes that images show: those of planted decoys are left out."""
@@ -187,12 +190,21 @@ def ground_truth(config: EvaluateConfig, table: TruthTable, out: str, session: S
         )
     right = _right(run, labels, read.revision, list(config.specs))
     decoys = frozenset(one.name for one in planted(config.truth.world))
-    left = _notes(read.labels)
-    return GroundTruth(labels, read.revision, run, tuple(classes), truth_cells, right, table.names, decoys, left)
+    pictures = _pictures(run, labels.num_rows, read.revision)
+    seen = (truth_cells, right, table.names, pictures, decoys, _notes(read.labels, pictures))
+    return GroundTruth(labels, read.revision, run, tuple(classes), *seen)
 
 
-def _notes(labels: pa.Table) -> tuple[str, ...]:
-    return tuple(f"The column {name} is no attribute: {why}." for name, why in left_out(labels).items())
+def _pictures(run: C2BRun, rows: int, revision: str) -> Ints:
+    return Distinct(run.read("images", COLUMNS)).pictures(ImageIds(image_ids(np.arange(rows), revision)))
+
+
+def _notes(labels: pa.Table, pictures: Ints) -> tuple[str, ...]:
+    notes = [f"The column {name} is no attribute: {why}." for name, why in left_out(labels).items()]
+    if copies := len(pictures) - len(np.unique(pictures)):
+        whole = f"{copies:,} of {len(pictures):,} images are copies of others"
+        notes.append(f"{whole}: biases of the ground truth count each picture once.")
+    return tuple(notes)
 
 
 def _classes(config: EvaluateConfig, labels: pa.Table, location: str) -> list[str]:

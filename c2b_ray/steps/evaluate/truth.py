@@ -76,15 +76,16 @@ def truth_biases(
     tau: float,
     alpha: float,
     names: Mapping[str, str],
+    pictures: Ints | None = None,
 ) -> pa.Table:
     """Returns a table of `BIASES`, a row per classifier and cell.
 
     `right`: for each classifier, which rows it answered right, and which it answered at all. `paper`: |difference| > τ.
     `tested`: the same where, in addition, the test of |difference| ≤ τ is rejected (false discovery rate α over all
-    rows).
+    rows). `pictures`: a number for the picture of each row: of copies of one, a cell counts the first.
     """
-    counts = _counts(cells, right)
-    correct, total = counts[..., 0], counts[..., 1]
+    counted = cells if pictures is None else {cell: _once(sides, pictures) for cell, sides in cells.items()}
+    correct, total = np.moveaxis(_counts(counted, right), -1, 0)
     scores = metrics.bias_scores(correct, total)[:, 0]
     p = metrics.bias_score_p_values(correct, total, tau)[:, 0]
     q = metrics.benjamini_hochberg(p)
@@ -108,6 +109,15 @@ def truth_biases(
             }
         )
     return pa.Table.from_pylist(rows, BIASES)
+
+
+def once(rows: Ints, pictures: Ints) -> Ints:
+    """Returns the first of these rows of each picture."""
+    return rows[np.sort(np.unique(pictures[rows], return_index=True)[1])]
+
+
+def _once(sides: Rows, pictures: Ints) -> Rows:
+    return once(sides[0], pictures), once(sides[1], pictures)
 
 
 def _counts(cells: Mapping[Cell, Rows], right: Mapping[str, Answers]) -> NDArray[np.int64]:

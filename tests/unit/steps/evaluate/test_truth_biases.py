@@ -68,3 +68,23 @@ def test_classes_and_values_have_their_most_frequent_spelling_in_any_order_of_ro
         labels = one_spelling(table, ["target_class", "weather"])
         assert set(labels["target_class"].to_pylist()) == {"bus", None}
         assert set(labels["weather"].to_pylist()) == {"fog", None}
+
+
+def test_copies_of_a_picture_count_once():
+    """Ten copies of each of 40 pictures, answered by chance: as 400 images half of the cells would seem biased."""
+    random, alarms = np.random.default_rng(8), {True: 0, False: 0}
+    pictures = np.repeat(np.arange(40), 10)
+    for _ in range(30):
+        hats = random.permutation(["yes", "no"] * 20)[pictures]
+        labels = pa.table({"target_class": ["bus"] * 400, "hat": hats.tolist()})
+        ok = (random.random(40) < 0.6)[pictures]
+        for known in (True, False):
+            found = cells(labels, ["hat"], ["bus"], 10)
+            right = {"one": (ok, np.ones(400, bool))}
+            (row,) = truth_biases(found, right, 0.05, 0.05, {}, pictures if known else None).to_pylist()
+            alarms[known] += row["tested"] != 0
+            assert row["n"] == (20 if known else 200)
+            gap = ok[hats == "yes"].mean() - ok[hats == "no"].mean()
+            assert row["score"] == pytest.approx(gap)
+    assert alarms[True] <= 3
+    assert alarms[False] >= 8
