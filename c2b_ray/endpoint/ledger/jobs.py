@@ -43,6 +43,7 @@ from c2b_ray.endpoint.ledger.running import (
     release,
     renew,
     report,
+    resized,
     retry,
 )
 from c2b_ray.endpoint.ledger.together import together
@@ -51,8 +52,8 @@ from c2b_ray.errors import ConfigError, RunError
 __all__ = [
     "Claim", "Failure", "FencedError", "Filters", "IdempotencyConflictError", "Job", "NewJob", "Orders", "Page",
     "Progress", "ask_to_yield", "cancelled", "check_fence", "claim", "fail", "finish", "forget_idempotency", "get",
-    "grant", "page", "progress", "release", "renew", "report", "request_cancel", "retry", "running", "set_deleted",
-    "submit", "submitted_before", "sweep", "waiting",
+    "grant", "page", "progress", "release", "renew", "report", "request_cancel", "resized", "retry", "running",
+    "set_deleted", "submit", "submitted_before", "sweep", "waiting",
 ]  # fmt: skip
 
 _jobs = tables.jobs.c

@@ -107,6 +107,13 @@ def progress(db: Database, job_id: str, fence: int, report_: Progress) -> Orders
     return Orders(row.cancel_requested, row.yield_requested)
 
 
+def resized(db: Database, tenant_id: str, job_id: str, bytes_: int) -> None:
+    """Writes the size of an ended job's run, which has grown since. It has no effect if the tenant has no such job."""
+    where = _jobs.id == job_id, _jobs.tenant_id == tenant_id, _jobs.state == "finished", _jobs.deleted.is_(None)
+    with db.transaction() as tx:
+        tx.execute(update(tables.jobs).where(*where).values(bytes=bytes_))
+
+
 def report(db: Database, job_id: str, fence: int, kind: str, data: dict[str, Any]) -> int:
     """Adds an event of the run, such as the end of a step; returns its id."""
     with db.transaction() as tx:

@@ -35,7 +35,7 @@ from c2b_ray.endpoint.work.protocol import (
     Start,
     StepReport,
 )
-from c2b_ray.endpoint.work.settling import Settling, key_problem, quota_problem
+from c2b_ray.endpoint.work.settling import Settling, book_asked_run, key_problem, quota_problem
 from c2b_ray.endpoint.work.stopping import FENCED_STATUS, now
 
 TICK_S = 0.5
@@ -98,6 +98,8 @@ class JobRun:
         self._account.measure(self._start.out)
         if ended is not None:
             self._account.end(ended)
+        if self._job.kind == "question":
+            book_asked_run(self._db, self._job, self._start.config["run"])
         settling.settle(self._account, self._last(ended, status), self._reason)
 
     def _supervise(self) -> Ended | None:

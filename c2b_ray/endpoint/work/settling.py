@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from c2b_ray.config.endpoint import Quotas
 from c2b_ray.endpoint.ledger import jobs, keys, quotas
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Claim, Failure, FencedError, Job
-from c2b_ray.endpoint.work.accounting import Account
+from c2b_ray.endpoint.work.accounting import Account, measured
 from c2b_ray.endpoint.work.protocol import Ended, Problem
 
 RETRY_S = 1.0
@@ -82,6 +83,12 @@ class Settling:
         if job is not None and job.fence == self.claim.fence:
             before = self.claim.job
             account.set_booked(job.images - before.images, job.model_seconds - before.model_seconds)
+
+
+def book_asked_run(db: Database, job: Job, run_path: str) -> None:
+    """Books the size of the run that a question asked: a search for failures keeps the draws of its questions."""
+    with suppress(OSError, DatabaseDownError):
+        jobs.resized(db, job.tenant_id, run_path.rstrip("/").rpartition("/")[2], measured(run_path).total)
 
 
 def key_problem(db: Database, job: Job) -> Failure | None:

@@ -1,10 +1,11 @@
 """Use is booked on the models that a job is about, and a question's on those of the run that it asks."""
 
 import pytest
-from ledgers import member, submit
+from ledgers import claimed, member, submit
 
 from c2b_ray.endpoint.booking import UNKNOWN, images_of_question, models_of
 from c2b_ray.endpoint.ledger import jobs
+from c2b_ray.endpoint.work.settling import book_asked_run
 
 TWO = {"classifier": {"old": "timm:a", "new": "timm:b"}}
 
@@ -41,6 +42,21 @@ def test_a_question_is_booked_on_the_models_of_its_run(db, named, models):
     assert images_of_question(db, who.tenant_id, question | {"n": 7}) == 7 * len(models)
     stranger = member(db, "beta")
     assert models_of(db, stranger.tenant_id, "question", question) == [UNKNOWN]
+
+
+def test_the_draws_that_a_question_adds_to_its_run_count_as_storage(db, tmp_path):
+    who, other = member(db), member(db, "beta")
+    asked = claimed(db, who)
+    jobs.finish(db, asked.job.id, asked.fence, str(tmp_path / asked.job.id))
+    run = tmp_path / asked.job.id
+    (run / "rounds").mkdir(parents=True)
+    (run / "rounds" / "part-1.parquet").write_bytes(b"ten bytes.")
+    question = submit(db, who, kind="question", config={"run": f"run:{asked.job.id}"})
+    book_asked_run(db, submit(db, other, kind="question"), str(run))
+    assert jobs.get(db, who.tenant_id, asked.job.id).bytes == 0, "another tenant's question books nothing here"
+    book_asked_run(db, question, str(run))
+    assert jobs.get(db, who.tenant_id, asked.job.id).bytes == 10
+    book_asked_run(db, question, str(tmp_path / "job_gone"))
 
 
 def test_a_question_to_a_search_for_failures_takes_draws(db):
