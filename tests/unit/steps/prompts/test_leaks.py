@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import pytest
 
 from c2b_ray.steps.prompts.leaks import Leaks, leaks_of
@@ -127,3 +130,17 @@ def test_irregular_forms_other_spellings_and_plurals_name_a_value(name: str, tex
 def test_words_that_share_letters_alone_do_not(name: str, text: str) -> None:
     """ "a busy street" was rejected under `bus`, so that a search lost prompts that name nothing."""
     assert leaks_of([name], {}).word(text) is None
+
+
+def test_of_pairs_that_were_written_without_a_look_at_the_rules_few_are_wrong() -> None:
+    """93 % were right when the pairs were first tried (snowballstemmer 73, simplemma 82, lemminflect 83 %); what they
+    showed was mended, so that they guard what is right, and say no more how good the rules are."""
+    with (Path(__file__).parent / "named_by.csv").open(encoding="utf-8") as file:
+        pairs = list(csv.DictReader(file))
+    wrong = [
+        row
+        for row in pairs
+        if (leaks_of([row["value"]], {}).word(row["text"]) is not None) != (row["names it"] == "yes")
+    ]
+    assert len(pairs) == 220
+    assert len(wrong) <= 8, wrong
