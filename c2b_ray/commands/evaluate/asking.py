@@ -20,7 +20,7 @@ from c2b_ray.roles import Captioner
 from c2b_ray.schemas.evaluate import SHOWN, VQA
 from c2b_ray.steps.evaluate.pseudo import audit_questions, keyword_questions, pseudo_verdicts, vqa_table
 from c2b_ray.steps.evaluate.recall import shown_table
-from c2b_ray.steps.evaluate.truth import TARGET
+from c2b_ray.steps.evaluate.truth import TARGET, once
 from c2b_ray.steps.verify import WANTED, Checks, wanted
 from c2b_ray.store.parts import read_stage
 
@@ -51,7 +51,7 @@ def ask(
     spec = config.vqa.model
     revision = models.describe("captioner", spec).revision
     asking = _Asking(models, partial(of_revision, models.captioner(spec), revision, spec), out, steps)
-    rows = truth.wanted(config.vqa.images, config.seed)
+    rows = once(truth.wanted(config.vqa.images, config.seed), truth.pictures)
     levels = (config.tau, config.alpha)
     for method in methods:
         questions = audit_questions(spec, revision, method.run.captions, truth.classes)
