@@ -74,6 +74,10 @@ class Endpoint:
         await_success(made, kuberay.probe(pod["initContainers"][0], "startupProbe"), PATIENCE_S)
         made.start(main)
 
+    def readiness(self) -> str:
+        """A command that asks what the API's own probe asks."""
+        return kuberay.http_probe(self.pod("Deployment", "c2b-api")["containers"][0], "readinessProbe")
+
     def ask(self, method: str, path: str, body: dict[str, object] | None = None) -> dict[str, Any]:
         """What the API answers; {} where it does not, or says that the database is down."""
         url = f"http://{self.network.address('api')}:8420{path}"
@@ -119,7 +123,7 @@ def test_an_audit_outlives_worker_runner_database_and_head(
     wait_for(lambda: set(applications(head).values()) == {"RUNNING"}, network, "the apps do not run")
     for name in ("api", "dispatcher", "runner"):
         endpoint.start(name)
-    await_success(network.pods["api"], "wget --tries 1 -T 10 -q -O- http://localhost:8420/readyz", PATIENCE_S)
+    await_success(network.pods["api"], endpoint.readiness(), PATIENCE_S)
     endpoint.first_key("alpha")
     job = f"/v1/audits/{endpoint.ask('POST', '/v1/audits', {'kind': 'c2b', 'config': AUDIT})['id']}"
 

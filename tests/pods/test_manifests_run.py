@@ -63,6 +63,7 @@ def test_a_build_of_a_rayjob_outlives_its_worker_and_its_head(
     assert shards() < SHARDS, "nothing was left to do"
     submit(2)
     wait_for(lambda: not network.pods["submitter"].alive(), network, "the second cluster did not end the build")
+    assert network.pods[cluster.head].alive(), network.logs()
     said = network.pods[cluster.head].run(f"ray job status {submission_of(2)}", 60)
     assert "succeeded" in said.stdout, (said, network.logs())
     for name in ("submitter", cluster.head, cluster.worker):

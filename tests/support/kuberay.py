@@ -131,6 +131,14 @@ def probe(spec: Manifest, name: str) -> str:
     return shlex.join(spec[name]["exec"]["command"])
 
 
+def http_probe(spec: Manifest, name: str) -> str:
+    """Returns a command that asks what a probe by HTTP asks, from inside the pod."""
+    asked = spec[name]["httpGet"]
+    ports = {port["name"]: port["containerPort"] for port in spec["ports"]}
+    url = f"http://localhost:{ports.get(asked['port'], asked['port'])}{asked['path']}"
+    return f"wget --tries 1 -T {spec[name]['timeoutSeconds']} -q -O- {url}"
+
+
 def sidecar(pod: Manifest, world: World, files: Mapping[str, str]) -> Container:
     """Returns the first init container of a pod's spec, a sidecar. `files`: the files of its config map."""
     [spec] = pod["initContainers"]
