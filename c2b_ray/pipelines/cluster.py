@@ -19,6 +19,7 @@ from ray._private import auto_init_hook
 from tenacity import Retrying, retry_if_not_exception_type, stop_after_attempt, wait_exponential
 
 from c2b_ray.errors import ServiceError
+from c2b_ray.store.memory import few_heaps
 
 ADDRESS = "RAY_ADDRESS"
 SETTINGS = {
@@ -44,6 +45,7 @@ def ensure_ray(num_cpus: int | None = None, object_store_mb: int = 512) -> Itera
     ours = not ray.is_initialized()
     try:
         if ours:
+            few_heaps()
             with _environment(), _handlers_kept():
                 _connect(num_cpus, object_store_mb)
         _quiet()

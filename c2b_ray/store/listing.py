@@ -5,7 +5,6 @@ It knows files, their sizes and hashes, not their content: each read checks what
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
@@ -43,7 +42,8 @@ def listed(run: Tables, name: str) -> TableRecord:
     if run.in_parts(name):
         return TableRecord(rows=rows, parts=files.sizes(path, "part-"))
     size = files.size(f"{path}.parquet")
-    return TableRecord(rows=rows, bytes=size, sha256=_sha256(f"{path}.parquet") if size <= HASHED_BYTES else None)
+    sha256 = files.sha256(f"{path}.parquet")[0] if size <= HASHED_BYTES else None
+    return TableRecord(rows=rows, bytes=size, sha256=sha256)
 
 
 def check_missing(run: Tables, record: Manifest) -> None:
@@ -84,11 +84,7 @@ def _other_parts(there: Mapping[str, int], entries: Mapping[str, int]) -> list[s
 def _same_file(path: str, entry: TableRecord) -> bool:
     if files.size(path) != entry.bytes:
         return False
-    return entry.sha256 is None or _sha256(path) == entry.sha256
-
-
-def _sha256(location: str) -> str:
-    return hashlib.sha256(files.read_bytes(location)).hexdigest()
+    return entry.sha256 is None or files.sha256(path)[0] == entry.sha256
 
 
 def _damaged(run: Tables, table: str, what: str, delete: bool = False) -> RunError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,8 +17,10 @@ from c2b_ray.errors import RunError
 from c2b_ray.pipelines.images import FETCH
 from c2b_ray.pipelines.stage import Runner
 from c2b_ray.schemas import content_id
-from c2b_ray.steps.draw import ImageSource
+from c2b_ray.steps.draw import ImageSource, Rows
 from c2b_ray.store.c2b_run import C2BRun
+from c2b_ray.store.digests import digests
+from c2b_ray.store.parts import Parts, opened
 
 BATCH = 256
 NOTED = ["image_id", "key", "content"]
@@ -35,30 +38,46 @@ def check_unchanged(
     """
     if not run.has("images"):
         return
-    noted = run.read("images", NOTED)
-    images = wanted()
-    here = images.filter(pc.is_in(images["image_id"], noted["image_id"].combine_chunks()))
-    then = noted["content"].take(pc.index_in(here["image_id"], noted["image_id"].combine_chunks()))
-    changed = runner.call(partial(_changed, here["row"], then, source), FETCH)
+    total, changed = runner.call(partial(_changed, wanted, opened(run.location("images")), source), FETCH)
     if changed:
         raise RunError(
-            f"{run.path}: {len(changed):,} of its {here.num_rows:,} images are other files now than it measured, the "
+            f"{run.path}: {len(changed):,} of its {total:,} images are other files now than it measured, the "
             f"first is {changed[0]!r}; give another --out to audit them as they are, or put the former files back"
         )
 
 
-def _changed(rows: pa.ChunkedArray, contents: pa.ChunkedArray, make: Callable[[], ImageSource]) -> list[str]:
-    """Returns the keys of the rows whose bytes no longer match `contents`; empty where the source holds its images
-    itself."""
+def _changed(wanted: Callable[[], pa.Table], parts: Parts, make: Callable[[], ImageSource]) -> tuple[int, list[str]]:
+    """Returns how many of the `wanted` images the parts hold, and the keys of those whose bytes no longer match, in the
+    order of their rows; none where the source holds its images itself.
+
+    It reads a part at a time: the keys of a million images take more memory than a driver on Ray otherwise needs.
+    """
     source = make()
     if "error" not in source.fetch([]).column_names:
-        return []
+        return 0, []
+    images = wanted()
+    marks = digests(images["image_id"])
+    order = np.argsort(marks)
+    marks, rows = marks[order], images["row"].to_numpy()[order]
+    total, changed = 0, []
+    for noted in parts.each(NOTED):
+        there = digests(noted["image_id"])
+        at = np.minimum(np.searchsorted(marks, there), len(marks) - 1)
+        asked = marks[at] == there if len(marks) else np.zeros(len(there), bool)
+        total += int(asked.sum())
+        changed += _of_part(rows[at[asked]], noted["content"].filter(pa.array(asked)), source)
+    return total, [key for _, key in sorted(changed)]
+
+
+def _of_part(rows: Rows, contents: pa.ChunkedArray, source: ImageSource) -> list[tuple[int, str]]:
+    """Returns the rows, and their keys, whose bytes no longer match `contents`."""
     changed = []
     for start in range(0, len(rows), BATCH):
-        now, then = source.fetch(rows.slice(start, BATCH).to_pylist()), contents.slice(start, BATCH)
-        for key, data, content in zip(now["key"].to_pylist(), now["bytes"].to_pylist(), then.to_pylist(), strict=True):
+        some = rows[start : start + BATCH].tolist()
+        now, then = source.fetch(some), contents.slice(start, BATCH).to_pylist()
+        for row, key, data, content in zip(some, now["key"].to_pylist(), now["bytes"].to_pylist(), then, strict=True):
             if data is not None and content_id(data) != content:
-                changed.append(key)
+                changed.append((row, key))
     return changed
 
 
