@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -42,6 +43,7 @@ from c2b_ray.pipelines.stage import (
 )
 from c2b_ray.pipelines.worker_errors import as_raised, carried, carried_rows
 from c2b_ray.store.digests import Digests
+from c2b_ray.store.memory import give_back
 from c2b_ray.store.parts import Parts
 
 R = TypeVar("R")
@@ -53,6 +55,7 @@ READ_CPUS = 0.5
 # What a task that writes reserves: no more than Ray keeps free for each step of a stage on two processors. With a whole
 # one none was written before the source was through, so that a death lost all that was answered by then.
 WRITE_CPUS = 0.25
+GIVE_BACK_SECONDS = 10.0
 SUMMARY = pa.schema([("rows", pa.int64()), ("errors", pa.int64())])
 
 
@@ -147,10 +150,14 @@ def _watched(reports: Reports, teller: Teller) -> Iterator[None]:
     over = threading.Event()
 
     def watch() -> None:
+        returned = time.monotonic()
         with suppress(ray.exceptions.RayError):  # the cluster has gone, which the stage itself will report
             while not over.wait(1):
                 written = teller.rows  # first: rows on their way into a part then count nowhere rather than twice
                 teller.answered(written, reports.open_rows())
+                if time.monotonic() - returned >= GIVE_BACK_SECONDS:
+                    give_back()  # what Ray's threads let go
+                    returned = time.monotonic()
 
     watcher = threading.Thread(target=watch, name="progress", daemon=True)
     watcher.start()

@@ -63,7 +63,7 @@ WEIGHTS = Path(__file__).parent / "weights"
 
 GENERATION = "steps=25&guidance=3"
 """The default settings of world:diffusion."""
-HIDDEN_GENERATION = "steps=10&guidance=1"
+HIDDEN_GENERATION = "steps=12&guidance=1"
 """The default settings of generators with hidden associations: guidance would exaggerate what they have learned."""
 DIFFERENTIATED = "steps=6&guidance=3"
 """The default settings where the noise is a latent space: gradients pass through every step."""
