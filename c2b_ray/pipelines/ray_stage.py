@@ -56,6 +56,7 @@ READ_CPUS = 0.5
 # one none was written before the source was through, so that a death lost all that was answered by then.
 WRITE_CPUS = 0.25
 GIVE_BACK_SECONDS = 10.0
+CALLS_AT_ONCE = 64
 SUMMARY = pa.schema([("rows", pa.int64()), ("errors", pa.int64())])
 
 
@@ -82,15 +83,17 @@ class OnRay:
         placement = self._placed(config).placement
         labels: Any = dict(placement.labels) or None
         task: Any = ray.remote(num_cpus=placement.cpus, num_gpus=placement.gpus, label_selector=labels)(_called)
-        # Put into the object store first: a function may hold much, and then travels by shared memory.
-        calls = [task.remote(ray.put(function), placement.precision) for function in functions]
-        try:
-            results: list[T] = ray.get(calls)
-        except ray.exceptions.RayError as error:
-            raise as_raised(error) from None
-        finally:
-            for call in calls:
-                ray.cancel(call)  # those that have not begun when one fails; nothing to one that is over
+        results: list[T] = []
+        # Some at a time, so that few are wasted where one fails. None is cancelled: Ray 2.60 ends the whole process
+        # where a task completes while it is cancelled ("Tried to complete task that was not pending").
+        for start in range(0, len(functions), CALLS_AT_ONCE):
+            some = functions[start : start + CALLS_AT_ONCE]
+            # Put into the object store first: a function may hold much, and then travels by shared memory.
+            calls = [task.remote(ray.put(function), placement.precision) for function in some]
+            try:
+                results += ray.get(calls)
+            except ray.exceptions.RayError as error:
+                raise as_raised(error) from None
         return results
 
     def run(

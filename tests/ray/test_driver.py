@@ -25,6 +25,13 @@ def test_a_call_runs_in_another_process_and_raises_what_it_raises() -> None:
     assert runner.call_each([partial(pow, 2, power) for power in range(6)], CLASSIFY) == [1, 2, 4, 8, 16, 32]
 
 
+def test_many_calls_in_turn_leave_the_process_alive() -> None:
+    """Ray 2.60 ends a process that cancels a task just as it completes."""
+    runner = OnRay()
+    for _ in range(50):
+        runner.call_each([os.getpid] * 2, CLASSIFY)
+
+
 def test_a_model_that_no_file_describes_is_described_where_it_would_run(tmp_path: Path) -> None:
     rows = (f"images/{i:040d}.jpg,cat,1.0" for i in range(400_000))
     (tmp_path / "p.csv").write_text("\n".join(["file,class,probability", *rows]))
