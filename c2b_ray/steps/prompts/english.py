@@ -1,8 +1,7 @@
 """English inflections: the forms of a word, and the words that a form may come from.
 
-Endings are rules, irregular forms and other words that only look inflected are lists. Of 220 pairs that were written
-without a look at these rules they got 93 % right, and snowballstemmer, simplemma and lemminflect 73, 82 and 83 %: to
-them "rainy" is no form of "rain". It knows words, and neither prompts nor values.
+Endings are rules; irregular forms, and words that only look inflected, are lists. snowballstemmer, simplemma and
+lemminflect were tried: to them "rainy" is no form of "rain". It knows words, and neither prompts nor values.
 """
 
 from __future__ import annotations
