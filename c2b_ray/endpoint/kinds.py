@@ -25,8 +25,8 @@ class JobKind:
     `name`: the name in requests. `label`: a sentence for pages. `config`: the model of what a user submits. `run`: the
     function that does the work, (config, out, via, listener, placement); a second call with the same config and `out`
     resumes it. `models`: the field of the config that names the models which use is booked on; empty where another
-    job's config names them (`booking`). `served`: whether its
-    models may run elsewhere, through Ray Serve; False where it needs gradients.
+    job's config names them (`booking`). `served`: whether its models may run elsewhere, through Ray Serve; False where
+    it needs gradients.
     """
 
     name: str

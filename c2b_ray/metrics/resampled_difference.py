@@ -13,11 +13,11 @@ from scipy.stats import norm
 from c2b_ray.metrics.resampling import difference_of, independent_difference_of, normal_difference
 from c2b_ray.metrics.scores import Floats
 
-__all__ = ["Estimate", "difference_of_estimates"]
+__all__ = ["SampledEstimate", "difference_of_estimates"]
 
 
 @dataclass(frozen=True)
-class Estimate:
+class SampledEstimate:
     """A statistic, its interval, and its values in bootstrap samples: all NaN where these say little of it."""
 
     value: float
@@ -31,7 +31,7 @@ class Estimate:
 
 
 def difference_of_estimates(
-    a: Estimate, b: Estimate, confidence: float, margin: float = 0.0, *, paired: bool = True
+    a: SampledEstimate, b: SampledEstimate, confidence: float, margin: float = 0.0, *, paired: bool = True
 ) -> tuple[float, float, float]:
     """Computes the interval and two-sided p-value of a - b.
 

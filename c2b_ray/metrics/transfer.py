@@ -38,9 +38,9 @@ def clustered_rate(failures: ArrayLike, totals: ArrayLike, confidence: float = 0
     with the effective number of images r(1-r)/v, at most the images themselves, and Student's quantile of k - 1
     degrees, k = N^2 / sum n_c^2: captions that have most images count for most. In simulations of 10 to 200 captions
     whose images are log-normal (sigma 1 to 1.5), an interval of .95 holds the rate in .91 to .99; with the linearised
-    variance and K - 1 degrees it was .75 to .98. Where all answers are alike, v
-    carries no information, and k is the effective number. A single caption says nothing about others: its images then
-    count as independent, and reports have to say so.
+    variance and K - 1 degrees it was .75 to .98. Where all answers are alike, v carries no information, and k is the
+    effective number. A single caption says nothing about others: its images then count as independent, and reports have
+    to say so.
 
     Args: failures, totals: whole numbers of shape (..., captions), 0 <= failures <= totals. confidence: in (0, 1).
     Returns: `Estimate` of shape (...); NaN where there is no image.

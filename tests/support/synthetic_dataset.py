@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -22,6 +22,7 @@ from c2b_ray.store import files
 from c2b_ray.world.planting import ZOO, Plant
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import CLASSES, Scene, sample
+from c2b_ray.world.table import write_sample
 
 PLANTS = ZOO["resnet-planted-1"].plants  # answers airplane for boats at night, chair for striped mugs
 
@@ -42,6 +43,15 @@ def captions_of(plants: Sequence[Plant]) -> list[tuple[str, dict[str, str]]]:
     cells = [{"target_class": plant.target_class, plant.attribute: plant.value} for plant in plants]
     cells += [{**cell, "setting": "street"} for cell in cells]
     return [(", ".join(cell.values()), cell) for cell in cells]
+
+
+def renamed(path: Path, count: int, rename: Callable[[str], str]) -> str:
+    """Images of the world in a table, whose labels `rename` changes."""
+    write_sample(path, count, 5)
+    table = files.read_table(path)
+    labels = [rename(label) for label in table["target_class"].to_pylist()]
+    files.write_table(path, table.set_column(table.column_names.index("target_class"), "target_class", [labels]))
+    return str(path)
 
 
 def write_dataset(location: Path, recipe: Recipe | None = None) -> dict[str, Any]:

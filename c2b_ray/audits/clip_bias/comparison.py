@@ -13,7 +13,7 @@ import numpy as np
 from c2b_ray.audits.clip_bias.gates import cell_name, models_of
 from c2b_ray.audits.kit.comparison import Comparison, differing, refuse, sides
 from c2b_ray.errors import RunError
-from c2b_ray.metrics.resampled_difference import Estimate
+from c2b_ray.metrics.resampled_difference import SampledEstimate
 from c2b_ray.report.clip_bias.comparison import PAGES
 from c2b_ray.schemas import content_id
 from c2b_ray.steps import gate as gates
@@ -83,7 +83,7 @@ def _biases(run: ClipBiasRun, model: str, groups: Mapping[tuple[str, str], str])
         if row["view"] != GLOBAL and groups:
             key = (*of_row[:-1], groups.get((about, members), f"{row['group']} of {model}'s run alone"))
         limits = row["value"], row["value_low"], row["value_high"]
-        estimate = None if of_row not in drawn else Estimate(*limits, drawn[of_row])
+        estimate = None if of_row not in drawn else SampledEstimate(*limits, drawn[of_row])
         result[key] = Bias(row["value"], row["n"], content_id("clip-bias samples", samples), estimate)
     return result
 

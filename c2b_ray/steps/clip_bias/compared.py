@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.metrics.resampled_difference import Estimate, difference_of_estimates
+from c2b_ray.metrics.resampled_difference import SampledEstimate, difference_of_estimates
 from c2b_ray.schemas.clip_bias import CLIP_BIAS_COMPARISON
 from c2b_ray.schemas.comparison_rows import ClipBiasCompared
 from c2b_ray.steps.changes import compared, decide, importance
@@ -29,7 +29,7 @@ class Bias:
     value: float
     n: int
     images: str
-    estimate: Estimate | None = None
+    estimate: SampledEstimate | None = None
 
 
 def compare(

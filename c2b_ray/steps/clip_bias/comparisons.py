@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from c2b_ray.metrics import benjamini_hochberg
-from c2b_ray.metrics.resampled_difference import Estimate, difference_of_estimates
+from c2b_ray.metrics.resampled_difference import SampledEstimate, difference_of_estimates
 from c2b_ray.schemas.clip_bias import GAPS, MODEL_PAIRS
 from c2b_ray.steps.clip_bias.attributes import GLOBAL
 from c2b_ray.steps.clip_bias.rows import DOWNSTREAM, PRETRAINING, BiasRow, Key, RateRow
@@ -60,9 +60,9 @@ def pair_table(rows: Sequence[BiasRow], alpha: float, margin: float) -> pa.Table
     return pa.Table.from_pylist(judged, MODEL_PAIRS)
 
 
-def _estimate(row: BiasRow) -> Estimate:
+def _estimate(row: BiasRow) -> SampledEstimate:
     assert row.replicates is not None
-    return Estimate(row.value, row.value_low, row.value_high, row.replicates)
+    return SampledEstimate(row.value, row.value_low, row.value_high, row.replicates)
 
 
 def margin_of(metric: str, margin: float) -> float:

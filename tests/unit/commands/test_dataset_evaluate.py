@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from synthetic_dataset import Recipe, write_dataset
+from synthetic_dataset import Recipe, renamed, write_dataset
 
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.cli.dataset_evaluate import _tell
@@ -153,15 +153,6 @@ def test_labels_of_a_reference_that_classifiers_lack_are_left_out(dataset, tmp_p
     rates = {(row["of"], row["rule"]): row for row in result.rates.to_pylist()}
     assert rates["reference", "top1"]["images"] == 60 - strange.count("submarine") < 60
     assert result.compared.reference_images == 60
-
-
-def renamed(path, count, rename):
-    """Images of the world in a table, whose labels `rename` changes."""
-    write_sample(path, count, 5)
-    table = files.read_table(path)
-    labels = [rename(label) for label in table["target_class"].to_pylist()]
-    files.write_table(path, table.set_column(table.column_names.index("target_class"), "target_class", [labels]))
-    return str(path)
 
 
 def test_labels_of_a_reference_may_be_spelt_otherwise(dataset, tmp_path):

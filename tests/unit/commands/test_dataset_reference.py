@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from synthetic_dataset import Recipe, write_dataset
+from synthetic_dataset import Recipe, renamed, write_dataset
 
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.commands.dataset.build import build_dataset
@@ -23,15 +23,6 @@ def dataset(tmp_path_factory):
     location = tmp_path_factory.mktemp("failures") / "dir"
     write_dataset(location, Recipe(rows_per_caption=4, shard_rows=7))
     return str(location)
-
-
-def renamed(path, count, rename):
-    """Images of the world in a table, whose labels `rename` changes."""
-    write_sample(path, count, 5)
-    table = files.read_table(path)
-    labels = [rename(label) for label in table["target_class"].to_pylist()]
-    files.write_table(path, table.set_column(table.column_names.index("target_class"), "target_class", [labels]))
-    return str(path)
 
 
 def test_a_table_of_predictions_answers_for_the_files_of_a_reference(dataset, tmp_path):

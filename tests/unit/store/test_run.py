@@ -271,3 +271,16 @@ def test_a_file_is_written_with_the_directories_above_it(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="a directory is there"):
         files.write_under("made/deep", b"z")
     assert sorted(entry.name for entry in (tmp_path / "made").iterdir()) == ["deep"]
+
+
+def test_a_finished_run_of_an_earlier_release_opens_with_a_table_that_this_one_does_not_know(tmp_path):
+    with open_c2b_run(tmp_path / "run", "a", {"tau": 0.05}) as run:
+        for name, schema in (("captions", CAPTIONS), ("draws", DRAWS), ("scores", SCORES)):
+            run.write(name, schema.empty_table())
+        run.update({"status": "finished"})
+    manifest = json.loads((tmp_path / "run" / "run.json").read_text())
+    (tmp_path / "run" / "contents").mkdir()
+    (tmp_path / "run" / "contents" / "part-0.parquet").write_bytes(b"1234")
+    manifest["tables"]["contents"] = {"rows": 1, "parts": {"part-0.parquet": 4}}
+    (tmp_path / "run" / "run.json").write_text(json.dumps(manifest))
+    load_run(tmp_path / "run").check()

@@ -7,14 +7,14 @@ import pytest
 from scipy.stats import false_discovery_control
 
 from c2b_ray.metrics import kl_from_uniform
-from c2b_ray.metrics.resampled_difference import Estimate
+from c2b_ray.metrics.resampled_difference import SampledEstimate
 from c2b_ray.schemas.clip_bias import CLIP_BIAS_COMPARISON
 from c2b_ray.steps.clip_bias.compared import Bias, compare
 from c2b_ray.steps.clip_bias.comparisons import margin_of
 
 
 def bias(value, n, images, drawn):
-    return Bias(value, n, images, Estimate(value, value - 0.1, value + 0.1, drawn))
+    return Bias(value, n, images, SampledEstimate(value, value - 0.1, value + 0.1, drawn))
 
 
 def key(metric, group="all"):

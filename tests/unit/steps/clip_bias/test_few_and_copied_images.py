@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from c2b_ray.metrics.disparity import Chance
-from c2b_ray.metrics.resampled_difference import Estimate, difference_of_estimates
+from c2b_ray.metrics.resampled_difference import SampledEstimate, difference_of_estimates
 from c2b_ray.metrics.skew_chance import mean_max_skew
 from c2b_ray.steps.clip_bias.answers import answered_question, filtered
 from c2b_ray.steps.clip_bias.attributes import Attribute, View
@@ -106,7 +106,7 @@ def test_a_group_that_is_never_right_is_told_from_one_that_is_where_it_has_many_
 def test_a_difference_by_intervals_is_by_hand():
     """MOVER: 0.5 - 0.1 -+ root of squares of (.5 - .2, .2 - .1) and (.6 - .5, .1 - 0)."""
     nothing = np.full(50, np.nan)
-    a, b = Estimate(0.5, 0.2, 0.6, nothing), Estimate(0.1, 0.0, 0.2, nothing)
+    a, b = SampledEstimate(0.5, 0.2, 0.6, nothing), SampledEstimate(0.1, 0.0, 0.2, nothing)
     low, high, p = difference_of_estimates(a, b, 0.95)
     assert (low, high) == pytest.approx((0.4 - 0.1**0.5, 0.4 + 0.02**0.5))
     assert p == pytest.approx(0.0132, abs=5e-4)  # 0.4 is 2.479 of the lower half-width's standard errors
