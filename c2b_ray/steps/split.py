@@ -1,8 +1,11 @@
 """Splits a dataset's rows into two parts that have only labels in common.
 
-Rows that share a caption, or whose perceptual hashes nearly agree, form one group; groups go whole into one part, in
-the order of a hash of their smallest image id, so that the parts do not depend on the order of rows, and a dataset that
-has grown keeps most of its split. It knows ids, captions and hashes, not images.
+Rows of one caption form a group; without captions, rows whose perceptual hashes nearly agree do. Groups go whole into
+one part, in the order of a hash of their smallest image id, so that the parts do not depend on the order of rows, and a
+dataset that has grown keeps most of its split. It knows ids, captions and hashes, not images.
+
+Hashes do not join captions: among thousands of images of each caption some nearly agree by chance, and all captions
+would become one group. Copies that lie in both parts are found by their images (`dataset.copies`).
 """
 
 from __future__ import annotations
@@ -44,21 +47,17 @@ def split(
     """Holds out at least `share` of the rows, and no more groups than needed for that; one group is always left.
 
     Args: captions, hashes: of each row. by: None: captions if there are `ENOUGH_CAPTIONS`, else images. distance:
-    hashes that differ in at most this many of 64 bits are near-duplicates.
+    for images, hashes that differ in at most this many of 64 bits are near-duplicates.
 
     Raises: ValueError where there are fewer than two groups.
     """
     chosen: By = by or ("caption" if len(np.unique(captions)) >= ENOUGH_CAPTIONS else "image")
-    links = [near_pairs(hashes, distance)]
-    if chosen == "caption":
-        order = np.argsort(captions, kind="stable")
-        same = captions[order][1:] == captions[order][:-1]
-        links.append(np.stack([order[1:][same], order[:-1][same]], axis=1))
-    pairs = np.concatenate(links)
+    pairs = _of_one_caption(captions) if chosen == "caption" else near_pairs(hashes, distance)
     graph = coo_matrix((np.ones(len(pairs), np.int8), (pairs[:, 0], pairs[:, 1])), shape=(len(ids), len(ids)))
     count, group = connected_components(graph, directed=False)
     if count < 2:
-        raise ValueError(f"{len(ids)} rows are {count} group of near-duplicates or of one caption, and two are needed")
+        what = "of one caption" if chosen == "caption" else "near-duplicates of one image"
+        raise ValueError(f"its {len(ids)} rows are {what}, and two groups are needed")
     smallest = [""] * count
     for name, number in zip(ids, group.tolist(), strict=True):
         smallest[number] = min(smallest[number] or name, name)
@@ -67,6 +66,13 @@ def split(
     held = np.cumsum(sizes) - sizes < share * len(ids)
     held[-1] = False
     return Split(np.isin(group, order[held]), int(count), chosen)
+
+
+def _of_one_caption(captions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Returns pairs (pairs, 2) of rows that link all rows of each caption."""
+    order = np.argsort(captions, kind="stable")
+    same = captions[order][1:] == captions[order][:-1]
+    return np.stack([order[1:][same], order[:-1][same]], axis=1)
 
 
 def near_pairs(hashes: NDArray[np.uint64], distance: int) -> NDArray[np.int64]:

@@ -40,7 +40,7 @@ from c2b_ray.store.parts import read_stage
 ALONE = Session()
 DEFAULT_RENDERS = f"{WORLD}:20000"
 CONFIG = "harden.json"
-FORMAT = 2
+FORMAT = 3
 """Raised where trainings of an earlier release were trained or measured on other images."""
 TRAINED = pa.schema(
     [
@@ -51,7 +51,7 @@ TRAINED = pa.schema(
         pa.field("clean_images", pa.int64(), nullable=False),
         pa.field("dataset_right", pa.int64(), nullable=False),
         pa.field("dataset_images", pa.int64(), nullable=False),
-        pa.field("clean_left_out", pa.int64(), nullable=False),  # of training: images that are measured on
+        pa.field("clean_left_out", pa.int64(), nullable=False),  # of training: copies of images that are measured on
         pa.field("dataset_left_out", pa.int64(), nullable=False),
         pa.field("model", pa.string()),  # the folder of its files, below the output
         pa.field("spec", pa.string()),  # what loads it

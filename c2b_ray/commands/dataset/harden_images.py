@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.models.trainable import Trainable
 from c2b_ray.models.training import Pool
 from c2b_ray.schemas import content_id
+from c2b_ray.steps.dataset.copies import Prints, are_copies
 from c2b_ray.steps.decode import decode_batch
 from c2b_ray.steps.predict import LabelMap, classification
 from c2b_ray.steps.split import By, Split, split
@@ -40,7 +41,7 @@ _AT_ONCE = 256
 @dataclass(frozen=True)
 class Images:
     """Clean images and the dataset, for training and held out. `clean_left_out`, `dataset_left_out`: training images
-    that are not trained on, because one that is measured on is the same."""
+    that are not trained on, because they are copies of one that is measured on."""
 
     clean: Pool
     clean_test: Pool
@@ -121,7 +122,7 @@ def images_of(
     """Returns all four pools. Raises SourceError where an image cannot be decoded: no training image may be missing.
 
     A dataset of a labelled table's failures holds images that are clean training images too. Those that are measured
-    on are trained on nowhere.
+    on, and their copies, are trained on nowhere.
     """
     side = model.prepare.shaped(np.zeros((8, 8, 3), np.uint8)).shape
     train, test = _clean_pools(model, clean, number_of, side)
@@ -138,10 +139,10 @@ def images_of(
 
 
 def _apart(clean: Pool, clean_test: Pool, dataset: Pool, dataset_test: Pool) -> Images:
-    """Leaves out of each training pool what the classifier sees alike in an image that is measured on."""
-    of_clean, of_dataset = _marks(clean_test), _marks(dataset_test)
-    new = ~np.isin(_marks(clean), np.concatenate([of_clean, of_dataset]))
-    unseen = ~np.isin(_marks(dataset), of_clean)
+    """Leaves out of each training pool the copies of images that are measured on, as the classifier sees them."""
+    # Training mirrors images at random, so a mirrored copy shows the same.
+    measured = Prints.joined(_prints(pool, flip) for pool in (clean_test, dataset_test) for flip in (False, True))
+    new, unseen = (~are_copies(_prints(pool), measured) for pool in (clean, dataset))
     for kept, where in ((new, "clean training images"), (unseen, "failures to train on")):
         if not kept.any():
             raise SourceError(f"all {where} are images that accuracy is measured on; name other --clean images")
@@ -149,14 +150,14 @@ def _apart(clean: Pool, clean_test: Pool, dataset: Pool, dataset_test: Pool) -> 
     return Images(_part(clean, new), clean_test, _part(dataset, unseen), dataset_test, gone, more_gone)
 
 
-def _marks(pool: Pool) -> NDArray[np.bytes_]:
-    """Returns a digest of each image as the classifier sees it."""
-    marks = np.zeros(len(pool), "S16")
-    for start in range(0, len(pool), _AT_ONCE):
-        rows = np.arange(start, min(start + _AT_ONCE, len(pool)))
-        # With a letter at its end, because NumPy drops zero bytes there.
-        marks[rows] = [hashlib.blake2b(image.tobytes(), digest_size=15).digest() + b"." for image in pool.images[rows]]
-    return marks
+def _prints(pool: Pool, mirrored: bool = False) -> Prints:
+    """Returns the prints of the images as the classifier sees them."""
+
+    def images() -> Iterator[NDArray[np.uint8]]:
+        for start in range(0, len(pool), _AT_ONCE):
+            yield from pool.images[np.arange(start, min(start + _AT_ONCE, len(pool)))]
+
+    return Prints.of(np.ascontiguousarray(image[:, ::-1]) if mirrored else image for image in images())
 
 
 def _part(pool: Pool, rows: NDArray[np.bool_]) -> Pool:

@@ -89,16 +89,16 @@ def _findings(gains: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]
 
 def _method(results: Mapping[str, Any]) -> list[str]:
     split, options = results["split"], results["options"]
-    near = "images whose perceptual hashes differ in at most 4 of 64 bits"
-    together = f"images of one caption, and {near}," if split["by"] == "caption" else near
-    other = "" if split["by"] == "caption" else " Images of one caption may be on both sides, as in the paper."
+    is_by_caption = split["by"] == "caption"
+    together = "images of one caption" if is_by_caption else "images whose perceptual hashes differ in at most 4 bits"
+    other = "" if is_by_caption else " Images of one caption may be on both sides, as in the paper."
     left_out = results["left_out"]
     without = ""
     if left_out["clean"] or left_out["dataset"]:
         of_either = (
             f"{words.plural(left_out['clean'], 'clean image')} and {words.plural(left_out['dataset'], 'failure')}"
         )
-        without = f" Not trained on: {of_either} that look exactly like one that is measured on."
+        without = f" Not trained on: {of_either} that are copies of one that is measured on, mirrored ones too."
     begins = "fresh weights" if options["mode"] == "retrain" else "the classifier’s own weights"
     return [
         f"The dataset’s {words.count(split['rows'])} images are {words.plural(split['groups'], 'group')}: {together} "

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from io import BytesIO
 from itertools import islice
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from PIL import Image
 from synthetic_dataset import Recipe as DatasetRecipe
 from synthetic_dataset import write_dataset
 
@@ -20,6 +22,8 @@ from c2b_ray.errors import ConfigError, RunError, SourceError, SpecError
 from c2b_ray.models import catalog
 from c2b_ray.models.training import Pool, Recipe, batches
 from c2b_ray.store.failure_dataset import open_dataset
+from c2b_ray.world.render import render
+from c2b_ray.world.scenes import sample
 
 HERE = Session("here")
 QUICK = Hardening("finetune", seeds=1, steps=2, batch=8)
@@ -82,7 +86,7 @@ def test_a_hardened_classifier_loads_and_answers_as_was_counted(dataset, tmp_pat
 
 
 def test_what_is_measured_on_is_trained_on_nowhere():
-    pictures = np.random.default_rng(0).integers(0, 256, (12, 4, 4, 3), np.uint8)
+    pictures = np.stack([render(scene) for scene in sample(12, 5)])
     numbers = np.arange(12)
 
     def pool(*rows):
@@ -98,6 +102,35 @@ def test_what_is_measured_on_is_trained_on_nowhere():
     assert (len(apart.clean), len(apart.dataset), apart.clean_left_out, apart.dataset_left_out) == (2, 1, 0, 0)
     with pytest.raises(SourceError, match="all failures to train on are images that accuracy is measured on"):
         _apart(pool(0, 1), pool(2), pool(2), pool(4))
+
+
+def saved_again(pixels):
+    sink = BytesIO()
+    Image.fromarray(pixels).save(sink, "JPEG", quality=85)
+    return np.asarray(Image.open(sink))
+
+
+COPIES = {
+    "saved again": saved_again,
+    "moved": lambda pixels: np.concatenate([pixels[:, :1], pixels[:, :-1]], axis=1),
+    "mirrored": lambda pixels: pixels[:, ::-1],
+    "lighter": lambda pixels: np.minimum(pixels, 240) + 15,
+}
+
+
+@pytest.mark.parametrize("change", COPIES)
+def test_copies_of_what_is_measured_on_are_trained_on_nowhere(change):
+    pictures = np.stack([render(scene) for scene in sample(60, 6)])
+    copies = np.stack([COPIES[change](picture) for picture in pictures])
+    clean = Pool(np.concatenate([pictures[:20], copies[20:60]]), np.arange(60))
+    dataset = Pool(copies[10:30], np.arange(20))
+    # Measured on: clean 20 to 39, and failures 40 to 59.
+    images = _apart(clean, Pool(pictures[20:40], np.arange(20)), dataset, Pool(pictures[40:60], np.arange(20)))
+    # Nearly all copies are recognised, and no other picture is taken for one.
+    assert images.clean_left_out >= 38
+    assert images.clean.labels.tolist()[:20] == list(range(20))
+    assert images.dataset_left_out >= 9
+    assert images.dataset.labels.tolist()[:10] == list(range(10))
 
 
 def test_means_and_gains_are_over_seeds():
