@@ -47,7 +47,6 @@ from c2b_ray.metrics.mann_whitney import MannWhitney, mann_whitney
 from c2b_ray.metrics.outcome_intervals import Difference, outcome_difference
 from c2b_ray.metrics.paired import (
     mcnemar_p_values,
-    paired_counts,
     paired_difference,
     paired_difference_interval,
     paired_difference_p_values,
@@ -58,8 +57,7 @@ from c2b_ray.metrics.paired import (
 )
 from c2b_ray.metrics.pooled import Pooled, pooled_bias_scores
 from c2b_ray.metrics.rate_evidence import RateBatch, RateEvidence, e_q_values, more_evidence, no_evidence
-from c2b_ray.metrics.rate_sequences import rate_sequence, ratio_sequence
-from c2b_ray.metrics.rates import RateEstimate, Trials, failure_rates, inverse_rates, rate_ratios
+from c2b_ray.metrics.rates import RateEstimate, Trials, failure_rates, rate_ratios
 from c2b_ray.metrics.retrieval import recall_at
 from c2b_ray.metrics.scores import Floats, Ints, bias_scores, kl_from_uniform, paper_verdicts
 from c2b_ray.metrics.sequential import (
@@ -130,7 +128,6 @@ __all__ = [
     "interaction_none_p_values",
     "interaction_p_values",
     "interactions",
-    "inverse_rates",
     "inverse_sampling_rate",
     "kernel_distance",
     "keyword_scores",
@@ -147,7 +144,6 @@ __all__ = [
     "outcome_difference",
     "outcome_shares",
     "p_value_of_limit",
-    "paired_counts",
     "paired_difference",
     "paired_difference_interval",
     "paired_difference_p_values",
@@ -159,8 +155,6 @@ __all__ = [
     "pooled_bias_scores",
     "project_to_hyperplane",
     "rate_ratios",
-    "rate_sequence",
-    "ratio_sequence",
     "recall_at",
     "recall_of_matches",
     "rogan_gladen",

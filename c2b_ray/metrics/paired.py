@@ -6,7 +6,7 @@ comparing two separate samples. Knows nothing of images, tables or many tests at
 independent samples.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,6 @@ from c2b_ray.metrics.scores import Floats, Ints, accuracies, checked_cells, chec
 
 __all__ = [
     "mcnemar_p_values",
-    "paired_counts",
     "paired_difference",
     "paired_difference_interval",
     "paired_difference_p_values",
@@ -27,22 +26,7 @@ __all__ = [
     "phi_difference_p_values",
 ]
 
-Rights = NDArray[np.bool_] | Sequence[bool]
-
 STEPS, PRECISION = 80, 1e-13  # of a search; about ten steps are taken
-
-
-def paired_counts(right_a: Rights, right_b: Rights) -> tuple[int, int, int, int]:
-    """Counts the fourfold table of two classifiers on the same images: (both right, only A, only B, neither).
-
-    Args: right_a, right_b: booleans of shape (images,), image by image whether A and B were right.
-    Returns: four ints that sum to the number of images; zeros for none.
-    Raises: ValueError where shapes differ or are not one-dimensional.
-    """
-    a, b = np.asarray(right_a, dtype=bool), np.asarray(right_b, dtype=bool)
-    if a.ndim != 1 or a.shape != b.shape:
-        raise ValueError(f"need the same images for both, one-dimensional; got shapes {a.shape} and {b.shape}")
-    return int((a & b).sum()), int((a & ~b).sum()), int((~a & b).sum()), int((~a & ~b).sum())
 
 
 def paired_difference(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> Floats:

@@ -1,8 +1,7 @@
 """Rates of rare events: how often a classifier fails, with limits.
 
-Knows counts of failures and of draws; does not know what was drawn. Every interval here is for draws whose number (or
-whose number of failures, for inverse sampling) was fixed before they were drawn. For draws that were stopped because of
-their outcomes, `rate_sequences` has limits that hold at any time.
+Knows counts of failures and of draws; does not know what was drawn. Every interval here is for draws whose number was
+fixed before they were drawn.
 
 Limits of a rate are those of Clopper & Pearson (1934) with half the probability of what was observed (mid-P, Lancaster
 1961). By exact enumeration at rates from 1e-5 to .5, with draws for 10 to 40 expected failures, an interval of .95
@@ -22,9 +21,8 @@ from scipy.special import betainc
 
 from c2b_ray.metrics.levels import checked_levels
 from c2b_ray.metrics.scores import Floats
-from c2b_ray.metrics.testing import inverse_sampling_rate
 
-__all__ = ["RateEstimate", "Trials", "failure_rates", "inverse_rates", "rate_ratios"]
+__all__ = ["RateEstimate", "Trials", "failure_rates", "rate_ratios"]
 
 HALVINGS = 80
 LEAST_LOG = -60.0  # of a rate, or of a share: exp(-60) is far below one failure in any number of draws
@@ -82,35 +80,6 @@ def failure_rates(failures: ArrayLike, draws: ArrayLike, confidence: float = 0.9
     return RateEstimate(trials.rates, low, high)
 
 
-def inverse_rates(failures: ArrayLike, draws: ArrayLike, confidence: float = 0.95) -> RateEstimate:
-    """Computes a failure rate with limits where drawing stopped at the k-th failure, which was draw number n.
-
-    rate = (k - 1)/(n - 1) (`inverse_sampling_rate`: k/n is biased high);
-    low: P(N < n | low) + P(N = n | low)/2 = (1 - confidence)/2,  high likewise with P(N > n),  P(N <= n) = P(X_n >= k)
-
-    Wiles et al. 2022 stop at 20 failures (section 4). Clopper & Pearson's limits for the negative binomial, mid-P.
-
-    Args: failures k, draws n: whole numbers of one shape, k <= n; confidence: in (0, 1).
-    Returns: `RateEstimate` of that shape in [0, 1]. Without a failure nothing stopped: NaN within (0, 1). After one the
-    rate is NaN and the limits are not.
-    Raises: ValueError as `failure_rates`.
-    """
-    checked_levels(confidence=confidence)
-    trials = Trials.of(failures, draws)
-    k, n = np.maximum(trials.failures, 1.0), np.maximum(trials.draws, 1.0)
-    tail = (1 - confidence) / 2
-
-    def at_most(p: Floats) -> Floats:  # P(N < n) + P(N = n)/2, rising in p
-        before: Floats = np.where(n > k, betainc(k, np.maximum(n - k, 1e-300), p), 0.0)
-        chance: Floats = (betainc(k, n - k + 1, p) + before) / 2
-        return chance
-
-    stopped = trials.failures > 0
-    low = np.where(stopped, rising_root(at_most, np.full(k.shape, tail)), 0.0)
-    high = np.where(stopped, rising_root(at_most, np.full(k.shape, 1 - tail)), 1.0)
-    return RateEstimate(np.asarray(inverse_sampling_rate(trials.failures, trials.draws)), low, high)
-
-
 def rate_ratios(failed: Trials, baseline: Trials, confidence: float = 0.95) -> RateEstimate:
     """Computes the ratio of two failure rates with limits, both from numbers of draws that were fixed beforehand.
 
@@ -144,18 +113,6 @@ def rate_ratios(failed: Trials, baseline: Trials, confidence: float = 0.95) -> R
     low = np.where(known & (failed.failures > 0), low, 0.0)
     high = np.where(known & (baseline.failures > 0), high, np.inf)
     return RateEstimate(value, low, high)
-
-
-def restricted_rate(failed: Trials, baseline: Trials, ratio: Floats) -> Floats:
-    """Computes the most likely baseline rate q if the other rate is ratio*q: the lesser root of Farrington & Manning's
-    (1990)
-
-    ratio*(n1 + n0)*q^2 - (f1 + n1*ratio + n0 + ratio*f0)*q + f1 + f0 = 0
-    """
-    n1, n0, f1, f0 = failed.draws, baseline.draws, failed.failures, baseline.failures
-    b, c = f1 + n1 * ratio + n0 + ratio * f0, f1 + f0
-    root: Floats = 2 * c / np.maximum(b + np.sqrt(np.maximum(b * b - 4 * ratio * (n1 + n0) * c, 0.0)), 1e-300)
-    return root
 
 
 def binomial_limits(trials: Trials, tail: float) -> tuple[Floats, Floats]:

@@ -8,7 +8,6 @@ from statsmodels.stats.contingency_tables import mcnemar
 from c2b_ray.metrics import (
     bias_scores,
     mcnemar_p_values,
-    paired_counts,
     paired_difference,
     paired_difference_interval,
     paired_difference_p_values,
@@ -28,15 +27,6 @@ def columns(tables):
     """(only A, only B, total) of (only A, only B, both or neither)."""
     a, b, rest = np.array(tables).T
     return a, b, a + b + rest
-
-
-def test_the_fourfold_table():
-    a = [True, True, True, False, False, True]
-    b = [True, False, True, True, False, False]
-    assert paired_counts(a, b) == (2, 2, 1, 1)
-    assert paired_counts([], []) == (0, 0, 0, 0)
-    with pytest.raises(ValueError, match="same images"):
-        paired_counts([True], [True, False])
 
 
 def test_the_difference_is_that_of_the_accuracies():
