@@ -18,6 +18,7 @@ from c2b_ray.roles import ChatRequest, LanguageModel
 from c2b_ray.schemas import CAPTIONS, REJECTED, content_id, seed_of
 from c2b_ray.steps.caption import MAX_TOKENS, Cell
 from c2b_ray.steps.intersect import Pair, bias_class
+from c2b_ray.steps.naming import names_class
 from c2b_ray.steps.propose import TEMPERATURE, TOP_P
 from c2b_ray.steps.replies import CAPTION_SCHEMA, parse_reply
 from c2b_ray.steps.wording import caption_of
@@ -102,8 +103,7 @@ def _checked(text: str, whole: str, row: Cell, both: tuple[str, str]) -> str:
     """Returns the caption. Raises ReplyError unless it names the class and uses a word that is specific to each of the
     two captions."""
     said = _words(text)
-    target = normalise(row["target_class"])
-    if target not in normalise(text):
+    if not names_class(text, row["target_class"]):
         raise ReplyError("the caption does not name the class", whole)
     words_a, words_b = (_words(one) | _words(value) for one, value in zip(both, row["values"], strict=True))
     for mine, theirs, part, value in (

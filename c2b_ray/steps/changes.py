@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from c2b_ray.metrics.testing import benjamini_hochberg
 from c2b_ray.schemas.comparison_rows import Compared
 
@@ -37,7 +35,7 @@ def decide(rows: Iterable[Compared], alpha: float, rising: str = WORSE) -> None:
     those where it is at most alpha. `rising`: what a positive difference is."""
     falling = BETTER if rising == WORSE else WORSE
     known = [(row, p_value) for row in rows if (p_value := row["p_value"]) is not None]
-    q_values = benjamini_hochberg([p_value for _, p_value in known]) if known else np.zeros(0)
+    q_values = benjamini_hochberg([p_value for _, p_value in known])
     for (row, _), q_value in zip(known, q_values.tolist(), strict=True):
         row["q_value"] = q_value
         if q_value <= alpha:

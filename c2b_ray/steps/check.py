@@ -17,6 +17,7 @@ from c2b_ray.schemas import content_id
 from c2b_ray.schemas.evaluation import CHECKED
 from c2b_ray.steps import encoded
 from c2b_ray.steps.predict import LoadedClassifier
+from c2b_ray.steps.right import NO_ANSWER
 
 
 class CheckedRow(TypedDict):
@@ -47,8 +48,7 @@ def check(rows: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
     ids, wanted = rows["image_id"].to_pylist(), [set(row) for row in rows["answer_id"].to_pylist()]
     known = rows.select(["image_id", "caption_number", "label", "built_failed"]).to_pylist()
     errors, keys = rows["error"].to_pylist(), rows["key" if "key" in rows.column_names else "image_id"].to_pylist()
-    files = [None if error else data for data, error in zip(rows["bytes"].to_pylist(), errors, strict=True)]
-    once = encoded.DecodedOnce(files)
+    once = encoded.DecodedOnce(encoded.files_of(rows))
     answers: list[CheckedRow] = []
     for one in classifiers:
         question = one.classification
@@ -101,7 +101,7 @@ def _answer(
     answer."""
     values = row.astype(np.float64)
     if not values.max(initial=-np.inf) < np.inf or values.max(initial=-np.inf) == -np.inf:
-        return None, None, "the classifier gave no answer (its logits are not numbers)"
+        return None, None, NO_ANSWER
     best = np.flatnonzero(values == values.max())
     return labels[int(best[0])] if len(best) == 1 else None, rank(values, group), None
 

@@ -104,21 +104,21 @@ def _decode(data: bytes, max_bytes: int, max_pixels: int, least: int | None) -> 
 def decode_batch(
     batch: Sequence[bytes | None], max_bytes: int = MAX_BYTES, max_pixels: int = MAX_PIXELS
 ) -> tuple[list[Pixels | None], list[str | None]]:
-    """Returns the pixels of each row, and the error of each row: exactly one of the two is None. A row of None has no
-    bytes."""
-    images: list[Pixels | None] = []
-    errors: list[str | None] = []
-    for data in batch:
-        image, error = None, None
-        try:
-            if data is None:
-                raise ImageError("no bytes")
-            image = decode(data, max_bytes, max_pixels)
-        except ImageError as reason:
-            error = str(reason)
-        images.append(image)
-        errors.append(error)
-    return images, errors
+    """Returns the pixels of each row, and the error of each row, as `decoded` does."""
+    pairs = [decoded(data, max_bytes, max_pixels) for data in batch]
+    return [pixels for pixels, _ in pairs], [error for _, error in pairs]
+
+
+def decoded(
+    data: bytes | None, max_bytes: int = MAX_BYTES, max_pixels: int = MAX_PIXELS
+) -> tuple[Pixels | None, str | None]:
+    """Returns the pixels of an image and why there are none: exactly one of the two is None. None has no bytes."""
+    if data is None:
+        return None, "no bytes"
+    try:
+        return decode(data, max_bytes, max_pixels), None
+    except ImageError as reason:
+        return None, str(reason)
 
 
 def pixels_of(images: pa.Table) -> list[int]:

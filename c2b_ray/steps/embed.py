@@ -15,11 +15,7 @@ INPUT_COLUMNS = ("key", "bytes", "error")
 
 def embed(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
     """Returns a table of `schemas.embeddings`, a row per row of a source (`key`, `bytes`, `error`, any metadata)."""
-    known_errors = rows["error"].to_pylist()
-    files = [None if error else data for data, error in zip(rows["bytes"].to_pylist(), known_errors, strict=True)]
-    embedded, undecoded = encoded.embeddings(files, encoder)
-    errors = [known or new for known, new in zip(known_errors, undecoded, strict=True)]
-    vectors = [vector.tolist() if error is None else None for vector, error in zip(embedded, errors, strict=True)]
+    vectors, errors = encoded.embedded(rows, encoder)
     extra = [name for name in rows.column_names if name not in INPUT_COLUMNS]
     metadata = [json.dumps(row, default=str, ensure_ascii=False) for row in rows.select(extra).to_pylist()]
     schema = embeddings(encoder.dimension)

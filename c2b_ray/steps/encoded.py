@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
 
 from c2b_ray.errors import ServiceError
 from c2b_ray.roles import (
@@ -28,6 +29,12 @@ from c2b_ray.roles import (
 from c2b_ray.steps.decode import decode_batch
 
 Files = Sequence[bytes | None]
+
+
+def files_of(rows: pa.Table) -> list[bytes | None]:
+    """Returns the `bytes` of each row; None where it has an `error`."""
+    pairs = zip(rows["bytes"].to_pylist(), rows["error"].to_pylist(), strict=True)
+    return [None if error else data for data, error in pairs]
 
 
 class DecodedOnce:
@@ -62,6 +69,13 @@ def embeddings(files: Files, encoder: TextImageEncoder) -> tuple[Floats, list[st
     if isinstance(encoder, FileEncoder):
         return encoder.embeddings_of_files(files)
     return _of_decoded(files, encoder.dimension, lambda pixels, _: encoder.encode_images(pixels))
+
+
+def embedded(rows: pa.Table, encoder: TextImageEncoder) -> tuple[list[list[float] | None], list[str | None]]:
+    """Returns the embedding of each row's `bytes`, and its error, known or new: exactly one of the two is None."""
+    vectors, undecoded = embeddings(files_of(rows), encoder)
+    errors = [known or new for known, new in zip(rows["error"].to_pylist(), undecoded, strict=True)]
+    return [vector.tolist() if error is None else None for vector, error in zip(vectors, errors, strict=True)], errors
 
 
 def answers(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from c2b_ray.roles import Floats, Pixels
 from c2b_ray.schemas.evaluation import FEATURES
 from c2b_ray.steps.decode import decode_batch
+from c2b_ray.steps.encoded import files_of
 
 
 class FeatureExtractor(Protocol):
@@ -31,8 +32,7 @@ class FeatureExtractor(Protocol):
 def extract(rows: pa.Table, extractor: FeatureExtractor) -> pa.Table:
     """Returns a table of `schemas.FEATURES`. `rows`: its columns except `vector`, and `bytes`."""
     known = rows["error"].to_pylist()
-    files = [None if error else data for data, error in zip(rows["bytes"].to_pylist(), known, strict=True)]
-    images, undecoded = decode_batch(files)
+    images, undecoded = decode_batch(files_of(rows))
     errors = [before or new for before, new in zip(known, undecoded, strict=True)]
     sound = [image for image in images if image is not None]
     vectors = iter(extractor.features(sound)) if sound else iter(())

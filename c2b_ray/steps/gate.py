@@ -179,7 +179,10 @@ def _column(text: str, word: str, columns: set[str]) -> str:
         known = {*WORDS, EITHER, "phi<-0.2", "phi>0.2"}
         raise ConfigError(OPTION, f"{text!r}: {word!r} is neither a word nor a comparison; {nearest(word, known)}")
     if column not in columns:
-        raise ConfigError(OPTION, f"{text!r}: {word!r} is said of two classifiers; use c2b compare")
+        wanted = (
+            "a change between two runs: use c2b compare" if column == "change" else "a verdict on one: use c2b gate"
+        )
+        raise ConfigError(OPTION, f"{text!r}: {word!r} is {wanted}")
     return column
 
 

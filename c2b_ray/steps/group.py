@@ -38,10 +38,13 @@ def grouped(scores: pa.Table, cells: CellImages, tau: float) -> pa.Table:
     rows = scores.to_pylist()
     findings = sorted((row for row in rows if row["verdict"] in OPPOSITE), key=_strongest_first)
     members: dict[tuple[str, str], list[ScoreRow]] = defaultdict(list)
+    values_of: dict[tuple[str, str, str], list[ScoreRow]] = defaultdict(list)
+    for row in rows:
+        values_of[_attribute_of(row)].append(row)
     overlaps, groups = Overlaps(cells), 0
     for row in findings:
         before = members[row["classifier"], row["target_class"]]
-        values = _values(rows, row)
+        values = values_of[_attribute_of(row)]
         explained = next(((lead, why) for lead in before if (why := _reason(row, lead, values, overlaps, tau))), None)
         if explained is None:
             groups += 1
@@ -57,11 +60,7 @@ def _strongest_first(row: ScoreRow) -> tuple[float, float, str, str, str, str]:
     return (-round(abs(row["phi"]), 9), row["phi"], *names)  # of two equal ones the one against
 
 
-def _values(rows: Sequence[ScoreRow], of: ScoreRow) -> list[ScoreRow]:
-    return [row for row in rows if _group_of(row) == _group_of(of)]
-
-
-def _group_of(row: ScoreRow) -> tuple[str, str, str]:
+def _attribute_of(row: ScoreRow) -> tuple[str, str, str]:
     return row["classifier"], row["target_class"], row["attribute"]
 
 

@@ -18,7 +18,7 @@ from c2b_ray.names import normalise
 from c2b_ray.roles import Classifier
 from c2b_ray.schemas import PREDICTIONS, content_ids
 from c2b_ray.steps import encoded
-from c2b_ray.steps.right import FIVE, ClassAnswer, Classes, answers
+from c2b_ray.steps.right import FIVE, NO_ANSWER, ClassAnswer, Classes, answers
 
 LabelMap = Mapping[str, Sequence[int | str]]
 
@@ -74,7 +74,10 @@ def classification(
             f"{spec} has one label, {''.join(labels)!r}, so that every answer would be right; give it an output for "
             "each of two labels or more: of a single sigmoid p, 1 − p and p",
         )
-    groups = tuple(_labels_of(name, labels, label_map, spec, field) for name in classes)
+    index: dict[str, list[int]] = defaultdict(list)
+    for i, text in enumerate(labels):
+        index[normalise(text)].append(i)
+    groups = tuple(_labels_of(name, index, label_map, spec, field) for name in classes)
     _refuse_shared(groups, classes, labels, field if label_map is None else _map_field(field))
     if right == "among_classes" and len(classes) < 2:
         raise ConfigError(
@@ -102,10 +105,10 @@ def _map_field(field: str) -> str:
     return "--label-map" if field.startswith("--") else "label_map"
 
 
-def _labels_of(name: str, labels: Sequence[str], label_map: LabelMap | None, spec: str, field: str) -> tuple[int, ...]:
-    index: dict[str, list[int]] = defaultdict(list)
-    for i, text in enumerate(labels):
-        index[normalise(text)].append(i)
+def _labels_of(
+    name: str, index: Mapping[str, Sequence[int]], label_map: LabelMap | None, spec: str, field: str
+) -> tuple[int, ...]:
+    """Returns the positions of the labels that stand for a class. `index`: label, as names are compared → positions."""
     if label_map is None:
         if normalise(name) not in index:
             known = nearest(normalise(name), index)
@@ -114,13 +117,13 @@ def _labels_of(name: str, labels: Sequence[str], label_map: LabelMap | None, spe
     chosen = label_map.get(name)
     if not chosen:
         raise ConfigError("label_map", f"no label maps to the class {name!r}; give it at least one label")
-    result = []
+    result, size = [], sum(map(len, index.values()))
     for label in chosen:
         if isinstance(label, bool) or not isinstance(label, int | str):
             raise ConfigError(f"label_map.{name}", f"{label!r} is neither a label's name nor its index")
         positions = [label] if isinstance(label, int) else index.get(normalise(label), [])
-        if not positions or not 0 <= positions[0] < len(labels):
-            known = nearest(str(label), index) if isinstance(label, str) else f"it has labels 0 to {len(labels) - 1}"
+        if not positions or not 0 <= positions[0] < size:
+            known = nearest(str(label), index) if isinstance(label, str) else f"it has labels 0 to {size - 1}"
             raise ConfigError(f"label_map.{name}", f"{spec} has no label {label!r}; {known}")
         result.append(_only(positions, label, name, spec))
     return tuple(dict.fromkeys(result))
@@ -199,9 +202,8 @@ class _Images:
     @staticmethod
     def of(images: pa.Table) -> _Images:
         errors = images["error"].to_pylist()
-        files = [None if error else data for data, error in zip(images["bytes"].to_pylist(), errors, strict=True)]
         ids, keys = images["image_id"].to_pylist(), images["key"].to_pylist()
-        return _Images(ids, keys, encoded.DecodedOnce(files), errors)
+        return _Images(ids, keys, encoded.DecodedOnce(encoded.files_of(images)), errors)
 
 
 def _predictions(
@@ -217,7 +219,7 @@ def _predictions(
         result = answers(logits[good], classifier.labels, classes, classification.right)
         for i, answer in zip(good, result, strict=True):
             if answer is None:
-                errors[i] = "the classifier gave no answer (its logits are not numbers)"
+                errors[i] = NO_ANSWER
             else:
                 known[i] = answer
     nothing = ClassAnswer(None, None, None, None, None, None)

@@ -6,8 +6,7 @@ the user's hypotheses. Unusable replies are kept as rows. It does not know which
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +17,7 @@ from c2b_ray.errors import ReplyError
 from c2b_ray.names import normalise
 from c2b_ray.roles import ChatRequest, LanguageModel, TextEncoder
 from c2b_ray.schemas import PROPOSALS, REJECTED, content_id, seed_of
+from c2b_ray.steps.naming import names_class
 from c2b_ray.steps.replies import PROPOSALS_SCHEMA, parse_reply
 from c2b_ray.steps.synonyms import Judge, Same, key
 
@@ -103,8 +103,7 @@ def described(task: str, classes: Sequence[str]) -> str:
 
     They form a sentence of the task rather than a line of the prompt, as in tasks that people write.
     """
-    text = f" {normalise(task)} "
-    if all(re.search(rf"(?<!\w){re.escape(normalise(name))}(?:e?s)?(?!\w)", text) for name in classes):
+    if all(names_class(task, name) for name in classes):
         return task
     named, more = list(classes[:CLASSES_NAMED]), len(classes) - CLASSES_NAMED
     listed = ", ".join(named) + (f" and {more} more" if more > 0 else "")
@@ -143,11 +142,6 @@ def _hypotheses(data: Mapping[str, Any]) -> list[Hypothesis]:
         Hypothesis(item["name"], tuple(item["values"]), "language_model", (item["name"],))
         for item in data["attributes"]
     ]
-
-
-def merge(hypotheses: Iterable[Hypothesis]) -> list[Hypothesis]:
-    """Merges the hypotheses of one class as `merge_all` does, without models."""
-    return merge_all([list(hypotheses)], Judge())[0]
 
 
 def merge_all(classes: Sequence[Sequence[Hypothesis]], judge: Judge) -> list[list[Hypothesis]]:

@@ -21,6 +21,7 @@ from c2b_ray.config import Right
 FIVE = 5
 SAME = 1e-6
 """Mean log-probabilities of classes of several labels that differ by less are equal: float32 logits carry no more."""
+NO_ANSWER = "the classifier gave no answer (its logits are not numbers)"
 
 _NONE = float(np.log(np.finfo(np.float32).tiny)) + 1e-3  # what tables and ONNX files of probabilities have for 0
 _LISTED = 3

@@ -111,9 +111,8 @@ def verify(images: pa.Table, captioner: Captioner, checks: Checks) -> pa.Table:
     not name is null.
     """
     known_errors, targets = images["error"].to_pylist(), images["target_class"].to_pylist()
-    files = [None if error else data for data, error in zip(images["bytes"].to_pylist(), known_errors, strict=True)]
     questions = [[checks.classes, *checks.attributes.get(target, {}).values()] for target in targets]
-    answers, undecoded = encoded.answers(files, questions, captioner)
+    answers, undecoded = encoded.answers(encoded.files_of(images), questions, captioner)
     errors = [known or new for known, new in zip(known_errors, undecoded, strict=True)]
     rows = []
     for i, image_id in enumerate(images["image_id"].to_pylist()):

@@ -18,10 +18,10 @@ from c2b_ray.config.evaluate import B2T, EvaluateConfig
 from c2b_ray.pipelines.images import ImageStages, of_revision
 from c2b_ray.roles import Captioner
 from c2b_ray.schemas.evaluate import SHOWN, VQA
-from c2b_ray.steps.evaluate.pseudo import audit_questions, keyword_questions, pseudo_verdicts, vqa_table
+from c2b_ray.steps.evaluate.pseudo import keyword_questions, pseudo_verdicts, vqa_table
 from c2b_ray.steps.evaluate.recall import shown_table
 from c2b_ray.steps.evaluate.truth import TARGET, once
-from c2b_ray.steps.verify import WANTED, Checks, wanted
+from c2b_ray.steps.verify import WANTED, Checks, checks, wanted
 from c2b_ray.store.parts import read_stage
 
 
@@ -54,7 +54,7 @@ def ask(
     rows = once(truth.wanted(config.vqa.images, config.seed), truth.pictures)
     levels = (config.tau, config.alpha)
     for method in methods:
-        questions = audit_questions(spec, revision, method.run.captions, truth.classes)
+        questions = checks(spec, revision, truth.classes, method.run.captions)
         seen = asking.of_truth(truth, rows.tolist(), questions, folder_name(method.name))
         verdicts = pseudo_verdicts(method.biases, seen, truth.row_of, truth.right, levels)
         result.vqa.append(vqa_table(method.name, verdicts))

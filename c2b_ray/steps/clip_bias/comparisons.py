@@ -52,7 +52,7 @@ def pair_table(rows: Sequence[BiasRow], alpha: float, margin: float) -> pa.Table
             low, high, p_value = difference_of_estimates(_estimate(a), _estimate(b), 1 - alpha, least)
             of = (key.dataset, key.metric, key.attribute)
             pairs.append(_Pair(a.model, b.model, *of, a.value - b.value, low, high, p_value))
-    q_values = benjamini_hochberg([pair.p_value for pair in pairs]) if pairs else np.zeros(0)
+    q_values = benjamini_hochberg([pair.p_value for pair in pairs])
     judged = [
         {**vars(pair), "q_value": float(q), "verdict": APART if q <= alpha else ALIKE}
         for pair, q in zip(pairs, q_values, strict=True)

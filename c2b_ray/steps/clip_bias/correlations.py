@@ -115,9 +115,5 @@ def _correlated(values: ByKey, pairs: Sequence[tuple[Key, Key]], confidence: flo
 
 
 def _with_q(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    p_values = np.array([row["p_value"] for row in rows], np.float64)
-    q_values = np.full(len(rows), np.nan)
-    known = np.isfinite(p_values)
-    if known.any():
-        q_values[known] = benjamini_hochberg(p_values[known])
+    q_values = benjamini_hochberg([row["p_value"] for row in rows])
     return [{**row, "q_value": float(q)} for row, q in zip(rows, q_values, strict=True)]

@@ -13,12 +13,7 @@ from c2b_ray.steps import encoded
 def embed_images(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
     """Returns a table of `CLIP_EMBEDDINGS` from `embedding_id`, `bytes` and `error`; images that cannot be decoded get
     an error."""
-    known = rows["error"].to_pylist()
-    files = [None if error else data for data, error in zip(rows["bytes"].to_pylist(), known, strict=True)]
-    vectors, undecoded = encoded.embeddings(files, encoder)
-    errors = [old or new for old, new in zip(known, undecoded, strict=True)]
-    values = [vector.tolist() if error is None else None for vector, error in zip(vectors, errors, strict=True)]
-    return _table(rows, values, errors)
+    return _table(rows, *encoded.embedded(rows, encoder))
 
 
 def embed_texts(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:

@@ -76,11 +76,7 @@ class Measured:
 
 def with_q_values(rows: Sequence[BiasRow]) -> list[BiasRow]:
     """Returns the rows with q-values (false discovery rate) over all rows that have a p-value."""
-    p_values = np.array([row.p_value for row in rows], np.float64)
-    q_values = np.full(len(rows), np.nan)
-    known = np.isfinite(p_values)
-    if known.any():
-        q_values[known] = benjamini_hochberg(p_values[known])
+    q_values = benjamini_hochberg([row.p_value for row in rows])
     return [replace(row, q_value=float(q)) for row, q in zip(rows, q_values, strict=True)]
 
 

@@ -14,10 +14,10 @@ from typing import Protocol
 import pyarrow as pa
 from PIL import Image
 
-from c2b_ray.errors import ImageError, ServiceError
+from c2b_ray.errors import ServiceError
 from c2b_ray.image_check import checked_image
 from c2b_ray.roles import GeneratedImage, GenerationRequest, ImageGenerator, ImageIndex, Pixels, TextEncoder
-from c2b_ray.steps.decode import decode
+from c2b_ray.steps.decode import decoded
 from c2b_ray.steps.draw import ImageSource
 
 PNG_LEVEL = 3
@@ -158,12 +158,6 @@ def _decoded(rows: Sequence[int], images: pa.Table) -> list[Drawn]:
     errors = images["error"].to_pylist() if "error" in images.column_names else [None] * len(rows)
     drawn = []
     for row, key, data, error in zip(rows, images["key"].to_pylist(), images["bytes"].to_pylist(), errors, strict=True):
-        pixels = None
-        try:
-            if data is None:
-                raise ImageError(error or "no bytes")
-            pixels = decode(data)
-        except ImageError as reason:
-            error = str(reason)
-        drawn.append(Drawn(row, key, pixels, data, error))
+        pixels, reason = (None, error) if data is None and error else decoded(data)
+        drawn.append(Drawn(row, key, pixels, data, reason))
     return drawn

@@ -16,8 +16,7 @@ from c2b_ray.schemas.failures import PICTURES
 from c2b_ray.steps.discovery.rounds import Decider
 from c2b_ray.steps.draw import ImageSource, fetch
 from c2b_ray.steps.encoded import DecodedOnce
-
-NO_ANSWER = "the classifier gave no answer (its logits are not numbers)"
+from c2b_ray.steps.right import NO_ANSWER
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.errors import ImageError
-from c2b_ray.roles import CaptionScorer, Floats, Pixels, TextImageEncoder
+from c2b_ray.roles import CaptionScorer, Floats, TextImageEncoder
 from c2b_ray.schemas.failure_rows import ClusterRow, CombinationRow
 from c2b_ray.schemas.failures import COMBINATIONS
-from c2b_ray.steps.decode import decode
+from c2b_ray.steps.decode import decode_batch
 from c2b_ray.steps.discovery.clusters import Cluster, clusters, combine
 
 MOST_MEMBERS, MOST_REFERENCE, MOST_TEXTS, MOST_CLUSTERS = 12, 12, 16, 3
@@ -68,11 +67,11 @@ def _row(group: Mapping[str, Any], models: Scoring) -> CombinationRow:
     row: CombinationRow = {"combination_id": group["combination_id"], "clusters": [], "error": None}
     if models.scorer is None:
         return {**row, "error": "the captioner gives captions no scores, and no encoder was named"}
-    images = [_pixels(data) for data in group["images"]]
+    images, _ = decode_batch(group["images"])
     good = [i for i, image in enumerate(images) if image is not None]
     shown = [image for image in images if image is not None]
     said = [group["sentences"][i] for i in good]
-    reference = [image for data in group["reference"][:MOST_REFERENCE] if (image := _pixels(data)) is not None]
+    reference = [image for image in decode_batch(group["reference"][:MOST_REFERENCE])[0] if image is not None]
     features = described(said) if models.encoder is None else models.encoder.encode_images(shown)
     against = partial(models.scorer.caption_scores, reference) if reference else None
     for cluster in clusters([None] * len(good), features, most_clusters=MOST_CLUSTERS):
@@ -97,10 +96,3 @@ def _combined(
         "sentences": list(chosen.sentences),
         "scores": list(chosen.scores),
     }
-
-
-def _pixels(data: bytes) -> Pixels | None:
-    try:
-        return decode(data)
-    except ImageError:
-        return None

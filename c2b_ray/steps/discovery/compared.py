@@ -74,8 +74,7 @@ def compare(a: Iterable[Mapping[str, Any]], b: Iterable[Mapping[str, Any]], alph
     )
     ratios = rate_difference_ratios(trials_a, trials_b, 1 - alpha)
     both = (trials_a.draws > 0) & (trials_b.draws > 0)
-    q_values = p_values.copy()
-    q_values[both] = benjamini_hochberg(p_values[both])
+    q_values = benjamini_hochberg(np.where(both, p_values, np.nan))
     numbers = _Numbers(differences, ratios, p_values, q_values, both)
     rows = [numbers.row(at, key, pair, alpha) for at, (key, pair) in enumerate(zip(keys, pairs, strict=True))]
     rows.sort(key=lambda row: (row["change"] == "undetermined", -abs(row["difference"] or 0.0)))

@@ -160,10 +160,10 @@ def conditions(answered: Answered, label: str, failed: Mask, among: Mask) -> lis
 
 
 def _values(answered: Answered, rows: Mask) -> Iterator[tuple[tuple[str, str], ...]]:
-    """Yields the values, and pairs of values of two columns, of these images, each once."""
-    seen: dict[tuple[tuple[str, str], ...], None] = {}
+    """Returns the values, and pairs of values of two columns, that at least `FEWEST` of these images show."""
+    seen: Counter[tuple[tuple[str, str], ...]] = Counter()
     for row in np.flatnonzero(rows).tolist():
         shown = [(name, value) for name, values in answered.columns.items() if (value := values[row]) is not None]
         for size in (1, 2):
-            seen.update(dict.fromkeys(combinations(shown, size)))
-    yield from seen
+            seen.update(combinations(shown, size))
+    return (values for values, images in seen.items() if images >= FEWEST)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from c2b_ray.errors import ImageError
-from c2b_ray.roles import Captioner, CaptionReply, Pixels
+from c2b_ray.roles import Captioner, CaptionReply
 from c2b_ray.schemas import DESCRIPTIONS
-from c2b_ray.steps.decode import decode
+from c2b_ray.steps.decode import decode_batch
 
 
 def describe(images: pa.Table, captioner: Captioner) -> pa.Table:
@@ -15,12 +14,12 @@ def describe(images: pa.Table, captioner: Captioner) -> pa.Table:
 
     An image that cannot be decoded, or about which the captioner says nothing usable, has an error in its row.
     """
-    decoded = [_pixels(data) for data in images["image"].to_pylist()]
-    good = [index for index, pixels in enumerate(decoded) if not isinstance(pixels, str)]
+    decoded, errors = decode_batch(images["image"].to_pylist())
+    good = [index for index, pixels in enumerate(decoded) if pixels is not None]
     labels = images["label"].to_pylist()
-    replies = [CaptionReply(None, pixels if isinstance(pixels, str) else None) for pixels in decoded]
+    replies = [CaptionReply(None, error) for error in errors]
     if good:
-        shown = [pixels for pixels in decoded if not isinstance(pixels, str)]
+        shown = [pixels for pixels in decoded if pixels is not None]
         answered = captioner.caption(shown, [labels[index] for index in good])
         for index, reply in zip(good, answered, strict=True):
             replies[index] = reply
@@ -30,10 +29,3 @@ def describe(images: pa.Table, captioner: Captioner) -> pa.Table:
         "error": pa.array([reply.error for reply in replies], pa.string()),
     }
     return pa.table(columns).cast(DESCRIPTIONS)
-
-
-def _pixels(data: bytes) -> Pixels | str:
-    try:
-        return decode(data)
-    except ImageError as reason:
-        return str(reason)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from c2b_ray.errors import ImageError
 from c2b_ray.roles import Answer, Captioner
 from c2b_ray.schemas import DESCRIPTIONS
-from c2b_ray.steps.decode import decode
+from c2b_ray.steps import encoded
 from c2b_ray.steps.discovery.reliability import inspection
 from c2b_ray.steps.verify import weighed
 
@@ -18,17 +17,14 @@ def inspect(images: pa.Table, verifier: Captioner) -> pa.Table:
     `images`: `description_id`, `label`, `image`, and `labels`, the other labels that it may show. `text` in the result
     is the label that the verifier sees.
     """
-    rows = []
-    for row in images.to_pylist():
-        text, error = None, None
-        try:
-            question = inspection(row["label"], row["labels"]).shown
-            answer = weighed(verifier.answer([decode(row["image"])], [question])[0], question)
-            text, error = answer.choice, answer.error
-        except ImageError as reason:
-            error = str(reason)
-        rows.append({"description_id": row["description_id"], "text": text, "error": error})
-    return pa.Table.from_pylist(rows, DESCRIPTIONS)
+    rows = images.to_pylist()
+    questions = [inspection(row["label"], row["labels"]).shown for row in rows]
+    replies, undecoded = encoded.answers([row["image"] for row in rows], [[one] for one in questions], verifier)
+    described = []
+    for row, question, of_image, error in zip(rows, questions, replies, undecoded, strict=True):
+        answer = weighed(of_image[0], question) if error is None else Answer(None, error=error)
+        described.append({"description_id": row["description_id"], "text": answer.choice, "error": answer.error})
+    return pa.Table.from_pylist(described, DESCRIPTIONS)
 
 
 def answer_of(text: str | None, error: str | None) -> Answer:

@@ -21,13 +21,14 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from c2b_ray.config.failure_rule import FailureRule
-from c2b_ray.errors import ImageError, ServiceError, SourceError
+from c2b_ray.errors import ServiceError, SourceError
 from c2b_ray.roles import Classifier, GenerationRequest, ImageGenerator, Pixels
 from c2b_ray.schemas import ROUNDS, content_id, seed_of
 from c2b_ray.schemas.failure_rows import ExampleRow, RoundRow
-from c2b_ray.steps.decode import decode
+from c2b_ray.steps.decode import decoded
 from c2b_ray.steps.discovery.rules import Decisions, Truth, decide
 from c2b_ray.steps.draw import ImageSource, checked, png
+from c2b_ray.steps.right import NO_ANSWER
 
 BATCH = 64
 """Images that are drawn and classified at once. It is fixed, because a model's floats depend on it."""
@@ -126,7 +127,7 @@ class LabelledDraws:
         for row, key, data, error in zip(
             rows, images["key"].to_pylist(), images["bytes"].to_pylist(), errors, strict=True
         ):
-            pixels, reason = (None, error) if error is not None else _decoded(data)
+            pixels, reason = (None, error) if error is not None else decoded(data)
             drawn.append(Drawn(row, key, pixels, reason))
         return drawn
 
@@ -222,7 +223,7 @@ def _count(usable: list[Drawn], classifier: Classifier, decider: Decider, order:
     tally.draws += int(decisions.answered.sum())
     tally.failures += int(decisions.failed.sum())
     if not decisions.answered.all():
-        tally.reasons["the classifier gave no answer (its logits are not numbers)"] = None
+        tally.reasons[NO_ANSWER] = None
     is_sample = order["part"] == SAMPLE
     for index in range(len(usable)) if is_sample else np.flatnonzero(decisions.failed).tolist():
         position = int(decisions.predicted[index])
@@ -281,12 +282,3 @@ def _encoded(pixels: Pixels) -> bytes:
     if pixels.shape[0] * pixels.shape[1] <= _SMALL:
         return png(pixels)
     return bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), quality=92, colorsubsampling="444"))
-
-
-def _decoded(data: bytes | None) -> tuple[Pixels | None, str | None]:
-    try:
-        if data is None:
-            raise ImageError("no bytes")
-        return decode(data), None
-    except ImageError as reason:
-        return None, str(reason)

@@ -16,7 +16,6 @@ from c2b_ray.errors import ConfigError
 from c2b_ray.names import normalise
 from c2b_ray.steps import words
 
-PROMPT = "a realistic photograph of a {label} ({parent})."
 MOST_WORDS = 25
 """The most words of a sentence: a longer one describes one image rather than a kind of images (footnote 4)."""
 

@@ -17,15 +17,11 @@ def look_id(image_id: str, label: str, what: str, revision: str) -> str:
 
 def embed_seen(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
     """Returns a table of `SEEN`. `rows`: `look_id`, `image_id`, `bytes`, `error`."""
-    known = rows["error"].to_pylist()
-    files = [None if error else data for data, error in zip(rows["bytes"].to_pylist(), known, strict=True)]
-    vectors, undecoded = encoded.embeddings(files, encoder)
-    errors = [one or other for one, other in zip(known, undecoded, strict=True)]
-    listed = [vector.tolist() if error is None else None for vector, error in zip(vectors, errors, strict=True)]
+    vectors, errors = encoded.embedded(rows, encoder)
     columns = {
         "look_id": rows["look_id"],
         "image_id": rows["image_id"],
-        "vector": pa.array(listed, SEEN.field("vector").type),
+        "vector": pa.array(vectors, SEEN.field("vector").type),
         "error": pa.array(errors, pa.string()),
     }
     return pa.table(columns, SEEN)
@@ -34,9 +30,7 @@ def embed_seen(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
 def describe_mistakes(rows: pa.Table, captioner: Captioner) -> pa.Table:
     """Returns a table of `SAID`. `rows`: as for `embed_seen`, and the `label` that the caption must name."""
     known, labels = rows["error"].to_pylist(), rows["label"].to_pylist()
-    pixels, undecoded = decode_batch(
-        [None if error else data for data, error in zip(rows["bytes"].to_pylist(), known, strict=True)]
-    )
+    pixels, undecoded = decode_batch(encoded.files_of(rows))
     at = [row for row, image in enumerate(pixels) if image is not None]
     replies = captioner.caption([image for image in pixels if image is not None], [labels[row] for row in at])
     said = dict(zip(at, replies, strict=True))

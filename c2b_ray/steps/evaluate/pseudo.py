@@ -47,14 +47,6 @@ class _Counted:
     at: int
 
 
-def audit_questions(model: str, revision: str, captions: pa.Table, classes: Sequence[str]) -> Checks:
-    """Returns the questions about images that follow from an audit's proposals, for these classes
-    (`steps.verify.checks`)."""
-    from c2b_ray.steps.verify import checks
-
-    return checks(model, revision, classes, captions)
-
-
 def keyword_questions(model: str, revision: str, biases: pa.Table, classes: Sequence[str]) -> Checks:
     """Returns the questions whether an image shows each keyword of its class."""
     known: dict[str, dict[str, Question]] = defaultdict(dict)

@@ -42,7 +42,7 @@ def test_a_reply_must_name_the_class_and_show_both():
         [
             json.dumps({"caption": "a bus  in the snow on a bright day"}),
             json.dumps({"caption": "a bus by day"}),
-            json.dumps({"caption": "snow at night"}),
+            json.dumps({"caption": "a minibus in the snow at night"}),
             "prose",
         ]
     )

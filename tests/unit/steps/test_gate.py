@@ -128,3 +128,9 @@ def test_a_check_says_what_it_found():
 def test_a_gate_that_cannot_be_is_bad_input(gate, words):
     with pytest.raises(ConfigError, match=words.replace("*", r"\*")):
         check([gate], SCORES)
+
+
+def test_a_verdict_of_one_run_is_no_change_between_two():
+    cells = cells_of([{"attribute": "weather", "bias_class": "fog", "target_class": "bus", "n": 9, "change": "worse"}])
+    with pytest.raises(ConfigError, match="use c2b gate"):
+        check(["for"], cells)

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from c2b_ray.models.scripted import ScriptedLanguageModel
-from c2b_ray.steps.propose import Hypothesis, described, merge, propose
+from c2b_ray.steps.propose import Hypothesis, described, merge_all, propose
+from c2b_ray.steps.synonyms import Judge
 
 
 def reply(**attributes):
@@ -65,7 +66,8 @@ words = st.text(st.characters(codec="utf-8"), max_size=12)
 
 @given(st.lists(st.tuples(words, st.lists(words, max_size=6)), max_size=6))
 def test_merging_is_idempotent_and_leaves_something_to_compare(raw):
-    once = merge(Hypothesis(name, tuple(values), "language_model", (name,)) for name, values in raw)
+    raw_hypotheses = [Hypothesis(name, tuple(values), "language_model", (name,)) for name, values in raw]
+    [once] = merge_all([raw_hypotheses], Judge())
     assert len({h.attribute for h in once}) == len(once)
     assert all(len(set(h.bias_classes)) == len(h.bias_classes) >= 2 for h in once)
 

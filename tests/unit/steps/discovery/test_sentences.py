@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.errors import ConfigError
 from c2b_ray.steps.discovery.clauses import statements
 from c2b_ray.steps.discovery.sentences import (
-    PROMPT,
     baseline,
     behind,
     caption,
@@ -19,6 +19,8 @@ from c2b_ray.steps.discovery.sentences import (
 from c2b_ray.world.captions import caption as caption_of_scene
 from c2b_ray.world.reader import read
 from c2b_ray.world.scenes import sample
+
+PROMPT = FailuresConfig.model_fields["prompt"].default
 
 
 @pytest.mark.parametrize(
