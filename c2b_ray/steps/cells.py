@@ -87,6 +87,17 @@ class CellImages:
         )
 
     @cached_property
+    def group_named(self) -> dict[Group, CellGroup]:
+        return {group.name: group for group in self.groups}
+
+    @cached_property
+    def groups_of_class(self) -> dict[str, tuple[CellGroup, ...]]:
+        members: dict[str, list[CellGroup]] = {}
+        for group in self.groups:
+            members.setdefault(group.target_class, []).append(group)
+        return {target: tuple(groups) for target, groups in members.items()}
+
+    @cached_property
     def number(self) -> dict[CellName, int]:
         """The number of each cell by its name."""
         return {name: i for i, name in enumerate(self.names)}
@@ -106,7 +117,8 @@ class CellImages:
 
     def rows_of_class(self, target: str) -> Ints:
         """Returns the first row of each image of a class."""
-        parts = [np.arange(len(self.cell))[self.rows(g.cells)] for g in self.groups if g.target_class == target]
+        every = np.arange(len(self.cell))
+        parts = [every[self.rows(group.cells)] for group in self.groups_of_class.get(target, ())]
         rows = np.concatenate([*parts, np.zeros(0, np.int64)])
         order = np.argsort(self.image[rows], kind="stable")
         images = self.image[rows][order]

@@ -63,7 +63,7 @@ class Confounding:
 def _images_of_class(seen: Seen, target: str) -> _Class:
     """Returns the images of a class that the verifier described, in the order of their ids."""
     said, cells = seen.verified.said, seen.cells
-    groups = {group.attribute: group for group in cells.groups if group.target_class == target}
+    groups = {group.attribute: group for group in cells.groups_of_class.get(target, ())}
     row = cells.rows_of_class(target)
     row = row[seen.shows_class(seen.row[row], target) & said.has_attributes(seen.row[row])]
     row = row[cells.ids.alphabetical(cells.image[row])]

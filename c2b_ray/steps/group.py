@@ -129,7 +129,6 @@ class Overlaps:
 
     def __init__(self, cells: CellImages) -> None:
         self._cells = cells
-        self._group = {group.name: group for group in cells.groups}
         self._known: dict[Group, Ints] = {}
         self._common: dict[tuple[Group, Group], Ints] = {}
 
@@ -161,7 +160,7 @@ class Overlaps:
 
     def _known_to(self, group: Group) -> Ints:
         if group not in self._known:
-            self._known[group], _ = counted(self._cells.image[self._cells.rows(self._group[group].cells)])
+            self._known[group], _ = counted(self._cells.image[self._cells.rows(self._cells.group_named[group].cells)])
         return self._known[group]
 
     def _known_to_both(self, one: Group, other: Group) -> Ints:

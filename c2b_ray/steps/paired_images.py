@@ -62,10 +62,8 @@ class PairCells:
     @classmethod
     def of(cls, pair: Pair, answers: CellAnswers) -> PairCells:
         """Returns the pair's cells; none where no caption exists for any of them."""
-        for group in answers.cells.groups:
-            if group.name == (pair.target_class, pair.attribute):
-                return cls(pair, answers, group)
-        return cls(pair, answers, CellGroup(Group(pair.target_class, pair.attribute), (), slice(0, 0)))
+        name = Group(pair.target_class, pair.attribute)
+        return cls(pair, answers, answers.cells.group_named.get(name) or CellGroup(name, (), slice(0, 0)))
 
     @cached_property
     def number(self) -> Ints:

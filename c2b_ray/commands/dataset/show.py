@@ -21,9 +21,9 @@ from typing import Any
 from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.commands.dataset.export import destination
 from c2b_ray.commands.dataset.formats.kit import Folder
-from c2b_ray.errors import ConfigError, ImageError
+from c2b_ray.errors import ConfigError
 from c2b_ray.report.dataset import browse
-from c2b_ray.report.kit.thumbnails import thumbnail
+from c2b_ray.report.kit.thumbnails import thumbnail_or_nothing
 from c2b_ray.store.failure_dataset import FailureDataset, open_dataset, without_rows
 
 FACETS = {"label": "label", "caption": "caption", "predicted": "prediction", "kept_because": "reason"}
@@ -127,18 +127,11 @@ def _fill(data: FailureDataset, facets: Mapping[str, Facet], waiting: _Waiting) 
                 ]
                 if wanted:
                     images += 1
-                    record = json.dumps({**row, "image": _thumbnail(row["image"])}, ensure_ascii=False)
+                    record = json.dumps({**row, "image": thumbnail_or_nothing(row["image"], SIDE)}, ensure_ascii=False)
                     for index in wanted:
                         waiting.add(*index, record)
     waiting.spill()
     return images
-
-
-def _thumbnail(image: bytes) -> str:
-    try:
-        return thumbnail(image, SIDE)
-    except ImageError:
-        return ""
 
 
 class _Waiting:

@@ -23,9 +23,9 @@ from starlette.responses import HTMLResponse, Response
 from c2b_ray.endpoint.api.problems import ProblemError, body_of
 from c2b_ray.endpoint.web import session as sessions
 from c2b_ray.endpoint.web.visit import Visit
+from c2b_ray.report.kit.page import without_hidden
 from c2b_ray.report.kit.redact import clean
 from c2b_ray.report.kit.words import count, duration, plural, signed
-from c2b_ray.text import visible
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -117,16 +117,12 @@ def _menu(visit: Visit) -> list[MenuItem]:
     return [MenuItem(f"{sessions.PATH}/{path}", label) for scope, path, label in menu if scope in key.scopes]
 
 
-def _finalize(value: Any) -> Any:
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
 @cache
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("c2b_ray.endpoint.web", "templates"),
         autoescape=True,
-        finalize=_finalize,
+        finalize=without_hidden,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

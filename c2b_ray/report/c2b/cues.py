@@ -17,15 +17,12 @@ from c2b_ray.report.kit import words
 def cues(cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> tuple[str, ...]:
     """Returns a sentence per classifier and attribute with values that are classes; none where there are no such
     answers."""
+    conflicts: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        if cell.answered_bias_class is not None and cell.target_class.lower() != cell.bias_class.lower():
+            conflicts.setdefault((cell.classifier, cell.attribute), []).append(cell)
     sentences = []
-    for classifier, attribute in dict.fromkeys((cell.classifier, cell.attribute) for cell in cells):
-        conflict = [
-            cell
-            for cell in cells
-            if (cell.classifier, cell.attribute) == (classifier, attribute)
-            and cell.answered_bias_class is not None
-            and cell.target_class.lower() != cell.bias_class.lower()
-        ]
+    for (classifier, attribute), conflict in conflicts.items():
         followed = sum(cell.correct for cell in conflict)
         misled = sum(cell.answered_bias_class or 0 for cell in conflict)
         if followed + misled:

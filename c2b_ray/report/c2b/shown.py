@@ -117,8 +117,10 @@ def _attributes(rows: Sequence[Row], calibration: Sequence[Row]) -> Iterator[Att
     whole = [(row["class_shown"], None, None, row["target_class"]) for row in rows if _known(row["class_shown"])]
     if whole:
         yield _attribute("the class itself", _calibrated(CLASS, calibration, "taken at its word"), whole, "")
-    for name in dict.fromkeys(row["attribute"] for row in rows):
-        of_attribute = [row for row in rows if row["attribute"] == name]
+    by_attribute: dict[str, list[Row]] = {}
+    for row in rows:
+        by_attribute.setdefault(row["attribute"], []).append(row)
+    for name, of_attribute in by_attribute.items():
         shares = [
             (row["shown"], row["shown_low"], row["shown_high"], f"{row['target_class']}, {row['bias_class']}")
             for row in of_attribute

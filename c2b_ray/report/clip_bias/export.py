@@ -9,8 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.report.kit.export import csv_of, exported, json_of, parquet_of
-from c2b_ray.report.kit.redact import cleaned
+from c2b_ray.report.kit.export import about, csv_of, exported, json_of, parquet_of
 from c2b_ray.store.run import Run
 
 SETTINGS = ("recall_k", "hit", "skew_k", "skew_share", "skew_rule", "groups", "amplification", "leakage", "window",
@@ -27,23 +26,10 @@ def parquet(run: Run, model: str | None = None) -> bytes:
 
 def json(run: Run, model: str | None = None) -> bytes:
     """One object: the run's id, its settings, its models, and a row per bias and correlation."""
-    manifest = run.manifest
-    config = manifest.get("config", {})
     several = {
         name: exported(run.read(name)).to_pylist() for name in ("transfer", "locality", "model_pairs", "convergence")
     }
-    return json_of(
-        {
-            "run_id": manifest.get("run_id"),
-            "status": manifest.get("status"),
-            "finished": manifest.get("finished"),
-            "settings": cleaned({name: config[name] for name in SETTINGS if name in config}),
-            "models": cleaned(manifest.get("models", {})),
-            "versions": cleaned(manifest.get("versions", {})),
-            "biases": exported(_biases(run, model)).to_pylist(),
-            **several,
-        }
-    )
+    return json_of({**about(run, SETTINGS), "biases": exported(_biases(run, model)).to_pylist(), **several})
 
 
 def _biases(run: Run, model: str | None) -> pa.Table:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import islice
 
 from c2b_ray.report.clip_bias import wording
 from c2b_ray.report.clip_bias.facts import ALL, Bias, Facts
@@ -43,9 +44,9 @@ class LocalRow:
 def maps(facts: Facts) -> tuple[Figure, ...]:
     """One for each metric, attribute and dataset: rows are groups, columns models by descending global bias, shade the
     bias between the row's least and largest. Where most of it is unknown there is none."""
-    several = list(dict.fromkeys(one.of for one in facts.biases))
-    drawn = [figure for of in several if (figure := _map(facts, of)) is not None]
-    return tuple(drawn[:MOST_MAPS])
+    several = dict.fromkeys(one.of for one in facts.biases)
+    drawn = (figure for of in several if (figure := _map(facts, of)) is not None)
+    return tuple(islice(drawn, MOST_MAPS))
 
 
 def _map(facts: Facts, of: tuple[str, str, str]) -> Figure | None:

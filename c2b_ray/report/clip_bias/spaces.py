@@ -65,8 +65,9 @@ def _line(of: dict[str, list[Similar]]) -> str:
     before, after = (np.array([one.similarity for one in of[stage]]) for stage in STAGES)
     spread = float(before.std())
     pairs = {(one.model_a, one.model_b): one for one in of["before"]}
-    grew = sum(one.low > pairs[one.model_a, one.model_b].high for one in of["after"])
-    line = f"{words.count(grew)} of {words.plural(len(after), 'pair')} grew more alike, beyond both intervals."
+    both = [(pairs[at], one) for one in of["after"] if (at := (one.model_a, one.model_b)) in pairs]
+    grew = sum(later.low > earlier.high for earlier, later in both)
+    line = f"{words.count(grew)} of {words.plural(len(both), 'pair')} grew more alike, beyond both intervals."
     if spread > 0:
         far = (float(after.min()) - float(before.mean())) / spread
         where = "above" if far >= 0 else "below"
@@ -77,8 +78,8 @@ def _line(of: dict[str, list[Similar]]) -> str:
 def _map(stage: str, some: list[Similar], low: float, facts: Facts) -> Figure:
     models = list(dict.fromkeys(name for one in some for name in (one.model_a, one.model_b)))
     at = {(one.model_a, one.model_b): one for one in some} | {(one.model_b, one.model_a): one for one in some}
-    cells = [[_cell(a, b, at, low) for b in models] for a in models]
     names = [_name(model, facts) for model in models]
+    cells = [[_cell((a, b), at.get((a, b)), low, facts) for b in models] for a in models]
     return Figure(
         f"{stage.capitalize()} training",
         f"From {low:.3f} to 1.",
@@ -86,10 +87,10 @@ def _map(stage: str, some: list[Similar], low: float, facts: Facts) -> Figure:
     )
 
 
-def _cell(a: str, b: str, at: dict[tuple[str, str], Similar], low: float) -> Cell:
+def _cell(models: tuple[str, str], one: Similar | None, low: float, facts: Facts) -> Cell:
+    a, b = (_name(model, facts) for model in models)
     if a == b:
         return Cell(1.0, f"{a}: 1")
-    one = at.get((a, b))
     if one is None:
         return Cell(math.nan, "not known")
     depth = (one.similarity - low) / (1 - low) if low < 1 else 1.0

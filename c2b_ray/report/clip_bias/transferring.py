@@ -102,8 +102,10 @@ def selection(facts: Facts) -> tuple[Figure, ...]:
     chosen = set(facts.manifest.get("window") or ())
     limits = config.get("window")
     ends = (float(limits[0]), float(limits[1])) if isinstance(limits, list) else None
-    figures = []
+    figures: list[Figure] = []
     for of in dict.fromkeys(one.of for one in facts.biases if one.stage == "pretraining"):
+        if len(figures) == MOST_PLOTS:
+            break
         values = facts.values(of)
         models = [model for model in values if math.isfinite(performance.get(model, math.nan))]
         if len(models) < 2:
@@ -118,7 +120,7 @@ def selection(facts: Facts) -> tuple[Figure, ...]:
         )
         title = f"{clean(of[2])}: {wording.metric(of[1])}"
         figures.append(Figure(title, clean(of[0]), window(points, axes, ends, f"{title} against performance")))
-    return tuple(figures[:MOST_PLOTS])
+    return tuple(figures)
 
 
 def quadrants(facts: Facts) -> tuple[Figure, ...]:
@@ -133,7 +135,8 @@ def quadrants(facts: Facts) -> tuple[Figure, ...]:
             gap.downstream_dataset,
         )
         several.setdefault(of, []).append(gap)
-    return tuple(_quadrant(some, facts) for some in several.values() if len(some) > 1)[: 2 * MOST_PLOTS]
+    shown = [some for some in several.values() if len(some) > 1][: 2 * MOST_PLOTS]
+    return tuple(_quadrant(some, facts) for some in shown)
 
 
 def _quadrant(gaps: list[Gap], facts: Facts) -> Figure:

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from c2b_ray.errors import ImageError
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.gallery import WRONG, Gallery, Picture
 from c2b_ray.report.kit.redact import clean
-from c2b_ray.report.kit.thumbnails import thumbnail
+from c2b_ray.report.kit.thumbnails import thumbnail_or_nothing
 
 SIDE = 192
 
@@ -37,7 +36,7 @@ def failure_view(shown: Shown) -> Failure:
     first = shown.neighbours[0]
     label, predicted = first["label"], first["predicted"] or "several labels alike"
     itself = Picture(
-        source=_source(shown.image),
+        source=thumbnail_or_nothing(shown.image, SIDE),
         key=clean(first["image_id"]),
         alt=f"{words.article(label)}{label}, taken for {predicted}".capitalize(),
         label=f"taken for {predicted}",
@@ -57,7 +56,7 @@ def _neighbour(row: Mapping[str, Any], pictures: Mapping[int, bytes | None]) -> 
     data = pictures.get(row["row"])
     label = row["neighbour_label"] or "no label"
     return Picture(
-        source="" if data is None else _source(data),
+        source="" if data is None else thumbnail_or_nothing(data, SIDE),
         key=clean(row["key"]),
         alt=f"{label}, cosine similarity {row['similarity']:.2f}",
         label=label,
@@ -65,10 +64,3 @@ def _neighbour(row: Mapping[str, Any], pictures: Mapping[int, bytes | None]) -> 
         stands_for="",
         caption="",
     )
-
-
-def _source(data: bytes) -> str:
-    try:
-        return thumbnail(data, SIDE)
-    except ImageError:
-        return ""

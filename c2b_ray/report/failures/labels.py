@@ -5,6 +5,7 @@ Knows tallies and hypotheses; knows nothing of pages.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,16 +44,19 @@ class Labels:
 def labels(facts: Facts) -> Labels:
     """Returns a row per label and classifier, the label that fails most often first; images of all generators
     together."""
-    rows = [_row(label, classifier, facts) for label in facts.baselines for classifier in facts.names]
+    captions: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for one in facts.hypotheses:
+        captions[one.label, one.classifier].add(one.caption_id)
+    findings = Counter((each.lead.label, each.lead.classifier) for each in facts.findings)
+    pairs = [(label, classifier) for label in facts.baselines for classifier in facts.names]
+    rows = [_row(*pair, facts, (len(captions[pair]), findings[pair])) for pair in pairs]
     rows.sort(key=lambda pair: (pair[0], pair[1].label, pair[1].classifier))
     return Labels(tuple(row for _, row in rows[:MOST_ROWS]), max(len(rows) - MOST_ROWS, 0))
 
 
-def _row(label: str, classifier: str, facts: Facts) -> tuple[float, LabelRow]:
-    """Returns the row with its sort key."""
+def _row(label: str, classifier: str, facts: Facts, of: tuple[int, int]) -> tuple[float, LabelRow]:
+    """Returns the row with its sort key. `of`: the numbers of captions tried, and of findings."""
     stage, counts = at_baseline(facts, label, classifier)
-    tried = {one.caption_id for one in facts.hypotheses if (one.label, one.classifier) == (label, classifier)}
-    findings = sum((each.lead.label, each.lead.classifier) == (label, classifier) for each in facts.findings)
     rate = failure_rates(counts.failures, counts.draws, facts.confidence)
     row = LabelRow(
         classifier=facts.names[classifier],
@@ -62,8 +66,8 @@ def _row(label: str, classifier: str, facts: Facts) -> tuple[float, LabelRow]:
         draws=words.count(counts.draws),
         stage=stage,
         taken_for=_taken(counts),
-        captions=words.count(len(tried)),
-        findings=words.count(findings),
+        captions=words.count(of[0]),
+        findings=words.count(of[1]),
     )
     return -float(rate.value) if counts.draws else 1.0, row
 

@@ -62,8 +62,8 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
         for finding, link in zip(facts.findings, _links(len(facts.findings)), strict=True)
     ]
     shown = together(facts.findings, sentences)
-    confirmed = list(dict.fromkeys(one for finding in facts.findings for one in finding.confirmed))
-    confirmed += [one for one in facts.hypotheses if one.confirmed and one not in set(confirmed)]
+    of_findings = (one for finding in facts.findings for one in finding.confirmed)
+    confirmed = list(dict.fromkeys([*of_findings, *(one for one in facts.hypotheses if one.confirmed)]))
     rest = undecided_first(facts.hypotheses)
     return View(
         headline=headline.headline(facts),

@@ -7,7 +7,7 @@ every text. Unknown values are empty in CSV and null in JSON and Parquet, never 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from c2b_ray.errors import ConfigError, nearest
-from c2b_ray.report.kit.redact import clean, clean_setting, distinct_names
+from c2b_ray.report.kit.redact import clean, clean_setting, cleaned, distinct_names
+from c2b_ray.store.run import Run
 from c2b_ray.text import cell, finite, visible, visible_json
 
 SPECS = ("classifier", "generator", "source")
@@ -24,7 +25,7 @@ SPECS = ("classifier", "generator", "source")
 
 
 def csv_of(table: pa.Table) -> bytes:
-    """Texts are written by `text.cell`, so that no spreadsheet runs one as a formula; `text.uncell` undoes it. Terminal
+    """Texts are written by `text.cell`, so that no spreadsheet runs one as a formula. Terminal
     control characters are escaped. Lists of texts become one text, separated by semicolons."""
     for number, field in enumerate(table.schema):
         values = table[field.name].to_pylist() if _is_text(field.type) else ()
@@ -56,7 +57,24 @@ def of_classifier(table: pa.Table, classifier: str | None, known: Iterable[str |
     names = {name for name in (*known, *table["classifier"].to_pylist()) if name}
     if classifier not in names:
         raise ConfigError("--classifier", f"the run has no classifier {classifier!r}; {nearest(classifier, names)}")
-    return table.filter(pc.equal(table["classifier"], classifier))
+    return only(table, classifier)
+
+
+def only(table: pa.Table, classifier: str | None) -> pa.Table:
+    """Returns the rows of one classifier; all rows if None."""
+    return table if classifier is None else table.filter(pc.equal(table["classifier"], classifier))
+
+
+def about(run: Run, settings: Sequence[str] | None = None) -> dict[str, Any]:
+    """Returns what a JSON document begins with: the run's id and state, its settings of these names (None: all), its
+    models and versions."""
+    manifest, config = run.manifest, run.manifest.get("config", {})
+    return {
+        **{name: manifest.get(name) for name in ("run_id", "status", "finished")},
+        "settings": cleaned({name: config[name] for name in settings or config if name in config}),
+        "models": cleaned(manifest.get("models", {})),
+        "versions": cleaned(manifest.get("versions", {})),
+    }
 
 
 def exported(table: pa.Table) -> pa.Table:

@@ -56,7 +56,7 @@ def _trusted(markup: str) -> Markup:
     return Markup(markup)  # noqa: S704 — style sheet and script are ours, and forest.py escapes its labels
 
 
-def _shown(value: Any) -> Any:
+def without_hidden(value: Any) -> Any:
     """Prepares a printed value: characters in names that would reverse or hide neighbouring text are made visible."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
@@ -66,7 +66,7 @@ def _environment() -> Environment:
     return Environment(
         loader=PackageLoader("c2b_ray.report", "templates"),
         autoescape=True,
-        finalize=_shown,
+        finalize=without_hidden,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -30,6 +30,14 @@ def thumbnail(data: bytes, largest: int = LARGEST) -> str:
     return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
+def thumbnail_or_nothing(data: bytes, largest: int) -> str:
+    """Returns the thumbnail; "" for what is no image."""
+    try:
+        return thumbnail(data, largest)
+    except ImageError:
+        return ""
+
+
 def thumbnails(images: Mapping[str, bytes], most: int = MOST_CHARACTERS) -> dict[str, str]:
     """A thumbnail per image id, in that order: small ones once the larger have taken `most` characters; images that
     cannot be decoded are left out."""

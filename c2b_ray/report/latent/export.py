@@ -9,8 +9,7 @@ import json as json_module
 
 import pyarrow as pa
 
-from c2b_ray.report.kit.export import csv_of, exported, json_of, of_classifier, parquet_of
-from c2b_ray.report.kit.redact import cleaned
+from c2b_ray.report.kit.export import about, csv_of, exported, json_of, of_classifier, parquet_of
 from c2b_ray.store.run import Run
 
 
@@ -27,15 +26,9 @@ def parquet(run: Run, classifier: str | None = None) -> bytes:
 
 def json(run: Run, classifier: str | None = None) -> bytes:
     """One object: the run's id, its settings and models, and a row per direction, problem and hyperplane."""
-    manifest = run.manifest
     return json_of(
         {
-            "run_id": manifest.get("run_id"),
-            "status": manifest.get("status"),
-            "finished": manifest.get("finished"),
-            "settings": cleaned(manifest.get("config", {})),
-            "models": cleaned(manifest.get("models", {})),
-            "versions": cleaned(manifest.get("versions", {})),
+            **about(run),
             "directions": exported(_directions(run, classifier)).to_pylist(),
             "problems": exported(run.read("problems")).to_pylist(),
             "hyperplanes": exported(run.read("hyperplanes")).to_pylist(),

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.export import exported
+from c2b_ray.report.kit.redact import clean
 from c2b_ray.report.kit.summary import Column, Summary
 from c2b_ray.report.prompts.rows import search_sentences
 from c2b_ray.store.run import Run
@@ -80,7 +81,7 @@ def summary(run: Run) -> Summary:
         columns=COLUMNS,
         rows=[_row(row) for row in methods],
         marks=[""] * len(methods),
-        lines=[*search_sentences(gains), *lines, *(run.manifest.get("notes") or [])],
+        lines=[*search_sentences(gains), *lines, *(clean(str(note)) for note in run.manifest.get("notes") or ())],
         report=run.report,
         to_json={"run": run.path, "report": run.report, "methods": methods, "gains": gains, "associations": raising},
     )

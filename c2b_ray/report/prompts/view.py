@@ -9,6 +9,7 @@ from typing import Any
 
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.method import Method, Row, mapping, method_of, number, times
+from c2b_ray.report.kit.redact import clean
 from c2b_ray.report.prompts.curve import Point, curve_svg
 from c2b_ray.report.prompts.rows import (
     MOST_ROWS,
@@ -106,7 +107,7 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, pictures: Mapping[tu
         heads=tuple(head_rows(tables.heads)),
         examples=tuple(_examples(tables, pictures)),
         spent=_spent(tables.methods),
-        notes=tuple(manifest.get("notes") or ()),
+        notes=tuple(clean(str(note)) for note in manifest.get("notes") or ()),
         confidence=words.percent(1 - alpha),
         alpha=words.decimal(alpha),
         method=method_of(manifest, [*times(manifest), *_settings(config)], {}, "c2b prompts prompts.yaml"),
