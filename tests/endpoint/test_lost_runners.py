@@ -39,22 +39,27 @@ def put_to_sleep(endpoint: Site, *pids: int) -> None:
             time.sleep(0.1)
 
 
-def test_a_killed_runners_job_goes_on_elsewhere(endpoint, slow):
+def test_a_killed_runners_job_goes_on_elsewhere(endpoint, slow, tmp_path, monkeypatch):
+    """Its temporary files do not stay."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     job_id = endpoint.submit(slow.audit(endpoint))
     endpoint.grant(job_id)
     first = endpoint.runner()
     parts = endpoint.wait(lambda: endpoint.parts(job_id), "a part to be written")
     written = {part: part.stat().st_mtime_ns for part in parts}
     processes = children(first.pid)
+    (left,) = tmp_path.glob("c2b-runner-*")
     first.kill()
     first.wait()
     endpoint.wait(lambda: not any(map(alive, processes)), "the job's process to end with its runner", 10)
     assert endpoint.job(job_id).state == "running"
+    assert left.is_dir()
 
     slow.service.delay_s = 0.0
     endpoint.runner()
     endpoint.wait_for(job_id, "finished")
     check_whole(endpoint, job_id)
+    assert not left.exists()
     assert written == {part: part.stat().st_mtime_ns for part in written}, "what was written was done again"
 
 

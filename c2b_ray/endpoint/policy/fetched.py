@@ -4,7 +4,8 @@
     <TMPDIR>/c2b-job-files-<uid>/<hash of the path>.lock      locked by each process that uses the copy
 
 A copy that stayed would outlive the tenant's data on the store, and be used where the original has changed. What a
-process that was killed has left is removed by the next one that fetches. It knows paths, and no config.
+process that was killed has left is removed by the next one that fetches. TMPDIR is that of the runner, which tells its
+jobs by `FOLDER`; they have their own. This module knows paths, and no config.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from c2b_ray.errors import ConfigError
 from c2b_ray.filesystems import resolve
 from c2b_ray.store import files
 
+FOLDER = "C2B_JOB_FILES"
+"""The variable that names the folder of copies to a job's process."""
 _DIGITS = 32
 _held: dict[Path, int] = {}
 """The descriptors of this process's locks by the copy's folder."""
@@ -33,7 +36,7 @@ _held: dict[Path, int] = {}
 
 def fetch(path: str) -> str:
     """Returns the path of a local copy of the file or folder at `path` on a store, which stays until `remove`."""
-    folder = _folder() / _hash(path)
+    folder = copies_folder() / _hash(path)
     target = folder / path.rstrip("/").rpartition("/")[2]
     _hold(folder)
     filesystem, within = resolve(path)
@@ -54,7 +57,7 @@ def fetch_again(text: str, tenant_root: str) -> None:
 
     A copy's folder tells which file of the tenant it was: an upload by its name, any other by the hash of its path.
     """
-    wanted = dict(re.findall(rf"{re.escape(str(_folder()))}/([0-9a-f]{{{_DIGITS}}})/([^/\"?&\\]+)", text))
+    wanted = dict(re.findall(rf"{re.escape(str(copies_folder()))}/([0-9a-f]{{{_DIGITS}}})/([^/\"?&\\]+)", text))
     for digest, name in wanted.items():
         original = next((one for one in _candidates(tenant_root, name) if _hash(one) == digest), None)
         if original is not None:  # otherwise the model's loader says what is missing
@@ -66,7 +69,7 @@ def remove() -> None:
     for descriptor in _held.values():
         os.close(descriptor)
     _held.clear()
-    for lock in _path().glob("*.lock"):
+    for lock in copies_path().glob("*.lock"):
         with suppress(OSError), lock.open("rb") as file:  # OSError: another process uses it
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
@@ -112,15 +115,15 @@ def _hash(path: str) -> str:
     return hashlib.sha256(path.encode()).hexdigest()[:_DIGITS]
 
 
-def _path() -> Path:
-    return Path(tempfile.gettempdir()) / f"c2b-job-files-{os.getuid()}"
+def copies_path() -> Path:
+    return Path(os.environ.get(FOLDER) or f"{tempfile.gettempdir()}/c2b-job-files-{os.getuid()}")
 
 
-def _folder() -> Path:
+def copies_folder() -> Path:
     """Returns the folder of all copies, the same in each slice of a job, because a run's id depends on its files'
     paths."""
-    folder = _path()
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid() or folder.is_symlink():
-        raise ConfigError("", f"{folder} belongs to another user; remove it, or set TMPDIR")
-    return folder
+    path = copies_path()
+    path.mkdir(mode=0o700, exist_ok=True)
+    if path.stat().st_uid != os.getuid() or path.is_symlink():
+        raise ConfigError("", f"{path} belongs to another user; remove it, or set TMPDIR")
+    return path

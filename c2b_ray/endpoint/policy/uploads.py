@@ -14,7 +14,6 @@ import errno
 import hashlib
 import os
 import shutil
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from c2b_ray.endpoint.policy.archives import unpack
 from c2b_ray.endpoint.policy.paths import UPLOADS, upload_path
 from c2b_ray.endpoint.policy.pictures import check_picture_file
 from c2b_ray.endpoint.policy.weights import check_weights
+from c2b_ray.endpoint.scratch import Scratch
 from c2b_ray.errors import InputError, SourceError, StorageError, WeightsError
 from c2b_ray.filesystems import resolve
 from c2b_ray.store import files
@@ -65,10 +65,11 @@ class Receiver:
         self._root, self._policy = root.rstrip("/"), policy
         self._most = policy.upload_bytes if most is None else min(most, policy.upload_bytes)
         self._digest, self._size = hashlib.sha256(), 0
-        local = "://" not in root
-        folder = f"{self._root}/{UPLOADS}/{INCOMING}" if local else tempfile.mkdtemp(prefix="c2b-upload-")
-        self._scratch = None if local else folder
+        folder = f"{self._root}/{UPLOADS}/{INCOMING}"
         with _storage(folder):
+            self._scratch = Scratch("c2b-upload-") if "://" in root else None
+            if self._scratch is not None:
+                folder = self._scratch.path
             os.makedirs(folder, 0o700, exist_ok=True)
             self._path = f"{folder}/{uuid.uuid4().hex}"
             self._file = open(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b")  # noqa: SIM115
@@ -124,7 +125,8 @@ class Receiver:
             os.unlink(self._path)
         shutil.rmtree(f"{self._path}.unpacked", ignore_errors=True)
         if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch.close()
+            self._scratch = None
 
 
 def remove(root: str, sha256: str, kind: str) -> None:

@@ -21,6 +21,7 @@ from pydantic import BaseModel
 
 from c2b_ray.endpoint.work.protocol import Ended, Order, Permission, Start, line, to_child
 from c2b_ray.endpoint.work.stopping import Leash, Stopped, end_fenced
+from c2b_ray.errors import ConfigError
 from c2b_ray.filesystems import is_remote
 
 SPARE = "--spare"
@@ -129,13 +130,24 @@ def _confine(start: Start) -> None:
         *([os.path.expanduser("~/.ray")] if shared else []),  # the cluster's token, unless a variable holds it
     ]
     tenant = [] if is_remote(start.out) else [start.out.rpartition("/runs/")[0] or start.out]
-    writes = [*tenant, *landlock.temporary(os.environ), *landlock.DEVICES, *(caches if fetches else [])]
+    writes = [*tenant, *_temporary(start.out), *landlock.DEVICES, *(caches if fetches else [])]
     if not landlock.confine(reads, writes):
         sys.stderr.write("this kernel has no Landlock: the process of a job reads what its runner's user may read\n")
     if start.strange and is_remote(start.out):
         from c2b_ray.filesystems import s3
 
         landlock.connect_only(s3.ports())  # if the kernel cannot, the runner's note says so
+
+
+def _temporary(out: str) -> list[str]:
+    """Returns the folders for temporary files; with a run `out` on a store, that of its files' copies, too."""
+    from c2b_ray.endpoint.policy import fetched, landlock
+
+    folders = landlock.temporary(os.environ)
+    if is_remote(out):
+        with suppress(ConfigError, OSError):  # whoever fetches says why it cannot be used
+            folders.append(str(fetched.copies_folder()))
+    return folders
 
 
 def _listen(wire: Wire, leash: Leash) -> None:

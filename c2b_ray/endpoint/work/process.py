@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,7 +35,8 @@ Said = StepReport | MayCommit | Ended
 
 
 class JobProcess:
-    """A process that waits for its job or works on it. `log`: where its output goes; None: where the runner's goes."""
+    """A process that waits for its job or works on it. `folder`: its working directory, which is removed with it.
+    `log`: where its output goes; None: where the runner's goes."""
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], folder: str, log: IO[bytes] | None) -> None:
         self._process = subprocess.Popen(  # noqa: S603 — no shell, and the runner's own command
@@ -46,7 +48,7 @@ class JobProcess:
             cwd=folder,
             start_new_session=True,  # so that all it starts can be killed, and Ctrl-C does not reach it
         )
-        self.pid = self._process.pid
+        self.pid, self._folder = self._process.pid, folder
         self._said: queue.Queue[Said | ProtocolError | None] = queue.Queue(1000)
         self._sending = threading.Lock()
         self._usage: float | None = None
@@ -100,6 +102,7 @@ class JobProcess:
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
         return int(self._process.returncode)
 
     def send_kill(self) -> None:

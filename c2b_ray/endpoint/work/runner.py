@@ -10,7 +10,6 @@ import contextlib
 import logging
 import os
 import socket
-import tempfile
 import threading
 import uuid
 from dataclasses import replace
@@ -23,6 +22,7 @@ from c2b_ray.endpoint.ledger import jobs, leases
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Claim, FencedError, Job
 from c2b_ray.endpoint.ledger.leases import SLOT, Lease
+from c2b_ray.endpoint.scratch import Scratch
 from c2b_ray.endpoint.work.accounting import Account
 from c2b_ray.endpoint.work.child import SPARE
 from c2b_ray.endpoint.work.inheriting import inherit
@@ -55,8 +55,8 @@ class Runner:
     def __init__(self, db: Database, config: EndpointConfig, owner: str, log: Path | None = None) -> None:
         self._db, self._config, self._owner = db, config, owner
         self._log: IO[bytes] | None = None if log is None else log.open("ab")
-        self._folder = tempfile.TemporaryDirectory(prefix="c2b-runner-")
-        self._starting = Starting(config, self._folder.name, self._log)
+        self._scratch = Scratch("c2b-runner-")
+        self._starting = Starting(config, self._scratch.path, self._log)
         self._spare = Spare(lambda: self._starting.process(SPARE)[0])
         self._threads: set[threading.Thread] = set()
         self._slots: dict[str, Lease] = {}
@@ -162,7 +162,7 @@ class Runner:
         with contextlib.suppress(DatabaseDownError):
             for lease in self._slots.values():
                 leases.give_back(self._db, lease)
-        self._folder.cleanup()
+        self._scratch.close()
         if self._log is not None:
             self._log.close()
 

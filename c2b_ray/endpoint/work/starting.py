@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from dataclasses import dataclass
 from typing import IO
 
 from c2b_ray.config.endpoint import EndpointConfig
 from c2b_ray.endpoint.kinds import kind_named
 from c2b_ray.endpoint.ledger.job import Job
+from c2b_ray.endpoint.policy import fetched
 from c2b_ray.endpoint.policy.isolation import isolated_command
 from c2b_ray.endpoint.policy.landlock import knows_ports
 from c2b_ray.endpoint.policy.moved import with_present_paths
@@ -38,8 +40,8 @@ _UPLOADED = re.compile(r"/uploads/[0-9a-f]{64}\.(onnx|safetensors)")
 
 @dataclass(frozen=True)
 class Starting:
-    """Starts processes of jobs. `folder`: their working directory. `log`: a file for their output; None for this
-    process's standard error."""
+    """Starts processes of jobs. `folder`: where each gets a folder for its temporary files. `log`: a file for their
+    output; None for this process's standard error."""
 
     config: EndpointConfig
     folder: str
@@ -57,10 +59,17 @@ class Starting:
                 "a process without network cannot write to; keep runs on a file system"
             )
         environment = of_job(os.environ, self.config.storage_root, self.config.serve, policy.keys)
+        # Removed with the process, and with the runner's own folder where that was killed. The sessions of Ray need a
+        # short path; weights of strangers use no Ray.
+        environment["TMPDIR"] = folder = tempfile.mkdtemp(dir=self.folder)
+        if network:
+            environment.setdefault("RAY_TMPDIR", tempfile.gettempdir())
+        if remote:
+            environment[fetched.FOLDER] = str(fetched.copies_path())
         command = isolated_command((*COMMAND, *options), environment, network or remote, policy)
         held = NEEDS_STORE if knows_ports() else NEEDS_NETWORK
         note = held if not network and remote else command.note
-        return JobProcess(command.argv, command.environment, self.folder, self.log), note
+        return JobProcess(command.argv, command.environment, folder, self.log), note
 
     def start(self, job: Job, until: float) -> Start:
         """Returns the first message to the process, whose runner holds the job until `until`.
