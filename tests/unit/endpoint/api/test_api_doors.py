@@ -101,6 +101,7 @@ def test_no_route_answers_without_a_key_that_works(endpoint, ids):
             answer = asked(client, method, path, ids)
             assert (answer.status_code, answer.json()["code"]) == (401, "not_authenticated"), (method, path)
             assert answer.headers["www-authenticate"].startswith("Bearer")
+            assert "[removed]" not in answer.text  # no key stands there that is to be hidden
     client.headers.pop("Authorization", None)
 
 
