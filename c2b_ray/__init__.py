@@ -9,6 +9,7 @@
 >>> c2b_ray.load_run("runs/demo/run").report
 >>> c2b_ray.compare("runs/old", "runs/new").cells
 >>> c2b_ray.search_prompts("prompts.yaml").associations                        # words that raise a value
+>>> c2b_ray.latent_directions("latent.yaml").directions                        # of a generator, that change answers
 >>> c2b_ray.evaluate("evaluate.yaml").agreement                                # detected biases against ground truth
 >>> c2b_ray.build_dataset("dataset.yaml", "failures").rows
 >>> c2b_ray.load_dataset("failures").count_rows()
@@ -89,3 +90,8 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Returns the names of `__all__` too, also before they load: so that completion shows them."""
+    return sorted({*globals(), *__all__})

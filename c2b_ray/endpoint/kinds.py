@@ -6,9 +6,9 @@ API needs no model's library. This module knows neither HTTP nor the ledger.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any
 
@@ -38,14 +38,14 @@ class JobKind:
 
     @property
     def config_class(self) -> type[BaseModel]:
-        loaded: type[BaseModel] = _loaded(self.config)
+        loaded: type[BaseModel] = resolve_name(self.config)
         return loaded
 
     def work(
         self, config: Mapping[str, Any], out: str, via: str, listener: Listener | None, placement: Any = None
     ) -> None:
         """Does the job, or what is left of it, at `out`. Raises what the kind's function raises."""
-        _loaded(self.run)(dict(config), out, via, listener, placement)
+        resolve_name(self.run)(dict(config), out, via, listener, placement)
 
     def models_of(self, config: Mapping[str, Any]) -> list[str]:
         """Returns the models that use is booked on, each once; none if the config names none, as for a question."""
@@ -126,8 +126,3 @@ def kind_named(name: str) -> JobKind:
     if name not in KINDS:
         raise ConfigError("kind", f"there is no kind {name!r}; {nearest(name, KINDS)}")
     return KINDS[name]
-
-
-def _loaded(reference: str) -> Any:
-    module, _, attribute = reference.partition(":")
-    return getattr(importlib.import_module(module), attribute)

@@ -36,9 +36,8 @@ def calibrate(
 
     The answers are written as `schemas.CALIBRATION_ANSWERS` under `out` and read back from there.
     """
-    count = questions.num_rows
-    rows = Rows([questions.slice(start, BATCH) for start in range(0, max(1, count), BATCH)], total=count)
-    config, step = replace(CALIBRATE, total=count), partial(_ask, checks=checks)
+    rows, config = Rows.of(questions, BATCH), replace(CALIBRATE, total=questions.num_rows)
+    step = partial(ask, checks=checks)
     runner.run(rows, step, beholder, out, id_column="calibration_id", config=config, on_progress=on_progress)
     answers = read_stage(out)
     ids = questions["calibration_id"].combine_chunks()
@@ -47,7 +46,3 @@ def calibrate(
 
 def beholder_of(captioner: Callable[[], Captioner], source: Callable[[], ImageSource]) -> Beholder:
     return Beholder(captioner(), source())
-
-
-def _ask(batch: pa.Table, beholder: Beholder, checks: Checks) -> pa.Table:
-    return ask(batch, beholder, checks)

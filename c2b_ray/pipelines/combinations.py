@@ -30,14 +30,13 @@ def combine_all(
     on_progress: OnProgress,
 ) -> None:
     """Writes a row of `schemas.COMBINATIONS` per group (`steps.discovery.combined`) into parts under `out`."""
-    count = groups.num_rows
     runner.run(
-        Rows([groups.slice(start, 1) for start in range(count)], total=count),
+        Rows.of(groups, 1),
         combine_groups,
         partial(_loaded, captioner, encoder),
         out,
         id_column="combination_id",
-        config=replace(COMBINE, total=count),
+        config=replace(COMBINE, total=groups.num_rows),
         on_progress=on_progress,
     )
 

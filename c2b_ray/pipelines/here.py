@@ -142,7 +142,10 @@ def _batches(rows: Rows, job: Job[R], done: Digests) -> Iterator[pa.Table]:
     held: list[pa.Table] = []
     for table in rows.tables():
         for start in range(0, table.num_rows, size):
-            held.append(not_yet(table.slice(start, size), job.id_column, done))
+            part = not_yet(table.slice(start, size), job.id_column, done)
+            if not part.num_rows:
+                continue  # nothing is held for rows that are done: a resumed stage may have millions
+            held.append(part)
             count, held_bytes = (sum(getattr(part, what) for part in held) for what in ("num_rows", "nbytes"))
             if count >= size or held_bytes > BLOCK_BYTES:
                 joined = pa.concat_tables(held)

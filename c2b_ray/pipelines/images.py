@@ -24,8 +24,7 @@ from c2b_ray.steps import draw
 from c2b_ray.steps.decode import BATCH_PIXELS, pixels_of
 from c2b_ray.steps.draw import ImageSource, fetch, image_ids
 from c2b_ray.steps.predict import Classification, LoadedClassifier, check_revision, predict_all
-from c2b_ray.steps.verify import Checks
-from c2b_ray.steps.verify import verify as verify_step
+from c2b_ray.steps.verify import Checks, verify
 from c2b_ray.store.digests import DIGEST, Digests, absent, among, digests, distinct
 from c2b_ray.store.memory import Gathered, OnDisk
 from c2b_ray.store.parts import Parts, opened
@@ -142,8 +141,8 @@ class ImageStages:
     ) -> StageResult:
         """Generates the `wanted` images (`image_id`, `prompt`, `seed`) and writes them into Parquet parts under
         `out`."""
-        rows = Rows(_blocks(wanted, GENERATE.rows_per_file), total=wanted.num_rows)
-        config, step = replace(GENERATE, total=wanted.num_rows), draw.generate
+        rows, config = Rows.of(wanted, GENERATE.rows_per_file), replace(GENERATE, total=wanted.num_rows)
+        step = draw.generate
         return self.runner.run(rows, step, generator, out, id_column="image_id", config=config, on_progress=on_progress)
 
     def verify(
@@ -159,9 +158,9 @@ class ImageStages:
         `verification_id`)."""
         parts = opened(images)
         names = _name_blocks(_holding(parts, np.unique(digests(wanted["image_id"]))))
-        expand, ids = partial(_images_to_verify, parts=parts, wanted=Wanted.by_image(wanted)), wanted["verification_id"]
+        expand, ids = partial(images_wanted, parts=parts, wanted=Wanted.by_image(wanted)), wanted["verification_id"]
         rows = Rows(names, expand, wanted.num_rows, lambda: iter([ids]))
-        config, step = replace(VERIFY, total=wanted.num_rows), partial(_verify, questions=questions)
+        config, step = replace(VERIFY, total=wanted.num_rows), partial(verify, checks=questions)
         return self.runner.run(
             rows, step, captioner, out, id_column="verification_id", config=config, on_progress=on_progress
         )
@@ -224,15 +223,17 @@ def _images_to_classify(names: pa.Table, images: Selection, questions: Sequence[
         yield table.append_column("prediction_id", pa.array(ids, pa.list_(pa.string())))
 
 
-def _images_to_verify(names: pa.Table, parts: Parts, wanted: Wanted) -> Iterator[pa.Table]:
+def images_wanted(names: pa.Table, parts: Parts, wanted: Wanted) -> Iterator[pa.Table]:
+    """Yields for each of the named parts its wanted images: their row there, with the columns of what is wanted."""
     for name in names["name"].to_pylist():
         # Not a join of tables: Arrow's cannot carry binary columns of more than 2 GiB.
         images = parts.read(name)
         of_part = wanted.of(images["image_id"])
         at = pc.index_in(of_part["image_id"].combine_chunks(), images["image_id"].combine_chunks())
         rows = images.take(at)
-        for column in ("target_class", "verification_id"):
-            rows = rows.append_column(column, of_part[column])
+        for column in of_part.column_names:
+            if column != "image_id":
+                rows = rows.append_column(column, of_part[column])
         yield rows
 
 
@@ -276,11 +277,3 @@ def _holding(parts: Parts, wanted: Digests) -> list[str]:
 def _name_blocks(names: Sequence[str]) -> list[pa.Table]:
     size = ceil(len(names) / MOST_READS)
     return [pa.table({"name": names[start : start + size]}) for start in range(0, len(names), size or 1)]
-
-
-def _verify(batch: pa.Table, captioner: Captioner, questions: Checks) -> pa.Table:
-    return verify_step(batch, captioner, questions)
-
-
-def _blocks(table: pa.Table, rows: int) -> list[pa.Table]:
-    return [table.slice(start, rows) for start in range(0, max(1, table.num_rows), rows)]

@@ -13,23 +13,18 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.config.latent import LatentConfig
-from c2b_ray.errors import WeightsError
 from c2b_ray.models import catalog
 from c2b_ray.pipelines.images import OnProgress
-from c2b_ray.pipelines.stage import Rows, Runner, StageConfig
+from c2b_ray.pipelines.stage import Rows, Runner, StageConfig, each_alone
 from c2b_ray.roles import Captioner, Description, Floats
 from c2b_ray.schemas.latent import SEARCHES
 from c2b_ray.steps.image_counter import ImageCounter
 from c2b_ray.steps.latent import Direction, Order, Vectors, search_problems
-
-
-def _each_alone(table: pa.Table) -> list[int]:
-    return [1] * table.num_rows
-
+from c2b_ray.steps.predict import check_revision
 
 IMAGES = ImageCounter()
 
-SEARCH = StageConfig(SEARCHES, stage="generate", rows_per_file=1, weigh=_each_alone, most_weight=1)
+SEARCH = StageConfig(SEARCHES, stage="generate", rows_per_file=1, weigh=each_alone, most_weight=1)
 
 
 @dataclass(frozen=True)
@@ -89,11 +84,7 @@ class LatentWork:
             from c2b_ray.models.gradients import gradient_classifier
 
             model: Any = catalog.load(role, spec) if role != "classifier" else gradient_classifier(spec)
-            if (revision := specs.revisions.get(spec)) not in (None, model.revision):
-                raise WeightsError(
-                    f"{spec}: revision {model.revision} was loaded and the run began with {revision}: its files "
-                    "changed meanwhile, or differ between nodes"
-                )
+            check_revision(spec, model.revision, specs.revisions.get(spec, model.revision))
             self._loaded[role, spec] = model
         return self._loaded[role, spec]
 

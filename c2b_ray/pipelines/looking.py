@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from c2b_ray.pipelines.images import CLASSIFY, VERIFY, OnProgress, Wanted
+from c2b_ray.pipelines.images import CLASSIFY, VERIFY, OnProgress, Wanted, images_wanted
 from c2b_ray.pipelines.stage import Rows, Runner, StageConfig
 from c2b_ray.roles import Captioner, TextImageEncoder
 from c2b_ray.schemas.evaluate import SAID, SEEN
 from c2b_ray.steps.evaluate.looking import describe_mistakes, embed_seen
-from c2b_ray.store.digests import absent
-from c2b_ray.store.parts import Parts, opened
+from c2b_ray.store.parts import opened
 
 EMBED: StageConfig = replace(CLASSIFY, schema=SEEN, stage="embed")
 DESCRIBE: StageConfig = replace(VERIFY, schema=SAID)
@@ -49,19 +46,6 @@ def _of(config: StageConfig, wanted: pa.Table) -> StageConfig:
 def _rows(images: str, wanted: pa.Table) -> Rows:
     parts = opened(images)
     blocks = [pa.table({"name": [name]}) for name in parts.names()]
-    expand = partial(_images, parts=parts, wanted=Wanted.by_image(wanted))
+    expand = partial(images_wanted, parts=parts, wanted=Wanted.by_image(wanted))
     ids = wanted["look_id"]
     return Rows(blocks, expand, wanted.num_rows, lambda: iter([ids]))
-
-
-def _images(names: pa.Table, parts: Parts, wanted: Wanted) -> Iterator[pa.Table]:
-    for name in names["name"].to_pylist():
-        images = parts.read(name)
-        images = images.filter(pa.array(~absent(images["image_id"], np.unique(wanted.digests))))
-        rows = wanted.of(images["image_id"])
-        at = pc.index_in(rows["image_id"].combine_chunks(), images["image_id"].combine_chunks())
-        there = images.take(at)
-        for column in rows.column_names:
-            if column != "image_id":
-                there = there.append_column(column, rows[column])
-        yield there

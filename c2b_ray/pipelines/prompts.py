@@ -13,15 +13,11 @@ from functools import partial
 import pyarrow as pa
 
 from c2b_ray.pipelines.images import OnProgress
-from c2b_ray.pipelines.stage import Rows, Runner, StageConfig
+from c2b_ray.pipelines.stage import Rows, Runner, StageConfig, each_alone
 from c2b_ray.roles import ImageGenerator
 from c2b_ray.schemas.prompts import EXAMPLES, JUDGED, SEARCHES
 from c2b_ray.steps.prompts.judging import ImageQuestions, JudgeModels, judge, pictures
 from c2b_ray.steps.prompts.tasks import SearchModels, SearchPlan, search
-
-
-def _each_alone(orders: pa.Table) -> list[int]:
-    return [1] * orders.num_rows
 
 
 def _images(orders: pa.Table) -> list[int]:
@@ -29,7 +25,7 @@ def _images(orders: pa.Table) -> list[int]:
 
 
 # Neither searches nor images of a large generator are quick, and a kill loses what no file holds.
-SEARCH = StageConfig(SEARCHES, stage="generate", rows_per_file=1, weigh=_each_alone, most_weight=1)
+SEARCH = StageConfig(SEARCHES, stage="generate", rows_per_file=1, weigh=each_alone, most_weight=1)
 JUDGE = StageConfig(JUDGED, stage="generate", rows_per_file=16, weigh=_images, most_weight=128)
 PICTURES = StageConfig(EXAMPLES, stage="generate", rows_per_file=16)
 _BLOCK = 8
@@ -47,7 +43,7 @@ class PromptStages:
         """Writes a row of `schemas.prompts.SEARCHES` per order into parts under `out`."""
         config = replace(SEARCH, total=orders.num_rows)
         self.runner.run(
-            _rows(orders, 1), partial(search, plan=plan), models, out, id_column="search_id", config=config,
+            Rows.of(orders, 1), partial(search, plan=plan), models, out, id_column="search_id", config=config,
             on_progress=tell,
         )  # fmt: skip
 
@@ -57,7 +53,7 @@ class PromptStages:
         """Writes a row of `schemas.prompts.JUDGED` per order into parts under `out`."""
         config = replace(JUDGE, total=orders.num_rows)
         self.runner.run(
-            _rows(orders, _BLOCK), partial(judge, about=about), models, out, id_column="judged_id", config=config,
+            Rows.of(orders, _BLOCK), partial(judge, about=about), models, out, id_column="judged_id", config=config,
             on_progress=tell,
         )  # fmt: skip
 
@@ -67,11 +63,6 @@ class PromptStages:
         """Writes a row of `schemas.prompts.EXAMPLES` per order into parts under `out`."""
         config = replace(PICTURES, total=orders.num_rows)
         self.runner.run(
-            _rows(orders, _BLOCK), partial(pictures, name=name), generator, out, id_column="example_id", config=config,
-            on_progress=tell,
+            Rows.of(orders, _BLOCK), partial(pictures, name=name), generator, out, id_column="example_id",
+            config=config, on_progress=tell,
         )  # fmt: skip
-
-
-def _rows(table: pa.Table, block: int) -> Rows:
-    count = table.num_rows
-    return Rows([table.slice(start, block) for start in range(0, max(1, count), block)], total=count)

@@ -53,11 +53,10 @@ class RoundStage:
     def run(self, orders: pa.Table, on_progress: OnProgress) -> None:
         """Writes a round (`schemas.ROUNDS`) per order and classifier, except those that are written already."""
         total = orders.num_rows * len(self.contenders)
-        blocks = [orders.slice(start, _BLOCK) for start in range(0, orders.num_rows, _BLOCK)]
         config = replace(ROUND_STAGE, total=total, weigh=_draws)
         load = partial(_loaded, self.source, self.contenders)
         self.runner.run(
-            Rows(blocks, total=total),
+            replace(Rows.of(orders, _BLOCK), total=total),
             draw_rounds,
             load,
             self.out,
@@ -78,9 +77,8 @@ def answer_all(
     """Writes a row of `schemas.ANSWERS` per labelled image (`answer_id`, `row`, `label`) and classifier into parts
     under `out`."""
     total = rows.num_rows * len(contenders)
-    blocks = [rows.slice(start, _IMAGES) for start in range(0, rows.num_rows, _IMAGES)]
     runner.run(
-        Rows(blocks, total=total),
+        replace(Rows.of(rows, _IMAGES), total=total),
         answer_images,
         partial(_labelled_models, source, contenders),
         out,
@@ -94,11 +92,9 @@ def read_pictures(
     runner: Runner, rows: pa.Table, source: Callable[[], ImageSource], out: str, on_progress: OnProgress
 ) -> None:
     """Writes a row of `PICTURES` per labelled image (`image_id`, `row`) into parts under `out`."""
-    total = rows.num_rows
-    blocks = [rows.slice(start, _IMAGES) for start in range(0, total, _IMAGES)]
-    config = replace(ANSWER, schema=PICTURES, total=total)
+    config = replace(ANSWER, schema=PICTURES, total=rows.num_rows)
     runner.run(
-        Rows(blocks, total=total), pictures, source, out, id_column="image_id", config=config, on_progress=on_progress
+        Rows.of(rows, _IMAGES), pictures, source, out, id_column="image_id", config=config, on_progress=on_progress
     )
 
 
@@ -106,11 +102,9 @@ def describe_all(
     runner: Runner, images: pa.Table, captioner: Callable[[], Captioner], out: str, on_progress: OnProgress
 ) -> None:
     """Writes a row of `schemas.DESCRIPTIONS` per image (`description_id`, `label`, `image`) into parts under `out`."""
-    count = images.num_rows
-    blocks = [images.slice(start, _BLOCK) for start in range(0, count, _BLOCK)]
-    config = replace(DESCRIBE, total=count)
+    config = replace(DESCRIBE, total=images.num_rows)
     runner.run(
-        Rows(blocks, total=count),
+        Rows.of(images, _BLOCK),
         describe,
         captioner,
         out,
@@ -125,11 +119,9 @@ def inspect_all(
 ) -> None:
     """Writes what a verifier sees in each image (`description_id`, `label`, `labels`, `image`), as
     `schemas.DESCRIPTIONS`, into parts under `out`."""
-    count = images.num_rows
-    blocks = [images.slice(start, _BLOCK) for start in range(0, count, _BLOCK)]
-    config = replace(DESCRIBE, total=count)
+    config = replace(DESCRIBE, total=images.num_rows)
     runner.run(
-        Rows(blocks, total=count),
+        Rows.of(images, _BLOCK),
         inspect,
         verifier,
         out,

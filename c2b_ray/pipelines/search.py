@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -54,7 +55,7 @@ def search_captions(
         raise RunError(
             f"{out} holds answers to other captions, or of another index; choose another --out, or delete it"
         )
-    step = partial(_search, k=int(made_by["k"]))
+    step = partial(search, k=int(made_by["k"]))
     config = replace(CONFIG, total=captions.total)
     return runner.run(captions, step, finder, out, id_column="caption_id", config=config, on_progress=on_progress)
 
@@ -72,14 +73,9 @@ def retrieve(
     on_progress: OnProgress | None = None,
 ) -> StageResult:
     """Writes the k nearest images of each row of `steps.retrieve.to_retrieve`, as `schemas.RETRIEVED`, under `out`."""
-    count, at_once = searches.num_rows, SEARCHED_AT_ONCE
-    rows = Rows([searches.slice(start, at_once) for start in range(0, max(1, count), at_once)], total=count)
-    config, step = replace(RETRIEVE, total=count), partial(_nearest, k=k)
+    rows, config = Rows.of(searches, SEARCHED_AT_ONCE), replace(RETRIEVE, total=searches.num_rows)
+    step = partial(nearest, k=k)
     return runner.run(rows, step, finder, out, id_column="retrieval_id", config=config, on_progress=on_progress)
-
-
-def _nearest(batch: pa.Table, finder: Finder, k: int) -> pa.Table:
-    return nearest(batch, finder, k)
 
 
 def read_captions(source: str) -> Rows:
@@ -118,7 +114,8 @@ def _of_table(location: Location, name: str) -> Rows:
             raise SourceError(f"{location.source}: no column {' or '.join(COLUMNS)}; it has {there}")
     if not sum(sizes):
         raise SourceError(f"{location.source}: holds no caption")
-    groups = [pa.table({"group": [n], "first": [sum(sizes[:n])]}) for n in range(len(sizes))]
+    firsts = accumulate(sizes, initial=0)
+    groups = [pa.table({"group": [n], "first": [first]}) for n, first in zip(range(len(sizes)), firsts, strict=False)]
     return Rows(groups, partial(_of_groups, location=location, name=name, column=column), sum(sizes))
 
 
@@ -136,7 +133,3 @@ def _rows(rows: Sequence[tuple[int, str]]) -> pa.Table:
     numbers, texts = [number for number, _ in rows], [text for _, text in rows]
     ids = [content_id("search", number, text) for number, text in rows]
     return pa.table({"caption_id": ids, "row": pa.array(numbers, pa.int64()), "caption": pa.array(texts, pa.string())})
-
-
-def _search(batch: pa.Table, finder: Finder, k: int) -> pa.Table:
-    return search(batch, finder, k)

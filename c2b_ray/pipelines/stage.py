@@ -46,6 +46,12 @@ class Rows:
     total: int | None = None
     ids: Callable[[], Iterator[pa.Array]] | None = None
 
+    @staticmethod
+    def of(table: pa.Table, at_once: int) -> Rows:
+        """Returns the rows of a table, in blocks of `at_once`; one block without rows where it has none."""
+        starts = range(0, max(1, table.num_rows), at_once)
+        return Rows([table.slice(start, at_once) for start in starts], total=table.num_rows)
+
     def tables(self) -> Iterator[pa.Table]:
         """Yields the rows, read in this process."""
         for block in self.blocks:
@@ -74,6 +80,11 @@ class StageConfig:
     weigh: Callable[[pa.Table], Sequence[int]] | None = None
     most_weight: int = 0
     total: int | None = None
+
+
+def each_alone(rows: pa.Table) -> list[int]:
+    """Weighs rows such that with a `most_weight` of 1 no two share a batch."""
+    return [1] * rows.num_rows
 
 
 @dataclass(frozen=True)

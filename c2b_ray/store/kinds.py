@@ -7,9 +7,9 @@ know no kind themselves.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -68,14 +68,14 @@ class RunKind:
 
     def new(self, path: str) -> Any:
         """Returns the run at `path`, of the kind's class. It need not exist yet."""
-        return _loaded(self.run)(path, self)
+        return resolve_name(self.run)(path, self)
 
     def write_report(self, run: KindedRun) -> str:
         """Writes the run's report again; returns its path."""
-        return str(_loaded(self.report)(run))
+        return str(resolve_name(self.report)(run))
 
     def summarise(self, run: KindedRun) -> Any:
-        return _loaded(self.summary)(run)
+        return resolve_name(self.summary)(run)
 
     def export(self, run: KindedRun, form: str, classifier: str | None) -> bytes:
         """Exports a run. Raises ConfigError if the kind has no such format."""
@@ -83,14 +83,14 @@ class RunKind:
             raise ConfigError(
                 "--format", f"{form!r} is not a format of {self.name} runs; {nearest(form, self.exports)}"
             )
-        data: bytes = _loaded(self.exports[form])(run, classifier)
+        data: bytes = resolve_name(self.exports[form])(run, classifier)
         return data
 
     def check(self, run: KindedRun, gates: Any, classifier: str | None, allow_unchecked: bool) -> Any:
         """Checks gates on a run. Raises ConfigError if the kind has none."""
         if not self.gate:
             raise ConfigError("RUN", f"{run.path} is a run of {self.command}, which has no gates")
-        return _loaded(self.gate)(run, gates, classifier, allow_unchecked)
+        return resolve_name(self.gate)(run, gates, classifier, allow_unchecked)
 
     def comparison(self, a: KindedRun, b: KindedRun, classifier_a: str | None, classifier_b: str | None) -> Any:
         """Compares two runs. Raises ConfigError if such runs cannot be compared, or their kinds differ."""
@@ -100,15 +100,10 @@ class RunKind:
             raise ConfigError(
                 "B", f"{b.path} is a run of {b.kind.command}, {a.path} one of {self.command}: name two of one kind"
             )
-        return _loaded(self.compare)(a, b, classifier_a, classifier_b)
+        return resolve_name(self.compare)(a, b, classifier_a, classifier_b)
 
 
 def kind_named(name: str) -> RunKind:
     """Returns the kind of this name. Raises KeyError if this release does not know it."""
-    kind: RunKind = _loaded(KINDS[name])
+    kind: RunKind = resolve_name(KINDS[name])
     return kind
-
-
-def _loaded(reference: str) -> Any:
-    module, _, attribute = reference.partition(":")
-    return getattr(importlib.import_module(module), attribute)

@@ -6,7 +6,7 @@ columns, not their meaning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from c2b_ray.filesystems import THREADS
 from c2b_ray.filesystems.sealed import Sealed
 from c2b_ray.store import files
 from c2b_ray.store.digests import Digests, digests
+from c2b_ray.store.tables import group_reader
 
 Ints = NDArray[np.int64]
 
@@ -70,7 +71,7 @@ class RowGroups:
 
     def read(self, group: int, columns: Sequence[str]) -> pa.Table:
         """Returns all rows of a group. Columns that its file lacks are left out."""
-        return files.parquet(self.locations[self.file[group]], _reading(int(self.number[group]), columns))
+        return files.parquet(self.locations[self.file[group]], group_reader(int(self.number[group]), columns))
 
     def each(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yields the groups in order, reading some ahead."""
@@ -110,7 +111,3 @@ class IdIndex:
 
 def _sizes(file: Sealed) -> list[int]:
     return [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
-
-
-def _reading(group: int, columns: Sequence[str]) -> Callable[[Sealed], pa.Table]:
-    return lambda file: file.read_groups([group], columns)

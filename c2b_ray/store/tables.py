@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,10 +29,11 @@ def read_parts(location: str | Path, columns: list[str] | None = None) -> Iterat
         if groups < 2:
             yield files.parquet(path, lambda file: file.read(columns))
         else:
-            yield from (files.parquet(path, _group(number, columns)) for number in range(groups))
+            yield from (files.parquet(path, group_reader(number, columns)) for number in range(groups))
 
 
-def _group(number: int, columns: list[str] | None) -> Callable[[sealed.Sealed], pa.Table]:
+def group_reader(number: int, columns: Sequence[str] | None) -> Callable[[sealed.Sealed], pa.Table]:
+    """Returns what reads a row group of an open file."""
     return lambda file: file.read_groups([number], columns)
 
 

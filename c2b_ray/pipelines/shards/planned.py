@@ -39,6 +39,11 @@ class PlannedCaptions:
         self._groups: OrderedDict[int, list[Caption]] = OrderedDict()
         self._lock = Lock()
 
+    def positions(self, table: pa.Table) -> Ints:
+        """Returns the position of each row's draw, of a table with columns `caption_number` and `draw`."""
+        positions: Ints = self.firsts[table["caption_number"].to_numpy()] + table["draw"].to_numpy()
+        return positions
+
     def __len__(self) -> int:
         return len(self.firsts)
 

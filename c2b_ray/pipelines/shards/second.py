@@ -22,7 +22,6 @@ from c2b_ray.errors import SourceError
 from c2b_ray.pipelines.shards.planned import PlannedCaptions
 from c2b_ray.schemas.dataset import CANDIDATE
 from c2b_ray.schemas.dataset import DROPS as DROP_ROWS
-from c2b_ray.steps.dataset import repeats
 from c2b_ray.steps.dataset.fingerprint import THUMBNAIL_BYTES, WINDOW_BYTES, Hashes, bands, thumbnail, windows
 from c2b_ray.steps.dataset.kept import levels_of, thumbnail_column, thumbnails_of
 from c2b_ray.steps.dataset.moved import earliest_moved, moved_rows
@@ -215,15 +214,12 @@ class Second:
         )
         return dict(zip(pairs["position"].to_pylist(), pairs["id"].to_pylist(), strict=True))
 
-    def within_cap(self, captions: Ints, unique: NDArray[np.bool_], cap: int, before: int) -> NDArray[np.bool_]:
-        return repeats.within_cap(captions, unique, cap, before)
-
     def _left_of_last(self, number: int, repeated: Ints) -> int:
         last = self._plan.bounds(number)[1] - 1
         caption = int(np.searchsorted(self._captions.firsts, last, side="right")) - 1
         failures = self._failures(number)
         of_last = failures["caption_number"].to_numpy() == caption
-        return int((of_last & ~np.isin(self._positions(failures), repeated)).sum())
+        return int((of_last & ~np.isin(self._captions.positions(failures), repeated)).sum())
 
     def _failures(self, number: int) -> pa.Table:
         """Returns the failures of a shard, in the order of their draws."""
@@ -261,14 +257,10 @@ class Second:
                 table = table.append_column(_FAILURES.field(name), blank)
         return table.select([*_FAILURES.names, *(name for name in table.column_names if name not in _FAILURES.names)])
 
-    def _positions(self, failures: pa.Table) -> Ints:
-        positions: Ints = self._captions.firsts[failures["caption_number"].to_numpy()] + failures["draw"].to_numpy()
-        return positions
-
     def _marks(self, failures: pa.Table) -> Marks:
         labels = self._captions.label_numbers[failures["caption_number"].to_numpy()]
         thumbnails = thumbnails_of(failures[_THUMBNAIL])
-        return Marks(self._positions(failures), labels, failures["fingerprint"].to_numpy(), thumbnails)
+        return Marks(self._captions.positions(failures), labels, failures["fingerprint"].to_numpy(), thumbnails)
 
 
 def _taken(table: pa.Table) -> Callable[[Ints], pa.Table]:

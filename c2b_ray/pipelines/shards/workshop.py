@@ -26,6 +26,7 @@ from c2b_ray.pipelines.shards.second import Second
 from c2b_ray.schemas.dataset import CANDIDATE, DATASET_ROWS
 from c2b_ray.steps.dataset.kept import ShardDraws
 from c2b_ray.steps.dataset.plan import Ints, Plan, caption_of, seed_of_draw
+from c2b_ray.steps.dataset.repeats import within_cap
 from c2b_ray.steps.dataset.shard import CODE, NEAR_DUPLICATE, NO_IMAGE, OVER_CAP, Crew, Outcome, draw_batch, rows
 from c2b_ray.steps.dataset.sources import Wanted
 from c2b_ray.store.rows_file import RowsFile
@@ -118,7 +119,7 @@ class Workshop:
         repeats = self._second.repeats_of(number)
         earliest = [repeats.get(start + index) for index in indices.tolist()]
         unique = np.array([one is None for one in earliest], bool)
-        kept = self._second.within_cap(of_draws["caption_number"].to_numpy()[indices], unique, self._recipe.cap, before)
+        kept = within_cap(of_draws["caption_number"].to_numpy()[indices], unique, self._recipe.cap, before)
         reasons, details = of_draws["reason"].to_pylist(), of_draws["detail"].to_pylist()
         for index, stays, repeated in zip(indices.tolist(), kept.tolist(), earliest, strict=True):
             if not stays:
@@ -139,7 +140,7 @@ class Workshop:
         name = self._plan.name(number)
         drops = self._files.read(f"{DROPS}/{name}{ENDING}")
         start, stop = self._plan.bounds(number)
-        gone = self._captions.firsts[drops["caption_number"].to_numpy()] + drops["draw"].to_numpy()
+        gone = self._captions.positions(drops)
         with self._files.rows(f"{SHARDS}/{name}{ENDING}", DATASET_ROWS) as out:
             for table in self._drawn_anew(number, np.setdiff1d(np.arange(start, stop), gone)):
                 out.add(table)
@@ -158,16 +159,16 @@ class Workshop:
         there = self._positions_of(number, name)
         if there is not None and np.isin(wanted, there).all():
             for table in self._files.pieces(name):
-                mask = np.isin(self._positions(table), wanted)
+                mask = np.isin(self._captions.positions(table), wanted)
                 out.add(table.filter(pa.array(mask)))
             return
         known = np.zeros(0, np.int64) if there is None else there
         kept = [] if there is None else list(self._files.pieces(name))
         anew = self._drawn_anew(number, np.setdiff1d(wanted, known))
         whole = pa.concat_tables([DATASET_ROWS.empty_table(), *kept, *anew])
-        order = np.argsort(self._positions(whole), kind="stable")
+        order = np.argsort(self._captions.positions(whole), kind="stable")
         whole = whole.take(pa.array(order))
-        out.add(whole.filter(pa.array(np.isin(self._positions(whole), wanted))))
+        out.add(whole.filter(pa.array(np.isin(self._captions.positions(whole), wanted))))
 
     def _positions_of(self, number: int, name: str) -> Ints | None:
         """Returns the positions of the rows that the first pass kept; None where the file is gone or damaged."""
@@ -175,13 +176,9 @@ class Workshop:
         try:
             if self._files.digest(name).sha256 != about["sha256"]:
                 return None
-            return self._positions(self._files.read(name, ["caption_number", "draw"]))
+            return self._captions.positions(self._files.read(name, ["caption_number", "draw"]))
         except InputError:
             return None
-
-    def _positions(self, table: pa.Table) -> Ints:
-        positions: Ints = self._captions.firsts[table["caption_number"].to_numpy()] + table["draw"].to_numpy()
-        return positions
 
     def _drawn_anew(self, number: int, wanted: Ints) -> Iterator[pa.Table]:
         """Draws the rows at these positions again, in whole batches, because an answer depends on its batch."""

@@ -12,6 +12,7 @@ expanded.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -72,8 +73,7 @@ def _read(location: Location, files: Listing, limit: int | None) -> Rows:
     names = pa.table({"key": [name for name, _ in rows], "error": pa.array([why for _, why in rows], pa.string())})
     # Few enough blocks that the driver can hold millions of files, small enough that two workers share a thousand.
     size = max(256, len(rows) // 2000)
-    blocks = [names.slice(start, size) for start in range(0, max(1, len(rows)), size)]
-    return Rows(blocks, partial(_fetched, location=location), len(rows))
+    return replace(Rows.of(names, size), expand=partial(_fetched, location=location))
 
 
 def _fetched(names: pa.Table, location: Location) -> Iterator[pa.Table]:

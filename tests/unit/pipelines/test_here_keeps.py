@@ -56,3 +56,28 @@ def test_searches_go_one_by_one_and_prompts_by_their_images() -> None:
     assert SEARCH.rows_per_file == 1
     judged = orders([(f"prompt {n}", range(10)) for n in range(30)], "of a judge")
     assert [batch.num_rows for batch in cut(judged, JUDGE)] == [12, 12, 6]
+
+
+def test_rows_that_are_done_are_not_held_until_others_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were held as tables without rows, and counted again for each table after them: the square of a resume."""
+    joined: list[int] = []
+
+    class Recorded:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(pa, name)
+
+        def concat_tables(self, tables: list[pa.Table]) -> pa.Table:
+            joined.append(len(tables))
+            return pa.concat_tables(tables)
+
+    def run(rows: int) -> None:
+        blocks = Rows([pa.table({"id": [f"{n}"]}, SCHEMA) for n in range(rows)])
+        config = StageConfig(SCHEMA, Placement(batch=64))
+        here.Here().run(blocks, lambda batch, role: batch, lambda: None, out, id_column="id", config=config)
+
+    out = str(tmp_path / "out")
+    files.make_directory(out)
+    run(299)
+    monkeypatch.setattr(here, "pa", Recorded())
+    run(300)
+    assert max(joined) == 1

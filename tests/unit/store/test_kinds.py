@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pkgutil import resolve_name
 
 import pyarrow as pa
 import pytest
@@ -112,4 +113,4 @@ def test_every_kind_names_what_is_there(name):
     assert kind.needed <= kind.tables.keys()
     assert kind.in_parts <= kind.tables.keys()
     for place in (kind.run, kind.report, kind.summary, kind.gate, kind.compare, *kind.exports.values()):
-        assert not place or callable(kinds._loaded(place))
+        assert not place or callable(resolve_name(place))
