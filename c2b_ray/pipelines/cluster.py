@@ -10,12 +10,14 @@ import os
 import signal
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import ray
 from ray._private import auto_init_hook
+from ray._private.node import Node
 from tenacity import Retrying, retry_if_not_exception_type, stop_after_attempt, wait_exponential
 
 from c2b_ray.errors import ServiceError
@@ -143,9 +145,20 @@ def _start(num_cpus: int | None, object_store_mb: int) -> None:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-    except Exception:
+    except Exception as error:
         ray.shutdown()
+        _end_half_started(error)
         raise
+
+
+def _end_half_started(error: Exception) -> None:
+    """Ends the processes of a node that failed while it started: Ray 2.60 forgets it, and they would run, and slow the
+    next start, until this process ends. Only the error's traceback still holds it."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        node = frame.f_locals.get("self")
+        if isinstance(node, Node) and hasattr(node, "all_processes"):
+            node.kill_all_processes(check_alive=False, allow_graceful=True)
+            return
 
 
 def _refusal(address: str, error: BaseException) -> str:

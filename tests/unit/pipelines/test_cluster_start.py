@@ -1,6 +1,7 @@
 """A Ray cluster of our own on a busy machine: how it is started, and what is said where it does not start."""
 
 import os
+from pathlib import Path
 
 import pytest
 from tenacity import wait_none
@@ -66,3 +67,15 @@ def test_workers_run_as_nice_as_this_process_unless_the_environment_says_otherwi
     with cluster.ensure_ray():
         pass
     assert [start["niceness"] for start in starts] == ["0", "7"]
+
+
+def test_a_start_that_failed_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no time to wait for it, Ray's first process is given up half started, as on a busy machine; it lived until
+    this process ended, and slowed the next start."""
+    monkeypatch.setattr(cluster, "STARTS", 2)
+    monkeypatch.setenv("RAY_gcs_server_port_wait_time_s", "0")
+    monkeypatch.delenv(cluster.ADDRESS, raising=False)
+    with pytest.raises(ServiceError, match=r"Ray did not start.*Timed out"):
+        cluster._connect(1, 100)
+    children = [pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
+    assert "gcs_server" not in [Path(f"/proc/{pid}/comm").read_text().strip() for pid in children]
