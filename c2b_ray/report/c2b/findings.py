@@ -20,6 +20,8 @@ ADVERBS = {"against": "less well", "for": "better"}
 _OPPOSITE = {"against": "better", "for": "less well"}
 BASES = {"captions": "on unverified captions", "verifier": "on the verifier’s word"}
 """Caveats for cells whose evidence is weaker than labels or a calibrated verifier."""
+ONE_CAPTION = "on one caption"
+"""For cells whose difference may be their caption's: no interval holds how much captions differ."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def sentence(group: Group, lead: Cell, classifier: str, confidence: float) -> Se
     evidence = (
         f": {words.percent(lead.accuracy)} right against {words.percent(lead.others)} for {_others(group, lead)} "
         f"(φ{words.FIXED}{words.signed(lead.phi)}, {words.percent(confidence)} interval {interval}, "
-        f"{words.plural(lead.n, 'image')}{_wanted(lead)}{_basis(lead)}){_confirmed(lead)}."
+        f"{words.plural(lead.n, 'image')}{_wanted(lead)}{_caveats(lead)}){_confirmed(lead)}."
     )
     return (
         Span(f"{classifier} recognises {words.article(lead.target_class)}"),
@@ -79,8 +81,13 @@ def _wanted(lead: Cell) -> str:
     return f" of {words.count(lead.wanted)} asked for" if lead.wanted and lead.wanted > lead.n else ""
 
 
-def _basis(lead: Cell) -> str:
-    return f", {BASES[lead.basis]}" if lead.basis in BASES else ""
+def _caveats(lead: Cell) -> str:
+    return "".join(f", {caveat}" for caveat in caveats(lead))
+
+
+def caveats(cell: Cell) -> list[str]:
+    """Returns what weakens the evidence of a cell, in a few words each."""
+    return [caveat for caveat in (BASES.get(cell.basis), ONE_CAPTION if cell.one_caption else None) if caveat]
 
 
 def _confirmed(lead: Cell) -> str:

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from c2b_ray.report.c2b.examples import Example, Examples
-from c2b_ray.report.c2b.findings import BASES, NAMES, SIGNS, Finding
+from c2b_ray.report.c2b.findings import NAMES, SIGNS, Finding, caveats
 from c2b_ray.report.c2b.ranking import Cell, Group
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.gallery import RIGHT, WRONG, Gallery, Picture, Shelf
@@ -23,9 +23,9 @@ _PAPER = {1: f"{SIGNS['for']}{words.FIXED}for", -1: f"{SIGNS['against']}{words.F
 @dataclass(frozen=True)
 class ValueRow:
     """A value's numbers as text, empty where there is none. `wanted`: the number of images planned for the cell, where
-    it got fewer; `basis`: the evidence of a finding, where it is neither labels nor a calibrated verifier. `verdict` is
-    the term in the scores, `verdict_name` the page's; `phi_observed` is empty where the correction for what images show
-    hardly changed φ."""
+    it got fewer; `basis`: the evidence of a finding, where it is neither labels nor a calibrated verifier, and where it
+    is one caption's. `verdict` is the term in the scores, `verdict_name` the page's; `phi_observed` is empty where the
+    correction for what images show hardly changed φ."""
 
     value: str
     lead: bool
@@ -94,7 +94,7 @@ def _row(cell: Cell, lead: bool) -> ValueRow:
         verdict=cell.verdict,
         verdict_name=NAMES[cell.verdict],
         sign=SIGNS[cell.verdict],
-        basis=BASES.get(cell.basis, "") if cell.is_finding else "",
+        basis=", ".join(caveats(cell)) if cell.is_finding else "",
         because=cell.because if cell.verdict == "undetermined" else "",
         paper=paper_word(cell),
         disagrees=cell.disagrees,

@@ -44,13 +44,9 @@ def _of_images(cells: Sequence[Cell]) -> Iterator[str]:
         number = sum(cell.basis == basis for cell in cells)
         if number:
             yield f"The images of {_of(number, len(cells))} {consequence}."
-    by_name = {(cell.target_class, cell.attribute, cell.bias_class): cell for cell in cells}
-    single = sum(cell.captions == 1 for cell in by_name.values())
-    if single:
-        yield (
-            f"In {_of(single, len(by_name))} one caption had to do: what that caption brings along cannot be told from "
-            "what the value does. Several captions a cell (captions_per_cell) show how much they vary."
-        )
+    if line := one_caption_line(cells):
+        yield line
+    by_name = _by_name(cells)
     varying = [cell for cell in cells if not math.isnan(cell.caption_spread)]
     if varying:
         most = max(varying, key=lambda cell: cell.caption_spread)
@@ -67,6 +63,25 @@ def _of_images(cells: Sequence[Cell]) -> Iterator[str]:
             f"emptiest {words.count(_held(least))} of {words.count(least.wanted or 0)} ({least.target_class}, "
             f"{least.attribute}: {least.bias_class})."
         )
+
+
+def one_caption_line(cells: Sequence[Cell]) -> str:
+    """Returns what verdicts on cells with one caption mean; empty where every cell has several."""
+    by_name = _by_name(cells)
+    single = sum(cell.captions == 1 for cell in by_name.values())
+    if not single:
+        return ""
+    line = f"In {_of(single, len(by_name))} one caption had to do: what that caption brings along cannot be told from "
+    if any(cell.one_caption for cell in by_name.values()):
+        return (
+            f"{line}what the value does, no interval holds it, and a verdict may be about the caption alone. Give "
+            "each cell two captions or more (captions_per_cell)."
+        )
+    return f"{line}what the value does. Several captions a cell (captions_per_cell) show how much they vary."
+
+
+def _by_name(cells: Sequence[Cell]) -> dict[tuple[str, str, str], Cell]:
+    return {(cell.target_class, cell.attribute, cell.bias_class): cell for cell in cells}
 
 
 def _median(numbers: Iterable[int]) -> str:

@@ -66,6 +66,11 @@ class Cell:
         return self.verdict in FINDINGS
 
     @property
+    def one_caption(self) -> bool:
+        """Tells whether one caption drew its images, and no cell showed how much captions differ."""
+        return self.captions == 1 and math.isnan(self.caption_spread)
+
+    @property
     def others(self) -> float:
         """Mean accuracy on the attribute's other values."""
         return self.accuracy - self.phi

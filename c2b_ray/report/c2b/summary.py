@@ -10,8 +10,10 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from c2b_ray.report.c2b.findings import caveats
 from c2b_ray.report.c2b.headline import tally
 from c2b_ray.report.c2b.method import right_line
+from c2b_ray.report.c2b.notes import one_caption_line
 from c2b_ray.report.c2b.pooled import pooled_sentence
 from c2b_ray.report.c2b.ranking import FINDINGS, Group, cells_of, leading, ranked, strongest_first
 from c2b_ray.report.kit.summary import Column, Summary
@@ -27,7 +29,6 @@ COLUMNS = (
     Column("more", number=True),
 )
 _MARKS = {"against": "bad", "for": "good"}
-_BASES = {"captions": "unverified captions", "verifier": "the verifier's word"}
 
 
 def summary(run: C2BRun) -> Summary:
@@ -38,19 +39,20 @@ def summary(run: C2BRun) -> Summary:
     strongest = sorted(rows, key=lambda row: -abs(row["phi"]))[:MOST_ROWS]
     confidence = 1 - float(run.config.get("alpha", 0.05))
     lines = [pooled_sentence(row, row["classifier"], confidence) for row in strongest]
-    rule = right_line(run.config)
+    rule, caution = right_line(run.config), one_caption_line(cells)
     of_findings = findings_table(groups)
     return Summary(
         title=of_findings.title,
         columns=of_findings.columns,
         rows=of_findings.rows,
         marks=of_findings.marks,
-        lines=[*lines, *([rule] if rule else []), tally(cells)],
+        lines=[*lines, *filter(None, (rule, caution)), tally(cells)],
         report=run.report,
         to_json={
             "run": run.path,
             "report": run.report,
             "verdicts": verdicts,
+            "cautions": [caution] if caution else [],
             "groups": len(groups),
             "findings": findings(scores),
         },
@@ -66,7 +68,7 @@ def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:
         if cell is None:
             continue
         more = sum(other.is_finding for one in (group, *alike) for other in one.cells) - 1
-        basis = f" on {_BASES[cell.basis]}" if cell.basis in _BASES else ""
+        basis = "".join(f" {caveat}" for caveat in caveats(cell))
         rows.append(
             (
                 *(cell.classifier, cell.target_class, cell.attribute, cell.bias_class),
