@@ -35,7 +35,8 @@ class GuardedTransport(httpx.HTTPTransport):
     """An httpx transport that is limited by a `UrlPolicy`.
 
     Raises AddressError for a request that is not allowed, and httpx's errors for failed ones. Safe to use from several
-    threads. `context`: the TLS context, by default with httpx's trusted certificates.
+    threads. `context`: the TLS context, by default with httpx's trusted certificates. `bodies`: False if only the
+    status and the location of a redirect are wanted; the rest of an answer is then neither checked nor read.
     """
 
     def __init__(
@@ -45,10 +46,11 @@ class GuardedTransport(httpx.HTTPTransport):
         resolver: Resolver = resolved,
         connections: int = 10,
         context: ssl.SSLContext | None = None,
+        bodies: bool = True,
     ) -> None:
         context = httpx.create_ssl_context(trust_env=False) if context is None else context
         super().__init__(verify=context, trust_env=False)
-        self._policy, self._clock = policy, _Clock()
+        self._policy, self._clock, self._bodies = policy, _Clock(), bodies
         # httpx has no parameter for how a connection is made; httpcore, which it is built on, has.
         self._pool = httpcore.ConnectionPool(
             ssl_context=context,
@@ -63,6 +65,10 @@ class GuardedTransport(httpx.HTTPTransport):
         request.headers["Accept-Encoding"] = "identity"
         end = self._clock.begin(self._policy.seconds)
         response = super().handle_request(request)
+        if not self._bodies:
+            response.close()
+            kept = {name: value for name, value in response.headers.items() if name == "location"}
+            return httpx.Response(response.status_code, headers=kept)
         packed = response.headers.get("content-encoding", "identity").strip().lower()
         length = response.headers.get("content-length", "0")
         too_long = not length.isdecimal() or int(length) > self._policy.max_bytes

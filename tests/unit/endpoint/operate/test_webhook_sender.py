@@ -23,6 +23,7 @@ class Receiver:
     def __init__(self):
         receiver = self
         self.posts, self.gets, self.status, self.location = [], 0, 200, None
+        self.more = {"Content-Length": "0"}
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
@@ -32,7 +33,8 @@ class Receiver:
                 self.send_response(status)
                 if 300 <= status < 400:
                     self.send_header("Location", receiver.location)
-                self.send_header("Content-Length", "0")
+                for header in receiver.more.items():
+                    self.send_header(*header)
                 self.end_headers()
 
             def do_GET(self):
@@ -113,6 +115,14 @@ def test_a_receiver_that_fails_is_asked_again_later_and_at_last_given_up(db, sen
     assert (delivery(db, due).state, delivery(db, due).last_error) == ("given_up", "status 500")
     assert len({json.loads(body)["id"] for _, _, body in receiver.posts}) == 1
     assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("more", [{"Content-Length": str(10 << 20)}, {"Content-Encoding": "gzip"}])
+def test_a_receiver_has_received_whatever_follows_its_2xx(db, sender, receiver, due, more):
+    """It was told twelve times where it answered at length, packed, or without an end."""
+    receiver.more = more
+    sent(sender)
+    assert (delivery(db, due).state, len(receiver.posts)) == ("delivered", 1)
 
 
 def test_a_receiver_that_is_gone_for_good_is_given_up_at_once(db, sender, receiver, due):
