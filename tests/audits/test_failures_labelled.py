@@ -1,4 +1,4 @@
-"""`c2b_ray.find_failures` on labelled images: captions are values of columns, and no image is in both halves."""
+"""`c2b_ray.find_failures` on labelled images: captions are values of columns, and no image is in two parts."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from PIL import Image
 import c2b_ray
 from c2b_ray.audits.failures.estimate import estimate
 from c2b_ray.errors import ConfigError
+from c2b_ray.steps.discovery.conditions import Condition
 
 LABELS = ("bus", "boat", "mug")
 LIGHTING, WEATHER = ("day", "night"), ("clear", "snow", "fog")
@@ -57,7 +58,7 @@ def find(table, out, **changes):
     return c2b_ray.find_failures(config, out, classifier={"planted": model})
 
 
-def test_values_of_columns_that_fail_are_found_and_confirmed_on_the_other_half(table, tmp_path):
+def test_values_of_columns_that_fail_are_found_tested_and_measured_on_different_images(table, tmp_path):
     run = find(table, tmp_path / "run")
     rows = run.hypotheses.to_pylist()
     findings = {(row["label"], row["caption"], row["target"]): row for row in rows if row["verdict"] == "failure"}
@@ -65,9 +66,13 @@ def test_values_of_columns_that_fail_are_found_and_confirmed_on_the_other_half(t
     assert pair["failures"] == pair["draws"] > 20
     assert (pair["baseline_failures"], pair["baseline_rate"]) == (0, 0)
     assert not [row for row in findings.values() if row["target"] == "mug"]
-    halves = [row["draws"] + row["baseline_draws"] for row in rows if row["caption_id"] == pair["caption_id"]]
+    label = Condition("bus").caption.caption_id
+    rounds = [row for row in run.read("rounds").to_pylist() if row["caption_id"] == label]
     buses = sum(label == "bus" for label in pq.read_table(table)["target_class"].to_pylist())
-    assert sum(set(halves)) == buses
+    assert sum(row["draws"] for row in rounds) == buses
+    assert {row["part"] for row in rounds} == {"search", "test", "measure"}
+    measured = next(row for row in rounds if row["part"] == "measure")
+    assert pair["draws"] + pair["baseline_draws"] == measured["draws"] < buses / 2
     assert "its lighting is night" in Path(run.report).read_text()
     assert find(table, tmp_path / "run").hypotheses.equals(run.hypotheses)
 
@@ -75,7 +80,7 @@ def test_values_of_columns_that_fail_are_found_and_confirmed_on_the_other_half(t
 def test_copies_of_an_image_are_one_images_evidence(tmp_path):
     random = np.random.default_rng(0)
     rows = []
-    for number in range(40):
+    for number in range(80):
         image = random.integers(0, 256, (8, 8, 3), np.uint8)
         image[0, 0] = number % 2 * 200, (random.random() < 0.3) * 200, 0  # what it shows, and whether that is missed
         data = BytesIO()
@@ -96,8 +101,8 @@ def test_copies_of_an_image_are_one_images_evidence(tmp_path):
 
     run = found(rows, "copied")
     assert not [row for row in run.hypotheses.to_pylist() if row["verdict"] == "failure"]
-    assert (run.manifest["spent"]["labelled images"], run.manifest["copies"]) == (40, 440)
-    assert "440 copies of others count for nothing" in Path(run.report).read_text()
+    assert (run.manifest["spent"]["labelled images"], run.manifest["copies"]) == (80, 880)
+    assert "880 copies of others count for nothing" in Path(run.report).read_text()
     first = {row["image"]: row for row in reversed(rows)}
     once = found(list(reversed(first.values())), "once")
     of_both = [{row["caption"] for row in one.hypotheses.to_pylist()} for one in (run, once)]
@@ -123,10 +128,10 @@ def saved(pixels, size, quality):
 
 
 def test_pictures_that_were_saved_again_are_one_pictures_evidence_too(tmp_path):
-    """Forty pictures, each at four sizes and three qualities: 480 files, of which twelve in a row fail or do not."""
+    """Eighty pictures, each at four sizes and three qualities: 960 files, of which twelve in a row fail or do not."""
     random = np.random.default_rng(3)
     rows = []
-    for number in range(40):
+    for number in range(80):
         pixels = picture_of(random, number % 2, random.random() < 0.3)
         row = {"target_class": LABELS[number % 2], "site": str(random.choice(list("ABCD")))}
         rows += [row | {"image": saved(pixels, size, q)} for size in (64, 80, 96, 128) for q in (0, 90, 95)]
@@ -140,12 +145,12 @@ def test_pictures_that_were_saved_again_are_one_pictures_evidence_too(tmp_path):
     config = {"labels": list(LABELS[:2]), "images": {"labelled": {"table": str(tmp_path / "images.parquet")}}}
     model = c2b_ray.InMemory(misses_some, LABELS[:2], revision="1")
     run = c2b_ray.find_failures(config, tmp_path / "run", classifier={"model": model})
-    assert (run.manifest["spent"]["labelled images"], run.manifest["copies"]) == (40, 440)
+    assert (run.manifest["spent"]["labelled images"], run.manifest["copies"]) == (80, 880)
     assert run.hypotheses.num_rows
     assert not [row for row in run.hypotheses.to_pylist() if row["verdict"] == "failure"]
 
 
-def test_a_picture_with_several_values_counts_once_on_each_side_and_lies_in_one_half(tmp_path):
+def test_a_picture_with_several_values_counts_once_on_each_side_and_lies_in_one_part(tmp_path):
     """Each of 120 pictures as it is, saved again, and half as large, which the classifier misses; a site is chance."""
     random, rows = np.random.default_rng(4), []
     for number in range(120):
@@ -165,7 +170,7 @@ def test_a_picture_with_several_values_counts_once_on_each_side_and_lies_in_one_
     rows = [row for row in run.hypotheses.to_pylist() if row["label"] == "bus" and row["target"] == "boat"]
     found = [row for row in rows if row["caption"] == "images of bus. its saving is small."]
     assert {row["stage"] for row in found if row["verdict"] == "failure"} == {"confirmation"}
-    assert sum(row["draws"] for row in found) == 60  # of either half, no picture twice
+    assert sum(row["spent"] for row in found) == 60  # of all three parts, no picture twice
     assert [row["draws"] for row in found] == [row["baseline_draws"] for row in found]
     assert all((row["rate"], row["baseline_rate"]) == (1, 0) for row in found)
     assert (run.manifest["spent"]["labelled images"], run.manifest["copies"]) == (360, 0)

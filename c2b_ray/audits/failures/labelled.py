@@ -1,9 +1,11 @@
 """Failures among labelled images instead of a generator's draws: each image is answered once; captions are column
 values.
 
-    images, copies left out → answers │ one half: conditions that go with failures │ the other half: tested and measured
+    images, copies left out → answers │ search: conditions that go with failures │ test │ measure
 
-The half of an image follows from its row and the run's seed. This module composes steps, models and a run directory.
+The last three use different images: a caption that passes its test failed often in it, also by chance, so that rates
+from the test would be too high. The part of an image follows from its row and the run's seed. This module composes
+steps, models and a run directory.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.audits.failures.labelled_claims import Answers, Halves, claims_of, hypotheses
+from c2b_ray.audits.failures.drawing import MEASURE, SEARCH, TEST
+from c2b_ray.audits.failures.labelled_claims import Answers, Parts, claims_of, hypotheses
 from c2b_ray.audits.failures.labels import baselines, contenders
 from c2b_ray.audits.failures.standing_in import rounds_of
 from c2b_ray.audits.kit.events import Steps
@@ -37,6 +40,8 @@ from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.store.parts import writing
 
 FIELD = "images.labelled.table"
+PARTS = (SEARCH, TEST, MEASURE)
+"""A third of the images each."""
 
 
 def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps) -> None:
@@ -59,7 +64,7 @@ def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, ste
         answers = answers_to(images, rows, answered, classifiers, Output(run, models.runner, on_progress))
     with steps.step("find conditions of failures"):
         claims = claims_of(answered, answers, config)
-        tested = hypotheses(config, images.location, Halves(answered, answers), claims)
+        tested = hypotheses(config, images.location, Parts(answered, answers), claims)
     captions = [Condition(label).caption for label in dict.fromkeys(claim.condition.label for claim in claims)]
     run.write("candidates", table([*captions, *(claim.condition.caption for claim in claims)]))
     rounds = rounds_of(images, rows, answered, answers.tables, [claim.condition for claim in claims])
@@ -88,9 +93,9 @@ def rows_of(images: LabelledTable, config: FailuresConfig, columns: Iterable[str
     at = np.array(rows, np.int64)
     values = {name: compared(labels, name)[at] for name in columns}
     names = images.keys.to_pylist()
-    halves = [int(content_id("half", config.seed, names[row], row), 16) % 2 == 0 for row in rows]
+    parts = [PARTS[int(content_id("part", config.seed, names[row], row), 16) % len(PARTS)] for row in rows]
     named = np.array([of_row[row] for row in rows], object)
-    return rows, Answered(named, values, np.array(halves, bool), np.arange(len(rows)))
+    return rows, Answered(named, values, np.array(parts, object), np.arange(len(rows)))
 
 
 def without_copies(

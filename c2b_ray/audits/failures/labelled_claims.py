@@ -1,7 +1,7 @@
-"""Claims that the answers to one half of labelled images suggest, and their test on the other half.
+"""Claims that the answers to one part of labelled images suggest, their test on another, and their rates on a third.
 
 The images are taken as a random sample of the images that the table stands for. Then e-values and intervals are exact:
-each half is taken whole, and a caption's images and the label's other images do not overlap. For statements about the
+each part is taken whole, and a caption's images and the label's other images do not overlap. For statements about the
 table's own images, drawn without replacement, both are conservative. This module knows answers and conditions, not
 images.
 """
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, MEASURE, SEARCH, TEST
 from c2b_ray.config.failures import ANY_LABEL, FailuresConfig
 from c2b_ray.errors import SourceError
 from c2b_ray.metrics.rates import Trials, failure_rates, rate_ratios
@@ -75,55 +76,56 @@ class Answers:
 
 
 def claims_of(answered: Answered, answers: Answers, config: FailuresConfig) -> list[Claim]:
-    """Returns the claims that the half of discovery suggests."""
+    """Returns the claims that the part of discovery suggests."""
     claims = []
     for name, known in answers.known.items():
-        half = known & answered.is_discovery
+        searched = known & answered.of_part(SEARCH)
         for label in [*config.labels, *([ANY_LABEL] if len(config.labels) > 1 else [])]:
-            of_label = answered.of_label(label) & half
+            of_label = answered.of_label(label) & searched
             wanted: list[str | None] = [*(config.targets or {}).get(label, [])]
             for target in wanted or [*targets(answers.predicted[name], answers.failed[name], of_label), None]:
                 failed = answers.towards(name, target)
-                claims += [Claim(name, one, target) for one in conditions(answered, label, failed, half)]
+                claims += [Claim(name, one, target) for one in conditions(answered, label, failed, searched)]
     return claims
 
 
 @dataclass(frozen=True)
-class Halves:
-    """The images' values and the answers to them, by half."""
+class Parts:
+    """The images' values and the answers to them, by part."""
 
     answered: Answered
     answers: Answers
 
-    def sides(self, claim: Claim, is_discovery: bool, any_failure: bool = False) -> Sides:
-        half = self.answered.is_discovery if is_discovery else ~self.answered.is_discovery
+    def sides(self, claim: Claim, part: str, any_failure: bool = False) -> Sides:
+        of_part = self.answered.of_part(part)
         failed = self.answers.towards(claim.classifier, None if any_failure else claim.target)
-        return sides(self.answered, claim.condition, failed, self.answers.known[claim.classifier] & half)
+        return sides(self.answered, claim.condition, failed, self.answers.known[claim.classifier] & of_part)
 
 
-def hypotheses(config: FailuresConfig, source: str, halves: Halves, claims: list[Claim]) -> pa.Table:
-    """Returns the rows of `schemas.HYPOTHESES` of both halves. The half of confirmation is one batch of evidence."""
+def hypotheses(config: FailuresConfig, source: str, parts: Parts, claims: list[Claim]) -> pa.Table:
+    """Returns the rows of `schemas.HYPOTHESES` of both stages. The images of the test are one batch of evidence."""
     if not claims:
         return HYPOTHESES.empty_table()
-    seen, tested = ([halves.sides(claim, is_discovery) for claim in claims] for is_discovery in (True, False))
+    seen, tested = ([parts.sides(claim, part) for claim in claims] for part in (SEARCH, TEST))
     expected = [one.failures / one.images * (one.others + 1) / (one.other_failures + 0.5) for one in seen]
     number = np.arange(len(claims))
     race = Race.start(number, number, RaceTerms(alpha=config.alpha), expected)
     race = race.after(*np.array([[s.failures, s.images, s.other_failures, s.others] for s in tested]).T)
     rows = []
     evidence = zip(race.evidence.e_values.tolist(), race.q_values.tolist(), race.standing.tolist(), strict=True)
-    for claim, (e, q, standing) in zip(claims, evidence, strict=True):
+    for claim, of_test, (e, q, standing) in zip(claims, tested, evidence, strict=True):
         verdict = {"failure": "failure", "hopeless": "not_shown"}.get(standing, "undetermined")
-        row = _row(config, source, claim, halves, False)
+        row = _row(config, source, claim, parts, MEASURE)
+        row["spent"] += of_test.images
         row.update({"e_value": e, "p_value": min(1.0, 1 / max(e, 1e-300)), "q_value": q, "verdict": verdict})
         rows.append(row)
-    rows += [_row(config, source, claim, halves, True) for claim in claims]
+    rows += [_row(config, source, claim, parts, SEARCH) for claim in claims]
     return pa.Table.from_pylist(rows, HYPOTHESES)
 
 
-def _row(config: FailuresConfig, source: str, claim: Claim, halves: Halves, is_discovery: bool) -> HypothesisRow:
-    """Returns what one half shows of a claim, without evidence. The baseline: the label's other images of it."""
-    counted, caption = halves.sides(claim, is_discovery), claim.condition.caption
+def _row(config: FailuresConfig, source: str, claim: Claim, parts: Parts, part: str) -> HypothesisRow:
+    """Returns what one part shows of a claim, without evidence. The baseline: the label's other images of it."""
+    counted, caption = parts.sides(claim, part), claim.condition.caption
     confidence = 1 - config.alpha
     mine, others = (
         Trials.of([f], [n]) for f, n in ((counted.failures, counted.images), (counted.other_failures, counted.others))
@@ -139,10 +141,10 @@ def _row(config: FailuresConfig, source: str, claim: Claim, halves: Halves, is_d
         "target": claim.target,
         "caption": caption.text,
         "parent_caption": Condition(claim.condition.label).caption.text,
-        "stage": "discovery" if is_discovery else "confirmation",
+        "stage": DISCOVERY if part == SEARCH else CONFIRMATION,
         "draws": counted.images,
         "failures": counted.failures,
-        "any_failures": halves.sides(claim, is_discovery, any_failure=True).failures,
+        "any_failures": parts.sides(claim, part, any_failure=True).failures,
         "rate": rate,
         "rate_low": rate_low,
         "rate_high": rate_high,

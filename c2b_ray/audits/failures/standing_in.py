@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, MEASURE, SEARCH, TEST
 from c2b_ray.schemas import ROUNDS, content_id
 from c2b_ray.schemas.failure_rows import AnswerRow, ExampleRow, RoundRow
 from c2b_ray.steps.discovery.conditions import Answered, Condition
@@ -24,16 +25,13 @@ def rounds_of(
     answers: Mapping[str, Sequence[AnswerRow]],
     captions: Sequence[Condition],
 ) -> pa.Table:
-    """Returns a table of `schemas.ROUNDS`: a row per half, classifier and caption; labels alone are captions too."""
+    """Returns a table of `schemas.ROUNDS`: a row per part, classifier and caption; labels alone are captions too."""
     with_labels = [*(Condition(label) for label in dict.fromkeys(one.label for one in captions)), *captions]
     result = []
     for condition in dict.fromkeys(with_labels):
         mask = answered.of_label(condition.label) & answered.showing(condition.values)
-        for stage, part, half in (
-            ("discovery", "search", answered.is_discovery),
-            ("confirmation", "measure", ~answered.is_discovery),
-        ):
-            chosen = np.flatnonzero(answered.once(mask & half)).tolist()
+        for stage, part in ((DISCOVERY, SEARCH), (CONFIRMATION, TEST), (CONFIRMATION, MEASURE)):
+            chosen = np.flatnonzero(answered.once(mask & answered.of_part(part))).tolist()
             for name, group in answers.items():
                 kept = [(rows[index], group[index]) for index in chosen]
                 result.append(_round(condition, stage, part, name, images, kept))
@@ -53,7 +51,7 @@ def _round(
     silent = [answer["error"] or "" for _, answer in answers if answer["failed"] is None]
     caption_id = condition.caption.caption_id
     return {
-        "round_id": content_id("labelled round", images.revision, caption_id, stage, classifier),
+        "round_id": content_id("labelled round", images.revision, caption_id, part, classifier),
         "caption_id": caption_id,
         "stage": stage,
         "part": part,

@@ -72,8 +72,8 @@ LABELLED = Wording(
     where="where the table says",
     others="without it",
     titles=("All images of the label", "With the caption"),
-    stages="Captions were chosen on one half of the table, {discovery} (discovery). Every rate and verdict "
-    "here is from the other half, {confirmation} (confirmation), that had no part in choosing them.",
+    stages="Captions were chosen on a third of the table, {discovery} (discovery). Every verdict here is from one "
+    "half of the other {confirmation} (confirmation), and every rate from the other half, which decided nothing.",
 )
 
 

@@ -1,8 +1,8 @@
-"""Finds column values of labelled images that correlate with failures on one half, and counts failures on the other.
+"""Finds column values of labelled images that correlate with failures in one part, and counts failures in others.
 
 A caption is a label and the values of one or two columns: "images of cat. its texture is elephant." Its failures are
-compared with those of the label's other images of the same half: two disjoint samples, in each of which a picture
-counts once, however many copies of it there are. Each half is used as a whole, so that nothing stops early. It knows
+compared with those of the label's other images of the same part: two disjoint samples, in each of which a picture
+counts once, however many copies of it there are. Each part is used as a whole, so that nothing stops early. It knows
 arrays of rows, not images.
 """
 
@@ -32,24 +32,27 @@ Texts = NDArray[np.object_]
 
 @dataclass(frozen=True)
 class Answered:
-    """For every labelled image of the run: its label, its columns' values (None where it has none), its half, and a
+    """For every labelled image of the run: its label, its columns' values (None where it has none), its part, and a
     number for its picture, the same for all copies of one."""
 
     labels: Texts
     columns: Mapping[str, Texts]
-    is_discovery: Mask
+    parts: Texts
     pictures: Ints
 
     def without_copies(self, pictures: Ints) -> tuple[Mask, Answered]:
         """Returns which images count, and these alone: of a picture's images with the same label and values only the
-        first. All images of a picture are in the half of its first one."""
+        first. All images of a picture are in the part of its first one."""
         _, first, picture = np.unique(pictures, return_index=True, return_inverse=True)
         rows = zip(pictures.tolist(), self.labels.tolist(), *(c.tolist() for c in self.columns.values()), strict=True)
         seen: dict[tuple[object, ...], int] = {}
         counts = np.array([seen.setdefault(row, number) == number for number, row in enumerate(rows)], bool)
         columns = {name: values[counts] for name, values in self.columns.items()}
-        halves = self.is_discovery[first[picture]]
-        return counts, Answered(self.labels[counts], columns, halves[counts], pictures[counts])
+        parts = self.parts[first[picture]]
+        return counts, Answered(self.labels[counts], columns, parts[counts], pictures[counts])
+
+    def of_part(self, part: str) -> Mask:
+        return np.asarray(self.parts == part, bool)
 
     def once(self, images: Mask) -> Mask:
         """Returns these images with one alone of each picture, at random: a picture is evidence once."""
@@ -134,7 +137,7 @@ def _log_likelihood(failures: int, images: int) -> float:
 
 
 def sides(answered: Answered, condition: Condition, failed: Mask, among: Mask) -> Sides:
-    """`failed`: which images fail towards the target; `among`: those of the half that have an answer."""
+    """`failed`: which images fail towards the target; `among`: those of the part that have an answer."""
     of_label = answered.of_label(condition.label) & among
     shown = answered.showing(condition.values)
     inside, outside = answered.once(of_label & shown), answered.once(of_label & ~shown)
@@ -149,7 +152,7 @@ def targets(predicted: Sequence[str | None], failed: Mask, of_label: Mask) -> li
 
 
 def conditions(answered: Answered, label: str, failed: Mask, among: Mask) -> list[Condition]:
-    """Returns the conditions of one or two columns that correlate best with failures, in the half `among`."""
+    """Returns the conditions of one or two columns that correlate best with failures, in the part `among`."""
     scored = []
     for values in _values(answered, answered.of_label(label) & among & failed):
         condition = Condition(label, values)

@@ -159,7 +159,7 @@ def test_labelled_images_are_counted_once_and_not_called_drawn(tmp_path: Path) -
     assert efforts["confirmation", "measure"].images == drawn.baseline_draws
     text = text_of(html_of(run))
     assert "where the table says “it is on a flower”" in text
-    assert "one half of the table" in text
+    assert "a third of the table" in text
     for wrong in ("prompt says", "other seeds", "What the generator draws"):
         assert wrong not in text
 
