@@ -84,6 +84,7 @@ def test_celeba_may_lie_as_its_archive_has_it(faces):
         ("list_eval_partition.txt", "000003.jpg 0", "000003.jpg", "line 3"),
         ("list_eval_partition.txt", "000003.jpg 0", "000003.jpg 7", "line 3"),
         ("list_eval_partition.txt", "000003.jpg 0", "000002.jpg 0", "'000002.jpg' is there twice"),
+        ("list_eval_partition.txt", "000003.jpg 0\n000004.jpg 1\n", "", "no line for 000003.jpg, nor for 1 other"),
         ("list_attr_celeba.txt", "000002.jpg", "000001.jpg", "'000001.jpg' is there twice"),
         ("list_attr_celeba.txt", "000002.jpg  1", "000002.jpg  0", "line 4"),
         ("list_attr_celeba.txt", "000002.jpg  1", "000002.jpg ", "line 4"),

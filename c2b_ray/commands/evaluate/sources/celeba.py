@@ -35,13 +35,19 @@ def celeba(truth: CelebATruth, seed: int = 0) -> Annotated:
     # The innermost first: Kaggle's folder of images holds one of the same name.
     images = first_of(folder, (f"{IMAGES}/{IMAGES}", f"Img/{IMAGES}", IMAGES), "images")
     where = first_of(folder, _candidates(ATTRIBUTES, "Anno"), "attributes")
-    partition = _partition(first_of(folder, _candidates(PARTITIONS, "Eval"), "partitions"), truth.partition)
+    split = first_of(folder, _candidates(PARTITIONS, "Eval"), "partitions")
+    partition = _partition(split)
     names, lines = _attributes(where)
     if truth.target not in names:
         raise ConfigError("truth.celeba.target", f"{where} has no {truth.target!r}; {nearest(truth.target, names)}")
     every = list(_rows(where, names, lines))
     each_once(where, [key for key, _ in every])
-    rows = [(key, values) for key, values in every if key in partition]
+    if lost := [key for key, _ in every if key not in partition]:
+        raise SourceError(
+            f"{split}: no line for {lost[0]}, nor for {len(lost) - 1:,} other images of {where.name}; is it whole?",
+            location=str(split),
+        )
+    rows = [(key, values) for key, values in every if partition.get(key) == _NUMBERS[truth.partition]]
     if not rows:
         raise SourceError(f"{where}: no image of the partition {truth.partition}", location=str(where))
     said = normalise(truth.target)
@@ -106,7 +112,8 @@ def _rows(path: Path, names: Sequence[str], lines: Sequence[Line]) -> Iterator[t
         yield key, [_VALUES[value] for value in values]
 
 
-def _partition(path: Path, wanted: str) -> set[str]:
+def _partition(path: Path) -> dict[str, str]:
+    """Returns file name → number of its partition."""
     lines = _cells(path)
     keys = []
     for number, parts in lines[1:] if path.suffix == ".csv" else lines:
@@ -114,4 +121,4 @@ def _partition(path: Path, wanted: str) -> set[str]:
             raise SourceError(f"{path}, line {number}: expected a file name and 0, 1 or 2", location=str(path))
         keys.append((parts[0], parts[1]))
     each_once(path, [key for key, _ in keys])
-    return {key for key, number in keys if number == _NUMBERS[wanted]}
+    return dict(keys)
