@@ -5,6 +5,8 @@ Knows outcomes as numbers, 1 (HIT), −1 (FH) and 0 (MISS), and the cluster of e
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +53,8 @@ def outcome_difference(
 
         [v − u * (most + v), v + u * (most − v)],   u = 1 − ((1 − confidence) / 2)^(1/m),   m = (Σn)² / Σn²
 
-    where m, the number of clusters of n biases each, is smaller for unequal ones (Kish 1965).
+    where m, the number of clusters of n biases each, is smaller for unequal ones (Kish 1965). Where draws differ, they
+    still know only clusters that were seen: the limits hold those of `_with_unseen` too.
 
     Args: outcomes: of the two sides, each (m,) of 1, −1, 0; clusters: the cluster of each, whole numbers ≥ 0; most: the
     largest difference of a cluster: 2, but 1 where the second side is always 0, for the interval of one HIT − FH.
@@ -60,26 +63,52 @@ def outcome_difference(
     a sign-flip test can give.
     Returns: limits and p NaN where fewer than two clusters hold biases, or where the draws leave a side empty.
     """
-    value, drawn, differ, worth = _drawn(outcomes, clusters, draws, seed)
+    sides = _Sides.of(outcomes, clusters)
+    drawn = sides.drawn(draws, seed)
     drawn = drawn[~np.isnan(drawn)]
     if not len(drawn):
-        return Difference(value, np.nan, np.nan, np.nan)
-    least = 2.0 ** (1 - differ)
+        return Difference(sides.value, np.nan, np.nan, np.nan)
+    least = 2.0 ** (1 - sides.differ)
     if np.ptp(drawn) < ALIKE:
-        low, high, p_value = _of_equal_draws(value, worth, most, confidence)
+        low, high, p_value = _of_equal_draws(sides.value, sides.worth, most, confidence)
     else:
-        low, high, p_value = _of_draws(drawn, worth, confidence)
+        unseen = _with_unseen(sides, most, confidence)
+        low, high, p_value = _wider(_of_draws(drawn, sides.worth, confidence), unseen)
     if least > 1 - confidence:
         low, high = min(low, 0.0), max(high, 0.0)
-    return Difference(value, float(low), float(high), float(min(1.0, max(p_value, least))))
+    return Difference(sides.value, float(low), float(high), float(min(1.0, max(p_value, least))))
 
 
-def _of_draws(drawn: Floats, worth: float, confidence: float) -> tuple[float, float, float]:
+Limits = tuple[float, float, float]
+"""Low, high, and the p-value."""
+
+
+def _wider(one: Limits, other: Limits) -> Limits:
+    return min(one[0], other[0]), max(one[1], other[1]), max(one[2], other[2])
+
+
+def _with_unseen(sides: _Sides, most: float, confidence: float) -> Limits:
+    """Returns Student's limits and p with two more clusters: one that does not differ, and one that differs half for
+    and half against, by the largest difference seen. Agresti & Min 2005 do so for a difference of paired rates.
+
+    Percentiles alone held the truth in .71 to .88 of samples of 4 and 8 clusters of rare outcomes; both together in .92
+    or more of 4 to 40 clusters.
+    """
+    m, (apart, residual) = sides.worth, sides.apart()
+    whole, freedom = m + 2, m + 1
+    middle = m * sides.value / whole
+    variance = (m * (residual**2).mean() + m * sides.value**2 + (apart[apart != 0] ** 2).mean()) / whole - middle**2
+    error = float(np.sqrt(variance / whole))
+    reach = float(t.ppf((1 + confidence) / 2, freedom)) * error
+    p_value = float(2 * t.sf(abs(middle) / error, freedom))
+    return max(-most, middle - reach), min(most, middle + reach), p_value
+
+
+def _of_draws(drawn: Floats, worth: float, confidence: float) -> Limits:
     """Returns limits and p by percentiles that are expanded as Student's t is wider than the normal distribution
     (Hesterberg 2015, section 5.3): at Φ(−sqrt(m/(m − 1)) * t of m − 1 degrees of freedom at (1 − confidence)/2).
 
-    Of 4 to 12 clusters plain ones held the truth in as little as .76 of samples, these in .87 (rare outcomes that all
-    biases of a cluster share) to .98.
+    Of 4 to 12 clusters plain ones held the truth in as little as .76 of samples, these in .87 or more.
     """
     wider = float(np.sqrt(worth / (worth - 1)))
     edge = float(norm.cdf(wider * t.ppf((1 - confidence) / 2, worth - 1)))
@@ -88,40 +117,72 @@ def _of_draws(drawn: Floats, worth: float, confidence: float) -> tuple[float, fl
     return float(low), float(high), float(2 * t.cdf(norm.ppf(min(beyond, 0.5)) / wider, worth - 1))
 
 
-def _of_equal_draws(value: float, worth: float, most: float, confidence: float) -> tuple[float, float, float]:
+def _of_equal_draws(value: float, worth: float, most: float, confidence: float) -> Limits:
     unseen = 1 - ((1 - confidence) / 2) ** (1 / worth)
     p_value = 2 * (most / (most + abs(value))) ** worth
     return value - unseen * (most + value), value + unseen * (most - value), p_value
 
 
-def _drawn(
-    outcomes: tuple[ArrayLike, ArrayLike], clusters: tuple[ArrayLike, ArrayLike], draws: int, seed: int
-) -> tuple[float, Floats, int, float]:
-    """Returns the difference, the differences in bootstrap samples of clusters, the number of clusters that differ
-    between the sides, and how many clusters of equal size they are worth. There are no samples where fewer than two
-    clusters hold biases, or a side is empty."""
-    count = 1 + max((int(np.max(c, initial=-1)) for c in map(np.asarray, clusters)), default=-1)
-    numbers = [np.asarray(c, np.int64) for c in clusters]
-    sums = [
-        np.bincount(number, np.asarray(some, np.float64), minlength=count)
-        for some, number in zip(outcomes, numbers, strict=True)
-    ]
-    sizes = [np.bincount(number, minlength=count).astype(np.float64) for number in numbers]
-    of_both = sizes[0] + sizes[1]
-    held = of_both > 0
-    values = [_ratio(s.sum(), n.sum()) for s, n in zip(sums, sizes, strict=True)]
-    value = float(values[0] - values[1])
-    differ = int(((sums[0] != sums[1]) | (sizes[0] != sizes[1])).sum())
-    worth = float(_ratio(of_both.sum() ** 2, (of_both**2).sum()))
-    if held.sum() < 2 or np.isnan(value):
-        return value, np.zeros(0), differ, worth
-    random, many = np.random.default_rng(seed), int(held.sum())
-    differences = []
-    for start in range(0, draws, some := max(1, AT_ONCE // many)):
-        weights = random.multinomial(many, np.full(many, 1 / many), size=min(some, draws - start))
-        first, second = (_ratio(weights @ s[held], weights @ n[held]) for s, n in zip(sums, sizes, strict=True))
-        differences.append(first - second)
-    return value, np.concatenate(differences), differ, worth
+@dataclass(frozen=True)
+class _Sides:
+    """By cluster and side, the sum of outcomes and their number: floats (2, clusters), of clusters that hold any."""
+
+    sums: Floats
+    sizes: Floats
+
+    @classmethod
+    def of(cls, outcomes: tuple[ArrayLike, ArrayLike], clusters: tuple[ArrayLike, ArrayLike]) -> _Sides:
+        numbers = [np.asarray(c, np.int64) for c in clusters]
+        count = 1 + max(int(np.max(c, initial=-1)) for c in numbers)
+        sums = np.stack(
+            [
+                np.bincount(number, np.asarray(some, np.float64), minlength=count)
+                for some, number in zip(outcomes, numbers, strict=True)
+            ]
+        )
+        sizes = np.stack([np.bincount(number, minlength=count).astype(np.float64) for number in numbers])
+        held = sizes.sum(axis=0) > 0
+        return cls(np.asarray(sums[:, held], np.float64), sizes[:, held])
+
+    @cached_property
+    def value(self) -> float:
+        first, second = _ratio(self.sums.sum(axis=1), self.sizes.sum(axis=1))
+        return float(first - second)
+
+    @cached_property
+    def differ(self) -> int:
+        """The number of clusters that differ between the sides."""
+        return int(((self.sums[0] != self.sums[1]) | (self.sizes[0] != self.sizes[1])).sum())
+
+    @cached_property
+    def worth(self) -> float:
+        """How many clusters of equal size they are worth."""
+        of_both = self.sizes.sum(axis=0)
+        return float(_ratio(of_both.sum() ** 2, (of_both**2).sum()))
+
+    def apart(self) -> tuple[Floats, Floats]:
+        """Returns how much each cluster contributes to the difference, whose mean the difference is; and the rest that
+        the sides' means leave of it. Both are scaled to `worth` clusters."""
+        whole = self.sizes.sum(axis=1, keepdims=True)
+        means = self.sums.sum(axis=1, keepdims=True) / whole
+        scale = np.sqrt(self.worth * self.sums.shape[1])
+        one, other = self.sums / whole
+        rest, other_rest = (self.sums - means * self.sizes) / whole
+        return scale * (one - other), scale * (rest - other_rest)
+
+    def drawn(self, draws: int, seed: int) -> Floats:
+        """Returns the differences in bootstrap samples of clusters: none where fewer than two clusters hold biases, or
+        a side is empty."""
+        many = self.sums.shape[1]
+        if many < 2 or np.isnan(self.value):
+            return np.zeros(0)
+        random = np.random.default_rng(seed)
+        differences = []
+        for start in range(0, draws, some := max(1, AT_ONCE // many)):
+            weights = random.multinomial(many, np.full(many, 1 / many), size=min(some, draws - start))
+            first, second = (_ratio(weights @ s, weights @ n) for s, n in zip(self.sums, self.sizes, strict=True))
+            differences.append(first - second)
+        return np.concatenate(differences)
 
 
 def _ratio(numerator: ArrayLike, denominator: ArrayLike) -> Floats:

@@ -18,8 +18,8 @@ def words_of(text: str) -> list[str]:
 
 
 def mask_of(values: Iterable[str], extra: Iterable[str]) -> frozenset[str]:
-    """Returns the words that reveal an attribute: those of its values and the extra ones, and their inflections, such as
-    men of man."""
+    """Returns the words that reveal an attribute: those of its values and the extra ones, with their inflections, such
+    as men of man."""
     single = {_without_s(word) for text in (*values, *extra) for word in words_of(text.replace("_", " "))}
     return frozenset(form for word in single for form in inflections(word))
 
@@ -30,7 +30,10 @@ def masked(text: str, mask: Collection[str], known: Collection[str] | None = Non
     Hirota et al. 2022, section 4.1: words that the captioner never uses are masked in human captions; otherwise its
     small vocabulary alone would make it look fair. A possessive reveals as much as its word: "woman's" is masked too.
     """
-    signs = [MASK if _without_s(word) in mask else word if known is None or word in known else UNKNOWN for word in words_of(text)]
+    signs = [
+        MASK if _without_s(word) in mask else word if known is None or word in known else UNKNOWN
+        for word in words_of(text)
+    ]
     return " ".join(signs)
 
 

@@ -41,7 +41,9 @@ def test_words_of_values_are_masked_and_those_that_the_captioner_lacks():
         "[UNK]", "[MASK]", "a", "[MASK]", "the", "[MASK]", "[MASK]", "[UNK]", "[MASK]", "[MASK]",
     ]  # fmt: skip
     assert says_nothing(masked("Men, women: a woman's man’s babies", mask_of(["man", "woman", "baby"], ["a"])))
-    assert masked("a baby army in many kitchens", mask_of(["man", "arm", "old_man"], [])) == "a baby army in many kitchens"
+    assert (
+        masked("a baby army in many kitchens", mask_of(["man", "arm", "old_man"], [])) == "a baby army in many kitchens"
+    )
     assert says_nothing(masked("man woman", mask))
     assert not says_nothing(masked("man walks", mask))
     assert vocabulary_of(["A dog.", "a cat"]) == {"a", "dog", "cat"}
