@@ -53,8 +53,8 @@ def outcome_difference(
 
         [v − u * (most + v), v + u * (most − v)],   u = 1 − ((1 − confidence) / 2)^(1/m),   m = (Σn)² / Σn²
 
-    where m, the number of clusters of n biases each, is smaller for unequal ones (Kish 1965). Where draws differ, they
-    still know only clusters that were seen: the limits hold those of `_with_unseen` too.
+    where m, the number of clusters of n biases each, is smaller for unequal ones (Kish 1965). Draws that differ know
+    only clusters that were seen, too: the limits hold those of `_with_unseen`.
 
     Args: outcomes: of the two sides, each (m,) of 1, −1, 0; clusters: the cluster of each, whole numbers ≥ 0; most: the
     largest difference of a cluster: 2, but 1 where the second side is always 0, for the interval of one HIT − FH.
@@ -65,15 +65,13 @@ def outcome_difference(
     """
     sides = _Sides.of(outcomes, clusters)
     drawn = sides.drawn(draws, seed)
-    drawn = drawn[~np.isnan(drawn)]
     if not len(drawn):
         return Difference(sides.value, np.nan, np.nan, np.nan)
     least = 2.0 ** (1 - sides.differ)
     if np.ptp(drawn) < ALIKE:
         low, high, p_value = _of_equal_draws(sides.value, sides.worth, most, confidence)
     else:
-        unseen = _with_unseen(sides, most, confidence)
-        low, high, p_value = _wider(_of_draws(drawn, sides.worth, confidence), unseen)
+        low, high, p_value = _of_unequal_draws(sides, drawn, most, confidence)
     if least > 1 - confidence:
         low, high = min(low, 0.0), max(high, 0.0)
     return Difference(sides.value, float(low), float(high), float(min(1.0, max(p_value, least))))
@@ -83,7 +81,9 @@ Limits = tuple[float, float, float]
 """Low, high, and the p-value."""
 
 
-def _wider(one: Limits, other: Limits) -> Limits:
+def _of_unequal_draws(sides: _Sides, drawn: Floats, most: float, confidence: float) -> Limits:
+    """Returns the wider of two intervals: by the draws, and with clusters that were not seen."""
+    one, other = _of_draws(drawn, sides.worth, confidence), _with_unseen(sides, most, confidence)
     return min(one[0], other[0]), max(one[1], other[1]), max(one[2], other[2])
 
 
@@ -182,7 +182,9 @@ class _Sides:
             weights = random.multinomial(many, np.full(many, 1 / many), size=min(some, draws - start))
             first, second = (_ratio(weights @ s, weights @ n) for s, n in zip(self.sums, self.sizes, strict=True))
             differences.append(first - second)
-        return np.concatenate(differences)
+        drawn = np.concatenate(differences)
+        kept: Floats = drawn[~np.isnan(drawn)]
+        return kept
 
 
 def _ratio(numerator: ArrayLike, denominator: ArrayLike) -> Floats:

@@ -132,6 +132,12 @@ def test_gates_on_a_run_and_two_models_compared(run, tables, tmp_path):
     assert {one.cell for one in checks} >= {"people/max_skew@1000/coin/all", "vqa/kl_vqa_accuracy/die/1"}
     assert failed(check(run, ["people/kl_recall@5/coin/all:value<1"], "a"))
     both = compare(run)
+    (lic,) = (row for row in both.cells.to_pylist() if (row["metric"], row["attribute"]) == ("lic", "coin"))
+    one, other = (rows(run, metric="lic", attribute="coin", model=name)[0] for name in "ab")
+    # Of independent intervals (Zou & Donner 2008), for LIC has no samples.
+    below = math.hypot(other["value"] - other["value_low"], one["value_high"] - one["value"])
+    assert lic["difference_low"] == pytest.approx(other["value"] - one["value"] - below, abs=1e-12)
+    assert not lic["paired"]
     assert both.names == ("a", "b")
     assert any(row["paired"] for row in both.cells.to_pylist())
     assert not failed(both.check(["worse"]))

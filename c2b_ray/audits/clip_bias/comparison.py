@@ -26,6 +26,8 @@ SAME = ("hit", "skew_k", "skew_share", "skew_rule", "amplification", "answers")
 """Settings that change what a number means. `recall_k` is not among them: it is part of the metric's name."""
 OF_QUESTIONS = "dba"
 """Its samples are images with open-ended questions: the same in one run, but not known to be the same in two."""
+GUESSED = "lic"
+"""It depends on how attributes were guessed. It has no samples of images: two are compared by their intervals."""
 
 
 def compare(
@@ -40,7 +42,9 @@ def compare(
     alpha = float(run_a.config.get("alpha", 0.05))
     groups = {} if (run_a.config.get("groups") or {}).get("column") else _groups(run_a)
     margin = float(run_a.config.get("margin", 0.0))
-    cells = compared(_biases(run_a, a, groups), _biases(run_b, b, groups), alpha, margin)
+    alike = _guessing(run_a) == _guessing(run_b)
+    of_a, of_b = (_biases(run, model, groups, alike) for run, model in ((run_a, a), (run_b, b)))
+    cells = compared(of_a, of_b, alpha, margin)
     if cells["difference"].null_count == cells.num_rows:
         raise RunError(
             f"{run_a.path} and {run_b.path} have no bias in common that can be compared; run c2b clip-bias for both "
@@ -57,7 +61,9 @@ def _gated(model: str, row: Mapping[str, Any]) -> gates.GateCell:
     return gates.GateCell(model, cell_name(row), {**row, "n": row["n_b"], "pairs": pairs})
 
 
-def _biases(run: ClipBiasRun, model: str, groups: Mapping[tuple[str, str], str]) -> dict[tuple[str, ...], Bias]:
+def _biases(
+    run: ClipBiasRun, model: str, groups: Mapping[tuple[str, str], str], guessed_alike: bool
+) -> dict[tuple[str, ...], Bias]:
     """Returns the model's biases by `KEY`.
 
     `groups`: (dataset, hash of its images) → the group's number in both runs; if empty, groups are matched by their
@@ -83,9 +89,17 @@ def _biases(run: ClipBiasRun, model: str, groups: Mapping[tuple[str, str], str])
         if row["view"] != GLOBAL and groups:
             key = (*of_row[:-1], groups.get((about, members), f"{row['group']} of {model}'s run alone"))
         limits = row["value"], row["value_low"], row["value_high"]
+        if row["metric"] == GUESSED and guessed_alike:
+            drawn[of_row] = np.zeros(0)
         estimate = None if of_row not in drawn else SampledEstimate(*limits, drawn[of_row])
         result[key] = Bias(row["value"], row["n"], content_id("clip-bias samples", samples), estimate)
     return result
+
+
+def _guessing(run: ClipBiasRun) -> object:
+    """Returns the settings that LIC and its interval depend on."""
+    masks = {name: one.get("mask") or {} for name, one in run.config["datasets"].items()}
+    return run.config.get("leakage"), run.config.get("alpha"), masks
 
 
 def _groups(run: ClipBiasRun) -> dict[tuple[str, str], str]:

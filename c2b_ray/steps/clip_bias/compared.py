@@ -23,8 +23,8 @@ KEY = ("dataset", "metric", "attribute", "view", "group")
 
 @dataclass(frozen=True)
 class Bias:
-    """`estimate`: the value with bootstrap samples of images; None for a metric without any. `images`: identifies the
-    sampled images: models with the same `images` have the same samples."""
+    """`estimate`: the value with bootstrap samples of images, or with none but an interval; None where it cannot be
+    compared. `images`: identifies the sampled images: models with the same `images` have the same samples."""
 
     value: float
     n: int
@@ -53,7 +53,7 @@ def _row(key: tuple[str, ...], a: Bias | None, b: Bias | None, confidence: float
     paired, numbers = False, compared()
     if a is not None and b is not None and a.estimate is not None and b.estimate is not None:
         one, other = a.estimate, b.estimate
-        paired = a.images == b.images and len(one.replicates) == len(other.replicates)
+        paired = a.images == b.images and len(one.replicates) == len(other.replicates) > 0
         least = margin_of(metric, margin)
         low, high, p_value = difference_of_estimates(other, one, confidence, least, paired=paired)
         if np.isfinite(p_value):
