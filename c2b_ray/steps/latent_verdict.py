@@ -89,7 +89,6 @@ def _blind(evidence: Evidence, config: EvidenceConfig) -> str:
         return f"of {evidence.count:,} latents nothing can be said"
     if margin == 0 or max(-evidence.low, evidence.high) <= margin:  # every effect matters; or none that does is there
         return ""
-    error = (evidence.high - evidence.low) / 2 / stats.norm.ppf(1 - config.level / 2)
     needed = stats.norm.ppf(1 - config.level) + stats.norm.ppf(POWER)
     room = matters - evidence.margin
     if room <= 0:
@@ -97,9 +96,9 @@ def _blind(evidence: Evidence, config: EvidenceConfig) -> str:
             f"what is known of the target leaves room for {evidence.margin:.3f}, so an effect of {matters:g} would go "
             "unseen: label latents, or name references"
         )
-    if not needed * error > room:
+    if not needed * evidence.error > room:
         return ""
-    enough = ceil(evidence.count * (needed * error / room) ** 2)
+    enough = ceil(evidence.count * (needed * evidence.error / room) ** 2)
     return (
         f"{evidence.count:,} latents are too few: an effect of {matters:g} would be found in less than "
         f"{100 * POWER:.0f} % of such samples; it takes about {enough}"
