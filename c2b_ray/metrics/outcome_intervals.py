@@ -59,8 +59,7 @@ def outcome_difference(
     Args: outcomes: of the two sides, each (m,) of 1, −1, 0; clusters: the cluster of each, whole numbers ≥ 0; most: the
     largest difference of a cluster: 2, but 1 where the second side is always 0, for the interval of one HIT − FH.
     Where so few clusters differ that flipping their signs gives no p-value below 1 - confidence, the limits reach to 0.
-    p is the level at which the interval reaches 0. Where m clusters differ it is at least 2^(1 − m), the smallest that
-    a sign-flip test can give.
+    p is the level at which the interval reaches 0, and at least 2^(1 − m) where m clusters differ, as of sign flips.
     Returns: limits and p NaN where fewer than two clusters hold biases, or where the draws leave a side empty.
     """
     sides = _Sides.of(outcomes, clusters)
