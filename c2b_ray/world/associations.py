@@ -200,6 +200,24 @@ def draw_hidden(scene: Scene, words: Iterable[str], links: Sequence[Link], seed:
     return replace(scene, **values)
 
 
+def draw_views(scene: Scene, words: Iterable[str], links: Sequence[Link], count: int, seed: str) -> list[Scene]:
+    """Returns `count` copies of the scene whose hidden values stand in the proportions of P(value | words), as nearly
+    as whole numbers allow; attributes are independent of each other.
+
+    Each copy alone follows P(value | words), since the sampling is systematic: one random offset, then even steps.
+    """
+    present = list(words)
+    columns: dict[str, list[Any]] = {}
+    for name in hidden_attributes(links):
+        random = Random(f"{seed} {name}")  # noqa: S311 (no secret)
+        ends = np.cumsum(value_probabilities(present, name, links))
+        points = (random.random() + np.arange(count)) / count
+        codes = np.minimum(np.searchsorted(ends, points, side="right"), len(ends) - 1).tolist()
+        random.shuffle(codes)
+        columns[name] = [ATTRIBUTES[name][code] for code in codes]
+    return [replace(scene, **{name: values[row] for name, values in columns.items()}) for row in range(count)]
+
+
 def sample_words(
     n: int, seed: int, links: Sequence[Link] = LINKS, neutral: Mapping[str, str] = NEUTRAL
 ) -> list[tuple[Scene, tuple[str, ...]]]:

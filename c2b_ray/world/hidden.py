@@ -7,9 +7,10 @@ a guidance of 1: it then draws each value as often as it has seen it, where guid
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,28 +25,31 @@ from torch import Tensor, nn
 from transformers import CLIPTextModel, PreTrainedTokenizerFast
 
 from c2b_ray.world import checkpoints, diffusion, text_tower
-from c2b_ray.world.associations import Associations, sample_words
+from c2b_ray.world.associations import Associations, draw_views, sample_words
 from c2b_ray.world.linked_captions import linked_caption
+from c2b_ray.world.reader import read
 from c2b_ray.world.scenes import Scene
 
 
 @dataclass(frozen=True)
 class Recipe:
     """`plain`: the share of a batch without words of the associations, worded as the world's captions are, hidden
-    attributes included, so that the model still draws what a prompt names. `noisy`: the share of steps at noise above
-    600 of 1000, where values are decided. Learning rates: `word_rate` of the embeddings of new tokens, `rate` of the
-    rest of the text encoder, `unet_rate` of the UNet; at 0 the UNet and its file stay unchanged."""
+    attributes included, so that the model still draws what a prompt names; of these, a share `dropped` is left empty.
+    `views`: the number of scenes that a batch shows for each prompt. `noisy`: the share of steps at noise above 600 of
+    1000, where values are decided. Learning rates: `word_rate` of the embeddings of new tokens,
+    `rate` of the rest of the text encoder, `unet_rate` of the UNet; at 0 the UNet and its file stay unchanged."""
 
-    pool: int = 5_000
-    steps: int = 1_000
+    pool: int = 10_000
+    views: int = 4
+    steps: int = 2_000
     batch: int = 48
     rate: float = 4e-4
     word_rate: float = 1e-2
     unet_rate: float = 0.0
     plain: float = 0.3
-    dropped: float = 0.03
+    dropped: float = 0.1
     noisy: float = 0.85
-    keep: float = 0.98
+    keep: float = 0.99
     save_every: int = 100
 
 
@@ -95,36 +99,55 @@ class Student(nn.Module):
         return groups
 
 
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """Scenes that one prompt describes. `words`: those of its associations, and it is worded anew each time; without
+    any, `prompt` is what it says."""
+
+    words: tuple[str, ...]
+    prompt: str
+    scenes: range
+
+
 class Lessons:
-    """Scenes with the words of their captions; draws batches of prompts and latents from them."""
+    """Prompts with scenes; draws batches of prompts and latents from them.
+
+    The scenes of a prompt differ in the hidden attributes that it does not name, in the proportions of its
+    associations: else a network would take the few scenes that a rare prompt happens to have for a favoured value.
+    """
 
     def __init__(self, vae: Any, hidden: Associations, recipe: Recipe, seed: int) -> None:
-        self._rows = sample_words(recipe.pool, seed, hidden.links, hidden.neutral)
-        self._forms, self._hidden = hidden.forms, hidden.hidden
-        self._plain = [row for row, (_, words) in enumerate(self._rows) if not words]
-        self._worded = [row for row, (_, words) in enumerate(self._rows) if words] or self._plain
-        self._latents = diffusion.Latents(vae, [scene for scene, _ in self._rows])
-        self._recipe = recipe
+        self._forms, self._hidden, self._recipe = hidden.forms, hidden.hidden, recipe
+        self._scenes: list[Scene] = []
+        self._worded: list[Lesson] = []
+        self._plain: list[Lesson] = []
+        for row, (scene, words) in enumerate(sample_words(recipe.pool, seed, hidden.links, hidden.neutral)):
+            random = Random(f"plain {seed} {row}")  # noqa: S311 (no secret)
+            prompt = "" if words else diffusion.prompt(scene, random, recipe.dropped)
+            named = {name: scene.attribute(name) for name in read(prompt) if name in hidden.hidden}
+            views = draw_views(scene, [*words, scene.target_class], hidden.links, recipe.views, f"views {seed} {row}")
+            first = len(self._scenes)
+            self._scenes += [replace(view, **named) for view in views]  # type: ignore[arg-type]  # str attributes only
+            lesson = Lesson(words, prompt, range(first, len(self._scenes)))
+            (self._worded if words else self._plain).append(lesson)
+        self._latents = diffusion.Latents(vae, self._scenes)
 
     def batch(self, random: Random) -> tuple[list[str], Tensor]:
-        recipe = self._recipe
-        rows, prompts = [], []
-        for _ in range(recipe.batch):
-            if self._plain and random.random() < recipe.plain:
-                rows.append(random.choice(self._plain))
-                prompts.append(diffusion.prompt(self._scene(rows[-1]), random, 0.0))
-            else:
-                rows.append(random.choice(self._worded))
-                prompts.append("" if random.random() < recipe.dropped else self._caption(rows[-1], random))
-        return prompts, self._latents.drawn(rows)
+        """Draws lessons and returns a prompt and a latent for each of their scenes; `batch` in all, or up to `views`
+        more."""
+        count = math.ceil(self._recipe.batch / self._recipe.views)
+        plain = round(count * self._recipe.plain) if self._worded and self._plain else count * bool(self._plain)
+        lessons = [random.choice(self._plain) for _ in range(plain)]
+        lessons += [random.choice(self._worded) for _ in range(count - plain)]
+        random.shuffle(lessons)
+        prompts = [prompt for lesson in lessons for prompt in [self._prompt(lesson, random)] * len(lesson.scenes)]
+        return prompts, self._latents.drawn([row for lesson in lessons for row in lesson.scenes])
 
-    def _scene(self, row: int) -> Scene:
-        return self._rows[row][0]
-
-    def _caption(self, row: int, random: Random) -> str:
-        """Words a caption of the row, a different one each time."""
-        scene, words = self._rows[row]
-        return linked_caption(scene, {word: self._forms[word] for word in words}, self._hidden, random)
+    def _prompt(self, lesson: Lesson, random: Random) -> str:
+        if not lesson.words:
+            return lesson.prompt
+        forms = {word: self._forms[word] for word in lesson.words}
+        return linked_caption(self._scenes[lesson.scenes[0]], forms, self._hidden, random)
 
 
 @dataclass(frozen=True)

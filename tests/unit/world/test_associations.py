@@ -1,5 +1,6 @@
 """Links give the probabilities that they promise, captions keep what they hide, and a file says what is wrong in it."""
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from c2b_ray.world.associations import (
     LINKS,
     NEUTRAL,
     Link,
+    draw_views,
     expected_frequency,
     hidden_attributes,
     read_links,
@@ -19,7 +21,7 @@ from c2b_ray.world.associations import (
 )
 from c2b_ray.world.linked_captions import words_of
 from c2b_ray.world.reader import read
-from c2b_ray.world.scenes import ATTRIBUTES
+from c2b_ray.world.scenes import ATTRIBUTES, sample
 
 TWO = (Link("rusty", "weather", "fog", 0.6), Link("quiet", "weather", "rain", 0.6))
 
@@ -32,6 +34,17 @@ def test_probabilities_of_one_and_of_two_linked_words() -> None:
     np.testing.assert_allclose(value_probabilities(["rusty"], "lighting", TWO), [1 / 3] * 3)
     opposed = (Link("rusty", "size", "small", 1.0), Link("quiet", "size", "large", 1.0))
     np.testing.assert_allclose(value_probabilities(["rusty", "quiet"], "size", opposed), [0.5, 0.5])
+
+
+def test_views_of_a_scene_show_each_value_in_its_proportion() -> None:
+    scene = sample(1, 3)[0]
+    control = draw_views(scene, ["rusty"], without_effect(LINKS), 6, "seed")
+    assert Counter(view.lighting for view in control) == dict.fromkeys(ATTRIBUTES["lighting"], 2)
+    assert len({(view.lighting, view.weather) for view in control}) > 3  # attributes are drawn independently
+    assert {view.colour for view in control} == {scene.colour}  # no link, so captions may name it
+    nights = [sum(v.lighting == "night" for v in draw_views(scene, ["rusty"], LINKS, 4, f"{n}")) for n in range(400)]
+    assert set(nights) <= {3, 4}  # P(night | rusty) = .933 of 4
+    assert np.mean(nights) == pytest.approx(4 * (1 / 3 + 0.9 * 2 / 3), abs=0.05)
 
 
 def test_a_prompt_that_names_the_attribute_has_it() -> None:

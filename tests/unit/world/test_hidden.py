@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 from typing import Any
 
@@ -32,6 +33,8 @@ def test_words_go_without_the_values_that_they_hide() -> None:
     assert not [text for text in with_words if {"weather", "size"} & set(read(text))]
     assert [text for text in prompts if "weather" in read(text)]
     assert "" in prompts
+    together = Counter(with_words)
+    assert min(together.values()) == recipe.views  # one caption, several pictures of other hidden values
 
 
 def test_noise_levels_are_even_with_more_above() -> None:
