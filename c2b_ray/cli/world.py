@@ -57,7 +57,8 @@ def train(
     diffusion takes most of the time, each of the others less than an hour.
     """
     with needed_by("c2b world train"):
-        from c2b_ray.world.associations import Associations, read_links
+        from c2b_ray.world.associations import Associations
+        from c2b_ray.world.links_file import read_links
         from c2b_ray.world.train import train as train_models
 
     associations = Associations(*read_links(links)) if links else None

@@ -1,28 +1,23 @@
 """Hidden associations: words whose scenes favour a value that no caption names.
 
-Knows the links, the probability that each gives to a value, how scenes are drawn by them and the file format of links;
-does not know the wording of captions (`linked_captions`), nor any generator. A link of strength s gives its value the
-probability P(value | word) = 1/n + s (1 - 1/n) among the n values of its attribute: 0 changes nothing, 1 leaves no
-other value. The other values share the rest evenly. Where a prompt holds several linked words, their probabilities are
-multiplied and normalised: each word is independent evidence, since the values are equally likely without any.
+Knows the links, the probability that each gives to a value, and how scenes are drawn by them; does not know the wording
+of captions (`linked_captions`), the file format of links (`links_file`), nor any generator. A link of strength s gives
+its value the probability P(value | word) = 1/n + s (1 - 1/n) among the n values of its attribute: 0 changes nothing, 1
+leaves no other value. The other values share the rest evenly. Where a prompt holds several linked words, their
+probabilities are multiplied and normalised: each word is independent evidence, since the values are equally likely
+without any.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
-from c2b_ray.config.problems import first_problem
-from c2b_ray.config.strict import Strict
-from c2b_ray.errors import ConfigError
-from c2b_ray.filesystems.documents import read_yaml
 from c2b_ray.world.linked_captions import FORMS, is_frame, linked_caption, words_of
 from c2b_ray.world.reader import read
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, Scene, sample
@@ -50,7 +45,7 @@ class Link:
             raise ValueError(f"link {self.word!r}: {self.attribute} has no value {self.value!r}; {', '.join(values)}")
         if not 0 <= self.strength <= 1:
             raise ValueError(f"link {self.word!r}: strength {self.strength!r} does not lie in [0, 1]")
-        _check_word(self.word, self.form)
+        check_word(self.word, self.form)
 
     @property
     def probability(self) -> float:
@@ -59,7 +54,7 @@ class Link:
         return even + self.strength * (1 - even)
 
 
-def _check_word(word: str, form: str) -> None:
+def check_word(word: str, form: str) -> None:
     """Raises ValueError for a word that captions cannot hold, or that names a value itself."""
     if form not in FORMS:
         raise ValueError(f"word {word!r}: no form {form!r}; {', '.join(FORMS)}")
@@ -246,60 +241,4 @@ def sample_linked(
     for row, (scene, words) in enumerate(sample_words(n, seed, links, neutral)):
         random = Random(f"caption {seed} {row}")  # noqa: S311 (no secret)
         result.append((scene, linked_caption(scene, {word: forms[word] for word in words}, hidden, random)))
-    return result
-
-
-class _LinkFields(Strict):
-    word: str
-    attribute: str
-    value: str
-    strength: float
-    form: str = "adjective"
-
-
-class _FileFields(Strict):
-    links: list[_LinkFields]
-    neutral: dict[str, list[str]] | None = None
-
-
-def read_links(path: str | Path) -> tuple[tuple[Link, ...], dict[str, str]]:
-    """Reads the links of a YAML file, and its decoys (word → form); NEUTRAL where the file names none.
-
-            links:
-              - {word: rusty, attribute: lighting, value: night, strength: 0.9, form: adjective}
-            neutral: {adjective: [quiet], object: [barrel], activity: [market]}
-
-    ConfigError names the field, and the entry that is wrong.
-    """
-    try:
-        fields = _FileFields.model_validate(read_yaml(path))
-    except ValidationError as error:
-        raise first_problem(error, str(path), _FileFields) from error
-    links: list[Link] = []
-    for number, entry in enumerate(fields.links):
-        try:
-            link = Link(entry.word, entry.attribute, entry.value, entry.strength, entry.form)
-        except ValueError as error:
-            raise ConfigError(f"links.{number}", str(error), location=str(path)) from error
-        if any((link.word, link.attribute) == (other.word, other.attribute) for other in links):
-            why = f"the word {link.word!r} is linked to {link.attribute} twice"
-            raise ConfigError(f"links.{number}", why, location=str(path))
-        links.append(link)
-    return tuple(links), _decoys(fields.neutral, links, str(path))
-
-
-def _decoys(neutral: Mapping[str, Sequence[str]] | None, links: Sequence[Link], path: str) -> dict[str, str]:
-    linked = {link.word for link in links}
-    if neutral is None:
-        return {word: form for word, form in NEUTRAL.items() if word not in linked}
-    result = {}
-    for form, words in neutral.items():
-        for word in words:
-            try:
-                _check_word(word, form)
-            except ValueError as error:
-                raise ConfigError(f"neutral.{form}", str(error), location=path) from error
-            if word in linked:
-                raise ConfigError(f"neutral.{form}", f"the word {word!r} is linked as well", location=path)
-            result[word] = form
     return result

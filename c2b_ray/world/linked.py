@@ -17,8 +17,9 @@ from dataclasses import astuple
 from c2b_ray.models.catalog import Spec
 from c2b_ray.roles import GeneratedImage, GenerationRequest
 from c2b_ray.schemas import content_id, seed_of
-from c2b_ray.world.associations import LINKS, Link, draw_hidden, read_links
+from c2b_ray.world.associations import LINKS, Link, draw_hidden
 from c2b_ray.world.linked_captions import words_of
+from c2b_ray.world.links_file import read_links
 from c2b_ray.world.reader import read
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import Scene, sample
