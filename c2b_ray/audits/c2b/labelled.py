@@ -105,9 +105,11 @@ def _warnings(config: AuditConfig, table: LabelledTable, proposals: pa.Table) ->
 def _shuffled(draws: pa.Table, seed: int) -> pa.Table:
     """Ranks each caption's draws in random order: a table's first rows may differ from the others."""
     ranks = draws["rank"].to_numpy().copy()
-    captions = np.array(draws["caption_id"].to_pylist(), dtype=object)
-    for caption in dict.fromkeys(captions.tolist()):
-        here = np.flatnonzero(captions == caption)
+    captions = draws["caption_id"].combine_chunks().dictionary_encode()
+    owners = captions.indices.to_numpy()
+    ends = np.cumsum(np.bincount(owners))
+    rows_of = np.split(np.argsort(owners, kind="stable"), ends[:-1])
+    for caption, here in zip(captions.dictionary.to_pylist(), rows_of, strict=False):  # one empty group of no draws
         ranks[here] = np.random.default_rng(seed_of("order", caption, seed)).permutation(len(here))
     shuffled = draws.set_column(draws.schema.get_field_index("rank"), draws.schema.field("rank"), pa.array(ranks))
     return shuffled.take(pc.sort_indices(shuffled, [("rank", "ascending")]))

@@ -82,9 +82,9 @@ def ask(
     before = _of_caption(done.hypotheses, caption)
     if before.num_rows and (target is None or target in before["target"].to_pylist()):
         return Answered(done, caption.text, before, is_new=False)
-    session = Session(HERE if in_memory else via, None, listener)
-    steps, number = Steps(listener), _questions(done) + 1
+    session, steps = Session(HERE if in_memory else via, None, listener), Steps(listener)
     with open_failures_run(done.path, done.manifest["run_id"], done.config) as opened:
+        number = _questions(opened) + 1  # counted by its only writer: no two questions are tested at one share
         with session.backend(lambda: draws) as models:
             work = start(config, opened, models, steps, seed_of("ask", config.seed, number))
             _check_target(work, caption.label, target)

@@ -8,7 +8,10 @@ images.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -68,11 +71,20 @@ class Answers:
                 raise SourceError(f"{where}: {name} {answered}, such as: {reason}")
 
     def towards(self, classifier: str, target: str | None) -> Mask:
-        failed = self.failed[classifier]
         if target is None:
-            return failed
-        towards = np.array([one == target for one in self.predicted[classifier]], bool)
-        return np.asarray(failed & towards, bool)
+            return self.failed[classifier]
+        towards = np.zeros(len(self.failed[classifier]), bool)
+        towards[self._failed_as.get((classifier, target), [])] = True
+        return towards
+
+    @cached_property
+    def _failed_as(self) -> Mapping[tuple[str, str | None], list[int]]:
+        """The failures of each classifier by its answer."""
+        rows: dict[tuple[str, str | None], list[int]] = defaultdict(list)
+        for name, failed in self.failed.items():
+            for row in np.flatnonzero(failed).tolist():
+                rows[name, self.predicted[name][row]].append(row)
+        return rows
 
 
 def claims_of(answered: Answered, answers: Answers, config: FailuresConfig) -> list[Claim]:

@@ -35,8 +35,7 @@ class _Plan:
 
 
 def pez_rows(work: Work, generator: str) -> list[dict[str, Any]]:
-    """Returns rows of `schemas.prompts.WRITTEN` for each target whose value some image shows; the others become
-    notes."""
+    """Returns rows of `schemas.prompts.WRITTEN` for each target whose value some image shows."""
     config = work.config
     assert config.encoder is not None
     prompts = [text for text, _ in filled(TEMPLATES, config.subjects, MOST_IMAGES)]
@@ -44,8 +43,6 @@ def pez_rows(work: Work, generator: str) -> list[dict[str, Any]]:
     function = partial(_prompts, work.generator(generator), work.judge(), work.models.encoder(config.encoder), plan)
     rows = []
     for target, texts in zip(plan.targets, work.models.runner.call(function, VERIFY), strict=True):
-        if not texts:
-            work.notes.append(f"{generator}: no image of a template shows {target.value}, so PEZ has nothing to go to.")
         about = {"attribute": target.attribute, "value": target.value, "generator": generator, "method": "pez"}
         rows += [{**about, "subject": None, "prompt": text} for text in texts]
     return rows

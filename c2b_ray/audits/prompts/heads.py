@@ -94,6 +94,8 @@ def write_heads(work: Work, folder: str) -> None:
     """Writes the missing files of heads, one per generator and attribute, into a folder."""
     config = work.config
     questions = work.questions
+    if config.heads.teacher is None:  # also where a run that resumes trains none: the heads that it finds are the same
+        work.notes.append("The judge taught the heads: it is not independent of the guide.")
     files.make_directory(folder)
     for name in config.generators:
         missing = {a: q for a, q in questions.items() if not files.exists(path_of(folder, name, a))}
@@ -121,8 +123,6 @@ def path_of(folder: str, generator: str, attribute: str) -> str:
 def _teacher(work: Work) -> Callable[[], Captioner]:
     spec = work.config.heads.teacher
     if spec is None:
-        note = "The judge taught the heads: it is not independent of the guide."
-        work.notes.extend([] if note in work.notes else [note])
         return work.judge()
     revision = work.models.describe("captioner", spec).revision
     return partial(of_revision, work.models.captioner(spec), revision, spec)

@@ -52,13 +52,21 @@ def write_baselines(work: Work) -> None:
         if leaky:
             what = f"{target.attribute} {target.value}: prompts about {', '.join(leaky)} name it and are left out."
             work.notes.append(what)
-    if work.run.has("written"):
-        return
-    with work.steps.step("baselines"):
-        rows = [row for target in work.targets for row in _baselines(work, target)]
-        if "pez" in work.config.methods:
-            rows += [row for generator in work.config.generators for row in pez_rows(work, generator)]
-        work.run.write("written", pa.Table.from_pylist(rows, schema=WRITTEN))
+    if not work.run.has("written"):
+        with work.steps.step("baselines"):
+            rows = [row for target in work.targets for row in _baselines(work, target)]
+            if "pez" in work.config.methods:
+                rows += [row for generator in work.config.generators for row in pez_rows(work, generator)]
+            work.run.write("written", pa.Table.from_pylist(rows, schema=WRITTEN))
+    if "pez" in work.config.methods:
+        rows = [row for row in work.run.read("written").to_pylist() if row["method"] == "pez"]
+        found = {(row["generator"], row["attribute"], row["value"]) for row in rows}
+        work.notes.extend(
+            f"{generator}: no image of a template shows {target.value}, so PEZ has nothing to go to."
+            for generator in work.config.generators
+            for target in work.targets
+            if (generator, target.attribute, target.value) not in found
+        )
 
 
 def _baselines(work: Work, target: Target) -> Iterator[dict[str, str | None]]:
