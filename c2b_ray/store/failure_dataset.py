@@ -10,12 +10,14 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.filesystems import resolve
+from c2b_ray.filesystems.patience import patiently
 from c2b_ray.filesystems.sealed import Sealed
 from c2b_ray.schemas import content_id
 from c2b_ray.schemas.dataset import DATASET_ROWS
@@ -111,10 +113,13 @@ class FailureDataset:
         location = f"{self.location.rstrip('/')}/shards/{shard}"
         filesystem, path = resolve(location)
         try:
-            with files.reading(location, "shard"), filesystem.open_input_file(path) as stream:
-                sealed = Sealed(stream)
+            with (
+                files.reading(location, "shard"),
+                patiently(location, lambda: filesystem.open_input_file(path), reached=True) as stream,
+            ):
+                sealed = patiently(location, lambda: Sealed(stream), reached=True)
                 for group in range(sealed.metadata.num_row_groups):
-                    yield sealed.read_groups([group], columns)
+                    yield patiently(location, partial(sealed.read_groups, [group], columns), reached=True)
         except pa.ArrowException as error:
             raise SourceError(
                 f"{location}: the shard is damaged ({error}); c2b dataset verify lists damaged files, and running "

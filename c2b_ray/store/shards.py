@@ -87,7 +87,10 @@ class ShardFiles:
     def pieces(self, name: str) -> Iterator[pa.Table]:
         """Yields the row groups of a Parquet file in order."""
         filesystem, path = resolve(self.at(name))
-        with files.reading(self.at(name), "table"), filesystem.open_input_file(path) as stream:
+        with (
+            files.reading(self.at(name), "table"),
+            patiently(self.location, lambda: filesystem.open_input_file(path), reached=True) as stream,
+        ):
             file = patiently(self.location, lambda: pq.ParquetFile(stream, page_checksum_verification=True))
             for group in range(file.num_row_groups):
                 yield patiently(self.location, partial(file.read_row_group, group), reached=True)

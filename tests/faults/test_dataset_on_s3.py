@@ -1,8 +1,9 @@
-"""An export to an object store is what it is on a disk, and is not written over."""
+"""Exports on an object store are those on a disk, and are not written over; a dataset is read from a busy store."""
 
 from __future__ import annotations
 
 import pytest
+from faulty_proxy import Fault
 from synthetic_dataset import Recipe, write_dataset
 
 from c2b_ray.audits.kit.session import Session
@@ -11,6 +12,8 @@ from c2b_ray.errors import RunError
 from c2b_ray.filesystems import resolve
 from c2b_ray.pipelines.sources.files import Location, listing
 from c2b_ray.store import files
+from c2b_ray.store.failure_dataset import open_dataset
+from c2b_ray.store.shards import ShardFiles
 
 HERE = Session("here")
 
@@ -27,3 +30,23 @@ def test_exports_on_an_object_store_are_those_on_a_disk(s3, tmp_path):
             assert files.read_bytes(f"{remote}/{name}") == files.read_bytes(f"{local}/{name}")
         with pytest.raises(RunError, match="holds files already"):
             export(str(tmp_path / "dataset"), format, remote, session=HERE)
+
+
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+@pytest.mark.parametrize("after", [0, 1])
+def test_shards_are_read_from_a_store_that_is_busy_for_a_while(s3_proxy, tmp_path, method, after):
+    """For longer than the client's own three attempts last."""
+    write_dataset(tmp_path / "dataset", Recipe(rows_per_caption=2))
+    place = f"s3://tests/busy-{method}-{after}"
+    for folder in ("", "shards"):
+        for file in sorted((tmp_path / "dataset" / folder).glob("*.*")):
+            files.write_bytes("/".join(filter(None, (place, folder, file.name))), file.read_bytes())
+    data = open_dataset(place)
+    name = data.shards[0].name
+    reads = (
+        lambda: list(data.tables([name], ["image_id"])),
+        lambda: list(ShardFiles(place).pieces(f"shards/{name}")),
+    )
+    for read in reads:
+        s3_proxy.faults[:] = [Fault("busy", (method,), path=name, after=after, times=4)]
+        assert sum(table.num_rows for table in read()) == data.shards[0].rows
