@@ -68,7 +68,7 @@ class Preprocess:
             raise ConfigError(
                 "preprocess", f"size {self.size}, resize {self.resize}: the crop must fit the resized side"
             )
-        if len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0:
+        if any(np.shape(numbers) != (3,) for numbers in (self.mean, self.std)) or min(self.std) <= 0:
             raise ConfigError("preprocess", "mean and std are three numbers each, of red, green and blue, std above 0")
 
     @property

@@ -25,7 +25,7 @@ from c2b_ray.errors import RunError, SourceError
 from c2b_ray.filesystems import absent_bucket
 from c2b_ray.store import files, listing, tables, writer
 from c2b_ray.store.kinds import KINDS, RunKind, kind_named
-from c2b_ray.store.manifest import FORMAT, Manifest, checked, differences, kind_name, merged, parse
+from c2b_ray.store.manifest import FORMAT, Manifest, checked, differences, kind_name, merged, parse, unnamed
 from c2b_ray.store.row_groups import RowGroups
 
 MANIFEST = "run.json"
@@ -180,7 +180,7 @@ class Run:
             changed = differences(manifest["config"], config)
             raise RunError(
                 f"{self.path} holds another run, {manifest['run_id']}, and this is {run_id} (its {changed} differs); "
-                "choose another --out, or delete it",
+                f"choose another --out, or delete it{unnamed(config)}",
                 run=self.path,
             )
         if manifest["status"] != "running":

@@ -39,16 +39,10 @@ from c2b_ray.pipelines.shards.planned import CAPTIONS, PlannedCaptions
 from c2b_ray.pipelines.shards.workshop import Recipe, Task
 from c2b_ray.steps.dataset.plan import Plan
 from c2b_ray.store.dataset_build import DatasetBuild, building
-from c2b_ray.store.manifest import differences
+from c2b_ray.store.manifest import differences, unnamed
 
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, Model
-
-IN_MEMORY = "in-memory:"
-UNNAMED = (
-    "; a function in memory is taken for another one each time: c2b_ray.InMemory(model, labels, revision=...) says "
-    "that it is the same"
-)
 
 
 @dataclass(frozen=True)
@@ -115,10 +109,9 @@ def _another(out: str, about: Mapping[str, Any], fields: dict[str, Any], hash_no
         changed = "config, of which the removed dataset.json told,"
     else:
         changed = differences(config, fields) if config != fields else "contents of a file"
-    hint = "" if IN_MEMORY not in str(fields["classifier"]) else UNNAMED
     return RunError(
         f"{out} holds the dataset of another config: its hash is {about['config_hash']}, this one's is {hash_now} (the "
-        f"{changed} differs); choose another --out, or delete it{hint}",
+        f"{changed} differs); choose another --out, or delete it{unnamed(fields)}",
         run=out,
     )
 

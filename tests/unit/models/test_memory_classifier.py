@@ -151,6 +151,8 @@ def test_settings_that_cannot_be_are_refused() -> None:
         Preprocess(32, resize=16)
     with pytest.raises(ConfigError, match="three numbers each"):
         Preprocess(32, std=(0.0, 1.0, 1.0))
+    with pytest.raises(ConfigError, match="three numbers each"):
+        Preprocess(32, mean=0.5)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="a callable gets the pictures as they are"):
         InMemory(brightness, LABELS, preprocess=Preprocess(32))
 

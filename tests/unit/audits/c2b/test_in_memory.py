@@ -88,6 +88,15 @@ def test_the_same_module_resumes_and_another_one_does_not_enter_its_run(config: 
         c2b_ray.audit(config, "run", classifier=c2b_ray.InMemory(other, LABELS, PLAIN))
 
 
+def test_a_function_resumes_by_its_revision_and_without_one_the_refusal_says_so(config: dict[str, Any]) -> None:
+    c2b_ray.audit(config, "run", classifier=brightness, labels=LABELS)
+    with pytest.raises(RunError, match=r"its classifier differs.*InMemory\(model, labels, revision=\.\.\.\)"):
+        c2b_ray.audit(config, "run", classifier=brightness, labels=LABELS)
+    named = c2b_ray.InMemory(brightness, LABELS, revision="1")
+    first = accuracies(c2b_ray.audit(config, "named", classifier=named))
+    assert accuracies(c2b_ray.audit(config, "named", classifier=named)) == first
+
+
 def test_it_stands_in_for_the_files_classifier_and_gives_all_classes(config: dict[str, Any]) -> None:
     config = {**config, "classifier": "world:resnet-control-0", "classes": "all"}
     run = c2b_ray.audit(config, "run", classifier=brightness, labels=LABELS)
