@@ -11,14 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.errors import SourceError
-from c2b_ray.pipelines.images import CLASSIFY, FETCH, OnProgress
+from c2b_ray.pipelines.images import CLASSIFY, FETCH, OnProgress, of_revision
 from c2b_ray.pipelines.stage import Rows, Runner, StageConfig
 from c2b_ray.roles import TextImageEncoder
 from c2b_ray.schemas import content_id, content_ids
 from c2b_ray.schemas.clip_bias import CLIP_EMBEDDINGS
 from c2b_ray.steps.clip_bias.embed import embed_images, embed_texts
 from c2b_ray.steps.clip_bias.retrieval import Vectors
-from c2b_ray.steps.predict import check_revision
 from c2b_ray.store.captioned import CaptionedTable
 from c2b_ray.store.clip_bias_run import ClipBiasRun
 from c2b_ray.store.digests import absent, digests
@@ -73,12 +72,13 @@ class Embedding:
 
     def embed(self, encoder: Encoder, files: Files, on_progress: OnProgress) -> None:
         """Embeds the images that the run does not hold yet."""
-        load = partial(_checked, encoder.factory, encoder.spec, encoder.revision)
+        load = partial(of_revision, encoder.factory, encoder.revision, encoder.spec)
         images, out = encoder.image_ids(files), self.run.location("embeddings")
         ids = pa.table({"embedding_id": images, "row": pa.array(range(len(images)), pa.int64())})
-        blocks = [ids.slice(start, FETCHED_AT_ONCE) for start in range(0, len(ids), FETCHED_AT_ONCE)]
-        rows = Rows(
-            blocks, partial(_fetched, table=files.table), len(ids), lambda: (block["embedding_id"] for block in blocks)
+        rows = replace(
+            Rows.of(ids, FETCHED_AT_ONCE),
+            expand=partial(_fetched, table=files.table),
+            ids=lambda: iter([pa.array(images)]),
         )
         config = replace(IMAGES, total=len(ids))
         self.run.begin_writing()
@@ -87,17 +87,16 @@ class Embedding:
 
     def embed_texts(self, encoder: Encoder, texts: Sequence[str], on_progress: OnProgress) -> None:
         """Embeds the texts that the run does not hold yet."""
-        load = partial(_checked, encoder.factory, encoder.spec, encoder.revision)
+        load = partial(of_revision, encoder.factory, encoder.revision, encoder.spec)
         distinct, out = list(dict.fromkeys(texts)), self.run.location("embeddings")
         if not distinct:
             return
         self.run.begin_writing()
         self._take_over(encoder.text_ids(distinct))
         wanted = pa.table({"embedding_id": encoder.text_ids(distinct), "text": distinct})
-        some = [wanted.slice(start, TEXTS_AT_ONCE) for start in range(0, len(wanted), TEXTS_AT_ONCE)]
         config = replace(TEXTS, total=len(wanted))
         self.runner.run(
-            Rows(some, total=len(wanted)), embed_texts, load, out, id_column="embedding_id", config=config,
+            Rows.of(wanted, TEXTS_AT_ONCE), embed_texts, load, out, id_column="embedding_id", config=config,
             on_progress=on_progress,
         )  # fmt: skip
 
@@ -169,9 +168,3 @@ def _contents(table: CaptionedTable, rows: range) -> list[str | None]:
         for start in range(0, len(rows), FETCHED_AT_ONCE)
         for data in table.fetch(rows[start : start + FETCHED_AT_ONCE])["bytes"].to_pylist()
     ]
-
-
-def _checked(factory: Callable[[], TextImageEncoder], spec: str, revision: str) -> TextImageEncoder:
-    encoder = factory()
-    check_revision(spec, encoder.revision, revision)
-    return encoder

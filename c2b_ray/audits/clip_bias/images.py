@@ -177,7 +177,7 @@ def example_table(datasets: list[Opened], seed: int) -> pa.Table:
     Figure 2)."""
     rows = []
     for data in datasets:
-        images = data.images
+        images, keys = data.images, data.images.keys
         for view in images.views[1:]:
             random = np.random.default_rng(seed_of("clip-bias examples", seed, images.name, view.group))
             chosen = random.permutation(view.members)[:EXAMPLES].tolist()
@@ -189,7 +189,7 @@ def example_table(datasets: list[Opened], seed: int) -> pa.Table:
                     {
                         "dataset": images.name,
                         "group": view.group,
-                        "key": images.keys[at],
+                        "key": keys[at],
                         "caption": captions[0] if captions else None,
                         "bytes": data_of if small else None,
                     }

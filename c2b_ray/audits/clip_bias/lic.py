@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
+import pyarrow.compute as pc
 
 from c2b_ray.audits.clip_bias.images import Images
 from c2b_ray.config.clip_bias import ClipBiasConfig
@@ -47,10 +47,11 @@ class Guesses:
         rows, out = table(wanted), self.run.location("guesses")
         self.run.begin_writing()
         self.runner.run(
-            Rows([rows.slice(at, 1) for at in range(len(rows))], total=len(rows)), guess, self.load, out,
+            Rows.of(rows, 1), guess, self.load, out,
             id_column="guess_id", config=STAGE, on_progress=self.on_progress,
         )  # fmt: skip
-        held: pa.Table = read_stage(out, ["guess_id", "scores"])
+        held = read_stage(out, ["guess_id", "scores"])
+        held = held.filter(pc.is_in(held["guess_id"], rows["guess_id"].combine_chunks()))  # others' are many
         return {row["guess_id"]: np.array(row["scores"], np.float64) for row in held.to_pylist()}
 
 

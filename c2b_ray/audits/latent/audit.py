@@ -130,8 +130,9 @@ def _planned(config: LatentConfig, models: Backend, steps: Steps) -> Plan:
     """Returns every problem with the data that its search and verdict need. Raises ConfigError and SpecError for
     problems that cannot be searched."""
     with steps.step("hyperplanes"):
-        stated = _stated(config, models)
-        of = grounds(config, {name: _describe(spec, models) for name, spec in config.generators.items()})
+        generators = {name: _describe(spec, models) for name, spec in config.generators.items()}
+        stated = _stated(config, models, generators)
+        of = grounds(config, generators)
         for one in stated:
             if one.problem.target is not None:
                 learn_from_references(of, one.problem, one.specs, models)
@@ -150,11 +151,10 @@ def _planned(config: LatentConfig, models: Backend, steps: Steps) -> Plan:
     return plan
 
 
-def _stated(config: LatentConfig, models: Backend) -> list[Stated]:
+def _stated(config: LatentConfig, models: Backend, generators: Mapping[str, Description]) -> list[Stated]:
     """Returns every problem with its models' revisions. Raises ConfigError and SpecError before anything is
     searched."""
     classifiers = {name: models.describe("classifier", spec) for name, spec in config.classifiers.items()}
-    generators = {name: _describe(spec, models) for name, spec in config.generators.items()}
     result = []
     problems = config.each()
     for name, problem in zip(names_of(problems), problems, strict=True):

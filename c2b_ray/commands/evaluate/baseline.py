@@ -45,7 +45,7 @@ class Looking:
         wanted = self._wanted(rows, "embed", known.revision)
         folder = f"{self.out}/embeddings"
         with self.steps.step("embed the ground truth") as on:
-            factory = partial(of_revision, self.models.encoder(encoder), known.revision, encoder)  # type: ignore[type-var]
+            factory = partial(of_revision, self.models.encoder(encoder), known.revision, encoder)
             embed_images(self.models.runner, self.truth.run.location("images"), wanted, factory, folder, on)
         seen = read_stage(folder).to_pylist()
         of_image = {row["look_id"]: row["vector"] for row in seen}
