@@ -9,7 +9,8 @@ Three shapes, told apart by their columns (`file` may also be called key, path, 
     file, label                  the predicted label alone, as probability 1
 
 Every label in the table is a label of the classifier, whatever the audit's classes. A label that no file has is
-not known from a table that lists answers: `?labels=PATH` (one a line, or a JSON list) names all labels there are.
+not known from a table that lists answers: `?labels=PATH` (one a line, or a JSON list) names all labels there are, in
+the classifier's order. Without it they are sorted, so that a label map's indices would not be the classifier's.
 
 Logits are natural logarithms of probabilities, those of 0 a large negative number. So softmax gives the probabilities
 back, divided by their sum where a file lists its likeliest classes only. It knows keys and looks at no pixel.
@@ -177,7 +178,7 @@ def _long(path: str, files: pa.ChunkedArray, table: pa.Table, label: str, known:
             raise SourceError(f"{path}: column {probability!r}: {error}") from error
     _check_probabilities(path, probabilities_of_answers[:, None])
     names = files.combine_chunks().dictionary_encode()
-    labels = tuple(sorted({*pc.unique(classes).to_pylist(), *known}))
+    labels = tuple(dict.fromkeys([*known, *sorted(pc.unique(classes).to_pylist())]))
     rows = names.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     columns = pc.index_in(classes, value_set=pa.array(labels, pa.string())).to_numpy().astype(np.int64)
     cells = rows * len(labels) + columns

@@ -6,7 +6,7 @@ It knows the label map; `right` decides which answers are right. It does not kno
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -108,7 +108,10 @@ def _map_field(field: str) -> str:
 def _labels_of(
     name: str, index: Mapping[str, Sequence[int]], label_map: LabelMap | None, spec: str, field: str
 ) -> tuple[int, ...]:
-    """Returns the positions of the labels that stand for a class. `index`: label, as names are compared → positions."""
+    """Returns the positions of the labels that stand for a class. `index`: label, as names are compared → positions.
+
+    Where labels are numbers, as in tables of predictions, a number names one and is no position: they may lack some.
+    """
     if label_map is None:
         if normalise(name) not in index:
             known = nearest(normalise(name), index)
@@ -117,16 +120,22 @@ def _labels_of(
     chosen = label_map.get(name)
     if not chosen:
         raise ConfigError("label_map", f"no label maps to the class {name!r}; give it at least one label")
-    result, size = [], sum(map(len, index.values()))
+    result, size, numbered = [], sum(map(len, index.values())), are_numbers(index)
     for label in chosen:
         if isinstance(label, bool) or not isinstance(label, int | str):
             raise ConfigError(f"label_map.{name}", f"{label!r} is neither a label's name nor its index")
-        positions = [label] if isinstance(label, int) else index.get(normalise(label), [])
+        named = str(label) if numbered else label
+        positions = [named] if isinstance(named, int) else index.get(normalise(named), [])
         if not positions or not 0 <= positions[0] < size:
-            known = nearest(str(label), index) if isinstance(label, str) else f"it has labels 0 to {size - 1}"
+            known = nearest(named, index) if isinstance(named, str) else f"it has labels 0 to {size - 1}"
             raise ConfigError(f"label_map.{name}", f"{spec} has no label {label!r}; {known}")
         result.append(_only(positions, label, name, spec))
     return tuple(dict.fromkeys(result))
+
+
+def are_numbers(labels: Iterable[str]) -> bool:
+    """Returns whether labels are the numbers of classes, as they are written."""
+    return all(label.isdecimal() and str(int(label)) == label for label in labels)
 
 
 def _only(positions: Sequence[int], label: int | str, name: str, spec: str) -> int:

@@ -22,6 +22,7 @@ from c2b_ray.commands.evaluate.sources.imagenet_x import imagenet_x
 from c2b_ray.config.evaluate import EvaluateConfig, WorldTruth
 from c2b_ray.errors import ConfigError, RunError, SourceError, nearest
 from c2b_ray.filesystems import is_remote
+from c2b_ray.models import catalog
 from c2b_ray.names import normalise
 from c2b_ray.steps.draw import image_ids
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
@@ -29,6 +30,7 @@ from c2b_ray.steps.evaluate.truth import TARGET, Answers, Cell, Ints, Rows, cell
 from c2b_ray.steps.evaluate.wording import wording
 from c2b_ray.steps.image_ids import ImageIds
 from c2b_ray.steps.labels import check_classes, chosen, left_out, spellings
+from c2b_ray.steps.predict import are_numbers
 from c2b_ray.store import files
 from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.labelled import LabelledTable
@@ -36,6 +38,7 @@ from c2b_ray.world.paraphrases import DECOYS, PARAPHRASES, Decoy, decoy_columns
 from c2b_ray.world.scenes import sample
 from c2b_ray.world.table import labelled_table
 
+IMAGENET = 1000
 TABLE, RUN, FIELD = "truth_images.parquet", "truth_run", "truth.table"
 
 
@@ -117,7 +120,21 @@ def truth_table(config: EvaluateConfig, out: str) -> TruthTable:
         if is_remote(out):
             raise ConfigError("--out", f"{out}: annotations are gathered into a local directory; name one")
         annotated.write(Path(path))
+    if config.truth.imagenet_x is not None and not isinstance(label_map, dict):
+        _check_imagenet(config)
     return TruthTable(path, {}, config.names, _mapped(label_map) or annotated.label_map or None, annotated.missing)
+
+
+def _check_imagenet(config: EvaluateConfig) -> None:
+    """Raises ConfigError for a classifier whose labels cannot be in ImageNet's order, in which classes are counted."""
+    for name, spec in config.specs.items():
+        known = catalog.describe("classifier", spec)
+        if known is not None and known.labels and not are_numbers(known.labels) and len(known.labels) != IMAGENET:
+            raise ConfigError(
+                f"classifier.{name}",
+                f"{spec} has {len(known.labels)} labels, and ImageNet-X counts {IMAGENET:,} classes: give `label_map`, "
+                "or for a table of predictions ?labels=PATH with all labels in ImageNet's order",
+            )
 
 
 def _mapped(label_map: Any) -> dict[str, list[int | str]] | None:

@@ -11,7 +11,8 @@ from PIL import Image
 
 from c2b_ray.commands.evaluate.sources.celeba import celeba
 from c2b_ray.commands.evaluate.sources.imagenet_x import FACTORS, imagenet_x
-from c2b_ray.config.evaluate import CelebATruth, ImageNetXTruth
+from c2b_ray.commands.evaluate.truth import truth_table
+from c2b_ray.config.evaluate import CelebATruth, EvaluateConfig, ImageNetXTruth
 from c2b_ray.errors import ConfigError, InputError
 
 NAMES = "5_o_Clock_Shadow Blond_Hair No_Beard Wearing_Hat Young"
@@ -221,3 +222,20 @@ def test_a_line_that_is_none_is_named(annotated, bad):
     file.write_text(json.dumps(record(1, 0)) + "\n" + bad + "\n")
     with pytest.raises(InputError, match="line 2"):
         imagenet_x(ImageNetXTruth(annotations=str(file), folder=str(annotated / "val")))
+
+
+def test_a_classifier_whose_labels_cannot_be_in_imagenet_s_order_is_refused(annotated, tmp_path):
+    """Names in a table are sorted: tench would be the label 2 of these, and every answer wrong."""
+    source = {"annotations": str(annotated / "annotations"), "folder": str(annotated / "val")}
+    fields = {"truth": {"imagenet_x": source}, "b2t": {"captioner": "world:clip", "encoder": "world:clip"}}
+    for number, (labels, fits) in enumerate(
+        [(("tench", "crane", "bird"), False), (("0", "134", "517"), True), ([f"name {i}" for i in range(1000)], True)]
+    ):
+        table = tmp_path / f"{number}.csv"
+        table.write_text("file,label\n" + "".join(f"{at},{label}\n" for at, label in enumerate(labels)))
+        config = EvaluateConfig.model_validate({**fields, "classifier": f"table:{table}"})
+        if fits:
+            assert truth_table(config, str(tmp_path / "out")).label_map["tench"] == [0]
+        else:
+            with pytest.raises(ConfigError, match="3 labels, and ImageNet-X counts 1,000"):
+                truth_table(config, str(tmp_path / "out"))

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from c2b_ray.errors import SourceError, SpecError
+from c2b_ray.errors import ConfigError, SourceError, SpecError
 from c2b_ray.models import catalog
 from c2b_ray.roles import Classifier
 from c2b_ray.schemas import IMAGES
@@ -135,7 +135,7 @@ def test_an_answer_outside_the_classes_is_wrong_and_a_label_that_was_never_answe
     (tmp_path / "labels.txt").write_text("minibus\ntram\nsnowplow\n")
     (tmp_path / "t.csv").write_text("file,label\n0,snowplow\n1,minibus\n")
     found = catalog.classifier(f"table:{tmp_path / 't.csv'}?labels={tmp_path / 'labels.txt'}")
-    assert found.labels == ("minibus", "snowplow", "tram")
+    assert found.labels == ("minibus", "tram", "snowplow")  # in the file's order, which a label map may count in
     asked = classification("t", found, ["minibus", "tram"], None)
     data = BytesIO()
     Image.new("RGB", (8, 8)).save(data, "PNG")
@@ -145,3 +145,12 @@ def test_an_answer_outside_the_classes_is_wrong_and_a_label_that_was_never_answe
     (tmp_path / "w.csv").write_text("file,minibus\n0,1\n")
     with pytest.raises(SpecError, match="a column for each label"):
         catalog.classifier(f"table:{tmp_path / 'w.csv'}?labels={tmp_path / 'labels.txt'}")
+
+
+def test_numbers_of_classes_are_no_positions_among_the_numbers_that_were_answered(tmp_path: Path) -> None:
+    """As text 9 comes after 134, and of ImageNet's classes a table lists those that it has."""
+    found = table(tmp_path / "t.csv", "file_name,predicted_class,predicted_probability\na,9,0.5\nb,134,0.7\nc,11,1\n")
+    asked = classification("t", found, ["ostrich", "crane"], {"ostrich": [9], "crane": ["134"]})
+    assert [[found.labels[at] for at in group] for group in asked.labels_of_class] == [["9"], ["134"]]
+    with pytest.raises(ConfigError, match="has no label 2"):
+        classification("t", found, ["shark"], {"shark": [2]})
