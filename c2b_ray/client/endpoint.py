@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 from urllib.parse import quote
 
 import httpx
@@ -188,7 +188,7 @@ class Endpoint:
                 "Content-Length": str(file.stat().st_size),
             }
             with file.open("rb") as stream:
-                return self._object("POST", "/v1/uploads", content=_chunks(stream), headers=headers)
+                return self._object("POST", "/v1/uploads", content=_Chunks(stream), headers=headers)
         except OSError as error:
             raise SourceError(f"{path}: cannot be read: {error.strerror or error}", location=str(path)) from error
 
@@ -235,9 +235,16 @@ def _gates(fail_on: Sequence[str], classifier: str | None, allow_unchecked: bool
     return {"fail_on": list(fail_on), "allow_unchecked": allow_unchecked, **named}
 
 
-def _chunks(stream: Any) -> Iterator[bytes]:
-    while part := stream.read(CHUNK):
-        yield part
+class _Chunks:
+    """A file's bytes, from the beginning each time that they are read: a request may be sent again."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._stream.seek(0)
+        while part := self._stream.read(CHUNK):
+            yield part
 
 
 def _parsed(lines: Iterator[str]) -> Iterator[Event | None]:

@@ -88,7 +88,8 @@ def main() -> NoReturn:
     ended = _done(start, wire, leash)
     _remove_copies()
     wire.send(ended)
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stderr.flush()
     os._exit(0)  # a normal exit would wait for threads of libraries and of unfinished batches
 
 
@@ -199,7 +200,8 @@ def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
         # The stop may be hidden: closing a stage can raise another error in its place.
         if (stop := _stop_behind(error)) is not None:
             return Ended(how=stop.how, images=telling.images, present=telling.present)
-        traceback.print_exc()
+        with suppress(OSError):  # the log's disk may be full, too, and the runner has to know why
+            traceback.print_exc()
         return Ended(
             how="failed", images=telling.images, present=telling.present, problem=problem(error, tenant_folder)
         )

@@ -1,12 +1,15 @@
 """The Python client and `c2b remote` against a real server, and against one that is busy or breaks off."""
 
+import hashlib
 import json
 import threading
 import time
 
 import httpx
+import numpy as np
 import pytest
 from endpoint_app import CONFIG
+from safetensors.numpy import save
 
 from c2b_ray.client import Endpoint
 from c2b_ray.client.errors import BusyError, NotAllowedError, NotThereError, RefusedError, UnreachableError
@@ -100,6 +103,32 @@ def test_a_submission_whose_answer_was_lost_is_not_made_twice(endpoint, url):
     with Endpoint(url, endpoint.keys["b"]) as client:
         assert len(list(client.list())) == before + 1
         assert client.cancel(job["id"])["state"] == "cancelled"
+
+
+class BusyForOneUpload(httpx.HTTPTransport):
+    """Takes the first upload's body and answers 503, as where the disk is full."""
+
+    def __init__(self):
+        super().__init__()
+        self.bodies = []
+
+    def handle_request(self, request):
+        if request.method == "POST":
+            self.bodies.append(b"".join(request.stream))
+            if len(self.bodies) == 1:
+                return httpx.Response(503, headers={"Retry-After": "0"}, json={"detail": "the disk is full"})
+        return super().handle_request(request)
+
+
+def test_an_upload_that_was_refused_for_now_is_sent_again_whole(endpoint, url, tmp_path):
+    """The second time its file was sent from where the first had ended, which broke off with an error of a library."""
+    weights = save({"w": np.ones(10, np.float32)})
+    (tmp_path / "w.safetensors").write_bytes(weights)
+    full = BusyForOneUpload()
+    with Endpoint(url, endpoint.keys["a"], transport=full) as client:
+        spec = client.upload(tmp_path / "w.safetensors", "safetensors")["spec"]
+    assert full.bodies == [weights, weights]
+    assert spec == f"upload:{hashlib.sha256(weights).hexdigest()}"
 
 
 def test_who_is_busy_for_too_long_is_said_to_be(endpoint, url):

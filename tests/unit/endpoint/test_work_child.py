@@ -54,6 +54,19 @@ def test_one_that_stopped_as_its_lease_passed_is_no_death_of_its_job(status, how
     assert (ended.how, ended.problem is None) == (how, how == "yielded")
 
 
+def test_why_it_failed_is_said_also_where_the_disk_of_its_log_is_full(tmp_path):
+    """It died without a word, with status 120."""
+    with open("/dev/full", "ab") as full:
+        process = JobProcess(COMMAND, dict(os.environ), str(tmp_path), full)
+    out = tmp_path / "tenants" / "t" / "runs" / "job"
+    out.mkdir(parents=True)
+    process.send(Start(kind="c2b", config={"task": ""}, out=str(out), via="here", until=now() + 120))
+    try:
+        assert heard(process).problem.field == "task"
+    finally:
+        process.kill()
+
+
 def test_it_ends_with_its_runner(late):
     late._process.stdin.close()
     assert late.reap(120) == FENCED_STATUS
