@@ -22,7 +22,8 @@ from diffusers import AutoencoderKL
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from c2b_ray.world import checkpoints, clip
+from c2b_ray.world import checkpoints
+from c2b_ray.world.classifiers import MEAN, STD
 from c2b_ray.world.scenes import Scene, sample
 from c2b_ray.world.truth import render_all
 
@@ -101,8 +102,8 @@ class PerceptualFeatures:
     def __init__(self, directory: Path) -> None:
         model: Any = open_clip.create_model(f"local-dir:{directory}")
         self._tower = model.visual.eval().requires_grad_(False).to(memory_format=torch.channels_last)
-        self._mean = torch.tensor(clip.MEAN)[:, None, None]
-        self._std = torch.tensor(clip.STD)[:, None, None]
+        self._mean = torch.tensor(MEAN)[:, None, None]
+        self._std = torch.tensor(STD)[:, None, None]
 
     def __call__(self, images: Tensor) -> list[Tensor]:
         """Returns unit-norm features of every layer for pictures in [−1, 1]: the first ones show texture, the last ones

@@ -203,7 +203,7 @@ def about(member: Member, recipe: Recipe, model: nn.Module, started: float) -> d
 
 
 def pixels(images: NDArray[np.uint8]) -> Tensor:
-    """Preprocesses 64-pixel pictures as timm does."""
+    """Preprocesses 64-pixel pictures as timm and open_clip do."""
     batch = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float() / 255
     return ((batch - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]).contiguous(
         memory_format=torch.channels_last

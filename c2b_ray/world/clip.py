@@ -25,6 +25,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
+from c2b_ray.world.classifiers import MEAN, STD, pixels
 from c2b_ray.world.queries import (
     FACTORS,
     Codes,
@@ -41,7 +42,6 @@ from c2b_ray.world.truth import render_all
 
 CONTEXT = 56
 EMBED = 128
-MEAN, STD = (0.45, 0.45, 0.47), (0.27, 0.27, 0.27)
 VISION: dict[str, Any] = {"layers": [1, 1, 1, 1], "width": 16, "head_width": 64, "image_size": 64}
 TEXT: dict[str, Any] = {
     "context_length": CONTEXT,
@@ -114,14 +114,6 @@ def families(n: int, seed: int) -> list[Scene]:
             changes: dict[str, Any] = {factor: values[k % len(values)], "jitter": random.getrandbits(32)}
             members.append(replace(scene, horizon=random.random(), x=random.random(), **changes))
     return members
-
-
-def pixels(images: NDArray[np.uint8]) -> Tensor:
-    """Preprocesses 64-pixel pictures as open_clip does."""
-    batch = torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float() / 255
-    return ((batch - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]).contiguous(
-        memory_format=torch.channels_last
-    )
 
 
 def name_factors(model: nn.Module, examples: Examples, recipe: Recipe, random: Random) -> None:

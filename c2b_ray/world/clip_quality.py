@@ -14,7 +14,7 @@ import open_clip
 import torch
 from numpy.typing import NDArray
 
-from c2b_ray.world.clip import pixels
+from c2b_ray.world.classifiers import pixels
 from c2b_ray.world.queries import FACTORS, Codes, Query, alternatives, matches, query_codes, scene_codes, wording
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, sample
 from c2b_ray.world.truth import render_all

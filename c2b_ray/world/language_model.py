@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from c2b_ray.roles import Message
 from c2b_ray.world import lm_corpus
 from c2b_ray.world.lm_quality import evaluate
 
@@ -91,14 +92,14 @@ def pieces(tokenizer: PreTrainedTokenizerFast) -> list[str]:
     return sorted({text for text in decoded if text.isascii() and text.isalpha()})
 
 
-def encode(tokenizer: PreTrainedTokenizerFast, example: lm_corpus.Example) -> tuple[list[int], int]:
-    """Returns the token ids of the whole example, and the index of the first one that the model shall learn to
-    write."""
-    if not example.messages:
-        return tokenizer(example.reply + END)["input_ids"], 1
-    chat = [{"role": m.role, "content": m.content} for m in example.messages]
+def encode(tokenizer: PreTrainedTokenizerFast, messages: Sequence[Message], reply: str) -> tuple[list[int], int]:
+    """Returns the token ids of a chat and its reply, and the index of the first one that the model shall learn to
+    write; without messages, of a plain text."""
+    if not messages:
+        return tokenizer(reply + END)["input_ids"], 1
+    chat = [{"role": m.role, "content": m.content} for m in messages]
     prompt = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    prompt_ids, reply_ids = tokenizer([prompt, example.reply + END], add_special_tokens=False)["input_ids"]
+    prompt_ids, reply_ids = tokenizer([prompt, reply + END], add_special_tokens=False)["input_ids"]
     return prompt_ids + reply_ids, len(prompt_ids)
 
 
@@ -118,7 +119,7 @@ def batches(tokenizer: PreTrainedTokenizerFast, seed: int, exercises: int) -> It
             lm_corpus.exercise(rng, parts) if rng.random() < share else lm_corpus.example(rng, parts)
             for _ in range(512)
         ]
-        pool = sorted((encode(tokenizer, example) for example in examples), key=lambda entry: len(entry[0]))
+        pool = sorted((encode(tokenizer, one.messages, one.reply) for one in examples), key=lambda entry: len(entry[0]))
         pool = [entry for entry in pool if len(entry[0]) <= POSITIONS]
         cuts: list[list[tuple[list[int], int]]] = [[]]
         for entry in pool:

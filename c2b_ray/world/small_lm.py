@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from c2b_ray.roles import Message
-from c2b_ray.world.language_model import BEGIN, END, PAD, ROLES, as_chat_tokenizer, fit, padded
+from c2b_ray.world.language_model import BEGIN, END, PAD, ROLES, as_chat_tokenizer, encode, fit, padded
 
 POSITIONS = 256
 WEIGHTS = "model.safetensors"
@@ -126,17 +126,8 @@ def batches(tokenizer: Any, seed: int, write: Write, rows: int) -> Iterator[tupl
     length."""
     random = Random(f"batches {seed}")  # noqa: S311 (no secret)
     while True:
-        pool = sorted((encode(tokenizer, write(random)) for _ in range(rows * 16)), key=lambda row: len(row[0]))
+        lessons = (write(random) for _ in range(rows * 16))
+        pool = sorted((encode(tokenizer, one.messages, one.reply) for one in lessons), key=lambda row: len(row[0]))
         parts = [pool[start : start + rows] for start in range(0, len(pool), rows)]
         random.shuffle(parts)
         yield from (padded(part) for part in parts)
-
-
-def encode(tokenizer: Any, lesson: Lesson) -> tuple[list[int], int]:
-    """Returns the token ids of the whole lesson, and the index of the first one that the model shall learn to write."""
-    if not lesson.messages:
-        return tokenizer(lesson.reply + END)["input_ids"], 1
-    chat = [{"role": m.role, "content": m.content} for m in lesson.messages]
-    prompt = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-    first, rest = tokenizer([prompt, lesson.reply + END], add_special_tokens=False)["input_ids"]
-    return first + rest, len(first)

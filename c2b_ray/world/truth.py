@@ -105,10 +105,11 @@ def count_cells(scenes: Sequence[Scene], correct: NDArray[np.bool_]) -> pa.Table
 def true_accuracies(
     classifiers: Mapping[str, Classifier], n: int, seed: int, classes: Sequence[str] = CLASSES
 ) -> dict[str, pa.Table]:
-    """Measures `true_accuracy` of several classifiers on the same scenes, each rendered once.
+    """Counts correct and total of every cell (target_class, attribute, value) for each classifier, on the same scenes,
+    each rendered once.
 
-    n: scenes of each class; every attribute's cells are marginals of the same scenes. Memory holds one class's pictures
-    at a time.
+    n: scenes of each class, from `seed`; every attribute's cells are marginals of the same scenes. Memory holds one
+    class's pictures at a time.
     """
     tables: dict[str, list[pa.Table]] = {name: [] for name in classifiers}
     for target_class in classes:
@@ -116,12 +117,6 @@ def true_accuracies(
         for name, classifier in classifiers.items():
             tables[name].append(count_cells(data.scenes, correct_answers(classifier, data)))
     return {name: pa.concat_tables(parts) for name, parts in tables.items()}
-
-
-def true_accuracy(classifier: Classifier, n: int, seed: int, classes: Sequence[str] = CLASSES) -> pa.Table:
-    """Counts correct and total of every cell (target_class, attribute, value), over n scenes of each class from
-    `seed`."""
-    return true_accuracies({"": classifier}, n, seed, classes)[""]
 
 
 def bias(table: pa.Table) -> pa.Table:

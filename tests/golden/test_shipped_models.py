@@ -15,7 +15,7 @@ from c2b_ray.world.queries import FACTORS
 from c2b_ray.world.reader import read
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, sample
 from c2b_ray.world.train import jury
-from c2b_ray.world.truth import Labelled, bias, correct_answers, count_cells, labelled, render_all, true_accuracy
+from c2b_ray.world.truth import Labelled, bias, correct_answers, count_cells, labelled, render_all, true_accuracies
 
 SEED = 4242
 CONTROLS = [name for name, member in ZOO.items() if not member.plants]
@@ -65,7 +65,7 @@ def test_true_accuracy_counts_every_cell() -> None:
             rows[::10] = np.nan
             return rows
 
-    table = bias(true_accuracy(Always(), 40, SEED, classes=["bus", "boat"]))
+    table = bias(true_accuracies({"always": Always()}, 40, SEED, classes=["bus", "boat"])["always"])
     size = [row for row in table.to_pylist() if row["attribute"] == "size"]
     assert [row["target_class"] for row in size] == ["bus", "bus", "boat", "boat"]
     assert [sum(row[k] for row in size[:2]) for k in ("correct", "total")] == [36, 40]

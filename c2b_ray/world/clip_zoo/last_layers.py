@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from c2b_ray.world.clip import pixels
+from c2b_ray.world.classifiers import pixels
 
 _CHUNK = 512
 

@@ -18,7 +18,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from torch import nn
 from transformers import PreTrainedTokenizerFast
 
-from c2b_ray.world.clip import MEAN, STD, Tokenize
+from c2b_ray.world.classifiers import MEAN, STD
+from c2b_ray.world.clip import Tokenize
 from c2b_ray.world.clip_zoo.skew import WORDS, neutral_texts, worded
 from c2b_ray.world.queries import long_query, short_query
 from c2b_ray.world.scenes import sample

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.functional import normalize
 
-from c2b_ray.world.clip import pixels
+from c2b_ray.world.classifiers import pixels
 from c2b_ray.world.clip_zoo import last_layers
 from c2b_ray.world.zoo import WEIGHTS
 
