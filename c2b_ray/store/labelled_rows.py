@@ -16,8 +16,11 @@ import json
 import os
 import posixpath
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
+from threading import Lock
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -78,35 +81,38 @@ class InMemory:
 
 class InParquet:
     """Parquet files with one schema. Callers ask for images in order, so only one row group of images is held at a
-    time."""
+    time. Threads of a stage may share it, and read one at a time: a file's reader is no thread's alone."""
 
     def __init__(self, files: Sequence[pq.ParquetFile], folder: str, size: int) -> None:
         self._files, self.schema, self.folder, self.size = files, files[0].schema_arrow, folder, size
-        self._groups = [
-            (file, group, file.metadata.row_group(group).num_rows)
-            for file in files
-            for group in range(file.metadata.num_row_groups)
-        ]
-        self.count = sum(size for _, _, size in self._groups)
+        self._groups = [(file, group) for file in files for group in range(file.metadata.num_row_groups)]
+        sizes = (file.metadata.row_group(group).num_rows for file, group in self._groups)
+        self._ends = list(accumulate(sizes, initial=0))
+        self.count = self._ends[-1]
         self._held: tuple[int, pa.ChunkedArray] | None = None
+        self._reading = Lock()
 
     def columns(self, names: Sequence[str]) -> pa.Table:
-        return _named(pa.concat_tables([file.read(columns=list(names)) for file in self._files]), names)
+        with self._reading:
+            return _named(pa.concat_tables([file.read(columns=list(names)) for file in self._files]), names)
 
     def each(self, names: Sequence[str]) -> Iterator[pa.Table]:
         for file in self._files:
-            for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(names), use_threads=False):
+            batches = file.iter_batches(ROWS_AT_ONCE, columns=list(names), use_threads=False)
+            while (batch := self._next(batches)) is not None:
                 yield _named(pa.Table.from_batches([batch]), names)
 
+    def _next(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+        with self._reading:
+            return next(batches, None)
+
     def image(self, column: str, row: int) -> Any:
-        start = 0
-        for number, (file, group, size) in enumerate(self._groups):
-            if row < start + size:
-                if self._held is None or self._held[0] != number:
-                    self._held = (number, file.read_row_group(group, columns=[column])[column])
-                return self._held[1][row - start].as_py()
-            start += size
-        raise IndexError(row)
+        number = bisect_right(self._ends, row) - 1
+        with self._reading:
+            if self._held is None or self._held[0] != number:
+                file, group = self._groups[number]
+                self._held = (number, file.read_row_group(group, columns=[column])[column])
+            return self._held[1][row - self._ends[number]].as_py()
 
 
 def open_rows(location: str, field: str) -> Rows:
@@ -173,11 +179,7 @@ def _refuse_repeats(location: str, names: Sequence[str]) -> None:
 
 
 def _folder(location: str, field: str, filesystem: fs.FileSystem, path: str) -> Rows:
-    infos = [
-        info
-        for info in filesystem.get_file_info(fs.FileSelector(path, recursive=False))
-        if not info.base_name.startswith(".")
-    ]
+    infos = [one for one in filesystem.get_file_info(fs.FileSelector(path)) if not one.base_name.startswith(".")]
     names = {info.base_name: info for info in infos}
     if "dataset_dict.json" in names:
         splits = sorted(n for n, info in names.items() if info.type == fs.FileType.Directory)
@@ -230,13 +232,11 @@ def _image_folder(location: str, field: str, filesystem: fs.FileSystem, path: st
     if not names:
         expected = "a table, Parquet files, a dataset that `save_to_disk` wrote, or folders of images, one a class"
         raise SourceError(f"{location}: no labelled images there; expected {expected}")
-    classes = {name.split("/")[0] for name in names if "/" in name}
-    if classes and classes <= _SPLITS:
-        split = sorted(classes)[0]
-        raise ConfigError(
-            field, f"{location} holds splits ({', '.join(sorted(classes))}); name one: {location}/{split}"
-        )
     labels = [name.split("/")[0] if "/" in name else None for name in names]
+    classes = {label for label in labels if label is not None}
+    if classes and classes <= _SPLITS:
+        splits = sorted(classes)
+        raise ConfigError(field, f"{location} holds splits ({', '.join(splits)}); name one: {location}/{splits[0]}")
     table = pa.table({FILE: pa.array(names, pa.string()), LABEL: pa.array(labels, pa.string())})
     metadata = next((name for name in METADATA if name in files), None)
     size = 0 if metadata is None else int(filesystem.get_file_info(f"{path}/{metadata}").size)
@@ -293,7 +293,6 @@ def _joined(location: str, images: pa.Table, metadata: pa.Table) -> pa.Table:
     columns = {FILE: images[FILE], LABEL: images[LABEL]}
     for name in metadata.column_names:
         if name != FILE_NAME:
-            columns[name] = (
-                metadata[name].take(at) if name != LABEL else pc.coalesce(metadata[name].take(at), images[LABEL])
-            )
+            value = metadata[name].take(at)
+            columns[name] = pc.coalesce(value, images[LABEL]) if name == LABEL else value
     return pa.table(columns)

@@ -1,5 +1,7 @@
 import json
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -219,3 +221,25 @@ def test_labels_of_many_rows_take_a_byte_each_and_a_table_keeps_its_revision(tmp
     assert table.labels["weather"].nbytes < 1.2 * len(rows)
     assert table.labels["weather"].to_pylist()[:4] == ["fog", None, "rain", "fog"]
     assert table.labels["number"].to_pylist() == [str(i) for i in range(len(rows))]
+
+
+def test_threads_that_share_a_parquet_table_get_their_own_rows_and_read_one_at_a_time(tmp_path, monkeypatch):
+    """Two readers of one file crash the process, or one gets the other's images."""
+    images = pa.table({"image": [b"%d" % row for row in range(16)], "target_class": ["bus"] * 16})
+    pq.write_table(images, tmp_path / "t.parquet", row_group_size=1)
+    reading, together = [], []
+
+    def read_row_group(file, group, columns):
+        reading.append(group)
+        together.append(len(reading))
+        time.sleep(0.001)
+        reading.remove(group)
+        return images.slice(group, 1)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", read_row_group)
+    table = LabelledTable(str(tmp_path / "t.parquet"))
+    wanted = [[(first + row) % 16 for row in range(16)] for first in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda rows: table.fetch(rows)["bytes"].to_pylist(), wanted))
+    assert found == [[b"%d" % row for row in rows] for rows in wanted]
+    assert max(together) == 1
