@@ -5,7 +5,8 @@ Knows the run's tables; knows nothing of terminals.
 
 from __future__ import annotations
 
-from typing import TypedDict
+from collections.abc import Mapping
+from typing import Any, TypedDict
 
 from c2b_ray.report.evaluate.results import results_of
 from c2b_ray.report.kit import words
@@ -44,7 +45,7 @@ def summary(run: Run) -> Summary:
         if (row["classifier"], row["rule"], row["threshold_kind"]) == ("", "tested", kind) and row["biases"]
     ]
     lines = [
-        f"{clean(row['method'])}: agreement with pseudo-labels {row['agreement']:+.2f}"
+        f"{clean(row['method'])}: agreement with pseudo-labels {row['agreement']:+.2f}; {of_biased(row)}"
         for row in held["vqa"]
         if row["classifier"] == "" and row["rule"] == "tested" and row["biases"]
     ]
@@ -61,6 +62,14 @@ def summary(run: Run) -> Summary:
         report=run.report,
         to_json={"run": run.path, "report": run.report, **results},
     )
+
+
+def of_biased(row: Mapping[str, Any]) -> str:
+    """Returns what the agreement is worth: two sides that find nothing agree in full."""
+    of_biased = row["agreement_of_biased"]
+    if of_biased is None or of_biased != of_biased:
+        return f"of {words.plural(row['biases'], 'possible bias', 'possible biases')} neither finds any"
+    return f"of the biases that either finds {of_biased:+.2f}"
 
 
 def _row(row: AgreementRow) -> tuple[str, ...]:
