@@ -86,9 +86,14 @@ def gpus_in_a_gpu_image(cluster: Cluster) -> Iterator[str]:
         for container in containers_of(pod_of(group)):
             limits = (container.get("resources") or {}).get("limits") or {}
             image, has = container.get("image", ""), bool(gpus(limits))
-            ends = re.findall(r"[-/:]([cg]pu)(?=[:@]|$)", image.rpartition("/")[2])
+            ends = image_kinds(image)
             if ends and ("gpu" in ends) != has:
                 yield f"group {name}: image {image} {'for' if has else 'without'} GPUs of its own"
+
+
+def image_kinds(image: str) -> list[str]:
+    """Returns `cpu` or `gpu` for each of an image's name and tag that ends with it."""
+    return re.findall(r"[-/:]([cg]pu)(?=[:@]|$)", image.rpartition("/")[2])
 
 
 @cache

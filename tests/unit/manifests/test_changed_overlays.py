@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import copy
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from checks.manifests import Manifest
+from checks.manifests import Manifest, all_containers, pods_of
 from checks.render import render
 from checks.rules import meaning
 from checks.schemas import core
@@ -76,6 +77,11 @@ TAKEN: list[tuple[str, Fault]] = [
     ("a second group", lambda o: o.cluster["workerGroupSpecs"].append({**copy.deepcopy(o.worker), "groupName": "l4"})),
     ("a sidecar that writes nowhere but /tmp", lambda o: o.api["containers"].append({**copy.deepcopy(o.api_container), "name": "proxy", "image": "registry.example.org/proxy:2", "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}], **dict.fromkeys(("startupProbe", "readinessProbe", "livenessProbe"))})),
     ("a secret of one's own", lambda o: o.api_container["env"].append({"name": "PGPASSWORD", "valueFrom": {"secretKeyRef": {"name": "pg", "key": "password"}}})),
+    ("an agent's port of one's own", lambda o: [o.runner["initContainers"][0].update(json.loads(json.dumps(o.runner["initContainers"][0]).replace("52365", "52400")))]),
+    ("a longer end", lambda o: o.runner.update(terminationGracePeriodSeconds=600)),
+    ("a priority of one's own", lambda o: (o.all.append({**copy.deepcopy(o.of("PriorityClass", "c2b-ray-serving")), "metadata": {"name": "mine"}}), o.api.update(priorityClassName="mine"))),
+    ("one version of all", lambda o: [c.update(image=c["image"].replace("0.1.0", "0.2.0")) for p in pods_of(o.all) for c in all_containers(p.spec)]),
+    ("a namespace that warns of less", lambda o: o.of("Namespace", "c2b-ray")["metadata"]["labels"].pop("pod-security.kubernetes.io/warn")),
     ("an ExternalSecret", other("ExternalSecret", "external-secrets.io/v1")),
     ("a ServiceMonitor", other("ServiceMonitor", "monitoring.coreos.com/v1")),
 ]  # fmt: skip
@@ -161,6 +167,14 @@ CAUGHT: list[tuple[str, Fault]] = [
     ("serve-fits-nodes", lambda o: o.worker["rayStartParams"].update({"num-gpus": "0"})),
     ("serve-fits-nodes", lambda o: o.worker.update(resources={"CPU": "1", "GPU": "1"})),
     ("serve-fits-nodes", lambda o: pod(o).update(terminationGracePeriodSeconds=30)),
+    ("runners-may-end", lambda o: o.runner.update(terminationGracePeriodSeconds=60)),
+    ("runners-may-end", lambda o: o.runner.pop("terminationGracePeriodSeconds")),
+    ("endpoint-priority", lambda o: o.runner.update(priorityClassName="c2b-ray-batch")),
+    ("endpoint-image", lambda o: o.runner["containers"][0].update(image="registry.example.org/c2b-ray:0.1.0-gpu")),
+    ("agent-probes", lambda o: o.runner["initContainers"][0].update(args=[o.runner["initContainers"][0]["args"][0].replace("52365", "52366")])),
+    ("one-version", lambda o: o.api_container.update(image="registry.example.org/c2b-ray:0.2.0-cpu")),
+    ("one-version", lambda o: pod(o)["containers"][0].update(image="registry.example.org/c2b-ray:0.0.9-gpu")),
+    ("restricted-namespace", lambda o: o.of("Namespace", "c2b-ray")["metadata"].update(labels={"pod-security.kubernetes.io/enforce": "baseline"})),
 ]  # fmt: skip
 
 
