@@ -1,0 +1,74 @@
+"""Measures a run's prompts again, on many new images: is a gain seen on few images real?
+
+    python bench/prompts_again.py RUN [--images N] [--method NAME] [--seed S]
+
+RUN is a run of `bench/prompts.py` or `c2b prompts`. For each of its generators, every prompt of the method and every
+prompt of the language model alone gets N images of seeds that the run did not use. A judge that learned from renders
+alone (`world.judge`) says what they show; the run's judge was the embedded world's CLIP model.
+"""
+
+from __future__ import annotations
+
+import argparse
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+import c2b_ray
+from c2b_ray.models import catalog
+from c2b_ray.roles import GenerationRequest, ImageGenerator
+from c2b_ray.schemas import seed_of
+from c2b_ray.world import judge, zoo
+from c2b_ray.world.queries import FACTORS, Codes
+
+OWN = "llm"
+BATCH = 50
+
+
+class Shown:
+    """What a generator's new images show, found once for each prompt."""
+
+    def __init__(self, generator: ImageGenerator, judged: judge.Judge, count: int, seed: int) -> None:
+        self._generator, self._judge, self._count, self._seed = generator, judged, count, seed
+        self._codes: dict[str, Codes] = {}
+
+    def frequency(self, row: dict[str, Any]) -> float:
+        """Returns the share of images of the row's prompt that show its value."""
+        column = self._of(row["prompt"])[:, list(FACTORS).index(row["attribute"])]
+        return float((column == FACTORS[row["attribute"]].index(row["value"])).mean())
+
+    def _of(self, prompt: str) -> Codes:
+        if prompt not in self._codes:
+            requests = [GenerationRequest(prompt, seed_of("again", self._seed, prompt, n)) for n in range(self._count)]
+            batches = [self._generator.generate(requests[at : at + BATCH]) for at in range(0, self._count, BATCH)]
+            pictures = [image.pixels for batch in batches for image in batch if image.pixels is not None]
+            self._codes[prompt] = self._judge.codes(np.stack(pictures))
+        return self._codes[prompt]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run")
+    parser.add_argument("--images", type=int, default=150)
+    parser.add_argument("--method", default="bgps λ=100")
+    parser.add_argument("--seed", type=int, default=9_000_001)
+    asked = parser.parse_args()
+    run, judged = c2b_ray.load_run(asked.run), judge.load(zoo.WEIGHTS / "judge")
+    specs, rows = run.manifest["config"]["generators"], run.read("prompts").to_pylist()
+    print("| generator | prompts | their frequency | the language model's own | gain (standard error) |")
+    print("|---" * 5 + "|")
+    for name, spec in specs.items():
+        shown = Shown(catalog.image_generator(spec), judged, asked.images, asked.seed)
+        shares = {
+            method: [shown.frequency(row) for row in rows if (row["generator"], row["method"]) == (name, method)]
+            for method in (asked.method, OWN)
+        }
+        found, own = shares[asked.method], shares[OWN]
+        error = (stdev(found) ** 2 / len(found) + stdev(own) ** 2 / len(own)) ** 0.5
+        gain = f"{fmean(found) - fmean(own):+.3f} ({error:.3f})"
+        print(f"| {name} | {len(found)} + {len(own)} | {fmean(found):.3f} | {fmean(own):.3f} | {gain} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
