@@ -142,7 +142,7 @@ class LabelledTable:
 
     def fetch(self, ids: Sequence[int]) -> pa.Table:
         """Returns the columns `key`, `bytes`, `error` of the rows `ids`, in their order."""
-        values = [self._rows.image(self._names[IMAGE], row) for row in ids]
+        values = self._rows.images(self._names[IMAGE], ids)
         folder = Folder(resolve(self.location)[0], self._rows.folder)
         size = max(1, ceil(len(values) / THREADS))
         shares = [values[start : start + size] for start in range(0, len(values), size)]

@@ -58,7 +58,7 @@ class Rows(Protocol):
         """Like `columns`, but yields some rows at a time."""
         ...
 
-    def image(self, column: str, row: int) -> Any: ...
+    def images(self, column: str, rows: Sequence[int]) -> list[Any]: ...
 
 
 class InMemory:
@@ -75,13 +75,13 @@ class InMemory:
         for start in range(0, self.count, ROWS_AT_ONCE):
             yield _named(self._table.slice(start, ROWS_AT_ONCE), names)
 
-    def image(self, column: str, row: int) -> Any:
-        return self._table[column][row].as_py()
+    def images(self, column: str, rows: Sequence[int]) -> list[Any]:
+        return [self._table[column][row].as_py() for row in rows]
 
 
 class InParquet:
-    """Parquet files with one schema. Callers ask for images in order, so only one row group of images is held at a
-    time. Threads of a stage may share it, and read one at a time: a file's reader is no thread's alone."""
+    """Parquet files with one schema. Callers ask for images in order, so only one row group of images is held. Threads
+    of a stage may share it, and read one at a time: a file's reader serves no two at once."""
 
     def __init__(self, files: Sequence[pq.ParquetFile], folder: str, size: int) -> None:
         self._files, self.schema, self.folder, self.size = files, files[0].schema_arrow, folder, size
@@ -106,13 +106,16 @@ class InParquet:
         with self._reading:
             return next(batches, None)
 
-    def image(self, column: str, row: int) -> Any:
+    def images(self, column: str, rows: Sequence[int]) -> list[Any]:
+        with self._reading:  # of all rows: between two, another thread would have other row groups read
+            return [self._image(column, row) for row in rows]
+
+    def _image(self, column: str, row: int) -> Any:
         number = bisect_right(self._ends, row) - 1
-        with self._reading:
-            if self._held is None or self._held[0] != number:
-                file, group = self._groups[number]
-                self._held = (number, file.read_row_group(group, columns=[column])[column])
-            return self._held[1][row - self._ends[number]].as_py()
+        if self._held is None or self._held[0] != number:
+            file, group = self._groups[number]
+            self._held = (number, file.read_row_group(group, columns=[column])[column])
+        return self._held[1][row - self._ends[number]].as_py()
 
 
 def open_rows(location: str, field: str) -> Rows:
@@ -198,11 +201,10 @@ def _folder(location: str, field: str, filesystem: fs.FileSystem, path: str) -> 
 
 def _parquet_files(filesystem: fs.FileSystem, path: str, infos: Sequence[fs.FileInfo]) -> list[fs.FileInfo]:
     """Returns the Parquet files of the folder, or of its subfolder `data`."""
-    result = [info for info in infos if info.base_name.endswith(".parquet")]
-    if not result and any(info.base_name == "data" for info in infos):
-        below = filesystem.get_file_info(fs.FileSelector(f"{path}/data", allow_not_found=True))
-        result = [info for info in below if info.base_name.endswith(".parquet")]
-    return sorted(result, key=lambda info: str(info.path))
+    for there in (infos, filesystem.get_file_info(fs.FileSelector(f"{path}/data", allow_not_found=True))):
+        if found := [info for info in there if info.base_name.endswith(".parquet")]:
+            return sorted(found, key=lambda info: str(info.path))
+    return []
 
 
 def _refuse_splits(location: str, field: str, paths: Sequence[str]) -> None:
