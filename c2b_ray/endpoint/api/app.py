@@ -79,7 +79,7 @@ def context_for(config: EndpointConfig, db: Database) -> Context:
         wrong_keys=WrongKeys(throttle, config.wrong_keys_per_minute, config.wrong_keys_at_once),
         remembered=Remembered(db, config.quotas, config.key_cache_seconds),
         signer=Signer(secret),
-        links=UrlSigner(secret),
+        links=UrlSigner(secret, longest=config.signed_url_seconds),
         watch=Watch(db),
         places=Places(),
         metrics=registry(db),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import math
 import re
 import time
 from collections.abc import Callable
@@ -16,13 +17,17 @@ from urllib.parse import quote
 
 _TEXT = re.compile(r"([0-9]{1,12})\.([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_-]{43})")
 
+CLOCKS_APART_S = 60.0
+"""Seconds by which the clocks of replicas may differ."""
+
 
 class UrlSigner:
-    """Signs URLs. `secret`: the same in all replicas of an endpoint. `clock`: returns seconds since 1970."""
+    """Signs URLs. `secret`: the same in all replicas of an endpoint. `clock`: returns seconds since 1970. `longest`:
+    seconds that no URL lives longer than; one that seems to was made before the clock was set back."""
 
-    def __init__(self, secret: bytes, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, secret: bytes, clock: Callable[[], float] = time.time, longest: float = math.inf) -> None:
         self._secret = hashlib.sha256(b"artifact" + secret).digest()
-        self._clock = clock
+        self._clock, self._longest = clock, longest
 
     def url(self, path: str, tenant_id: str, seconds: float) -> tuple[str, int]:
         """Returns the path with its signature, and its expiry in seconds since 1970."""
@@ -36,7 +41,8 @@ class UrlSigner:
             return None
         expires, tenant_id, mac = int(match[1]), match[2], match[3]
         fits = hmac.compare_digest(mac, self._mac(path, tenant_id, expires))
-        return tenant_id if fits and self._clock() < expires else None
+        left = expires - self._clock()
+        return tenant_id if fits and 0 < left <= self._longest + CLOCKS_APART_S else None
 
     def _mac(self, path: str, tenant_id: str, expires: int) -> str:
         bound = f"GET\n{expires}\n{tenant_id}\n{path}".encode(errors="surrogatepass")

@@ -22,6 +22,16 @@ def test_a_signature_opens_its_path_until_it_expires():
     assert signer.tenant(PATH, signature) is None
 
 
+def test_a_signature_lives_no_longer_because_the_clock_was_set_back():
+    clock = [100_000.0]
+    signer = UrlSigner(b"secret", lambda: clock[0], longest=60)
+    signature = signature_of(signer.url(PATH, "tenant_a", 60)[0])
+    clock[0] = 100_000.0 - 30  # another replica's clock
+    assert signer.tenant(PATH, signature) == "tenant_a"
+    clock[0] = 100_000.0 - 3600
+    assert signer.tenant(PATH, signature) is None
+
+
 def test_nothing_of_a_signature_can_be_changed():
     signer = UrlSigner(b"secret", lambda: 1000.0)
     signature = signature_of(signer.url(PATH, "tenant_a", 60)[0])
