@@ -135,7 +135,7 @@ class TransformersCaptioner:
             inputs = self._inputs([prompt], [image])
         except ValueError:
             return result
-        endings = self._endings(prompt, texts)
+        inputs, endings = self._with_endings(inputs, prompt, texts)
         fit = [i for i, ids in enumerate(endings) if not self._too_long(inputs, len(ids))]
         for part in batches(fit, self._batch):
             result[part] = self._score(inputs, [endings[i] for i in part])
@@ -147,7 +147,7 @@ class TransformersCaptioner:
             inputs = self._inputs([prompt], [image])
         except ValueError as error:
             return no_answer(_refusal(error))
-        endings = self._endings(prompt, question.choices)
+        inputs, endings = self._with_endings(inputs, prompt, question.choices)
         if why := self._too_long(inputs, max(map(len, endings))):
             return no_answer(why)
         likelihoods = [value for part in batches(endings, self._batch) for value in self._score(inputs, part)]
@@ -164,14 +164,19 @@ class TransformersCaptioner:
             return str(self._tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True))
         return f"{mark}{text}\n"
 
-    def _endings(self, prompt: str, choices: Sequence[str]) -> list[list[int]]:
-        """Returns the tokens of each choice as a reply, as the tokenizer encodes them after this prompt."""
+    def _with_endings(self, inputs: Any, prompt: str, choices: Sequence[str]) -> tuple[Any, list[list[int]]]:
+        """Returns the inputs of the prompt, and the tokens of each choice as the tokenizer encodes it after them.
+
+        A tokenizer may join the end of the prompt with a choice. The inputs then end before the first joined token.
+        """
         space = "" if prompt[-1:].isspace() or prompt.endswith(">") else " "
         before = self._tokenizer(prompt, add_special_tokens=False)["input_ids"]
         whole = [self._tokenizer(f"{prompt}{space}{c}", add_special_tokens=False)["input_ids"] for c in choices]
-        # A tokenizer may join the end of the prompt with the choice: then all are scored from where the first parts.
         shared = min(sum(1 for _ in takewhile(lambda p: p[0] == p[1], zip(before, ids, strict=False))) for ids in whole)
-        return [ids[shared:] for ids in whole]
+        shape = inputs["input_ids"].shape
+        kept = shape[1] - (len(before) - shared)
+        begun = {name: _shortened(value, kept, shape) for name, value in inputs.items()}
+        return begun, [ids[shared:] for ids in whole]
 
     def _inputs(self, prompts: Sequence[str], images: Sequence[Pixels]) -> Any:
         """Returns the tensors of a batch, padded on the left; raises ValueError where the processor refuses an
@@ -257,6 +262,11 @@ def _repeated(value: Any, rows: int, tail: Tensor, shape: Any) -> Any:
     if value.shape == shape:
         return torch.cat([value.expand(rows, -1), tail.to(value.dtype)], 1)
     return torch.cat([value] * rows)
+
+
+def _shortened(value: Any, length: int, shape: Any) -> Any:
+    """Returns the first values of an input that has one for each token; all others as they are."""
+    return value[:, :length] if isinstance(value, Tensor) and value.shape == shape else value
 
 
 def _refusal(error: ValueError) -> str:

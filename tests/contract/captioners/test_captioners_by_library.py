@@ -80,6 +80,39 @@ def test_scores_of_captions_are_log_likelihoods_of_a_forward_pass(tiny: Path, im
     assert captioner.caption_scores(images[:2], []).shape == (2, 0)
 
 
+def test_a_prompt_whose_end_joins_a_choice_is_read_once(tiny: Path, tmp_path: Path, images: list[Pixels]) -> None:
+    """Of a prompt that ends with a space, SentencePiece and the like make one token of the space and the choice."""
+    folder = Path(shutil.copytree(tiny, tmp_path / "joins"))
+    data = json.loads((folder / "tokenizer.json").read_text())
+    words = {w if w.startswith("<") else f" {w}".replace(" night", " "): i for w, i in data["model"]["vocab"].items()}
+    data["model"]["vocab"] = words
+    data["pre_tokenizer"] = {
+        "type": "Split",
+        "pattern": {"Regex": " ?[^ ]+| "},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(data))
+    template = folder / "chat_template.jinja"
+    template.write_text(template.read_text().rstrip() + " ")
+    question = Question("How is it?", ("dark", "light"))
+    [found] = catalog.captioner(f"hf-vlm:{folder}?device=cpu").answer(images[:1], [question])
+    network, processor = AutoModelForImageTextToText.from_pretrained(folder), AutoProcessor.from_pretrained(folder)
+    content = [{"type": "image"}, {"type": "text", "text": question_prompt(question)}]
+    prompt = processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
+    assert prompt.endswith(": ")
+    sums = []
+    for choice in question.choices:
+        inputs = processor(text=f"{prompt}{choice}</s>", images=to_pil(images[0]), return_tensors="pt")
+        ids = inputs["input_ids"][0]
+        assert ids[-2] == words[f" {choice}"]
+        with torch.no_grad():
+            log_probs = network(**inputs).logits[0].log_softmax(-1)
+        sums.append(float(log_probs[-3, ids[-2]] + log_probs[-2, ids[-1]]))
+    expected = np.exp(sums) / np.exp(sums).sum()
+    np.testing.assert_allclose(found.probabilities, expected, atol=1e-5)
+
+
 def test_the_worlds_captioner_scores_captions_by_similarity(images: list[Pixels]) -> None:
     captioner = catalog.captioner("world:clip?device=cpu")
     assert isinstance(captioner, CaptionScorer)
