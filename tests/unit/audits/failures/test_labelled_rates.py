@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import cast
-
 import numpy as np
 import pytest
 
@@ -13,6 +10,9 @@ from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.steps.discovery.conditions import Answered
 
 LABEL, RAISED, OTHERS, IMAGES = "bus", 0.15, 0.03, 900
+CONFIG = FailuresConfig.model_validate(
+    {"labels": [LABEL], "classifier": "fake:", "images": {"labelled": {"table": "labels.csv"}}, "rule": "top1"}
+)
 SITES = np.array(list("ABCDEF"), object)
 
 
@@ -25,16 +25,15 @@ def findings(random):
     predicted = ["boat" if fails else LABEL for fails in failed]
     answers = Answers({}, {"model": known}, {"model": failed}, {"model": predicted})
     answered = Answered(labels, {"site": sites}, parts, np.arange(IMAGES))
-    config = cast(FailuresConfig, SimpleNamespace(labels=[LABEL], targets=None, alpha=0.05, rule="top1"))
-    claims = claims_of(answered, answers, config)
-    rows = hypotheses(config, "table", Parts(answered, answers), claims).to_pylist()
+    claims = claims_of(answered, answers, CONFIG)
+    rows = hypotheses(CONFIG, "table", Parts(answered, answers), claims).to_pylist()
     return [row for row in rows if row["verdict"] == "failure"]
 
 
 def test_rates_of_findings_are_not_too_high():
     """Measured on the images of the test they were .24 on average, and .74 of the intervals held the truth."""
     random = np.random.default_rng(0)
-    rows = [row for _ in range(400) for row in findings(random) if row["caption"][-2] in "ABC"]
-    assert len(rows) > 100
-    assert np.mean([row["rate"] for row in rows]) == pytest.approx(RAISED, abs=0.015)
-    assert np.mean([row["rate_low"] <= RAISED <= row["rate_high"] for row in rows]) > 0.92
+    rows = [row for _ in range(150) for row in findings(random) if row["caption"][-2] in "ABC"]
+    assert len(rows) > 30
+    assert np.mean([row["rate"] for row in rows]) == pytest.approx(RAISED, abs=0.025)
+    assert np.mean([row["rate_low"] <= RAISED <= row["rate_high"] for row in rows]) > 0.9
