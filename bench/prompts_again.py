@@ -4,12 +4,15 @@
 
 RUN is a run of `bench/prompts.py` or `c2b prompts`. For each of its generators, every prompt of the method and every
 prompt of the language model alone gets N images of seeds that the run did not use. A judge that learned from renders
-alone (`world.judge`) says what they show; the run's judge was the embedded world's CLIP model.
+alone (`world.judge`) says what they show; the run's judge was the embedded world's CLIP model. The gain is the mean
+over searches, one for each value; prompts of one search resemble each other, so that the standard error is over
+searches. Prompts that leak are left out, as in the run.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections import defaultdict
 from statistics import fmean, stdev
 from typing import Any
 
@@ -56,18 +59,21 @@ def main() -> None:
     asked = parser.parse_args()
     run, judged = c2b_ray.load_run(asked.run), judge.load(zoo.WEIGHTS / "judge")
     specs, rows = run.manifest["config"]["generators"], run.read("prompts").to_pylist()
-    print("| generator | prompts | their frequency | the language model's own | gain (standard error) |")
+    print("| generator | searches | their frequency | the language model's own | gain (standard error) |")
     print("|---" * 5 + "|")
     for name, spec in specs.items():
         shown = Shown(catalog.image_generator(spec), judged, asked.images, asked.seed)
-        shares = {
-            method: [shown.frequency(row) for row in rows if (row["generator"], row["method"]) == (name, method)]
-            for method in (asked.method, OWN)
-        }
-        found, own = shares[asked.method], shares[OWN]
-        error = (stdev(found) ** 2 / len(found) + stdev(own) ** 2 / len(own)) ** 0.5
-        gain = f"{fmean(found) - fmean(own):+.3f} ({error:.3f})"
-        print(f"| {name} | {len(found)} + {len(own)} | {fmean(found):.3f} | {fmean(own):.3f} | {gain} |", flush=True)
+        frequencies: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+        for row in rows:
+            if row["generator"] == name and row["method"] in (asked.method, OWN) and not row["leaked"]:
+                frequencies[row["method"], row["attribute"], row["value"]].append(shown.frequency(row))
+        means = {key: fmean(values) for key, values in frequencies.items()}
+        searches = [key[1:] for key in means if key[0] == asked.method and (OWN, *key[1:]) in means]
+        found, own = ([means[method, *search] for search in searches] for method in (asked.method, OWN))
+        gains = [one - other for one, other in zip(found, own, strict=True)]
+        error = stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else float("nan")
+        gain = f"{fmean(gains):+.3f} ({error:.3f})"
+        print(f"| {name} | {len(searches)} | {fmean(found):.3f} | {fmean(own):.3f} | {gain} |", flush=True)
 
 
 if __name__ == "__main__":

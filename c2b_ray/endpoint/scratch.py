@@ -23,12 +23,15 @@ class Scratch:
         _sweep(prefix)
         while True:
             self.path = tempfile.mkdtemp(prefix=prefix)
-            self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            except FileNotFoundError:
+                continue  # another process took it, before it was locked, for a dead one's
             with suppress(BlockingIOError):
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.isdir(self.path):
                     return
-            os.close(self._lock)  # another process took it, before it was locked, for a dead one's
+            os.close(self._lock)  # another process is just taking it
 
     def close(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

@@ -76,7 +76,6 @@ from c2b_ray.metrics.testing import (
     Verdict,
     benjamini_hochberg,
     images_to_settle,
-    inverse_sampling_rate,
     selected_confidence,
     verdicts,
 )
@@ -128,7 +127,6 @@ __all__ = [
     "interaction_none_p_values",
     "interaction_p_values",
     "interactions",
-    "inverse_sampling_rate",
     "kernel_distance",
     "keyword_scores",
     "kl_from_uniform",

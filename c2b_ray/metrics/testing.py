@@ -1,15 +1,13 @@
-"""Decisions: corrections for multiple tests, a verdict per cell, the number of images that would settle it, and rates
-from sampling to a quota.
+"""Decisions: corrections for multiple tests, a verdict per cell, and the number of images that would settle it.
 
 Knows numbers only: p-values, scores, limits and counts. Which cells form one family of tests, and what is drawn next,
 is the caller's business.
 """
 
-from collections.abc import Sequence
-from typing import Any, Literal, overload
+from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from c2b_ray.metrics.levels import checked_levels, checked_margin
@@ -20,13 +18,11 @@ __all__ = [
     "Verdict",
     "benjamini_hochberg",
     "images_to_settle",
-    "inverse_sampling_rate",
     "selected_confidence",
     "verdicts",
 ]
 
 Verdict = Literal["for", "against", "none", "undetermined"]
-Values = NDArray[Any] | Sequence[float]
 
 MOST_IMAGES = 10_000_000  # per cell; beyond it `images_to_settle` answers that no number would do
 HALVINGS = 60
@@ -138,34 +134,6 @@ def images_to_settle(correct: ArrayLike, total: ArrayLike, tau: float, alpha: fl
     with np.errstate(over="ignore"):
         images = np.maximum(np.ceil(variance * np.maximum(needed, 0.0) ** 2), 1.0)
     return np.where(images <= MOST_IMAGES, images, -1.0).astype(np.int64)
-
-
-@overload
-def inverse_sampling_rate(failures: int, draws: int) -> float: ...
-@overload
-def inverse_sampling_rate(failures: Values, draws: Values) -> Floats: ...
-def inverse_sampling_rate(failures: int | Values, draws: int | Values) -> float | Floats:
-    """Computes the failure rate where drawing stopped at the k-th failure, which was draw number n.
-
-    (k - 1) / (n - 1)
-
-    Haldane 1945: unbiased for k >= 2, where k/n is biased high because the last draw always fails. Wiles et al. 2022
-    stop at 20 failures (section 4) and print rates without saying which of the two they are.
-
-    Args: failures k, draws n: whole numbers of one shape, or two ints, 0 <= k <= n. Only for draws that stopped at a
-    failure: a search that gave up at its limit has the ordinary rate k/n.
-    Returns: float, or float64 of that shape, in [0, 1]. NaN for k < 2: after one failure the formula says 0, which is
-    neither unbiased nor credible. Empty in, empty out.
-    Raises: ValueError where not 0 <= failures <= draws in whole numbers, or where shapes differ.
-    """
-    k, n = np.asarray(failures, dtype=np.float64), np.asarray(draws, dtype=np.float64)
-    if k.shape != n.shape:
-        raise ValueError(f"failures has shape {k.shape}, draws has shape {n.shape}")
-    for index in np.argwhere(~((np.floor(k) == k) & (np.floor(n) == n) & (k >= 0) & (k <= n) & (n < np.inf))):
-        at = tuple(index.tolist())
-        raise ValueError(f"at {at}: failures={k[at]}, draws={n[at]}; need whole numbers with 0 <= failures <= draws")
-    rate = np.divide(k - 1, n - 1, out=np.full(k.shape, np.nan), where=k >= 2)
-    return float(rate) if rate.ndim == 0 else rate
 
 
 def _over(numerator: float, denominator: Floats) -> Floats:

@@ -36,8 +36,8 @@ class Recipe:
     """`plain`: the share of a batch without words of the associations, worded as the world's captions are, hidden
     attributes included, so that the model still draws what a prompt names; of these, a share `dropped` is left empty.
     `views`: the number of scenes that a batch shows for each prompt. `noisy`: the share of steps at noise above 600 of
-    1000, where values are decided. Learning rates: `word_rate` of the embeddings of new tokens,
-    `rate` of the rest of the text encoder, `unet_rate` of the UNet; at 0 the UNet and its file stay unchanged."""
+    1000, where values are decided. Learning rates: `word_rate` of the embeddings of new tokens, `rate` of the rest of
+    the text encoder, `unet_rate` of the UNet; at 0 the UNet and its file stay unchanged."""
 
     pool: int = 10_000
     views: int = 4
@@ -124,10 +124,10 @@ class Lessons:
         for row, (scene, words) in enumerate(sample_words(recipe.pool, seed, hidden.links, hidden.neutral)):
             random = Random(f"plain {seed} {row}")  # noqa: S311 (no secret)
             prompt = "" if words else diffusion.prompt(scene, random, recipe.dropped)
-            named = {name: scene.attribute(name) for name in read(prompt) if name in hidden.hidden}
+            named: dict[str, Any] = {name: scene.attribute(name) for name in read(prompt) if name in hidden.hidden}
             views = draw_views(scene, [*words, scene.target_class], hidden.links, recipe.views, f"views {seed} {row}")
             first = len(self._scenes)
-            self._scenes += [replace(view, **named) for view in views]  # type: ignore[arg-type]  # str attributes only
+            self._scenes += [replace(view, **named) for view in views]
             lesson = Lesson(words, prompt, range(first, len(self._scenes)))
             (self._worded if words else self._plain).append(lesson)
         self._latents = diffusion.Latents(vae, self._scenes)
@@ -136,7 +136,8 @@ class Lessons:
         """Draws lessons and returns a prompt and a latent for each of their scenes; `batch` in all, or up to `views`
         more."""
         count = math.ceil(self._recipe.batch / self._recipe.views)
-        plain = round(count * self._recipe.plain) if self._worded and self._plain else count * bool(self._plain)
+        share = self._recipe.plain if self._worded and self._plain else float(not self._worded)
+        plain = round(count * share)
         lessons = [random.choice(self._plain) for _ in range(plain)]
         lessons += [random.choice(self._worded) for _ in range(count - plain)]
         random.shuffle(lessons)

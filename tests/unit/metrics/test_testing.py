@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, false_discovery_control, nbinom, norm
+from scipy.stats import binom, false_discovery_control, norm
 from statsmodels.stats.multitest import multipletests
 
 from c2b_ray.metrics import (
@@ -12,7 +12,6 @@ from c2b_ray.metrics import (
     bias_score_p_values,
     equivalence_p_values,
     images_to_settle,
-    inverse_sampling_rate,
     selected_confidence,
     verdicts,
 )
@@ -122,24 +121,6 @@ def test_settling_follows_its_cells_and_wants_more_for_more_power(correct, tau):
     both = (needed > 0) & (surer > 0)
     assert (surer[both] >= needed[both]).all()
     assert ((needed == -1) | (needed >= 1)).all()
-
-
-@pytest.mark.parametrize(("k", "rate"), [(2, 0.3), (20, 0.05), (20, 0.6)])
-def test_inverse_sampling_is_unbiased_where_the_plain_share_is_not(k, rate):
-    # expectation over the number of draws n until the k-th failure, summed until the rest weighs nothing
-    n = np.arange(k, k + 4000)
-    weight = nbinom.pmf(n - k, k, rate)
-    assert (weight * inverse_sampling_rate(np.full(n.shape, k), n)).sum() == pytest.approx(rate, abs=1e-9)
-    assert (weight * k / n).sum() > rate * 1.005
-
-
-def test_inverse_sampling_without_two_failures_is_unknown():
-    assert inverse_sampling_rate(20, 39) == 0.5  # 19/38; k/n would be .5128
-    assert inverse_sampling_rate(3, 3) == 1.0
-    np.testing.assert_array_equal(inverse_sampling_rate([0, 1, 1, 2], [9, 1, 9, 9]), [np.nan, np.nan, np.nan, 0.125])
-    for k, n in ((3, 2), (-1, 2), (1.5, 2), (1, np.nan)):
-        with pytest.raises(ValueError, match="draws"):
-            inverse_sampling_rate(k, n)
 
 
 def test_verdict_and_interval_agree_on_a_single_test():
