@@ -21,6 +21,8 @@ from .manifests import (
 )
 
 METADATA = ("169.254.169.254", "fd00:ec2::254")
+KUBERNETES = ip_address("10.96.0.1")
+"""The address that Kubernetes' API mostly has inside a cluster."""
 DNS, HTTPS, POSTGRES = 53, 443, 5432
 STORE = "c2b-ray.io/object-store"
 CLUSTER_API_ONLY = "c2b-ray.io/cluster-api"
@@ -53,6 +55,14 @@ def _faults(pod: Pod, policies: list[Manifest]) -> Iterator[str]:
         yield f"may reach the node's metadata at {' or '.join(METADATA)}"
     if any(not rule.get("from") for rule in into):
         yield "anyone may reach it: a rule of ingress has no `from`"
+    if RAY in pod.labels and any(_is_for_everyone(peer) for rule in into for peer in rule.get("from") or []):
+        yield "everyone, or every namespace, may reach a node of Ray, and run code on it"
+    if pod.labels.get(CLUSTER_API_ONLY) == "true" and not any(_is_to_kubernetes(rule) for rule in out):
+        yield "no policy lets it out to Kubernetes' API"
+    if pod.annotations.get("prometheus.io/scrape") == "true":
+        port = int(pod.annotations.get("prometheus.io/port", 80))
+        if not any(_has_port(rule, port) or _has_named(rule, pod, port) for rule in into):
+            yield f"prometheus.io/scrape is true, and no policy lets anybody in to port {port}"
     if RAY in pod.labels and not any(_names(rule, "to", RAY) for rule in out):
         yield "may not reach the other nodes of Ray"
     if RAY in pod.labels and not any(_names(rule, "from", RAY) for rule in into):
@@ -62,6 +72,34 @@ def _faults(pod: Pod, policies: list[Manifest]) -> Iterator[str]:
 def _has_port(rule: Rule, port: int, protocol: str = "TCP") -> bool:
     ports = rule.get("ports")
     return not ports or any(entry.get("protocol", "TCP") == protocol and _within(entry, port) for entry in ports)
+
+
+def _has_named(rule: Rule, pod: Pod, port: int) -> bool:
+    """Whether a rule names a port of the pod by its name."""
+    entries = [entry for container in all_containers(pod.spec) for entry in container.get("ports") or []]
+    names = {entry.get("name") for entry in entries if entry.get("containerPort") == port} - {None}
+    return any(entry.get("port") in names for entry in rule.get("ports") or [])
+
+
+def _is_for_everyone(peer: Rule) -> bool:
+    """Whether a peer is every address, or every pod of every namespace."""
+    if "ipBlock" in peer:
+        return ip_network(peer["ipBlock"]["cidr"]).prefixlen == 0
+    spaces, pods = peer.get("namespaceSelector"), peer.get("podSelector")
+    return spaces is not None and not spaces and not pods
+
+
+def _is_to_kubernetes(rule: Rule) -> bool:
+    """Kubernetes' API has an address inside the cluster, or one that somebody chose."""
+    blocks = [peer["ipBlock"] for peer in rule.get("to") or [] if "ipBlock" in peer]
+    inside = [
+        block for block in blocks if not any(KUBERNETES in ip_network(cidr) for cidr in block.get("except") or [])
+    ]
+    return bool(inside) and (_has_port(rule, HTTPS) or _has_port(rule, 6443) or all(_chosen(block) for block in inside))
+
+
+def _chosen(block: Rule) -> bool:
+    return ip_network(block["cidr"]).prefixlen > 0
 
 
 def _within(entry: Rule, port: int) -> bool:

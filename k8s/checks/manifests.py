@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Manifest = dict[str, Any]
@@ -71,12 +71,13 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod template: where it stands, its labels, its spec."""
+    """A pod template: where it stands, its labels, its spec, its annotations."""
 
     kind: str
     location: str
     labels: Mapping[str, str]
     spec: Manifest
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 def is_object(manifest: Any) -> bool:
@@ -137,7 +138,7 @@ def pods(value: Any, kind: str, location: str = "") -> Iterator[Pod]:
     elif isinstance(value, dict):
         spec = value.get("spec")
         if isinstance(spec, dict) and spec.get("containers"):
-            yield Pod(kind, location, _labels(value.get("metadata")), spec)
+            yield Pod(kind, location, _texts(value, "labels"), spec, _texts(value, "annotations"))
         for key, item in value.items():
             yield from pods(item, kind, f"{location}.{key}" if location else key)
 
@@ -156,13 +157,15 @@ def of_kind(platform: Platform, kind: str) -> list[Manifest]:
 
 
 def whole(platform: Platform) -> bool:
-    """Whether this is what stands beside the cluster's own objects, rather than one RayCluster or some RayJobs."""
-    return bool(of_kind(platform, "Namespace"))
+    """Whether this is what stands beside the cluster's own objects, rather than one RayCluster or some RayJobs. Its
+    namespace may be somebody else's."""
+    return bool(of_kind(platform, "Namespace") or of_kind(platform, "Deployment"))
 
 
-def _labels(metadata: Any) -> Mapping[str, str]:
-    labels = metadata.get("labels") if isinstance(metadata, dict) else None
-    return labels if isinstance(labels, dict) else {}
+def _texts(template: Manifest, name: str) -> Mapping[str, str]:
+    """The labels or annotations of a pod template."""
+    found = at(template, ("metadata", name))
+    return found if isinstance(found, dict) else {}
 
 
 def selects(selector: Manifest | None, labels: Mapping[str, str]) -> bool:

@@ -15,6 +15,7 @@ LONGEST = {"RayCluster": 53, "RayJob": 47, "RayService": 47, "RayCronJob": 36, "
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _MODES = ("K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode")
 _DURATION = re.compile(r"\d*[1-9]\d*|(?=.*[1-9])(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))+")
+_UPGRADES = ("NewCluster", "NewClusterWithIncrementalUpgrade", "None")
 _DELETING = ("DeleteWorkers", "DeleteCluster", "DeleteSelf")
 
 
@@ -162,7 +163,9 @@ def upgrade(manifest: Manifest) -> Iterator[str]:
     surge, step = options.get("maxSurgePercent", 100), options.get("stepSizePercent", 0)
     if not 0 <= step <= surge <= 100:
         yield f"stepSizePercent {step} and maxSurgePercent {surge}: expected 0 ≤ step ≤ surge ≤ 100"
-    if (strategy or {}).get("type") != "NewClusterWithIncrementalUpgrade":
+    if (kind := (strategy or {}).get("type")) not in (None, *_UPGRADES):
+        yield f"upgradeStrategy {kind!r} is none of {', '.join(_UPGRADES)}"
+    if kind != "NewClusterWithIncrementalUpgrade":
         return
     if not at(manifest, ("spec", "rayClusterConfig", "enableInTreeAutoscaling")):
         yield "an incremental upgrade needs the autoscaler"

@@ -10,15 +10,17 @@ import yaml
 
 from . import house_clusters, operator_clusters, operator_jobs, schemas
 from .house_endpoint import ENDPOINT_POD_RULES, ENDPOINT_RULES
+from .house_joins import JOINS_CLUSTER_RULES, JOINS_JOB_RULES, JOINS_OBJECT_RULES, JOINS_POD_RULES, JOINS_RULES
+from .house_objects import OBJECTS_PLATFORM_RULES, OBJECTS_POD_RULES, OBJECTS_RULES
 from .house_platform import PLATFORM_RULES as _PLATFORM_RULES
 from .house_pods import POD_RULES as _POD_RULES
 from .manifests import Manifest, Violation, cluster_of, is_object, job_of, pods, subject
 
-CLUSTER_RULES = {**operator_clusters.CLUSTER_RULES, **house_clusters.CLUSTER_RULES}
-JOB_RULES = {**operator_jobs.JOB_RULES, **house_clusters.JOB_RULES}
-OBJECT_RULES = operator_jobs.OBJECT_RULES
-POD_RULES = {**_POD_RULES, **ENDPOINT_POD_RULES}
-PLATFORM_RULES = {**_PLATFORM_RULES, **ENDPOINT_RULES}
+CLUSTER_RULES = {**operator_clusters.CLUSTER_RULES, **house_clusters.CLUSTER_RULES, **JOINS_CLUSTER_RULES}
+JOB_RULES = {**operator_jobs.JOB_RULES, **house_clusters.JOB_RULES, **JOINS_JOB_RULES}
+OBJECT_RULES = {**operator_jobs.OBJECT_RULES, **OBJECTS_RULES, **JOINS_OBJECT_RULES}
+POD_RULES = {**_POD_RULES, **ENDPOINT_POD_RULES, **OBJECTS_POD_RULES, **JOINS_POD_RULES}
+PLATFORM_RULES = {**_PLATFORM_RULES, **ENDPOINT_RULES, **OBJECTS_PLATFORM_RULES, **JOINS_RULES}
 RULES = ("object", *CLUSTER_RULES, *JOB_RULES, *OBJECT_RULES, *POD_RULES, *PLATFORM_RULES)
 SCHEMAS = ("schema", "cel", "core-schema")
 MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError, yaml.YAMLError)

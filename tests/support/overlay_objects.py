@@ -85,15 +85,17 @@ def cron(manifests: Objects, **spec: Any) -> None:
 
 
 def incremental(o: Objects, **options: Any) -> None:
-    o.cluster["enableInTreeAutoscaling"] = True
-    o.cluster["autoscalerOptions"] = copy.deepcopy(AUTOSCALER)
+    autoscaled(o)
     settings = {"gatewayClassName": "istio", "intervalSeconds": 10, "stepSizePercent": 10, **options}
     strategy = {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": settings}
     o.service["spec"]["upgradeStrategy"] = strategy
 
 
 def autoscaled(o: Objects) -> Manifest:
+    """Turns the autoscaler on, whose head may then ask Kubernetes' API."""
     o.cluster.update(enableInTreeAutoscaling=True, autoscalerOptions=copy.deepcopy(AUTOSCALER))
+    o.head["template"]["metadata"]["labels"]["c2b-ray.io/cluster-api"] = "true"
+    o.head_pod["automountServiceAccountToken"] = True
     return o.cluster
 
 

@@ -15,7 +15,7 @@ from checks.manifests import Manifest, all_containers, pods_of
 from checks.render import render
 from checks.rules import meaning
 from checks.schemas import core
-from overlay_objects import Fault, Objects, cron, incremental
+from overlay_objects import Fault, Objects, autoscaled, cron, incremental
 
 ROOT = Path(__file__).parents[3]
 
@@ -50,6 +50,14 @@ def other(kind: str, version: str) -> Fault:
     return lambda o: o.all.append(found)
 
 
+def without(container: Any, variable: str) -> None:
+    container["env"] = [entry for entry in container["env"] if entry["name"] != variable]
+
+
+def replace_text(container: Any, old: str, new: str) -> None:
+    container.update(json.loads(json.dumps(container).replace(old, new)))
+
+
 TAKEN: list[tuple[str, Fault]] = [
     ("memory in Mi", lambda o: o.api_container["resources"]["requests"].update(memory="1024Mi")),
     ("memory as a number", lambda o: o.api_container["resources"]["requests"].update(memory=1073741824)),
@@ -82,6 +90,24 @@ TAKEN: list[tuple[str, Fault]] = [
     ("a priority of one's own", lambda o: (o.all.append({**copy.deepcopy(o.of("PriorityClass", "c2b-ray-serving")), "metadata": {"name": "mine"}}), o.api.update(priorityClassName="mine"))),
     ("one version of all", lambda o: [c.update(image=c["image"].replace("0.1.0", "0.2.0")) for p in pods_of(o.all) for c in all_containers(p.spec)]),
     ("a namespace that warns of less", lambda o: o.of("Namespace", "c2b-ray")["metadata"]["labels"].pop("pod-security.kubernetes.io/warn")),
+    ("a namespace that somebody else makes", lambda o: o.all.remove(o.of("Namespace", "c2b-ray"))),
+    ("an API for every address", lambda o: o.spec("NetworkPolicy", "c2b-api")["ingress"].append({"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}], "ports": [{"port": 8420}]})),
+    ("Kubernetes' API at its address", lambda o: o.egress("c2b-cluster-api")[0].update(to=[{"ipBlock": {"cidr": "172.20.0.1/32"}}], ports=[{"port": 16443}])),
+    ("an object store without keys", lambda o: [container.pop("envFrom") for container in (o.api_container, o.runner["containers"][0], pod(o)["containers"][0])]),
+    ("a Secret of one's own with the database", lambda o: (o.api_container.update(env=[]), o.api_container["envFrom"].append({"secretRef": {"name": "mine"}}))),
+    ("an agent's port of a group", lambda o: (o.worker["rayStartParams"].update({"dashboard-agent-listen-port": "52400"}), replace_text(pod(o)["containers"][0], "52365", "52400"))),
+    ("a dashboard's port", lambda o: (o.head["rayStartParams"].update({"dashboard-port": "8266"}), replace_text(o.head_container, "8265", "8266"))),
+    ("no entrypoint of an interactive job", lambda o: (o.job.pop("entrypoint"), o.job.pop("submitterPodTemplate"), o.job.pop("backoffLimit"), o.job.update(submissionMode="InteractiveMode", activeDeadlineSeconds=900))),
+    ("no upgrades", lambda o: o.service["spec"].update(upgradeStrategy={"type": "None"})),
+    ("autoscaling", autoscaled),
+    ("a head's service inside", lambda o: o.head.update(serviceType="ClusterIP")),
+    ("a load balancer for the API", lambda o: o.spec("Service", "c2b-api").update(type="LoadBalancer")),
+    ("labels of one's own", lambda o: o.of("Deployment", "c2b-api")["metadata"]["labels"].update({"team.example.org/cost": "ML_42", "empty": ""})),
+    ("a Job that restarts", lambda o: o.of("Job", "c2b-migrate")["spec"]["template"]["spec"].update(restartPolicy="OnFailure")),
+    ("nothing scraped", lambda o: (o.all.remove(o.of("NetworkPolicy", "c2b-metrics")), [o.of("Deployment", name)["spec"]["template"]["metadata"].pop("annotations") for name in ("c2b-dispatcher", "c2b-runner")])),
+    ("a Role of somebody else", lambda o: o.all.append({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "vault", "namespace": "c2b-ray"}, "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]})),
+    ("monitoring of any namespace by its label", lambda o: o.spec("NetworkPolicy", "c2b-ray-nodes")["ingress"][2].update({"from": [{"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "prometheus"}}}]})),
+    ("a head by its whole name", lambda o: [e.update(value="c2b-models-head-svc.c2b-ray.svc:6379") for e in o.runner["containers"][0]["env"] if e["name"] == "RAY_ADDRESS"]),
     ("an ExternalSecret", other("ExternalSecret", "external-secrets.io/v1")),
     ("a ServiceMonitor", other("ServiceMonitor", "monitoring.coreos.com/v1")),
 ]  # fmt: skip
@@ -92,7 +118,7 @@ def test_a_right_change_is_taken(gpu: list[Manifest], name: str, change: Fault) 
     objects = Objects(gpu)
     change(objects)
     changed = [manifest for manifest in objects.all if manifest not in gpu]
-    assert changed
+    assert objects.all != gpu
     assert [str(violation) for violation in meaning(objects.all)] == []
     assert [str(violation) for manifest in changed for violation in core(manifest)] == []
 
@@ -175,6 +201,44 @@ CAUGHT: list[tuple[str, Fault]] = [
     ("one-version", lambda o: o.api_container.update(image="registry.example.org/c2b-ray:0.2.0-cpu")),
     ("one-version", lambda o: pod(o)["containers"][0].update(image="registry.example.org/c2b-ray:0.0.9-gpu")),
     ("restricted-namespace", lambda o: o.of("Namespace", "c2b-ray")["metadata"].update(labels={"pod-security.kubernetes.io/enforce": "baseline"})),
+    ("job-entrypoint", lambda o: o.job.pop("entrypoint")),
+    ("job-entrypoint", lambda o: o.job.update(entrypoint=" ")),
+    ("autoscaler-may-ask", lambda o: (autoscaled(o), o.head_pod.update(automountServiceAccountToken=False))),
+    ("groups-once", lambda o: o.cluster["workerGroupSpecs"].append(copy.deepcopy(o.worker))),
+    ("stays-inside", lambda o: o.head.update(serviceType="LoadBalancer")),
+    ("stays-inside", lambda o: o.service["spec"].update(serveService={"spec": {"type": "NodePort"}})),
+    ("upgrade-step", lambda o: o.service["spec"].update(upgradeStrategy={"type": "Rolling"})),
+    ("endpoint-environment", lambda o: without(o.runner["containers"][0], "C2B_DATABASE_URL")),
+    ("endpoint-environment", lambda o: without(o.api_container, "C2B_ENDPOINT_SECRET")),
+    ("joins-with-the-token", lambda o: without(o.runner["containers"][0], "RAY_AUTH_TOKEN")),
+    ("joins-with-the-token", lambda o: without(o.runner["initContainers"][0], "RAY_AUTH_MODE")),
+    ("joins-with-the-token", lambda o: [e.update(value="c2b-models-head-svc:6380") for e in o.runner["containers"][0]["env"] if e["name"] == "RAY_ADDRESS"]),
+    ("uses-the-model-plane", lambda o: o.endpoint("serve: c2b-models-head-svc:6379\n", "")),
+    ("offline-together", lambda o: o.runner["containers"][0]["env"].append({"name": "HF_HUB_OFFLINE", "value": "1"})),
+    ("named-once", lambda o: o.runner["volumes"].append({"name": "tmp", "emptyDir": {}})),
+    ("named-once", lambda o: o.api["containers"].append(copy.deepcopy(o.api_container))),
+    ("named-once", lambda o: o.runner["containers"][0]["env"].append({"name": "RAY_ADDRESS", "value": "elsewhere:1"})),
+    ("named-once", lambda o: o.api_container["ports"].append({"name": "http", "containerPort": 8421})),
+    ("node-probes", lambda o: replace_text(pod(o)["containers"][0], "52365", "52366")),
+    ("node-probes", lambda o: replace_text(o.head_container, "8265/api", "8266/api")),
+    ("restarts", lambda o: o.api.update(restartPolicy="Never")),
+    ("restarts", lambda o: o.of("Job", "c2b-migrate")["spec"]["template"]["spec"].pop("restartPolicy")),
+    ("metadata", lambda o: o.of("PodDisruptionBudget", "c2b-api")["metadata"].update(name="C2B_api")),
+    ("metadata", lambda o: o.of("Deployment", "c2b-api")["metadata"]["labels"].update({"a b": "c"})),
+    ("metadata", lambda o: o.spec("Deployment", "c2b-api").update(replicas=-1)),
+    ("labels", lambda o: o.of("Deployment", "c2b-api")["spec"]["template"]["metadata"]["labels"].update(a="b c")),
+    ("network", lambda o: o.all.remove(o.of("NetworkPolicy", "c2b-metrics"))),
+    ("network", lambda o: o.all.remove(o.of("NetworkPolicy", "c2b-cluster-api"))),
+    ("network", lambda o: o.spec("NetworkPolicy", "c2b-ray-nodes")["ingress"].append({"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]})),
+    ("network", lambda o: o.spec("NetworkPolicy", "c2b-ray-nodes")["ingress"][1].update({"from": [{"namespaceSelector": {}}]})),
+    ("network", lambda o: (o.all.remove(o.of("Namespace", "c2b-ray")), o.all.remove(o.of("NetworkPolicy", "c2b-names")))),
+    ("narrow-rights", lambda o: o.of("Role", "c2b-nightly").update(rules=[{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}])),
+    ("narrow-rights", lambda o: o.of("Role", "c2b-nightly")["rules"].append({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]})),
+    ("narrow-rights", lambda o: o.of("Role", "c2b-nightly")["rules"].pop(1)),
+    ("narrow-rights", lambda o: o.all.append({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "x"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}, "subjects": [{"kind": "ServiceAccount", "name": "c2b-endpoint", "namespace": "c2b-ray"}]})),
+    ("no-secret-texts", lambda o: o.endpoint("via: serve", "via: serve\n# postgresql://c2b:hunter2@db/c2b")),
+    ("no-secret-texts", lambda o: o.api_container["command"].append("--redis-password=hunter2")),
+    ("priorities-in-order", lambda o: o.of("PriorityClass", "c2b-ray-serving").update(value=1)),
 ]  # fmt: skip
 
 
