@@ -106,6 +106,8 @@ INTERSECTIONS = pa.schema(
         ],
         pa.field("verdict", _text, nullable=False),  # of the interaction: for, against, none, undetermined
         pa.field("basis", _text),  # how the images' values are known, as in SCORES
+        pa.field("captions", pa.int64()),  # captions whose images the cell holds; null for labelled images
+        pa.field("caption_spread", pa.float64()),  # standard deviation between captions of one cell; NaN: not known
         pa.field("repeats", pa.int64()),  # near-duplicates of other images of the cell; not in n
         pa.field("shown", pa.float64()),  # estimated share of images that show both values; null without verification
         pa.field("doubt", _text),  # why the verdict is withheld, regardless of the numbers
@@ -135,6 +137,9 @@ POOLED = pa.schema(
         ],
         pa.field("verdict", _text, nullable=False),  # for, against, none, undetermined
         pa.field("doubt", _text),
+        pa.field("basis", _text),  # the weakest of the pooled cells, as in SCORES
+        pa.field("captions", pa.int64()),  # captions whose images the pooled cells hold; null for labelled images
+        pa.field("caption_spread", pa.float64()),  # the largest between captions of one cell; NaN: not known
     ]
 )
 

@@ -36,8 +36,9 @@ class PairCounts:
     `total`: images that count for the cell and have an answer, of which `correct` are right; `errors`: those without.
     `accuracy` may be corrected for what images show; `effective`: the number of images of known content with the same
     information; `covariance` (cells, cells), where the accuracies are not independent. `shown`: the estimated share of
-    the images drawn for the cell that show both values; NaN: not known. `basis` as in `schemas.SCORES`; `doubts`: why a
-    cell cannot be trusted.
+    the images drawn for the cell that show both values; NaN: not known. `basis`, `captions` and `spread` as in
+    `schemas.SCORES`, where `spread` is `caption_spread`; None for labelled images. `doubts`: why a cell cannot be
+    trusted.
     """
 
     total: Ints
@@ -49,6 +50,8 @@ class PairCounts:
     shown: Floats
     basis: str
     doubts: list[str | None]
+    captions: Ints | None = None
+    spread: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -147,12 +150,17 @@ def by_caption(counts: PairCounts, right: Ints, total: Ints, confidence: float) 
     `right` and `total` (cells, captions): of the images that each caption of a cell drew. Differences between captions
     are noise for verified images too.
     """
-    worth = effective_images(right, total, confidence).effective
+    worth = effective_images(right, total, confidence)
     seen = total.sum(axis=1)
-    share = np.divide(worth, seen, out=np.ones(len(seen)), where=seen > 0)
+    share = np.divide(worth.effective, seen, out=np.ones(len(seen)), where=seen > 0)
     scale = 1 / np.sqrt(share)
-    covariance = None if counts.covariance is None else counts.covariance * np.outer(scale, scale)
-    return replace(counts, effective=counts.effective * share, covariance=covariance)
+    return replace(
+        counts,
+        effective=counts.effective * share,
+        covariance=None if counts.covariance is None else counts.covariance * np.outer(scale, scale),
+        captions=(total > 0).sum(axis=1),
+        spread=worth.spread,
+    )
 
 
 def _one_of_each_picture(cells: PairCells, pictures: Ints | None) -> Ints:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NotRequired, TypedDict
 
 import numpy as np
@@ -21,7 +21,7 @@ from c2b_ray.names import normalise
 from c2b_ray.schemas import POOLED
 from c2b_ray.steps.adjusted import Adjusted, Score, together
 from c2b_ray.steps.judge import Estimate, Floats
-from c2b_ray.steps.reasons import EVIDENCE_OF_VALUES, MOST_SHARED
+from c2b_ray.steps.reasons import BASES, EVIDENCE_OF_VALUES, MOST_SHARED
 from c2b_ray.steps.thresholds import Thresholds
 
 LEAST_CLASSES = 2
@@ -44,6 +44,9 @@ class PooledRow(TypedDict):
     none_p_value: float
     may_be_none: bool
     doubt: str | None
+    basis: str
+    captions: int | None
+    caption_spread: float | None
     q_value: NotRequired[float]
     verdict: NotRequired[str]
 
@@ -74,7 +77,8 @@ def pooled(estimates: Sequence[Estimate], thresholds: Thresholds) -> pa.Table:
 
 @dataclass(frozen=True)
 class _Cells:
-    """The cells of one attribute; arrays have shape (classes, values). `accuracy`, `images`: of those not in doubt."""
+    """The cells of one attribute; arrays have shape (classes, values). `accuracy`, `images`: of those not in doubt.
+    `captions`, `spread`: the number of captions, and how much they differ; NaN for labelled images."""
 
     values: tuple[str, ...]
     accuracy: Floats
@@ -82,24 +86,37 @@ class _Cells:
     right: Floats
     seen: Floats
     shared: Floats
+    captions: Floats
+    spread: Floats
     adjusted: tuple[Adjusted | None, ...]
+
+    def captions_of(self, j: int) -> int | None:
+        """Returns the number of captions of a value; None for labelled images."""
+        captions = self.captions[:, j]
+        return None if np.isnan(captions).all() else int(np.nansum(captions))
+
+    def spread_of(self, j: int) -> float | None:
+        known = self.spread[:, j][~np.isnan(self.spread[:, j])]
+        return None if self.captions_of(j) is None else float(known.max()) if known.size else np.nan
 
 
 def _cells(estimates: Sequence[Estimate]) -> _Cells:
     values = tuple(dict.fromkeys(normalise(value) for estimate in estimates for value in estimate.values))
     shape = len(estimates), len(values)
-    empty = np.zeros(shape)
-    cells = _Cells(values, empty * np.nan, empty.copy(), empty.copy(), empty.copy(), empty.copy(), ())
+    right, seen, shared, images = (np.zeros(shape) for _ in range(4))
+    accuracy, captions, spread = (np.full(shape, np.nan) for _ in range(3))
     adjusted = []
     for c, estimate in enumerate(estimates):
         columns = [values.index(normalise(value)) for value in estimate.values]
-        cells.right[c, columns], cells.seen[c, columns] = estimate.columns["correct"], estimate.columns["n"]
-        cells.shared[c, columns] = estimate.shared
+        right[c, columns], seen[c, columns] = estimate.columns["correct"], estimate.columns["n"]
+        shared[c, columns] = estimate.shared
+        captions[c, columns] = estimate.columns.get("captions", np.nan)
+        spread[c, columns] = estimate.columns.get("caption_spread", np.nan)
         trusted = [column for column, doubt in zip(columns, estimate.doubts, strict=True) if doubt is None]
         kept = [doubt is None for doubt in estimate.doubts]
-        cells.accuracy[c, trusted], cells.images[c, trusted] = estimate.accuracy[kept], estimate.independent[kept]
+        accuracy[c, trusted], images[c, trusted] = estimate.accuracy[kept], estimate.independent[kept]
         adjusted.append(None if estimate.adjusted is None else estimate.adjusted.among(columns, len(values)))
-    return replace(cells, adjusted=tuple(adjusted))
+    return _Cells(values, accuracy, images, right, seen, shared, captions, spread, tuple(adjusted))
 
 
 def _tested(cells: _Cells, classes: NDArray[np.bool_], thresholds: Thresholds) -> tuple[metrics.Pooled, Adjusted]:
@@ -140,6 +157,9 @@ def _rows(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[PooledR
                 "doubt": others.doubt[j]
                 if carrier is None
                 else f"{estimates[carrier].target_class} alone makes the difference",
+                "basis": min((one.basis for one in estimates), key=BASES.index),
+                "captions": cells.captions_of(j),
+                "caption_spread": cells.spread_of(j),
             }
         )
     return rows

@@ -13,6 +13,9 @@ MOST_SHARED = 0.2
 LABELS, CAPTIONS, VERIFIER, CALIBRATED = "labels", "captions", "verifier", "calibrated"
 """The basis of an accuracy: labels, captions only, an uncalibrated verifier, a calibrated verifier."""
 
+BASES = (CAPTIONS, VERIFIER, CALIBRATED, LABELS)
+"""The bases, the weakest first."""
+
 EVIDENCE_OF_VALUES = (LABELS, CALIBRATED)
 """The bases that show that the images of two values differ. On any other, φ may be 0 because they do not."""
 

@@ -160,10 +160,17 @@ def _table(estimates: Sequence[_Estimate], thresholds: Thresholds) -> pa.Table:
             row["verdict"] = _verdict(row["interaction"], bool(result.findings.flat[i]), bool(is_none))
             row["phi_q_value"] = phi_q[first + i].item()
             row["doubt"] = estimate.counts.doubts[i]
+            row |= _of_captions(estimate.counts, i)
             row["folded_into"] = names[result.folded.flat[i]] if result.folded.flat[i] >= 0 else None
             rows.append(row)
         first += len(names)
     return pa.Table.from_pylist(rows, INTERSECTIONS)
+
+
+def _of_captions(counts: PairCounts, i: int) -> dict[str, int | float | None]:
+    if counts.captions is None or counts.spread is None:
+        return {"captions": None, "caption_spread": None}
+    return {"captions": int(counts.captions[i]), "caption_spread": float(counts.spread[i])}
 
 
 def _untested(table: Crossed) -> Separated:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +30,7 @@ from c2b_ray.store.run import Run, load_run, open_run
 C2B = "c2b"
 CLASSIFIER = "classifier "
 """The prefix of a classifier's name among the manifest's models."""
+_OF_CAPTIONS = ("captions", "caption_spread")
 _COSINE = 1.01
 """The largest accepted cosine: half precision and compression in an index can round up to this."""
 
@@ -40,6 +41,8 @@ class C2BManifest(Manifest):
 
 class C2BRun(Run):
     """A run of `c2b audit`."""
+
+    SINCE: ClassVar = {"intersections": _OF_CAPTIONS, "pooled": ("basis", *_OF_CAPTIONS)}
 
     @property
     def proposals(self) -> pa.Table:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -23,8 +23,6 @@ from c2b_ray.store.manifest import Manifest
 from c2b_ray.store.run import Run, open_run
 
 PROMPTS = "prompts"
-_SINCE = {"associations": ("look", "images_used")}
-"""Columns that runs of older releases lack; they are read as null."""
 
 
 class PromptsManifest(Manifest):
@@ -35,6 +33,8 @@ class PromptsManifest(Manifest):
 
 class PromptsRun(Run):
     """A run of `c2b prompts`."""
+
+    SINCE: ClassVar = {"associations": ("look", "images_used")}
 
     @property
     def prompts(self) -> pa.Table:
@@ -59,13 +59,6 @@ class PromptsRun(Run):
     @property
     def heads(self) -> pa.Table:
         return self.read("heads")
-
-    def complete(self, name: str, table: pa.Table, columns: list[str] | None) -> pa.Table:
-        for column in _SINCE.get(name, ()):
-            if column not in table.column_names and column in (columns or _SINCE[name]):
-                field = self.kind.tables[name].field(column)
-                table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-        return super().complete(name, table, columns)
 
 
 @contextmanager

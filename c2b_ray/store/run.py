@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -35,6 +35,9 @@ ROW_GROUP = 16_384
 
 class Run:
     """A run at `path`. Tables are Arrow tables; one that was not written yet is an empty table of its schema."""
+
+    SINCE: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """For each table, columns that runs of older releases lack; they are read as null."""
 
     def __init__(self, path: str | Path, kind: RunKind) -> None:
         self.path = str(path).rstrip("/")
@@ -152,7 +155,12 @@ class Run:
         return name if name in self.kind.in_parts else f"{name}.parquet"
 
     def complete(self, name: str, table: pa.Table, columns: list[str] | None) -> pa.Table:
-        """Returns the table. Raises RunError if a column is missing."""
+        """Returns the table, with nulls in columns that runs of older releases lack. Raises RunError if another column
+        is missing."""
+        for column in self.SINCE.get(name, ()):
+            if column not in table.column_names and column in (columns or self.SINCE[name]):
+                field = self.kind.tables[name].field(column)
+                table = table.append_column(field, pa.nulls(table.num_rows, field.type))
         expected = columns or self.kind.tables[name].names
         if missing := [column for column in expected if column not in table.column_names]:
             location = self.location(self._entry(name))

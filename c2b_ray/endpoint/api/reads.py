@@ -134,8 +134,8 @@ class Results:
 
     def _joined(self, name: str, columns: list[str], tables: list[pa.Table]) -> pa.Table:
         empty = self.tables[name].empty_table().select(columns)
-        for table in tables:
-            self._run.complete(name, table, columns) if self.dataset is None else None
+        if self.dataset is None:
+            tables = [self._run.complete(name, table, columns).select(columns) for table in tables]
         return exported(pa.concat_tables(tables) if tables else empty)
 
     @property

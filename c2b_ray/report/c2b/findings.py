@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from c2b_ray.report.c2b.ranking import Cell, Group
+from c2b_ray.report.c2b.ranking import Cell, Group, on_one_caption
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.sentence import Sentence, Span
 
@@ -87,7 +87,13 @@ def _caveats(lead: Cell) -> str:
 
 def caveats(cell: Cell) -> list[str]:
     """Returns what weakens the evidence of a cell, in a few words each."""
-    return [caveat for caveat in (BASES.get(cell.basis), ONE_CAPTION if cell.one_caption else None) if caveat]
+    return caveats_of(cell.basis, cell.captions, cell.caption_spread)
+
+
+def caveats_of(basis: str | None, captions: int | None, spread: float | None) -> list[str]:
+    """Like `caveats`, for the columns `basis`, `captions` and `caption_spread` of any table of scores."""
+    of_caption = ONE_CAPTION if on_one_caption(captions, spread) else None
+    return [caveat for caveat in (BASES.get(basis or ""), of_caption) if caveat]
 
 
 def _confirmed(lead: Cell) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.report.c2b.findings import ADVERBS, NAMES, SIGNS
-from c2b_ray.report.c2b.ranking import FINDINGS
+from c2b_ray.report.c2b.findings import ADVERBS, NAMES, ONE_CAPTION, SIGNS
+from c2b_ray.report.c2b.ranking import FINDINGS, on_one_caption
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.sentence import Sentence, Span
 
@@ -73,11 +73,16 @@ class Intersections:
     doubts: tuple[str, ...]
 
 
+def strongest(rows: Sequence[Row]) -> list[Row]:
+    """Returns the findings, largest |interaction| first."""
+    return sorted((row for row in rows if row["verdict"] in FINDINGS), key=lambda row: -abs(row["interaction"]))
+
+
 def intersections(table: pa.Table, names: Mapping[str, str], confidence: float) -> Intersections:
     """Returns the view, largest |interaction| first: findings as sentences, and the matrices, those with a finding
     before the others."""
     rows = table.to_pylist()
-    findings = sorted((row for row in rows if row["verdict"] in FINDINGS), key=lambda row: -abs(row["interaction"]))
+    findings = strongest(rows)
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["classifier"], row["target_class"], row["attribute"]), []).append(row)
@@ -85,7 +90,7 @@ def intersections(table: pa.Table, names: Mapping[str, str], confidence: float) 
     return Intersections(
         present=bool(rows),
         line=_line(rows),
-        findings=tuple(_sentence(row, rows, names, confidence) for row in findings[:MOST_SENTENCES]),
+        findings=tuple(_finding(row, rows, names, confidence) for row in findings[:MOST_SENTENCES]),
         findings_more=max(len(findings) - MOST_SENTENCES, 0),
         matrices=tuple(_matrix(group, names) for group in ordered[:MOST_MATRICES]),
         matrices_more=max(len(ordered) - MOST_MATRICES, 0),
@@ -150,22 +155,30 @@ def _beneath(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _sentence(row: Row, rows: Sequence[Row], names: Mapping[str, str], confidence: float) -> FindingText:
+def _finding(row: Row, rows: Sequence[Row], names: Mapping[str, str], confidence: float) -> FindingText:
+    said = sentence(row, names[row["classifier"]], confidence)
+    return FindingText(row["verdict"], SIGNS[row["verdict"]], said, _beneath(row, rows))
+
+
+def sentence(row: Row, classifier: str, confidence: float) -> Sentence:
     both = f"{row['attribute_a']} is {row['value_a']} and {row['attribute_b']} is {row['value_b']}"
     evidence = (
         f" than the two alone explain: {words.percent(row['accuracy'])} right where they would leave "
         f"{words.percent(row['expected'])} ({words.signed(row['interaction'])}, "
         f"{words.percent(confidence)} interval {words.signed_range(row['interaction_low'], row['interaction_high'])}, "
-        f"{words.plural(row['n'], 'image')})."
+        f"{words.plural(row['n'], 'image')}{f', {ONE_CAPTION}' if _one_caption(row) else ''})."
     )
-    spans = (
-        Span(f"{names[row['classifier']]} recognises {words.article(row['target_class'])}"),
+    return (
+        Span(f"{classifier} recognises {words.article(row['target_class'])}"),
         Span(row["target_class"], strong=True),
         Span(f" {ADVERBS[row['verdict']]} when "),
         Span(both, strong=True),
         Span(evidence),
     )
-    return FindingText(row["verdict"], SIGNS[row["verdict"]], spans, _beneath(row, rows))
+
+
+def _one_caption(row: Row) -> bool:
+    return on_one_caption(row["captions"], row["caption_spread"])
 
 
 def _matrix(group: Sequence[Row], names: Mapping[str, str]) -> Matrix:
@@ -195,9 +208,17 @@ def _cell(row: Row) -> MatrixCell:
         verdict=row["verdict"],
         verdict_name=NAMES[row["verdict"]],
         sign=SIGNS[row["verdict"]],
-        mark="in doubt" if row["doubt"] is not None else "shadow" if row["folded_into"] is not None else "",
+        mark=_mark(row),
         note=_note(row),
     )
+
+
+def _mark(row: Row) -> str:
+    if row["doubt"] is not None:
+        return "in doubt"
+    if row["folded_into"] is not None:
+        return "shadow"
+    return ONE_CAPTION if row["verdict"] in FINDINGS and _one_caption(row) else ""
 
 
 def _note(row: Row) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.report.c2b.findings import ADVERBS, SIGNS
+from c2b_ray.report.c2b.findings import ADVERBS, ONE_CAPTION, SIGNS, caveats_of
 from c2b_ray.report.c2b.ranking import FINDINGS, Cell
 from c2b_ray.report.kit import words
 
@@ -45,7 +45,7 @@ class PooledView:
 def pooled_view(table: pa.Table, cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> PooledView:
     """Returns the view, largest |φ| first."""
     rows = table.to_pylist()
-    findings = sorted((row for row in rows if row["verdict"] in FINDINGS), key=lambda row: -abs(row["phi"]))
+    findings = strongest_pooled(rows)
     return PooledView(
         present=bool(rows),
         line=_line(rows),
@@ -54,14 +54,25 @@ def pooled_view(table: pa.Table, cells: Sequence[Cell], names: Mapping[str, str]
     )
 
 
+def strongest_pooled(rows: Sequence[Row]) -> list[Row]:
+    """Returns the findings, largest |φ| first."""
+    return sorted((row for row in rows if row["verdict"] in FINDINGS), key=lambda row: -abs(row["phi"]))
+
+
 def pooled_sentence(row: Row, name: str, confidence: float) -> str:
     """Returns a finding over all classes in one sentence."""
     interval = words.signed_range(row["phi_low"], row["phi_high"])
     return (
         f"Over {words.plural(row['classes'], 'class', 'classes')}, {name} does {ADVERBS[row['verdict']]} when "
         f"{row['attribute']} is {row['bias_class']} (φ{words.FIXED}{words.signed(row['phi'])}, "
-        f"{words.percent(confidence)} interval {interval}, {words.plural(row['n'], 'image')})."
+        f"{words.percent(confidence)} interval {interval}, {words.plural(row['n'], 'image')}{_caveats(row)})."
     )
+
+
+def _caveats(row: Row) -> str:
+    """Returns what weakens the evidence: one caption drew the images of a cell, so there is one for each class."""
+    known = caveats_of(row["basis"], row["captions"], row["caption_spread"])
+    return "".join(f", {caveat}{' a class' if caveat == ONE_CAPTION else ''}" for caveat in known)
 
 
 def _line(rows: Sequence[Row]) -> str:

@@ -67,8 +67,7 @@ class Cell:
 
     @property
     def one_caption(self) -> bool:
-        """Tells whether one caption drew its images, and no cell showed how much captions differ."""
-        return self.captions == 1 and math.isnan(self.caption_spread)
+        return on_one_caption(self.captions, self.caption_spread)
 
     @property
     def others(self) -> float:
@@ -94,6 +93,11 @@ class Cell:
         if not math.isnan(self.phi_confirmed):
             return max(math.copysign(1.0, self.phi) * self.phi_confirmed, 0.0)
         return self.size if math.isnan(self.phi_shrunken) else abs(self.phi_shrunken)
+
+
+def on_one_caption(captions: int | None, spread: float | None) -> bool:
+    """Tells whether one caption drew the images of each cell, and so no cell showed how much captions differ."""
+    return bool(captions) and spread is not None and math.isnan(spread)
 
 
 _FIELDS = tuple(field.name for field in fields(Cell))

@@ -1,5 +1,5 @@
-"""The terminal summary of a C2B run: its strongest findings, those over all classes, and the number of cells by
-verdict.
+"""The terminal summary of a C2B run: its strongest findings, those over all classes and of two values at once, and the
+number of cells by verdict.
 
 Knows the report's ranking and sentences; knows nothing of terminals.
 """
@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from c2b_ray.report.c2b.findings import caveats
 from c2b_ray.report.c2b.headline import tally
+from c2b_ray.report.c2b.intersections import sentence, strongest
 from c2b_ray.report.c2b.method import right_line
 from c2b_ray.report.c2b.notes import one_caption_line
-from c2b_ray.report.c2b.pooled import pooled_sentence
-from c2b_ray.report.c2b.ranking import FINDINGS, Group, cells_of, leading, ranked, strongest_first
+from c2b_ray.report.c2b.pooled import pooled_sentence, strongest_pooled
+from c2b_ray.report.c2b.ranking import Group, cells_of, leading, ranked, strongest_first
 from c2b_ray.report.kit.summary import Column, Summary
 from c2b_ray.steps.score_row import ScoreRow
 from c2b_ray.store.c2b_run import C2BRun
@@ -35,10 +36,11 @@ def summary(run: C2BRun) -> Summary:
     scores = run.scores
     cells, groups = cells_of(scores), leading(ranked(scores))
     verdicts = {name: sum(cell.verdict == name for cell in cells) for name in VERDICTS}
-    rows = [row for row in run.read("pooled").to_pylist() if row["verdict"] in FINDINGS]
-    strongest = sorted(rows, key=lambda row: -abs(row["phi"]))[:MOST_ROWS]
+    pooled = strongest_pooled(run.read("pooled").to_pylist())
+    pairs = strongest(run.intersections.to_pylist())
     confidence = 1 - float(run.config.get("alpha", 0.05))
-    lines = [pooled_sentence(row, row["classifier"], confidence) for row in strongest]
+    lines = [pooled_sentence(row, row["classifier"], confidence) for row in pooled[:MOST_ROWS]]
+    lines += ["".join(span.text for span in sentence(row, row["classifier"], confidence)) for row in pairs[:MOST_ROWS]]
     rule, caution = right_line(run.config), one_caption_line(cells)
     of_findings = findings_table(groups)
     return Summary(
@@ -55,6 +57,8 @@ def summary(run: C2BRun) -> Summary:
             "cautions": [caution] if caution else [],
             "groups": len(groups),
             "findings": findings(scores),
+            "pooled": pooled,
+            "intersections": pairs,
         },
     )
 

@@ -76,3 +76,18 @@ def test_what_other_attributes_explain_in_every_class_is_not_found_over_all_of_t
     assert held["verdict"] == "undetermined"
     assert held["phi_low"] <= plain["phi_low"] < -0.02 < held["phi_high"]
     assert "alike in the other attributes it is -0.02" in held["doubt"]
+
+
+def test_a_row_names_the_weakest_basis_its_captions_and_how_much_they_differ():
+    classes = [of_class(f"c{i}", [0.80, 0.90], 300) for i in range(3)]
+    labelled = pooled(classes, Thresholds(0.05, 0.05)).to_pylist()[0]
+    assert (labelled["basis"], labelled["captions"], labelled["caption_spread"]) == (LABELS, None, None)
+    classes[1].basis = "captions"
+    for one in classes:
+        one.columns |= {"captions": [1, 1], "caption_spread": np.full(2, np.nan)}
+    single = pooled(classes, Thresholds(0.05, 0.05)).to_pylist()[0]
+    assert (single["basis"], single["captions"]) == ("captions", 3)
+    assert np.isnan(single["caption_spread"])
+    classes[0].columns |= {"captions": [2, 2], "caption_spread": np.full(2, 0.02)}
+    several = pooled(classes, Thresholds(0.05, 0.05)).to_pylist()[0]
+    assert (several["captions"], several["caption_spread"]) == (4, 0.02)

@@ -197,3 +197,14 @@ def test_what_differs_between_captions_is_in_the_interval():
         return row["interaction_high"] - row["interaction"]
 
     assert high(0.2, 0.8) > 1.5 * high(0.5, 0.5)
+
+
+@pytest.mark.parametrize(("captions", "known"), [(1, False), (2, True)])
+def test_a_cell_names_its_captions_and_whether_any_cell_showed_how_they_differ(captions, known):
+    made = RetrievedWorld((2, 2), captions=captions)
+    for cell in product(range(2), range(2)):
+        for number in range(captions):
+            made.add(cell, cell, 100, 0.9, number=number)
+    row = made.scores(source="generate")["a1", "b1"]
+    assert row["captions"] == captions
+    assert math.isnan(row["caption_spread"]) != known

@@ -10,7 +10,7 @@ from c2b_ray.commands.runs import check, export
 from c2b_ray.config import read_audit
 from c2b_ray.errors import RunError, SourceError, StorageError
 from c2b_ray.report.c2b.report import write_report
-from c2b_ray.schemas import CAPTIONS, DRAWS, PREDICTIONS, REJECTED, SCORES
+from c2b_ray.schemas import CAPTIONS, DRAWS, POOLED, PREDICTIONS, REJECTED, SCORES
 from c2b_ray.store import files, load_run
 from c2b_ray.store.c2b_run import CLASSIFIER, open_c2b_run
 
@@ -253,6 +253,14 @@ def test_a_table_of_another_schema_and_an_impossible_cosine_are_refused(tmp_path
         for cosine in (1.0, None, -1.0):
             run.write("draws", pa.Table.from_pylist([row | {"similarity": cosine}], DRAWS))
             assert run.draws.num_rows == 1
+
+
+def test_columns_that_an_older_release_did_not_write_are_read_as_null(tmp_path):
+    with open_c2b_run(tmp_path / "run", "a", {}) as run:
+        old = POOLED.empty_table().drop_columns(["basis", "captions", "caption_spread"])
+        files.write_table(run.location("pooled.parquet"), old)
+        assert set(run.read("pooled").column_names) == set(POOLED.names)
+        assert run.read("pooled", ["captions"]).schema.field("captions").type == POOLED.field("captions").type
 
 
 def test_two_audits_that_differ_have_two_ids():

@@ -11,6 +11,7 @@ import pyarrow as pa
 from c2b_ray.report.c2b.export import scores_json
 from c2b_ray.report.c2b.intersections import intersections
 from c2b_ray.report.c2b.report import write_report
+from c2b_ray.report.c2b.summary import summary
 from c2b_ray.schemas import INTERSECTIONS
 from c2b_ray.store.run import Run
 
@@ -77,6 +78,18 @@ def test_shadows_stand_beneath_their_finding_and_doubts_are_said() -> None:
     assert any(note.startswith("in doubt: only 30%") for note in cells)
 
 
+def test_findings_on_one_caption_a_cell_say_so_in_sentence_and_table() -> None:
+    one = [{**cell, "basis": "captions", "captions": 1, "caption_spread": NAN} for cell in FOUND]
+    told = intersections(table(*one), {"m": "m"}, 0.95)
+    (finding,) = told.findings
+    assert "200 images, on one caption)." in "".join(span.text for span in finding.sentence)
+    marks = [cell.mark for _, cells in told.matrices[0].rows for cell in cells]
+    assert marks == ["", "on one caption", "", ""]
+    several = [{**cell, "captions": 5, "caption_spread": 0.02} for cell in FOUND]
+    (finding,) = intersections(table(*several), {"m": "m"}, 0.95).findings
+    assert "on one caption" not in "".join(span.text for span in finding.sentence)
+
+
 def test_matrices_with_findings_come_first() -> None:
     other = [row(x, y, 0.7, target_class="boat") for x in ("a", "b") for y in ("c", "d")]
     told = intersections(table(*other, *FOUND), {"m": "m"}, 0.95)
@@ -98,3 +111,12 @@ def test_the_page_and_the_export_hold_them(build_run: Callable[..., Run]) -> Non
     assert '<th scope="row">&lt;b&gt;' in html
     exported = json.loads(scores_json(run))["intersections"]
     assert (exported[0]["interaction"], exported[1]["verdict"]) == (None, "against")
+
+
+def test_the_terminal_and_its_json_name_them(build_run: Callable[..., Run]) -> None:
+    run = build_run(images_per_cell=3, pictures=False, classifiers=("m",))
+    run.write("intersections", table(*({**cell, "captions": 1, "caption_spread": NAN} for cell in FOUND)))
+    told = summary(run)
+    assert any("weather is snow and lighting is night" in line and "on one caption)" in line for line in told.lines)
+    (found,) = told.to_json["intersections"]
+    assert (found["bias_class"], found["captions"]) == ("snow, night", 1)

@@ -17,7 +17,7 @@ from c2b_ray.report.c2b.drops import drops
 from c2b_ray.report.c2b.findings import finding
 from c2b_ray.report.c2b.notes import notes
 from c2b_ray.report.c2b.overview import heat, overviews, taken
-from c2b_ray.report.c2b.pooled import pooled_view
+from c2b_ray.report.c2b.pooled import pooled_sentence, pooled_view
 from c2b_ray.report.c2b.ranking import Group, cells_of, ranked, worst_first
 from c2b_ray.report.c2b.report import write_report
 from c2b_ray.report.c2b.summary import findings_table
@@ -112,6 +112,16 @@ def test_findings_on_one_caption_say_so_wherever_they_are_told() -> None:
     told = finding(known, "m", 0.95, "g")
     assert told is not None
     assert "on one caption" not in "".join(span.text for span in told.sentence)
+
+
+def test_what_one_caption_a_class_shows_over_all_classes_says_so() -> None:
+    whole = {"classifier": "m", "attribute": "weather", "bias_class": "fog", "classes": 3, "n": 150, "correct": 90,
+             "phi": -0.1, "phi_low": -0.15, "phi_high": -0.05, "verdict": "against", "basis": "captions",
+             "captions": 3, "caption_spread": math.nan}  # fmt: skip
+    assert "150 images, on unverified captions, on one caption a class)." in pooled_sentence(whole, "m", 0.95)
+    assert "on one caption" not in pooled_sentence(whole | {"captions": 15, "caption_spread": 0.02}, "m", 0.95)
+    of_labels = whole | {"basis": "labels", "captions": None, "caption_spread": None}
+    assert "150 images)." in pooled_sentence(of_labels, "m", 0.95)
 
 
 def test_accuracy_of_a_class_is_over_its_images_each_counted_once(tmp_path: Path) -> None:
