@@ -31,7 +31,7 @@ from c2b_ray.extras import hint_for
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import batches, positive, to_pil
-from c2b_ray.models.text.captioned import among_usable, no_answer, no_caption, probable, scores_among_usable
+from c2b_ray.models.text.captioned import among_usable, no_answer, probable, scores_among_usable
 from c2b_ray.models.text.chat_tokens import stop_ids
 from c2b_ray.models.text.prompted import CAPTION_TOKENS, captions, question_prompt, scoring_prompt, wording
 from c2b_ray.models.torch_runtime import device_of
@@ -115,7 +115,7 @@ class TransformersCaptioner:
 
     def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
         """Returns the model's captions; asks a second time where the label is missing."""
-        return among_usable(images, labels, lambda i, rows: captions(i, rows, self._say), no_caption)
+        return captions(images, labels, self._say)
 
     def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
         """Returns the likeliest choice, with the probabilities of all choices."""

@@ -18,8 +18,7 @@ from c2b_ray.models import openai_lm
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.openai_lm import OpenAILanguageModel
 from c2b_ray.models.spec_options import to_pil
-from c2b_ray.models.text.captioned import among_usable, answered, no_answer, no_caption
-from c2b_ray.models.text.prompted import CAPTION_TOKENS, captions, question_prompt, wording
+from c2b_ray.models.text.prompted import CAPTION_TOKENS, answers, captions, question_prompt, wording
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, ChatRequest, Description, Message, Pixels, Question
 from c2b_ray.schemas import content_id
 
@@ -57,26 +56,22 @@ class OpenAICaptioner:
 
     def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
         """Returns the service's captions; asks a second time where the label is missing."""
-        return among_usable(images, labels, lambda i, rows: captions(i, rows, self._say), no_caption)
+        return captions(images, labels, self._say)
 
     def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
         """Returns the choice that the service names, without probabilities."""
-        return among_usable(images, questions, self._answers, no_answer)
+        return answers(images, questions, self._say_choice)
 
     def _say(self, images: Sequence[Pixels], texts: Sequence[str]) -> list[ChatReply]:
         requests = [ChatRequest((Message("user", text),), max_tokens=CAPTION_TOKENS) for text in texts]
         return self._service.chat_about([data_uri(image) for image in images], requests)
 
-    def _answers(self, images: list[Pixels], questions: list[Question]) -> list[Answer]:
+    def _say_choice(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[ChatReply]:
         requests = [
             ChatRequest((Message("user", question_prompt(q)),), schema=_schema(q), max_tokens=ANSWER_TOKENS)
             for q in questions
         ]
-        replies = self._service.chat_about([data_uri(image) for image in images], requests)
-        return [
-            Answer(None, None, reply.error) if reply.error else answered(reply.text, question.choices)
-            for reply, question in zip(replies, questions, strict=True)
-        ]
+        return self._service.chat_about([data_uri(image) for image in images], requests)
 
 
 def data_uri(image: Pixels) -> str:

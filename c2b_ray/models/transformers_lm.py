@@ -28,15 +28,15 @@ from transformers import (
     StoppingCriteriaList,
 )
 
-from c2b_ray.errors import SpecError, WeightsError, nearest
+from c2b_ray.errors import SpecError, nearest
 from c2b_ray.extras import hint_for
 from c2b_ray.models import devices
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.text.chat_tokens import ChatTokens
+from c2b_ray.models.text.chat_tokens import ChatTokens, Tokenised, no_language_model
 from c2b_ray.models.text.prefixes import PrefixCache
 from c2b_ray.models.text.sampling import Row, RowLimits, Sampler, writable_mask
 from c2b_ray.models.torch_runtime import DTYPES, device_of
-from c2b_ray.roles import ChatReply, ChatRequest, Message, TokenLogProb
+from c2b_ray.roles import ChatReply, ChatRequest, TokenLogProb
 
 MAX_ROWS = 64
 MAX_LOGITS = 2**27  # entries of one batch's logits in next_tokens and log_likelihood: half a GiB of float32
@@ -59,12 +59,7 @@ def load(spec: Spec) -> TransformersLanguageModel:
         tokenizer = AutoTokenizer.from_pretrained(spec.name, **common)
         model = AutoModelForCausalLM.from_pretrained(spec.name, dtype=dtype, use_safetensors=True, **common)
     except (OSError, ValueError, ImportError) as error:
-        reason = f"{error}{hint_for(str(error))}"
-        raise WeightsError(
-            f"{spec.text}: no causal language model with a tokenizer and safetensors weights was found there "
-            f"({reason}). Give a folder that holds config.json, model.safetensors and tokenizer.json, or the name of "
-            "such a model on the Hugging Face hub"
-        ) from error
+        raise no_language_model(spec.text, f"{error}{hint_for(str(error))}") from error
     return TransformersLanguageModel(cast(Any, model).to(device), tokenizer, spec.text)
 
 
@@ -81,7 +76,7 @@ def dtype_of(spec: Spec, device: torch.device) -> torch.dtype | str:
     return "auto" if device.type == "cuda" else torch.float32
 
 
-class TransformersLanguageModel:
+class TransformersLanguageModel(Tokenised):
     """A causal model and its tokenizer as a `LanguageModel`. Safe to call from one thread at a time.
 
     `name` stands in error messages. The sampling settings of the model's generation config are ignored: requests
@@ -91,7 +86,7 @@ class TransformersLanguageModel:
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str = "the model") -> None:
         config = model.config.get_text_config()
         context: int = getattr(config, "max_position_embeddings", None) or 2**31
-        self._tokens = ChatTokens(tokenizer, model.generation_config, context, name)
+        super().__init__(ChatTokens(tokenizer, model.generation_config, context, name))
         model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
         self._model = cast(Any, model)  # its classes are typed in part only
         self._model.eval()
@@ -137,15 +132,6 @@ class TransformersLanguageModel:
                 result[index] = tokens
         return result
 
-    @property
-    def end_tokens(self) -> tuple[int, ...]:
-        return tuple(self._tokens.stops)
-
-    def reply_start(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Returns the tokens of a conversation up to the start of the reply. Raises ServiceError where the template
-        refuses it."""
-        return self._tokens.reply_start(messages)
-
     def continuations(self, prefixes: Sequence[Sequence[int]], k: int) -> list[list[TokenLogProb]]:
         """Returns the k likeliest next tokens of each sequence; none for an empty one or one longer than the
         context."""
@@ -157,12 +143,6 @@ class TransformersLanguageModel:
             for index, tokens in zip(batch, self._likeliest(last, k), strict=True):
                 result[index] = tokens
         return result
-
-    def token_counts(self, texts: Sequence[str]) -> list[int]:
-        return [max(0, len(self._tokens.encode(text)) - 1) for text in texts]
-
-    def texts_of(self, tokens: Sequence[Sequence[int]]) -> list[str]:
-        return [self._tokens.text(row) for row in tokens]
 
     def _likeliest(self, log_probs: Tensor, k: int) -> list[list[TokenLogProb]]:
         values, ids = (x.tolist() for x in log_probs.topk(min(k, log_probs.shape[-1]), dim=-1))

@@ -20,8 +20,7 @@ from vllm.sampling_params import StructuredOutputsParams
 from c2b_ray.errors import WeightsError
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.openai_captioner import ANSWER_TOKENS, data_uri
-from c2b_ray.models.text.captioned import among_usable, answered, no_answer, no_caption
-from c2b_ray.models.text.prompted import CAPTION_TOKENS, captions, question_prompt
+from c2b_ray.models.text.prompted import CAPTION_TOKENS, answers, captions, question_prompt
 from c2b_ray.models.vllm_revision import captioner_of
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, Pixels, Question
 
@@ -56,17 +55,17 @@ class VLLMCaptioner:
 
     def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
         """Returns the model's captions; asks a second time where the label is missing."""
-        return among_usable(images, labels, lambda i, rows: captions(i, rows, self._say), no_caption)
+        return captions(images, labels, self._say)
 
     def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:
         """Returns the choice that the model names, without probabilities."""
-        return among_usable(images, questions, self._answers, no_answer)
+        return answers(images, questions, self._say_choice)
 
     def _say(self, images: Sequence[Pixels], texts: Sequence[str]) -> list[ChatReply]:
         settings = SamplingParams(temperature=0.0, max_tokens=CAPTION_TOKENS)
         return self._chat(images, texts, [settings] * len(texts))
 
-    def _answers(self, images: list[Pixels], questions: list[Question]) -> list[Answer]:
+    def _say_choice(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[ChatReply]:
         settings = [
             SamplingParams(
                 temperature=0.0,
@@ -75,11 +74,7 @@ class VLLMCaptioner:
             )
             for question in questions
         ]
-        replies = self._chat(images, [question_prompt(question) for question in questions], settings)
-        return [
-            no_answer(reply.error) if reply.error else answered(reply.text, question.choices)
-            for reply, question in zip(replies, questions, strict=True)
-        ]
+        return self._chat(images, [question_prompt(question) for question in questions], settings)
 
     def _chat(self, images: Sequence[Pixels], texts: Sequence[str], settings: list[Any]) -> list[ChatReply]:
         chats = [_chat(image, text) for image, text in zip(images, texts, strict=True)]

@@ -34,10 +34,10 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
 from c2b_ray.errors import ServiceError, SpecError, WeightsError
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.text.chat_tokens import ChatTokens
+from c2b_ray.models.text.chat_tokens import ChatTokens, Tokenised, no_language_model
 from c2b_ray.models.text.sampling import unwritable
 from c2b_ray.models.vllm_plugin import OWNER
-from c2b_ray.roles import ChatReply, ChatRequest, Message, TokenLogProb
+from c2b_ray.roles import ChatReply, ChatRequest, TokenLogProb
 
 NEVER = -100.0  # vLLM's least bias of a token
 Row = TypeVar("Row")
@@ -95,7 +95,7 @@ def load(spec: Spec) -> VllmLanguageModel:
     return VllmLanguageModel(arguments, tokens, vocabulary, spec.text)
 
 
-class VllmLanguageModel:
+class VllmLanguageModel(Tokenised):
     """A model with its own engine, whose event loop runs on a thread. Safe to call from many threads: they share
     batches.
 
@@ -103,7 +103,8 @@ class VllmLanguageModel:
     """
 
     def __init__(self, arguments: AsyncEngineArgs, tokens: ChatTokens, vocabulary: int, name: str) -> None:
-        self._tokens, self._vocabulary, self._name = tokens, vocabulary, name
+        super().__init__(tokens)
+        self._vocabulary, self._name = vocabulary, name
         info = xgrammar.TokenizerInfo.from_huggingface(tokens.tokenizer, vocab_size=vocabulary)
         special = set(tokens.tokenizer.all_special_ids) - set(tokens.stops)
         self._unwritable = dict.fromkeys(unwritable(info, special), NEVER)
@@ -139,15 +140,6 @@ class VllmLanguageModel:
 
         return self.continuations([self._tokens.encode(text) for text in texts], k)
 
-    @property
-    def end_tokens(self) -> tuple[int, ...]:
-        return tuple(self._tokens.stops)
-
-    def reply_start(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Returns the tokens of a conversation up to the start of the reply. Raises ServiceError where the template
-        refuses it."""
-        return self._tokens.reply_start(messages)
-
     def continuations(self, prefixes: Sequence[Sequence[int]], k: int) -> list[list[TokenLogProb]]:
         """Returns the k likeliest next tokens of each sequence; the engine's prefix cache holds what they share."""
 
@@ -155,12 +147,6 @@ class VllmLanguageModel:
             return await self._next_tokens(ids, min(k, self._vocabulary))
 
         return self._each(ask, [list(ids) for ids in prefixes])
-
-    def token_counts(self, texts: Sequence[str]) -> list[int]:
-        return [max(0, len(self._tokens.encode(text)) - 1) for text in texts]
-
-    def texts_of(self, tokens: Sequence[Sequence[int]]) -> list[str]:
-        return [self._tokens.text(row) for row in tokens]
 
     def log_likelihood(self, texts: Sequence[str]) -> list[float]:
         """Returns the sum of log P of every token after the first (the begin token, where the tokenizer puts one); 0
@@ -263,11 +249,7 @@ def _tokens(spec: Spec, revision: str | None) -> tuple[ChatTokens, int]:
         if Path(spec.name).is_dir() and not any(Path(spec.name).glob("*.safetensors")):
             raise OSError("no .safetensors file, and pickled weights are not read")
     except (OSError, ValueError) as error:
-        raise WeightsError(
-            f"{spec.text}: no causal language model with a tokenizer and safetensors weights was found there "
-            f"({error}). Give a folder that holds config.json, model.safetensors and tokenizer.json, or the name of "
-            "such a model on the Hugging Face hub"
-        ) from error
+        raise no_language_model(spec.text, error) from error
     try:
         generation = GenerationConfig.from_pretrained(spec.name, revision=revision or "main")
     except OSError:  # not every model has one

@@ -8,20 +8,18 @@ they are needed. It does not know where encoder, index and table are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from io import BytesIO
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from PIL import Image
 
-from c2b_ray.errors import ImageError, ServiceError
-from c2b_ray.image_check import checked_image
-from c2b_ray.roles import GeneratedImage, GenerationRequest, ImageGenerator, Pixels
+from c2b_ray.errors import ImageError
+from c2b_ray.roles import GenerationRequest, ImageGenerator
 from c2b_ray.schemas import DRAWS, IMAGES, content_id, seed_of
 from c2b_ray.steps.decode import decode_reduced
 from c2b_ray.steps.duplicates import FINE_ENOUGH, fingerprint
+from c2b_ray.steps.generating import images_of, png
 
 RETRIEVE, GENERATE, LABELLED = "retrieve", "generate", "labelled"
 IDS_AT_ONCE = 16_384
@@ -108,9 +106,7 @@ def generate(batch: pa.Table, generator: ImageGenerator) -> pa.Table:
     """
     prompts, seeds = batch["prompt"].to_pylist(), batch["seed"].to_pylist()
     requests = [GenerationRequest(prompt, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
-    made = [checked(image) for image in generator.generate(requests)]
-    if len(made) != len(requests):
-        raise ServiceError(f"the generator answered {len(requests)} prompts with {len(made)} images; one each is due")
+    made = images_of(generator, requests)
     keys = pa.array([f"{request.prompt} (seed {request.seed})" for request in requests], pa.string())
     encoded = [None if image.pixels is None else png(image.pixels) for image in made]
     marks = [None if image.pixels is None else fingerprint(image.pixels) for image in made]
@@ -135,20 +131,6 @@ def _images(
         "error": pa.array(errors, pa.string()),
     }
     return pa.table(columns).cast(IMAGES)
-
-
-def checked(image: GeneratedImage) -> GeneratedImage:
-    if image.error is not None:
-        return GeneratedImage(None, image.error)
-    if image.pixels is None:
-        return GeneratedImage(None, "the generator gave neither an image nor a reason")
-    return checked_image(image.pixels, None)
-
-
-def png(pixels: Pixels) -> bytes:
-    data = BytesIO()
-    Image.fromarray(pixels).save(data, "PNG")
-    return data.getvalue()
 
 
 def fetch(batch: pa.Table, source: ImageSource) -> pa.Table:

@@ -8,7 +8,6 @@ direction was found.
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from c2b_ray.config.latent import LatentConfig
 from c2b_ray.metrics.paired import mcnemar_p_values
@@ -24,6 +22,7 @@ from c2b_ray.metrics.testing import benjamini_hochberg
 from c2b_ray.roles import Captioner, Floats, Pixels
 from c2b_ray.schemas import seed_of
 from c2b_ray.schemas.latent_rows import StripRow
+from c2b_ray.steps.generating import png
 
 _LEVEL = 0.05
 _WORDS = 2
@@ -79,7 +78,7 @@ def strip(
                 "position": float(positions[position]),
                 "probability": probability,
                 "caption": None,
-                "image": encoded(image),
+                "image": png(image, level=9),
             }
         )
     return rows, name
@@ -123,9 +122,3 @@ def name_of(low: Sequence[str | None], high: Sequence[str | None]) -> str | None
 
 def _words(caption: str) -> frozenset[str]:
     return frozenset(re.findall(r"[^\W\d_]{2,}", caption.casefold()))
-
-
-def encoded(image: Pixels) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(image).save(stream, "PNG", optimize=True)
-    return stream.getvalue()

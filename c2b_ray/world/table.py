@@ -5,13 +5,12 @@ It knows scenes and the columns of a labelled table; it knows no models.
 
 from __future__ import annotations
 
-from io import BytesIO
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from PIL import Image
 
+from c2b_ray.steps.generating import png
 from c2b_ray.store import files
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import ATTRIBUTES, Scene, sample
@@ -23,7 +22,7 @@ def labelled_table(scenes: list[Scene], prefix: str = "scene") -> pa.Table:
     """Returns a row per scene: `key`, `image` (PNG bytes), `target_class` and a column per attribute."""
     columns: dict[str, pa.Array] = {
         "key": pa.array([f"{prefix}-{i:06d}" for i in range(len(scenes))]),
-        "image": pa.array([png(scene) for scene in scenes], pa.binary()),
+        "image": pa.array([picture(scene) for scene in scenes], pa.binary()),
         "target_class": pa.array([scene.target_class for scene in scenes]),
     }
     for name in ATTRIBUTES:
@@ -31,10 +30,8 @@ def labelled_table(scenes: list[Scene], prefix: str = "scene") -> pa.Table:
     return pa.table(columns)
 
 
-def png(scene: Scene) -> bytes:
-    buffer = BytesIO()
-    Image.fromarray(render(scene)).save(buffer, "PNG", compress_level=1)
-    return buffer.getvalue()
+def picture(scene: Scene) -> bytes:
+    return png(render(scene), level=1)
 
 
 def write_sample(path: str | Path, n: int, seed: int) -> None:

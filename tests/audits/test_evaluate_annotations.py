@@ -7,7 +7,7 @@ import json
 import c2b_ray
 from c2b_ray.commands.evaluate.sources.imagenet_x import FACTORS
 from c2b_ray.world.scenes import sample
-from c2b_ray.world.table import png
+from c2b_ray.world.table import picture
 
 B2T = {"captioner": "world:clip", "encoder": "world:clip"}
 
@@ -22,7 +22,7 @@ def write_celeba(folder, scenes):
     (folder / "img_align_celeba").mkdir(parents=True)
     lines, parts = [], []
     for number, scene in enumerate(scenes, 1):
-        (folder / f"img_align_celeba/{number:06}.jpg").write_bytes(png(scene))
+        (folder / f"img_align_celeba/{number:06}.jpg").write_bytes(picture(scene))
         shown = (scene.target_class == "bus", scene.weather == "fog", scene.size == "small", scene.weather != "fog")
         lines.append(f"{number:06}.jpg " + " ".join(f"{1 if is_so else -1:>2}" for is_so in shown))
         parts.append(f"{number:06}.jpg 1")
@@ -73,7 +73,7 @@ def test_imagenet_x_and_b2t_alone(tmp_path):
     lines = []
     for number, scene in enumerate(scenes, 1):
         name = f"ILSVRC2012_val_{number:08}.JPEG"
-        (folder / name).write_bytes(png(scene))
+        (folder / name).write_bytes(picture(scene))
         shown = {"background": scene.setting == "street", "smaller": scene.size == "small"}
         factors = {factor: int(shown.get(factor, False)) for factor in FACTORS}
         lines.append(json.dumps({"file_name": name, "class": {"bird": 11, "fish": 0}[scene.target_class], **factors}))

@@ -17,8 +17,8 @@ from c2b_ray.models.pez import hard_prompt
 from c2b_ray.pipelines.images import VERIFY
 from c2b_ray.roles import Captioner, GenerationRequest, ImageGenerator, Pixels, Question, TextImageEncoder
 from c2b_ray.schemas import seed_of
+from c2b_ray.steps.generating import images_of
 from c2b_ray.steps.prompts.baselines import TEMPLATES, filled
-from c2b_ray.steps.prompts.judging import images_of
 from c2b_ray.steps.prompts.targets import Target
 
 MOST_IMAGES = 64
@@ -58,7 +58,7 @@ def _prompts(
     made, judging, encoding = generator(), judge(), encoder()
     rounds = range(-(-MOST_IMAGES // len(plan.prompts)))
     requests = [GenerationRequest(p, seed_of("pez", plan.seed, p, n)) for n in rounds for p in plan.prompts]
-    images = [image for image in images_of(made, requests[:MOST_IMAGES])[0] if image is not None]
+    images = [image.pixels for image in images_of(made, requests[:MOST_IMAGES]) if image.pixels is not None]
     if not images:
         return [[] for _ in plan.targets]
     embedded = encoding.encode_images(images)

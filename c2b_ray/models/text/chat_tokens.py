@@ -98,6 +98,36 @@ class ChatTokens:
         )
 
 
+class Tokenised:
+    """The methods of `roles.ReplyContinuer` and `roles.TokenCounter` that a tokenizer answers without its model."""
+
+    def __init__(self, tokens: ChatTokens) -> None:
+        self._tokens = tokens
+
+    @property
+    def end_tokens(self) -> tuple[int, ...]:
+        return tuple(self._tokens.stops)
+
+    def reply_start(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Returns the tokens of a conversation up to the start of the reply. Raises ServiceError where the template
+        refuses it."""
+        return self._tokens.reply_start(messages)
+
+    def token_counts(self, texts: Sequence[str]) -> list[int]:
+        return [max(0, len(self._tokens.encode(text)) - 1) for text in texts]
+
+    def texts_of(self, tokens: Sequence[Sequence[int]]) -> list[str]:
+        return [self._tokens.text(row) for row in tokens]
+
+
+def no_language_model(spec: str, reason: object) -> WeightsError:
+    return WeightsError(
+        f"{spec}: no causal language model with a tokenizer and safetensors weights was found there ({reason}). Give a "
+        "folder that holds config.json, model.safetensors and tokenizer.json, or the name of such a model on the "
+        "Hugging Face hub"
+    )
+
+
 def stop_ids(tokenizer: PreTrainedTokenizerBase, generation: GenerationConfig | None) -> list[int]:
     """Returns every token that ends a reply: those of the generation config (chat models name several) and the
     tokenizer's."""

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from io import BytesIO
 from typing import Protocol
 
 import pyarrow as pa
-from PIL import Image
 
-from c2b_ray.errors import ServiceError
-from c2b_ray.image_check import checked_image
-from c2b_ray.roles import GeneratedImage, GenerationRequest, ImageGenerator, ImageIndex, Pixels, TextEncoder
+from c2b_ray.roles import GenerationRequest, ImageGenerator, ImageIndex, Pixels, TextEncoder
 from c2b_ray.steps.decode import decoded
 from c2b_ray.steps.draw import ImageSource
+from c2b_ray.steps.generating import images_of, png
 
 PNG_LEVEL = 3
 """zlib's level. Higher ones take twice the time and save a hundredth of the bytes."""
@@ -59,13 +56,7 @@ class Drawn:
         if self.data is not None:
             return self.data
         assert self.pixels is not None
-        return as_png(self.pixels)
-
-
-def as_png(pixels: Pixels) -> bytes:
-    sink = BytesIO()
-    Image.fromarray(pixels).save(sink, "PNG", compress_level=PNG_LEVEL)
-    return sink.getvalue()
+        return png(self.pixels, PNG_LEVEL)
 
 
 class DrawSource(Protocol):
@@ -92,17 +83,11 @@ class Generated:
         return self.generator.revision
 
     def draw(self, wanted: Sequence[Wanted]) -> list[Drawn]:
-        images = self.generator.generate([GenerationRequest(one.caption.text, one.seed) for one in wanted])
-        if len(images) != len(wanted):
-            raise ServiceError(f"{self.name} answered {len(wanted)} prompts with {len(images)} images; one each is due")
-        return [_drawn(one, image) for one, image in zip(wanted, images, strict=True)]
-
-
-def _drawn(one: Wanted, image: GeneratedImage) -> Drawn:
-    if image.error is None and image.pixels is not None:
-        image = checked_image(image.pixels, None)
-    error = image.error or (None if image.pixels is not None else "the generator gave neither an image nor a reason")
-    return Drawn(one.seed, f"{one.caption.text} (seed {one.seed})", image.pixels, error=error)
+        requests = [GenerationRequest(one.caption.text, one.seed) for one in wanted]
+        return [
+            Drawn(one.seed, f"{one.caption.text} (seed {one.seed})", image.pixels, error=image.error)
+            for one, image in zip(wanted, images_of(self.generator, requests, self.name), strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -136,11 +121,11 @@ class Nearest:
         return self.index.revision
 
     def draw(self, wanted: Sequence[Wanted]) -> list[Drawn]:
-        texts = list(dict.fromkeys(one.caption.text for one in wanted))
-        for stale in [text for text in self._ranked if text not in texts]:
+        texts = dict.fromkeys(one.caption.text for one in wanted)
+        for stale in self._ranked.keys() - texts.keys():
             del self._ranked[stale]
         for text in texts:
-            if text not in self._ranked:
+            if text not in self._ranked:  # one alone: beside others its embedding differs by rounding, and so may ties
                 near = self.index.search(self.encoder.encode_texts([text]), self.most)
                 self._ranked[text] = [number for number in near.ids[0].tolist() if number >= 0]
         ids = [_at(self._ranked[one.caption.text], one.of_source) for one in wanted]

@@ -21,13 +21,14 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from c2b_ray.config.failure_rule import FailureRule
-from c2b_ray.errors import ServiceError, SourceError
+from c2b_ray.errors import SourceError
 from c2b_ray.roles import Classifier, GenerationRequest, ImageGenerator, Pixels
 from c2b_ray.schemas import ROUNDS, content_id, seed_of
 from c2b_ray.schemas.failure_rows import ExampleRow, RoundRow
 from c2b_ray.steps.decode import decoded
 from c2b_ray.steps.discovery.rules import Decisions, Truth, decide
-from c2b_ray.steps.draw import ImageSource, checked, png
+from c2b_ray.steps.draw import ImageSource
+from c2b_ray.steps.generating import images_of, png
 from c2b_ray.steps.right import NO_ANSWER
 
 BATCH = 64
@@ -102,14 +103,11 @@ class GeneratedDraws:
     def draw(self, order: OrderRow, numbers: Sequence[int]) -> list[Drawn]:
         text, stage = order["text"], order["stage"]
         seeds = [seed_of("failures", self.seed, stage, text, number) for number in numbers]
-        images = self.generator.generate([GenerationRequest(text, seed) for seed in seeds])
-        if len(images) != len(seeds):
-            raise ServiceError(f"the generator answered {len(seeds)} prompts with {len(images)} images")
-        drawn = []
-        for seed, image in zip(seeds, images, strict=True):
-            made = checked(image)
-            drawn.append(Drawn(seed, f"{text} (seed {seed})", made.pixels, made.error))
-        return drawn
+        images = images_of(self.generator, [GenerationRequest(text, seed) for seed in seeds])
+        return [
+            Drawn(seed, f"{text} (seed {seed})", image.pixels, image.error)
+            for seed, image in zip(seeds, images, strict=True)
+        ]
 
 
 @dataclass(frozen=True)

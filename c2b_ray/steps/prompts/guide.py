@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 
-from c2b_ray.errors import ServiceError
 from c2b_ray.roles import ActivationReader, Captioner, Floats, GenerationRequest, ImageGenerator, Pixels, Question
+from c2b_ray.steps.generating import images_of
 from c2b_ray.steps.image_counter import ImageCounter
 
 LEAST = 1e-6
@@ -87,9 +87,7 @@ class JudgeGuide:
 
     def probabilities(self, prompts: Sequence[str], seeds: Sequence[int]) -> Shares:
         requests = [GenerationRequest(prompt, seed) for prompt, seed in product(prompts, seeds)]
-        images = self.generator.generate(requests)
-        if len(images) != len(requests):
-            raise ServiceError(f"the generator answered {len(requests)} prompts with {len(images)} images")
+        images = images_of(self.generator, requests)
         seen = [(at, image.pixels) for at, image in enumerate(images) if image.pixels is not None]
         result = np.full(len(requests), np.nan)
         if seen:

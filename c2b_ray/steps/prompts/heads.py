@@ -19,7 +19,7 @@ from c2b_ray.errors import ConfigError
 from c2b_ray.metrics.balanced import BalancedAccuracy, balanced_accuracy
 from c2b_ray.roles import ActivationReader, Captioner, Floats, GenerationRequest, ImageGenerator, Question
 from c2b_ray.schemas import content_id, seed_of
-from c2b_ray.steps.prompts.judging import images_of
+from c2b_ray.steps.generating import images_of
 
 LEAST_EXAMPLES = 5
 """Images of a value that a head needs to learn it from."""
@@ -106,11 +106,10 @@ def _examples(
     answers: dict[str, list[str]] = {name: [] for name in questions}
     for start in range(0, len(requests), _AT_ONCE):
         part = requests[start : start + _AT_ONCE]
-        pixels, _ = images_of(generator, part)
-        seen = [at for at, image in enumerate(pixels) if image is not None]
-        if not seen:
+        made = [(at, image.pixels) for at, image in enumerate(images_of(generator, part)) if image.pixels is not None]
+        if not made:
             continue
-        images = [image for image in pixels if image is not None]
+        seen, images = [at for at, _ in made], [pixels for _, pixels in made]
         activations.append(generator.activations([part[at] for at in seen], plan.activation, steps))
         kept += [numbered[start + at][0] for at in seen]
         for name, question in questions.items():

@@ -13,12 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from c2b_ray.errors import ServiceError
-from c2b_ray.image_check import checked_image
 from c2b_ray.roles import Captioner, GenerationRequest, ImageGenerator, Pixels, Question
 from c2b_ray.schemas import content_id
 from c2b_ray.schemas.prompts import EXAMPLES, JUDGED
-from c2b_ray.steps.draw import png
+from c2b_ray.steps.generating import images_of, png
 
 ORDERS = pa.schema(
     [
@@ -62,7 +60,8 @@ def judge(batch: pa.Table, models: JudgeModels, about: ImageQuestions) -> pa.Tab
     """Returns the judge's answers about every image of the batch's prompts: a table of `schemas.prompts.JUDGED`."""
     orders_of = batch.to_pylist()
     requests = [GenerationRequest(order["prompt"], seed) for order in orders_of for seed in order["seeds"]]
-    pixels, reasons = images_of(models.generator, requests)
+    images = images_of(models.generator, requests)
+    pixels, reasons = [image.pixels for image in images], [image.error for image in images]
     answers = {name: _answers(models.judge, pixels, question) for name, question in about.questions.items()}
     rows, at = [], 0
     for order in orders_of:
@@ -83,17 +82,6 @@ def judge(batch: pa.Table, models: JudgeModels, about: ImageQuestions) -> pa.Tab
     return pa.Table.from_pylist(rows, schema=JUDGED)
 
 
-def images_of(
-    generator: ImageGenerator, requests: Sequence[GenerationRequest]
-) -> tuple[list[Pixels | None], list[str | None]]:
-    """Returns the pixels of each request, or None, and why there are none."""
-    images = generator.generate(requests)
-    if len(images) != len(requests):
-        raise ServiceError(f"the generator answered {len(requests)} prompts with {len(images)} images; one each is due")
-    checked = [image if image.pixels is None else checked_image(image.pixels, None, False) for image in images]
-    return [image.pixels for image in checked], [image.error for image in checked]
-
-
 def _answers(judge_model: Captioner, pixels: Sequence[Pixels | None], question: Question) -> list[str | None]:
     seen = [image for image in pixels if image is not None]
     answers = iter(judge_model.answer(seen, [question] * len(seen)) if seen else [])
@@ -105,9 +93,9 @@ def pictures(batch: pa.Table, generator: ImageGenerator, name: str) -> pa.Table:
     rows = []
     for order in batch.to_pylist():
         requests = [GenerationRequest(order["prompt"], seed) for seed in order["seeds"]]
-        pixels, reasons = images_of(generator, requests)
-        error = None if any(image is not None for image in pixels) else next(filter(None, reasons), None)
-        shown = [None if image is None else png(image) for image in pixels]
+        images = images_of(generator, requests)
+        shown = [None if image.pixels is None else png(image.pixels) for image in images]
+        error = None if any(shown) else next((image.error for image in images), None)
         rows.append({**order, "generator": name, "pictures": shown, "error": error})
     return pa.Table.from_pylist([{field: row[field] for field in EXAMPLES.names} for row in rows], schema=EXAMPLES)
 

@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from c2b_ray.steps.embed import embed
 from c2b_ray.world import render, sample
-from c2b_ray.world.table import png
+from c2b_ray.world.table import picture
 
 
 class Encoder:
@@ -20,7 +20,7 @@ def test_good_images_are_embedded_in_place_and_bad_ones_say_why():
     rows = pa.table(
         {
             "key": ["a", "b", "c"],
-            "bytes": [b"", png(scene), None],
+            "bytes": [b"", picture(scene), None],
             "error": pa.array([None, None, "no such file"], pa.string()),
             "target_class": ["x", scene.target_class, "y"],
         }

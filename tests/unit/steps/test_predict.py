@@ -6,7 +6,7 @@ from c2b_ray.errors import ConfigError
 from c2b_ray.schemas import IMAGES
 from c2b_ray.steps.predict import classification, predict
 from c2b_ray.world import render, sample
-from c2b_ray.world.table import png
+from c2b_ray.world.table import picture
 
 
 class Fixed:
@@ -29,7 +29,7 @@ def table(*rows):
 
 
 SCENE = sample(1, 5)[0]
-GOOD = (png(SCENE), None)
+GOOD = (picture(SCENE), None)
 
 
 def test_class_probability_is_the_mean_over_the_labels_of_the_class():

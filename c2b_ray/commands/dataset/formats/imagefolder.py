@@ -29,8 +29,9 @@ from c2b_ray.commands.dataset.formats.kit import (
     record,
 )
 from c2b_ray.filesystems import THREADS, is_remote
-from c2b_ray.steps.dataset.sources import as_png
+from c2b_ray.steps.dataset.sources import PNG_LEVEL
 from c2b_ray.steps.decode import decode
+from c2b_ray.steps.generating import png
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class ImageFolder:
 
 def _readable(image: bytes) -> bytes:
     """Returns the image in a format that torchvision's ImageFolder reads, with the same pixels."""
-    return as_png(decode(image)) if extension(image) == "gif" else image
+    return png(decode(image), PNG_LEVEL) if extension(image) == "gif" else image
 
 
 def part_name(number: int) -> str:

@@ -13,7 +13,7 @@ from c2b_ray.steps.score import score
 from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.world import sample
-from c2b_ray.world.table import png
+from c2b_ray.world.table import picture
 
 EACH = 12
 
@@ -27,7 +27,7 @@ def test_an_answer_outside_the_only_class_is_wrong_and_named(tmp_path):
     rows = []
     for n in range(2 * EACH):
         weather = ("fog", "clear")[n % 2]
-        (tmp_path / f"{n}.png").write_bytes(png(sample(1, 2000 + n, target_class="bus", weather=weather)[0]))
+        (tmp_path / f"{n}.png").write_bytes(picture(sample(1, 2000 + n, target_class="bus", weather=weather)[0]))
         rows.append((f"{n}.png", "bus", weather))
     write(tmp_path / "labels.csv", ("image", "target_class", "weather"), rows)
     told = [(image, "snowplow" if weather == "fog" else "bus") for image, _, weather in rows]

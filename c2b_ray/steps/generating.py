@@ -1,0 +1,45 @@
+"""Asks a generator for images: one each, or the reason why there is none; and encodes them as PNG.
+
+It does not know why an image is wanted, nor what is done with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import BytesIO
+
+from PIL import Image
+
+from c2b_ray.errors import ServiceError
+from c2b_ray.image_check import checked_image
+from c2b_ray.roles import GeneratedImage, GenerationRequest, ImageGenerator, Pixels
+
+LEVEL = 6
+"""zlib's level. Another level gives other bytes, and so another identity of the same picture."""
+
+
+def images_of(
+    generator: ImageGenerator, requests: Sequence[GenerationRequest], name: str = "the generator"
+) -> list[GeneratedImage]:
+    """Returns an image for each request; an unusable one is an error of its row.
+
+    Raises ServiceError where the number of images differs from the number of requests.
+    """
+    images = generator.generate(requests)
+    if len(images) != len(requests):
+        raise ServiceError(f"{name} answered {len(requests)} prompts with {len(images)} images; one each is due")
+    return [_checked(image) for image in images]
+
+
+def _checked(image: GeneratedImage) -> GeneratedImage:
+    if image.error is not None:
+        return GeneratedImage(None, image.error)
+    if image.pixels is None:
+        return GeneratedImage(None, "the generator gave neither an image nor a reason")
+    return checked_image(image.pixels, None)
+
+
+def png(pixels: Pixels, level: int = LEVEL) -> bytes:
+    data = BytesIO()
+    Image.fromarray(pixels).save(data, "PNG", compress_level=level)
+    return data.getvalue()
