@@ -58,6 +58,12 @@ class Compared:
         rows: NDArray[np.bool_] = np.array([known == form for known in self.forms], bool)[self.numbers]
         return rows
 
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """Tells which rows have no value."""
+        rows: NDArray[np.bool_] = np.array([known is None for known in self.forms], bool)[self.numbers]
+        return rows
+
 
 def indices_of(values: int) -> pa.DataType:
     """Returns the smallest integer type that can number `values` values."""
@@ -122,6 +128,16 @@ def left_out(labels: pa.Table) -> dict[str, str]:
     """Returns columns that are no attributes unless the config names them → the reason."""
     reasons = {name: no_attribute(labels[name]) for name in labels.column_names if name != TARGET}
     return {name: reason for name, reason in reasons.items() if reason is not None}
+
+
+def blanks(labels: pa.Table, classes: Sequence[str], attributes: Iterable[str]) -> dict[str, int]:
+    """Counts rows without a label, which belong to no cell: without a class, and among those of the classes without a
+    value of each attribute. Columns that lack none are left out."""
+    targets = Compared.of(labels, TARGET)
+    of_classes = np.logical_or.reduce([targets.equal(name) for name in classes])
+    counts = {TARGET: int(targets.missing.sum())}
+    counts |= {name: int((of_classes & Compared.of(labels, name).missing).sum()) for name in attributes}
+    return {name: count for name, count in counts.items() if count}
 
 
 def no_attribute(column: pa.ChunkedArray) -> str | None:

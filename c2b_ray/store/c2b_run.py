@@ -36,7 +36,10 @@ _COSINE = 1.01
 
 
 class C2BManifest(Manifest):
+    """`blank_rows`: for each column of a labelled table, the rows of the audit's classes without a value."""
+
     budget: dict[str, Any] | None = None
+    blank_rows: dict[str, int] | None = None
 
 
 class C2BRun(Run):

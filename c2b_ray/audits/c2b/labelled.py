@@ -24,7 +24,7 @@ from c2b_ray.steps.accept import SeenImages
 from c2b_ray.steps.draw import Rows, wanted
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.labelled_images import RowDraws, labelled_pair_rows, labelled_rows, lacking
-from c2b_ray.steps.labels import left_out
+from c2b_ray.steps.labels import TARGET, blanks, left_out
 from c2b_ray.steps.select import Draws, Selection, cells_of, shares
 from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store.c2b_run import C2BRun
@@ -74,13 +74,16 @@ def from_labels(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
         check_unchanged(run, partial(wanted, draws.distinct(), revision), load, models.runner)
         run.write("proposals", proposals)
         run.write("captions", captions)
-        warnings = _warnings(config, table, proposals)
+        blank = blanks(table.labels, config.classes, pc.unique(proposals["attribute"]).to_pylist())
+        warnings = [*_warnings(config, table, proposals), *map(_of_blank, blank.items())]
         for warning in [
             *warnings[:WARNINGS_SHOWN],
             *([f"and {len(warnings) - WARNINGS_SHOWN} more"] if len(warnings) > WARNINGS_SHOWN else []),
         ]:
             steps.warn(warning)
-        run.update({"models": {"table": {"spec": path, "revision": revision}}, "warnings": warnings})
+        run.update(
+            {"models": {"table": {"spec": path, "revision": revision}}, "blank_rows": blank, "warnings": warnings}
+        )
 
     del table
     give_back()
@@ -100,6 +103,13 @@ def _warnings(config: AuditConfig, table: LabelledTable, proposals: pa.Table) ->
     if config.attributes:
         return lacking(proposals, config.classes, config.attributes)
     return [f"column {name} is no attribute: {why}" for name, why in left_out(table.labels).items()]
+
+
+def _of_blank(column: tuple[str, int]) -> str:
+    name, count = column
+    rows = "1 row has" if count == 1 else f"{count:,} rows have"
+    cells = "no cell" if name == TARGET else f"no cell of {name}"
+    return f"{rows} no {name}, and so {'is' if count == 1 else 'are'} in {cells}"
 
 
 def _shuffled(draws: pa.Table, seed: int) -> pa.Table:

@@ -5,7 +5,7 @@ Knows tables of a run and cells; knows nothing of pages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from c2b_ray.report.c2b.ranking import Cell
 from c2b_ray.report.kit import words
 from c2b_ray.steps.image_ids import codes, vocabulary
+from c2b_ray.steps.labels import TARGET
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,25 @@ class Drop:
 
 
 def drops(
-    rejected: pa.Table, pool: pa.Table, draws: pa.Table, images: pa.Table, cells: Sequence[Cell]
+    rejected: pa.Table,
+    pool: pa.Table,
+    draws: pa.Table,
+    images: pa.Table,
+    cells: Sequence[Cell],
+    blank_rows: Mapping[str, int] | None = None,
 ) -> tuple[Drop, ...]:
-    """Returns the kinds of drops that occurred, in order from captions to scores. `images` needs no bytes."""
-    return tuple(
-        Drop(words.count(number), what, then)
-        for number, what, then in _drops(rejected, pool, draws, images, cells)
-        if number
-    )
+    """Returns the kinds of drops that occurred, in order from captions to scores. `images` needs no bytes.
+
+    `blank_rows`: for each column of a labelled table, the rows without a value.
+    """
+    found = [*_blank(blank_rows or {}), *_drops(rejected, pool, draws, images, cells)]
+    return tuple(Drop(words.count(number), what, then) for number, what, then in found if number)
+
+
+def _blank(rows: Mapping[str, int]) -> Iterator[tuple[int, str, str]]:
+    for column, number in rows.items():
+        cells = "in no cell" if column == TARGET else f"in no cell of {column}"
+        yield number, f"rows of the labelled table without a value in column {column}", cells
 
 
 def _drops(

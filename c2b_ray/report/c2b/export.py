@@ -27,7 +27,7 @@ def scores_json(run: C2BRun, classifier: str | None = None) -> bytes:
     in `scores`, of two in `intersections`."""
     tables = {"scores": run.scores, "intersections": run.intersections}
     rows = {name: exported(only(table, classifier)).to_pylist() for name, table in tables.items()}
-    return json_of({**about(run, SETTINGS), **rows})
+    return json_of({**about(run, SETTINGS), "blank_rows": run.manifest.get("blank_rows") or {}, **rows})
 
 
 def scores_parquet(run: C2BRun, classifier: str | None = None) -> bytes:

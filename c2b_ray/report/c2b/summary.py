@@ -55,6 +55,7 @@ def summary(run: C2BRun) -> Summary:
             "report": run.report,
             "verdicts": verdicts,
             "cautions": [caution] if caution else [],
+            "blank_rows": run.manifest.get("blank_rows") or {},
             "groups": len(groups),
             "findings": findings(scores),
             "pooled": pooled,

@@ -187,7 +187,7 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: PagePlan, t
         undetermined=undetermined(groups, names, tau),
         clear=clear(groups, names),
         no_clear=no_clear(cells, tau),
-        drops=drops(tables.rejected, tables.pool, tables.draws, tables.images, cells),
+        drops=drops(tables.rejected, tables.pool, tables.draws, tables.images, cells, manifest.get("blank_rows")),
         problems=problems(tables.rejected, tables.draws, tables.images, tables.predictions, names),
         method=method(manifest),
         merges=merges(tables.proposals),
