@@ -15,6 +15,7 @@ from typing import Any
 from pyarrow import fs
 
 from c2b_ray.errors import ImageError
+from c2b_ray.filesystems.patience import open_input
 
 MAX_BYTES = 64 * 2**20
 """The most bytes of an image file."""
@@ -46,7 +47,7 @@ class Folder:
         if name.startswith("/") or "\0" in name or not path.startswith(f"{base}/"):
             raise ImageError(f"{name}: leads out of the folder; expected the path of a file below it")
         if not self._local:
-            return self._filesystem.open_input_file(path)
+            return open_input(self._filesystem, path)
         if not self._follow_links and _has_link(base, path) and not os.path.realpath(path).startswith(f"{base}/"):
             raise ImageError(f"{name}: a link that leads out of the folder; expected a file below it")
         # Without O_NONBLOCK, opening a pipe would block.

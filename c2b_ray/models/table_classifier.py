@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.errors import SourceError, SpecError
 from c2b_ray.filesystems import absent_bucket, refusal, resolve
+from c2b_ray.filesystems.patience import file_info, open_input
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import read_labels
 from c2b_ray.roles import Description, Floats, Pixels
@@ -107,7 +108,7 @@ def describe(spec: Spec) -> Description | None:
     """Returns the description of a small table; None for a large one, because all of it has to be read."""
     try:
         system, name = resolve(spec.name)
-        size = system.get_file_info(name).size
+        size = file_info(system, name).size
     except OSError:
         size = None
     if size is not None and (size > SMALL or _rows_in_footer(spec.name) > SMALL_ROWS):
@@ -122,7 +123,7 @@ def _rows_in_footer(path: str) -> int:
         return 0
     try:
         system, name = resolve(path)
-        with system.open_input_file(name) as stream:
+        with open_input(system, name) as stream:
             return int(pyarrow.parquet.read_metadata(stream).num_rows)
     except (OSError, pa.ArrowException):
         return 0  # `load` says why
@@ -131,7 +132,7 @@ def _rows_in_footer(path: str) -> int:
 def _table(path: str) -> pa.Table:
     try:
         system, name = resolve(path)
-        with system.open_input_file(name) as stream:
+        with open_input(system, name) as stream:
             if name.lower().endswith(".parquet"):
                 return pyarrow.parquet.read_table(stream)
             if name.lower().endswith((".csv", ".csv.gz")):

@@ -12,6 +12,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,7 +21,7 @@ from pyarrow import fs
 
 from c2b_ray.errors import SourceError, StorageError
 from c2b_ray.filesystems import absent_bucket, refusal, resolve, sealed
-from c2b_ray.filesystems.patience import patiently
+from c2b_ray.filesystems.patience import open_input, patiently
 from c2b_ray.store import guard
 
 _READ = 2**20
@@ -173,13 +174,8 @@ def write_under(location: str | Path, data: bytes) -> None:
 
 def read_bytes(location: str | Path) -> bytes:
     filesystem, path = resolve(location)
-
-    def content() -> bytes:
-        with filesystem.open_input_stream(path) as stream:
-            return bytes(stream.read())
-
-    with reading(location):
-        return patiently(location, content)
+    with reading(location), open_input(filesystem, path) as stream:
+        return bytes(stream.read())
 
 
 def sha256(location: str | Path) -> tuple[str, int]:
@@ -228,11 +224,12 @@ def download(location: str | Path, folder: Path) -> None:
     names = entries(location)
     with reading(location), refusals(folder):
         folder.mkdir(parents=True)
-        infos = filesystem.get_file_info([f"{path}/{name}" for name in names])
+        infos = patiently(location, lambda: filesystem.get_file_info([f"{path}/{name}" for name in names]))
         for info in infos:
             if info.type == fs.FileType.File:
                 target = str(folder / info.base_name)
-                fs.copy_files(info.path, target, filesystem, fs.LocalFileSystem())
+                copy = partial(fs.copy_files, info.path, target, filesystem, fs.LocalFileSystem())
+                patiently(location, copy, reached=True)
 
 
 def upload(folder: Path, location: str, last: str) -> None:
@@ -247,7 +244,8 @@ def upload(folder: Path, location: str, last: str) -> None:
         raise StorageError(f"{location}: there are other files already ({others[0]} …); choose an empty folder")
     with refusals(location):
         for name in sorted(names, key=lambda name: name == last):
-            fs.copy_files(str(folder / name), f"{path}/{name}", fs.LocalFileSystem(), filesystem)
+            copy = partial(fs.copy_files, str(folder / name), f"{path}/{name}", fs.LocalFileSystem(), filesystem)
+            patiently(location, copy)
 
 
 def encoded_table(table: pa.Table) -> bytes:

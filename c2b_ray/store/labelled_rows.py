@@ -10,15 +10,11 @@ It knows formats, neither the meaning of columns nor which ones are used.
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import os
 import posixpath
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import accumulate
 from threading import Lock
 from typing import Any, Protocol
@@ -30,8 +26,10 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from c2b_ray.errors import ConfigError, SourceError
-from c2b_ray.filesystems import absent_bucket, refusal, resolve
+from c2b_ray.filesystems import resolve
 from c2b_ray.filesystems.documents import parse_json
+from c2b_ray.filesystems.patience import file_info, open_input
+from c2b_ray.store.text_tables import read_csv, read_metadata, reading
 
 IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
 METADATA = ("metadata.csv", "metadata.jsonl")
@@ -122,18 +120,18 @@ def open_rows(location: str, field: str) -> Rows:
     """Opens the rows of a file or folder. Raises SourceError if it cannot be read; ConfigError if it is ambiguous."""
     filesystem, path = resolve(location)
     path = path.rstrip("/")
-    with _reading(location, "a table"):
-        info = filesystem.get_file_info(path)
+    with reading(location, "a table"):
+        info = file_info(filesystem, path)
         if info.type == fs.FileType.NotFound:
             raise FileNotFoundError(path)
         if info.type == fs.FileType.Directory:
             return _folder(location, field, filesystem, path)
     folder = posixpath.dirname(path)
     if path.lower().endswith((".csv", ".tsv")):
-        table = _csv(location, filesystem, path, "\t" if path.lower().endswith(".tsv") else ",")
+        table = read_csv(location, filesystem, path, "\t" if path.lower().endswith(".tsv") else ",")
         return InMemory(table, folder, info.size)
-    with _reading(location, "a Parquet file"):
-        return InParquet([pq.ParquetFile(filesystem.open_input_file(path))], folder, info.size)
+    with reading(location, "a Parquet file"):
+        return InParquet([pq.ParquetFile(open_input(filesystem, path))], folder, info.size)
 
 
 def _named(table: pa.Table, names: Sequence[str]) -> pa.Table:
@@ -145,44 +143,8 @@ def _named(table: pa.Table, names: Sequence[str]) -> pa.Table:
     return pa.table(result)
 
 
-@contextmanager
-def _reading(location: str, what: str) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise SourceError(absent_bucket(location) or f"{location}: no such table") from error
-    except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error) as error:
-        raise SourceError(refusal(location, error) or f"{location} is not {what}: {error}") from error
-
-
-def _csv(location: str, filesystem: fs.FileSystem, path: str, delimiter: str) -> pa.Table:
-    """Reads all columns as text: `007` is not 7, and `NA` may be a country."""
-    with _reading(location, "CSV"):
-        with filesystem.open_input_stream(path, compression=None) as stream:
-            data = bytes(stream.read())
-        text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")  # decodes only the first line
-        header = next(csv.reader(text, delimiter=delimiter), [])
-        _refuse_repeats(location, header)
-        return pyarrow.csv.read_csv(
-            io.BytesIO(data),
-            parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(header, pa.string()),
-                null_values=[""],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=True,
-            ),
-        )
-
-
-def _refuse_repeats(location: str, names: Sequence[str]) -> None:
-    again = next((name for name in names if names.count(name) > 1), None)
-    if again is not None:
-        raise SourceError(f"{location}: two columns are called {again!r}; rename one")
-
-
 def _folder(location: str, field: str, filesystem: fs.FileSystem, path: str) -> Rows:
-    infos = [one for one in filesystem.get_file_info(fs.FileSelector(path)) if not one.base_name.startswith(".")]
+    infos = [info for info in file_info(filesystem, fs.FileSelector(path)) if not info.base_name.startswith(".")]
     names = {info.base_name: info for info in infos}
     if "dataset_dict.json" in names:
         splits = sorted(n for n, info in names.items() if info.type == fs.FileType.Directory)
@@ -191,8 +153,8 @@ def _folder(location: str, field: str, filesystem: fs.FileSystem, path: str) -> 
         return _saved_to_disk(location, filesystem, path)
     if parquet := _parquet_files(filesystem, path, infos):
         _refuse_splits(location, field, [info.path for info in parquet])
-        with _reading(location, "a folder of Parquet files"):
-            files = [pq.ParquetFile(filesystem.open_input_file(info.path)) for info in parquet]
+        with reading(location, "a folder of Parquet files"):
+            files = [pq.ParquetFile(open_input(filesystem, info.path)) for info in parquet]
             if any(file.schema_arrow.names != files[0].schema_arrow.names for file in files):
                 raise SourceError(f"{location}: its Parquet files have different columns")
             return InParquet(files, path, sum(info.size for info in parquet))
@@ -201,7 +163,7 @@ def _folder(location: str, field: str, filesystem: fs.FileSystem, path: str) -> 
 
 def _parquet_files(filesystem: fs.FileSystem, path: str, infos: Sequence[fs.FileInfo]) -> list[fs.FileInfo]:
     """Returns the Parquet files of the folder, or of its subfolder `data`."""
-    for there in (infos, filesystem.get_file_info(fs.FileSelector(f"{path}/data", allow_not_found=True))):
+    for there in (infos, file_info(filesystem, fs.FileSelector(f"{path}/data", allow_not_found=True))):
         if found := [info for info in there if info.base_name.endswith(".parquet")]:
             return sorted(found, key=lambda info: str(info.path))
     return []
@@ -215,15 +177,15 @@ def _refuse_splits(location: str, field: str, paths: Sequence[str]) -> None:
 
 
 def _saved_to_disk(location: str, filesystem: fs.FileSystem, path: str) -> Rows:
-    with _reading(location, "a dataset that `save_to_disk` wrote"):
-        with filesystem.open_input_stream(f"{path}/state.json") as stream:
+    with reading(location, "a dataset that `save_to_disk` wrote"):
+        with open_input(filesystem, f"{path}/state.json") as stream:
             state = parse_json(bytes(stream.read()))
         names = [posixpath.basename(str(file["filename"])) for file in state["_data_files"]]
         tables, size = [], 0
         for name in names:
-            size += filesystem.get_file_info(f"{path}/{name}").size
+            size += file_info(filesystem, f"{path}/{name}").size
             local = isinstance(filesystem, fs.LocalFileSystem)
-            source = pa.memory_map(f"{path}/{name}") if local else filesystem.open_input_stream(f"{path}/{name}")
+            source = pa.memory_map(f"{path}/{name}") if local else open_input(filesystem, f"{path}/{name}")
             tables.append(pa.ipc.open_stream(source).read_all())
         return InMemory(pa.concat_tables(tables), path, size)
 
@@ -241,9 +203,9 @@ def _image_folder(location: str, field: str, filesystem: fs.FileSystem, path: st
         raise ConfigError(field, f"{location} holds splits ({', '.join(splits)}); name one: {location}/{splits[0]}")
     table = pa.table({FILE: pa.array(names, pa.string()), LABEL: pa.array(labels, pa.string())})
     metadata = next((name for name in METADATA if name in files), None)
-    size = 0 if metadata is None else int(filesystem.get_file_info(f"{path}/{metadata}").size)
+    size = 0 if metadata is None else int(file_info(filesystem, f"{path}/{metadata}").size)
     if metadata is not None:
-        table = _joined(f"{location}/{metadata}", table, _metadata(location, filesystem, f"{path}/{metadata}"))
+        table = _joined(f"{location}/{metadata}", table, read_metadata(location, filesystem, f"{path}/{metadata}"))
     return InMemory(table, path, size)
 
 
@@ -251,34 +213,10 @@ def _files_below(filesystem: fs.FileSystem, path: str) -> set[str]:
     """Returns the paths of regular files relative to the folder. It does not follow links to folders, which may lead
     upwards."""
     if not isinstance(filesystem, fs.LocalFileSystem):
-        infos = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
+        infos = file_info(filesystem, fs.FileSelector(path, recursive=True))
         return {info.path[len(path) + 1 :] for info in infos if info.type == fs.FileType.File}
     result = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
     return {os.path.relpath(name, path) for name in result if os.path.isfile(name)}
-
-
-def _metadata(location: str, filesystem: fs.FileSystem, path: str) -> pa.Table:
-    if path.endswith(".csv"):
-        return _csv(location, filesystem, path, ",")
-    with _reading(path, "JSON lines"), filesystem.open_input_stream(path) as stream:
-        lines = bytes(stream.read()).decode("utf-8").split("\n")  # a text in JSON may hold other line separators
-    rows = []
-    for number, line in enumerate(lines, 1):
-        try:
-            row = parse_json(line) if line.strip() else None
-        except ValueError as error:
-            raise SourceError(f"{path}: line {number} is not JSON: {error}") from error
-        if row is not None and not isinstance(row, dict):
-            raise SourceError(f"{path}: line {number}: expected an object of column → value")
-        rows += [row] if row is not None else []
-    names = dict.fromkeys(name for row in rows for name in row)
-    return pa.table({name: pa.array([_text(row.get(name)) for row in rows], pa.string()) for name in names})
-
-
-def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value or None
-    return json.dumps(value) if isinstance(value, bool | int | float) else None
 
 
 def _joined(location: str, images: pa.Table, metadata: pa.Table) -> pa.Table:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from c2b_ray.filesystems import resolve, sealed
-from c2b_ray.filesystems.patience import patiently
+from c2b_ray.filesystems.patience import open_input, patiently
 from c2b_ray.store import files
 
 _READ_AT_ONCE = 2**20
@@ -71,9 +71,9 @@ def same(location: str | Path, other: str | Path) -> bool:
     if files.size(location) != files.size(other):
         return False
     streams = []
-    for filesystem, path in map(resolve, (location, other)):
-        with files.reading(path):
-            streams.append(filesystem.open_input_stream(path))
+    for file in (location, other):
+        with files.reading(file):
+            streams.append(open_input(*resolve(file)))
     with streams[0], streams[1]:
         while True:
             one, two = (stream.read(_READ_AT_ONCE) for stream in streams)

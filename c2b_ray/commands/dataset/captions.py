@@ -21,6 +21,7 @@ from c2b_ray.config.dataset import Labelled
 from c2b_ray.config.failures import ANY_LABEL
 from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.filesystems import resolve
+from c2b_ray.filesystems.patience import open_input
 from c2b_ray.names import normalise
 from c2b_ray.steps.dataset.captions import AT_ONCE
 from c2b_ray.steps.discovery.conditions import Condition
@@ -60,7 +61,7 @@ def of_file(location: str) -> Iterator[tuple[str, str]]:
 def _tables_of_file(location: str) -> Iterator[pa.Table]:
     filesystem, path = resolve(location)
     try:
-        with files.reading(location, "file of captions"), filesystem.open_input_file(path) as stream:
+        with files.reading(location, "file of captions"), open_input(filesystem, path) as stream:
             if location.lower().endswith(".parquet"):
                 for batch in pq.ParquetFile(stream).iter_batches(AT_ONCE):
                     yield pa.Table.from_batches([batch])

@@ -19,6 +19,7 @@ from pyarrow import fs
 
 from c2b_ray.errors import SourceError, SpecError, StorageError
 from c2b_ray.filesystems import absent_bucket, refusal, resolve
+from c2b_ray.filesystems.patience import open_input
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.index.images import Images, as_ids
 from c2b_ray.models.index.manifest import MANIFEST, ROWS, VECTORS, Manifest
@@ -120,7 +121,7 @@ class FaissIndex:
     def _bring(self, name: str, to: Path) -> None:
         temporary = to.with_name(f"{to.name}.{uuid.uuid4().hex[:8]}.tmp")
         try:
-            source = self._files.open_input_stream(f"{self._root}/{name}", compression=None)
+            source = open_input(self._files, f"{self._root}/{name}")
         except OSError as error:
             raise SourceError(f"{self._path}/{name}: {error}; rebuild with c2b index build") from error
         try:
@@ -136,7 +137,7 @@ def read_manifest(path: str) -> Manifest:
     """Reads the manifest. Raises SourceError where `path` is no index."""
     files, root = resolve(path)
     try:
-        with files.open_input_stream(f"{root}/{MANIFEST}", compression=None) as stream:
+        with open_input(files, f"{root}/{MANIFEST}") as stream:
             text = bytes(stream.read())
     except OSError as error:
         refused = absent_bucket(path) if isinstance(error, FileNotFoundError) else refusal(path, error)

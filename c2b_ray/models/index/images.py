@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from c2b_ray.errors import ImageError, SourceError
 from c2b_ray.filesystems import THREADS, refusal, resolve
 from c2b_ray.filesystems.confined import MAX_BYTES, Folder
+from c2b_ray.filesystems.patience import open_input
 from c2b_ray.models.index.manifest import ROWS, Manifest, Part
 
 FILE, OFFSET, SIZE = "file", "offset", "size"
@@ -90,7 +91,7 @@ class Images:
         """Returns the rows of a part with the given ids, which are sorted, distinct and belong to the part."""
         name = f"{self._root}/{part.file}"
         try:
-            with self._files.open_input_file(name) as stream:
+            with open_input(self._files, name) as stream:
                 file = pq.ParquetFile(stream, metadata=self._footers.get(name), page_checksum_verification=True)
                 self._footers[name] = file.metadata
                 groups, within = np.divmod(ids - part.first_id, self._manifest.group_rows)
@@ -109,7 +110,7 @@ class Images:
     def _of_part(self, part: Part) -> pa.Table:
         name = f"{self._root}/{part.file}"
         try:
-            with self._files.open_input_file(name) as stream:
+            with open_input(self._files, name) as stream:
                 file = pq.ParquetFile(stream, page_checksum_verification=True)
                 return file.read([c for c in file.schema_arrow.names if c not in ("id", "bytes")])
         except (OSError, pa.ArrowException) as error:

@@ -20,6 +20,7 @@ from pyarrow import fs
 
 from c2b_ray.errors import SourceError
 from c2b_ray.filesystems import absent_bucket, refusal, resolve
+from c2b_ray.filesystems.patience import file_info
 from c2b_ray.pipelines.sources import parquet_tables, webdataset
 from c2b_ray.pipelines.sources.files import Listing, Location, listing, tables
 from c2b_ray.pipelines.stage import Rows
@@ -43,7 +44,7 @@ def read(source: str, *, limit: int | None = None) -> Rows:
     filesystem, path = resolve(source)
     path = path.rstrip("/")
     try:
-        kind = filesystem.get_file_info(path).type
+        kind = file_info(filesystem, path).type
         if kind == fs.FileType.File:
             folder, _, name = path.rpartition("/")
             return _read(Location(source, filesystem, folder), Listing([name]), limit)

@@ -19,6 +19,7 @@ from pyarrow import fs
 from c2b_ray.errors import ImageError, SourceError
 from c2b_ray.filesystems import THREADS, Stores, concerns_the_store, refusal, resolve
 from c2b_ray.filesystems.confined import MAX_BYTES, Folder
+from c2b_ray.filesystems.patience import file_info, open_input
 
 ROW = pa.schema([("key", pa.string()), ("bytes", pa.binary()), ("error", pa.string())])
 ROWS_AT_ONCE = 64
@@ -39,7 +40,7 @@ class Location:
 
     def open(self, name: str) -> Any:
         """Opens a file of the folder for seeking and reading."""
-        return self.filesystem.open_input_file(f"{self.path}/{name}")
+        return open_input(self.filesystem, f"{self.path}/{name}")
 
     def fetch(self, name: str, follow_links: bool = True) -> Content:
         """Returns a file's bytes, or why there are none.
@@ -83,14 +84,14 @@ def sizes(source: str) -> pa.Table:
     """Returns `name` and `size` (bytes) of every file of a source, a folder or one file, without reading any."""
     filesystem, path = resolve(source)
     try:
-        info = filesystem.get_file_info(path.rstrip("/"))
+        info = file_info(filesystem, path.rstrip("/"))
         folder, _, name = info.path.rpartition("/")
         if info.type == fs.FileType.Directory:
             folder = info.path
             names = listing(Location(source, filesystem, folder)).names
         else:
             names = [name]
-        infos = filesystem.get_file_info([f"{folder}/{name}" for name in names])
+        infos = file_info(filesystem, [f"{folder}/{name}" for name in names])
     except OSError as error:
         raise SourceError(refusal(source, error) or f"{source}: cannot be listed: {error}") from error
     return pa.table({"name": names, "size": pa.array([info.size for info in infos], pa.int64())})
@@ -155,7 +156,8 @@ def _walked(location: Location) -> Listing:
 
 
 def _selected(location: Location) -> Listing:
-    infos = location.filesystem.get_file_info(fs.FileSelector(location.path, recursive=True))
+    selector = fs.FileSelector(location.path, recursive=True)
+    infos = file_info(location.filesystem, selector)
     names = (info.path[len(location.path) :].lstrip("/") for info in infos if info.type == fs.FileType.File)
     return Listing([name for name in names if all(_visible(part) for part in name.split("/"))])
 

@@ -62,7 +62,7 @@ def _rows(shards: pa.Table, location: Location, images: tuple[str, ...], limit: 
 def _shard(location: Location, shard: str, images: tuple[str, ...]) -> Iterator[Sample]:
     used: set[str] = set()
     try:
-        with location.filesystem.open_input_stream(f"{location.path}/{shard}", compression=None) as stream:
+        with location.open(shard) as stream:
             for name, sample in _samples(stream, images):
                 key = next(k for k in _candidates(f"{shard}/{name}") if k not in used)
                 used.add(key)

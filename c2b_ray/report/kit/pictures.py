@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from c2b_ray.errors import SourceError
 from c2b_ray.filesystems import resolve
+from c2b_ray.filesystems.patience import open_input
 from c2b_ray.filesystems.sealed import Sealed
 from c2b_ray.store import files
 from c2b_ray.store.run import Run
@@ -35,7 +36,7 @@ def chosen_rows(
     ids = pa.array(wanted, pa.string())
     for location in _locations(run, table):
         filesystem, path = resolve(location)
-        with files.reading(location), filesystem.open_input_file(path) as stream:
+        with files.reading(location), open_input(filesystem, path) as stream:
             try:
                 yield from _chosen(Sealed(stream), id_column, ids, list(columns))
             except pa.ArrowException as error:

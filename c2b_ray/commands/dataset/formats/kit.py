@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from c2b_ray.filesystems import resolve
+from c2b_ray.filesystems.patience import open_input, patiently
 from c2b_ray.schemas import content_id
 from c2b_ray.store import files
 
@@ -52,14 +53,18 @@ class Folder:
             return filesystem.open_output_stream(path)
 
     def put(self, name: str, data: bytes) -> None:
-        with files.refusals(self.location), self.open(name) as stream:
-            stream.write(data)
+        def put() -> None:
+            with self.open(name) as stream:
+                stream.write(data)
+
+        with files.refusals(self.location):
+            patiently(self.location, put)
 
     def lines(self, names: Iterable[str]) -> Iterator[bytes]:
         """Yields the lines of text files, one file after the other."""
         for name in names:
             filesystem, path = resolve(f"{self.location}/{name}")
-            with files.reading(self.location), filesystem.open_input_stream(path) as stream:
+            with files.reading(self.location), open_input(filesystem, path) as stream:
                 rest = b""
                 while block := stream.read(2**20):
                     *whole, rest = (rest + block).split(b"\n")
