@@ -80,6 +80,9 @@ EVIDENCE = (
     "agreement", "q_value", "n", "pairs",
 )  # fmt: skip
 
+DECIDED = {"failure", "not_shown"}
+"""Verdicts on captions: a test on images of its own decided them, also where none was left to measure the rate (`n`)."""
+
 RESTS_ON = {"captions": "unverified images", "verifier": "on the verifier's word"}
 """Remarks on numbers by the scores' column `basis`, where they rest on more than counting."""
 
@@ -215,7 +218,7 @@ def _checked(gate: _Gate, cell: GateCell) -> Check:
     value, images = cell.values.get(gate.column), cell.values.get("n")
     if gate.column == "change":
         images = cell.values.get("pairs", images)
-    if value is None or value != value or not images:
+    if value is None or value != value or not (images or value in DECIDED):
         return Check(gate.text, cell.classifier, cell.name, "skipped", f"{gate.column} is not known: no images", "")
     if cell.values.get("doubt") and not gate.wants_undetermined:
         reason = f"{gate.column} is in doubt: {cell.values['doubt']}"

@@ -40,6 +40,7 @@ class Recipe:
     reliable: Mapping[str, float] = field(default_factory=dict)
     more_labels: tuple[str, ...] = ("boat",)
     doubts: tuple[str, ...] = ()
+    unmeasured: tuple[str, ...] = ()  # labels of whose captions no image was left to measure a rate
     pictures: bool = True
     verified: bool = True
     manifest: dict[str, Any] = field(default_factory=dict)

@@ -92,8 +92,10 @@ class _Maker:
         failures, base_failures = (
             sum(counts.values()) if target is None else counts[target] for counts, _ in (own, base)
         )
-        high = failures / own[1] > 2 * base_failures / base[1] and failures > 5
-        verdict = "failure" if high else "undetermined" if failures > 5 else "not_shown"
+        tested = self.counted(candidate, classifier, "test")
+        seen = sum(tested[0].values()) if target is None else tested[0][target]
+        high = seen / tested[1] > 2 * base_failures / base[1] and seen > 5
+        verdict = "failure" if high else "undetermined" if seen > 5 else "not_shown"
         self.hypotheses.append(
             {
                 "classifier": classifier,
@@ -121,11 +123,11 @@ class _Maker:
             }
         )
 
-    def counted(self, candidate: Mapping[str, Any], classifier: str) -> tuple[Counter[str], int]:
+    def counted(self, candidate: Mapping[str, Any], classifier: str, part: str = "measure") -> tuple[Counter[str], int]:
         counts, draws = Counter[str](), 0
         for row in self.rounds:
             key = row["caption_id"], row["classifier"], row["part"], row["generator"]
-            if key == (candidate["caption_id"], classifier, "measure", self.recipe.generator):
+            if key == (candidate["caption_id"], classifier, part, self.recipe.generator):
                 counts.update(dict(zip(row["predicted"], row["counts"], strict=True)))
                 draws += row["draws"]
         return counts, draws
@@ -207,6 +209,8 @@ def _cause(maker: _Maker, cause: Cause, baseline: str) -> None:
             rate = works * cause.rate + (works == 0) * cause.baseline
             anyhow = cause.anyhow if works else 0.0048
             for stage, part in (("discovery", "search"), ("confirmation", "test"), ("confirmation", "measure")):
+                if part == "measure" and cause.label in recipe.unmeasured:
+                    continue
                 maker.round(
                     candidate, stage, part, recipe.generator, classifier, recipe.draws, (cause.target, rate), anyhow
                 )

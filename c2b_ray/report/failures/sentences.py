@@ -138,23 +138,32 @@ def _often(lead: Hypothesis) -> str:
 
 
 def _evidence(lead: Hypothesis, wording: Wording) -> str:
+    if not lead.draws:
+        return "” (its rate is not known: no image was left to measure it)."
     rate = f"{words.rate(lead.rate)}, {words.rate_range(lead.rate_low, lead.rate_high)}"
     if math.isfinite(lead.ratio):
         return f"” ({rate}, against {words.rate(lead.baseline_rate)})."
+    if not lead.baseline_draws:
+        return f"” ({rate}; no image {wording.others} was left to compare it with)."
     least = f": at least {words.times(lead.ratio_low)} times as often" if lead.ratio_low > 1 else ""
     return f"” ({rate}, against none in {words.plural(lead.baseline_draws, 'image')} {wording.others}{least})."
 
 
 def _beneath(finding: Finding) -> Sequence[str]:
     lead, lines = finding.lead, []
-    if measured_alike(lead):
+    if lead.confirmed and not (lead.draws and lead.baseline_draws):
+        lines.append(
+            "Confirmed by the test alone, on other images than those that measure rates: how much more often it fails "
+            "than the baseline is open. More images would tell."
+        )
+    elif measured_alike(lead):
         lines.append(
             "Confirmed, but its measured rate is compatible with the baseline: the "
             f"{words.plural(lead.draws, 'image')} that measured it put it at "
             f"{words.times_range(lead.ratio_low, lead.ratio_high)} times. That it fails more often is what the test "
             "saw, on other images; how much more often is open."
         )
-    if lead.target is not None:
+    if lead.target is not None and lead.draws:
         lines.append(_any_failure(finding))
     if finding.alike:
         shown = [f"“{says(one, 80)}” ({_rate_of(one, lead)})" for one in finding.alike[:MOST_ALIKE]]

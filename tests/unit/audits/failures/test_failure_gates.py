@@ -53,3 +53,11 @@ def test_a_classifier_is_exported_by_its_name(run):
     assert b"\nb," not in b"\n" + export(run, "csv", "a").replace(b'"', b"")
     with pytest.raises(ConfigError, match="no predictions of 'c'"):
         export(run, "csv", "c")
+
+
+def test_a_finding_whose_rate_no_image_was_left_to_measure_fails_the_gate_on_findings(tmp_path):
+    """Its rate is not a number, which neither passes nor fails a gate on rates."""
+    run = make_run(tmp_path / "run", Recipe(causes=(FLY,), unmeasured=("fly",)))
+    assert failed(check(run, ["fly/bee/*:failure"]))
+    rates = check(run, ["fly/bee/*:rate>0.001"])
+    assert [(one.cell, one.outcome) for one in rates if one.outcome != "skipped"] == [("every cell", "failed")]

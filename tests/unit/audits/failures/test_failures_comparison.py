@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -87,3 +88,15 @@ def test_the_command_shows_it_and_the_page_runs_nothing(runs, tmp_path, c2b):
     assert "<b>bad" not in (tmp_path / "out" / "comparison.html").read_text()
     told = json.loads(c2b("compare", runs["both"].path, "--json")[1])
     assert told["changes"]["worse"] > 0
+
+
+def test_a_finding_without_a_measured_rate_is_not_compared_and_fails_the_gate_on_findings(runs, tmp_path):
+    small = {"pictures": False, "verified": False}
+    new = make_run(tmp_path / "new", Recipe(causes=(FLY,), classifiers=("new",), unmeasured=("fly",), **small))
+    comparison = compare(runs["old"], new)
+    assert failed(comparison.check(["fly/bee/*:failure"]))
+    assert {one.outcome for one in comparison.check(["fly/bee/*:worse"], allow_unchecked=True)} == {"skipped"}
+    flies = [row for row in comparison.cells.to_pylist() if row["target"] == "bee"]
+    assert {(row["difference"], row["p_value"], row["change"]) for row in flies} == {(None, None, "undetermined")}
+    page = Path(comparison.write(tmp_path / "out")).read_text()
+    assert not re.search(r">\s*nan|nan\s*(%|<)", page, re.IGNORECASE)

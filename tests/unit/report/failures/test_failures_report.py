@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -15,6 +16,7 @@ from failures_recipes import FLY, Cause, Recipe, showcase
 from synthetic_failures import make_run
 
 from c2b_ray import schemas
+from c2b_ray.commands.runs import export
 from c2b_ray.report.failures.compared import compared
 from c2b_ray.report.failures.examples import Examples
 from c2b_ray.report.failures.facts import Tables, facts_of
@@ -263,3 +265,20 @@ def test_the_terminal_and_programs_get_the_findings_of_the_page(shown: tuple[Run
     assert told.rows[0][1:4] == ("crayfish", "chainlink fence", "it is in a net")
     assert told.to_json["findings"][0]["ratio"] is None  # infinite: nothing failed so at the baseline
     assert told.to_json["images"]["confirmation measure"] > 0
+
+
+def test_a_finding_that_no_image_was_left_to_measure_says_so_and_claims_no_rate(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", Recipe(causes=(FLY,), unmeasured=("fly",)))
+    html = html_of(run)
+    text = text_of(html)
+    assert (
+        "takes a fly for a bee where the prompt says “it is on a flower” (its rate is not known: no image was" in text
+    )
+    assert "Confirmed by the test alone" in text
+    assert "against none in" not in text
+    assert not re.search(r"\bnan\b|\b0 images that measured", text, re.IGNORECASE)
+    assert not re.search(r"[\"'>]nan[\"'<]", html, re.IGNORECASE)
+    finding = json.loads(json.dumps(summary(run).to_json, allow_nan=False))["findings"][0]
+    assert (finding["draws"], finding["rate"], finding["ratio"]) == (0, None, None)
+    document = json.loads(export(run, "json").decode(), parse_constant=pytest.fail)
+    assert {row["rate"] for row in document["hypotheses"] if row["draws"] == 0} == {None}
