@@ -81,7 +81,7 @@ EVIDENCE = (
 )  # fmt: skip
 
 DECIDED = {"failure", "not_shown"}
-"""Verdicts on captions: a test on images of its own decided them, also where none was left to measure the rate (`n`)."""
+"""Verdicts on captions, decided by a test on images of its own: also where none was left to measure the rate (`n`)."""
 
 RESTS_ON = {"captions": "unverified images", "verifier": "on the verifier's word"}
 """Remarks on numbers by the scores' column `basis`, where they rest on more than counting."""
