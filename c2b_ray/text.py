@@ -54,14 +54,9 @@ def cell(text: str) -> str:
     """Returns the text as a cell of CSV that no spreadsheet reads as a formula.
 
     A text that begins with = + - @, a tab, a carriage return or an apostrophe gets a leading apostrophe; removing one
-    leading apostrophe restores every text (`uncell`).
+    leading apostrophe restores every text.
     """
     return f"'{text}" if text.startswith(_FORMULA) else text
-
-
-def uncell(text: str) -> str:
-    """Returns the original text of a cell that `cell` made."""
-    return text[1:] if text.startswith("'") else text
 
 
 def _holds_secret(variable: str) -> bool:

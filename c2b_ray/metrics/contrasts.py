@@ -280,8 +280,11 @@ def _root(function: Callable[[Floats], tuple[Floats, Floats]], scale: Floats) ->
         low, high = np.where(value > 0, at, low), np.where(value > 0, high, at)
         with np.errstate(over="ignore"):
             newton = at - np.divide(value, slope, out=np.full(at.shape, np.inf), where=slope < 0)
-        halfway = scale * np.sinh((np.arcsinh(low / scale) + np.arcsinh(high / scale)) / 2)
-        result = np.where((newton > low) & (newton < high), newton, halfway)
+        within = (newton > low) & (newton < high)
+        result = newton
+        if not within.all():
+            halfway = scale * np.sinh((np.arcsinh(low / scale) + np.arcsinh(high / scale)) / 2)
+            result = np.where(within, newton, halfway)
         still = (np.abs(result - at) > PRECISION * (scale + np.abs(at))) & (np.abs(value) > 1e-15)
         at = np.where(np.abs(value) > 1e-15, result, at)
         if not still.any():

@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 from urllib.parse import parse_qsl
@@ -136,10 +137,10 @@ def parse(text: str) -> Spec:
 def loader(role: str, spec: Spec) -> Callable[[Spec], Any]:
     """Imports and returns the loader of a role's scheme. SpecError offers the nearest schemes, or says what to
     install."""
-    target = CATALOG.get((role, spec.scheme)) or _third_party(role).get(spec.scheme)
+    target = CATALOG.get((role, spec.scheme)) or third_parties().get((role, spec.scheme))
     if target is None:
-        schemes = {s for r, s in CATALOG if r == role} | set(_third_party(role))
-        raise SpecError(f"{spec.text}: no {role} has the scheme {spec.scheme!r}; {nearest(spec.scheme, schemes)}")
+        known = schemes().get(role, [])
+        raise SpecError(f"{spec.text}: no {role} has the scheme {spec.scheme!r}; {nearest(spec.scheme, known)}")
     return _imported(target, spec)
 
 
@@ -149,12 +150,13 @@ def _imported(target: str, spec: Spec) -> Callable[[Spec], Any]:
         return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
 
 
-def _third_party(role: str) -> dict[str, str]:
+@cache
+def third_parties() -> dict[tuple[str, str], str]:
+    """Returns the models of other packages, as `CATALOG` lists ours. Read once: it reads of every installed package."""
     result = {}
     for entry in entry_points(group=ENTRY_POINTS):
-        entry_role, _, scheme = entry.name.partition(".")
-        if entry_role == role:
-            result[scheme] = entry.value
+        role, _, scheme = entry.name.partition(".")
+        result[role, scheme] = entry.value
     return result
 
 
@@ -247,5 +249,5 @@ def _spec_of(role: str, text: str) -> Spec:
 
 def schemes() -> dict[str, list[str]]:
     """Returns the schemes of each role, including those of third parties."""
-    roles = dict.fromkeys(role for role, _ in CATALOG)
-    return {role: sorted({s for r, s in CATALOG if r == role} | set(_third_party(role))) for role in roles}
+    known = {*CATALOG, *third_parties()}
+    return {role: sorted(s for r, s in known if r == role) for role in dict.fromkeys(role for role, _ in CATALOG)}

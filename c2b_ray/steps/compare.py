@@ -18,14 +18,14 @@ from c2b_ray import metrics
 from c2b_ray.errors import RunError
 from c2b_ray.schemas import COMPARISON, COMPARISON_POOLED
 from c2b_ray.steps.cells import Group
-from c2b_ray.steps.sides import PairCount, SharedImages, Side
+from c2b_ray.steps.sides import PairCount, SharedImages
 
 CHANGES = {"for": "better", "against": "worse", "none": "same", "undetermined": "undetermined"}
 
 Cells = Mapping[Group, Mapping[str, PairCount]]
 
 
-def compare(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
+def compare(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
     """Returns a table of `schemas.COMPARISON`: a row per cell of either side, A's order first. Differences are B minus
     A.
 
@@ -39,14 +39,14 @@ def compare(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
 
     Raises RunError where no cell has an image that both sides drew.
     """
-    cells = SharedImages(a, b).counts()
+    cells = shared.counts
     counts = [count for group in cells.values() for count in group.values()]
     if counts and all(count.unshared and not count.n and not count.unanswered for count in counts):
         raise RunError(
             "the two have no image of any cell in common, so nothing can be paired: audit both classifiers in one run, "
             "or with the same index, seed, classes and `attributes`"
         )
-    doubts = [_doubt(a, b, (*group, value)) for group, of_group in cells.items() for value in of_group]
+    doubts = [_doubt(shared, (*group, value)) for group, of_group in cells.items() for value in of_group]
     columns = _numbers(cells, doubts, tau, alpha)
     names = [
         {"target_class": target_class, "attribute": attribute, "bias_class": bias_class}
@@ -60,7 +60,7 @@ def compare(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
     return pa.Table.from_pylist(table, COMPARISON)
 
 
-def compare_pooled(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
+def compare_pooled(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
     """Returns a table of `schemas.COMPARISON_POOLED`: a row per attribute value, over all classes together.
 
     The images of all classes form one paired table, each counted once. `change` is `same` where the interval of the
@@ -70,9 +70,9 @@ def compare_pooled(a: Side, b: Side, tau: float, alpha: float) -> pa.Table:
     disappears without one of the classes, it belongs to that class, and is in doubt. Cells in doubt are left out.
     """
     of_value: dict[tuple[str, str], dict[str, PairCount]] = defaultdict(dict)
-    for (target, attribute), group in SharedImages(a, b).counts().items():
+    for (target, attribute), group in shared.counts.items():
         for value, count in group.items():
-            if count.n and _doubt(a, b, (target, attribute, value)) is None:
+            if count.n and _doubt(shared, (target, attribute, value)) is None:
                 of_value[attribute, value][target] = count
     rows = []
     for (attribute, value), cells in of_value.items():
@@ -118,8 +118,8 @@ def _change(row: Mapping[str, Any], q_value: float, tau: float, alpha: float) ->
     return "better" if row["difference"] > 0 else "worse"
 
 
-def _doubt(a: Side, b: Side, cell: tuple[str, str, str]) -> str | None:
-    return a.doubts.get(cell) or b.doubts.get(cell)
+def _doubt(shared: SharedImages, cell: tuple[str, str, str]) -> str | None:
+    return shared.a.doubts.get(cell) or shared.b.doubts.get(cell)
 
 
 def _padded(cells: Cells, names: Sequence[str]) -> tuple[NDArray[np.bool_], list[NDArray[np.int64]]]:

@@ -69,6 +69,7 @@ class SharedImages:
     """The images that both sides drew for the same cell. Cells and numbers of images are A's."""
 
     def __init__(self, a: Side, b: Side) -> None:
+        self.a, self.b = a, b
         self._drawn_a, self._drawn_b = (images_of_cells(side.captions, side.draws) for side in (a, b))
         self._common = self._drawn_a.where(self._drawn_by_both())
         self._shown = self._common if a.said is None else self._common.where(_accepted(self._common, a.said))
@@ -88,6 +89,7 @@ class SharedImages:
     def _answered(self) -> Mask:
         return self._of_a.answered & self._of_b.answered
 
+    @cached_property
     def counts(self) -> dict[Group, dict[str, PairCount]]:
         """Returns the counts of every cell of either side, A's order first."""
         a, b = self._of_a, self._of_b
@@ -134,11 +136,6 @@ class SharedImages:
         rows = rows[self._counted.ids.alphabetical(self._counted.image[rows])]
         images = self._counted.ids.names(self._counted.image[rows]).to_pylist()
         return tuple(zip(images, map(wrong.answers.name, wrong.taken[rows].tolist()), strict=True))
-
-
-def disagreements(a: Side, b: Side, cells: Sequence[tuple[str, str, str]]) -> dict[CellName, Disagreement]:
-    """Returns for each cell the images that only one side got right, as many as its `only_a` and `only_b` count."""
-    return SharedImages(a, b).disagreements(cells)
 
 
 def _accepted(cells: CellImages, said: Said) -> Mask:

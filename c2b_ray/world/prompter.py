@@ -7,7 +7,6 @@ about a subject and mostly does not mention an attribute. `reader` learns other 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -220,8 +219,3 @@ _SENTENCES = (
     "at {activity} there is {object}",
     "something {adjective} near {object}",
 )
-
-
-def small(recipe: Recipe) -> Recipe:
-    """Returns a recipe that trains in a second or two, for tests."""
-    return replace(recipe, steps=2, texts=200, rows=4, width=32, layers=1, heads=2)

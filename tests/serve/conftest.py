@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from c2b_ray.models import catalog
 from c2b_ray.serving.ensure import Served, ensure
 
 TOYS = """[c2b_ray.models]
@@ -31,8 +32,10 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (info / "entry_points.txt").write_text(TOYS)
     path = [str(root), str(Path(__file__).parent)]
     sys.path[:0] = path
+    catalog.third_parties.cache_clear()
     yield os.pathsep.join(path)
     sys.path[:] = [entry for entry in sys.path if entry not in path]
+    catalog.third_parties.cache_clear()
 
 
 @pytest.fixture(scope="session")

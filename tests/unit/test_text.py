@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from c2b_ray.text import cell, uncell, visible, visible_json, without_credentials
+from c2b_ray.text import cell, visible, visible_json, without_credentials
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_json_keeps_its_meaning_without_characters_that_act():
 def test_no_cell_begins_as_a_formula_and_each_is_given_back(text):
     written = cell(text)
     assert not written.startswith(("=", "+", "-", "@", "\t", "\r"))
-    assert uncell(written) == text
+    assert (written[1:] if written.startswith("'") else written) == text
     assert list(csv.reader(io.StringIO(f'"{written.replace(chr(34), chr(34) * 2)}"'))) == ([[written]])
 
 

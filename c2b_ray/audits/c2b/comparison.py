@@ -26,7 +26,7 @@ from c2b_ray.steps import compare as step
 from c2b_ray.steps import gate as gates
 from c2b_ray.steps.cells import CellName
 from c2b_ray.steps.said import Said
-from c2b_ray.steps.sides import Disagreement, Side, disagreements
+from c2b_ray.steps.sides import Disagreement, SharedImages, Side
 from c2b_ray.store import files
 from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.run import MANIFEST
@@ -46,7 +46,7 @@ class Comparison:
     cells: pa.Table
     pooled: pa.Table
     scores: pa.Table
-    sides: tuple[Side, Side]
+    shared: SharedImages
 
     def check(self, fail_on: Sequence[str], allow_unchecked: bool = False) -> list[gates.Check]:
         """Checks gates on the changes of cells, also over all classes, and on B's scores.
@@ -65,7 +65,7 @@ class Comparison:
     def disagreements(self) -> dict[CellName, Disagreement]:
         """Returns the images that only one side got right, for cells that changed and for values that changed over all
         classes."""
-        return disagreements(*self.sides, changed_cells(self.cells, self.pooled))
+        return self.shared.disagreements(changed_cells(self.cells, self.pooled))
 
     def properties(self) -> dict[str, str]:
         return {
@@ -129,10 +129,10 @@ def compare(
         spec_a, spec_b = one_of(run_a, classifier_a, "--classifier-a"), one_of(run_b, classifier_b, "--classifier-b")
         check_same_images(run_a, run_b)
     tau, alpha = _thresholds(run_a, run_b)
-    sides = _side(run_a, spec_a), _side(run_b, spec_b)
-    cells, pooled = step.compare(*sides, tau, alpha), step.compare_pooled(*sides, tau, alpha)
+    shared = SharedImages(_side(run_a, spec_a), _side(run_b, spec_b))
+    cells, pooled = step.compare(shared, tau, alpha), step.compare_pooled(shared, tau, alpha)
     scores = run_b.scores.filter(pc.equal(run_b.scores["classifier"], spec_b))
-    return Comparison(run_a, run_b, spec_a, spec_b, tau, alpha, cells, pooled, scores, sides)
+    return Comparison(run_a, run_b, spec_a, spec_b, tau, alpha, cells, pooled, scores, shared)
 
 
 def check(

@@ -88,6 +88,7 @@ def evaluate(
 
 def _check_specs(config: EvaluateConfig) -> None:
     check_spec("sentence_encoder", "sentence_encoder", config.sentence_encoder)
+    catalog.describe("sentence_encoder", config.sentence_encoder)  # it is needed last, and raises where it is missing
     for name, spec in config.specs.items():
         check_spec(f"classifier.{name}", "classifier", spec)
     if config.b2t is not None:

@@ -19,7 +19,6 @@ from c2b_ray.audits.c2b.classifiers import one_of
 from c2b_ray.cli.commands import app
 from c2b_ray.errors import ConfigError
 from c2b_ray.schemas import COMPARISON
-from c2b_ray.steps.sides import disagreements
 
 OLD, NEW = "world:old", "world:new"
 
@@ -244,7 +243,7 @@ def test_the_page_shows_the_images_that_tell_the_two_apart(tmp_path, c2b):
     run = make_run(tmp_path / "run", recipe)
     found = compare(run, classifier_a="a", classifier_b="b")
     places = [tuple(row[n] for n in ("target_class", "attribute", "bias_class")) for row in found.cells.to_pylist()]
-    for row, told in zip(found.cells.to_pylist(), disagreements(*found.sides, places).values(), strict=True):
+    for row, told in zip(found.cells.to_pylist(), found.shared.disagreements(places).values(), strict=True):
         assert (len(told.only_a), len(told.only_b)) == (row["only_a"], row["only_b"])
     html = Path(found.write(tmp_path / "out")).read_text()
     assert "Over all classes, weather: fog</h4>" in html

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -68,7 +69,15 @@ def test_a_fault_in_this_package_is_not_taken_for_a_missing_one(monkeypatch: pyt
         catalog.classifier("onnx:x")
 
 
-def test_third_parties_add_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def newly_read() -> Iterator[None]:
+    """The entry points are read anew within the test, and again after it."""
+    catalog.third_parties.cache_clear()
+    yield
+    catalog.third_parties.cache_clear()
+
+
+def test_third_parties_add_theirs(monkeypatch: pytest.MonkeyPatch, newly_read: None) -> None:
     entries = [
         EntryPoint("classifier.acme", "types:SimpleNamespace", catalog.ENTRY_POINTS),
         EntryPoint("encoder.timm", "types:SimpleNamespace", catalog.ENTRY_POINTS),

@@ -10,7 +10,7 @@ from c2b_ray.schemas import CAPTIONS, COMPARISON, DRAWS, PREDICTIONS, VERIFICATI
 from c2b_ray.steps.compare import compare, compare_pooled
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.said import Said
-from c2b_ray.steps.sides import Side
+from c2b_ray.steps.sides import SharedImages, Side
 
 TAU, ALPHA = 0.05, 0.05
 
@@ -38,7 +38,7 @@ def side(cells, classifier="m", prefix=""):
 
 
 def rows(a, b, tau=TAU):
-    table = compare(a, b, tau, ALPHA)
+    table = compare(SharedImages(a, b), tau, ALPHA)
     assert table.schema == COMPARISON
     return {row["bias_class"]: row for row in table.to_pylist()}
 
@@ -120,12 +120,12 @@ def test_groups_of_unequal_size_are_kept_apart():
 def test_runs_without_a_common_image_say_what_to_do():
     cells = weather(fog="rr", rain="rr")
     with pytest.raises(RunError, match="same index, seed"):
-        compare(side(cells), side(cells, prefix="other-"), TAU, ALPHA)
+        compare(SharedImages(side(cells), side(cells, prefix="other-")), TAU, ALPHA)
 
 
 def test_nothing_compares_to_nothing():
     empty = side({})
-    assert compare(empty, empty, TAU, ALPHA).num_rows == 0
+    assert compare(SharedImages(empty, empty), TAU, ALPHA).num_rows == 0
 
 
 def test_one_effect_over_ten_classes_is_found_where_no_class_alone_shows_it():
@@ -134,8 +134,8 @@ def test_one_effect_over_ten_classes_is_found_where_no_class_alone_shows_it():
     a = side(clear | {(f"c{i}", "blur", "blurred"): "r" * 50 + "w" * 10 for i in range(10)}, "a")
     worse = {(f"c{i}", "blur", "blurred"): "r" * (48 if i < 4 else 47) + "w" * (12 if i < 4 else 13) for i in range(10)}
     b = side(clear | worse, "b")
-    assert not {row["change"] for row in compare(a, b, TAU, ALPHA).to_pylist()} & {"worse", "better"}
-    rows = {row["bias_class"]: row for row in compare_pooled(a, b, TAU, ALPHA).to_pylist()}
+    assert not {row["change"] for row in compare(SharedImages(a, b), TAU, ALPHA).to_pylist()} & {"worse", "better"}
+    rows = {row["bias_class"]: row for row in compare_pooled(SharedImages(a, b), TAU, ALPHA).to_pylist()}
     blurred = rows["blurred"]
     assert (blurred["classes"], blurred["n"], blurred["only_a"], blurred["only_b"]) == (10, 600, 26, 0)
     assert blurred["p_value"] == pytest.approx(2 * 0.5**26)
@@ -160,7 +160,7 @@ def test_images_that_the_verifier_refused_and_cells_in_doubt_say_nothing():
     assert (found["rain"]["change"], found["rain"]["difference"]) == ("undetermined", -0.6)
     assert "goldfish" in found["rain"]["doubt"]
     assert math.isnan(found["rain"]["q_value"])
-    pooled = {row["bias_class"]: row for row in compare_pooled(shows, doubted, TAU, ALPHA).to_pylist()}
+    pooled = {row["bias_class"]: row for row in compare_pooled(SharedImages(shows, doubted), TAU, ALPHA).to_pylist()}
     assert set(pooled) == {"fog", "clear"}
 
 
@@ -168,6 +168,6 @@ def test_a_change_of_one_class_is_not_one_of_all_classes():
     classes = [f"c{i}" for i in range(9)]
     cells = {(name, "weather", "fog"): "r" * 57 + "w" * 3 for name in ("bus", *classes)}
     a, b = side(cells, "a"), side(cells | {("bus", "weather", "fog"): "r" * 20 + "w" * 40}, "b")
-    (row,) = compare_pooled(a, b, TAU, ALPHA).to_pylist()
+    (row,) = compare_pooled(SharedImages(a, b), TAU, ALPHA).to_pylist()
     assert row["q_value"] < 1e-9
     assert (row["change"], row["doubt"]) == ("undetermined", "bus alone makes the difference")

@@ -1,5 +1,6 @@
 """The lessons of the models that write and read prompts: subjects, what is left unsaid, and words that all stand in."""
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -59,7 +60,7 @@ def test_the_readers_texts_hold_the_words_without_the_writers_instructions() -> 
 def test_what_is_trained_loads_as_a_language_model_and_ends(tmp_path: Path, recipe: prompter.Recipe) -> None:
     torch.set_num_threads(1)
     train = prompter.train_prompter if recipe is prompter.PROMPTER else prompter.train_reader
-    train(tmp_path / "lm", 1, HIDDEN, prompter.small(recipe))
+    train(tmp_path / "lm", 1, HIDDEN, replace(recipe, steps=2, texts=200, rows=4, width=32, layers=1, heads=2))
     model = catalog.language_model(f"hf:{tmp_path / 'lm'}?device=cpu")
     tokens = model.next_tokens(["a photo of"], 10_000)[0]
     assert "<|end|>" in {token.token for token in tokens}
