@@ -122,7 +122,8 @@ def order(seeds: int, say: Say) -> None:
         rhos.append(float(result.rho))
         lows.append(float(result.low))
         verdicts = {
-            (row["model_a"], row["model_b"]): row["verdict"] == "apart" for row in pair_table(rows, ALPHA).to_pylist()
+            (row["model_a"], row["model_b"]): row["verdict"] == "apart"
+            for row in pair_table(rows, ALPHA, 0.0).to_pylist()
         }
         alike += [not verdicts["m0", "m1"], not verdicts["m6", "m7"]]
         apart.append(verdicts["m0", "m11"])
@@ -173,7 +174,7 @@ def _equal_models(lean: float, repeats: int, say: Say) -> None:
             name: ((0.5 + 0.7 * ease + random.normal(size=800) > 0.6 * lean * coin).astype(float), np.ones(800))
             for name in ("a", "b")
         }
-        (pair,) = pair_table(_rows(models, attribute, [], seed), ALPHA).to_pylist()
+        (pair,) = pair_table(_rows(models, attribute, [], seed), ALPHA, 0.0).to_pylist()
         apart["KL of recall"].append(pair["p_value"] <= ALPHA)
         groups, base = (random.random(800) < 0.4).astype(np.int64), random.normal(size=800)
         skews = [mean_max_skew(_ranked(groups, lean, base, random), groups, 2, 80, Chance(20, 300)) for _ in range(2)]

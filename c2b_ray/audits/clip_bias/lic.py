@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from c2b_ray.audits.clip_bias.images import Images
 from c2b_ray.config.clip_bias import ClipBiasConfig
-from c2b_ray.metrics import Floats
+from c2b_ray.metrics import Floats, Ints
 from c2b_ray.pipelines.images import OnProgress
 from c2b_ray.pipelines.placement import Placement
 from c2b_ray.pipelines.stage import Rows, Runner, StageConfig
@@ -110,5 +110,15 @@ def _row(
     scores, people = (np.stack([made[both[side].guess_id] for both in draws]) for side in (0, 1))
     null = np.array([made[a.guess_id].mean() - made[b.guess_id].mean() for a, b in swaps])
     leak = leak_of(scores, people, null, 1 - guesses.config.alpha)
-    note = "constant captions" if len(set(ours)) == 1 else None
+    notes = ["constant captions"] if len(set(ours)) == 1 else []
+    notes += _rare(attribute, guesses.images.copies[held], attribute.codes[held], settings.folds)
+    note = "; ".join(notes) or None
     return BiasRow(model, key, leak.value, leak.low, leak.high, len(held), 0.0, leak.p_value, note=note)
+
+
+def _rare(attribute: Attribute, copies: Ints, codes: Ints, folds: int) -> list[str]:
+    """Returns a note on values with fewer different images than folds: guessers have next to nothing to learn them
+    from, so that LIC is near 0 whatever captions say of these values."""
+    counts = [len(np.unique(copies[codes == number])) for number in range(len(attribute.values))]
+    few = [f"{value!r} ({count})" for value, count in zip(attribute.values, counts, strict=True) if count < folds]
+    return [f"says nothing of {', '.join(few)}: fewer images than folds"] if few else []

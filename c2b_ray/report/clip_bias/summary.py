@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import TypedDict
 
+from c2b_ray.report.clip_bias import wording
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.redact import clean
 from c2b_ray.report.kit.summary import Column, Summary
@@ -82,6 +83,6 @@ def _row(row: BiasRow) -> tuple[str, ...]:
     view = row["view"] if row["group"] == "all" else f"group {row['group']}"
     return (
         clean(row["model"]), clean(row["dataset"]), row["metric"], clean(row["attribute"]), view,
-        words.decimal(round(row["value"], 4)), f"{row['value_low']:.4f} to {row['value_high']:.4f}",
-        f"{row['expected']:.4f}", words.small_probability(row["q_value"]),
+        wording.amount(row["value"]), wording.amounts(row["value_low"], row["value_high"]),
+        wording.amount(row["expected"]), words.small_probability(row["q_value"]),
     )  # fmt: skip

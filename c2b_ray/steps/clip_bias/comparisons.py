@@ -38,12 +38,12 @@ def pair_table(rows: Sequence[BiasRow], alpha: float, margin: float) -> pa.Table
     """Returns for every two models, metric and attribute, over all images, whose bias is larger, and whether by more
     than a margin (`margin_of`) beyond chance.
 
-    Both are measured on the same images, so they share bootstrap samples. Where these say little of either model, both
-    intervals decide. Metrics without such samples (LIC) are left out.
+    Both are measured on the same images, so they share bootstrap samples. Where these say little of either model, and
+    for metrics without samples (LIC), both intervals decide.
     """
     of_key: dict[Key, list[BiasRow]] = {}
     for row in rows:
-        if row.key.view == GLOBAL and row.replicates is not None and np.isfinite(row.value):
+        if row.key.view == GLOBAL and np.isfinite(row.value):
             of_key.setdefault(row.key, []).append(row)
     pairs = []
     for key, some in of_key.items():
@@ -61,8 +61,8 @@ def pair_table(rows: Sequence[BiasRow], alpha: float, margin: float) -> pa.Table
 
 
 def _estimate(row: BiasRow) -> SampledEstimate:
-    assert row.replicates is not None
-    return SampledEstimate(row.value, row.value_low, row.value_high, row.replicates)
+    drawn = np.zeros(0) if row.replicates is None else row.replicates
+    return SampledEstimate(row.value, row.value_low, row.value_high, drawn)
 
 
 def margin_of(metric: str, margin: float) -> float:

@@ -173,12 +173,25 @@ def test_imagenet_x_gives_factors_without_prototypes_and_the_labels_indices(anno
     read = imagenet_x(source)
     assert [key[-6] for key in read.keys] == ["1", "3", "4"]
     assert read.classes[0] == "tench"
-    assert read.classes[1] != read.classes[2]  # two cranes, a bird and a machine
+    assert read.classes[1:] == ["crane (aquatic bird)", "crane (device)"]
     assert read.label_map["tench"] == [0]
     assert sorted(index for [index] in read.label_map.values()) == [0, 134, 517]
     assert read.attributes["pose"] == ["present", "present", "absent"]
     assert read.missing == 1
     assert len(imagenet_x(source.model_copy(update={"prototypes": True})).keys) == 4
+
+
+def test_imagenet_x_names_every_class_in_words_and_differently(tmp_path):
+    """Names go into captions, where "n02012849" says nothing. A Cardigan is a dog, a cardigan a garment."""
+    rows = [record(number + 1, number) for number in range(1000)]
+    (tmp_path / "all.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    (tmp_path / "val").mkdir()
+    for number in range(1000):
+        (tmp_path / f"val/ILSVRC2012_val_{number + 1:08}.JPEG").write_bytes(b"")
+    read = imagenet_x(ImageNetXTruth(annotations=str(tmp_path / "all.jsonl"), folder=str(tmp_path / "val")))
+    assert len({name.lower() for name in read.label_map}) == 1000
+    assert not [name for name in read.label_map if any(letter.isdigit() for letter in name)]
+    assert {read.classes[264], read.classes[474]} == {"Cardigan (dog)", "cardigan (garment)"}
 
 
 def test_imagenet_x_reads_what_people_wrote_into_it(annotated):

@@ -23,6 +23,7 @@ from c2b_ray.config.evaluate import ImageNetXTruth
 from c2b_ray.config.hierarchy import read_hierarchy
 from c2b_ray.errors import SourceError
 from c2b_ray.filesystems.documents import read_table, read_text
+from c2b_ray.names import folded
 
 FACTORS = (
     "pose", "background", "pattern", "color", "smaller", "shape", "partial_view", "subcategory", "texture", "larger",
@@ -60,11 +61,15 @@ def imagenet_x(truth: ImageNetXTruth, seed: int = 0) -> Annotated:
 
 
 def _class_names() -> list[tuple[str, str]]:
-    """Returns (name, synset) of each class; two classes of one name, such as crane, both have their next name added."""
+    """Returns (name, synset) of each class. Of classes with one name, case aside, each says what it is: crane (aquatic
+    bird), crane (device); such names go into captions and prompts, where a synset's number would mean nothing."""
     entries = read_hierarchy("imagenet").entries
-    counts = Counter(entry.names[0] for entry in entries)
+    counts = Counter(folded(entry.names[0]) for entry in entries)
     return [
-        (entry.names[0] if counts[entry.names[0]] == 1 else f"{entry.names[0]} ({entry.names[-1]})", entry.names[-1])
+        (
+            entry.names[0] if counts[folded(entry.names[0])] == 1 else f"{entry.names[0]} ({entry.shown})",
+            entry.names[-1],
+        )
         for entry in entries
     ]
 

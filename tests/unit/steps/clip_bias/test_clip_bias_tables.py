@@ -121,6 +121,19 @@ def test_two_models_of_one_bias_are_not_told_apart_and_two_of_different_ones_are
     assert verdicts == {("none", "one"): "apart", ("none", "other"): "apart", ("one", "other"): "not told apart"}
 
 
+def test_two_models_are_compared_by_lic_through_its_intervals():
+    key = Key("captions", "lic", "coin", "global", "all", DOWNSTREAM)
+    limits = {"low": (0.01, -0.04, 0.06), "near": (0.03, -0.02, 0.08), "high": (0.4, 0.35, 0.45)}
+    unknown = BiasRow("none", key, *(float("nan"),) * 3, 0, 0.0, float("nan"))
+    rows = [BiasRow(model, key, *of, 100, 0.0, 0.5) for model, of in limits.items()]
+    pairs = {(row["model_a"], row["model_b"]): row for row in pair_table([*rows, unknown], 0.05, 0.05).to_pylist()}
+    verdicts = {models: row["verdict"] for models, row in pairs.items()}
+    assert verdicts == {("low", "near"): "not told apart", ("low", "high"): "apart", ("near", "high"): "apart"}
+    reach = 0.05 * 2**0.5  # MOVER of two half-widths of .05
+    assert pairs["low", "high"]["difference_low"] == pytest.approx(-0.39 - reach)
+    assert pairs["low", "high"]["difference_high"] == pytest.approx(-0.39 + reach)
+
+
 def test_gaps_and_quadrants():
     measured = Measured()
     attribute = Attribute.of("coin", ["heads", "tails"] * 40)
