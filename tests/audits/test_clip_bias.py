@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 
 import clip_bias_tables
 import pyarrow as pa
@@ -18,8 +17,6 @@ from c2b_ray.cli.commands import app
 from c2b_ray.commands.runs import check, compare
 from c2b_ray.endpoint.work.telling import Telling
 from c2b_ray.errors import ConfigError, RunError, SourceError
-from c2b_ray.report.clip_bias.summary import summary
-from c2b_ray.schemas.clip_bias import TRANSFER as TRANSFER_TABLE
 from c2b_ray.steps.gate import failed
 from c2b_ray.store.kinds import kind_named
 
@@ -177,31 +174,6 @@ def test_report_summary_and_exports(run):
     assert kind.export(run, "csv", None).count(b"\n") == run.biases.num_rows + 1
     with pytest.raises(ConfigError, match="no model 'c'"):
         kind.export(run, "csv", "c")
-
-
-def test_lic_says_which_values_are_too_rare_to_be_guessed(tables, tmp_path):
-    folder, config = tables
-    people = pq.read_table(folder / "people.parquet").to_pylist()
-    for at, row in enumerate(people):
-        row["coin"] = "edge" if at < 4 else row["coin"]
-    pq.write_table(pa.Table.from_pylist(people), tmp_path / "people.parquet")
-    dataset = {**config["datasets"]["people"], "table": str(tmp_path / "people.parquet"), "attributes": ["coin"]}
-    captions = {"dataset": "people", "captions": {"a": config["downstream"]["captioning"]["captions"]["a"]}}
-    changes = {"models": {"a": "world:clip"}, "datasets": {"people": dataset}, "downstream": {"captioning": captions}}
-    run = c2b_ray.clip_bias({**config, **changes, "spaces": None, "leakage": {"folds": 5, "swaps": 8}}, tmp_path / "r")
-    (lic,) = rows(run, metric="lic")
-    assert lic["note"] == "says nothing of 'edge' (4): fewer images than folds"
-
-
-def test_a_small_bias_beyond_chance_is_shown_as_it_is():
-    """KL of CIDEr is often below 1e-4: it stood in the terminal as 0, from 0.0000 to 0.0000, with q below .001."""
-    one = {
-        "model": "a", "dataset": "d", "metric": "kl_cider", "attribute": "coin", "view": "global", "group": "all",
-        "value": 8.2e-6, "value_low": 3.6e-6, "value_high": 1.4e-5, "expected": 2e-7, "q_value": 0.0002,
-    }  # fmt: skip
-    tables_of = {"clip_bias": pa.Table.from_pylist([one]), "transfer": TRANSFER_TABLE.empty_table()}
-    shown = summary(SimpleNamespace(read=tables_of.get, config={}, manifest={}, path="run", report="page"))
-    assert shown.rows[0][5:] == ("8.2·10⁻⁶", "3.6·10⁻⁶ to 1.4·10⁻⁵", "2.0·10⁻⁷", "<\u202f0.001")
 
 
 def test_the_command_prints_its_schema():

@@ -9,6 +9,7 @@ from io import BytesIO
 
 import clip_bias_tables
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -118,3 +119,17 @@ def test_cider_from_its_formula(case):
     for attribute in ("coin", "die"):
         expected = kl(by_value(people, attribute, score))
         assert values["a", "kl_cider", attribute] == pytest.approx(expected, abs=1e-9)
+
+
+def test_lic_says_which_values_are_too_rare_to_be_guessed(case, tmp_path):
+    folder, config, *_ = case
+    people = pq.read_table(folder / "people.parquet").to_pylist()
+    for at, row in enumerate(people):
+        row["coin"] = "edge" if at < 4 else row["coin"]
+    pq.write_table(pa.Table.from_pylist(people), tmp_path / "people.parquet")
+    dataset = {**config["datasets"]["people"], "table": str(tmp_path / "people.parquet"), "attributes": ["coin"]}
+    captions = {"dataset": "people", "captions": {"a": config["downstream"]["captioning"]["captions"]["a"]}}
+    changes = {"models": {"a": "world:clip"}, "datasets": {"people": dataset}, "downstream": {"captioning": captions}}
+    run = c2b_ray.clip_bias({**config, **changes, "spaces": None, "leakage": {"folds": 5, "swaps": 8}}, tmp_path / "r")
+    (lic,) = (row for row in run.biases.to_pylist() if row["metric"] == "lic")
+    assert lic["note"] == "says nothing of 'edge' (4): fewer images than folds"
