@@ -59,6 +59,7 @@ from c2b_ray.metrics.pooled import Pooled, pooled_bias_scores
 from c2b_ray.metrics.rate_evidence import RateBatch, RateEvidence, e_q_values, more_evidence, no_evidence
 from c2b_ray.metrics.rates import RateEstimate, Trials, failure_rates, rate_ratios
 from c2b_ray.metrics.retrieval import recall_at
+from c2b_ray.metrics.sample_size import MOST_IMAGES, images_to_settle
 from c2b_ray.metrics.scores import Floats, Ints, bias_scores, kl_from_uniform, paper_verdicts
 from c2b_ray.metrics.sequential import (
     Evidence,
@@ -72,10 +73,8 @@ from c2b_ray.metrics.sequential import (
 from c2b_ray.metrics.shrinkage import shrunken
 from c2b_ray.metrics.skew import max_skew, ndkl
 from c2b_ray.metrics.testing import (
-    MOST_IMAGES,
     Verdict,
     benjamini_hochberg,
-    images_to_settle,
     selected_confidence,
     verdicts,
 )

@@ -20,8 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
 from c2b_ray.metrics.levels import checked_levels
+from c2b_ray.metrics.sample_size import MOST_IMAGES
 from c2b_ray.metrics.scores import Floats, Ints
-from c2b_ray.metrics.testing import MOST_IMAGES, Verdict, benjamini_hochberg
+from c2b_ray.metrics.testing import Verdict, benjamini_hochberg
 
 __all__ = [
     "Evidence",

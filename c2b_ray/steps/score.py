@@ -162,10 +162,12 @@ def _settle(rows: Sequence[ScoreRow], thresholds: Thresholds) -> None:
     findings = sum(row["verdict"] in ("for", "against") for row in rows)
     # One more finding would have to pass this step of Benjamini and Hochberg's ladder.
     step = alpha * (findings + 1) / max(1, len(rows))
-    groups: dict[tuple[str, ...], list[ScoreRow]] = defaultdict(list)
+    groups: Mapping[tuple[str, ...], list[ScoreRow]] = defaultdict(list)
     for row in rows:
         groups[row["classifier"], row["target_class"], row["attribute"]].append(row)
         row["images_to_settle"] = None
+    # The numbers of a group take a search, so it is spared where nothing is open.
+    groups = {name: group for name, group in groups.items() if any(map(_is_open, group))}
     width = max(map(len, groups.values()), default=0)
     # The effective number of images of each cell: all of them where nothing was verified and captions do not differ. A
     # group of fewer values than others is padded with cells without images.
@@ -180,9 +182,13 @@ def _settle(rows: Sequence[ScoreRow], thresholds: Thresholds) -> None:
         for i, row in enumerate(group):
             beyond = abs(row["phi"]) > tau
             needed = (biased if beyond else clear)[at][i]
-            if row["verdict"] != "undetermined" or row["doubt"] or math.isnan(row["phi"]):
+            if not _is_open(row):
                 continue
             if needed > 0 and (beyond or can_be_clear(row)):
                 row["images_to_settle"] = math.ceil(needed * max(1.0, row["n"] / max(row["effective"], 1.0)))
             elif row["undetermined_because"] == TOO_FEW:
                 row["undetermined_because"] = f"φ lies next to ±{tau:g}: no number of images would settle it"
+
+
+def _is_open(row: ScoreRow) -> bool:
+    return row["verdict"] == "undetermined" and not row["doubt"] and not math.isnan(row["phi"])
