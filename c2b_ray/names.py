@@ -11,3 +11,14 @@ def folded(name: str) -> str:
 def normalise(name: str) -> str:
     """Returns `folded` without underscores, quotes and closing punctuation: the form in which names are compared."""
     return folded(name.replace("_", " ").strip(" .,;:'\""))
+
+
+_VOWEL_SOUNDS = ("hour", "honest", "heir")
+_CONSONANT_SOUNDS = ("uni", "eu", "use", "usa", "one", "ukulele")
+
+
+def a_or_an(word: str) -> str:
+    """Returns the indefinite article before a word, by its sound."""
+    start = word.lower()
+    vowel = start.startswith(_VOWEL_SOUNDS) or (start[:1] in tuple("aeiou") and not start.startswith(_CONSONANT_SOUNDS))
+    return "an" if vowel else "a"

@@ -37,10 +37,9 @@ class Kind:
 
 # Both lanes of a suite take about equally long. One computes while the other, with Ray, waits for processes.
 Lanes = tuple[tuple[Kind, ...], ...]
-_HERE = ("unit", "audits", "contract")
 EVERYDAY: Lanes = (
-    (Kind(_HERE, "not long"),),
-    (Kind(("ray",), "not long"), Kind(("serve",))),
+    (Kind(("unit", "audits"), "not long"),),
+    (Kind(("ray",), "not long"), Kind(("serve",)), Kind(("contract",), "not long")),
 )
 LONG: Lanes = (
     (Kind(("faults",)), Kind(("endpoint",)), Kind(("browser",))),
@@ -48,7 +47,7 @@ LONG: Lanes = (
         Kind(("nodes",)),
         Kind(("pods",)),
         Kind(("golden", "papers", "install")),
-        Kind(_HERE, "long"),
+        Kind(("unit", "audits", "contract"), "long"),
         Kind(("ray",), "long"),
     ),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -39,7 +38,7 @@ def audit(
     if print_schema:
         from c2b_ray.config import AuditConfig
 
-        print(json.dumps(AuditConfig.model_json_schema(), indent=2, ensure_ascii=False))
+        show.schema(AuditConfig)
         return
     if file is None:
         raise ConfigError("", "name an audit file; c2b audit --print-schema shows what it holds")

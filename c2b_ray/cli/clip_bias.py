@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
-from c2b_ray.cli import progress
+from c2b_ray.cli import progress, show
 from c2b_ray.cli.audit import Json, Via, show_run
 from c2b_ray.cli.session import Placement, session
 from c2b_ray.errors import ConfigError
@@ -28,7 +27,7 @@ def clip_bias(
     if print_schema:
         from c2b_ray.config.clip_bias import ClipBiasConfig
 
-        print(json.dumps(ClipBiasConfig.model_json_schema(), indent=2, ensure_ascii=False))
+        show.schema(ClipBiasConfig)
         return
     if file is None:
         raise ConfigError("", "name a file; c2b clip-bias --print-schema shows what it holds")

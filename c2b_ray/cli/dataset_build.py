@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,7 +39,7 @@ def build(
     if print_schema:
         from c2b_ray.config.dataset import DatasetConfig
 
-        print(json.dumps(DatasetConfig.model_json_schema(), indent=2, ensure_ascii=False))
+        show.schema(DatasetConfig)
         return
     if file is not None and dry_run:
         _print_costs(file, as_json)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
-from c2b_ray.cli import progress
+from c2b_ray.cli import progress, show
 from c2b_ray.cli.audit import Json, Via, show_run
 from c2b_ray.cli.session import Placement
 from c2b_ray.errors import ConfigError
@@ -25,7 +24,7 @@ def evaluate(
     if print_schema:
         from c2b_ray.config.evaluate import EvaluateConfig
 
-        print(json.dumps(EvaluateConfig.model_json_schema(), indent=2, ensure_ascii=False))
+        show.schema(EvaluateConfig)
         return
     if file is None:
         raise ConfigError("", "name an evaluation file; c2b evaluate --print-schema shows what it holds")

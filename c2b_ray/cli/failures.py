@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,7 +36,7 @@ def run(
     if print_schema:
         from c2b_ray.config.failures import FailuresConfig
 
-        print(json.dumps(FailuresConfig.model_json_schema(), indent=2, ensure_ascii=False))
+        show.schema(FailuresConfig)
         return
     if file is None:
         raise ConfigError("", "name a failures file; c2b failures --print-schema shows what it holds")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
-from c2b_ray.cli import progress
+from c2b_ray.cli import progress, show
 from c2b_ray.cli.audit import Json, show_run
 from c2b_ray.cli.session import Placement, session
 from c2b_ray.errors import ConfigError
@@ -28,7 +27,7 @@ def latent(
     if print_schema:
         from c2b_ray.config.latent import LatentConfig
 
-        print(json.dumps(LatentConfig.model_json_schema(), indent=2, ensure_ascii=False))
+        show.schema(LatentConfig)
         return
     if file is None:
         raise ConfigError("", "name a file; c2b latent --print-schema shows what it holds")

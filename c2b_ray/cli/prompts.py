@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -37,7 +36,7 @@ def run(
     if print_schema:
         from c2b_ray.config.prompts import PromptsConfig
 
-        print(json.dumps(PromptsConfig.model_json_schema(), indent=2, ensure_ascii=False))
+        show.schema(PromptsConfig)
         return
     if file is None:
         raise ConfigError("", "name a prompts file; c2b prompts --print-schema shows what it holds")

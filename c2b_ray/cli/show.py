@@ -20,6 +20,8 @@ from c2b_ray.report.kit import words
 from c2b_ray.text import finite, visible, visible_json, without_credentials
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from c2b_ray.report.kit.summary import Summary
 
 MARK_STYLES = {"bad": "red", "good": "green"}
@@ -78,6 +80,11 @@ class _Console(Console):
 def out() -> Console:
     """Returns a console on standard output; a wide one if that is no terminal, so that no column is lost."""
     return _Console(width=None if sys.stdout.isatty() else 140, emoji=False)
+
+
+def schema(config: type[BaseModel]) -> None:
+    """Prints the JSON schema of a file."""
+    print(json.dumps(config.model_json_schema(), indent=2, ensure_ascii=False))
 
 
 def line(text: str) -> None:

@@ -35,7 +35,7 @@ class Corrected:
     share that shows each value; `shown_low`, `shown_high` (n,): limits of the share that shows what it was drawn for.
     `class_shown`, `class_low`, `class_high` (n,): share that shows the class, NaN where the verifier was not asked for
     it. `sensitivity`, `specificity` (n,): of the verifier, one value against the others as they occur in these images;
-    `class_sensitivity`, `class_specificity`: of the verifier on the class, NaN where it was not asked for the class.
+    `class_sensitivity`: of the verifier on the class, NaN where it was not asked for the class.
     """
 
     accuracy: Floats
@@ -50,7 +50,6 @@ class Corrected:
     sensitivity: Floats
     specificity: Floats
     class_sensitivity: float
-    class_specificity: float
 
 
 def corrected(
@@ -114,8 +113,8 @@ def checked(
 
 
 def _nothing(n: int) -> Corrected:
-    unknown, square, nan = np.full(n, np.nan), np.full((n, n), np.nan), float("nan")
-    return Corrected(unknown, np.zeros(n), square, square, *(unknown,) * 7, nan, nan)
+    unknown, square = np.full(n, np.nan), np.full((n, n), np.nan)
+    return Corrected(unknown, np.zeros(n), square, square, *(unknown,) * 7, float("nan"))
 
 
 def _described(fit: Fit, held: NDArray[np.bool_], copies: tuple[float, float], z: float) -> Corrected:
@@ -184,5 +183,4 @@ def _skill(fit: Fit, n: int) -> dict[str, Any]:
         "sensitivity": np.diag(values).copy(),
         "specificity": 1 - np.divide(said, among, out=np.zeros(n), where=among > 0),
         "class_sensitivity": float(classes[0, 0]) if with_class else float("nan"),
-        "class_specificity": float(classes[1, 1]) if with_class else float("nan"),
     }

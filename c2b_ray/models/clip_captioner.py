@@ -31,6 +31,7 @@ from c2b_ray.models import open_clip_encoder
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import numbers
 from c2b_ray.models.text.captioned import among_usable, no_answer, no_caption, probable, scores_among_usable
+from c2b_ray.names import a_or_an
 from c2b_ray.roles import Answer, CaptionReply, Description, Floats, Pixels, Question, TextImageEncoder
 from c2b_ray.schemas import content_id
 
@@ -222,7 +223,7 @@ def _noun(label: str) -> str:
 
 def _said(label: str, phrase: str) -> str:
     noun = _noun(label)
-    text = f"a photo of {'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+    text = f"a photo of {a_or_an(noun)} {noun}"
     return f"{text}, {phrase}" if phrase else text
 
 

@@ -52,21 +52,12 @@ def check_calibration(labels: pa.Table, classes: Sequence[str]) -> None:
         raise ConfigError("verification.calibration", "none of its rows has a target_class of this audit's classes")
 
 
-def calibrate(labels: pa.Table, source: ImageSource, captioner: Captioner, checks: Checks, seed: int) -> pa.Table:
-    """Returns how often the verifier gives each answer on images of known content: a table of `schemas.CALIBRATION`.
-
-    `labels`: `target_class` and a column per attribute, a row per image of `source`. Attributes without a column, and
-    values that no image has, are left out; for these, `verified` relies on the verifier's own certainty. A null is no
-    label. Images of classes that the audit does not have show what the verifier answers for something else. Raises
-    SourceError where none of the images can be read.
-    """
-    questions, beholder = to_ask(labels, source.revision, checks, seed), Beholder(captioner, source)
-    parts = [questions.slice(start, BATCH) for start in range(0, max(1, questions.num_rows), BATCH)]
-    return counted(pa.concat_tables([ask(part, beholder, checks) for part in parts]))
-
-
 def to_ask(labels: pa.Table, revision: str, checks: Checks, seed: int) -> pa.Table:
     """Returns which images are looked at for which value: a table of `TO_ASK`, with the rows of one image together.
+
+    `labels`: `target_class` and a column per attribute, a row per image. Attributes without a column, and values that
+    no image has, are left out; for these, `verified` relies on the verifier's own certainty. A null is no label. Images
+    of classes that the audit does not have show what the verifier answers for something else.
 
     Those of a value depend on nothing that is asked beside it, nor on the order of classes, attributes and values.
     """

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from c2b_ray.names import a_or_an
+
 
 def _set(text: str) -> frozenset[str]:
     return frozenset(word.strip() for word in text.split("|" if "|" in text else None))
@@ -214,8 +216,6 @@ def is_adjective(value: str) -> bool:
     return last not in _NOUNS and len(last) > 4 and last.endswith(_ENDINGS)
 
 
-_VOWEL_SOUNDS = ("hour", "honest", "heir")
-_CONSONANT_SOUNDS = ("uni", "eu", "use", "usa", "one", "ukulele")
 _DETERMINERS = ("a ", "an ", "the ", "no ", "some ", "two ")
 _SINGULAR_ENDINGS = ("ss", "us", "is", "ns")
 
@@ -227,9 +227,7 @@ def article(name: str) -> str:
         return ""
     if word.endswith("s") and not word.endswith(_SINGULAR_ENDINGS):
         return ""
-    if word.startswith(_VOWEL_SOUNDS):
-        return "an "
-    return "an " if word[0] in "aeiou" and not word.startswith(_CONSONANT_SOUNDS) else "a "
+    return f"{a_or_an(word)} "
 
 
 MASS = _set(

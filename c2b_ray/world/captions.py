@@ -6,6 +6,7 @@ Knows wordings of classes and attributes; does not know pictures, and never ment
 from collections.abc import Callable
 from random import Random
 
+from c2b_ray.names import a_or_an
 from c2b_ray.world.scenes import ATTRIBUTES, Scene
 
 # Each completes "a photo of a bus ...". No phrase uses a word that belongs to another attribute, except "day", which
@@ -228,8 +229,7 @@ def _noun(scene: Scene, names: list[str], random: Random) -> tuple[str, list[str
 
 
 def _article(noun: str, random: Random) -> str:
-    a = "an" if noun[0] in "aeiou" else "a"
-    return random.choices((a, "the", "one"), (0.85, 0.1, 0.05))[0] + " " + noun
+    return random.choices((a_or_an(noun), "the", "one"), (0.85, 0.1, 0.05))[0] + " " + noun
 
 
 def _phrase_frame(scene: Scene, names: list[str], random: Random) -> str:

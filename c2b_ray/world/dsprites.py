@@ -33,24 +33,11 @@ EXTRA: dict[str, Floats] = {"colour": np.linspace(0.0, 1.0, 32), "background": n
 FACTORS = (*LAYOUT, *EXTRA)
 """The columns of a table of sprites."""
 
-SIZE = int(np.prod([len(values) for values in LAYOUT.values()]))
-
 _DARK = np.array([15.0, 40.0, 25.0])
 _TO_WARM, _TO_LIGHT = np.array([200.0, 0.0, 0.0]), np.array([0.0, 90.0, 180.0])
 _RADIUS = {False: 0.155, True: 0.24}  # of a sprite of scale 1, as a share of the picture's side: plain, coloured
 _MARGIN = {False: 0.22, True: 0.32}  # from the picture's edge to the centre of the outermost sprite: none is cut off
 _CHUNK = 2048  # sprites that are drawn together
-
-
-def sprites(rows: NDArray[np.int64]) -> Floats:
-    """Returns the sprites with these numbers in the public layout, 0 to SIZE − 1; float64 (rows, FACTORS), colour and
-    background 0. IndexError for a number outside it."""
-    numbers = np.asarray(rows, dtype=np.int64)
-    if numbers.size and not (numbers.min() >= 0 and numbers.max() < SIZE):
-        raise IndexError(f"dSprites has the pictures 0 to {SIZE - 1}, not {numbers.min()} to {numbers.max()}")
-    codes = np.unravel_index(numbers, [len(values) for values in LAYOUT.values()])
-    columns = [values[code] for values, code in zip(LAYOUT.values(), codes, strict=True)]
-    return np.stack([*columns, *(np.zeros(len(numbers)) for _ in EXTRA)], axis=1)
 
 
 def sample(count: int, seed: int, fixed: Mapping[str, float] | None = None) -> Floats:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from random import Random
 
+from c2b_ray.names import a_or_an
 from c2b_ray.world.captions import PHRASES
 from c2b_ray.world.scenes import ATTRIBUTES, Scene
 
@@ -48,7 +49,7 @@ def words_of(text: str) -> list[str]:
 
 
 def with_article(noun: str) -> str:
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+    return f"{a_or_an(noun)} {noun}"
 
 
 def linked_caption(scene: Scene, words: Mapping[str, str], hidden: Collection[str], random: Random) -> str:

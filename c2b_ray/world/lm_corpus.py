@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from random import Random
 
 from c2b_ray import prompts
+from c2b_ray.names import a_or_an
 from c2b_ray.roles import Message
 from c2b_ray.world import lm_tasks
 from c2b_ray.world.captions import PHRASES, caption
@@ -69,7 +70,7 @@ def phrases(attribute: str, value: str) -> tuple[str, ...]:
 
 def fill(template: str, target_class: str, phrase: str) -> str:
     """Fills the template's placeholders; "a" before a vowel becomes "an". A phrase without a placeholder goes last."""
-    if target_class[:1].lower() in tuple("aeiou"):
+    if a_or_an(target_class) == "an":
         template = re.sub(r"\b([Aa]) \[CLASS\]", r"\1n [CLASS]", template)
     if "[VALUE]" not in template:
         template = f"{template} [VALUE]"

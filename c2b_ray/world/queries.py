@@ -11,6 +11,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from c2b_ray.names import a_or_an
 from c2b_ray.world.captions import _FRAMES, ADJECTIVES, PHRASES, _mentioned
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, Scene
 
@@ -82,7 +83,7 @@ def wording(target_class: str | None, values: dict[str, str], random: Random) ->
             after.append(_value_text(name, value, form, random))
     noun = " ".join([*before, target_class]) if target_class else random.choice(_THINGS)
     if target_class and random.random() < 0.85:
-        noun = f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+        noun = f"{a_or_an(noun)} {noun}"
     lead = random.choice(_LEADS) if noun or form == "phrase" else ""
     glue = " " if form in ("phrase", "whose") else ", "
     text = glue.join(part for part in (f"{lead} {noun}".strip(), *after) if part)

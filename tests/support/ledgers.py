@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, literal, select, update
 
 from c2b_ray.config.endpoint import Quotas
-from c2b_ray.endpoint.ledger import jobs, keys, leases, migrations, tables, tenants
+from c2b_ray.endpoint.ledger import events, jobs, keys, leases, migrations, tables, tenants
 from c2b_ray.endpoint.ledger.database import Database
 
 HOUR = 3600.0
@@ -123,3 +123,9 @@ def everything(db: Database) -> dict[str, list[str]]:
             table.name: sorted(str(tuple(row)) for row in tx.execute(select(table)))
             for table in tables.metadata.sorted_tables
         }
+
+
+def add_event(db: Database, job_id: str, kind: str, data: dict[str, Any]) -> int:
+    """Adds an event that no runner reports, and returns its id."""
+    with db.transaction() as tx:
+        return events.add(tx, job_id, kind, data)

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import case, delete, func, select
 
 from c2b_ray.endpoint.ledger import tables
-from c2b_ray.endpoint.ledger.database import Database, Transaction, locked, record
+from c2b_ray.endpoint.ledger.database import Database, Transaction, record
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,6 @@ def add_at_end(tx: Transaction, job_id: str, kind: str, data: dict[str, Any]) ->
 
 def _write(tx: Transaction, rows: list[dict[str, Any]]) -> None:
     tx.execute(_INSERT, rows)
-
-
-def append(db: Database, job_id: str, kind: str, data: dict[str, Any]) -> int:
-    """Adds an event that no runner reports, and returns its id. A runner's events name its fence (`jobs.report`)."""
-    with db.transaction() as tx:
-        tx.execute(locked(tx, select(tables.jobs.c.id).where(tables.jobs.c.id == job_id)))
-        return add(tx, job_id, kind, data)
 
 
 def after(db: Database, job_id: str, last_id: int = 0, limit: int = 500) -> list[Event]:

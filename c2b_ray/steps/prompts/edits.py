@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from c2b_ray.names import a_or_an
 from c2b_ray.steps import words
 
 ARTICLES = frozenset({"a", "an", "the", "one", "some"})
@@ -93,11 +94,11 @@ def occurrences(prompt: str) -> list[Occurrence]:
 
 
 def text_of(tokens: Sequence[str]) -> str:
-    """Returns the tokens as text, with `a` or `an` by the letter that follows."""
+    """Returns the tokens as text, with `a` or `an` by the sound that follows."""
     fixed = list(tokens)
     for at, token in enumerate(fixed[:-1]):
         if token.lower() in ("a", "an") and fixed[at + 1][0].isalpha():
-            right = "an" if fixed[at + 1][0].lower() in "aeiou" else "a"
+            right = a_or_an(fixed[at + 1])
             fixed[at] = right.capitalize() if token[0].isupper() else right
     text = re.sub(r"\s+([,.;:!?])", r"\1", " ".join(fixed))
     return re.sub(r"^[\s,;:]+|[\s,;:]+$", "", text)

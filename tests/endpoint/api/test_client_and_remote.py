@@ -9,11 +9,12 @@ import httpx
 import numpy as np
 import pytest
 from endpoint_app import CONFIG
+from ledgers import add_event
 from safetensors.numpy import save
 
 from c2b_ray.client import Endpoint
 from c2b_ray.client.errors import BusyError, NotAllowedError, NotThereError, RefusedError, UnreachableError
-from c2b_ray.endpoint.ledger import events, jobs
+from c2b_ray.endpoint.ledger import jobs
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def test_a_job_is_submitted_followed_and_read(endpoint, client):
     def work():
         time.sleep(0.3)
         for number in range(3):
-            events.append(endpoint.db, job["id"], "progress", {"stage": "draw", "done": number})
+            add_event(endpoint.db, job["id"], "progress", {"stage": "draw", "done": number})
         jobs.finish(endpoint.db, job["id"], claim.fence)
 
     runner = threading.Thread(target=work)

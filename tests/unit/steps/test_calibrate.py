@@ -8,11 +8,18 @@ from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.pipelines.calibrate import calibrate as stage
 from c2b_ray.pipelines.here import Here
 from c2b_ray.schemas import CALIBRATION, VERIFICATIONS
-from c2b_ray.steps.calibrate import CALIBRATED_ON, Beholder, calibrate, check_calibration, to_ask
+from c2b_ray.steps.calibrate import BATCH, CALIBRATED_ON, Beholder, ask, check_calibration, to_ask
 from c2b_ray.steps.calibrate import counted as answers_counted
 from c2b_ray.steps.self_assessed import SELF_TRUST, self_assessed
 from c2b_ray.steps.verify import CLASS
 from c2b_ray.store.parts import read_stage
+
+
+def calibrate(labels, source, captioner, checks, seed):
+    """The step without a stage: the questions, asked in batches, counted."""
+    questions, beholder = to_ask(labels, source.revision, checks, seed), Beholder(captioner, source)
+    parts = [questions.slice(start, BATCH) for start in range(0, max(1, questions.num_rows), BATCH)]
+    return answers_counted(pa.concat_tables([ask(part, beholder, checks) for part in parts]))
 
 
 class Source:

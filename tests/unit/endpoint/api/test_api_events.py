@@ -4,6 +4,7 @@ import asyncio
 import time
 
 import pytest
+from ledgers import add_event
 
 from c2b_ray.endpoint.api import events as streaming
 from c2b_ray.endpoint.api import watch as watching
@@ -103,7 +104,7 @@ def test_streams_get_new_events_once_each_and_end_with_the_job(endpoint, quick, 
         assert watch.queries - before <= 20  # of 60 streams, a query a moment
         for job_id in job_ids:
             for number in range(5):
-                await asyncio.to_thread(events.append, endpoint.db, job_id, "progress", {"done": number})
+                await asyncio.to_thread(add_event, endpoint.db, job_id, "progress", {"done": number})
         for job_id, claim in zip(job_ids, claims, strict=True):
             await asyncio.to_thread(jobs.finish, endpoint.db, job_id, claim.fence)
         return await asyncio.gather(*following)
