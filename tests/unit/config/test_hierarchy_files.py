@@ -135,3 +135,10 @@ def test_a_label_that_a_hierarchy_lacks_is_named_with_the_nearest():
         ConfigError, match=r"hierarchy: the hierarchy has no label 'mugg', nor 1 more; did you mean 'mug'"
     ):
         hierarchy.check(["bus", "mugg", "tram"])
+
+
+def test_a_classifier_that_does_not_name_its_labels_is_asked_for_names():
+    with pytest.raises(
+        ConfigError, match=r"imagenet has no label 'label_0', nor 999 more; .* add \?labels=FILE to its"
+    ):
+        Hierarchy(read_hierarchy("imagenet")).check([f"label_{number}" for number in range(1000)])
