@@ -39,9 +39,11 @@ class Target:
 @dataclass(frozen=True)
 class Evidence:
     """`effect`: the change of P(label) from one standard deviation below the mean to one above, the target held fixed,
-    with its limits at `level`; `margin`: the least effect that counts; `p_value`: of the null that the effect, of
-    either sign, does not exceed it; `count`: the number of latents; `error`: the standard error of `effect`. Where the
-    target is held fixed in two ways, the limits are the outer ones of both, and all else is of the weaker evidence."""
+    on the best straight line: twice the mean slope of normal latents, less than what a latent gains that is moved so
+    far where P saturates. `low`, `high`: its limits at `level`; `margin`: the least effect that counts; `p_value`: of
+    the null that the effect, of either sign, does not exceed it; `count`: the number of latents; `error`: the standard
+    error of `effect`. Where the target is held fixed in two ways, the limits are the outer ones of both, and all else
+    is of the weaker evidence."""
 
     effect: float
     low: float

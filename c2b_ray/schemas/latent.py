@@ -23,7 +23,10 @@ DIRECTIONS = pa.schema(
         ("known", pa.list_(pa.string())),
         ("rank", pa.int32()),  # 0, 1, … of one problem and method, in the order they were searched in
         ("offset", pa.float64()),
-        ("effect", pa.float64()),  # change of P(label) from -1 to +1 standard deviation, the target held fixed
+        (
+            "effect",
+            pa.float64(),
+        ),  # of P(label) from -1 to +1 standard deviation on the best line, the target held fixed
         ("effect_low", pa.float64()),
         ("effect_high", pa.float64()),
         ("margin", pa.float64()),  # what the effect had to exceed

@@ -40,7 +40,9 @@ class Tie:
 def decide(evidence: Evidence, ties: list[Tie], config: EvidenceConfig) -> tuple[str, str]:
     """Returns the verdict on one direction, and its reason."""
     change = f"P(label) changes by {evidence.effect:.3f} ({evidence.low:.3f} to {evidence.high:.3f})"
-    said = f"{change} from one standard deviation below the mean to one above, the target held fixed:"
+    said = (
+        f"{change} on a straight line from one standard deviation below the mean to one above, the target held fixed:"
+    )
     if evidence.passes(config.level):
         return FOUND, f"{said} more than {evidence.margin:.3f}"
     reason = f"{said} not shown to be more than {evidence.margin:.3f}"

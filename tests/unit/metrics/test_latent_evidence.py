@@ -159,3 +159,16 @@ def test_limits_hold_the_truth_where_the_target_bends_and_is_held_fixed_in_two_w
         evidence = weigh_direction(answers, latents @ direction, target)
         held += evidence.low <= 0 <= evidence.high
     assert held >= 36
+
+
+def test_the_effect_is_of_the_best_line_where_answers_saturate():
+    """Of P = Phi(k u), u normal: the best line has the slope k / sqrt(2 pi (1 + k^2)); moving latents gives more."""
+    k, held = 1.5, []
+    line, moved = 2 * k / np.sqrt(2 * np.pi * (1 + k**2)), norm.cdf(k) - norm.cdf(-k)
+    for seed in range(100):
+        z = np.random.default_rng([seed, 8]).normal(size=(N, 2))
+        evidence = weigh_direction(norm.cdf(k * z[:, 1]), z[:, 1], Target(z[:, 0]))
+        held.append((evidence.low <= line <= evidence.high, evidence.low <= moved <= evidence.high))
+    of_line, of_moved = np.mean(held, axis=0)
+    assert of_line >= 0.88
+    assert of_moved == 0
