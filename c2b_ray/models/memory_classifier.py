@@ -178,7 +178,8 @@ def hold(
         try:
             classifier.logits([np.full((64, 64, 3), 128, np.uint8)] * 2, ["grey", "grey"])
         except ServiceError as error:
-            raise ConfigError("classifier", str(error)) from error
+            tried = "before the audit it is tried on two plain grey pictures, 64 × 64, as (height, width, 3) uint8"
+            raise ConfigError("classifier", f"{error}; {tried}") from error
         held[name] = _HELD[classifier.spec] = classifier
     return held
 

@@ -31,6 +31,9 @@ from c2b_ray.steps.score_row import ScoreRow
 from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Verified
 
+MOST_SCARCE = 3
+"""The most values that a reason names."""
+
 
 def score(
     captions: pa.Table,
@@ -186,8 +189,21 @@ def _settle(rows: Sequence[ScoreRow], thresholds: Thresholds) -> None:
                 continue
             if needed > 0 and (beyond or can_be_clear(row)):
                 row["images_to_settle"] = math.ceil(needed * max(1.0, row["n"] / max(row["effective"], 1.0)))
+                _name_scarce(row, group)
             elif row["undetermined_because"] == TOO_FEW:
                 row["undetermined_because"] = f"φ lies next to ±{tau:g}: no number of images would settle it"
+
+
+def _name_scarce(row: ScoreRow, group: Sequence[ScoreRow]) -> None:
+    """Names the values that keep a row open which has enough images itself: every value must have as many."""
+    needed = row["images_to_settle"] or 0
+    scarce = [f"{other['bias_class']!r} ({other['n']:,})" for other in group if 0 < other["n"] < needed]
+    if row["undetermined_because"] == TOO_FEW and row["n"] >= needed and scarce:
+        more = f" and {len(scarce) - MOST_SCARCE:,} more" if len(scarce) > MOST_SCARCE else ""
+        row["undetermined_because"] = (
+            f"{TOO_FEW} to compare with, of {', '.join(scarce[:MOST_SCARCE])}{more}: give them more, or leave them out "
+            "of `attributes`"
+        )
 
 
 def _is_open(row: ScoreRow) -> bool:

@@ -40,6 +40,7 @@ def read_csv(location: str, filesystem: fs.FileSystem, path: str, delimiter: str
         text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")  # decodes only the first line
         header = next(csv.reader(text, delimiter=delimiter), [])
         _refuse_repeats(location, header)
+        _refuse_other_delimiters(location, header, delimiter)
         return pyarrow.csv.read_csv(
             io.BytesIO(data),
             parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
@@ -56,6 +57,15 @@ def _refuse_repeats(location: str, names: Sequence[str]) -> None:
     again = next((name for name in names if names.count(name) > 1), None)
     if again is not None:
         raise SourceError(f"{location}: two columns are called {again!r}; rename one")
+
+
+def _refuse_other_delimiters(location: str, header: Sequence[str], delimiter: str) -> None:
+    other = next((mark for mark in ";\t|," if mark != delimiter and len(header) == 1 and mark in header[0]), None)
+    if other is not None:
+        raise SourceError(
+            f"{location}: its fields are separated by {other!r}, not by {delimiter!r}; save it with commas as .csv, or "
+            "with tabs as .tsv"
+        )
 
 
 def read_metadata(location: str, filesystem: fs.FileSystem, path: str) -> pa.Table:

@@ -56,6 +56,21 @@ def test_enough_images_of_an_unbiased_cell_say_none_where_it_is_known_what_they_
     assert "whether the images of the values differ was not measured" in unverified["undetermined_because"]
 
 
+def test_a_value_with_one_image_is_named_where_it_alone_keeps_the_others_open():
+    """17 of 40 right in fog against 826 of 900 is no matter of too few images of fog: one image of snow is half of what
+    it is compared with."""
+    counts = {"clear": (826, 74, 0), "fog": (17, 23, 0), "snow": (1, 0, 0)}
+    rows = run(counts, source="labelled")
+    assert rows["fog"]["verdict"] == "undetermined"
+    assert rows["fog"]["images_to_settle"] < 40
+    assert rows["fog"]["undetermined_because"] == (
+        "too few images to compare with, of 'snow' (1): give them more, or leave them out of `attributes`"
+    )
+    assert rows["snow"]["undetermined_because"] == "too few images"
+    without = run({name: counts[name] for name in ("clear", "fog")}, source="labelled")
+    assert without["fog"]["verdict"] == "against"
+
+
 def test_no_number_of_images_is_promised_to_settle_what_it_cannot():
     few = {"snow": (36, 4, 0), "rain": (36, 4, 0)}
     assert all(row["images_to_settle"] > 40 for row in run(few, source="labelled").values())

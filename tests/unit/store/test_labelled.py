@@ -76,6 +76,15 @@ def test_parquet_with_bytes_in_many_row_groups(tmp_path, huggingface):
     assert table.keys.to_pylist()[:2] == (["0.jpg", "1.jpg"] if huggingface else ["row 0", "row 1"])
 
 
+@pytest.mark.parametrize(("name", "mark", "wanted"), [("t.csv", ";", ","), ("t.csv", "\t", ","), ("t.tsv", ",", "\t")])
+def test_another_delimiter_is_named_as_such(tmp_path, name, mark, wanted):
+    """As spreadsheets write them where a comma is the decimal sign."""
+    (tmp_path / name).write_text(f"image{mark}target_class{mark}weather\na.png{mark}bus{mark}fog\n")
+    with pytest.raises(SourceError) as caught:
+        LabelledTable(str(tmp_path / name))
+    assert f"its fields are separated by {mark!r}, not by {wanted!r}; save it with commas" in str(caught.value)
+
+
 def test_mistakes_are_named(tmp_path):
     write(tmp_path, t_dot_csv="img,target_class\na,bus\n", u_dot_csv="image,target_class\n", w_dot_parquet="no Parquet")
     with pytest.raises(ConfigError, match=r"no column 'image' \(did you mean 'img'"):
