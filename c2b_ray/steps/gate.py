@@ -181,12 +181,17 @@ def _column(text: str, word: str, columns: set[str]) -> str:
     if column is None:
         known = {*WORDS, EITHER, "phi<-0.2", "phi>0.2"}
         raise ConfigError(OPTION, f"{text!r}: {word!r} is neither a word nor a comparison; {nearest(word, known)}")
-    if column not in columns:
-        wanted = (
-            "a change between two runs: use c2b compare" if column == "change" else "a verdict on one: use c2b gate"
-        )
-        raise ConfigError(OPTION, f"{text!r}: {word!r} is {wanted}")
-    return column
+    if column in columns:
+        return column
+    if column == "change":
+        raise ConfigError(OPTION, f"{text!r}: {word!r} is a change between two runs: use c2b compare")
+    if "change" in columns:
+        raise ConfigError(OPTION, f"{text!r}: {word!r} is a verdict on one: use c2b gate")
+    words = [name for name, of in WORDS.items() if of in columns]
+    measures = [f"{name}>0.1" for name in EVIDENCE if name in columns & MEASURES]
+    raise ConfigError(
+        OPTION, f"{text!r}: this run has no cell with {word!r}; it has {', '.join([*words, *measures[:3]])}"
+    )
 
 
 def _number(text: str, digits: str) -> float:

@@ -154,8 +154,13 @@ class WebhooksContract:
         webhooks.create(db, who.tenant_id, "https://example.org", "s")
         claim = claimed(db, who)
         jobs.finish(db, claim.job.id, claim.fence)
-        db.skew = -48 * HOUR
-        assert len(webhooks.due(db)) == 1
+        db.skew = -HOUR
+        [(delivery, _)] = webhooks.due(db)
+        assert webhooks.due(db) == []  # a sender has it now
+        webhooks.failed(db, delivery.id, "500", retry_in=10)
+        assert webhooks.due(db) == []
+        db.skew = -2 * HOUR
+        assert [one.id for one, _ in webhooks.due(db)] == [delivery.id]
 
     def test_a_webhook_is_removed_while_jobs_end_and_no_end_is_lost(self, db: Database) -> None:
         who = member(db)

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, literal, select, update
 
 from c2b_ray.config.endpoint import Quotas
+from c2b_ray.endpoint.clocks import Watch
 from c2b_ray.endpoint.ledger import events, jobs, keys, leases, migrations, tables, tenants
 from c2b_ray.endpoint.ledger.database import Database
 
 HOUR = 3600.0
 PLENTY = Quotas(concurrent_jobs=100_000)
+T = TypeVar("T")
 OpenDb = Callable[[], Database]
 
 
 class SetDatabase(Database):
-    """A database whose clock is wrong by `skew` seconds."""
+    """A database whose clock is wrong by `skew` seconds. Time that passes is no clock that was set: `later`."""
 
     skew = 0.0
 
     def clock(self) -> ColumnElement[float]:
         return super().clock() + literal(self.skew)
+
+    def later(self, seconds: float) -> None:
+        """Lets time pass, which this process notices on its other clock, too."""
+        self.skew += seconds
+        self.watch = Watch()
 
 
 @dataclass(frozen=True)
@@ -114,6 +122,15 @@ def at_once(count: int, work: Callable[[int], Any]) -> list[Any]:
 
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(begin, range(count)))
+
+
+def until(look: Callable[[], T | None], seconds: float = 30.0) -> T:
+    """Returns what `look` finds, as soon as it finds something."""
+    deadline, pause = time.monotonic() + seconds, threading.Event()
+    while (found := look()) is None:
+        assert time.monotonic() < deadline, f"nothing within {seconds:g} s"
+        pause.wait(0.05)
+    return found
 
 
 def everything(db: Database) -> dict[str, list[str]]:

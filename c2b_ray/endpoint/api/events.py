@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -64,13 +63,20 @@ def follow(context: Context, job: Job, last_id: int, key: Key) -> Response:
         if job.ended_for_good and last_id == latest:
             return Response(status_code=204)  # an EventSource does not reconnect after it
     _check_streams(context, key.tenant_id)
-    seconds = LONGEST_SECONDS if key.expires is None else min(LONGEST_SECONDS, max(0.0, key.expires - time.time()))
     follower = Follower(job.id, last_id, job.ended_for_good, Reader(key.tenant_id, key.id))
     return EventSourceResponse(
-        _sent(context, follower, seconds),
+        _sent(context, follower, _longest(context, key)),
         ping=PING_SECONDS,
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
+
+
+def _longest(context: Context, key: Key) -> float:
+    """Returns the seconds that a stream may last: no longer than its key, by the database's clock, as everywhere."""
+    if key.expires is None:
+        return LONGEST_SECONDS
+    with context.db.reading() as tx:
+        return min(LONGEST_SECONDS, max(0.0, key.expires - tx.now))
 
 
 def _check_streams(context: Context, tenant_id: str) -> None:

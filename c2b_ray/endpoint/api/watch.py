@@ -23,6 +23,8 @@ POLL_SECONDS = 0.5
 CHECK_SECONDS = 10.0
 """Seconds between checks of the keys, and of the jobs' states, since the events of their ends may have been deleted."""
 _AT_ONCE, _JOBS = 1000, 100
+MOST_WAITING = 2000
+"""Events that wait for a client that reads slowly, before no more are read for it."""
 _STOP = None
 
 
@@ -98,7 +100,7 @@ class Watch:
             with contextlib.suppress(C2BError):
                 if check:
                     await self._dismiss(loop)
-                followers = list(self._followers)
+                followers = [one for one in self._followers if one.waiting.qsize() < MOST_WAITING]
                 marks = {(one.job_id, one.last_id) for one in followers}
                 full = False
                 for part in _parts(sorted(marks)):

@@ -27,6 +27,7 @@ from sqlalchemy import (
     select,
 )
 
+from c2b_ray.endpoint.clocks import Watch
 from c2b_ray.endpoint.ledger.engines import BUSY_SECONDS, postgres_engine, sqlite_engine
 from c2b_ray.endpoint.ledger.outage import DOWN_SECONDS, DatabaseDownError, named
 from c2b_ray.errors import ConfigError
@@ -72,6 +73,11 @@ class Transaction:
     def clock(self) -> ColumnElement[float]:
         """Returns the database's clock (`Database.clock`)."""
         return self._database.clock()
+
+    @property
+    def steady_s(self) -> float:
+        """Seconds for which the database's clock has not been set, as far as this process knows."""
+        return self._database.watch.steady_s
 
     @property
     def locks_rows(self) -> bool:
@@ -135,6 +141,7 @@ class Database:
         """`connections`: the most connections at once. A caller waits `BUSY_SECONDS` for a free one."""
         self.is_sqlite = url.startswith("sqlite:")
         self._lock = threading.Lock() if self.is_sqlite else None
+        self.watch = Watch()
         if self.is_sqlite:
             self.engine = sqlite_engine(url, connections)
         elif url.startswith(("postgresql://", "postgresql+psycopg://")):
@@ -183,10 +190,8 @@ class Database:
         return _SQLITE_CLOCK if self.is_sqlite else _POSTGRES_CLOCK
 
     def now(self, connection: Connection) -> float:
-        """Returns the value of `clock()`."""
-        value = connection.scalar(select(self.clock()))
-        assert value is not None
-        return float(value)
+        """Returns the value of `clock()`, and watches whether the clock was set."""
+        return self.watch.read(lambda: float(connection.scalar(select(self.clock())) or 0.0))
 
     def ping(self) -> None:
         """Raises DatabaseDownError if the database does not answer."""

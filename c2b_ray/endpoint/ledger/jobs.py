@@ -137,7 +137,7 @@ def request_cancel(db: Database, tenant_id: str, job_id: str, actor: str = "oper
         return None
     here = _jobs.id == job_id, _jobs.tenant_id == tenant_id, _jobs.deleted.is_(None)
     with db.transaction() as tx:
-        at_once = or_(_jobs.state == "queued", and_(_jobs.state == "running", lapsed(tx.now)))
+        at_once = or_(_jobs.state == "queued", and_(_jobs.state == "running", lapsed(tx)))
         ends: dict[str, Any] = {"state": "cancelled", "ended": tx.now, "owner": None, "lease_until": None}
         ends |= {"cancel_requested": True, "granted": None, "fence": _jobs.fence + 1}
         row = tx.execute(update(tables.jobs).where(*here, at_once).values(ends).returning(*COLUMNS)).first()

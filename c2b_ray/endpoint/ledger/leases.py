@@ -1,14 +1,15 @@
 """Leases by name: one holder at a time, such as the dispatcher that leads. It knows no job.
 
 The fence grows each time another holder takes the lease. A lease has lapsed when its end has passed, or when its end
-lies further ahead than a lease can end, which means that the clock was set back.
+lies further ahead than a lease can end, which means that the clock was set back. After a clock was set, nobody takes a
+lease from its holder before that had the time to renew it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, case, delete, or_, select, update
+from sqlalchemy import ColumnElement, and_, case, delete, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from c2b_ray.endpoint.ledger import tables
@@ -44,7 +45,8 @@ def take(db: Database, name: str, owner: str, seconds: float) -> Lease | None:
         now = tx.now
         values = {"name": name, "owner": owner, "until": now + seconds, "seconds": seconds, "fence": 1}
         insert = postgresql.insert(tables.leases) if tx.locks_rows else sqlite.insert(tables.leases)
-        free = or_(_leases.owner == owner, _leases.until <= now, _leases.until > now + AHEAD * _leases.seconds)
+        ended = or_(_leases.until <= now, _leases.until > now + AHEAD * _leases.seconds)
+        free = or_(_leases.owner == owner, _leases.owner == "", and_(ended, _leases.seconds <= tx.steady_s))
         changed = {"owner": owner, "until": now + seconds, "seconds": seconds}
         fence = _leases.fence + case((_leases.owner == owner, 0), else_=1)
         taken = insert.values(values).on_conflict_do_update(

@@ -63,7 +63,7 @@ def sweep(db: Database, attempts: int = ATTEMPTS) -> list[Job]:
     These are jobs whose cancellation was requested, and jobs that `attempts` runners died of.
     """
     with db.transaction() as tx:
-        orphaned = and_(_jobs.state == "running", lapsed(tx.now))
+        orphaned = and_(_jobs.state == "running", lapsed(tx))
         values: dict[str, Any] = {"ended": tx.now, "owner": None, "lease_until": None, "fence": _jobs.fence + 1}
         cancel = values | {"state": "cancelled"}
         fail = values | {"state": "failed", "failure": asdict(LOST), "attempt": _jobs.attempt + 1}

@@ -26,10 +26,16 @@ AHEAD = 1.5
 """A lease that ends more than this multiple of its length ahead was written before the clock was set back."""
 
 
-def lapsed(now: float) -> ColumnElement[bool]:
-    """Returns the condition that a job's lease has passed, or ends further ahead than a lease can."""
+def lapsed(tx: Transaction) -> ColumnElement[bool]:
+    """Returns the condition that a job's lease has passed, or ends further ahead than a lease can.
+
+    After the database's clock was set, no lease has lapsed until its holder has had the time of one to renew it: leases
+    of runners that live seem to have passed, too.
+    """
+    now = tx.now
     too_far = _jobs.lease_until > now + AHEAD * _jobs.lease_seconds
-    return or_(_jobs.lease_until.is_(None), _jobs.lease_until <= now, too_far)
+    has_had_its_time = func.coalesce(_jobs.lease_seconds, 0.0) <= tx.steady_s
+    return or_(_jobs.lease_until.is_(None), and_(or_(_jobs.lease_until <= now, too_far), has_had_its_time))
 
 
 def due(now: float | ColumnElement[float]) -> ColumnElement[bool]:
@@ -47,7 +53,7 @@ def claim(db: Database, owner: str, seconds: float, attempts: int = ATTEMPTS) ->
     with db.transaction() as tx:
         now = tx.now
         granted = and_(_jobs.state == "queued", _jobs.granted.is_not(None), due(now))
-        orphaned = and_(_jobs.state == "running", lapsed(now), _jobs.attempt + 1 < attempts)
+        orphaned = and_(_jobs.state == "running", lapsed(tx), _jobs.attempt + 1 < attempts)
         free = and_(tables.OPEN, or_(granted, orphaned))
         first = select(_jobs.id).where(free).order_by(_jobs.granted, _jobs.created).limit(1)
         if tx.locks_rows:

@@ -37,7 +37,8 @@ def together(db: Database, name: str, work: Callable[[Transaction], T], savepoin
     group = _join(db, name)
     call = _Call(work, savepoint)
     try:
-        group.waiting.append(call)
+        with group.taking:  # else it could be lost between the reading and the emptying of the list
+            group.waiting.append(call)
         if not group.leading.acquire(timeout=PATIENCE_SECONDS):
             with group.taking:
                 if call in group.waiting:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import and_, delete, func, or_, select, update
+from sqlalchemy import and_, case, delete, func, or_, select, update
 
 from c2b_ray.endpoint.ledger import audit_log, tables
 from c2b_ray.endpoint.ledger.database import Database, Transaction, record
@@ -17,8 +17,8 @@ from c2b_ray.endpoint.ledger.ids import is_id, new_id
 
 _webhooks, _deliveries = tables.webhooks.c, tables.deliveries.c
 SENDING_SECONDS = 60.0
-LONGEST_WAIT = 86_400.0
-"""The most seconds between two attempts. A later time was written before the clock was set back: it is due now."""
+FIRST_S, FACTOR, LONGEST_S = 10.0, 4.0, 6 * 3600.0
+_TRIES, _SLACK_S = 12, 5.0
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,20 @@ class Delivery:
 
 _WEBHOOK = [_webhooks[field.name] for field in fields(Webhook)]
 _DELIVERY = [_deliveries[field.name] for field in fields(Delivery)]
+
+
+def longest_wait(attempts: int) -> float:
+    """Returns the most seconds until the next attempt after so many."""
+    return min(LONGEST_S, FIRST_S * FACTOR ** (attempts - 1)) if attempts else 0.0
+
+
+_WAITS = case(
+    {tried: max(SENDING_SECONDS, longest_wait(tried)) for tried in range(_TRIES)},
+    value=_deliveries.attempts,
+    else_=LONGEST_S,
+)
+"""The furthest that the time of the next attempt can lie ahead. A later one was written before the clock was set back:
+it is due now."""
 
 
 def create(db: Database, tenant_id: str, url: str, secret: str, actor: str = "operator") -> Webhook:
@@ -106,7 +120,7 @@ def due(db: Database, limit: int = 20) -> list[tuple[Delivery, Webhook]]:
     If this sender dies, another gets them after `SENDING_SECONDS`.
     """
     with db.transaction() as tx:
-        now = or_(_deliveries.next_at <= tx.now, _deliveries.next_at > tx.now + LONGEST_WAIT)
+        now = or_(_deliveries.next_at <= tx.now, _deliveries.next_at > tx.now + _WAITS + _SLACK_S)
         pending = and_(_deliveries.state == "pending", now)
         turn = func.row_number().over(partition_by=_webhooks.tenant_id, order_by=_deliveries.next_at).label("turn")
         joined = select(_deliveries.id, turn).join(tables.webhooks, _webhooks.id == _deliveries.webhook_id)
@@ -133,7 +147,7 @@ def failed(db: Database, delivery_id: str, error: str, retry_in: float | None) -
     """Records a failed attempt. `retry_in`: seconds until the next one; None gives up."""
     with db.transaction() as tx:
         values: dict[str, Any] = {"attempts": _deliveries.attempts + 1, "last_error": error[:500]}
-        values |= {"state": "given_up"} if retry_in is None else {"next_at": tx.now + min(retry_in, LONGEST_WAIT)}
+        values |= {"state": "given_up"} if retry_in is None else {"next_at": tx.now + min(retry_in, LONGEST_S)}
         here = _deliveries.id == delivery_id, _deliveries.state == "pending"
         tx.execute(update(tables.deliveries).where(*here).values(values))
 

@@ -77,11 +77,11 @@ class Gauges:
 
 def read(db: Database) -> Reading:
     with db.reading() as tx:
-        now = db.now(tx.connection)
+        now = tx.now
         states = {"queued": 0, "running": 0, **_counted(tx, select(_jobs.state, func.count()).where(tables.OPEN)
                                                        .group_by(_jobs.state))}  # fmt: skip
         oldest = tx.scalar(_waiting_since(now))
-        busy = tx.scalar(select(func.count()).where(tables.OPEN, _jobs.state == "running", ~lapsed(now)))
+        busy = tx.scalar(select(func.count()).where(tables.OPEN, _jobs.state == "running", ~lapsed(tx)))
         recent = or_(_deliveries.state == "pending", _deliveries.next_at > now - DAY_S)
         deliveries = _counted(tx, select(_deliveries.state, func.count()).where(recent).group_by(_deliveries.state))
     leader = leases.holder(db, leases.DISPATCHER)

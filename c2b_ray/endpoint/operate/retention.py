@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pyarrow import fs
 
 from c2b_ray.config.endpoint import EndpointConfig
+from c2b_ray.endpoint.clocks import now as steady_now
 from c2b_ray.endpoint.ledger import aged, buckets, events, jobs, leases, sessions, tenants, uploads, webhooks
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.ids import is_id
@@ -82,7 +83,7 @@ class Retention:
         """Returns whether the database's clock ran like this process's for a day, or since the first call; the first
         call returns False."""
         with self._db.reading() as tx:
-            now = self._db.now(tx.connection), time.monotonic()
+            now = self._db.now(tx.connection), steady_now()
         before, self._clocks = self._clocks, now
         if before is None:
             return False

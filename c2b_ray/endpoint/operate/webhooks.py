@@ -37,8 +37,7 @@ SECONDS = 10.0
 """Of a request with its answer. An attempt with all redirects ends within `ledger.webhooks.SENDING_SECONDS`."""
 REDIRECTS = 2
 ATTEMPTS = 12
-FIRST_S, FACTOR, LONGEST_S = 10.0, 4.0, 6 * 3600.0
-"""The attempts are spread over 17 to 34 hours."""
+"""The attempts are spread over 17 to 34 hours (`ledger.webhooks.longest_wait`)."""
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +128,7 @@ class Sender:
 def retry_in(tried: int, chance: Callable[[], float] = random.random) -> float:
     """Returns the seconds until the next attempt after `tried` of them. They grow, and are random, so that receivers
     that come back do not get all requests at once."""
-    return float(min(LONGEST_S, FIRST_S * FACTOR ** (tried - 1)) * (0.5 + chance() / 2))
+    return webhooks.longest_wait(tried) * (0.5 + chance() / 2)
 
 
 def _post(client: httpx.Client, hook: Webhook, delivery_id: str, body: bytes) -> int:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from c2b_ray.config.endpoint import EndpointConfig
 from c2b_ray.endpoint import counters
 from c2b_ray.endpoint.booking import models_of
+from c2b_ray.endpoint.clocks import now
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Claim, Failure, FencedError, Orders
@@ -36,7 +37,7 @@ from c2b_ray.endpoint.work.protocol import (
     StepReport,
 )
 from c2b_ray.endpoint.work.settling import Settling, book_asked_run, key_problem, quota_problem
-from c2b_ray.endpoint.work.stopping import FENCED_STATUS, now
+from c2b_ray.endpoint.work.stopping import FENCED_STATUS
 
 TICK_S = 0.5
 WRITE_S = 1.0

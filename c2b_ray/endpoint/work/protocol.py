@@ -34,7 +34,7 @@ Text = Annotated[str, Field(max_length=_LONGEST_TEXT)]
 class Start(_Message):
     """To the process, once: its job.
 
-    `until`: how long it may work before it hears `Held`, by the clock of `stopping.now`. `strange`: it loads files that
+    `until`: how long it may work before it hears `Held`, by the clock of `clocks.now`. `strange`: it loads files that
     a stranger uploaded, and may reach only the store of its run.
     """
 
@@ -56,7 +56,7 @@ class Order(_Message):
 
 
 class Held(_Message):
-    """To the process: its runner holds the job until this time, by the clock of `stopping.now`, which both share."""
+    """To the process: its runner holds the job until this time, by the clock of `clocks.now`, which both share."""
 
     type: Literal["held"] = "held"
     until: float

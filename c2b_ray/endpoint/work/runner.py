@@ -18,6 +18,7 @@ from typing import IO
 
 from c2b_ray.config.endpoint import EndpointConfig
 from c2b_ray.endpoint.booking import UNKNOWN
+from c2b_ray.endpoint.clocks import now
 from c2b_ray.endpoint.ledger import jobs, leases
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Claim, FencedError, Job
@@ -32,7 +33,6 @@ from c2b_ray.endpoint.work.protocol import Ended, Problem
 from c2b_ray.endpoint.work.settling import Settling, key_problem
 from c2b_ray.endpoint.work.spare import Spare
 from c2b_ray.endpoint.work.starting import Starting
-from c2b_ray.endpoint.work.stopping import now
 from c2b_ray.errors import ServiceError
 
 SPARE_AFTER_S = 5.0

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
+from c2b_ray.endpoint.clocks import now
 from c2b_ray.endpoint.work.protocol import Ending, MayCommit
 
 GRACE_S = 2.0
@@ -32,11 +33,6 @@ class Stopped(BaseException):
     def __init__(self, how: Ending) -> None:
         super().__init__(how)
         self.how: Ending = how
-
-
-def now() -> float:
-    """Returns the seconds of a clock that cannot be set and that runs while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Leash:

@@ -7,7 +7,7 @@ import ledgers
 from sqlalchemy import event
 
 from c2b_ray.config.endpoint import Quotas
-from c2b_ray.endpoint.ledger import audit_log, events, jobs
+from c2b_ray.endpoint.ledger import audit_log, events, jobs, together
 from c2b_ray.endpoint.ledger.job import IdempotencyConflictError, NewJob
 from c2b_ray.endpoint.ledger.outage import DatabaseDownError
 from c2b_ray.endpoint.ledger.quotas import Denied
@@ -107,3 +107,30 @@ def test_writes_that_share_a_commit_read_what_they_share_once(db):
     # one for the rows of all its jobs, their events, and their entries of the log.
     assert len(statements) <= 8 * len(count), statements
     assert audit_log.verify(db) is None
+
+
+def test_a_write_that_arrives_while_others_are_taken_is_not_lost(db):
+    """The list of those that wait is read and emptied in two steps; what arrives in between waits for the next."""
+    group, arrived = together._Group(), threading.Event()
+
+    class Waiting(list):
+        def __getitem__(self, part):
+            taken = super().__getitem__(part)
+            late = threading.Thread(target=arrive)
+            late.start()
+            arrived.wait(0.3)
+            return taken
+
+    def arrive():
+        together.together(db, "acme", lambda tx: done.append("late"))
+        arrived.set()
+
+    done = []
+    group.waiting = Waiting([together._Call(lambda tx: done.append("first"), False)])
+    together._groups[(id(db), "acme")] = group
+    group.inside += 1
+    group.run(db)
+    group.waiting = list(group.waiting)
+    assert arrived.wait(10)
+    assert done == ["first", "late"]
+    together._leave(db, "acme", group)

@@ -4,11 +4,12 @@ import os
 
 import pytest
 
+from c2b_ray.endpoint.clocks import now
 from c2b_ray.endpoint.work.child import _obey
 from c2b_ray.endpoint.work.job import without_a_word
 from c2b_ray.endpoint.work.process import COMMAND, JobProcess
 from c2b_ray.endpoint.work.protocol import Ended, Held, Order, Start, line
-from c2b_ray.endpoint.work.stopping import FENCED_STATUS, Leash, Stopped, now
+from c2b_ray.endpoint.work.stopping import FENCED_STATUS, Leash, Stopped
 
 
 @pytest.fixture

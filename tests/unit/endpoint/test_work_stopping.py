@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from c2b_ray.endpoint.work.stopping import Leash, Stopped, now
+from c2b_ray.endpoint.clocks import now
+from c2b_ray.endpoint.work.stopping import Leash, Stopped
 
 
 def test_an_order_ends_the_work_at_the_next_batch():

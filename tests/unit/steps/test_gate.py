@@ -3,7 +3,7 @@ import math
 import pytest
 
 from c2b_ray.errors import ConfigError
-from c2b_ray.steps.gate import EVERY_CELL, cells_of, check, failed
+from c2b_ray.steps.gate import EVERY_CELL, GateCell, cells_of, check, failed
 
 NAN = math.nan
 
@@ -134,3 +134,9 @@ def test_a_verdict_of_one_run_is_no_change_between_two():
     cells = cells_of([{"attribute": "weather", "bias_class": "fog", "target_class": "bus", "n": 9, "change": "worse"}])
     with pytest.raises(ConfigError, match="use c2b gate"):
         check(["for"], cells)
+
+
+def test_a_word_that_a_run_has_no_column_for_is_answered_with_what_it_has() -> None:
+    cells = [GateCell("clip", "people/max_skew@10/woman", {"value": 0.1, "value_low": 0.0, "value_high": 0.2})]
+    with pytest.raises(ConfigError, match=r"no cell with 'against'; it has value>0.1, value_low>0.1, value_high>0.1"):
+        check(["against"], cells)

@@ -184,3 +184,40 @@ def test_streams_wait_while_the_ledger_is_down(endpoint, quick, anybody, monkeyp
         return await following
 
     assert asyncio.run(scenario())[-1].data["state"] == "finished"
+
+
+def test_a_stream_lasts_as_long_as_its_key_by_the_clock_of_the_database(endpoint, monkeypatch):
+    job = endpoint.finish()
+    key = keys.create(endpoint.db, job.tenant_id, "short", ["read"], expires_in=60.0)
+    context = endpoint.app.state.context
+    monkeypatch.setattr(time, "time", lambda: key.key.expires + 3600)  # this host's clock is an hour ahead
+    endpoint.db.engine.dispose()
+    with endpoint.db.reading() as tx:
+        behind = tx.now - key.key.expires
+    monkeypatch.setattr(type(endpoint.db), "now", lambda self, connection: key.key.expires - 60.0)
+    assert streaming._longest(context, key.key) == 60.0
+    assert behind != -60.0
+
+
+def test_no_more_events_are_read_for_a_client_that_does_not_take_them(endpoint, quick, anybody, monkeypatch):
+    monkeypatch.setattr(watching, "MOST_WAITING", 5)
+    monkeypatch.setattr(watching, "_AT_ONCE", 5)
+    job_id = endpoint.submit()["id"]
+    for number in range(40):
+        events.append(endpoint.db, job_id, "progress", {"done": number})
+    watch, slow = Watch(endpoint.db), follower(job_id, key_id=anybody)
+
+    async def scenario():
+        stream = watch.follow(slow, 30.0)
+        seen = [await anext(stream)]
+        before = watch.queries
+        while watch.queries == before and slow.waiting.qsize() < 5:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert slow.waiting.qsize() <= 10
+        while len(seen) < 41:
+            seen.append(await anext(stream))
+        await stream.aclose()
+        return seen
+
+    assert [event.data["done"] for event in asyncio.run(scenario())[1:]] == list(range(40))

@@ -195,3 +195,17 @@ def test_a_clock_that_is_set_ahead_deletes_nothing(db, config):
     db.skew = 400 * DAY
     assert not pass_.clock_is_steady()
     assert not pass_.clock_is_steady()  # for a day, in which somebody may put it right
+
+
+def test_a_machine_that_slept_by_night_deletes_by_age_in_the_morning(db, config, monkeypatch):
+    pass_ = retention.Retention(db, config, "this one")
+    assert not pass_.clock_is_steady()
+    awake = retention.steady_now
+    monkeypatch.setattr(retention, "steady_now", lambda: awake() + 8 * 3600)
+    db.skew = 8 * 3600
+    assert pass_.clock_is_steady()
+
+
+def test_the_clock_of_passes_runs_while_the_machine_sleeps(monkeypatch):
+    monkeypatch.setattr(time, "clock_gettime", {time.CLOCK_BOOTTIME: 5.0}.__getitem__)
+    assert retention.steady_now() == 5.0
