@@ -16,6 +16,8 @@ OTHER = """
 import sys, tempfile
 tempfile.tempdir = sys.argv[1]
 from c2b_ray.endpoint.policy import fetched
+if len(sys.argv) > 3:
+    fetched.use_of_tenant(sys.argv[3])
 print(fetched.fetch(sys.argv[2]), flush=True)
 sys.stdin.readline()
 fetched.remove()
@@ -29,9 +31,9 @@ def folder(s3_proxy, tmp_path, monkeypatch):
     fetched.remove()
 
 
-def other(tmp_path, path):
+def other(tmp_path, path, *tenant):
     """Another job's process on this machine, which has fetched the same file."""
-    command = [sys.executable, "-c", OTHER, str(tmp_path), path]
+    command = [sys.executable, "-c", OTHER, str(tmp_path), path, *tenant]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     return process, Path(process.stdout.readline().strip())
@@ -69,6 +71,20 @@ def test_what_a_killed_process_left_is_not_used_and_goes(folder, tmp_path):
     process.communicate()
     assert left.exists()
     fetched.remove()
+    assert copies(folder) == []
+
+
+def test_a_runner_removes_what_killed_processes_of_any_tenant_left_and_nothing_in_use(folder, tmp_path):
+    path = f"{ROOT}/uploads/{'ef' * 32}.onnx"
+    files.write_under(path, b"weights")
+    (killed, left), (lives, used) = (other(tmp_path, path, tenant) for tenant in ("tenant_a", "tenant_b"))
+    assert (left.parents[1], used.parents[1]) == (folder / "tenant_a", folder / "tenant_b")
+    killed.kill()
+    killed.communicate()
+    assert left.exists()
+    fetched.sweep()
+    assert copies(folder) == [used]
+    lives.communicate("end\n")
     assert copies(folder) == []
 
 

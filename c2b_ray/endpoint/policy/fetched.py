@@ -1,11 +1,12 @@
 """Local copies of a tenant's files on a store, for models that read files. They are gone once no process uses them.
 
-    <TMPDIR>/c2b-job-files-<uid>/<hash of the path>/<name>    the copy; the same path in each slice of a job
-    <TMPDIR>/c2b-job-files-<uid>/<hash of the path>.lock      locked by each process that uses the copy
+    <TMPDIR>/c2b-job-files-<uid>/<tenant>/<hash of the path>/<name>    the copy; the same path in each slice of a job
+    <TMPDIR>/c2b-job-files-<uid>/<tenant>/<hash of the path>.lock      locked by each process that uses the copy
 
 A copy that stayed would outlive the tenant's data on the store, and be used where the original has changed. What a
-process that was killed has left is removed by the next one that fetches. TMPDIR is that of the runner, which tells its
-jobs by `FOLDER`; they have their own. This module knows paths, and no config.
+process that was killed has left is removed by its runner (`sweep`). TMPDIR is that of the runner, which tells its jobs
+by `FOLDER`; they have their own. A job's process confines itself to its tenant's folder. This module knows paths, and
+no config.
 """
 
 from __future__ import annotations
@@ -65,11 +66,26 @@ def fetch_again(text: str, tenant_root: str) -> None:
 
 
 def remove() -> None:
-    """Removes this process's copies that no other uses, and those of processes that were killed."""
+    """Removes this process's copies that no other uses, and those of processes of its tenant that were killed."""
     for descriptor in _held.values():
         os.close(descriptor)
     _held.clear()
-    for lock in copies_path().glob("*.lock"):
+    _remove_unused("*.lock")
+
+
+def sweep() -> None:
+    """Removes the copies of all tenants that no process uses."""
+    _remove_unused("*/*.lock")
+
+
+def use_of_tenant(tenant_id: str) -> None:
+    """Makes this process keep its copies in the tenant's folder, which it creates."""
+    os.environ[FOLDER] = str(copies_folder() / tenant_id)
+    copies_folder()
+
+
+def _remove_unused(locks: str) -> None:
+    for lock in copies_path().glob(locks):
         with suppress(OSError), lock.open("rb") as file:  # OSError: another process uses it
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock.with_suffix(""), ignore_errors=True)

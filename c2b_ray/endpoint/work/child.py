@@ -111,6 +111,7 @@ def _confine(start: Start) -> None:
     from c2b_ray.endpoint.policy import landlock
     from c2b_ray.endpoint.policy.at_start import policy_of_environment
 
+    _keep_copies_of_tenant(start.out)
     shared = "RAY_ADDRESS" in os.environ
     if not shared:
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(
@@ -149,6 +150,15 @@ def _temporary(out: str) -> list[str]:
         with suppress(ConfigError, OSError):  # whoever fetches says why it cannot be used
             folders.append(str(fetched.copies_folder()))
     return folders
+
+
+def _keep_copies_of_tenant(out: str) -> None:
+    """Gives the copies of a store's files a folder that no other tenant's jobs can read."""
+    from c2b_ray.endpoint.policy import fetched
+
+    if is_remote(out):
+        with suppress(ConfigError, OSError):  # whoever fetches says why it cannot be used
+            fetched.use_of_tenant(out.rpartition("/runs/")[0].rpartition("/")[2])
 
 
 def _listen(wire: Wire, leash: Leash) -> None:

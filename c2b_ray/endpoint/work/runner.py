@@ -23,6 +23,7 @@ from c2b_ray.endpoint.ledger import jobs, leases
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Claim, FencedError, Job
 from c2b_ray.endpoint.ledger.leases import SLOT, Lease
+from c2b_ray.endpoint.policy import fetched
 from c2b_ray.endpoint.scratch import Scratch
 from c2b_ray.endpoint.work.accounting import Account
 from c2b_ray.endpoint.work.child import SPARE
@@ -126,6 +127,7 @@ class Runner:
         finally:
             if process is not None:
                 process.kill()
+                fetched.sweep()  # a killed process leaves its copies
 
     def _started(self, job: Job) -> tuple[JobProcess, str]:
         """Starts the job's process. A job that loads uploaded weights gets a new one without network; other jobs may

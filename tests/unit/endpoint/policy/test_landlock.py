@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from c2b_ray.config.policy import Policy
-from c2b_ray.endpoint.policy import landlock
+from c2b_ray.endpoint.policy import fetched, landlock
 from c2b_ray.endpoint.policy.isolation import POLICY_VARIABLE
 
 TRIES = """
@@ -124,6 +124,34 @@ def test_a_jobs_process_reads_no_other_tenants_files(tmp_path, via, besides, ref
     assert (run / "written").exists(), done.stderr
     assert ("secret" not in done.stdout) == refused
     assert ("PermissionError" in done.stderr) == refused
+
+
+COPIES = """
+import os, sys
+from c2b_ray.endpoint.policy import fetched
+from c2b_ray.endpoint.work.child import _confine
+from c2b_ray.endpoint.work.protocol import Start
+_confine(Start(kind="c2b", config={}, out="s3://bucket/tenants/tenant_a/runs/job", via="here", until=1e12))
+print(fetched.copies_folder())
+(fetched.copies_folder() / "mine").write_text("x")
+print(open(sys.argv[1]).read())
+"""
+
+
+def test_a_job_of_a_store_reads_no_copies_of_another_tenants_files(tmp_path):
+    """At one runner, all jobs keep theirs below one folder, which a variable of their environment names."""
+    theirs = tmp_path / "copies/tenant_b" / ("0" * 32) / "weights.onnx"
+    for folder in (theirs.parent, tmp_path / "tmp"):
+        folder.mkdir(parents=True)
+    theirs.write_text("secret")
+    environment = {**os.environ, "TMPDIR": f"{tmp_path}/tmp", fetched.FOLDER: f"{tmp_path}/copies"}
+    environment |= {POLICY_VARIABLE: Policy().model_dump_json()}
+    arguments = [sys.executable, "-c", COPIES, str(theirs)]
+    done = subprocess.run(arguments, check=False, capture_output=True, text=True, timeout=60, env=environment)
+    if "no Landlock" in done.stderr:
+        pytest.skip("this kernel has no Landlock")
+    assert done.stdout.split() == [f"{tmp_path}/copies/tenant_a"], done.stderr
+    assert "PermissionError" in done.stderr
 
 
 PORTS = """
