@@ -116,21 +116,20 @@ def test_a_write_that_arrives_while_others_are_taken_is_not_lost(db):
     class Waiting(list):
         def __getitem__(self, part):
             taken = super().__getitem__(part)
-            late = threading.Thread(target=arrive)
-            late.start()
-            arrived.wait(0.3)
+            if late.ident is None:  # not started yet
+                late.start()
+                arrived.wait(0.3)
             return taken
 
     def arrive():
         together.together(db, "acme", lambda tx: done.append("late"))
         arrived.set()
 
-    done = []
+    done, late = [], threading.Thread(target=arrive)
     group.waiting = Waiting([together._Call(lambda tx: done.append("first"), False)])
     together._groups[(id(db), "acme")] = group
     group.inside += 1
     group.run(db)
-    group.waiting = list(group.waiting)
     assert arrived.wait(10)
     assert done == ["first", "late"]
     together._leave(db, "acme", group)
