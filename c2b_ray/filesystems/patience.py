@@ -2,8 +2,8 @@
 
 The clients' own retries end after two or three seconds; a store that asks a thousand writers to slow down needs longer.
 This module knows which refusals may pass, not what is read or written. A call must be repeatable, such as a read, or
-a put of the same bytes. `open_input` repeats
-the opening of a file and each read of it, `file_info` a look at what there is.
+a put of the same bytes. `open_input` repeats the opening of a file and each read of it, `file_info` a look at what
+there is.
 """
 
 from __future__ import annotations
