@@ -204,7 +204,7 @@ def test_no_more_events_are_read_for_a_client_that_does_not_take_them(endpoint, 
     monkeypatch.setattr(watching, "_AT_ONCE", 5)
     job_id = endpoint.submit()["id"]
     for number in range(40):
-        events.append(endpoint.db, job_id, "progress", {"done": number})
+        add_event(endpoint.db, job_id, "progress", {"done": number})
     watch, slow = Watch(endpoint.db), follower(job_id, key_id=anybody)
 
     async def scenario():

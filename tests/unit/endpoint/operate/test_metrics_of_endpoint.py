@@ -43,7 +43,7 @@ def test_gauges_say_what_the_ledger_holds(db):
 def test_a_runner_that_died_has_no_slot_and_runs_nothing(db):
     leases.take(db, f"{leases.SLOT}runner/0", "runner", 30)
     claimed(db, member(db))
-    db.skew = 100
+    db.later(100)
     reading = read(db)
     assert (reading.busy, reading.slots, reading.dispatcher_lease) == (0, 0, 0)
 
