@@ -1,10 +1,10 @@
-"""Compares searches whose candidates race with the same searches that give every candidate all K images.
+"""Compares searches whose candidates race with the same searches that give every candidate all K images, or K / 4.
 
     python bench/prompts_race.py [--searches N] [--images N] [--seed S] [--generator SPEC] [--out FOLDER]
 
 It searches `world:hidden` for each value of lighting N times, each time about another class, with heads as guides.
 Every prompt found then gets images of new seeds, and a judge that learned from renders alone (`world.judge`) says what
-they show. The standard error is over searches: the two ways share a search's first tokens and seeds. Runs resume from
+they show. Standard errors are over searches: the ways share a search's first tokens, and its seeds. Runs resume from
 FOLDER.
 """
 
@@ -14,9 +14,10 @@ import argparse
 from statistics import fmean, stdev
 from typing import Any
 
+from prompts import FULL, WEIGHT, config
+from prompts_again import Shown
+
 import c2b_ray
-from bench.prompts import FULL, WEIGHT, config
-from bench.prompts_again import Shown
 from c2b_ray.models import catalog
 from c2b_ray.store.prompts_run import PromptsRun
 from c2b_ray.world import judge, zoo
@@ -28,13 +29,21 @@ KEEP = 2
 """Prompts of a search."""
 
 
-def searched(asked: argparse.Namespace, raced: bool, heads: dict[str, Any]) -> PromptsRun:
+K = 16
+WAYS = {"fixed": (K, False), "raced": (K, True), "quarter": (K // 4, False)}
+"""For each way its images of a candidate, and whether candidates race."""
+
+
+def searched(asked: argparse.Namespace, way: str, heads: dict[str, Any]) -> PromptsRun:
     """Returns a run that has only searches."""
-    whole = config(LINKS, {"base": asked.generator}, FULL[2], asked)
-    search = {"weights": [WEIGHT], "images": 16, "most_tokens": 14, "keep": KEEP, "raced": raced}
+    images, raced = WAYS[way]
+    about = {"quick": False, "prompts": 3, "attributes": ATTRIBUTE, "tokens": 14, "no_words": True}
+    models = {"language_model": "world:prompter", "reader": "world:reader", "encoder": "world:clip"}
+    whole = config(LINKS, {"base": asked.generator}, FULL[2], argparse.Namespace(**vars(asked), **about, **models))
+    search = {"weights": [WEIGHT], "images": images, "most_tokens": 14, "keep": KEEP, "raced": raced}
     whole |= {"methods": ["bgps"], "search": search, "associations": None, "modifiers": None}
     whole |= {"heads": heads, "evaluation": {"prompts": KEEP * asked.searches, "images": 4}}
-    return c2b_ray.search_prompts(whole, f"{asked.out}/{'raced' if raced else 'fixed'}", "here", print)
+    return c2b_ray.search_prompts(whole, f"{asked.out}/{way}", "here", print)
 
 
 def frequencies(run: PromptsRun, shown: Shown) -> dict[tuple[str, str], float]:
@@ -55,23 +64,22 @@ def main() -> None:
     parser.add_argument("--generator", default=FULL[0])
     parser.add_argument("--out", default="runs/bench-prompts-race")
     asked = parser.parse_args()
-    vars(asked).update(quick=False, prompts=3, attributes=ATTRIBUTE, tokens=14, no_words=True)
-    vars(asked).update(language_model="world:prompter", reader="world:reader", encoder="world:clip")
-    raced = searched(asked, True, {"prompts": 80, "images": 3})
-    fixed = searched(asked, False, {"files": f"{raced.path}/heads"})
+    runs = {"raced": searched(asked, "raced", {"prompts": 80, "images": 3})}
+    runs |= {way: searched(asked, way, {"files": f"{runs['raced'].path}/heads"}) for way in ("fixed", "quarter")}
     shown = Shown(catalog.image_generator(asked.generator), judge.load(zoo.WEIGHTS / "judge"), asked.images, asked.seed)
-    images = [sum(run.read("searches")["images_used"].to_pylist()) for run in (raced, fixed)]
-    print(f"images: {images[0]:,} / {images[1]:,} = {images[0] / images[1]:.3f}")
-    ours, theirs = frequencies(raced, shown), frequencies(fixed, shown)
-    print("| value | searches | raced | fixed K | difference (standard error) |", "|---" * 5 + "|", sep="\n")
-    for value in (None, *dict.fromkeys(key[0] for key in ours)):
-        keys = [key for key in ours if key in theirs and value in (None, key[0])]
-        gaps = [ours[key] - theirs[key] for key in keys]
-        error = stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else float("nan")
-        means = [fmean(some[key] for key in keys) for some in (ours, theirs)]
-        print(
-            f"| {value or 'all'} | {len(keys)} | {means[0]:.3f} | {means[1]:.3f} | {fmean(gaps):+.3f} ({error:.3f}) |"
-        )
+    images = {way: sum(run.read("searches")["images_used"].to_pylist()) for way, run in runs.items()}
+    found = {way: frequencies(run, shown) for way, run in runs.items()}
+    print("| way | value | searches | images of fixed K's | frequency | fixed K | difference (standard error) |")
+    print("|---" * 7 + "|")
+    for way in ("raced", "quarter"):
+        share, both = images[way] / images["fixed"], [key for key in found[way] if key in found["fixed"]]
+        for value in (None, *dict.fromkeys(key[0] for key in both)):
+            keys = [key for key in both if value in (None, key[0])]
+            gaps = [found[way][key] - found["fixed"][key] for key in keys]
+            error = stdev(gaps) / len(gaps) ** 0.5 if len(gaps) > 1 else float("nan")
+            ours, theirs = (fmean(found[one][key] for key in keys) for one in (way, "fixed"))
+            gap = f"{fmean(gaps):+.3f} ({error:.3f})"
+            print(f"| {way} | {value or 'all'} | {len(keys)} | {share:.3f} | {ours:.3f} | {theirs:.3f} | {gap} |")
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ def normalise(name: str) -> str:
     return folded(name.replace("_", " ").strip(" .,;:'\""))
 
 
-_VOWEL_SOUNDS = ("hour", "honest", "heir")
-_CONSONANT_SOUNDS = ("uni", "eu", "use", "usa", "one", "ukulele")
+_VOWEL_SOUNDS = ("hour", "honest", "honour", "honor", "heir", "unid", "unim", "unin")
+_CONSONANT_SOUNDS = ("uni", "eu", "ewe", "use", "usa", "usu", "uti", "uten", "one", "once", "ukulele")
 
 
 def a_or_an(word: str) -> str:

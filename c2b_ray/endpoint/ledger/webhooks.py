@@ -18,7 +18,9 @@ from c2b_ray.endpoint.ledger.ids import is_id, new_id
 _webhooks, _deliveries = tables.webhooks.c, tables.deliveries.c
 SENDING_SECONDS = 60.0
 FIRST_S, FACTOR, LONGEST_S = 10.0, 4.0, 6 * 3600.0
-_TRIES, _SLACK_S = 12, 5.0
+ATTEMPTS = 12
+"""The most attempts at a delivery, spread over 17 to 34 hours."""
+_SLACK_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def longest_wait(attempts: int) -> float:
 
 
 _WAITS = case(
-    {tried: max(SENDING_SECONDS, longest_wait(tried)) for tried in range(_TRIES)},
+    {tried: max(SENDING_SECONDS, longest_wait(tried)) for tried in range(ATTEMPTS)},
     value=_deliveries.attempts,
     else_=LONGEST_S,
 )

@@ -36,8 +36,6 @@ AT_ONCE = 8
 SECONDS = 10.0
 """Of a request with its answer. An attempt with all redirects ends within `ledger.webhooks.SENDING_SECONDS`."""
 REDIRECTS = 2
-ATTEMPTS = 12
-"""The attempts are spread over 17 to 34 hours (`ledger.webhooks.longest_wait`)."""
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +84,7 @@ class Sender:
                 webhooks.delivered(self._db, delivery.id)
                 return
             tried = delivery.attempts + 1
-            delay = retry_in(tried) if again and tried < ATTEMPTS else None
+            delay = retry_in(tried) if again and tried < webhooks.ATTEMPTS else None
             webhooks.failed(self._db, delivery.id, error, delay)
             _log.info("%s to %s: attempt %d: %s", delivery.id, hook.id, tried, error)
         except DatabaseDownError as error:

@@ -131,7 +131,7 @@ def _confine(start: Start) -> None:
         *([start.placement] if start.placement else []),
         *([os.path.expanduser("~/.ray")] if shared else []),  # the cluster's token, unless a variable holds it
     ]
-    tenant = [] if is_remote(start.out) else [start.out.rpartition("/runs/")[0] or start.out]
+    tenant = [] if is_remote(start.out) else [_tenant_folder(start.out)]
     writes = [*tenant, *_temporary(start.out), *landlock.DEVICES, *(caches if fetches else [])]
     if not landlock.confine(reads, writes):
         sys.stderr.write("this kernel has no Landlock: the process of a job reads what its runner's user may read\n")
@@ -152,13 +152,18 @@ def _temporary(out: str) -> list[str]:
     return folders
 
 
+def _tenant_folder(out: str) -> str:
+    """Returns the folder that holds a tenant's `runs`; `out` itself where it is a run elsewhere."""
+    return out.rpartition("/runs/")[0] or out
+
+
 def _keep_copies_of_tenant(out: str) -> None:
     """Gives the copies of a store's files a folder that no other tenant's jobs can read."""
     from c2b_ray.endpoint.policy import fetched
 
     if is_remote(out):
         with suppress(ConfigError, OSError):  # whoever fetches says why it cannot be used
-            fetched.use_of_tenant(out.rpartition("/runs/")[0].rpartition("/")[2])
+            fetched.use_of_tenant(_tenant_folder(out).rpartition("/")[2])
 
 
 def _listen(wire: Wire, leash: Leash) -> None:
@@ -188,7 +193,7 @@ def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
     from c2b_ray.store import guard
 
     telling = Telling(wire.send, leash.check)
-    tenant_folder = start.out.rpartition("/runs/")[0] or start.out
+    tenant_folder = _tenant_folder(start.out)
     if start.via == "serve":
         _use_answers_of_tenant(tenant_folder)
     try:

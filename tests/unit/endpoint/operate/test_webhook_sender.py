@@ -12,8 +12,8 @@ from c2b_ray.client import SignatureError, verify_webhook
 from c2b_ray.client.webhooks import signature
 from c2b_ray.config.endpoint import read_endpoint
 from c2b_ray.endpoint.ledger import jobs, webhooks
-from c2b_ray.endpoint.ledger.webhooks import FIRST_S, LONGEST_S
-from c2b_ray.endpoint.operate.webhooks import ATTEMPTS, Sender, retry_in
+from c2b_ray.endpoint.ledger.webhooks import ATTEMPTS, FIRST_S, LONGEST_S
+from c2b_ray.endpoint.operate.webhooks import Sender, retry_in
 
 SECRET = "whsec_test"
 

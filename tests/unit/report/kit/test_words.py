@@ -36,7 +36,8 @@ def test_signed(value: float, written: str) -> None:
 @pytest.mark.parametrize(
     ("name", "article"),
     [("bus", "a "), ("umbrella", "an "), ("unicycle", "a "), ("hourglass", "an "), ("eyeglasses", ""), ("glass", "a "),
-     ("T-shirt", "a "), ("the sea", ""), ("", "")],
+     ("T-shirt", "a "), ("unidentified dog", "an "), ("utensil", "a "), ("honour guard", "an "), ("the sea", ""),
+     ("", "")],
 )  # fmt: skip
 def test_article(name: str, article: str) -> None:
     assert words.article(name) == article
