@@ -14,15 +14,11 @@ the meaning of labels nor the source of pictures.
 
 from __future__ import annotations
 
-import hashlib
-import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from inspect import isfunction
 from threading import Lock
-from types import CodeType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -33,6 +29,7 @@ from torch import nn
 from c2b_ray.errors import ConfigError, ServiceError, SpecError
 from c2b_ray.models.catalog import Spec, description_of
 from c2b_ray.models.failing_pictures import failure_of
+from c2b_ray.models.module_content import ADDRESS, content_of
 from c2b_ray.models.pixels.preprocess import OnArrays, Preparation, Transform, batched
 from c2b_ray.models.spec_options import BATCH, batches
 from c2b_ray.models.torch_runtime import Runtime, run
@@ -42,9 +39,6 @@ from c2b_ray.schemas import content_id
 Answering = Callable[[list[Pixels]], Any]
 Model = nn.Module | Answering
 SCHEME = "in-memory"
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-# Their classes are identified by name, so upgrading these libraries does not change a model's revision.
-_LIBRARIES = ("torch", "torchvision", "timm", "transformers", "open_clip")
 _SUM = 1e-3  # how far probabilities may sum from 1; half precision with a thousand labels comes near to it
 
 
@@ -214,36 +208,6 @@ def describe(spec: Spec) -> Description:
     return description_of(load(spec))
 
 
-def content_of(module: nn.Module) -> str:
-    """Returns 20 hexadecimal digits that change with a module's tensors, its structure and its classes' code."""
-    digest = hashlib.blake2b(digest_size=10)
-    for name, tensor in module.state_dict().items():
-        if isinstance(tensor, torch.Tensor):
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-        else:
-            digest.update(f"{name} {_ADDRESS.sub('', repr(tensor))}".encode())
-    digest.update(_ADDRESS.sub("", repr(module)).encode())
-    kinds = {type(part) for part in module.modules() if type(part).__module__.partition(".")[0] not in _LIBRARIES}
-    for kind in sorted(kinds, key=lambda kind: (kind.__module__, kind.__qualname__)):
-        digest.update(f"{kind.__module__}.{kind.__qualname__}".encode())
-        for name, method in sorted(vars(kind).items()):
-            if isfunction(method):
-                digest.update(f"{name} {_content_of_code(method.__code__)}".encode())
-    return digest.hexdigest()
-
-
-def _content_of_code(code: CodeType) -> str:
-    """Describes a function's code: its instructions, names and constants, and not its position in a file."""
-    constants = (
-        _content_of_code(value)
-        if isinstance(value, CodeType)
-        else repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
-        for value in code.co_consts
-    )
-    return f"{code.co_code.hex()} {code.co_names} {code.co_freevars} {' '.join(constants)}"
-
-
 def _preparing(module: nn.Module, preprocess: Preprocess | Transform | None) -> tuple[Preparation, str | None]:
     """Returns the preprocessing of pictures for a module, and its description; None where no description
     identifies it."""
@@ -252,7 +216,7 @@ def _preparing(module: nn.Module, preprocess: Preprocess | Transform | None) -> 
     if preprocess is None:
         preprocess = _of_timm(module)
     described = repr(preprocess)
-    return batched(preprocess), None if _ADDRESS.search(described) else described
+    return batched(preprocess), None if ADDRESS.search(described) else described
 
 
 def _of_timm(module: nn.Module) -> Transform:
