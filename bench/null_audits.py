@@ -32,9 +32,11 @@ def captions_and_draws(captions: int) -> tuple[pa.Table, pa.Table]:
     return pa.Table.from_pylist(rows, CAPTIONS), pa.Table.from_pylist(draws, DRAWS)
 
 
-def answers(random: np.random.Generator, captions: pa.Table, draws: pa.Table, spread: float) -> pa.Table:
+def answers(
+    random: np.random.Generator, captions: pa.Table, draws: pa.Table, spread: float, accuracy: float
+) -> pa.Table:
     """Answers of a classifier as good at every value; captions differ by a standard deviation of `spread`."""
-    rates = np.clip(random.uniform(0.6, 0.9) + spread * random.normal(size=len(captions)), 0, 1)
+    rates = np.clip(accuracy + spread * random.normal(size=len(captions)), 0, 1)
     images = draws["image_id"].to_pylist()
     each = len(images) // len(captions)
     right = random.random(len(images)) < np.repeat(rates, each)
@@ -56,7 +58,7 @@ def main() -> None:
             random = np.random.default_rng([asked.seed, count, round(100 * spread)])
             found = 0
             for _ in range(asked.audits):
-                predictions = answers(random, captions, draws, spread)
+                predictions = answers(random, captions, draws, spread, random.uniform(0.6, 0.9))
                 verdicts = score(captions, draws, predictions, ["m"], 0.05, 0.05)["verdict"].to_pylist()
                 found += bool({"for", "against"} & set(verdicts))
             print(f"{count} captions a cell, SD {spread:.2f}: {found} of {asked.audits} with a finding", flush=True)

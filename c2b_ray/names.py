@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 
 def folded(name: str) -> str:
-    """Returns the name in lower case with single spaces; names that differ only in these are spelled alike."""
-    return " ".join(name.lower().split())
+    """Returns the name in lower case with single spaces; names that differ only in these are spelled alike.
+
+    A letter with its accent is one character or two (Unicode's NFC and NFD), which look the same and are: here one.
+    """
+    return " ".join(unicodedata.normalize("NFC", name).lower().split())
 
 
 def normalise(name: str) -> str:

@@ -23,6 +23,7 @@ from c2b_ray.report.ask.page import answers_page
 from c2b_ray.schemas import IMAGES, content_id
 from c2b_ray.steps.ask import SentenceAnswer, answer, class_of, images_of_class
 from c2b_ray.steps.draw import fetch, generate, generated
+from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.predict import classification, predict
 from c2b_ray.steps.retrieve import retrieve
 from c2b_ray.store import files
@@ -113,10 +114,11 @@ def ask(
         images, source = _draws(loaded, models, index)(sentence, n)
         answers, tables = [], []
         of_class = images_of_class(loaded.captions, loaded.draws, target)
+        distinct = Distinct(pa.concat_tables([images.select(COLUMNS), loaded.read("images", COLUMNS)]))
         for spec in specs:
             predictions = _predictions(loaded, models, spec, images)
             tables.append(predictions)
-            answers.append(answer(spec, target, predictions, (of_class, loaded.predictions), confidence))
+            answers.append(answer(spec, target, predictions, (of_class, loaded.predictions), confidence, distinct))
     return AnswerSet(loaded, sentence, target, source, 1 - confidence, tuple(answers), images, pa.concat_tables(tables))
 
 

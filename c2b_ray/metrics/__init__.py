@@ -19,7 +19,7 @@ from c2b_ray.metrics.bias_matching import (
     recall_of_matches,
     verdict_agreement,
 )
-from c2b_ray.metrics.clusters import EffectiveImages, effective_images
+from c2b_ray.metrics.clusters import EffectiveImages, effective_images, effective_pairs
 from c2b_ray.metrics.consistency import error_consistency
 from c2b_ray.metrics.contrasts import contrast_counts, contrast_interval, contrast_none_p_values, contrast_p_values
 from c2b_ray.metrics.distances import frechet_distance, kernel_distance
@@ -115,6 +115,7 @@ __all__ = [
     "directional_bias_amplification",
     "e_q_values",
     "effective_images",
+    "effective_pairs",
     "equivalence_p_values",
     "error_consistency",
     "evidence_paths",

@@ -1,5 +1,5 @@
-"""Captions as the sampling unit: the effective number of independent images in a cell whose images come from few
-captions.
+"""Captions as the sampling unit: the effective number of independent images, or pairs of answers, in a cell whose
+images come from few captions.
 
 Works on counts by cell and caption. Images of one caption share its wording, and with it what makes them easier or
 harder: a cell of 400 images from one caption says much about the caption and little about the cell.
@@ -9,6 +9,9 @@ square between a cell's captions has expectation A(1-A) + (m-1) * sigma^2, m ima
 Donner 1986). It is averaged over its posterior rather than estimated and cut off at 0, so that few captions that happen
 to agree do not pass for no effects. Two shapes are averaged by how well they fit: effects of one standard deviation for
 all cells, cut off at an accuracy of 1 (or 0), and effects that shrink with A(1-A), as they do on the log-odds scale.
+
+Where two classifiers answer the same images, the same holds of the difference of their accuracies: on one wording the
+one may be better, on another the other.
 """
 
 from dataclasses import dataclass
@@ -20,7 +23,7 @@ from scipy.special import ndtr, stdtrit
 from c2b_ray.metrics.levels import deviations
 from c2b_ray.metrics.scores import Floats, checked_counts
 
-__all__ = ["EffectiveImages", "effective_images"]
+__all__ = ["EffectiveImages", "effective_images", "effective_pairs"]
 
 SCALES = np.linspace(0.0, 0.3, 31)
 """The grid of standard deviations of caption effects, at an accuracy of .8."""
@@ -32,6 +35,9 @@ TAILS = 3.0
 Half-normal it kept few captions from being believed where they differ much: at a standard deviation of .15, one null
 audit of two values in eighteen had a finding from five captions a cell, one in ten from two.
 """
+
+AT_USUAL = 0.4
+"""The standard deviation of one answer at that accuracy: sqrt(.8 * .2)."""
 
 PSEUDO = 0.5
 LEAST_DEGREES = 3.0
@@ -74,16 +80,49 @@ def effective_images(right: ArrayLike, total: ArrayLike, confidence: float = 0.9
     r, n = (np.asarray(counts, dtype=np.float64) for counts in checked_counts(right, total))
     if r.ndim != 2:
         raise ValueError(f"right and total need axes of cells and captions, got shape {r.shape}")
-    z = deviations(confidence)
+    smooth = (r.sum(axis=1) + PSEUDO) / (n.sum(axis=1) + 2 * PSEUDO)
+    between = np.stack([_spread(smooth[:, None], SCALES, shape) ** 2 for shape in (0, 1)])  # (shape, cell, scale)
+    return _effective(r, n, smooth * (1 - smooth), between, deviations(confidence))
+
+
+def effective_pairs(
+    only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike, confidence: float = 0.95
+) -> EffectiveImages:
+    """Computes the effective number of pairs of answers of each cell of a family, where several captions drew the
+    images that two classifiers answered.
+
+    The formulas of `effective_images`, for the difference of the accuracies: v = a + b - (b - a)^2, with a and b the
+    shares of images that A alone and B alone get right. The differences of captions spread in proportion to sqrt(v):
+    by the same prior, of the intraclass correlation.
+
+    Args: only_a, only_b, total: whole numbers of shape (cells, captions); images that A alone, B alone got right, and
+    that both answered. confidence: of the limits.
+    Returns: `EffectiveImages`, with the spread of the differences of a cell's captions; as above where no cell has two
+    captions with images.
+    Raises: ValueError where not only_a + only_b <= total in whole numbers, for other axes, or the confidence.
+    """
+    a, b, n = (np.asarray(counts, dtype=np.float64) for counts in (only_a, only_b, total))
+    checked_counts(a, n)
+    checked_counts(b, n)
+    checked_counts(a + b, n)
+    if n.ndim != 2:
+        raise ValueError(f"the counts need axes of cells and captions, got shape {n.shape}")
+    images = n.sum(axis=1)
+    share_a, share_b = ((counts.sum(axis=1) + PSEUDO) / (images + 2 * PSEUDO) for counts in (a, b))
+    noise = share_a + share_b - (share_b - share_a) ** 2
+    between = (SCALES / AT_USUAL) ** 2 * noise[:, None]
+    return _effective(b - a, n, noise, between[None], deviations(confidence))
+
+
+def _effective(sums: Floats, n: Floats, noise: Floats, between: Floats, z: Floats | float) -> EffectiveImages:
+    """`sums`, `n` (cells, captions): of a number for each image, and how many images. `noise` (cells,): variance of
+    that number. `between` (shapes, cells, scales): variances of the captions' means that are considered."""
     images = n.sum(axis=1)
     several = (n > 0).sum(axis=1) >= 2
     if not several.any():
         return EffectiveImages(images, np.full(len(n), np.nan))
-    smooth = (r.sum(axis=1) + PSEUDO) / (images + 2 * PSEUDO)
-    noise = smooth * (1 - smooth)
-    between = np.stack([_spread(smooth[:, None], SCALES, shape) ** 2 for shape in (0, 1)])  # (shape, cell, scale)
     between = np.minimum(between, noise[:, None])
-    posterior = _posterior(r[several], n[several], smooth[several], between[:, several])
+    posterior = _posterior(sums[several], n[several], noise[several], between[:, several])
     seen = np.maximum(images, 1.0)
     parts = (n**2).sum(axis=1) / seen**2
     variances = noise[:, None] / seen[:, None] + between * (parts - 1 / seen)[:, None]
@@ -100,14 +139,14 @@ def _spread(accuracy: Floats, scale: Floats, shape: int) -> Floats:
     room = np.minimum(accuracy, 1 - accuracy)
     if shape:
         # As large as the scale at an accuracy of .8.
-        result: Floats = scale * np.sqrt(accuracy * (1 - accuracy)) / 0.4
+        result: Floats = scale * np.sqrt(accuracy * (1 - accuracy)) / AT_USUAL
         return result
     share = np.divide(room, scale, out=np.full(np.broadcast_shapes(room.shape, scale.shape), np.inf), where=scale > 0)
     cut: Floats = scale * np.interp(share, _ROOM, _LEFT)
     return cut
 
 
-def _posterior(r: Floats, n: Floats, smooth: Floats, between: Floats) -> Floats:
+def _posterior(sums: Floats, n: Floats, noise: Floats, between: Floats) -> Floats:
     """Weights of (shape, scale) that sum to 1: from cells of two captions and more.
 
     The mean square of a cell is taken for scaled chi-square with a degree of freedom less than captions; fewer where
@@ -115,10 +154,9 @@ def _posterior(r: Floats, n: Floats, smooth: Floats, between: Floats) -> Floats:
     """
     images = n.sum(axis=1)
     free = (n > 0).sum(axis=1) - 1.0
-    accuracy = (r.sum(axis=1) / images)[:, None]
-    square = (n * (np.divide(r, n, out=np.zeros(n.shape), where=n > 0) - accuracy) ** 2).sum(axis=1) / free
+    mean = (sums.sum(axis=1) / images)[:, None]
+    square = (n * (np.divide(sums, n, out=np.zeros(n.shape), where=n > 0) - mean) ** 2).sum(axis=1) / free
     each = (images - (n**2).sum(axis=1) / images) / free
-    noise = smooth * (1 - smooth)
     expected = noise[:, None] + np.maximum(each - 1, 0.0)[:, None] * between
     scarce = 2 / (2 + 1 / (each * noise))
     logs = -0.5 * ((free * scarce)[:, None] * (np.log(expected) + square[:, None] / expected)).sum(axis=1)

@@ -2,8 +2,9 @@
 
 Knows counts per cell: how many images both classifiers answered, and how many only one of them got right. An image that
 both get right, or both wrong, says nothing about which is better, so comparing on pairs needs far fewer images than
-comparing two separate samples. Knows nothing of images, tables or many tests at once (`testing`). Cells are taken as
-independent samples.
+comparing two separate samples. Counts need not be whole: where a few captions drew the images, they are of an effective
+number of pairs (`clusters.effective_pairs`). Knows nothing of images, tables or many tests at once (`testing`). Cells
+are taken as independent samples.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, ndtr
 
 from c2b_ray.metrics.levels import MOST_DEVIATIONS, checked_margin, deviations
-from c2b_ray.metrics.scores import Floats, Ints, accuracies, checked_cells, checked_counts, mean_of_others
+from c2b_ray.metrics.scores import Floats, accuracies, mean_of_others
 
 __all__ = [
     "mcnemar_p_values",
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 STEPS, PRECISION = 80, 1e-13  # of a search; about ten steps are taken
+ROUNDING = 1e-9  # of the sum of two counts, relative to their total
 
 
 def paired_difference(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> Floats:
@@ -36,7 +38,7 @@ def paired_difference(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) ->
 
     Args: only_a, only_b: images that A alone, B alone got right; total: images that both answered; one shape.
     Returns: float64 of that shape in [-1, 1]. 0: as many right. NaN where total is 0; empty in, empty out.
-    Raises: ValueError where counts are not whole numbers with only_a + only_b <= total, or where shapes differ.
+    Raises: ValueError where counts are negative or only_a + only_b > total, or where shapes differ.
     """
     a, b, n = _checked(only_a, only_b, total)
     return accuracies(b - a, n)[0]
@@ -102,7 +104,7 @@ def paired_equivalence_p_values(only_a: ArrayLike, only_b: ArrayLike, total: Arr
     return np.where(np.isnan(d), np.nan, np.where(np.abs(d) < margin, ndtr(-z), 1.0))
 
 
-def _deviate(a: Ints, b: Ints, n: Ints, at: Floats) -> Floats:
+def _deviate(a: Floats, b: Floats, n: Floats, at: Floats) -> Floats:
     """Computes how many standard deviations the difference lies from a true difference of `at`."""
     gap, variance = _score(a, b, n, at)
     z: Floats = np.divide(np.abs(gap), np.sqrt(variance), out=np.zeros(gap.shape), where=variance > 0)
@@ -115,18 +117,19 @@ def mcnemar_p_values(only_a: ArrayLike, only_b: ArrayLike) -> Floats:
     p = min(1, 2 * P(X <= min(only_a, only_b))),   X ~ Binomial(only_a + only_b, 1/2)
 
     McNemar 1947, in its exact conditional form: two-sided binomial test of the images on which the two differ. It
-    keeps its level at any number of images and is conservative at few.
+    keeps its level at any number of images and is conservative at few. Between whole numbers P is the incomplete beta
+    function that it is at whole ones.
 
-    Args: only_a, only_b: whole numbers of one shape, 0 or more.
+    Args: only_a, only_b: counts of one shape, 0 or more.
     Returns: float64 of that shape in [0, 1]. 1 where only_a = only_b; empty in, empty out.
-    Raises: ValueError for counts that are no whole numbers or negative, or where shapes differ.
+    Raises: ValueError for negative counts, or where shapes differ.
     """
-    a = np.asarray(only_a, dtype=np.float64)
-    if a.shape != np.shape(only_b):
-        raise ValueError(f"only_a has shape {a.shape}, only_b has shape {np.shape(only_b)}")
-    fewer, differing = checked_counts(np.minimum(a, only_b), a + np.asarray(only_b, dtype=np.float64))
+    a, b = np.asarray(only_a, dtype=np.float64), np.asarray(only_b, dtype=np.float64)
+    if a.shape != b.shape:
+        raise ValueError(f"only_a has shape {a.shape}, only_b has shape {b.shape}")
+    fewer, more, _ = _checked(np.minimum(a, b), np.maximum(a, b), a + b)
     # P(X <= k) as the incomplete beta function. scipy.stats has it by name, and takes a second of a core to import.
-    p: Floats = 2.0 * betainc(np.maximum(differing - fewer, 1), fewer + 1, 0.5)
+    p: Floats = 2.0 * betainc(np.maximum(more, PRECISION), fewer + 1, 0.5)
     return np.minimum(p, 1.0)
 
 
@@ -143,8 +146,7 @@ def phi_difference(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> Fl
     where total is 0, and everywhere in a row with fewer than two cells that hold data. No cells in, none out.
     Raises: ValueError as `paired_difference` does, or for scalars.
     """
-    a, b, n = _checked(only_a, only_b, total)
-    checked_cells(a, n)
+    a, b, n = _checked_cells(only_a, only_b, total)
     d, held = accuracies(b - a, n)
     return d - mean_of_others(d, held)
 
@@ -210,28 +212,41 @@ def phi_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLi
     return p
 
 
-def _checked(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> tuple[Ints, Ints, Ints]:
-    a, n = checked_counts(only_a, total)
-    b, _ = checked_counts(only_b, total)
-    checked_counts(a + b, n)
+def _checked(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    a, b, n = (np.asarray(counts, dtype=np.float64) for counts in (only_a, only_b, total))
+    if not a.shape == b.shape == n.shape:
+        raise ValueError(f"the counts have shapes {a.shape}, {b.shape} and {n.shape}")
+    sound = np.isfinite(n) & (a >= 0) & (b >= 0) & (a + b <= n * (1 + ROUNDING))
+    for index in np.argwhere(~sound):
+        at = tuple(index.tolist())
+        raise ValueError(
+            f"cell {at}: only_a={a[at]}, only_b={b[at]}, total={n[at]}; need 0 <= only_a + only_b <= total"
+        )
     return a, b, n
 
 
-def _score(a: Ints, b: Ints, n: Ints, at: Floats) -> tuple[Floats, Floats]:
+def _checked_cells(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    counts = _checked(only_a, only_b, total)
+    if counts[0].ndim == 0:
+        raise ValueError("the counts need an axis of bias classes; got scalars")
+    return counts
+
+
+def _score(a: Floats, b: Floats, n: Floats, at: Floats) -> tuple[Floats, Floats]:
     """Returns the distance of b - a from n*at, and the variance of b - a where the true difference is `at`."""
     linear, constant = (2 * n - b + a) * at - b - a, a * at * (1 - at)
     # (sqrt(B^2 + 8nc) - B) loses digits where B > 0: its conjugate does not.
     root = np.sqrt(np.maximum(linear * linear + 8 * n * constant, 0.0))
     conjugate = np.divide(2 * constant, root + linear, out=np.zeros(root.shape), where=(linear > 0) & (root > 0))
-    share = np.where(linear > 0, conjugate, (root - linear) / (4 * np.maximum(n, 1)))
+    share = np.where(linear > 0, conjugate, (root - linear) / (4 * np.where(n > 0, n, 1.0)))
     return b - a - n * at, np.maximum(n * (2 * share + at * (1 - at)), 0.0)
 
 
-def _tango(a: Ints, b: Ints, n: Ints, z: Floats) -> tuple[Floats, Floats]:
+def _tango(a: Floats, b: Floats, n: Floats, z: Floats) -> tuple[Floats, Floats]:
     """Computes Tango's limits at the normal deviates `z`; NaN without data."""
     d, _ = accuracies(b - a, n)
     shape = np.broadcast_shapes(d.shape, z.shape)
-    centre, seen = np.broadcast_to(np.where(np.isnan(d), 0.0, d), shape), np.maximum(n, 1)
+    centre, seen = np.broadcast_to(np.where(np.isnan(d), 0.0, d), shape), np.where(n > 0, n, 1.0)
 
     def room(at: Floats) -> Floats:
         """Returns how much further from d the score test would allow a difference to be, per image."""
@@ -264,7 +279,7 @@ def _crossing(function: Callable[[Floats], Floats], inside: Floats, outside: Flo
     return at
 
 
-def _reach(a: Ints, b: Ints, n: Ints, at: NDArray[np.intp], z: Floats) -> tuple[Floats, Floats]:
+def _reach(a: Floats, b: Floats, n: Floats, at: NDArray[np.intp], z: Floats) -> tuple[Floats, Floats]:
     """Returns how far below and above a row's contrast its limits lie; cells are on the last axis, and `at` is the
     row's cell."""
     d, held = accuracies(b - a, n)

@@ -10,7 +10,7 @@ from functools import cache
 from itertools import permutations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, ndtri, stdtr
 from scipy.stats import rankdata
 
@@ -23,6 +23,8 @@ MOST_EXACT = 8
 DRAWS = 19_999
 LEAST = 3
 FEW = 10
+SAME = 1e-12
+"""Values that differ by less are ties: 0.1 + 0.2 + 0.3 is 0.3 + 0.2 + 0.1."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ def rank_correlation(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> Ra
 def rank_correlations(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> RankCorrelation:
     """Computes Spearman's rho of every row of x with every row of y.
 
-    rho = Pearson's correlation of the ranks (ties share their mean rank)
+    rho = Pearson's correlation of the ranks (ties, to `SAME`, share their mean rank)
 
     Ramos et al. 2025, section 4 and Table 2. p: the share of rearrangements of y's items with an |rho| at least as
     large: all orders up to 8 items, else 19,999 random ones and rho itself; where fewer than 10 of these are as large,
@@ -77,10 +79,19 @@ def rank_correlations(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> R
 
 def _standardised(values: Floats) -> Floats:
     """Returns ranks with mean 0 and length 1; NaN where all are tied."""
-    ranks = rankdata(values, axis=1)
+    ranks = rankdata(_levels(values), axis=1)
     ranks -= ranks.mean(axis=1, keepdims=True)
     length = np.sqrt((ranks**2).sum(axis=1, keepdims=True))
     result: Floats = np.divide(ranks, length, out=np.full_like(ranks, np.nan), where=length > 0)
+    return result
+
+
+def _levels(values: Floats) -> NDArray[np.int64]:
+    """Numbers the distinct values of each row, the smallest 0; values that float noise tells apart are one."""
+    order = np.argsort(values, axis=1)
+    rises = np.diff(np.take_along_axis(values, order, axis=1), axis=1, prepend=-np.inf) > SAME
+    result = np.empty(values.shape, np.int64)
+    np.put_along_axis(result, order, np.cumsum(rises, axis=1) - 1, axis=1)
     return result
 
 

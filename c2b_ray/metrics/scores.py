@@ -110,7 +110,7 @@ def checked_cells(correct: ArrayLike, total: ArrayLike) -> tuple[Ints, Ints]:
     return c, t
 
 
-def accuracies(correct: Ints, total: Ints) -> tuple[Floats, NDArray[np.bool_]]:
+def accuracies(correct: Ints | Floats, total: Ints | Floats) -> tuple[Floats, NDArray[np.bool_]]:
     """Returns the accuracy of each cell (NaN without data) and a mask of the cells that hold data."""
     held = total > 0
     return np.divide(correct, total, out=np.full(total.shape, np.nan), where=held), held

@@ -204,6 +204,10 @@ COMPARISON = pa.schema(
         pa.field(
             "refused", pa.int64()
         ),  # shared images that do not show class and value according to a verifier; not in n
+        # Independent images that would tell as much as the n, which came from few captions.
+        pa.field("effective", pa.float64()),
+        pa.field("captions", pa.int64()),  # captions whose images are in n; null for labelled images
+        pa.field("caption_spread", pa.float64()),  # of the difference, between captions of a cell; NaN: not known
     ]
 )
 
@@ -219,5 +223,8 @@ COMPARISON_POOLED = pa.schema(
         ],
         pa.field("change", _text, nullable=False),  # better, worse, same, undetermined
         pa.field("doubt", _text),
+        pa.field("effective", pa.float64()),
+        pa.field("captions", pa.int64()),
+        pa.field("caption_spread", pa.float64()),  # the largest of a cell
     ]
 )

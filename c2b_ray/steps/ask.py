@@ -18,6 +18,8 @@ from c2b_ray import metrics
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.names import normalise
 from c2b_ray.steps.answers import Taken, answers_of
+from c2b_ray.steps.duplicates import Distinct
+from c2b_ray.steps.image_ids import ImageIds
 
 MOST_MISTAKES = 3
 
@@ -39,8 +41,9 @@ class SentenceAnswer:
     """One classifier's results on the images of a sentence.
 
     `of_sentence`: the rate on the images of the sentence. `of_class`: on all images of the class in the run. `others`:
-    on the images of the class that the sentence did not draw. `difference`: the accuracy of `of_sentence` minus that of
-    `others`, which are disjoint samples, with Newcombe's interval (1998) and `p_value`.
+    on the images of the class that the sentence did not draw. Each counts a picture once; `repeats`: images of the
+    sentence that repeat others of it. `difference`: the accuracy of `of_sentence` minus that of `others`, which are
+    disjoint samples, with Newcombe's interval (1998) and `p_value`.
     """
 
     classifier: str
@@ -53,6 +56,7 @@ class SentenceAnswer:
     difference_high: float
     p_value: float
     mistaken_for: tuple[tuple[str, int], ...]
+    repeats: int = 0
 
 
 def class_of(sentence: str, classes: Sequence[str], chosen: str | None) -> str:
@@ -91,35 +95,54 @@ def answer(
     sentence_predictions: pa.Table,
     run: tuple[set[str], pa.Table],
     confidence: float,
+    distinct: Distinct | None = None,
 ) -> SentenceAnswer:
     """Returns one classifier's results on a sentence.
 
     `sentence_predictions`: of the images of the sentence. `run`: the class's images in the run, and the run's
-    predictions.
+    predictions. `distinct`: which images of both are the same picture; None: each is its own.
     """
-    answers = answers_of(sentence_predictions, classifier).of(target_class)
+    drawn = answers_of(sentence_predictions, classifier).of(target_class)
     images, predictions = run
     known = answers_of(predictions, classifier).of(target_class)
+    everything = {**drawn, **{i: known.get(i) for i in sorted(images) if i not in drawn}}
+    kept = set(_one_of_each_picture(list(everything), distinct))
+    answers = {i: taken for i, taken in drawn.items() if i in kept}
     rate = _rate(answers, target_class, confidence)
-    others = _rate({i: known.get(i) for i in images if i not in answers}, target_class, confidence)
+    others = _rate({i: everything[i] for i in kept - set(drawn)}, target_class, confidence)
+    of_class = _one_of_each_picture(sorted(images), distinct)
     counts = [rate.correct, others.correct], [rate.n, others.n]
     low, high = metrics.bias_score_interval(*counts, confidence)
-    wrong = Counter(name for name in answers.values() if name not in (None, target_class))
     return SentenceAnswer(
         classifier=classifier,
         of_sentence=rate,
         errors=len(answers) - rate.n,
-        of_class=_rate({i: known.get(i) for i in images}, target_class, confidence),
+        of_class=_rate({i: known.get(i) for i in of_class}, target_class, confidence),
         others=others,
         # Of two cells φ is the difference, its interval Newcombe's, its test of no difference that interval's.
         difference=float(metrics.bias_scores(*counts)[0]),
         difference_low=float(low[0]),
         difference_high=float(high[0]),
         p_value=float(metrics.bias_score_p_values(*counts)[0]),
-        mistaken_for=tuple(
-            sorted(((str(k), n) for k, n in wrong.items()), key=lambda x: (-x[1], x[0]))[:MOST_MISTAKES]
-        ),
+        mistaken_for=_mistaken_for(answers, target_class),
+        repeats=len(drawn) - len(answers),
     )
+
+
+def _one_of_each_picture(images: Sequence[str], distinct: Distinct | None) -> list[str]:
+    """Returns the first image of each picture."""
+    if distinct is None:
+        return list(images)
+    pictures = distinct.pictures(ImageIds(pa.array(images, pa.large_string())))
+    first: dict[int, str] = {}
+    for picture, image in zip(pictures.tolist(), images, strict=True):
+        first.setdefault(picture, image)
+    return list(first.values())
+
+
+def _mistaken_for(answers: Taken, target_class: str) -> tuple[tuple[str, int], ...]:
+    wrong = Counter(name for name in answers.values() if name not in (None, target_class))
+    return tuple(sorted(((str(name), n) for name, n in wrong.items()), key=lambda x: (-x[1], x[0]))[:MOST_MISTAKES])
 
 
 def _rate(answers: Taken, target_class: str, confidence: float) -> Rate:

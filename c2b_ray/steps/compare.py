@@ -7,7 +7,8 @@ or files.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,24 @@ from numpy.typing import NDArray
 from c2b_ray import metrics
 from c2b_ray.errors import RunError
 from c2b_ray.schemas import COMPARISON, COMPARISON_POOLED
-from c2b_ray.steps.cells import Group
+from c2b_ray.steps.cells import Group, is_labelled
 from c2b_ray.steps.sides import PairCount, SharedImages
 
 CHANGES = {"for": "better", "against": "worse", "none": "same", "undetermined": "undetermined"}
 
 Cells = Mapping[Group, Mapping[str, PairCount]]
+
+
+@dataclass(frozen=True)
+class Worth:
+    """How much the images of a cell are worth: columns of `schemas.COMPARISON`."""
+
+    effective: float
+    captions: int | None = None
+    caption_spread: float | None = None
+
+
+Cell = tuple[PairCount, Worth]
 
 
 def compare(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
@@ -35,27 +48,29 @@ def compare(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
     McNemar's exact test, which keeps its level with few images. The false discovery rate is controlled over all cells,
     for accuracies and for φ separately. An image that one side did not draw, that a classifier did not answer, that a
     verifier refused, or that is a near-duplicate of another of its cell by A's `distinct`, is left out and counted. A
-    cell that is in doubt on either side is undetermined, and not tested.
+    cell that is in doubt on either side is undetermined, and not tested. Captions are the sampling unit: the tests and
+    intervals are of as many images as would tell as much if each had a caption of its own.
 
     Raises RunError where no cell has an image that both sides drew.
     """
     cells = shared.counts
     counts = [count for group in cells.values() for count in group.values()]
+    worth = _worth(shared, 1 - alpha)
     if counts and all(count.unshared and not count.n and not count.unanswered for count in counts):
         raise RunError(
             "the two have no image of any cell in common, so nothing can be paired: audit both classifiers in one run, "
             "or with the same index, seed, classes and `attributes`"
         )
     doubts = [_doubt(shared, (*group, value)) for group, of_group in cells.items() for value in of_group]
-    columns = _numbers(cells, doubts, tau, alpha)
+    columns = _numbers(cells, worth, doubts, tau, alpha)
     names = [
         {"target_class": target_class, "attribute": attribute, "bias_class": bias_class}
         for (target_class, attribute), group in cells.items()
         for bias_class in group
     ]
     table = [
-        {**name, **vars(count), **{column: values[i] for column, values in columns.items()}}
-        for i, (name, count) in enumerate(zip(names, counts, strict=True))
+        {**name, **vars(count), **vars(known), **{column: values[i] for column, values in columns.items()}}
+        for i, (name, count, known) in enumerate(zip(names, counts, worth, strict=True))
     ]
     return pa.Table.from_pylist(table, COMPARISON)
 
@@ -69,29 +84,17 @@ def compare_pooled(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
     margin is required: an effect that all classes share may be too small to show in each of them. Where the change
     disappears without one of the classes, it belongs to that class, and is in doubt. Cells in doubt are left out.
     """
-    of_value: dict[tuple[str, str], dict[str, PairCount]] = defaultdict(dict)
+    of_value: dict[tuple[str, str], dict[str, Cell]] = defaultdict(dict)
+    worth = iter(_worth(shared, 1 - alpha))
     for (target, attribute), group in shared.counts.items():
         for value, count in group.items():
+            known = next(worth)
             if count.n and _doubt(shared, (target, attribute, value)) is None:
-                of_value[attribute, value][target] = count
-    rows = []
-    for (attribute, value), cells in of_value.items():
-        n, only_a, only_b = (sum(getattr(cell, name) for cell in cells.values()) for name in ("n", "only_a", "only_b"))
-        low, high = metrics.paired_difference_interval(only_a, only_b, n, 1 - alpha)
-        rows.append(
-            {
-                "attribute": attribute,
-                "bias_class": value,
-                "classes": len(cells),
-                "n": n,
-                "only_a": only_a,
-                "only_b": only_b,
-                "difference": (only_b - only_a) / n,
-                "difference_low": float(low),
-                "difference_high": float(high),
-                "p_value": float(metrics.mcnemar_p_values(only_a, only_b)),
-            }
-        )
+                of_value[attribute, value][target] = (count, known)
+    rows = [
+        {"attribute": attribute, "bias_class": value, **_pooled(list(cells.values()), 1 - alpha)}
+        for (attribute, value), cells in of_value.items()
+    ]
     q = metrics.benjamini_hochberg([row["p_value"] for row in rows])
     for row, q_value, cells in zip(rows, q.tolist(), of_value.values(), strict=True):
         row |= {"q_value": q_value, "change": _change(row, q_value, tau, alpha)}
@@ -100,12 +103,48 @@ def compare_pooled(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
     return pa.Table.from_pylist(rows, COMPARISON_POOLED)
 
 
-def _carrier(cells: Mapping[str, PairCount], alpha: float) -> str | None:
+def _pooled(cells: Sequence[Cell], confidence: float) -> dict[str, Any]:
+    """Returns the numbers of one value over all classes."""
+    n, only_a, only_b = (sum(getattr(count, name) for count, _ in cells) for name in ("n", "only_a", "only_b"))
+    pairs = _together(cells)
+    low, high = metrics.paired_difference_interval(*pairs, confidence)
+    return {
+        "classes": len(cells),
+        "n": n,
+        "only_a": only_a,
+        "only_b": only_b,
+        "difference": (only_b - only_a) / n,
+        "difference_low": float(low),
+        "difference_high": float(high),
+        "p_value": float(metrics.mcnemar_p_values(*pairs[:2])),
+        **_captions_of([worth for _, worth in cells], pairs[2]),
+    }
+
+
+def _together(cells: Iterable[Cell]) -> tuple[float, float, float]:
+    """Returns only_a, only_b and n of cells together, as numbers of pairs that are independent.
+
+    The sums over the cells, times  (sum of v_k * n_k) / (sum of v_k * n_k^2 / effective_k),  which leaves their
+    difference and gives it the variance that it has.
+    """
+    counts = np.array([(cell.only_a, cell.only_b, cell.n, known.effective) for cell, known in cells]).reshape(-1, 4)
+    only_a, only_b, n, effective = counts.T
+    noise = only_a + only_b + 1 - (only_b - only_a) ** 2 / np.maximum(n, 1)  # v_k * n_k, no cell's 0
+    share = noise.sum() / (noise * n / effective).sum() if len(counts) else 1.0
+    return float(only_a.sum() * share), float(only_b.sum() * share), float(n.sum() * share)
+
+
+def _captions_of(known: Sequence[Worth], effective: float) -> dict[str, Any]:
+    captions = None if known[0].captions is None else sum(one.captions or 0 for one in known)
+    spreads = [one.caption_spread for one in known if one.caption_spread is not None]
+    return {"effective": effective, "captions": captions, "caption_spread": max(spreads, default=None)}
+
+
+def _carrier(cells: Mapping[str, Cell], alpha: float) -> str | None:
     """Returns the class without which the others do not show the same change; None where each can be left out."""
-    gain = {target: cell.only_b - cell.only_a for target, cell in cells.items()}
+    gain = {target: cell.only_b - cell.only_a for target, (cell, _) in cells.items()}
     strongest = max(gain, key=lambda target: abs(gain[target]))
-    others = [cell for target, cell in cells.items() if target != strongest]
-    only_a, only_b = (sum(getattr(cell, name) for cell in others) for name in ("only_a", "only_b"))
+    only_a, only_b, _ = _together(cell for target, cell in cells.items() if target != strongest)
     same_way = (only_b - only_a) * sum(gain.values()) > 0
     return None if same_way and float(metrics.mcnemar_p_values(only_a, only_b)) <= alpha else strongest
 
@@ -122,6 +161,21 @@ def _doubt(shared: SharedImages, cell: tuple[str, str, str]) -> str | None:
     return shared.a.doubts.get(cell) or shared.b.doubts.get(cell)
 
 
+def _worth(shared: SharedImages, confidence: float) -> list[Worth]:
+    """Returns for each cell, in the order of `shared.counts`, how much its images are worth."""
+    counts = [count for group in shared.counts.values() for count in group.values()]
+    width = max((len(count.by_caption) for count in counts), default=0)
+    tables = np.zeros((3, len(counts), width), np.int64)
+    for row, count in enumerate(counts):
+        for column, of_caption in enumerate(count.by_caption):
+            tables[:, row, column] = of_caption
+    worth = metrics.effective_pairs(tables[0], tables[1], tables[2], confidence)
+    if is_labelled(shared.a.draws):
+        return [Worth(float(effective)) for effective in worth.effective]
+    numbers = zip(worth.effective.tolist(), worth.spread.tolist(), counts, strict=True)
+    return [Worth(effective, len(count.by_caption), spread) for effective, spread, count in numbers]
+
+
 def _padded(cells: Cells, names: Sequence[str]) -> tuple[NDArray[np.bool_], list[NDArray[np.int64]]]:
     """Pads the counts of every group to one width: returns which entries are cells, and the counts of these names."""
     width = max((len(group) for group in cells.values()), default=0)
@@ -135,14 +189,19 @@ def _padded(cells: Cells, names: Sequence[str]) -> tuple[NDArray[np.bool_], list
     return held, counts
 
 
-def _numbers(cells: Cells, doubts: list[str | None], tau: float, alpha: float) -> dict[str, list[Any]]:
+def _numbers(
+    cells: Cells, worth: Sequence[Worth], doubts: list[str | None], tau: float, alpha: float
+) -> dict[str, list[Any]]:
     """Returns the computed columns, a value per cell. Groups are padded to one width, so that each formula runs once: a
     cell without images changes nothing for the others."""
     held, (n, both, only_a, only_b) = _padded(cells, ("n", "both", "only_a", "only_b"))
-    pairs, confidence = (only_a, only_b, n), 1 - alpha
+    share = np.ones(held.shape)
+    share[held] = [one.effective for one in worth]
+    share = np.divide(share, n, out=np.ones(held.shape), where=n > 0)
+    pairs, confidence = (only_a * share, only_b * share, n * share), 1 - alpha
     low, high = metrics.paired_difference_interval(*pairs, confidence)
     phi_low, phi_high = metrics.phi_difference_interval(*pairs, confidence)
-    p = np.maximum(metrics.paired_difference_p_values(*pairs, tau), metrics.mcnemar_p_values(only_a, only_b))
+    p = np.maximum(metrics.paired_difference_p_values(*pairs, tau), metrics.mcnemar_p_values(*pairs[:2]))
     padded = {
         "accuracy_a": np.divide(both + only_a, n, out=np.full(n.shape, np.nan), where=n > 0),
         "accuracy_b": np.divide(both + only_b, n, out=np.full(n.shape, np.nan), where=n > 0),

@@ -44,7 +44,8 @@ class PairCount:
 
     `n`: those that count, of which both sides got `both` right, and only one side `only_a` and `only_b`. Not counted in
     n: images that only one side drew, that the verifier refused, that repeat another, and that a classifier did not
-    answer.
+    answer. `by_caption`: (only_a, only_b, n) of each caption that has such images; labelled images count as one
+    caption's.
     """
 
     n: int = 0
@@ -55,6 +56,7 @@ class PairCount:
     repeats: int = 0
     only_a: int = 0
     only_b: int = 0
+    by_caption: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,9 @@ class SharedImages:
     def counts(self) -> dict[Group, dict[str, PairCount]]:
         """Returns the counts of every cell of either side, A's order first."""
         a, b = self._of_a, self._of_b
-        n, both, only_a, only_b = (
-            a.count(self._answered & rows)
-            for rows in (np.ones(len(a.right), bool), a.right & b.right, a.right & ~b.right, b.right & ~a.right)
-        )
+        by_a, by_b = a.right & ~b.right & self._answered, b.right & ~a.right & self._answered
+        n, both, only_a, only_b = map(a.count, (self._answered, a.right & b.right & self._answered, by_a, by_b))
+        by_caption = self._by_caption(by_a, by_b)
         common, shown, kept = self._common.sizes, self._shown.sizes, self._counted.sizes
         columns = {
             "n": n, "both": both, "unshared": self._unshared(), "refused": common - shown, "unanswered": kept - n,
@@ -104,7 +105,9 @@ class SharedImages:
         }  # fmt: skip
         of_b = zip(self._drawn_b.names, self._drawn_b.sizes.tolist(), strict=True)
         counts: dict[CellName, PairCount] = {
-            name: PairCount(**{column: int(values[number]) for column, values in columns.items()})
+            name: PairCount(
+                **{column: int(values[number]) for column, values in columns.items()}, by_caption=by_caption[number]
+            )
             for number, name in enumerate(self._drawn_a.names)
         }
         counts |= {name: PairCount(unshared=size) for name, size in of_b if name not in counts}
@@ -112,6 +115,19 @@ class SharedImages:
         for name, count in counts.items():
             by_group.setdefault(Group(*name[:2]), {})[name.bias_class] = count
         return by_group
+
+    def _by_caption(self, only_a: Mask, only_b: Mask) -> list[tuple[tuple[int, int, int], ...]]:
+        """Returns for each of A's cells the counts of its captions, in the captions' order."""
+        cells = self._counted
+        size = int(cells.caption.max(initial=-1)) + 1
+        counts = [np.bincount(cells.caption[rows], minlength=size) for rows in (only_a, only_b, self._answered)]
+        cell = np.zeros(size, np.int64)
+        cell[cells.caption] = cells.cell
+        by_cell: list[list[tuple[int, int, int]]] = [[] for _ in cells.names]
+        for caption in np.flatnonzero(counts[-1]).tolist():
+            of_a, of_b, n = (int(values[caption]) for values in counts)
+            by_cell[cell[caption]].append((of_a, of_b, n))
+        return list(map(tuple, by_cell))
 
     def _unshared(self) -> Ints:
         """Returns for each of A's cells the number of images that only one side drew."""

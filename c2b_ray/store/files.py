@@ -84,8 +84,11 @@ def reading(location: str | Path, what: str = "file") -> Iterator[None]:
 
 def make_directory(location: str | Path) -> None:
     filesystem, path = resolve(location)
-    with refusals(location):
-        patiently(location, lambda: filesystem.create_dir(path, recursive=True))
+    try:
+        with refusals(location):
+            patiently(location, lambda: filesystem.create_dir(path, recursive=True))
+    except FileNotFoundError as error:  # of /proc, and of a working directory that was removed
+        raise StorageError(f"{location}: no directory can be made there; choose another place") from error
 
 
 def exists(location: str | Path) -> bool:

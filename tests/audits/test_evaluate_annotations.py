@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 import c2b_ray
 from c2b_ray.commands.evaluate.sources.imagenet_x import FACTORS
 from c2b_ray.world.scenes import sample
 from c2b_ray.world.table import picture
 
+pytestmark = pytest.mark.long
 B2T = {"captioner": "world:clip", "encoder": "world:clip"}
 
 
@@ -63,6 +66,7 @@ def test_celeba(tmp_path):
         and (row["direction"], row["target_class"]) == ("truth_to_detected", "bus")
     }
     assert outcomes == {("Foggy", "hit"), ("No_Fog", "hit")}  # "no fog" is fog with its direction turned
+    assert any("rests on 3 pairs of names" in note for note in result.manifest["notes"])
 
 
 def test_imagenet_x_and_b2t_alone(tmp_path):

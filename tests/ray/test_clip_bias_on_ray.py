@@ -7,10 +7,12 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import clip_bias_tables
+import pytest
 
 import c2b_ray
 from c2b_ray.store.clip_bias_run import ClipBiasRun
 
+pytestmark = pytest.mark.long
 TABLES = ("clip_bias", "transfer", "locality", "rates", "clusters")
 
 

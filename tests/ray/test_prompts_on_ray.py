@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from alike import assert_alike
 from small_configs import PROMPTS
 
 import c2b_ray
+
+pytestmark = pytest.mark.long
 
 
 def test_actors_give_the_tables_of_one_process(tmp_path: Path) -> None:

@@ -66,6 +66,13 @@ class Grounds:
             self._held_out[key] = labelled.latents[rows[mask]], values[mask]
         return self._held_out[key]
 
+    def unlabelled(self, generator: str, attribute: str) -> float:
+        """Returns the share of the table's latents without a label of the attribute; 0 where it has no such column."""
+        labelled = self.labelled.get(generator)
+        if labelled is None or attribute not in labelled.attributes:
+            return 0.0
+        return 1 - len(labelled.two_valued(attribute)[0]) / len(labelled.latents)
+
     def scores(self, generator: str, attribute: str) -> NDArray[np.float64] | None:
         """Returns scores of the latents of `held_out`, by a curved fit to all others; None where there are too few."""
         key = (generator, attribute)

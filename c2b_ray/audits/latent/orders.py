@@ -16,6 +16,8 @@ from c2b_ray.steps.latent import Order
 
 PSEUDO = "pseudo"
 """A value of `biased`: the attribute that moves the answers most replaces the truth (Li & Xu 2021, section 5.2)."""
+MOST_BLANK = 0.5
+"""A larger share of latents without a label of the target is a reservation."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,9 @@ def search_id(order: Order, stated: Stated, method: str, config: LatentConfig) -
 
 
 def reservation(stated: Stated, grounds: Grounds) -> str | None:
-    """Returns which named known attributes have no hyperplane, so that directions may be these after all, and whether
-    no attribute is left to be the pseudo-ground truth; None where neither is so."""
+    """Returns which named known attributes have no hyperplane, so that directions may be these after all; whether
+    no attribute is left to be the pseudo-ground truth; and whether most images show no target, so that directions may
+    lead to such images; None where nothing is so."""
     problem, generator = stated.problem, str(stated.problem.generator)
     named = problem.known if isinstance(problem.known, list) else []
     left_out = [name for name in named if grounds.plane(generator, name) is None]
@@ -114,6 +117,11 @@ def reservation(stated: Stated, grounds: Grounds) -> str | None:
     )
     if problem.biased == PSEUDO and not set(_attributes(generator, grounds)) - {problem.target, *named}:
         said.append("no pseudo-ground truth: all attributes with a hyperplane are the target or known; name fewer")
+    if problem.target is not None and (blank := grounds.unlabelled(generator, problem.target)) > MOST_BLANK:
+        said.append(
+            f"{100 * blank:.0f} % of the latents have no label of {problem.target}: where their images do not show it, "
+            "answers say nothing of it, and a direction may be found that only leads to such images; look at the strips"
+        )
     return ". ".join(said) or None
 
 

@@ -43,6 +43,7 @@ from c2b_ray.steps.evaluate.outcomes import (
 )
 from c2b_ray.steps.evaluate.ranking import proposers, ranking
 from c2b_ray.steps.evaluate.recall import recall_table, wanted
+from c2b_ray.steps.evaluate.remarks import threshold_notes
 from c2b_ray.store.c2b_run import CLASSIFIER
 from c2b_ray.store.evaluate_run import EvaluateRun, open_evaluate_run
 
@@ -71,12 +72,12 @@ def evaluate(
         table = truth_table(read, run.path)
         truth = ground_truth(read, table, run.path, session)
         methods = [method(name, read, truth, run.path, session) for name in read.methods]
-        _evaluated(read, truth, methods, run, (session, steps))
+        remarks = _evaluated(read, truth, methods, run, (session, steps))
         with steps.step("report"):
             run.update(
                 {
                     "classes": list(truth.classes),
-                    "notes": [*_notes(table), *truth.notes],
+                    "notes": [*_notes(table), *truth.notes, *remarks],
                     "models": _models(read, truth),
                 }
             )
@@ -126,8 +127,8 @@ def _evaluated(
     methods: Sequence[Method],
     run: EvaluateRun,
     how: tuple[Session, Steps],
-) -> None:
-    """Writes every table."""
+) -> list[str]:
+    """Writes every table; returns notes on the thresholds."""
     (session, steps), looked = how, run.location("looked")
     keywords = recall = None
     with session.backend(lambda: truth.labels.num_rows) as models:
@@ -149,9 +150,7 @@ def _evaluated(
         counted = {
             "truth": biases,
             "detected": pa.concat_tables(detected.values()),
-            "matches": pa.concat_tables(
-                [matches(one, vectors, float(np.nanmin(list(thresholds.values())))) for one in pairs]
-            ),
+            "matches": _matches(pairs, vectors, thresholds),
             "ranking": ranking(audited, config.alpha, config.seed),
             "proposers": proposers({m.name: _proposed(m) for m in methods}),
             **_outcomes(pairs, Levels(thresholds, config.many, config.alpha, config.seed)),
@@ -160,6 +159,12 @@ def _evaluated(
         for name, table in counted.items():
             run.write(name, table)
         run.update({"thresholds": {kind: None if np.isnan(value) else value for kind, value in thresholds.items()}})
+    return threshold_notes(counted["matches"], len(cosines), thresholds[SET], thresholds[CALIBRATED])
+
+
+def _matches(pairs: Sequence[Compared], vectors: dict[str, Any], thresholds: dict[str, float]) -> pa.Table:
+    least = float(np.nanmin(list(thresholds.values())))
+    return pa.concat_tables([matches(one, vectors, least) for one in pairs])
 
 
 def _outcomes(pairs: Sequence[Compared], levels: Levels) -> dict[str, pa.Table]:

@@ -92,6 +92,8 @@ def lines(answer: SentenceAnswer, target_class: str) -> tuple[str, ...]:
         sentences.append(
             f"Most often taken for {words.listed([f'{name} ({words.count(n)})' for name, n in answer.mistaken_for])}."
         )
+    if answer.repeats:
+        sentences.append(f"Left out: {words.plural(answer.repeats, 'near-duplicate')} of other images of the sentence.")
     if answer.errors:
         sentences.append(f"{words.plural(answer.errors, 'image')} could not be answered.")
     return tuple(sentences)

@@ -15,12 +15,15 @@ from typing import Any
 
 import yaml
 
+from c2b_ray.report.c2b import intersections
 from c2b_ray.report.c2b.findings import sentence
 from c2b_ray.report.c2b.notes import notes
+from c2b_ray.report.c2b.pooled import pooled_sentence, strongest_pooled
 from c2b_ray.report.c2b.ranking import Cell, Group, ranked, worst_first
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.method import mapping, number
 from c2b_ray.report.kit.redact import clean, clean_setting, names_of
+from c2b_ray.report.kit.sentence import Sentence, Span
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.store.c2b_run import CLASSIFIER, C2BRun
 from c2b_ray.text import visible
@@ -44,7 +47,7 @@ def model_card(run: C2BRun, classifier: str) -> str:
     name = names_of(scores["classifier"].unique().to_pylist()).get(classifier, clean_setting(classifier))
     front_matter = metadata(manifest, groups, name, drawn)
     front = yaml.safe_dump(front_matter, sort_keys=False, allow_unicode=True, width=math.inf)
-    return f"---\n{front}---\n\n{section(manifest, groups, (classifier, name), drawn)}"
+    return f"---\n{front}---\n\n{section(manifest, groups, (classifier, name), drawn, _more(run, (classifier, name)))}"
 
 
 def metadata(manifest: Mapping[str, Any], groups: Sequence[Group], name: str, images: int) -> dict[str, object]:
@@ -63,8 +66,11 @@ def metadata(manifest: Mapping[str, Any], groups: Sequence[Group], name: str, im
     }
 
 
-def section(manifest: Mapping[str, Any], groups: Sequence[Group], classifier: tuple[str, str], images: int) -> str:
-    """Returns the Markdown section. `classifier`: its spec in the run, and its name."""
+def section(
+    manifest: Mapping[str, Any], groups: Sequence[Group], classifier: tuple[str, str], images: int, more: Sequence[str]
+) -> str:
+    """Returns the Markdown section. `classifier`: its spec in the run, and its name. `more`: paragraphs on what was
+    found besides single cells."""
     config = mapping(manifest.get("config"))
     tau, alpha = number(config.get("tau"), 0.05), number(config.get("alpha"), 0.05)
     cells = [cell for group in groups for cell in group.cells]
@@ -75,6 +81,7 @@ def section(manifest: Mapping[str, Any], groups: Sequence[Group], classifier: tu
         " ".join(escaped(note) for note in notes(config, cells)),
         _findings_line(cells, tau, alpha),
         _findings(groups, name, 1 - alpha),
+        *more,
         _undetermined_line(cells),
         _method_line(manifest, cells, tau, alpha),
     ]
@@ -167,17 +174,39 @@ def _findings_line(cells: Sequence[Cell], tau: float, alpha: float) -> str:
 
 def _findings(groups: Sequence[Group], name: str, confidence: float) -> str:
     leading = [group for group in worst_first(list(groups)) if group.lead is not None]
-    lines = [
-        "- "
-        + "".join(
-            f"**{escaped(span.text)}**" if span.strong else _inline(span.text)
-            for span in sentence(group, group.lead, name, confidence)
+    return _list(
+        [sentence(group, group.lead, name, confidence) for group in leading[:MOST_FINDINGS] if group.lead is not None],
+        len(leading),
+    )
+
+
+def _more(run: C2BRun, classifier: tuple[str, str]) -> list[str]:
+    """Returns a paragraph for the findings of two values at once, and one for those over all classes."""
+    spec, name = classifier
+    confidence = 1 - number(run.config.get("alpha"), 0.05)
+    tables = (run.intersections, run.read("pooled"))
+    pairs, pooled = ([row for row in table.to_pylist() if row["classifier"] == spec] for table in tables)
+    pairs, pooled = intersections.strongest(pairs), strongest_pooled(pooled)
+    of_pairs = [intersections.sentence(row, name, confidence) for row in pairs[:MOST_FINDINGS]]
+    of_all = [(Span(pooled_sentence(row, name, confidence)),) for row in pooled[:MOST_FINDINGS]]
+    return [
+        f"{title}\n\n{_list(sentences, found)}"
+        for title, sentences, found in (
+            ("Two values at once:", of_pairs, len(pairs)),
+            ("Over all classes together:", of_all, len(pooled)),
         )
-        for group in leading[:MOST_FINDINGS]
-        if group.lead is not None
+        if sentences
     ]
-    if len(leading) > MOST_FINDINGS:
-        lines.append(f"- And {words.count(len(leading) - MOST_FINDINGS)} more, in the audit's report.")
+
+
+def _list(sentences: Sequence[Sentence], found: int) -> str:
+    """Returns a list of the strongest of `found` findings."""
+    lines = [
+        "- " + "".join(f"**{escaped(span.text)}**" if span.strong else _inline(span.text) for span in spans)
+        for spans in sentences
+    ]
+    if found > len(sentences):
+        lines.append(f"- And {words.count(found - len(sentences))} more, in the audit's report.")
     return "\n".join(lines)
 
 

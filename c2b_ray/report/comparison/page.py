@@ -12,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from c2b_ray.report.c2b.findings import ONE_CAPTION
+from c2b_ray.report.c2b.ranking import on_one_caption
 from c2b_ray.report.comparison.disagreements import SideBySide, side_by_side
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.gallery import Shelf
@@ -41,6 +43,7 @@ class Row:
     phi_interval: str
     q: str
     images: str
+    caveat: str
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class ComparisonView:
     tally: str
     scale: str
     left_out: str
+    one_caption: str
     pooled: tuple[str, ...]
     sections: tuple[Section, ...]
     sides: tuple[SideBySide, ...]
@@ -97,6 +101,7 @@ def comparison_view(
         tally=tally(rows),
         scale=f"{words.plural(len(rows), 'cell')}, {words.plural(sum(row['n'] for row in rows), 'pair')} of answers.",
         left_out=left_out(rows),
+        one_caption=one_caption_line(rows),
         pooled=tuple(pooled_lines(pooled.to_pylist())),
         sections=tuple(_section(change, rows) for change in SECTIONS),
         sides=(),
@@ -122,7 +127,8 @@ def pooled_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         f"Over {words.plural(row['classes'], 'class', 'classes')}, {row['attribute']}: {row['bias_class']} got "
         f"{row['change']}: difference {words.signed(row['difference'])} "
         f"({words.signed_range(row['difference_low'], row['difference_high'])}, "
-        f"q {words.small_probability(row['q_value'])}, {words.plural(row['n'], 'image')})."
+        f"q {words.small_probability(row['q_value'])}, {words.plural(row['n'], 'image')}"
+        f"{f', {ONE_CAPTION} a class' if _on_one_caption(row) else ''})."
         for row in changed
     ]
 
@@ -141,6 +147,20 @@ def left_out(rows: Sequence[Mapping[str, Any]]) -> str:
     if repeats:
         parts.append(f"{words.plural(repeats, 'near-duplicate')}")
     return f"Left out, counted cell by cell: {words.listed(parts)}." if parts else ""
+
+
+def one_caption_line(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns what changes of cells with one caption mean; empty where any cell shows how captions differ."""
+    if not any(_on_one_caption(row) for row in rows):
+        return ""
+    return (
+        "One caption drew the images of each cell: a change may be of that caption alone, and no interval holds how "
+        "much captions differ. Give each cell two captions or more (captions_per_cell)."
+    )
+
+
+def _on_one_caption(row: Mapping[str, Any]) -> bool:
+    return on_one_caption(row["captions"], row["caption_spread"])
 
 
 def by_change(rows: Sequence[Mapping[str, Any]], change: str) -> list[Mapping[str, Any]]:
@@ -167,4 +187,5 @@ def _row(row: Mapping[str, Any]) -> Row:
         phi_interval=words.signed_range(row["phi_difference_low"], row["phi_difference_high"]),
         q=words.small_probability(row["q_value"]),
         images=words.count(row["n"]),
+        caveat=ONE_CAPTION if row["change"] in ("worse", "better") and _on_one_caption(row) else "",
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.report.comparison.page import by_change, left_out, pooled_lines, tally
+from c2b_ray.report.comparison.page import by_change, left_out, one_caption_line, pooled_lines, tally
 from c2b_ray.report.kit.summary import Column, Summary
 
 MOST_ROWS = 15
@@ -30,8 +30,8 @@ def summaries(classifiers: tuple[str, str], tables: tuple[pa.Table, pa.Table], i
         chosen = by_change(rows, change)
         shown = [_row(row) for row in chosen[:MOST_ROWS]]
         result.append(Summary(f"Got {change} ({len(shown)} of {len(chosen)})", COLUMNS, shown, [mark] * len(shown), []))
-    lines = [*images[:MOST_ROWS], *pooled_lines(tables[1].to_pylist()), tally(rows)]
-    return [*result, Summary("", COLUMNS, [], [], [*lines, *([left] if (left := left_out(rows)) else [])])]
+    lines = [*images[:MOST_ROWS], *pooled_lines(tables[1].to_pylist()), tally(rows), left_out(rows)]
+    return [*result, Summary("", COLUMNS, [], [], [line for line in (*lines, one_caption_line(rows)) if line])]
 
 
 def counted(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from c2b_ray.metrics import contrast_test, effective_images
+from c2b_ray.metrics import contrast_test, effective_images, effective_pairs, paired_difference_interval
 
 
 def coverage(spread, images, accuracy, runs=25, groups=8, values=3, captions=5):
@@ -34,6 +34,7 @@ def test_intervals_hold_where_captions_differ(spread, images, accuracy):
     assert plain < 0.95 if images < 400 else plain < 0.9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("captions", [2, 5])
 def test_few_captions_that_differ_much_are_believed(captions):
     held, _, _ = coverage(0.17, 200, 0.55, runs=120, groups=1, values=2, captions=captions)
@@ -50,6 +51,27 @@ def test_intervals_hold_where_effects_are_cut_off_at_one():
 def test_little_is_lost_where_captions_do_not_differ(accuracy):
     _, _, wider = coverage(0.0, 200, accuracy)
     assert wider < 1.12
+
+
+@pytest.mark.parametrize(("spread", "captions"), [(0.0, 2), (0.05, 5), (0.15, 5)])
+def test_intervals_of_differences_hold_where_captions_differ(spread, captions):
+    rng, true = np.random.default_rng(5), 0.12
+    held, plain = [], []
+    for _ in range(60):
+        a, b = (
+            np.clip(accuracy + spread * rng.standard_normal((18, captions)), 0, 1) for accuracy in (0.5, 0.5 + true)
+        )
+        n = np.full((18, captions), 200 // captions)
+        *only, _ = np.moveaxis(
+            rng.multinomial(n, np.stack([a * (1 - b), b * (1 - a), a * b + (1 - a) * (1 - b)], -1)), -1, 0
+        )
+        worth = effective_pairs(*only, n).effective
+        counts = [values.sum(axis=1) for values in (*only, n)]
+        for share, hold in ((worth / counts[-1], held), (1.0, plain)):
+            low, high = paired_difference_interval(*(values * share for values in counts))
+            hold.append(((low <= true) & (true <= high)).mean())
+    assert 0.93 <= np.mean(held) <= 0.985
+    assert np.mean(plain) < 0.9 or not spread
 
 
 def test_two_cells_of_two_captions_are_not_taken_for_sure():

@@ -190,7 +190,7 @@ def test_swapping_the_classifiers_mirrors_the_interval(tables):
     assert ((low <= d + 1e-9) & (d <= high + 1e-9) & (low >= -1) & (high <= 1))[held].all()
 
 
-@pytest.mark.parametrize("counts", [([3], [3], [5]), ([-1], [0], [5]), ([0.5], [0], [5]), ([0, 0], [0], [5])])
+@pytest.mark.parametrize("counts", [([3], [3], [5]), ([-1], [0], [5]), ([0.5], [0.1], [0.5]), ([0, 0], [0], [5])])
 def test_impossible_counts_are_refused(counts):
     for function in (paired_difference, paired_difference_interval, paired_difference_p_values, phi_difference):
         with pytest.raises(ValueError):

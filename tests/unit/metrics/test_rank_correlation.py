@@ -20,6 +20,14 @@ def test_rho_and_the_t_p_value_are_scipys_ties_included():
             assert result.t_p_value[row, column] == pytest.approx(theirs.pvalue, abs=1e-12)
 
 
+def test_values_that_only_float_noise_tells_apart_are_ties():
+    noisy, clean = [0.3 + 0.2 + 0.1, 0.1 + 0.2 + 0.3, 0.7, 0.9], [0.6, 0.6, 0.7, 0.9]
+    assert noisy[0] != noisy[1]
+    for other in ([1, 2, 3, 4], [4, 1, 2, 3]):
+        assert rank_correlation(noisy, other).rho == pytest.approx(spearmanr(clean, other).statistic, abs=1e-12)
+    assert np.isnan(rank_correlation([0, 2.2e-16, 0, 4.4e-16, 0], np.arange(5)).rho)  # KL of equal rates
+
+
 def test_few_models_get_exact_p_values():
     x, y = np.arange(6.0), np.array([1.0, 0, 2, 3, 5, 4])
     rho = spearmanr(x, y).statistic

@@ -1,11 +1,13 @@
 import math
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from c2b_ray.errors import ConfigError
 from c2b_ray.schemas import PREDICTIONS
 from c2b_ray.steps.ask import answer, class_of
+from c2b_ray.steps.duplicates import Distinct
 
 CLASSES = ["bus", "school bus", "boat", "glass"]
 
@@ -52,6 +54,18 @@ def predictions(**answers):
 def counted(right, wrong, missing=0, start=0, name="boat"):
     given = ["bus"] * right + [name] * wrong + [""] * missing
     return {f"i{start + k}": label for k, label in enumerate(given)}
+
+
+def test_copies_of_a_picture_count_once():
+    asked, others = counted(4, 2), counted(3, 3, start=6)
+    # i0 is i1; i5 is i6, which the run drew; i9 and i10 are one.
+    pictures = {"i1": "i0", "i6": "i5", "i10": "i9"}
+    marks = {name: np.random.default_rng(number).bytes(200) for number, name in enumerate(asked | others)}
+    rows = [{"image_id": i, "content": i, "fingerprint": marks[pictures.get(i, i)]} for i in asked | others]
+    run = set(asked) | set(others), predictions(**asked, **others)
+    told = answer("m", "bus", predictions(**asked), run, 0.95, Distinct(pa.Table.from_pylist(rows)))
+    assert (told.of_sentence.n, told.of_sentence.correct, told.repeats, told.errors) == (5, 3, 1, 0)
+    assert (told.others.n, told.others.correct, told.of_class.n) == (4, 2, 9)
 
 
 def test_rates_and_difference_are_of_separate_images():

@@ -62,6 +62,41 @@ def test_what_got_worse_better_and_stayed():
     assert fog["q_value"] >= fog["p_value"]
 
 
+def by_captions(**answers):
+    """`answers`: value → the answers of each of its captions, separated by spaces."""
+    parts = []
+    for value, texts in answers.items():
+        for number, letters in enumerate(texts.split()):
+            one = side({("bus", "weather", f"{value}"): letters}, prefix=f"{value}{number}-")
+            names = pa.array([f"{value}-{number}"] * len(one.draws))
+            draws = one.draws.set_column(
+                one.draws.schema.get_field_index("caption_id"), DRAWS.field("caption_id"), names
+            )
+            captions = [{**one.captions.to_pylist()[0], "caption_id": f"{value}-{number}", "number": number}]
+            parts.append((pa.Table.from_pylist(captions, CAPTIONS), draws, one.predictions))
+    return Side(*map(pa.concat_tables, zip(*parts, strict=True)), "m")
+
+
+def test_a_change_on_one_of_two_captions_is_no_change_of_the_cell():
+    half, right, wrong = "rw" * 25, "r" * 50, "w" * 50
+    before = by_captions(fog=f"{half} {half}", clear=f"{half} {half}")
+    one = rows(before, by_captions(fog=f"{wrong} {right}".replace(right, half), clear=f"{half} {half}"))["fog"]
+    assert (one["change"], one["n"], one["captions"], one["only_a"]) == ("undetermined", 100, 2, 25)
+    assert one["effective"] < 10
+    assert one["difference_low"] < -0.5
+    assert one["difference_high"] > 0
+    both = rows(before, by_captions(fog=f"{wrong} {wrong}", clear=f"{half} {half}"))["fog"]
+    assert both["change"] == "worse"
+    assert one["effective"] < both["effective"] < 100
+
+
+def test_changes_on_one_caption_a_cell_are_marked():
+    half = "rw" * 25
+    one = rows(side(weather(fog=half, clear=half)), side(weather(fog="w" * 50, clear=half)))["fog"]
+    assert (one["change"], one["captions"], one["effective"]) == ("worse", 1, 50)
+    assert math.isnan(one["caption_spread"])
+
+
 def test_copies_of_one_picture_are_one_pair():
     a, b = (side(weather(fog=own * 100, clear="r" * 100), name) for own, name in (("r", "a"), ("w", "b")))
     shown = [

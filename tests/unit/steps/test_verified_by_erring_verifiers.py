@@ -35,6 +35,7 @@ def shared(random, accuracy, purity, n=200, calibration=PERFECT, verifier=1.0):
     return list(made.scores(calibration).values())
 
 
+@pytest.mark.long
 def test_cells_that_differ_in_how_many_images_show_the_class_give_no_false_finding():
     # Nine in ten and 99 in 100 show a bus; an unbiased classifier, a perfect verifier: 45 % of such runs had one.
     random = np.random.default_rng(11)

@@ -58,6 +58,8 @@ def test_a_place_that_cannot_be_written_says_so(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="a part of the path is a file"):
         files.make_directory(tmp_path / "file" / "run")
+    with pytest.raises(StorageError, match="no directory can be made there; choose another place"):
+        files.make_directory("/proc/no/run")
     for write in (files.make_directory, lambda place: files.write_under(place / "x.xml", b"")):
         with pytest.raises(StorageError, match="file: a file, or a link to nothing"):
             write(tmp_path / "file")

@@ -30,6 +30,7 @@ def findings(random):
     return [row for row in rows if row["verdict"] == "failure"]
 
 
+@pytest.mark.long
 def test_rates_of_findings_are_not_too_high():
     """Measured on the images of the test they were .24 on average, and .74 of the intervals held the truth."""
     random = np.random.default_rng(0)

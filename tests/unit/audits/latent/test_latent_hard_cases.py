@@ -192,3 +192,16 @@ def test_labels_that_name_the_opposite_of_the_watched_label_go_with_references(t
     fields = {"generator": toy["generator"], "latents": str(tmp_path / "latents.parquet")}
     (row,) = searched(fields, tmp_path / "r", models, problems).directions.to_pylist()
     assert row["verdict"] == "found", row["reason"]
+
+
+def test_a_target_that_most_images_do_not_show_is_a_reservation(toy, tmp_path):
+    """A poor generator's images show no target; answers to them say nothing of it, and directions lead there."""
+    table = pq.read_table(toy["latents"])
+    blank = np.abs(np.stack(table["latent"].to_pylist())[:, 0]) < 1
+    column = pa.array([None if no else value for no, value in zip(blank, table["target"].to_pylist(), strict=True)])
+    pq.write_table(table.set_column(1, "target", column), tmp_path / "few.parquet")
+    model, problems = toy_classifier(toy["generator"], TARGET), [{"target": "target"}]
+    few = searched({**toy, "latents": str(tmp_path / "few.parquet")}, tmp_path / "few", model, problems)
+    assert f"{100 * blank.mean():.0f} % of the latents have no label of target" in few.problems["reason"][0].as_py()
+    assert "searched with a reservation" in (tmp_path / "few" / "report.html").read_text()
+    assert searched(toy, tmp_path / "all", model, problems).problems["reason"].to_pylist() == [None]

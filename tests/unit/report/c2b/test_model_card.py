@@ -11,6 +11,7 @@ import yaml
 from huggingface_hub import ModelCard
 
 from c2b_ray.report.c2b.model_card import MOST_FINDINGS, escaped, images_used, model_card
+from c2b_ray.schemas import INTERSECTIONS, POOLED
 from c2b_ray.store.run import Run
 
 PLANTED, CONTROL = "world:resnet-planted-3", "world:resnet-control"
@@ -57,6 +58,31 @@ def test_the_words_say_what_was_found_and_on_what(card: str, showcase_run: Run) 
 
 def test_only_the_asked_classifier_is_told(showcase_run: Run) -> None:
     assert PLANTED not in model_card(showcase_run, CONTROL)
+
+
+def test_findings_of_two_values_and_over_all_classes_are_told_of_the_asked_classifier(
+    build_run: Callable[..., Run],
+) -> None:
+    run = build_run(images_per_cell=3, pictures=False, classifiers=("m", "<b>n"))
+    numbers = {field.name: 0.0 for field in INTERSECTIONS if pa.types.is_floating(field.type)}
+    both = {"attribute": "weather × lighting", "bias_class": "snow, night", "attribute_a": "weather",
+            "value_a": "snow", "attribute_b": "lighting", "value_b": "night"}  # fmt: skip
+    cell = {**numbers, **both, "classifier": "m", "target_class": "bus", "verdict": "against", "n": 200, "correct": 80,
+            "errors": 0, "accuracy": 0.4, "expected": 0.8, "interaction": -0.4, "basis": "captions", "captions": 1,
+            "caption_spread": float("nan")}  # fmt: skip
+    run.write("intersections", pa.Table.from_pylist([cell], INTERSECTIONS))
+    whole = {"classifier": "m", "attribute": "weather", "bias_class": "fog", "classes": 3, "n": 150, "correct": 90,
+             "phi": -0.1, "phi_low": -0.15, "phi_high": -0.05, "verdict": "against", "basis": "captions",
+             "captions": 15, "caption_spread": 0.02}  # fmt: skip
+    run.write("pooled", pa.Table.from_pylist([whole], POOLED))
+    text = model_card(run, "m")
+    assert (
+        "Two values at once:\n\n- m recognises a **bus** less well when **weather is snow and lighting is night**"
+        in text
+    )
+    assert "200 images, on one caption\\)." in text
+    assert "Over all classes together:\n\n- Over 3 classes, m does less well when weather is fog" in text
+    assert "at once:" not in model_card(run, "<b>n")
 
 
 def test_a_clean_run_says_that_it_is_not_cleared_of_everything(build_run: Callable[..., Run]) -> None:

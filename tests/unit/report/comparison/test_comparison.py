@@ -46,6 +46,15 @@ def test_what_was_left_out_is_said_only_where_something_was() -> None:
     assert both.endswith("1 that only one of the two drew and 5 that one of them did not answer.")
 
 
+def test_changes_on_one_caption_a_cell_say_so() -> None:
+    one = {"captions": 1, "caption_spread": NAN}
+    shown = view([row("fog", "worse", -0.3, **one), row("rain", "undetermined", 0.0, **one)])
+    assert [r.caveat for section in shown.sections for r in section.rows] == ["on one caption", ""]
+    assert shown.one_caption.startswith("One caption drew the images of each cell")
+    assert view([row("fog", "worse", -0.3, captions=2, caption_spread=0.02)]).one_caption == ""
+    assert view([row("fog", "worse", -0.3, captions=None, caption_spread=None)]).one_caption == ""
+
+
 def test_long_lists_are_cut() -> None:
     section = view([row(str(i), "better", 0.3) for i in range(MOST_ROWS + 7)]).sections[1]
     assert (len(section.rows), section.more) == (MOST_ROWS, 7)
