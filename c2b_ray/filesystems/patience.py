@@ -46,6 +46,23 @@ def patiently(location: str | Path, call: Callable[[], T], reached: bool = False
         pause = min(2 * pause, LONGEST_PAUSE_S)
 
 
+def removed(location: str | Path, remove: Callable[[], None]) -> None:
+    """Calls `remove` patiently. What is gone at a later attempt was removed by an earlier one, whose answer was lost."""
+    again = False
+
+    def attempt() -> None:
+        nonlocal again
+        try:
+            remove()
+        except FileNotFoundError:
+            if not again:
+                raise
+        finally:
+            again = True
+
+    patiently(location, attempt)
+
+
 def open_input(filesystem: fs.FileSystem, path: str) -> pa.NativeFile:
     """Opens a file to read at any place of it. Opening and reading are patient where it is an object of S3."""
     if not isinstance(filesystem, fs.S3FileSystem):

@@ -21,7 +21,7 @@ from pyarrow import fs
 
 from c2b_ray.errors import SourceError, StorageError
 from c2b_ray.filesystems import absent_bucket, refusal, resolve, sealed
-from c2b_ray.filesystems.patience import open_input, patiently
+from c2b_ray.filesystems.patience import open_input, patiently, removed
 from c2b_ray.store import guard
 
 _READ = 2**20
@@ -135,7 +135,7 @@ def remove_file(location: str | Path) -> None:
     filesystem, path = resolve(location)
     guard.ask(location)
     with refusals(location):
-        _removed(location, lambda: filesystem.delete_file(path))
+        removed(location, lambda: filesystem.delete_file(path))
 
 
 def write_bytes(location: str | Path, data: bytes) -> None:
@@ -201,24 +201,7 @@ def remove_directory(location: str | Path) -> None:
     filesystem, path = resolve(location)
     guard.ask(location)
     with refusals(location):
-        _removed(location, lambda: filesystem.delete_dir(path))
-
-
-def _removed(location: str | Path, remove: Callable[[], None]) -> None:
-    """Removes patiently. If the file is gone at a second attempt, the first one removed it and its answer was lost."""
-    again = False
-
-    def attempt() -> None:
-        nonlocal again
-        try:
-            remove()
-        except FileNotFoundError:
-            if not again:
-                raise
-        finally:
-            again = True
-
-    patiently(location, attempt)
+        removed(location, lambda: filesystem.delete_dir(path))
 
 
 def download(location: str | Path, folder: Path) -> None:

@@ -24,7 +24,7 @@ from pyarrow import fs
 from c2b_ray.errors import RunError, SourceError, StorageError
 from c2b_ray.filesystems import THREADS, Stores, refusal, resolve, sealed
 from c2b_ray.filesystems.lock import only_writer
-from c2b_ray.filesystems.patience import patiently
+from c2b_ray.filesystems.patience import file_info, patiently, removed
 from c2b_ray.schemas import content_id
 from c2b_ray.store import files, guard, lease
 from c2b_ray.store.digests import DIGEST, Digests, digests, repeats
@@ -108,9 +108,9 @@ class Parts:
         """Counts an event in the writer's folder; returns how often it has happened, this time included."""
         folder = f"{self.path}/{self.run}"
         with _refusals(self.out):
-            with self.filesystem.open_output_stream(f"{folder}/{kind}-{uuid.uuid4().hex}") as stream:
-                stream.write(b"")
-            entries = self.filesystem.get_file_info(fs.FileSelector(folder))
+            mark = f"{folder}/{kind}-{uuid.uuid4().hex}"
+            patiently(self.out, partial(files.put, self.filesystem, mark, b""), reached=True)
+            entries = file_info(self.filesystem, fs.FileSelector(folder))
         return sum(info.base_name.startswith(f"{kind}-") for info in entries)
 
     def read(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
@@ -172,7 +172,7 @@ class Parts:
             else:
                 guard.ask(f"{self.out}/{name}")
                 with _refusals(self.out):
-                    self.filesystem.delete_file(f"{self.path}/{name}")
+                    removed(self.out, partial(self.filesystem.delete_file, f"{self.path}/{name}"))
         return self.count(id_column)
 
 
@@ -195,9 +195,9 @@ def writing(out: str) -> Iterator[Parts]:
         guard.ask(out)
         with _refusals(out):
             _remove(parts, [name for name in files.entries(out) if name.startswith(TEMPORARY)])
-            parts.filesystem.create_dir(f"{parts.path}/{parts.run}")
-            with parts.filesystem.open_output_stream(f"{parts.path}/{parts.run}/writer") as stream:
-                stream.write(b"")
+            folder = f"{parts.path}/{parts.run}"
+            patiently(out, partial(parts.filesystem.create_dir, folder), reached=True)
+            patiently(out, partial(files.put, parts.filesystem, f"{folder}/writer", b""), reached=True)
         try:
             yield parts
         finally:
@@ -249,7 +249,7 @@ def _remove(parts: Parts, names: list[str]) -> None:
             # Renamed first: a late writer could otherwise put a file into the folder while it is being emptied.
             folder = f"{parts.path}/{TEMPORARY}{uuid.uuid4().hex}-done"
             os.rename(f"{parts.path}/{name}", folder)
-        parts.filesystem.delete_dir(folder)
+        removed(parts.out, partial(parts.filesystem.delete_dir, folder))
 
 
 def read_stage(out: str, columns: list[str] | None = None) -> pa.Table:
