@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, stdtrit
 
 from c2b_ray.metrics.levels import deviations
-from c2b_ray.metrics.scores import Floats, checked_counts
+from c2b_ray.metrics.scores import Floats, checked_counts, checked_pairs
 
 __all__ = ["EffectiveImages", "effective_images", "effective_pairs"]
 
@@ -92,19 +92,16 @@ def effective_pairs(
     images that two classifiers answered.
 
     The formulas of `effective_images`, for the difference of the accuracies: v = a + b - (b - a)^2, with a and b the
-    shares of images that A alone and B alone get right. The differences of captions spread in proportion to sqrt(v):
-    by the same prior, of the intraclass correlation.
+    shares of images that A alone and B alone get right. The variance between captions is a share of v, the intraclass
+    correlation, with the prior that it has in `effective_images` at an accuracy of .8.
 
-    Args: only_a, only_b, total: whole numbers of shape (cells, captions); images that A alone, B alone got right, and
-    that both answered. confidence: of the limits.
+    Args: only_a, only_b, total: numbers of shape (cells, captions); images that A alone, B alone got right, and that
+    both answered. confidence: of the limits.
     Returns: `EffectiveImages`, with the spread of the differences of a cell's captions; as above where no cell has two
     captions with images.
-    Raises: ValueError where not only_a + only_b <= total in whole numbers, for other axes, or the confidence.
+    Raises: ValueError where not 0 <= only_a + only_b <= total, for other axes, or the confidence.
     """
-    a, b, n = (np.asarray(counts, dtype=np.float64) for counts in (only_a, only_b, total))
-    checked_counts(a, n)
-    checked_counts(b, n)
-    checked_counts(a + b, n)
+    a, b, n = checked_pairs(only_a, only_b, total)
     if n.ndim != 2:
         raise ValueError(f"the counts need axes of cells and captions, got shape {n.shape}")
     images = n.sum(axis=1)

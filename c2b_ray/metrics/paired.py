@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, ndtr
 
 from c2b_ray.metrics.levels import MOST_DEVIATIONS, checked_margin, deviations
-from c2b_ray.metrics.scores import Floats, accuracies, mean_of_others
+from c2b_ray.metrics.scores import Floats, accuracies, checked_pairs, mean_of_others
 
 __all__ = [
     "mcnemar_p_values",
@@ -28,7 +28,6 @@ __all__ = [
 ]
 
 STEPS, PRECISION = 80, 1e-13  # of a search; about ten steps are taken
-ROUNDING = 1e-9  # of the sum of two counts, relative to their total
 
 
 def paired_difference(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> Floats:
@@ -40,7 +39,7 @@ def paired_difference(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) ->
     Returns: float64 of that shape in [-1, 1]. 0: as many right. NaN where total is 0; empty in, empty out.
     Raises: ValueError where counts are negative or only_a + only_b > total, or where shapes differ.
     """
-    a, b, n = _checked(only_a, only_b, total)
+    a, b, n = checked_pairs(only_a, only_b, total)
     return accuracies(b - a, n)[0]
 
 
@@ -61,7 +60,7 @@ def paired_difference_interval(
     Returns: (low, high), float64 of that shape, -1 <= low <= d <= high <= 1. NaN where total is 0; empty in, empty out.
     Raises: ValueError as `paired_difference` does, or for the confidence.
     """
-    a, b, n = _checked(only_a, only_b, total)
+    a, b, n = checked_pairs(only_a, only_b, total)
     return _tango(a, b, n, np.asarray(deviations(confidence)))
 
 
@@ -79,7 +78,7 @@ def paired_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: Arra
     Returns: float64 of that shape in [0, 1]; 1 where |d| <= tau. NaN where total is 0; empty in, empty out.
     Raises: ValueError as `paired_difference` does, or for tau.
     """
-    a, b, n = _checked(only_a, only_b, total)
+    a, b, n = checked_pairs(only_a, only_b, total)
     margin = checked_margin(tau)
     d, _ = accuracies(b - a, n)
     tails = [ndtr(-_deviate(a, b, n, np.copysign(end, np.nan_to_num(d) * end))) for end in (margin, -margin)]
@@ -97,7 +96,7 @@ def paired_equivalence_p_values(only_a: ArrayLike, only_b: ArrayLike, total: Arr
     Returns: float64 of that shape in [0, 1]; 1 where |d| >= tau. NaN where total is 0; empty in, empty out.
     Raises: ValueError as `paired_difference` does, or for tau.
     """
-    a, b, n = _checked(only_a, only_b, total)
+    a, b, n = checked_pairs(only_a, only_b, total)
     margin = checked_margin(tau)
     d, _ = accuracies(b - a, n)
     z = np.minimum(*(_deviate(a, b, n, np.full(d.shape, end)) for end in (margin, -margin)))
@@ -127,7 +126,7 @@ def mcnemar_p_values(only_a: ArrayLike, only_b: ArrayLike) -> Floats:
     a, b = np.asarray(only_a, dtype=np.float64), np.asarray(only_b, dtype=np.float64)
     if a.shape != b.shape:
         raise ValueError(f"only_a has shape {a.shape}, only_b has shape {b.shape}")
-    fewer, more, _ = _checked(np.minimum(a, b), np.maximum(a, b), a + b)
+    fewer, more, _ = checked_pairs(np.minimum(a, b), np.maximum(a, b), a + b)
     # P(X <= k) as the incomplete beta function. scipy.stats has it by name, and takes a second of a core to import.
     p: Floats = 2.0 * betainc(np.maximum(more, PRECISION), fewer + 1, 0.5)
     return np.minimum(p, 1.0)
@@ -169,7 +168,7 @@ def phi_difference_interval(
     Raises: ValueError as `phi_difference` does, or for the confidence.
     """
     difference = phi_difference(only_a, only_b, total)
-    a, b, n = _checked(only_a, only_b, total)
+    a, b, n = checked_pairs(only_a, only_b, total)
     z = np.asarray(deviations(confidence))
     at = np.broadcast_to(np.arange(n.shape[-1]), n.shape)
     wide = (*n.shape, n.shape[-1])
@@ -194,7 +193,7 @@ def phi_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLi
     p = np.where(np.isnan(difference), np.nan, 1.0)
     # Only what lies beyond the margin needs a search.
     index = np.nonzero(np.abs(difference) > margin)
-    a, b, n = (counts[index[:-1]] for counts in _checked(only_a, only_b, total))
+    a, b, n = (counts[index[:-1]] for counts in checked_pairs(only_a, only_b, total))
     beyond = difference[index]
 
     def excess(end: float) -> Callable[[Floats], Floats]:
@@ -212,21 +211,8 @@ def phi_difference_p_values(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLi
     return p
 
 
-def _checked(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> tuple[Floats, Floats, Floats]:
-    a, b, n = (np.asarray(counts, dtype=np.float64) for counts in (only_a, only_b, total))
-    if not a.shape == b.shape == n.shape:
-        raise ValueError(f"the counts have shapes {a.shape}, {b.shape} and {n.shape}")
-    sound = np.isfinite(n) & (a >= 0) & (b >= 0) & (a + b <= n * (1 + ROUNDING))
-    for index in np.argwhere(~sound):
-        at = tuple(index.tolist())
-        raise ValueError(
-            f"cell {at}: only_a={a[at]}, only_b={b[at]}, total={n[at]}; need 0 <= only_a + only_b <= total"
-        )
-    return a, b, n
-
-
 def _checked_cells(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> tuple[Floats, Floats, Floats]:
-    counts = _checked(only_a, only_b, total)
+    counts = checked_pairs(only_a, only_b, total)
     if counts[0].ndim == 0:
         raise ValueError("the counts need an axis of bias classes; got scalars")
     return counts

@@ -17,6 +17,9 @@ __all__ = ["bias_scores", "kl_from_uniform", "paper_verdicts"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+ROUNDING = 1e-9
+"""Of the sum of two counts that are not whole, relative to their total."""
+
 
 def bias_scores(correct: ArrayLike, total: ArrayLike) -> Floats:
     """Computes the bias score of every bias class: its accuracy minus the mean accuracy of the others.
@@ -100,6 +103,21 @@ def checked_counts(correct: ArrayLike, total: ArrayLike) -> tuple[Ints, Ints]:
         at = tuple(index.tolist())
         raise ValueError(f"cell {at}: correct={c[at]}, total={t[at]}; need whole numbers with 0 <= correct <= total")
     return c.astype(np.int64), t.astype(np.int64)
+
+
+def checked_pairs(only_a: ArrayLike, only_b: ArrayLike, total: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    """Returns the counts as float64 arrays of one shape with 0 <= only_a + only_b <= total, which need not be whole, or
+    raises a ValueError that names index and values."""
+    a, b, n = (np.asarray(counts, dtype=np.float64) for counts in (only_a, only_b, total))
+    if not a.shape == b.shape == n.shape:
+        raise ValueError(f"the counts have shapes {a.shape}, {b.shape} and {n.shape}")
+    sound = np.isfinite(n) & (a >= 0) & (b >= 0) & (a + b <= n * (1 + ROUNDING))
+    for index in np.argwhere(~sound):
+        at = tuple(index.tolist())
+        raise ValueError(
+            f"cell {at}: only_a={a[at]}, only_b={b[at]}, total={n[at]}; need 0 <= only_a + only_b <= total"
+        )
+    return a, b, n
 
 
 def checked_cells(correct: ArrayLike, total: ArrayLike) -> tuple[Ints, Ints]:

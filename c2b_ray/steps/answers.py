@@ -151,22 +151,12 @@ class CellAnswers:
         """Returns how many of these rows each cell has."""
         return np.bincount(self.cells.cell[rows], minlength=len(self.cells.names))
 
-    def by_caption(self, captions: Ints) -> list[list[tuple[int, int]]]:
+    def by_caption(self, captions: Ints | None = None) -> list[list[tuple[int, ...]]]:
         """Returns for each cell (right, answered) of each of its captions that has an answered image.
 
-        They are in the order of `captions`, which are rows of the captions' table.
+        They are in the order of `captions`, as in `counts_by_caption`.
         """
-        size = int(self.cells.caption.max(initial=-1)) + 1
-        right, answered = (
-            np.bincount(self.cells.caption[rows], minlength=size) for rows in (self.right, self.answered)
-        )
-        cell = np.zeros(size, np.int64)
-        cell[self.cells.caption] = self.cells.cell
-        by_cell: list[list[tuple[int, int]]] = [[] for _ in self.cells.names]
-        for caption in captions[captions < size].tolist():
-            if answered[caption]:
-                by_cell[cell[caption]].append((int(right[caption]), int(answered[caption])))
-        return by_cell
+        return counts_by_caption(self.cells, (self.right, self.answered), captions)
 
     def names(self, rows: Ints) -> Counter[str]:
         """Counts the names that the images of these rows were taken for, right or wrong; images without an answer are
@@ -190,12 +180,33 @@ class CellAnswers:
         return by_cell
 
 
-def by_column(samples: Sequence[Sequence[tuple[int, int]]]) -> tuple[Ints, Ints]:
-    """Returns right answers and answered images, each (cells, most captions of a cell), from the counts of each cell's
-    captions; 0 where a cell has fewer captions."""
-    width = max(map(len, samples), default=0)
-    right, answered = np.zeros((2, len(samples), width), np.int64)
-    for row, of_cell in enumerate(samples):
-        for column, pair in enumerate(of_cell):
-            right[row, column], answered[row, column] = pair
-    return right, answered
+def counts_by_caption(
+    cells: CellImages, kinds: Sequence[Mask], captions: Ints | None = None
+) -> list[list[tuple[int, ...]]]:
+    """Returns for each cell, and each of its captions that has a row of the last of `kinds`, how many of its rows are
+    of each kind.
+
+    `kinds`: for each kind, whether a row of `cells` is of it. `captions`: rows of the captions' table, in the order in
+    which they are wanted; by default the table's.
+    """
+    size = int(cells.caption.max(initial=-1)) + 1
+    counts = np.stack([np.bincount(cells.caption[rows], minlength=size) for rows in kinds], axis=1)
+    cell = np.zeros(size, np.int64)
+    cell[cells.caption] = cells.cell
+    wanted = np.arange(size) if captions is None else captions[captions < size]
+    wanted = wanted[counts[wanted, -1] > 0]
+    by_cell: list[list[tuple[int, ...]]] = [[] for _ in cells.names]
+    for number, of_caption in zip(cell[wanted].tolist(), counts[wanted].tolist(), strict=True):
+        by_cell[number].append(tuple(of_caption))
+    return by_cell
+
+
+def by_column(by_caption: Sequence[Sequence[tuple[int, ...]]], kinds: int = 2) -> Ints:
+    """Returns the counts of `counts_by_caption` as one array of (kinds, cells, most captions of a cell); 0 where a cell
+    has fewer captions."""
+    width = max(map(len, by_caption), default=0)
+    counts = np.zeros((kinds, len(by_caption), width), np.int64)
+    for row, of_cell in enumerate(by_caption):
+        for column, of_caption in enumerate(of_cell):
+            counts[:, row, column] = of_caption
+    return counts

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from c2b_ray import metrics
 from c2b_ray.errors import RunError
 from c2b_ray.schemas import COMPARISON, COMPARISON_POOLED
+from c2b_ray.steps.answers import by_column
 from c2b_ray.steps.cells import Group, is_labelled
 from c2b_ray.steps.sides import PairCount, SharedImages
 
@@ -27,15 +28,16 @@ Cells = Mapping[Group, Mapping[str, PairCount]]
 
 
 @dataclass(frozen=True)
-class Worth:
-    """How much the images of a cell are worth: columns of `schemas.COMPARISON`."""
+class EffectivePairs:
+    """The number of independent pairs of answers that tell as much as those of a cell, its captions, and how they
+    spread: columns of `schemas.COMPARISON`."""
 
     effective: float
     captions: int | None = None
     caption_spread: float | None = None
 
 
-Cell = tuple[PairCount, Worth]
+Cell = tuple[PairCount, EffectivePairs]
 
 
 def compare(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
@@ -55,14 +57,14 @@ def compare(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
     """
     cells = shared.counts
     counts = [count for group in cells.values() for count in group.values()]
-    worth = _worth(shared, 1 - alpha)
+    independent = _effective_pairs(shared, 1 - alpha)
     if counts and all(count.unshared and not count.n and not count.unanswered for count in counts):
         raise RunError(
             "the two have no image of any cell in common, so nothing can be paired: audit both classifiers in one run, "
             "or with the same index, seed, classes and `attributes`"
         )
     doubts = [_doubt(shared, (*group, value)) for group, of_group in cells.items() for value in of_group]
-    columns = _numbers(cells, worth, doubts, tau, alpha)
+    columns = _numbers(cells, independent, doubts, tau, alpha)
     names = [
         {"target_class": target_class, "attribute": attribute, "bias_class": bias_class}
         for (target_class, attribute), group in cells.items()
@@ -70,7 +72,7 @@ def compare(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
     ]
     table = [
         {**name, **vars(count), **vars(known), **{column: values[i] for column, values in columns.items()}}
-        for i, (name, count, known) in enumerate(zip(names, counts, worth, strict=True))
+        for i, (name, count, known) in enumerate(zip(names, counts, independent, strict=True))
     ]
     return pa.Table.from_pylist(table, COMPARISON)
 
@@ -85,10 +87,10 @@ def compare_pooled(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
     disappears without one of the classes, it belongs to that class, and is in doubt. Cells in doubt are left out.
     """
     of_value: dict[tuple[str, str], dict[str, Cell]] = defaultdict(dict)
-    worth = iter(_worth(shared, 1 - alpha))
+    independent = iter(_effective_pairs(shared, 1 - alpha))
     for (target, attribute), group in shared.counts.items():
         for value, count in group.items():
-            known = next(worth)
+            known = next(independent)
             if count.n and _doubt(shared, (target, attribute, value)) is None:
                 of_value[attribute, value][target] = (count, known)
     rows = [
@@ -117,7 +119,7 @@ def _pooled(cells: Sequence[Cell], confidence: float) -> dict[str, Any]:
         "difference_low": float(low),
         "difference_high": float(high),
         "p_value": float(metrics.mcnemar_p_values(*pairs[:2])),
-        **_captions_of([worth for _, worth in cells], pairs[2]),
+        **_captions_of([known for _, known in cells], pairs[2]),
     }
 
 
@@ -134,7 +136,7 @@ def _together(cells: Iterable[Cell]) -> tuple[float, float, float]:
     return float(only_a.sum() * share), float(only_b.sum() * share), float(n.sum() * share)
 
 
-def _captions_of(known: Sequence[Worth], effective: float) -> dict[str, Any]:
+def _captions_of(known: Sequence[EffectivePairs], effective: float) -> dict[str, Any]:
     captions = None if known[0].captions is None else sum(one.captions or 0 for one in known)
     spreads = [one.caption_spread for one in known if one.caption_spread is not None]
     return {"effective": effective, "captions": captions, "caption_spread": max(spreads, default=None)}
@@ -161,19 +163,15 @@ def _doubt(shared: SharedImages, cell: tuple[str, str, str]) -> str | None:
     return shared.a.doubts.get(cell) or shared.b.doubts.get(cell)
 
 
-def _worth(shared: SharedImages, confidence: float) -> list[Worth]:
-    """Returns for each cell, in the order of `shared.counts`, how much its images are worth."""
+def _effective_pairs(shared: SharedImages, confidence: float) -> list[EffectivePairs]:
+    """Returns those of each cell, in the order of `shared.counts`."""
     counts = [count for group in shared.counts.values() for count in group.values()]
-    width = max((len(count.by_caption) for count in counts), default=0)
-    tables = np.zeros((3, len(counts), width), np.int64)
-    for row, count in enumerate(counts):
-        for column, of_caption in enumerate(count.by_caption):
-            tables[:, row, column] = of_caption
-    worth = metrics.effective_pairs(tables[0], tables[1], tables[2], confidence)
+    only_a, only_b, n = by_column([count.by_caption for count in counts], kinds=3)
+    found = metrics.effective_pairs(only_a, only_b, n, confidence)
     if is_labelled(shared.a.draws):
-        return [Worth(float(effective)) for effective in worth.effective]
-    numbers = zip(worth.effective.tolist(), worth.spread.tolist(), counts, strict=True)
-    return [Worth(effective, len(count.by_caption), spread) for effective, spread, count in numbers]
+        return [EffectivePairs(float(effective)) for effective in found.effective]
+    numbers = zip(found.effective.tolist(), found.spread.tolist(), counts, strict=True)
+    return [EffectivePairs(effective, len(count.by_caption), spread) for effective, spread, count in numbers]
 
 
 def _padded(cells: Cells, names: Sequence[str]) -> tuple[NDArray[np.bool_], list[NDArray[np.int64]]]:
@@ -190,13 +188,13 @@ def _padded(cells: Cells, names: Sequence[str]) -> tuple[NDArray[np.bool_], list
 
 
 def _numbers(
-    cells: Cells, worth: Sequence[Worth], doubts: list[str | None], tau: float, alpha: float
+    cells: Cells, independent: Sequence[EffectivePairs], doubts: list[str | None], tau: float, alpha: float
 ) -> dict[str, list[Any]]:
     """Returns the computed columns, a value per cell. Groups are padded to one width, so that each formula runs once: a
     cell without images changes nothing for the others."""
     held, (n, both, only_a, only_b) = _padded(cells, ("n", "both", "only_a", "only_b"))
     share = np.ones(held.shape)
-    share[held] = [one.effective for one in worth]
+    share[held] = [one.effective for one in independent]
     share = np.divide(share, n, out=np.ones(held.shape), where=n > 0)
     pairs, confidence = (only_a * share, only_b * share, n * share), 1 - alpha
     low, high = metrics.paired_difference_interval(*pairs, confidence)

@@ -64,7 +64,7 @@ class Counts:
 
     total: Ints
     correct: Ints
-    by_caption: tuple[tuple[tuple[int, int], ...], ...]
+    by_caption: tuple[tuple[tuple[int, ...], ...], ...]
 
     @property
     def accuracy(self) -> Floats:
@@ -78,7 +78,7 @@ def counted(sample: Sample, answers: CellAnswers) -> Counts:
     if not sample.captioned:
         pairs = zip(correct.tolist(), total.tolist(), strict=True)
         return Counts(total, correct, tuple(((right, n),) if n else () for right, n in pairs))
-    samples = answers.by_caption(np.arange(int(sample.cells.caption.max(initial=-1)) + 1))
+    samples = answers.by_caption()
     return Counts(total, correct, tuple(map(tuple, samples)))
 
 

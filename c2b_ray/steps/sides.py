@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.steps.answers import CellAnswers, answers_of
+from c2b_ray.steps.answers import CellAnswers, answers_of, counts_by_caption
 from c2b_ray.steps.cells import CellImages, CellName, Group, images_of_cells
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.image_ids import Ints, Mask
@@ -56,7 +56,7 @@ class PairCount:
     repeats: int = 0
     only_a: int = 0
     only_b: int = 0
-    by_caption: tuple[tuple[int, int, int], ...] = ()
+    by_caption: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class SharedImages:
         a, b = self._of_a, self._of_b
         by_a, by_b = a.right & ~b.right & self._answered, b.right & ~a.right & self._answered
         n, both, only_a, only_b = map(a.count, (self._answered, a.right & b.right & self._answered, by_a, by_b))
-        by_caption = self._by_caption(by_a, by_b)
+        by_caption = counts_by_caption(self._counted, (by_a, by_b, self._answered))
         common, shown, kept = self._common.sizes, self._shown.sizes, self._counted.sizes
         columns = {
             "n": n, "both": both, "unshared": self._unshared(), "refused": common - shown, "unanswered": kept - n,
@@ -106,7 +106,8 @@ class SharedImages:
         of_b = zip(self._drawn_b.names, self._drawn_b.sizes.tolist(), strict=True)
         counts: dict[CellName, PairCount] = {
             name: PairCount(
-                **{column: int(values[number]) for column, values in columns.items()}, by_caption=by_caption[number]
+                **{column: int(values[number]) for column, values in columns.items()},
+                by_caption=tuple(by_caption[number]),
             )
             for number, name in enumerate(self._drawn_a.names)
         }
@@ -115,19 +116,6 @@ class SharedImages:
         for name, count in counts.items():
             by_group.setdefault(Group(*name[:2]), {})[name.bias_class] = count
         return by_group
-
-    def _by_caption(self, only_a: Mask, only_b: Mask) -> list[tuple[tuple[int, int, int], ...]]:
-        """Returns for each of A's cells the counts of its captions, in the captions' order."""
-        cells = self._counted
-        size = int(cells.caption.max(initial=-1)) + 1
-        counts = [np.bincount(cells.caption[rows], minlength=size) for rows in (only_a, only_b, self._answered)]
-        cell = np.zeros(size, np.int64)
-        cell[cells.caption] = cells.cell
-        by_cell: list[list[tuple[int, int, int]]] = [[] for _ in cells.names]
-        for caption in np.flatnonzero(counts[-1]).tolist():
-            of_a, of_b, n = (int(values[caption]) for values in counts)
-            by_cell[cell[caption]].append((of_a, of_b, n))
-        return list(map(tuple, by_cell))
 
     def _unshared(self) -> Ints:
         """Returns for each of A's cells the number of images that only one side drew."""

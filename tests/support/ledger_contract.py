@@ -7,6 +7,7 @@ A test module for each database (SQLite, PostgreSQL) inherits all of these class
 from __future__ import annotations
 
 from ledger_contract_access import KeysContract, QuotasContract
+from ledger_contract_alone import AloneContract
 from ledger_contract_jobs import JobsContract
 from ledger_contract_migrations import MigrationsContract
 from ledger_contract_records import AuditLogContract, WebhooksContract
@@ -14,6 +15,7 @@ from ledger_contract_running import LeasesContract, RunningContract
 from ledger_contract_tenants import IsolationContract
 
 __all__ = [
+    "AloneContract",
     "AuditLogContract",
     "IsolationContract",
     "JobsContract",

@@ -91,6 +91,23 @@ class KeysContract:
         db.skew = 1001  # rotation does not extend a key's life
         assert keys.verify(db, new.text) is None
 
+    def test_what_a_key_ring_read_before_a_revocation_is_not_remembered_after_it(
+        self, db: Database, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tenant = tenants.create(db, "acme")
+        new, ring, verified = keys.create(db, tenant.id, "ci"), keys.KeyRing(db, seconds=60), keys._verified
+
+        def then_revoked(db: Database, text: str) -> tuple[keys.Key | None, float]:
+            read = verified(db, text)
+            if keys.revoke(db, tenant.id, new.key.id) is not None:
+                ring.forget()
+            return read
+
+        monkeypatch.setattr(keys, "_verified", then_revoked)
+        assert ring.verify(new.text) is not None
+        monkeypatch.setattr(keys, "_verified", verified)
+        assert ring.verify(new.text) is None
+
     def test_that_a_key_is_used_is_written_down_now_and_then(self, db: Database) -> None:
         tenant = tenants.create(db, "acme")
         new, ring = keys.create(db, tenant.id, "ci"), keys.KeyRing(db, seconds=0)

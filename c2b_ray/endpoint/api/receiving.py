@@ -106,7 +106,14 @@ def kept(
     context: Context, caller: Caller, received: tuple[Receiver, Kind, str | None, str | None]
 ) -> tuple[Upload, bool]:
     """Stores what was received; returns the upload and whether it is new. `received`: the receiver, and the kind,
-    sha256 and name from the client."""
+    sha256 and name from the client. Requests for the same bytes wait for each other."""
+    with uploads.alone(context.db, caller.tenant_id, received[0].sha256):
+        return _kept_alone(context, caller, received)
+
+
+def _kept_alone(
+    context: Context, caller: Caller, received: tuple[Receiver, Kind, str | None, str | None]
+) -> tuple[Upload, bool]:
     receiver, kind, sha256, name = received
     before = uploads.get(context.db, caller.tenant_id, receiver.sha256)
     if before is not None and before.kind != kind:

@@ -51,9 +51,12 @@ def remove(request: Request, sha256: str) -> Json:
 def removed(context: Context, caller: Caller, sha256: str) -> Upload:
     """Deletes an upload and returns it as it was. Raises 404 for another tenant's."""
     upload = uploads.get(context.db, caller.tenant_id, sha256)
-    if upload is None or not uploads.remove(context.db, caller.tenant_id, sha256, caller.actor):
+    if upload is None:
         raise not_found("upload")
-    remove_stored(context.tenant_root(caller.tenant_id), sha256, upload.kind)
+    with uploads.alone(context.db, caller.tenant_id, sha256):
+        if not uploads.remove(context.db, caller.tenant_id, sha256, caller.actor):
+            raise not_found("upload")
+        remove_stored(context.tenant_root(caller.tenant_id), sha256, upload.kind)
     return upload
 
 

@@ -18,7 +18,6 @@ from c2b_ray.endpoint.policy.addresses import check_webhook
 from c2b_ray.errors import AddressError
 
 routes = router("webhooks")
-MOST = 20
 
 
 class DeliveryInfo(Answer):
@@ -54,9 +53,10 @@ def create(request: Request, sent: Annotated[Document, Depends(document)]) -> Js
         check_webhook(url, policy)
     except AddressError as error:
         raise ProblemError(422, "invalid", f"url: {error}", [FieldError("url", str(error))]) from error
-    if len(webhooks.listed(context.db, caller.tenant_id)) >= MOST:
-        raise ProblemError(409, "too_many", f"a tenant has at most {MOST} webhooks; delete one")
-    new = webhooks.create(context.db, caller.tenant_id, url, f"whsec_{secrets.token_urlsafe(32)}", caller.actor)
+    try:
+        new = webhooks.create(context.db, caller.tenant_id, url, f"whsec_{secrets.token_urlsafe(32)}", caller.actor)
+    except webhooks.TooManyError as error:
+        raise ProblemError(409, "too_many", str(error)) from error
     return Json({**_body(new), "secret": new.secret}, 201)
 
 

@@ -1,5 +1,6 @@
 """The ledger of an endpoint, in SQLite or PostgreSQL: jobs, keys, quotas, leases, events and the audit log.
 
+    alone        one block at a time for a name, such as an upload's
     database     connections, transactions, the database's clock, and errors of lost connections
     tables       the tables; `migrations` changes a database from one revision of them to another
     jobs         submits, reads, lists, cancels and deletes jobs

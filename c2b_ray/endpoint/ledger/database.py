@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -28,6 +28,7 @@ from sqlalchemy import (
 )
 
 from c2b_ray.endpoint.clocks import Watch
+from c2b_ray.endpoint.ledger.alone import WAIT_SECONDS, Alone, AloneOnHost, AloneOnServer
 from c2b_ray.endpoint.ledger.engines import BUSY_SECONDS, postgres_engine, sqlite_engine
 from c2b_ray.endpoint.ledger.outage import DOWN_SECONDS, DatabaseDownError, named
 from c2b_ray.errors import ConfigError
@@ -35,6 +36,8 @@ from c2b_ray.errors import ConfigError
 __all__ = ["Database", "DatabaseDownError", "Transaction"]
 
 T = TypeVar("T")
+ALONE = 4
+"""The most blocks of `Database.alone` at a time, in a process whose ledger is in PostgreSQL."""
 _SQLITE_CLOCK: ColumnElement[float] = func.c2b_clock(type_=Double())
 _POSTGRES_CLOCK: ColumnElement[float] = cast(func.extract("epoch", func.clock_timestamp()), Double())
 
@@ -144,8 +147,10 @@ class Database:
         self.watch = Watch()
         if self.is_sqlite:
             self.engine = sqlite_engine(url, connections)
+            self._alone: Alone = AloneOnHost(url.removeprefix("sqlite:///"))
         elif url.startswith(("postgresql://", "postgresql+psycopg://")):
             self.engine = postgres_engine(url, connections)
+            self._alone = AloneOnServer(postgres_engine(url, ALONE, WAIT_SECONDS))
         else:
             raise ConfigError("database", "expected sqlite:///PATH or postgresql://USER@HOST/NAME")
         # In SQLite a read is one transaction without a lock; in PostgreSQL each statement is a transaction.
@@ -182,6 +187,13 @@ class Database:
                     connection.exec_driver_sql(f"SET LOCAL {limit} = 0")
             yield Transaction(self, connection)
 
+    def alone(self, name: str) -> AbstractContextManager[None]:
+        """Lets one block for `name` run at a time, among all processes of the ledger; it is no transaction.
+
+        Raises DatabaseDownError if its turn does not come within `alone.WAIT_SECONDS`.
+        """
+        return self._alone.hold(name)
+
     def clock(self) -> ColumnElement[float]:
         """Returns the SQL expression for the seconds since 1970, by a clock that all processes of the ledger share.
 
@@ -211,6 +223,7 @@ class Database:
 
     def close(self) -> None:
         self.engine.dispose()
+        self._alone.close()
 
     @contextmanager
     def _turn(self) -> Iterator[None]:

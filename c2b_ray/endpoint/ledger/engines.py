@@ -81,12 +81,13 @@ def sqlite_engine(url: str, connections: int) -> Engine:
     return engine
 
 
-def postgres_engine(url: str, connections: int) -> Engine:
+def postgres_engine(url: str, connections: int, wait_seconds: float = BUSY_SECONDS) -> Engine:
+    """`wait_seconds`: how long a caller waits for a free connection."""
     engine = create_engine(
         "postgresql+psycopg" + url.removeprefix("postgresql+psycopg").removeprefix("postgresql"),
         pool_size=connections,
         max_overflow=0,
-        pool_timeout=BUSY_SECONDS,
+        pool_timeout=wait_seconds,
         hide_parameters=True,
         connect_args={"connect_timeout": 5, "tcp_user_timeout": 15_000, "options": _SESSION},
     )

@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from c2b_ray.config.endpoint import Quotas
 from c2b_ray.endpoint.ledger import aged, audit_log, events, quotas, tables
-from c2b_ray.endpoint.ledger.database import Database, Transaction, record
+from c2b_ray.endpoint.ledger.database import Database, Transaction, locked, record
 from c2b_ray.endpoint.ledger.ids import is_id, new_id
 from c2b_ray.endpoint.ledger.job import (
     COLUMNS,
@@ -166,7 +166,7 @@ def set_deleted(db: Database, tenant_id: str, job_id: str, actor: str = "operato
     here = _jobs.id == job_id, _jobs.tenant_id == tenant_id, _jobs.deleted.is_(None)
     with db.transaction() as tx:
         values = {"deleted": tx.now, "bytes": 0, "config": {}, "resolved": {}, "name": None, "failure": None}
-        before = tx.execute(select(*COLUMNS).where(*here)).first()
+        before = tx.execute(locked(tx, select(*COLUMNS).where(*here))).first()
         if before is None:
             return None
         if (reader := aged.reader_of(tx, tenant_id, job_id)) is not None:

@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args
 from sqlalchemy import or_, select, update
 
 from c2b_ray.endpoint.ledger import audit_log, tables
-from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError, Transaction
+from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError, Transaction, locked
 from c2b_ray.endpoint.ledger.ids import is_id, new_id
 from c2b_ray.errors import ConfigError, InputError
 
@@ -122,12 +122,13 @@ class KeyRing:
         self._known: dict[str, tuple[Key, float]] = {}
         self._touched: dict[str, float] = {}
         self._renewing: dict[str, float] = {}
+        self._generation = 0
         self._lock = threading.Lock()
 
     def verify(self, text: str) -> Key | None:
         """Like the function `verify`; also records the time of use, once a minute."""
         digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
-        began = time.monotonic()
+        began, generation = time.monotonic(), self._generation
         known = self._known.get(digest)
         if known is not None and began < known[1] and not self._renews(digest, began, known[1]):
             return known[0]
@@ -138,6 +139,8 @@ class KeyRing:
                 return None
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
+            if generation != self._generation:  # it may have been revoked since it was read
+                return key
             # The cache never outlives the key's expiry.
             rest = self._seconds if key.expires is None else min(self._seconds, key.expires - now)
             self._known[digest] = key, began + rest
@@ -165,6 +168,7 @@ class KeyRing:
     def forget(self) -> None:
         """Empties the cache, so that a key revoked in this process stops working here at once."""
         with self._lock:
+            self._generation += 1
             self._known.clear()
 
 
@@ -242,15 +246,17 @@ def rotate(
     """
     if not 0 <= grace_seconds < 100 * 365 * 86_400:
         raise ConfigError("grace_seconds", f"expected seconds, from 0 to below 100 years, not {grace_seconds:g}")
-    before = get(db, tenant_id, key_id)
-    if before is None:
+    if not is_id(key_id):
         return None
     with db.transaction() as tx:
-        works = _keys.revoked.is_(None), or_(_keys.expires.is_(None), _keys.expires > tx.now)
-        end = tx.now + grace_seconds
-        ends = end if before.expires is None else min(end, before.expires)
-        if not tx.execute(update(tables.keys).where(_keys.id == key_id, *works).values(expires=ends)).rowcount:
+        row = tx.execute(locked(tx, select(*_COLUMNS).where(_keys.id == key_id))).first()
+        if row is None or tenant_id not in (None, row.tenant_id):
+            return None
+        before, end = _key(row), tx.now + grace_seconds
+        if before.revoked is not None or (before.expires is not None and before.expires <= tx.now):
             raise InputError(f"{key_id} no longer works; create a key instead")
+        ends = end if before.expires is None else min(end, before.expires)
+        tx.execute(update(tables.keys).where(_keys.id == key_id).values(expires=ends))
         new = _inserted(tx, before.tenant_id, before.name, list(before.scopes), before.expires)
         data = {"new": new.key.id, "old_expires": ends}
         audit_log.append(tx, audit_log.Entry(actor, "key.rotate", before.tenant_id, key_id, data))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -46,7 +47,7 @@ class NewUpload:
 def add(db: Database, tenant_id: str, key_id: str | None, new: NewUpload, defaults: Quotas) -> tuple[Upload, bool]:
     """Adds an upload; returns it and whether it is new. The same content again returns the earlier upload.
 
-    Raises quotas.Denied if the tenant may not store that much.
+    The caller holds `alone`, and has stored the file. Raises quotas.Denied if the tenant may not store that much.
     """
     insert = sqlite.insert(tables.uploads) if db.is_sqlite else postgresql.insert(tables.uploads)
     with db.transaction() as tx:
@@ -67,6 +68,12 @@ def check_room(db: Database, tenant_id: str, more: int, defaults: Quotas) -> Non
     with db.transaction() as tx:
         limits = quotas.locked_limits(tx, tenant_id, defaults)
         quotas.check_storage(quotas.held(tx, tenant_id)[1], limits, more)
+
+
+def alone(db: Database, tenant_id: str, sha256: str) -> AbstractContextManager[None]:
+    """Lets one block at a time change this upload, its row and its file. Raises DatabaseDownError if its turn does not
+    come."""
+    return db.alone(f"upload {sha256} of {tenant_id}")
 
 
 def get(db: Database, tenant_id: str, sha256: str) -> Upload | None:
@@ -93,7 +100,7 @@ def page(
 
 
 def remove(db: Database, tenant_id: str, sha256: str, actor: str = "operator") -> bool:
-    """Deletes the row; returns whether it existed. The caller deletes the file afterwards."""
+    """Deletes the row; returns whether it existed. The caller holds `alone`, and deletes the file afterwards."""
     if not _SHA256.fullmatch(sha256):
         return False
     with db.transaction() as tx:

@@ -12,8 +12,9 @@ from typing import Any
 from sqlalchemy import and_, case, delete, func, or_, select, update
 
 from c2b_ray.endpoint.ledger import audit_log, tables
-from c2b_ray.endpoint.ledger.database import Database, Transaction, record
+from c2b_ray.endpoint.ledger.database import Database, Transaction, locked, record
 from c2b_ray.endpoint.ledger.ids import is_id, new_id
+from c2b_ray.errors import InputError
 
 _webhooks, _deliveries = tables.webhooks.c, tables.deliveries.c
 SENDING_SECONDS = 60.0
@@ -21,6 +22,12 @@ FIRST_S, FACTOR, LONGEST_S = 10.0, 4.0, 6 * 3600.0
 ATTEMPTS = 12
 """The most attempts at a delivery, spread over 17 to 34 hours."""
 _SLACK_S = 5.0
+MOST = 20
+"""The most webhooks of a tenant."""
+
+
+class TooManyError(InputError):
+    """The tenant has as many webhooks as it may have."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,12 @@ it is due now."""
 
 
 def create(db: Database, tenant_id: str, url: str, secret: str, actor: str = "operator") -> Webhook:
+    """Adds a webhook. Raises TooManyError if the tenant has `MOST`."""
     with db.transaction() as tx:
+        tx.execute(locked(tx, select(tables.tenants.c.id).where(tables.tenants.c.id == tenant_id)))
+        count = select(func.count()).select_from(tables.webhooks).where(_webhooks.tenant_id == tenant_id)
+        if tx.scalar(count) >= MOST:
+            raise TooManyError(f"a tenant has at most {MOST} webhooks; delete one")
         webhook = Webhook(new_id("hook"), tenant_id, url, secret, tx.now)
         tx.execute(tables.webhooks.insert().values(vars(webhook)))
         audit_log.append(tx, audit_log.Entry(actor, "webhook.create", tenant_id, webhook.id))

@@ -24,6 +24,7 @@ from c2b_ray.endpoint.ledger.ids import is_id
 from c2b_ray.endpoint.policy import uploads as stored_uploads
 from c2b_ray.errors import C2BError, InputError, RunError
 from c2b_ray.filesystems import resolve
+from c2b_ray.filesystems.patience import file_info
 from c2b_ray.store import files
 
 ACTOR = "retention"
@@ -144,9 +145,10 @@ def _purge_runs(db: Database, config: EndpointConfig, before: float) -> int:
 def _purge_uploads(db: Database, config: EndpointConfig, before: float) -> int:
     count = 0
     for upload in aged.unused_uploads(db, before):
-        if uploads.remove(db, upload.tenant_id, upload.sha256, ACTOR):
-            stored_uploads.remove(_root(config, upload.tenant_id), upload.sha256, upload.kind)
-            count += 1
+        with uploads.alone(db, upload.tenant_id, upload.sha256):
+            if uploads.remove(db, upload.tenant_id, upload.sha256, ACTOR):
+                stored_uploads.remove(_root(config, upload.tenant_id), upload.sha256, upload.kind)
+                count += 1
     return count
 
 
@@ -162,8 +164,10 @@ def _leftovers(db: Database, config: EndpointConfig, tenant_id: str) -> int:
         _remove_folder(f"{root}/runs/{job_id}")
     orphans = aged.removed_uploads(db, tenant_id, sorted(set(_old_files(f"{root}/uploads"))))
     for sha256 in orphans:
-        for kind in stored_uploads.KINDS:
-            stored_uploads.remove(root, sha256, kind)
+        with uploads.alone(db, tenant_id, sha256):
+            if uploads.get(db, tenant_id, sha256) is None:  # it may have been uploaded again
+                for kind in stored_uploads.KINDS:
+                    stored_uploads.remove(root, sha256, kind)
     return len(gone) + len(orphans) + stored_uploads.sweep(root)
 
 
@@ -171,7 +175,7 @@ def _old_files(folder: str) -> Iterator[str]:
     """Yields the SHA-256 of uploads that have been in the folder for a day. A newer one may not have its row yet."""
     filesystem, path = resolve(folder)
     with files.answers(folder):
-        infos = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        infos = file_info(filesystem, fs.FileSelector(path, allow_not_found=True))
     for info in infos:
         sha256 = info.base_name.partition(".")[0]
         if len(sha256) == 64 and (info.mtime_ns or 0) / 1e9 < time.time() - DAY_S:

@@ -11,6 +11,7 @@ from pyarrow import fs
 
 from c2b_ray.errors import InputError
 from c2b_ray.filesystems import resolve
+from c2b_ray.filesystems.patience import file_info
 from c2b_ray.store import files
 
 FOLDER, LIST = "storage", "storage.jsonl"
@@ -69,7 +70,7 @@ def _files(root: str) -> list[tuple[str, str]]:
     """Returns (name below `root`, path) of each file there."""
     filesystem, base = resolve(root)
     with files.answers(root):
-        infos = filesystem.get_file_info(fs.FileSelector(base, recursive=True, allow_not_found=True))
+        infos = file_info(filesystem, fs.FileSelector(base, recursive=True, allow_not_found=True))
     start = base.rstrip("/") + "/"
     return [(info.path.removeprefix(start), info.path) for info in infos if info.type == fs.FileType.File]
 

@@ -19,6 +19,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from pyarrow import fs
@@ -26,6 +27,7 @@ from pyarrow import fs
 from c2b_ray.endpoint.policy.paths import DATA, UPLOADS
 from c2b_ray.errors import ConfigError
 from c2b_ray.filesystems import resolve
+from c2b_ray.filesystems.patience import file_info, patiently
 from c2b_ray.store import files
 
 FOLDER = "C2B_JOB_FILES"
@@ -42,13 +44,14 @@ def fetch(path: str) -> str:
     _hold(folder)
     filesystem, within = resolve(path)
     with files.reading(path), files.refusals(path):
-        if filesystem.get_file_info(within).type == fs.FileType.Directory:
+        if file_info(filesystem, within).type == fs.FileType.Directory:
             if not target.exists():
                 _download_whole(path, target)
             return str(target)
         folder.mkdir(mode=0o700, exist_ok=True)
         temporary = f"{target}.{os.getpid()}"
-        fs.copy_files(within, temporary, filesystem, fs.LocalFileSystem())
+        copy = partial(fs.copy_files, within, temporary, filesystem, fs.LocalFileSystem())
+        patiently(path, copy, reached=True)
         os.replace(temporary, target)
     return str(target)
 
@@ -109,7 +112,7 @@ def _candidates(tenant_root: str, name: str) -> Iterator[str]:
     yield f"{root}/{UPLOADS}/{name}"
     filesystem, within = resolve(f"{root}/{DATA}")
     below = fs.FileSelector(within, recursive=True, allow_not_found=True)
-    for info in filesystem.get_file_info(below):
+    for info in file_info(filesystem, below):
         if info.base_name == name:
             yield f"{root}/{DATA}{info.path.removeprefix(within.rstrip('/'))}"
 

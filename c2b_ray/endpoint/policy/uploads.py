@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, get_args
 
@@ -31,6 +32,7 @@ from c2b_ray.endpoint.policy.weights import check_weights
 from c2b_ray.endpoint.scratch import Scratch
 from c2b_ray.errors import InputError, SourceError, StorageError, WeightsError
 from c2b_ray.filesystems import resolve
+from c2b_ray.filesystems.patience import patiently
 from c2b_ray.store import files
 
 Kind = Literal["onnx", "safetensors", "image", "images", "table"]
@@ -196,8 +198,8 @@ def _kept(path: str, target: str) -> bool:
         filesystem, within = resolve(target)
         with files.refusals(target):
             if os.path.isdir(path):
-                filesystem.create_dir(within, recursive=True)
-            fs.copy_files(path, within, fs.LocalFileSystem(), filesystem)
+                patiently(target, partial(filesystem.create_dir, within, recursive=True), reached=True)
+            patiently(target, partial(fs.copy_files, path, within, fs.LocalFileSystem(), filesystem), reached=True)
         if os.path.isdir(path):
             files.write_bytes(_completion_marker(target, "images"), b"")
         return True

@@ -29,6 +29,7 @@ from pyarrow import fs
 
 from c2b_ray.errors import SourceError
 from c2b_ray.filesystems import THREADS, absent_bucket, refusal, resolve
+from c2b_ray.filesystems.patience import file_info
 from c2b_ray.pipelines.sources.datasets import IMAGES
 from c2b_ray.pipelines.sources.files import Location, listing
 from c2b_ray.pipelines.sources.webdataset import members
@@ -206,7 +207,7 @@ def _shards(images: str) -> Shards | None:
     """Returns None where `images` holds no tar files. Raises SourceError where it is no folder."""
     location = Location(images, *resolve(images))
     try:
-        kind = location.filesystem.get_file_info(location.path).type
+        kind = file_info(location.filesystem, location.path).type
     except OSError as error:
         raise SourceError(refusal(images, error) or f"{images}: cannot be read: {error}") from error
     if kind != fs.FileType.Directory:  # every image would be missing, and the error would show only when it is read

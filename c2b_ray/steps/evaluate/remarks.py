@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 LEAST_PAIRS = 100
+"""Pairs of names for a calibrated threshold: the 99th percentile of fewer is their largest."""
 SAME = 1e-12
+"""Cosines this near are the same."""
 
 
 def threshold_notes(matches: pa.Table, pairs: int, set_one: float, calibrated: float) -> list[str]:

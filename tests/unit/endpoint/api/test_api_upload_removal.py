@@ -2,9 +2,13 @@
 
 import io
 import os
+import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 from PIL import Image
+
+from c2b_ray.endpoint.api import uploads as routes
 
 
 def test_the_same_bytes_are_one_upload_of_one_kind(endpoint):
@@ -45,3 +49,29 @@ def test_an_upload_of_each_kind_is_removed_with_what_it_holds(endpoint):
         assert client.delete(f"/v1/uploads/{sha256}").status_code == 200
         assert not os.path.exists(stored)
         assert client.delete(f"/v1/uploads/{sha256}").status_code == 404
+
+
+def test_bytes_that_are_sent_while_they_are_deleted_are_there_afterwards(endpoint, monkeypatch):
+    """The row was gone and the file not yet: the second upload found the file, and the deletion then took it."""
+    picture = io.BytesIO()
+    Image.new("RGB", (7, 9)).save(picture, "PNG")
+    client, headers = endpoint.as_("a"), {"X-Upload-Kind": "image"}
+    sha256 = client.post("/v1/uploads", content=picture.getvalue(), headers=headers).json()["sha256"]
+    deleting, sent, remove = threading.Event(), threading.Event(), routes.remove_stored
+
+    def slow(*args):
+        deleting.set()
+        sent.wait(1)
+        remove(*args)
+
+    monkeypatch.setattr(routes, "remove_stored", slow)
+    with ThreadPoolExecutor(1) as other:
+        deletion = other.submit(client.delete, f"/v1/uploads/{sha256}")
+        assert deleting.wait(10)
+        again = client.post("/v1/uploads", content=picture.getvalue(), headers=headers)
+        sent.set()
+        assert deletion.result().status_code == 200
+    assert again.status_code == 201, again.text
+    folder = endpoint.context.tenant_root(endpoint.tenants["a"])
+    assert os.path.exists(os.path.join(folder, "uploads", sha256))
+    assert client.get(f"/v1/uploads/{sha256}").status_code == 200
