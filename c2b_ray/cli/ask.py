@@ -46,7 +46,7 @@ def ask(
 
 
 def _print(result: AnswerSet) -> None:
-    from c2b_ray.report.ask.page import lines, right_line
+    from c2b_ray.report.ask.page import left_out, lines, right_line
 
     console = show.out()
     for answer in result.answers:
@@ -54,3 +54,5 @@ def _print(result: AnswerSet) -> None:
         console.print(f"  {right_line(answer.of_sentence)}")
         for line in lines(answer, result.target_class):
             console.print(f"  {escape(line)}", soft_wrap=True)
+    for line in left_out(result.repeats):
+        console.print(line)

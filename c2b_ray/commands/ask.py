@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.classifiers import classifiers_of, one_of
 from c2b_ray.audits.kit.backend import at_hand
@@ -21,7 +22,7 @@ from c2b_ray.audits.kit.loaders import Loaders
 from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.report.ask.page import answers_page
 from c2b_ray.schemas import IMAGES, content_id
-from c2b_ray.steps.ask import SentenceAnswer, answer, class_of, images_of_class
+from c2b_ray.steps.ask import SentenceAnswer, answer, class_of, images_of_class, one_of_each_picture
 from c2b_ray.steps.draw import fetch, generate, generated
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.predict import classification, predict
@@ -38,7 +39,7 @@ Draw = Callable[[str, int], tuple[pa.Table, dict[str, str]]]
 @dataclass(frozen=True)
 class AnswerSet:
     """The answer of each classifier, with its data. `images` is a table of `schemas.IMAGES`, `predictions` one of
-    `schemas.PREDICTIONS`."""
+    `schemas.PREDICTIONS`. `repeats`: how many images of the sentence were left out, near-duplicates of others of it."""
 
     run: C2BRun
     sentence: str
@@ -48,6 +49,7 @@ class AnswerSet:
     answers: tuple[SentenceAnswer, ...]
     images: pa.Table
     predictions: pa.Table
+    repeats: int
 
     @property
     def id(self) -> str:
@@ -66,6 +68,7 @@ class AnswerSet:
             "sentence": self.sentence,
             "target_class": self.target_class,
             "source": self.source,
+            "repeats": self.repeats,
             "answers": [_as_json(item) for item in self.answers],
             "predictions": [{"key": keys[row["image_id"]], **row} for row in rows],
         }
@@ -78,7 +81,8 @@ class AnswerSet:
         return path
 
     def write_page(self, path: str | Path) -> None:
-        page = answers_page(self.sentence, self.target_class, self.answers, (self.images, self.predictions), self.alpha)
+        tables = self.images, self.predictions
+        page = answers_page(self.sentence, self.target_class, self.answers, tables, self.alpha, self.repeats)
         files.write_under(path, page.encode())
 
 
@@ -115,11 +119,15 @@ def ask(
         answers, tables = [], []
         of_class = images_of_class(loaded.captions, loaded.draws, target)
         distinct = Distinct(pa.concat_tables([images.select(COLUMNS), loaded.read("images", COLUMNS)]))
+        found = images.num_rows
+        once = pa.array(one_of_each_picture(images["image_id"].to_pylist(), distinct), images["image_id"].type)
+        images = images.filter(pc.is_in(images["image_id"], once))
         for spec in specs:
-            predictions = _predictions(loaded, models, spec, images)
-            tables.append(predictions)
-            answers.append(answer(spec, target, predictions, (of_class, loaded.predictions), confidence, distinct))
-    return AnswerSet(loaded, sentence, target, source, 1 - confidence, tuple(answers), images, pa.concat_tables(tables))
+            told = _predictions(loaded, models, spec, images)
+            tables.append(told)
+            answers.append(answer(spec, target, told, (of_class, loaded.predictions), confidence, distinct))
+    predictions, repeats = pa.concat_tables(tables), found - images.num_rows
+    return AnswerSet(loaded, sentence, target, source, 1 - confidence, tuple(answers), images, predictions, repeats)
 
 
 def _in_order(run: C2BRun) -> list[str]:

@@ -22,7 +22,7 @@ from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.config.question import DRAWS, LABELLED, QuestionConfig, draws_images
 from c2b_ray.config.question import IMAGES as IMAGES_OF_AUDIT
 from c2b_ray.errors import ConfigError
-from c2b_ray.report.ask.page import lines, right_line
+from c2b_ray.report.ask.page import left_out, lines, right_line
 from c2b_ray.report.failures.answered import answer_lines
 from c2b_ray.steps.ask import class_of
 from c2b_ray.steps.discovery.candidates import written
@@ -94,7 +94,7 @@ def _of_audit(run: C2BRun, question: QuestionConfig, out: str) -> tuple[dict[str
         for one in result.answers
         for line in (f"{one.classifier}: {right_line(one.of_sentence)}", *lines(one, result.target_class))
     ]
-    return {**result.to_json(), "lines": shown}, result.predictions.num_rows
+    return {**result.to_json(), "lines": [*shown, *left_out(result.repeats)]}, result.predictions.num_rows
 
 
 def _of_failures(run: FailuresRun, question: QuestionConfig, via: str, listener: Listener | None) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def patiently(location: str | Path, call: Callable[[], T], reached: bool = False
 
 
 def removed(location: str | Path, remove: Callable[[], None]) -> None:
-    """Calls `remove` patiently. What is gone at a later attempt was removed by an earlier one, whose answer was lost."""
+    """Calls `remove` patiently. What is gone at a later attempt was removed by an earlier one whose answer was lost."""
     again = False
 
     def attempt() -> None:

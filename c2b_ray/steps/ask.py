@@ -41,9 +41,8 @@ class SentenceAnswer:
     """One classifier's results on the images of a sentence.
 
     `of_sentence`: the rate on the images of the sentence. `of_class`: on all images of the class in the run. `others`:
-    on the images of the class that the sentence did not draw. Each counts a picture once; `repeats`: images of the
-    sentence that repeat others of it. `difference`: the accuracy of `of_sentence` minus that of `others`, which are
-    disjoint samples, with Newcombe's interval (1998) and `p_value`.
+    on the images of the class that the sentence did not draw. Each counts a picture once. `difference`: the accuracy of
+    `of_sentence` minus that of `others`, which are disjoint samples, with Newcombe's interval (1998) and `p_value`.
     """
 
     classifier: str
@@ -56,7 +55,6 @@ class SentenceAnswer:
     difference_high: float
     p_value: float
     mistaken_for: tuple[tuple[str, int], ...]
-    repeats: int = 0
 
 
 def class_of(sentence: str, classes: Sequence[str], chosen: str | None) -> str:
@@ -95,28 +93,27 @@ def answer(
     sentence_predictions: pa.Table,
     run: tuple[set[str], pa.Table],
     confidence: float,
-    distinct: Distinct | None = None,
+    distinct: Distinct,
 ) -> SentenceAnswer:
     """Returns one classifier's results on a sentence.
 
-    `sentence_predictions`: of the images of the sentence. `run`: the class's images in the run, and the run's
-    predictions. `distinct`: which images of both are the same picture; None: each is its own.
+    `sentence_predictions`: of the images of the sentence, each picture once. `run`: the class's images in the run, and
+    the run's predictions. `distinct`: which images of both are the same picture.
     """
     drawn = answers_of(sentence_predictions, classifier).of(target_class)
     images, predictions = run
     known = answers_of(predictions, classifier).of(target_class)
     everything = {**drawn, **{i: known.get(i) for i in sorted(images) if i not in drawn}}
-    kept = set(_one_of_each_picture(list(everything), distinct))
-    answers = {i: taken for i, taken in drawn.items() if i in kept}
-    rate = _rate(answers, target_class, confidence)
+    kept = set(one_of_each_picture(list(everything), distinct))
+    rate = _rate(drawn, target_class, confidence)
     others = _rate({i: everything[i] for i in kept - set(drawn)}, target_class, confidence)
-    of_class = _one_of_each_picture(sorted(images), distinct)
+    of_class = one_of_each_picture(sorted(images), distinct)
     counts = [rate.correct, others.correct], [rate.n, others.n]
     low, high = metrics.bias_score_interval(*counts, confidence)
     return SentenceAnswer(
         classifier=classifier,
         of_sentence=rate,
-        errors=len(answers) - rate.n,
+        errors=len(drawn) - rate.n,
         of_class=_rate({i: known.get(i) for i in of_class}, target_class, confidence),
         others=others,
         # Of two cells φ is the difference, its interval Newcombe's, its test of no difference that interval's.
@@ -124,15 +121,12 @@ def answer(
         difference_low=float(low[0]),
         difference_high=float(high[0]),
         p_value=float(metrics.bias_score_p_values(*counts)[0]),
-        mistaken_for=_mistaken_for(answers, target_class),
-        repeats=len(drawn) - len(answers),
+        mistaken_for=_mistaken_for(drawn, target_class),
     )
 
 
-def _one_of_each_picture(images: Sequence[str], distinct: Distinct | None) -> list[str]:
+def one_of_each_picture(images: Sequence[str], distinct: Distinct) -> list[str]:
     """Returns the first image of each picture."""
-    if distinct is None:
-        return list(images)
     pictures = distinct.pictures(ImageIds(pa.array(images, pa.large_string())))
     first: dict[int, str] = {}
     for picture, image in zip(pictures.tolist(), images, strict=True):

@@ -99,8 +99,8 @@ def score_pairs(
             cells = PairCells.of(pair, answers)
             counts = _counted(cells, seen, pictures, sources[pair.proposal_id])
             if counts.basis != "labels":
-                of_pair = by_column([samples[number] for number in cells.number])
-                counts = by_caption(counts, *of_pair, thresholds.confidence)
+                right, answered = by_column([samples[number] for number in cells.number])
+                counts = by_caption(counts, right, answered, thresholds.confidence)
             estimates.append(_Estimate(classifier, pair, counts, repeats[cells.number], _crossed(pair, counts)))
     return _table(estimates, thresholds)
 

@@ -42,7 +42,7 @@ class AloneContract:
     def test_transactions_go_on_inside_and_beside_a_block(self, db: Database, open_db: OpenDb) -> None:
         with db.alone("a file"):
             member(db)
-            member(open_db())
+            member(open_db(), "other")
 
     def test_a_turn_that_does_not_come_is_an_outage_that_says_so(
         self, db: Database, open_db: OpenDb, monkeypatch: pytest.MonkeyPatch

@@ -27,7 +27,7 @@ from c2b_ray.errors import RunError
 CREATE = {"jobs.submit", "keys.create", "uploads.add", "uploads.check_room", "webhooks.create"}
 """Functions that take a tenant's id and only create what belongs to that tenant."""
 PARTS = {"usage.add", "usage.by_model", "quotas.locked_limits", "quotas.check_submission", "quotas.check_use",
-         "quotas.check_running", "quotas.held", "webhooks.announce"}  # fmt: skip
+         "quotas.check_running", "quotas.held", "uploads.alone", "webhooks.announce"}  # fmt: skip
 """Functions that are steps of other functions of the ledger."""
 OPERATORS = {"tenants.change", "tenants.get", "tenants.remove"}
 """Functions of the operator."""

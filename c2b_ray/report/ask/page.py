@@ -40,14 +40,24 @@ class AnswersView:
 
 
 def answers_page(
-    sentence: str, target_class: str, answers: Sequence[SentenceAnswer], tables: tuple[pa.Table, pa.Table], alpha: float
+    sentence: str,
+    target_class: str,
+    answers: Sequence[SentenceAnswer],
+    tables: tuple[pa.Table, pa.Table],
+    alpha: float,
+    repeats: int = 0,
 ) -> str:
-    """Renders the page. `tables`: the images with their bytes, and all predictions."""
-    return render("answers.html.j2", answers_view(sentence, target_class, answers, tables, alpha))
+    """Renders the page. `tables`: the images with their bytes, and all predictions. `repeats`: images left out."""
+    return render("answers.html.j2", answers_view(sentence, target_class, answers, tables, alpha, repeats))
 
 
 def answers_view(
-    sentence: str, target_class: str, answers: Sequence[SentenceAnswer], tables: tuple[pa.Table, pa.Table], alpha: float
+    sentence: str,
+    target_class: str,
+    answers: Sequence[SentenceAnswer],
+    tables: tuple[pa.Table, pa.Table],
+    alpha: float,
+    repeats: int = 0,
 ) -> AnswersView:
     images, predictions = tables
     pictures = {
@@ -58,10 +68,20 @@ def answers_view(
     names = names_of([answer.classifier for answer in answers])
     return AnswersView(
         sentence=clean(sentence),
-        scale=f"{words.plural(images.num_rows, 'image')} of {words.article(target_class)}{target_class}, best first.",
+        scale=" ".join(
+            [
+                f"{words.plural(images.num_rows, 'image')} of {words.article(target_class)}{target_class}, best first.",
+                *left_out(repeats),
+            ]
+        ),
         answers=tuple(_answer(item, target_class, predictions, shelf, names[item.classifier]) for item in answers),
         interval_name=words.percent(1 - alpha),
     )
+
+
+def left_out(repeats: int) -> list[str]:
+    """Returns a sentence about images of the sentence that were left out; [] if none were."""
+    return [f"Left out: {words.plural(repeats, 'near-duplicate')} of other images of the sentence."] if repeats else []
 
 
 def right_line(rate: Rate) -> str:
@@ -92,8 +112,6 @@ def lines(answer: SentenceAnswer, target_class: str) -> tuple[str, ...]:
         sentences.append(
             f"Most often taken for {words.listed([f'{name} ({words.count(n)})' for name, n in answer.mistaken_for])}."
         )
-    if answer.repeats:
-        sentences.append(f"Left out: {words.plural(answer.repeats, 'near-duplicate')} of other images of the sentence.")
     if answer.errors:
         sentences.append(f"{words.plural(answer.errors, 'image')} could not be answered.")
     return tuple(sentences)

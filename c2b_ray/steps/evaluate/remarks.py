@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 LEAST_PAIRS = 100
-"""Pairs of names for a calibrated threshold: the 99th percentile of fewer is their largest."""
+"""Pairs of different names that a calibrated threshold needs. By default one in a hundred of them may reach it."""
 SAME = 1e-12
 """Cosines this near are the same."""
 

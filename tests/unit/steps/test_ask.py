@@ -5,10 +5,11 @@ import pyarrow as pa
 import pytest
 
 from c2b_ray.errors import ConfigError
-from c2b_ray.schemas import PREDICTIONS
-from c2b_ray.steps.ask import answer, class_of
-from c2b_ray.steps.duplicates import Distinct
+from c2b_ray.schemas import IMAGES, PREDICTIONS
+from c2b_ray.steps.ask import answer, class_of, one_of_each_picture
+from c2b_ray.steps.duplicates import COLUMNS, Distinct
 
+EACH_ITS_OWN = Distinct(IMAGES.empty_table().select(COLUMNS))
 CLASSES = ["bus", "school bus", "boat", "glass"]
 
 
@@ -63,8 +64,11 @@ def test_copies_of_a_picture_count_once():
     marks = {name: np.random.default_rng(number).bytes(200) for number, name in enumerate(asked | others)}
     rows = [{"image_id": i, "content": i, "fingerprint": marks[pictures.get(i, i)]} for i in asked | others]
     run = set(asked) | set(others), predictions(**asked, **others)
-    told = answer("m", "bus", predictions(**asked), run, 0.95, Distinct(pa.Table.from_pylist(rows)))
-    assert (told.of_sentence.n, told.of_sentence.correct, told.repeats, told.errors) == (5, 3, 1, 0)
+    distinct = Distinct(pa.Table.from_pylist(rows))
+    once = one_of_each_picture(list(asked), distinct)
+    assert once == ["i0", "i2", "i3", "i4", "i5"]
+    told = answer("m", "bus", predictions(**{i: asked[i] for i in once}), run, 0.95, distinct)
+    assert (told.of_sentence.n, told.of_sentence.correct, told.errors) == (5, 3, 0)
     assert (told.others.n, told.others.correct, told.of_class.n) == (4, 2, 9)
 
 
@@ -73,7 +77,7 @@ def test_rates_and_difference_are_of_separate_images():
     0.0528 and 0.3382, which the saddlepoint's come near."""
     asked, others = counted(56, 14), counted(48, 32, start=70)
     run = predictions(**asked, **others)
-    told = answer("m", "bus", predictions(**asked), (set(asked) | set(others), run), 0.95)
+    told = answer("m", "bus", predictions(**asked), (set(asked) | set(others), run), 0.95, EACH_ITS_OWN)
     assert (told.of_sentence.n, told.of_sentence.correct, told.others.n, told.others.correct) == (70, 56, 80, 48)
     assert (told.of_class.n, told.of_class.correct) == (150, 104)
     assert told.difference == pytest.approx(0.2)
@@ -89,7 +93,7 @@ def test_rates_and_difference_are_of_separate_images():
 
 def test_wrong_answers_are_counted_and_missing_ones_are_not_zero():
     asked = counted(1, 3, 2) | counted(0, 1, start=9, name="mug") | counted(0, 1, start=10, name="glass")
-    told = answer("m", "bus", predictions(**asked), (set(), predictions()), 0.95)
+    told = answer("m", "bus", predictions(**asked), (set(), predictions()), 0.95, EACH_ITS_OWN)
     assert (told.of_sentence.n, told.errors) == (6, 2)
     assert told.mistaken_for == (("boat", 3), ("glass", 1), ("mug", 1))
     assert told.of_class.n == 0

@@ -9,7 +9,9 @@ import pyarrow as pa
 from c2b_ray import schemas
 from c2b_ray.report.ask.page import answers_page, answers_view
 from c2b_ray.steps.ask import SentenceAnswer, answer
+from c2b_ray.steps.duplicates import COLUMNS, Distinct
 
+EACH_ITS_OWN = Distinct(schemas.IMAGES.empty_table().select(COLUMNS))
 EVIL = '<script>alert("x")</script>'
 
 
@@ -25,7 +27,7 @@ def tables(labels: list[str | None]) -> tuple[pa.Table, pa.Table]:
 
 def answered(labels: list[str | None], others: list[str]) -> SentenceAnswer:
     asked, run = tables(labels)[1], tables([*labels, *others])[1]
-    return answer("m", "bus", asked, (set(run["image_id"].to_pylist()), run), 0.95)
+    return answer("m", "bus", asked, (set(run["image_id"].to_pylist()), run), 0.95, EACH_ITS_OWN)
 
 
 def test_what_was_found_is_said_in_words() -> None:
@@ -53,6 +55,14 @@ def test_the_page_runs_nothing_and_escapes_what_it_was_given() -> None:
     assert " style=" not in html
     assert "default-src &#39;none&#39;" in html or "default-src 'none'" in html
     assert not re.search(r"\son\w+=", html)
+
+
+def test_images_that_were_left_out_are_said_once() -> None:
+    labels: list[str | None] = ["bus", "boat"]
+    told = [answered(labels, []), answered(labels, [])]
+    assert answers_view("a bus", "bus", told, tables(labels), 0.05, repeats=3).scale == (
+        "2 images of a bus, best first. Left out: 3 near-duplicates of other images of the sentence."
+    )
 
 
 def test_no_image_is_said() -> None:
