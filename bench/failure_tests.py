@@ -1,6 +1,6 @@
 """Simulates tests of rare failures: draws until a decision, false findings, and intervals after the whole procedure.
 
-    python bench/failure_tests.py [pairs] [held-out] [race] [--repeats N] [--seed S]
+    python bench/failure_tests.py [pairs] [held-out] [race] [smallest] [--repeats N] [--seed S]
 
 pairs: tests each pair of rates of Wiles et al. (`failure_pairs`) alone, with alpha .05 and a power of .95, and compares
 the draws of both sides with the paper's 20/p1 + 20/p0. The test looks at the counts after every few draws (`block`);
@@ -11,6 +11,9 @@ tests with p1 = p0 and p1 = p0/2, for either rate.
 held-out: the same on pairs that were not used to choose any constant.
 
 race: 200 hypotheses of ten labels, 5 % of them true.
+
+smallest: one hypothesis alone at 1.5 and 2 times the baseline's rate, with the option `smallest_ratio` at 2 and 1.5:
+power, false rejections (the same rate on both sides), and draws of both sides.
 """
 
 from __future__ import annotations
@@ -207,9 +210,22 @@ def races(runs: int, budget: int, random: np.random.Generator) -> None:
     )
 
 
+def smallest(repeats: int, random: np.random.Generator) -> None:
+    for worth in (2.0, 1.5):
+        for p0 in (0.1, 0.01, 0.001):
+            test = no_evidence(repeats, worth), (3, 4)
+            more, twice, null = (decide(test, p0 * ratio, p0, random) for ratio in (1.5, 2.0, 1.0))
+            row = {"smallest_ratio": worth, "p0": p0, "false": null.power, "draws_of_null": round(null.draws)}
+            for name, decided in (("1.5", more), ("2", twice)):
+                row |= {f"power_at_{name}": round(decided.power, 3), f"draws_at_{name}": round(decided.draws)}
+            print(json.dumps(row), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="*", default=["pairs", "held-out", "race"], help="pairs, held-out, race")
+    parser.add_argument(
+        "what", nargs="*", default=["pairs", "held-out", "race"], help="pairs, held-out, race, smallest"
+    )
     parser.add_argument("--repeats", type=int, default=1000)
     parser.add_argument("--runs", type=int, default=300, help="number of races")
     parser.add_argument("--budget", type=int, default=2_000_000, help="draws of each race")
@@ -222,6 +238,8 @@ def main() -> None:
         summary(rows, "Tables 1, 3, 4: targets and any failure")
     if "held-out" in args.what:
         summary(pairs_one_by_one(held_out(40, random), args.repeats, random), "held-out pairs")
+    if "smallest" in args.what:
+        smallest(args.repeats, random)
     if "race" in args.what:
         races(args.runs, args.budget, random)
 

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
 from c2b_ray.config.failure_rule import FailureRule
@@ -27,6 +34,7 @@ ALL, AUTO = "all", "auto"
 ANY_LABEL = "any label"
 """Stands for all labels of labelled images together."""
 LABEL = "{label}"
+SMALLEST_RATIO = 2.0
 _LABELS = {"anyOf": [{"const": ALL}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 _NO_IMAGES = "name a source of images: {generate: {model: spec}} or {labelled: {table: path}}"
 
@@ -152,7 +160,22 @@ class FailuresConfig(Strict):
     )
     budget: DrawBudget = Field(DrawBudget(), description="The number of images to draw.")
     alpha: float = Field(0.05, gt=0, lt=1, description="False discovery rate; intervals have confidence 1 − alpha.")
+    smallest_ratio: float = Field(
+        SMALLEST_RATIO,
+        ge=1.1,
+        le=20,
+        description="The smallest ratio of a caption's failure rate to that of the bare prompt that is searched for: "
+        "captions that seem to fail less often are given up. A smaller one takes more images.",
+    )
     seed: int = Field(0, ge=0, lt=2**31, description="The seed of all random draws.")
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves out a `smallest_ratio` that was not chosen, so that runs from before there was one have their id."""
+        fields: dict[str, Any] = serialise(self)
+        if fields.get("smallest_ratio") == SMALLEST_RATIO:
+            del fields["smallest_ratio"]
+        return fields
 
     @field_validator("labels", mode="before")
     @classmethod

@@ -40,7 +40,7 @@ __all__ = ["RateBatch", "RateEvidence", "e_q_values", "more_evidence", "no_evide
 RATIOS = np.array([2.1, 8.0, 20.0])
 WEIGHTS = np.array([0.61, 0.09, 0.3])
 """Weights of the odds ratios where no ratio is expected. The smallest worthwhile ratio is the hardest to show, so it
-gets the most."""
+gets the most: where less than 2 is worthwhile, the first bet is less as well."""
 
 MOST_GAIN = 300.0  # of a capital's logarithm: its square is within float64
 MOST_CELLS = 2_000_000  # of an array of hypotheses x ratios x outcomes
@@ -105,7 +105,9 @@ def no_evidence(
     if not 1 < worth < np.inf:
         raise ValueError(f"worth = {worth} must be finite and above 1")
     nothing = Trials(np.zeros(hypotheses), np.zeros(hypotheses))
-    ratios, weights = np.tile(RATIOS, (hypotheses, 1)), np.tile(WEIGHTS, (hypotheses, 1))
+    bets = RATIOS.copy()
+    bets[0] = min(bets[0], bets[0] / 2 * worth)  # slightly above the ratio that is worth detecting
+    ratios, weights = np.tile(bets, (hypotheses, 1)), np.tile(WEIGHTS, (hypotheses, 1))
     if expected is not None:
         promised = np.asarray(expected, dtype=np.float64)
         if promised.shape != (hypotheses,):

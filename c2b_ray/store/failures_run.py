@@ -40,6 +40,8 @@ class LeastRate(BaseModel):
 class Expected(BaseModel):
     """What was expected before a run. `draws`, `seconds`: the least and the most images and, where models were tried,
     seconds of one process. `least_rates`: the least rates that its budget is likely to find (`steps.discovery.power`).
+    `smallest_ratio`: of a caption's failure rate to the bare prompt's, which is searched for; `draws_of_ratio`: the
+    images that are expected to confirm a caption of exactly that ratio, where the bare prompt fails on 1 %.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -47,6 +49,8 @@ class Expected(BaseModel):
     draws: list[int]
     seconds: list[float] | None = None
     least_rates: list[LeastRate] | None = None
+    smallest_ratio: float | None = None
+    draws_of_ratio: int | None = None
 
 
 class FailuresManifest(Manifest):

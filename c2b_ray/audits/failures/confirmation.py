@@ -40,7 +40,8 @@ class Confirmation:
         caption = [self.captions.index(one.caption) for one in self.hypotheses]
         label = [self.labels.index(one.kind.label) for one in self.hypotheses]
         expected = [rate(work, one) / baseline_rate(work, one.kind) or math.nan for one in self.hypotheses]
-        self.race = Race.start(caption, label, RaceTerms(alpha=work.config.alpha * share), expected)
+        terms = RaceTerms(alpha=work.config.alpha * share, worth=work.config.smallest_ratio)
+        self.race = Race.start(caption, label, terms, expected)
 
     def test(self, draws: int) -> None:
         """Draws captions and their baselines until every hypothesis is decided or the draws end."""

@@ -13,7 +13,7 @@ from c2b_ray.audits.failures.confirmation import TEST_SHARE
 from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, Wanted
 from c2b_ray.audits.failures.failing import background, combined, describe_at_once, described
 from c2b_ray.audits.failures.rewriting import rewrite
-from c2b_ray.audits.failures.screening import WORTH, Purse, baseline_rate, rate, screen, seen
+from c2b_ray.audits.failures.screening import Purse, baseline_rate, rate, screen, seen
 from c2b_ray.audits.failures.shortening import shorten
 from c2b_ray.audits.failures.work import Hypothesis, Kind, Work
 from c2b_ray.steps.discovery.candidates import written
@@ -162,7 +162,7 @@ def promising(work: Work, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
 
 def _is_promising(work: Work, one: Hypothesis) -> bool:
     failures, draws = seen(work, one)
-    least = WORTH * baseline_rate(work, one.kind)
+    least = work.config.smallest_ratio * baseline_rate(work, one.kind)
     if not failures or failures <= draws * least:
         return False
     return failures >= FEWEST or 1 - math.exp(-draws * least) < SURPRISE
@@ -203,7 +203,7 @@ def _to_decide(work: Work, hypotheses: Sequence[Hypothesis]) -> float:
     """Returns how many draws a test of all hypotheses takes, baselines included, if the rates are as seen."""
     rates, bases = [rate(work, one) for one in hypotheses], [baseline_rate(work, one.kind) for one in hypotheses]
     share = baseline_share(len({one.caption for one in hypotheses}))
-    needed = expected_draws(rates, bases, share, len(hypotheses) / work.config.alpha)
+    needed = expected_draws(rates, bases, share, len(hypotheses) / work.config.alpha, worth=work.config.smallest_ratio)
     of_caption: dict[str, float] = {}
     of_label: dict[str, float] = {}
     for one, count in zip(hypotheses, needed.tolist(), strict=True):

@@ -17,8 +17,8 @@ from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.config.failures_file import read_failures_config
 from c2b_ray.filesystems.documents import FileOrFields
 from c2b_ray.names import normalise
-from c2b_ray.report.failures.reach import reach_sentence
-from c2b_ray.steps.discovery.power import Reach, least_rate
+from c2b_ray.report.failures.reach import ratio_sentence, reach_sentence
+from c2b_ray.steps.discovery.power import COMMON_RATE, Reach, least_rate
 from c2b_ray.store.failures_run import Expected, LeastRate
 from c2b_ray.store.labelled import LabelledTable
 
@@ -32,7 +32,8 @@ def estimate(config: FileOrFields | FailuresConfig, via: str = AUTO) -> list[Cos
     least, most = images(config)
     costs = []
     if config.images.generate is not None:
-        note = reach_sentence([one.model_dump() for one in least_rates(config) or []])
+        known = expected(config).model_dump()
+        note = "; ".join(filter(None, [reach_sentence(known["least_rates"]), ratio_sentence(known)]))
         costs.append(Cost("images to draw", least, most, generations(config.images.generate.model), note))
     if config.generalise is not None:
         each = config.generalise.runs * config.generalise.images
@@ -40,6 +41,8 @@ def estimate(config: FileOrFields | FailuresConfig, via: str = AUTO) -> list[Cos
         costs.append(Cost("images of other sources", 0, each * sources * 2, note="for each finding, at most"))
     beside = 0 if config.labelled is None else _rows_of_labels(config, LabelledTable(config.labelled, "labelled"))
     note = "fewer where images are copies of others" if config.labelled or config.images.labelled else ""
+    if config.images.labelled is not None:
+        note = "; ".join(filter(None, [note, ratio_sentence(expected(config).model_dump())]))
     for name, spec in config.specs.items():
         costs.append(Cost(f"predictions of {name}", least + beside, most + beside, classifications(spec), note))
     return costs
@@ -70,6 +73,8 @@ def expected(config: FailuresConfig, costs: Sequence[Cost] = ()) -> Expected:
         draws=list(images(config)),
         seconds=[round(one, 1) for one in seconds] or None,
         least_rates=least_rates(config),
+        smallest_ratio=config.smallest_ratio,
+        draws_of_ratio=None if config.images.labelled else round(_reach(config).draws_to_confirm(COMMON_RATE)),
     )
 
 
@@ -78,13 +83,18 @@ def least_rates(config: FailuresConfig) -> list[LeastRate] | None:
     images, which are counted."""
     if config.images.labelled is not None:
         return None
+    reach = _reach(config)
+    return [LeastRate(share=share, rate=least_rate(reach, share)) for share in SHARES]
+
+
+def _reach(config: FailuresConfig) -> Reach:
     labels, discovery = max(len(config.labels), 1), config.budget.draws * config.budget.discovery
     baseline = discovery * BASELINE_SHARE
-    reach = Reach(
+    return Reach(
         seen=None if config.captioner is None else baseline / labels,
         screened=min(discovery - baseline, baseline / 2) / labels,
         tested=(config.budget.draws - discovery) * TEST_SHARE / labels,
         hypotheses=CONFIRMED * labels * len(config.specs),
         alpha=config.alpha,
+        worth=config.smallest_ratio,
     )
-    return [LeastRate(share=share, rate=least_rate(reach, share)) for share in SHARES]

@@ -97,7 +97,10 @@ def claims_of(answered: Answered, answers: Answers, config: FailuresConfig) -> l
             wanted: list[str | None] = [*(config.targets or {}).get(label, [])]
             for target in wanted or [*targets(answers.predicted[name], answers.failed[name], of_label), None]:
                 failed = answers.towards(name, target)
-                claims += [Claim(name, one, target) for one in conditions(answered, label, failed, searched)]
+                claims += [
+                    Claim(name, one, target)
+                    for one in conditions(answered, label, failed, searched, config.smallest_ratio)
+                ]
     return claims
 
 
@@ -121,7 +124,7 @@ def hypotheses(config: FailuresConfig, source: str, parts: Parts, claims: list[C
     seen, tested = ([parts.sides(claim, part) for claim in claims] for part in (SEARCH, TEST))
     expected = [one.failures / one.images * (one.others + 1) / (one.other_failures + 0.5) for one in seen]
     number = np.arange(len(claims))
-    race = Race.start(number, number, RaceTerms(alpha=config.alpha), expected)
+    race = Race.start(number, number, RaceTerms(alpha=config.alpha, worth=config.smallest_ratio), expected)
     race = race.after(*np.array([[s.failures, s.images, s.other_failures, s.others] for s in tested]).T)
     rows = []
     evidence = zip(race.evidence.e_values.tolist(), race.q_values.tolist(), race.standing.tolist(), strict=True)

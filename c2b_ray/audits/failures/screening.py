@@ -14,8 +14,6 @@ from c2b_ray.audits.failures.work import Hypothesis, Kind, Work
 FIRST, GROWTH = 64, 3.0
 GOAL = 6
 """Failures after which a rate is known well enough to go on with."""
-WORTH = 2.0
-"""The least ratio to the baseline's rate that a caption is drawn on for."""
 
 
 @dataclass
@@ -88,5 +86,5 @@ def _worth_more(work: Work, one: Hypothesis, goal: int) -> bool:
     failures, draws = seen(work, one)
     if failures >= goal:
         return False
-    # Were it worth it, as few failures as that would be rare.
-    return draws * WORTH * baseline_rate(work, one.kind) < failures + 3
+    # Did it fail as often as is searched for, as few failures as that would be rare.
+    return draws * work.config.smallest_ratio * baseline_rate(work, one.kind) < failures + 3

@@ -95,13 +95,14 @@ def order_line(findings: int, sentences: int, confidence: float) -> str:
     return line
 
 
-def rest_line(rest: Sequence[Hypothesis]) -> str:
+def rest_line(rest: Sequence[Hypothesis], ratio: str) -> str:
+    """`ratio`: the smallest that was searched for, such as "twice"."""
     of = Counter(one.verdict for one in rest)
     parts = []
     if of[NOT_SHOWN]:
         parts.append(
             f"{words.plural(of[NOT_SHOWN], 'hypothesis was', 'hypotheses were')} given up, because the images drawn "
-            "speak against a rate of twice the baseline’s"
+            f"speak against a rate of {ratio} the baseline’s"
         )
     if of[UNDETERMINED]:
         parts.append(

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from c2b_ray.config.failures import SMALLEST_RATIO
 from c2b_ray.report.kit import words
+from c2b_ray.report.kit.method import mapping
+from c2b_ray.steps.discovery.power import COMMON_RATE
 
 
 def reach_sentence(least_rates: Sequence[Mapping[str, Any]]) -> str:
@@ -26,3 +29,29 @@ def reach_sentence(least_rates: Sequence[Mapping[str, Any]]) -> str:
         f"the images that show what it needs, where 1 in {round(1 / first)} images of the label shows that{more}. "
         "Rarer failures want draws in proportion"
     )
+
+
+def ratio_sentence(estimate: Mapping[str, Any]) -> str:
+    """Returns a sentence about the smallest ratio of rates that is searched for; empty where the estimate has none."""
+    ratio, draws = estimate.get("smallest_ratio"), estimate.get("draws_of_ratio")
+    if not isinstance(ratio, float):
+        return ""
+    said = (
+        f"captions that fail at least {multiple(ratio)} as often as the bare prompt are searched for, others given up"
+    )
+    if not isinstance(draws, int):
+        return said.replace("the bare prompt", "the label’s other images")
+    return (
+        f"{said}: where the bare prompt fails on 1 in {round(1 / COMMON_RATE)} images, about {words.count(draws)} "
+        "images confirm one that fails exactly so often"
+    )
+
+
+def ratio_of(manifest: Mapping[str, Any]) -> str:
+    """Returns the smallest ratio that a run searched for, such as "twice"."""
+    ratio = mapping(manifest.get("config")).get("smallest_ratio")
+    return multiple(ratio if isinstance(ratio, int | float) else SMALLEST_RATIO)
+
+
+def multiple(ratio: float) -> str:
+    return "twice" if ratio == SMALLEST_RATIO else f"{ratio:g} times"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from c2b_ray.report.failures.reach import reach_sentence
+from c2b_ray.report.failures.reach import ratio_sentence, reach_sentence
 from c2b_ray.report.failures.rows import CONFIRMATION, DISCOVERY
 from c2b_ray.report.failures.tallies import Tallies
 from c2b_ray.report.kit import words
@@ -68,15 +68,16 @@ def spending(tallies: Tallies, manifest: Mapping[str, Any]) -> Spending:
         ),
         reasons=tuple(dict.fromkeys(clean(reason) for effort in efforts.values() for reason in effort.reasons)),
         dropped=_dropped(mapping(manifest.get("dropped_sentences"))),
-        reach=_reach(mapping(manifest.get("estimate")).get("least_rates")),
+        reach=_reach(mapping(manifest.get("estimate"))),
     )
 
 
-def _reach(least_rates: Any) -> str:
+def _reach(estimate: Mapping[str, Any]) -> str:
     """Returns the likely findings of the budget; empty where the run has no estimate."""
+    least_rates = estimate.get("least_rates")
     rows = [mapping(one) for one in least_rates] if isinstance(least_rates, list) else []
-    said = reach_sentence(rows)
-    return f"{said[0].upper()}{said[1:]}." if said else ""
+    said = filter(None, [reach_sentence(rows), ratio_sentence(estimate)])
+    return " ".join(f"{one[0].upper()}{one[1:]}." for one in said)
 
 
 def _dropped(counts: Mapping[str, Any]) -> str:

@@ -18,6 +18,7 @@ from c2b_ray.report.failures.facts import MOST_DETAILED, Facts
 from c2b_ray.report.failures.headline import Headline
 from c2b_ray.report.failures.labels import Labels, labels
 from c2b_ray.report.failures.method import method, rule_line
+from c2b_ray.report.failures.reach import ratio_of
 from c2b_ray.report.failures.reliability import Reliability, reliability
 from c2b_ray.report.failures.sentences import Statement, says, statement, together
 from c2b_ray.report.failures.spending import Spending, spending
@@ -36,6 +37,7 @@ class View:
     labelled: bool
     interval_name: str
     alpha: str
+    ratio: str
     rule: str
     findings: tuple[Statement, ...]
     findings_line: str
@@ -72,6 +74,7 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
         labelled=facts.labelled,
         interval_name=words.percent(facts.confidence),
         alpha=words.decimal(round(1 - facts.confidence, 10)),
+        ratio=ratio_of(facts.manifest),
         rule=_rule(facts),
         findings=tuple(shown[:MOST_SENTENCES]),
         findings_line=headline.order_line(len(facts.findings), len(shown), facts.confidence),
@@ -84,7 +87,7 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
         reliability=reliability(facts.tables.reliability, facts.generators),
         transfers=transfers(facts.tables.transfers, _says(facts), facts.names, 1 - facts.confidence),
         rest=tuple(caption_row(one, facts) for one in rest[:MOST_ROWS]),
-        rest_line=headline.rest_line(rest),
+        rest_line=headline.rest_line(rest, ratio_of(facts.manifest)),
         rest_more=max(len(rest) - MOST_ROWS, 0),
         absent=headline.absent(facts),
         spending=spending(facts.tallies, facts.manifest),

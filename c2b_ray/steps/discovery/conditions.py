@@ -24,7 +24,7 @@ from c2b_ray.steps.image_ids import Ints, distinct_count, repeated
 
 MOST, TARGETS = 5, 12
 """The most captions of each kind that are confirmed; the most predicted labels examined per label."""
-FEWEST, WORTH = 2, 1.5
+FEWEST = 2
 
 Mask = NDArray[np.bool_]
 Texts = NDArray[np.object_]
@@ -125,10 +125,10 @@ class Sides:
             return 0.0
         return _log_likelihood(f1, n1) + _log_likelihood(f0, n0) - _log_likelihood(f1 + f0, n1 + n0)
 
-    @property
-    def is_promising(self) -> bool:
+    def is_promising(self, smallest_ratio: float) -> bool:
+        """Returns whether the ratio of the rates is nearer to `smallest_ratio` than to 1, or above it."""
         usual = (self.other_failures + 0.5) / (self.others + 1)
-        return self.failures >= FEWEST and self.failures > WORTH * usual * self.images
+        return self.failures >= FEWEST and self.failures > (1 + smallest_ratio) / 2 * usual * self.images
 
 
 def _log_likelihood(failures: int, images: int) -> float:
@@ -151,13 +151,16 @@ def targets(predicted: Sequence[str | None], failed: Mask, of_label: Mask) -> li
     return [name for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))][:TARGETS]
 
 
-def conditions(answered: Answered, label: str, failed: Mask, among: Mask) -> list[Condition]:
-    """Returns the conditions of one or two columns that correlate best with failures, in the part `among`."""
+def conditions(answered: Answered, label: str, failed: Mask, among: Mask, smallest_ratio: float) -> list[Condition]:
+    """Returns the conditions of one or two columns that correlate best with failures, in the part `among`.
+
+    `smallest_ratio`: of the rate to that of the label's other images, which is searched for.
+    """
     scored = []
     for values in _values(answered, answered.of_label(label) & among & failed):
         condition = Condition(label, values)
         split = sides(answered, condition, failed, among)
-        if split.is_promising:
+        if split.is_promising(smallest_ratio):
             scored.append((-split.gain, len(values), values, condition))
     return [condition for *_, condition in sorted(scored, key=lambda item: item[:3])[:MOST]]
 

@@ -25,10 +25,12 @@ from scipy.stats import poisson
 from c2b_ray.metrics.scores import Floats
 from c2b_ray.steps.discovery.costs import baseline_share, expected_draws
 
-__all__ = ["POWER", "Reach", "least_rate"]
+__all__ = ["COMMON_RATE", "POWER", "Reach", "least_rate"]
 
 POWER = 0.8
 TWICE = 2
+COMMON_RATE = 0.01
+"""The bare prompt's failure rate for which people are told what a caption of the smallest ratio takes."""
 _HALVINGS = 60
 
 
@@ -38,7 +40,8 @@ class Reach:
 
     seen: baseline images of a label among which discovery looks for failures; None where the config has the captions,
     so that none has to be discovered. screened: draws of one caption in discovery. tested: draws of a caption and its
-    baseline together on fresh seeds. hypotheses: the number that share the false discovery rate alpha.
+    baseline together on fresh seeds. hypotheses: the number that share the false discovery rate alpha. worth: the least
+    ratio of rates that is searched for.
     """
 
     seen: float | None
@@ -46,6 +49,7 @@ class Reach:
     tested: float
     hypotheses: int
     alpha: float = 0.05
+    worth: float = 2.0
 
     def power(self, rates: ArrayLike, share: float) -> Floats:
         """Returns the probability that a failure is found, float64 of the shape of `rates`, each in (0, 1].
@@ -54,13 +58,21 @@ class Reach:
         """
         r = np.asarray(rates, np.float64)
         each = baseline_share(1)
-        needed = expected_draws(r, r * share, each, self.hypotheses / self.alpha) * r
+        needed = expected_draws(r, r * share, each, self.hypotheses / self.alpha, self.worth) * r
         tested = poisson.sf(np.ceil(np.where(np.isfinite(needed), needed, 0)) - 1, self.tested / (1 + each) * r)
         confirmed = np.where(np.isfinite(needed), tested, 0.0)
         promising = poisson.sf(TWICE - 1, self.screened * r)
         seen = 1.0 if self.seen is None else -np.expm1(-self.seen * r * share)
         probability: Floats = seen * promising * confirmed
         return probability
+
+    def draws_to_confirm(self, baseline_rate: float) -> float:
+        """Returns the draws, baseline's included, that are expected to confirm a caption that fails `worth` times as
+        often as a baseline with this rate, in (0, 1)."""
+        each = baseline_share(1)
+        rate = min(1.0, self.worth * baseline_rate)
+        needed = expected_draws([rate], [baseline_rate], each, self.hypotheses / self.alpha, self.worth)
+        return float(needed[0] * (1 + each))
 
 
 def least_rate(reach: Reach, share: float, power: float = POWER) -> float | None:

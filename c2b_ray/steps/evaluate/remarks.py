@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 LEAST_PAIRS = 100
-"""Pairs of different names that a calibrated threshold needs. By default one in a hundred of them may reach it."""
+"""Pairs of different names, below which people are told that a calibrated threshold rests on few."""
 SAME = 1e-12
 """Cosines this near are the same."""
 

@@ -43,8 +43,9 @@ def after_two(worth, target, p1, p0):
 @pytest.mark.parametrize("p0", [1e-5, 0.01, 0.3, 0.9])
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
 @pytest.mark.parametrize("target", [2.0, 20.0, 4000.0])
-def test_no_caption_as_good_as_its_baseline_is_expected_to_gain(p0, share, target):
-    gained = after_two(2.0, target, share * p0, p0)[0]
+@pytest.mark.parametrize("worth", [2.0, 1.2])
+def test_no_caption_as_good_as_its_baseline_is_expected_to_gain(p0, share, target, worth):
+    gained = after_two(worth, target, share * p0, p0)[0]
     assert gained <= 1 + 1e-9
     if share == 1:  # nothing is given away either, unless all that is of use is paid in full
         assert gained >= 0.95
@@ -54,6 +55,12 @@ def test_no_caption_as_good_as_its_baseline_is_expected_to_gain(p0, share, targe
 def test_no_caption_that_is_worth_it_is_expected_to_look_hopeless(p0, odds):
     p1 = 0.5 if odds == np.inf else odds * p0 / (1 - p0 + odds * p0)
     assert after_two(2.0, 20.0, p1, p0)[1] <= 1 + 1e-9
+
+
+def test_the_first_bet_is_slightly_above_a_ratio_below_2_that_is_worth_it():
+    assert np.exp(no_evidence(1, 1.5).log_ratios[0]) == pytest.approx([1.575, 8, 20])
+    assert (np.exp(no_evidence(1, 4.0).log_ratios) == np.exp(no_evidence(1).log_ratios)).all()
+    np.testing.assert_array_equal(np.exp(no_evidence(1).log_ratios[0]), np.exp(np.log(RATIOS)))
 
 
 def test_one_failure_by_hand():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from c2b_ray.audits.failures.estimate import expected, least_rates
+from c2b_ray.audits.failures.estimate import estimate, expected, least_rates
 from c2b_ray.config.failures import FailuresConfig
+from c2b_ray.report.failures.reach import ratio_of, ratio_sentence
 
 CONFIG: dict[str, Any] = {
     "labels": ["bus"],
@@ -43,3 +44,34 @@ def test_a_caption_of_ones_own_needs_no_failure_of_the_baseline_to_be_come_upon(
 def test_labelled_images_are_counted_not_drawn() -> None:
     images = {"labelled": {"table": "images.csv"}}
     assert least_rates(FailuresConfig.model_validate(CONFIG | {"images": images, "captioner": None})) is None
+
+
+def ratio_said(**changes: Any) -> str:
+    return ratio_sentence(expected(FailuresConfig.model_validate(CONFIG | changes)).model_dump()).replace("\u202f", " ")
+
+
+def test_what_ratio_is_searched_for_is_said_with_what_it_takes() -> None:
+    usual, smaller = ratio_said(), ratio_said(smallest_ratio=1.5)
+    assert usual.startswith("captions that fail at least twice as often as the bare prompt are searched for, others ")
+    assert smaller.startswith("captions that fail at least 1.5 times as often as the bare prompt are searched for")
+    assert "where the bare prompt fails on 1 in 100 images, about 6,010 images confirm one" in usual
+    draws = [
+        expected(FailuresConfig.model_validate(CONFIG | {"smallest_ratio": ratio})).draws_of_ratio or 0
+        for ratio in (2.0, 1.5)
+    ]
+    assert draws[1] > 2 * draws[0]  # evidence grows with about the square of the excess
+    images = {"labelled": {"table": "images.csv"}}
+    labelled = FailuresConfig.model_validate(CONFIG | {"images": images, "captioner": None, "smallest_ratio": 1.5})
+    assert ratio_sentence({"smallest_ratio": labelled.smallest_ratio}) == (
+        "captions that fail at least 1.5 times as often as the label’s other images are searched for, others given up"
+    )
+
+
+def test_the_page_says_the_ratio_of_its_run_also_of_one_from_before_there_was_a_choice() -> None:
+    assert ratio_of({"config": {"smallest_ratio": 3}}) == "3 times"
+    assert ratio_of({"config": {}}) == ratio_of({}) == "twice"
+
+
+def test_the_estimate_before_a_run_says_it() -> None:
+    notes = [cost.note for cost in estimate({**CONFIG, "classifier": "world:resnet-planted-0", "smallest_ratio": 1.5})]
+    assert any("1.5 times as often as the bare prompt" in note for note in notes)

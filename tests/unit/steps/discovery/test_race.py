@@ -82,3 +82,19 @@ def test_bad_input_is_named():
         Race.start([0], [0, 1])
     with pytest.raises(ValueError, match="worth"):
         RaceTerms(worth=1.0)
+
+
+def found_at(ratio: float, smallest_ratio: float) -> float:
+    """The share found of 60 captions, of one label each, that fail `ratio` times as often as a baseline of 4 %."""
+    random, number, base = np.random.default_rng(5), np.arange(60), 0.04
+    race, left = Race.start(number, number, RaceTerms(worth=smallest_ratio)), 3_000_000
+    while (plan := next_draws(race, left)).total:
+        left -= plan.total
+        own, other = random.binomial(plan.captions, ratio * base), random.binomial(plan.baselines, base)
+        race = race.after(own, plan.captions, other, plan.baselines)
+    return float((race.standing == "failure").mean())
+
+
+def test_a_smaller_ratio_that_is_searched_for_is_found_and_nothing_is_found_where_nothing_is() -> None:
+    assert found_at(1.5, 1.5) > 0.9 > found_at(1.5, 2.0)
+    assert found_at(1.0, 1.5) <= 0.05
