@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Query, Request
 
 from c2b_ray.endpoint.api.auth import enter, enter_operator
 from c2b_ray.endpoint.api.bodies import Document, document
+from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.jobs import Cursor, Limit
 from c2b_ray.endpoint.api.models import (
     KeyBody,
@@ -29,8 +31,31 @@ from c2b_ray.endpoint.ledger.ids import is_id
 from c2b_ray.endpoint.ledger.keys import Key
 from c2b_ray.errors import ConfigError, InputError
 
+T = TypeVar("T")
 routes = router("administration")
+Many = Annotated[int, Query(ge=1, le=10_000, description="The most items of a page.")]
 Day = Annotated[str | None, Query(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$", description="UTC.")]
+
+
+@dataclass(frozen=True)
+class Pages:
+    """The pages of a list. `about`: the list, its tenant and its filters."""
+
+    context: Context
+    limit: int
+    about: tuple[object, ...]
+
+    def after(self, cursor: str | None) -> Any:
+        """Returns the position at which a page begins; None for the first page. Raises 400 for another's cursor."""
+        return self.context.signer.open(cursor, *self.about)
+
+    def answer(self, found: Sequence[T], body: Callable[[T], Any], position: Callable[[T], Any]) -> Json:
+        """Returns the page of what was found, one item more than the page has where there is a next one."""
+        items = found[: self.limit]
+        following = None
+        if len(found) > self.limit:
+            following = self.context.signer.seal(position(items[-1]), *self.about)
+        return Json({"items": [body(one) for one in items], "next": following})
 
 
 @routes.get("/quotas", responses={200: {"description": "Each quota's limit and use."}})
@@ -41,10 +66,13 @@ def standing(request: Request) -> Json:
 
 
 @routes.get("/admin/keys", responses=answers(KeyList))
-def listed(request: Request) -> Json:
-    """List keys, without their secrets."""
-    context, _, tenant_id = enter_operator(request)
-    return Json({"items": [_key(one) for one in keys.listed(context.db, tenant_id)]})
+def listed(request: Request, limit: Many = 1000, cursor: Cursor = None) -> Json:
+    """List keys, without their secrets, in the order of their creation."""
+    context, caller, tenant_id = enter_operator(request)
+    pages = Pages(context, limit, ("keys", caller.tenant_id, tenant_id))
+    after = pages.after(cursor)
+    found = keys.listed(context.db, tenant_id, None if after is None else tuple(after), limit + 1)
+    return pages.answer(found, _key, lambda last: [last.created, last.id])
 
 
 @routes.post("/admin/keys", status_code=201, responses={**answers(NewKeyAnswer, 201), **errors(415, 422)},
@@ -96,11 +124,17 @@ def rotate(request: Request, key_id: str, sent: Annotated[Document, Depends(docu
 
 
 @routes.get("/admin/tenants", responses=answers(TenantList))
-def tenants_listed(request: Request) -> Json:
-    """List the key's tenant; for operators, every tenant."""
-    context, _, tenant_id = enter_operator(request)
-    known = tenants.every(context.db)
-    return Json({"items": [asdict(one) for one in known if tenant_id in (None, one.id)]})
+def tenants_listed(request: Request, limit: Many = 1000, cursor: Cursor = None) -> Json:
+    """List the key's tenant; for operators, every tenant, by name."""
+    context, caller, tenant_id = enter_operator(request)
+    pages = Pages(context, limit, ("tenants", caller.tenant_id, tenant_id))
+    after = pages.after(cursor)
+    if tenant_id is None:
+        found = tenants.every(context.db, after, limit + 1)
+    else:
+        own = tenants.get(context.db, tenant_id)
+        found = [] if own is None else [own]
+    return pages.answer(found, asdict, lambda last: last.name)
 
 
 @routes.post("/admin/tenants", status_code=201, responses={**answers(TenantBody, 201), **errors(409, 415, 422)},
@@ -118,14 +152,18 @@ def tenant_created(request: Request, sent: Annotated[Document, Depends(document)
 
 
 @routes.get("/admin/usage", responses={**answers(SpendList), **errors(422)})
-def spend(request: Request, first_day: Day = None, last_day: Day = None) -> Json:
+def spend(
+    request: Request, first_day: Day = None, last_day: Day = None, limit: Many = 1000, cursor: Cursor = None
+) -> Json:
     """List the images and seconds of each model, by key and day; by default the last 30 days."""
-    context, _, tenant_id = enter_operator(request)
+    context, caller, tenant_id = enter_operator(request)
+    pages = Pages(context, limit, ("usage", caller.tenant_id, tenant_id, first_day, last_day))
+    after = pages.after(cursor)
     with context.db.reading() as tx:
         now = tx.now
-    first = first_day or usage.day_of(now - 30 * usage.DAY)
-    rows = usage.spend(context.db, tenant_id, first, last_day or usage.day_of(now))
-    return Json({"items": [asdict(row) for row in rows]})
+    days = first_day or usage.day_of(now - 30 * usage.DAY), last_day or usage.day_of(now)
+    found = usage.spend(context.db, tenant_id, *days, after=None if after is None else tuple(after), limit=limit + 1)
+    return pages.answer(found, asdict, lambda last: [last.day, last.tenant_id, last.key_id, last.model])
 
 
 @routes.get("/admin/audit-log", responses={**answers(LogPage), **errors(422)})

@@ -210,6 +210,7 @@ class NewKeyAnswer(KeyBody):
 
 class KeyList(Answer):
     items: list[KeyBody]
+    next: str | None
 
 
 class UploadBody(Answer):
@@ -237,6 +238,7 @@ class TenantBody(Answer):
 
 class TenantList(Answer):
     items: list[TenantBody]
+    next: str | None
 
 
 class SpendBody(Answer):
@@ -251,6 +253,7 @@ class SpendBody(Answer):
 
 class SpendList(Answer):
     items: list[SpendBody]
+    next: str | None
 
 
 class LogEntry(Answer):

@@ -105,6 +105,10 @@ class Results:
 
     def document(self, name: str) -> bytes:
         """Returns `report.html` or `answer.json` as written. Raises 404 if this job has none."""
+        if name == REPORT and self.dataset is not None:
+            forms = ", ".join(self.exports)
+            detail = f"a dataset has no report; its table {ROWS!r} has its rows, and so have its exports: {forms}"
+            raise ProblemError(404, "not_found", detail)
         if not files.exists(f"{self.path}/{name}"):
             raise not_found("report" if name == REPORT else "answer")
         return files.read_bytes(f"{self.path}/{name}")

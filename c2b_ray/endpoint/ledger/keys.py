@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from sqlalchemy import or_, select, update
+from sqlalchemy import or_, select, tuple_, update
 
 from c2b_ray.endpoint.ledger import audit_log, tables
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError, Transaction, locked
@@ -177,10 +177,14 @@ def used(db: Database, key_id: str) -> None:
         tx.execute(update(tables.keys).where(_keys.id == key_id).values(last_used=tx.now))
 
 
-def listed(db: Database, tenant_id: str | None) -> list[Key]:
+def listed(
+    db: Database, tenant_id: str | None, after: tuple[float, str] | None = None, limit: int | None = None
+) -> list[Key]:
     """Returns keys in the order of their creation, also expired and revoked ones. `tenant_id` None: all tenants', for
-    operators."""
-    statement = select(*_COLUMNS).order_by(_keys.created, _keys.id)
+    operators. `after`: the time of creation and the id of the key after which to begin; `limit`: the most keys."""
+    statement = select(*_COLUMNS).order_by(_keys.created, _keys.id).limit(limit)
+    if after is not None:
+        statement = statement.where(tuple_(_keys.created, _keys.id) > tuple_(*after))
     if tenant_id is not None:
         statement = statement.where(_keys.tenant_id == tenant_id)
     with db.reading() as tx:

@@ -127,10 +127,13 @@ def by_name(db: Database, name: str) -> Tenant | None:
     return _one(db, tables.tenants.c.name == name)
 
 
-def every(db: Database) -> list[Tenant]:
-    """Returns all tenants by name, for operators."""
+def every(db: Database, after: str | None = None, limit: int | None = None) -> list[Tenant]:
+    """Returns all tenants by name, for operators. `after`: the name after which to begin; `limit`: the most tenants."""
+    statement = select(*_COLUMNS).order_by(tables.tenants.c.name).limit(limit)
+    if after is not None:
+        statement = statement.where(tables.tenants.c.name > after)
     with db.reading() as tx:
-        return [record(Tenant, row) for row in tx.execute(select(*_COLUMNS).order_by(tables.tenants.c.name))]
+        return [record(Tenant, row) for row in tx.execute(statement)]
 
 
 def _one(db: Database, condition: ColumnElement[bool]) -> Tenant | None:

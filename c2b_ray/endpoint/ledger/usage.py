@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
 from c2b_ray.endpoint.ledger import tables
@@ -50,18 +50,29 @@ def add_of_job(tx: Transaction, job: Job, used: Progress) -> None:
         add(tx, job.tenant_id, job.key_id, model, used.images.get(model, 0), used.model_seconds.get(model, 0.0))
 
 
-def spend(db: Database, tenant_id: str | None, first_day: str, last_day: str, key_id: str | None = None) -> list[Spend]:
+def spend(
+    db: Database,
+    tenant_id: str | None,
+    first_day: str,
+    last_day: str,
+    key_id: str | None = None,
+    after: tuple[str, ...] | None = None,
+    limit: int | None = None,
+) -> list[Spend]:
     """Returns use by day, tenant, key and model, first and last day included. `tenant_id` None: all tenants, for
-    operators. `key_id` None: all keys."""
+    operators. `key_id` None: all keys. `after`: (day, tenant id, key id, model) after which to begin; `limit`: the most
+    rows."""
     names = ("tenant_id", "key_id", "model", "day", "images", "model_seconds", "requests")
     statement = select(*(_usage[name] for name in names)).where(_usage.day.between(first_day, last_day))
     if tenant_id is not None:
         statement = statement.where(_usage.tenant_id == tenant_id)
     if key_id is not None:
         statement = statement.where(_usage.key_id == key_id)
+    order = _usage.day, _usage.tenant_id, _usage.key_id, _usage.model
+    if after is not None:
+        statement = statement.where(tuple_(*order) > tuple_(*after))
     with db.reading() as tx:
-        rows = tx.execute(statement.order_by(_usage.day, _usage.tenant_id, _usage.key_id, _usage.model))
-        return [record(Spend, row) for row in rows]
+        return [record(Spend, row) for row in tx.execute(statement.order_by(*order).limit(limit))]
 
 
 def by_model(tx: Transaction, tenant_id: str, day: str) -> dict[str, tuple[int, float]]:

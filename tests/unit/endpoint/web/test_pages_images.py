@@ -75,3 +75,10 @@ def test_pages_of_one_kind_are_none_of_another(visitor, job_id, dataset_id, fail
     for path in (f"{job_id}/gallery", f"{failures_id}/gallery", f"{job_id}/captions", f"{dataset_id}/captions",
                  f"{failures_id}/slices", f"{dataset_id}/slices"):  # fmt: skip
         assert visitor("a").get(f"/ui/audits/{path}").status_code == 409, path
+
+
+def test_the_report_that_a_dataset_does_not_have_is_answered_with_where_its_rows_are(endpoint, dataset_id):
+    answer = endpoint.as_("a").get(f"/v1/audits/{dataset_id}/report")
+    assert answer.status_code == 404
+    assert "its table 'rows' has its rows, and so have its exports: csv, json, parquet" in answer.json()["detail"]
+    assert endpoint.as_("a").get(f"/v1/audits/{dataset_id}/tables/rows").status_code == 200

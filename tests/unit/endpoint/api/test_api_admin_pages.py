@@ -1,0 +1,46 @@
+"""Lists of administration come in pages, and all pages together are the list."""
+
+from c2b_ray.endpoint.ledger import keys, tenants, usage
+
+
+def pages(client, path, limit, **filters):
+    items, cursor, count = [], None, 0
+    while True:
+        answer = client.get(path, params=filters | {"limit": limit} | ({} if cursor is None else {"cursor": cursor}))
+        assert answer.status_code == 200, answer.text
+        body = answer.json()
+        assert len(body["items"]) <= limit
+        items, cursor, count = items + body["items"], body["next"], count + 1
+        if cursor is None:
+            return items, count
+
+
+def test_pages_of_keys_tenants_and_use_are_the_whole_lists(endpoint):
+    db, tenant = endpoint.db, endpoint.tenants["a"]
+    for number in range(5):
+        made = keys.create(db, tenant, f"key {number}")
+        tenants.create(db, f"tenant-{number}")
+        with db.transaction() as tx:
+            usage.add(tx, tenant, made.key.id, "m", 1, 0.5)
+    operator, days = endpoint.as_("operator"), {"first_day": "2026-01-01", "last_day": "2999-01-01"}
+    spent = usage.spend(db, None, *days.values())
+    for path, filters, name, wanted in (
+        ("/v1/admin/keys", {}, "id", [one.id for one in keys.listed(db, None)]),
+        ("/v1/admin/tenants", {}, "id", [one.id for one in tenants.every(db)]),
+        ("/v1/admin/usage", days, "key_id", [one.key_id for one in spent]),
+    ):
+        found, count = pages(operator, path, 2, **filters)
+        assert [one[name] for one in found] == wanted
+        assert count == -(-len(wanted) // 2) > 2
+        assert pages(operator, path, 10_000, **filters) == (found, 1)
+    own, _ = pages(endpoint.as_("admin"), "/v1/admin/keys", 2)
+    assert {one["tenant_id"] for one in own} == {tenant}
+    assert [one["id"] for one in pages(endpoint.as_("admin"), "/v1/admin/tenants", 1)[0]] == [tenant]
+
+
+def test_a_cursor_of_another_list_or_tenant_is_refused(endpoint):
+    operator = endpoint.as_("operator")
+    keys.create(endpoint.db, endpoint.tenants["a"], "one more")
+    cursor = operator.get("/v1/admin/keys", params={"limit": 1}).json()["next"]
+    for client, path in ((operator, "/v1/admin/tenants"), (endpoint.as_("admin"), "/v1/admin/keys")):
+        assert client.get(path, params={"cursor": cursor}).json()["code"] == "bad_cursor"
