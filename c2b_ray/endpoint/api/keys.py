@@ -13,6 +13,7 @@ from c2b_ray.endpoint.api.bodies import Document, document
 from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.jobs import Cursor, Limit
 from c2b_ray.endpoint.api.models import (
+    Answer,
     KeyBody,
     KeyList,
     LogPage,
@@ -20,7 +21,7 @@ from c2b_ray.endpoint.api.models import (
     NewKeyBody,
     NewTenantBody,
     RotateBody,
-    SpendList,
+    SpendBody,
     TenantBody,
     TenantList,
 )
@@ -35,6 +36,11 @@ T = TypeVar("T")
 routes = router("administration")
 Many = Annotated[int, Query(ge=1, le=10_000, description="The most items of a page.")]
 Day = Annotated[str | None, Query(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$", description="UTC.")]
+
+
+class SpendList(Answer):
+    items: list[SpendBody]
+    next: str | None
 
 
 @dataclass(frozen=True)

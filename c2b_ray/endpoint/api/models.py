@@ -251,11 +251,6 @@ class SpendBody(Answer):
     requests: int
 
 
-class SpendList(Answer):
-    items: list[SpendBody]
-    next: str | None
-
-
 class LogEntry(Answer):
     seq: int
     at: Epoch

@@ -141,7 +141,6 @@ class KeyRing:
                 self._known.clear()
             if generation != self._generation:  # it may have been revoked since it was read
                 return key
-            # The cache never outlives the key's expiry.
             rest = self._seconds if key.expires is None else min(self._seconds, key.expires - now)
             self._known[digest] = key, began + rest
             due = began - self._touched.get(key.id, -USED_SECONDS) >= USED_SECONDS
@@ -180,8 +179,8 @@ def used(db: Database, key_id: str) -> None:
 def listed(
     db: Database, tenant_id: str | None, after: tuple[float, str] | None = None, limit: int | None = None
 ) -> list[Key]:
-    """Returns keys in the order of their creation, also expired and revoked ones. `tenant_id` None: all tenants', for
-    operators. `after`: the time of creation and the id of the key after which to begin; `limit`: the most keys."""
+    """Returns keys by their creation, also expired and revoked ones. `tenant_id` None: all tenants'. `after`: (time, id)
+    of the key after which to begin; `limit`: the most keys."""
     statement = select(*_COLUMNS).order_by(_keys.created, _keys.id).limit(limit)
     if after is not None:
         statement = statement.where(tuple_(_keys.created, _keys.id) > tuple_(*after))
