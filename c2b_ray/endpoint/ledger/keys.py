@@ -112,10 +112,7 @@ def verify(db: Database, text: str) -> Key | None:
 
 class KeyRing:
     """Verifies keys and caches them: in each process that has seen a key, it works up to `seconds` after its
-    revocation.
-
-    Wrong keys are not cached. It is safe to use from several threads.
-    """
+    revocation. Wrong keys are not cached. It is safe to use from several threads."""
 
     def __init__(self, db: Database, seconds: float = 2.0) -> None:
         self._db, self._seconds = db, seconds
@@ -179,8 +176,8 @@ def used(db: Database, key_id: str) -> None:
 def listed(
     db: Database, tenant_id: str | None, after: tuple[float, str] | None = None, limit: int | None = None
 ) -> list[Key]:
-    """Returns keys by their creation, also expired and revoked ones. `tenant_id` None: all tenants'. `after`: (time, id)
-    of the key after which to begin; `limit`: the most keys."""
+    """Returns keys by creation, also expired and revoked ones, of a tenant, or of all where `tenant_id` is None.
+    `after`: (time, id) of the key after which to begin; `limit`: the most keys."""
     statement = select(*_COLUMNS).order_by(_keys.created, _keys.id).limit(limit)
     if after is not None:
         statement = statement.where(tuple_(_keys.created, _keys.id) > tuple_(*after))
