@@ -12,6 +12,7 @@ from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.described import job_body
 from c2b_ray.endpoint.api.models import Checked, JobList, Kind, State, Submission, Text
 from c2b_ray.endpoint.api.models import Job as JobBody
+from c2b_ray.endpoint.api.pagination import LONGEST
 from c2b_ray.endpoint.api.problems import not_found
 from c2b_ray.endpoint.api.responses import Json, answers, body, errors, router
 from c2b_ray.endpoint.api.submitting import Resolved, model_seconds, resolve, submit_job, submitted_before
@@ -19,7 +20,7 @@ from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.job import Filters, Job
 
 routes = router("audits")
-Cursor = Annotated[str | None, Query(max_length=1000, description="`next` of the previous page.")]
+Cursor = Annotated[str | None, Query(max_length=LONGEST, description="`next` of the previous page.")]
 Limit = Annotated[int, Query(ge=1, le=200, description="Items of a page.")]
 IdempotencyKey = Annotated[
     str | None,

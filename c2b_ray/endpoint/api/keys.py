@@ -167,9 +167,12 @@ def spend(
     after = pages.after(cursor)
     with context.db.reading() as tx:
         now = tx.now
-    days = first_day or usage.day_of(now - 30 * usage.DAY), last_day or usage.day_of(now)
-    found = usage.spend(context.db, tenant_id, *days, after=None if after is None else tuple(after), limit=limit + 1)
-    return pages.answer(found, asdict, lambda last: [last.day, last.tenant_id, last.key_id, last.model])
+    first, last = first_day or usage.day_of(now - 30 * usage.DAY), last_day or usage.day_of(now)
+    if after is not None:  # the days of the first page, which midnight does not move
+        first, last, *after = after
+    position = None if after is None else tuple(after)
+    found = usage.spend(context.db, tenant_id, first, last, after=position, limit=limit + 1)
+    return pages.answer(found, asdict, lambda row: [first, last, row.day, row.tenant_id, row.key_id, row.model])
 
 
 @routes.get("/admin/audit-log", responses={**answers(LogPage), **errors(422)})

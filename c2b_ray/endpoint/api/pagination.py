@@ -17,7 +17,8 @@ from typing import Any
 from c2b_ray.config.endpoint import SECRET_VARIABLE
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError
 
-LONGEST = 1000
+LONGEST = 12_000
+"""Characters of a cursor: its position may hold the spec of a model, of 2,000 characters."""
 _TAG = 16
 
 
@@ -29,7 +30,7 @@ class Signer:
 
     def seal(self, position: Any, *about: object) -> str:
         """Returns the cursor of a position. `position`: a JSON value. `about`: the list, its tenant and its filters."""
-        payload = json.dumps(position, separators=(",", ":")).encode()
+        payload = json.dumps(position, separators=(",", ":"), ensure_ascii=False).encode()
         return base64.urlsafe_b64encode(self._tag(payload, about) + payload).rstrip(b"=").decode()
 
     def open(self, cursor: str | None, *about: object) -> Any:

@@ -44,3 +44,12 @@ def test_a_cursor_of_another_list_or_tenant_is_refused(endpoint):
     cursor = operator.get("/v1/admin/keys", params={"limit": 1}).json()["next"]
     for client, path in ((operator, "/v1/admin/tenants"), (endpoint.as_("admin"), "/v1/admin/keys")):
         assert client.get(path, params={"cursor": cursor}).json()["code"] == "bad_cursor"
+
+
+def test_models_with_the_longest_specs_end_a_page(endpoint):
+    tenant = endpoint.tenants["a"]
+    with endpoint.db.transaction() as tx:
+        for letter in "aé\U0001f68c":
+            usage.add(tx, tenant, "key", letter * 2000, 1, 0.5)
+    found, _ = pages(endpoint.as_("admin"), "/v1/admin/usage", 1)
+    assert {"a" * 2000, "é" * 2000, "\U0001f68c" * 2000} <= {one["model"] for one in found}
