@@ -20,7 +20,7 @@ from c2b_ray.audits.c2b.classifiers import classifiers_of, one_of
 from c2b_ray.audits.kit.backend import at_hand
 from c2b_ray.audits.kit.loaders import Loaders
 from c2b_ray.errors import ConfigError, RunError
-from c2b_ray.report.ask.page import answers_page
+from c2b_ray.report.ask.page import answers_page, answers_view
 from c2b_ray.schemas import IMAGES, content_id
 from c2b_ray.steps.ask import SentenceAnswer, answer, class_of, images_of_class, one_of_each_picture
 from c2b_ray.steps.draw import fetch, generate, generated
@@ -82,8 +82,8 @@ class AnswerSet:
 
     def write_page(self, path: str | Path) -> None:
         tables = self.images, self.predictions
-        page = answers_page(self.sentence, self.target_class, self.answers, tables, self.alpha, self.repeats)
-        files.write_under(path, page.encode())
+        view = answers_view(self.sentence, self.target_class, self.answers, tables, self.alpha, self.repeats)
+        files.write_under(path, answers_page(view).encode())
 
 
 def _as_json(answer: SentenceAnswer) -> dict[str, Any]:

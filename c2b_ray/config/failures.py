@@ -35,6 +35,7 @@ ANY_LABEL = "any label"
 """Stands for all labels of labelled images together."""
 LABEL = "{label}"
 SMALLEST_RATIO = 2.0
+"""The ratio of runs that do not choose one."""
 _LABELS = {"anyOf": [{"const": ALL}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 _NO_IMAGES = "name a source of images: {generate: {model: spec}} or {labelled: {table: path}}"
 

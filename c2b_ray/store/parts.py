@@ -194,15 +194,18 @@ def writing(out: str) -> Iterator[Parts]:
         stack.enter_context(_locked(out, parts.path) if parts.local else lease.held(out))
         guard.ask(out)
         with _refusals(out):
-            _remove(parts, [name for name in files.entries(out) if name.startswith(TEMPORARY)])
+            for name in files.entries(out):
+                if name.startswith(TEMPORARY):
+                    removed(out, partial(_remove, parts, name))
             folder = f"{parts.path}/{parts.run}"
             patiently(out, partial(parts.filesystem.create_dir, folder), reached=True)
             patiently(out, partial(files.put, parts.filesystem, f"{folder}/writer", b""), reached=True)
         try:
             yield parts
         finally:
-            with suppress(OSError):  # gone if a later writer on an object store has taken over
-                _remove(parts, [parts.run])
+            # Not patiently: what stays is removed by the next writer. It is gone if one has taken over.
+            with suppress(OSError):
+                _remove(parts, parts.run)
 
 
 def failed(table: pa.Table) -> NDArray[np.bool_]:
@@ -241,15 +244,14 @@ def _refusals(out: str) -> Iterator[None]:
         raise StorageError(f"{out}: cannot write: {error}; what is written is kept; run again to resume") from error
 
 
-def _remove(parts: Parts, names: list[str]) -> None:
-    """Moves writers' folders away, then deletes them."""
-    for name in names:
-        folder = f"{parts.path}/{name}"
-        if parts.local:
-            # Renamed first: a late writer could otherwise put a file into the folder while it is being emptied.
-            folder = f"{parts.path}/{TEMPORARY}{uuid.uuid4().hex}-done"
-            os.rename(f"{parts.path}/{name}", folder)
-        removed(parts.out, partial(parts.filesystem.delete_dir, folder))
+def _remove(parts: Parts, name: str) -> None:
+    """Moves a writer's folder away, then deletes it."""
+    folder = f"{parts.path}/{name}"
+    if parts.local:
+        # Renamed first: a late writer could otherwise put a file into the folder while it is being emptied.
+        folder = f"{parts.path}/{TEMPORARY}{uuid.uuid4().hex}-done"
+        os.rename(f"{parts.path}/{name}", folder)
+    parts.filesystem.delete_dir(folder)
 
 
 def read_stage(out: str, columns: list[str] | None = None) -> pa.Table:

@@ -32,8 +32,8 @@ def estimate(config: FileOrFields | FailuresConfig, via: str = AUTO) -> list[Cos
     least, most = images(config)
     costs = []
     if config.images.generate is not None:
-        known = expected(config).model_dump()
-        note = "; ".join(filter(None, [reach_sentence(known["least_rates"]), ratio_sentence(known)]))
+        reached = reach_sentence([one.model_dump() for one in least_rates(config) or []])
+        note = _joined(reached, ratio_sentence(config.smallest_ratio, _draws_of_ratio(config)))
         costs.append(Cost("images to draw", least, most, generations(config.images.generate.model), note))
     if config.generalise is not None:
         each = config.generalise.runs * config.generalise.images
@@ -42,7 +42,7 @@ def estimate(config: FileOrFields | FailuresConfig, via: str = AUTO) -> list[Cos
     beside = 0 if config.labelled is None else _rows_of_labels(config, LabelledTable(config.labelled, "labelled"))
     note = "fewer where images are copies of others" if config.labelled or config.images.labelled else ""
     if config.images.labelled is not None:
-        note = "; ".join(filter(None, [note, ratio_sentence(expected(config).model_dump())]))
+        note = _joined(note, ratio_sentence(config.smallest_ratio, None))
     for name, spec in config.specs.items():
         costs.append(Cost(f"predictions of {name}", least + beside, most + beside, classifications(spec), note))
     return costs
@@ -74,7 +74,7 @@ def expected(config: FailuresConfig, costs: Sequence[Cost] = ()) -> Expected:
         seconds=[round(one, 1) for one in seconds] or None,
         least_rates=least_rates(config),
         smallest_ratio=config.smallest_ratio,
-        draws_of_ratio=None if config.images.labelled else round(_reach(config).draws_to_confirm(COMMON_RATE)),
+        draws_of_ratio=_draws_of_ratio(config),
     )
 
 
@@ -85,6 +85,14 @@ def least_rates(config: FailuresConfig) -> list[LeastRate] | None:
         return None
     reach = _reach(config)
     return [LeastRate(share=share, rate=least_rate(reach, share)) for share in SHARES]
+
+
+def _draws_of_ratio(config: FailuresConfig) -> int | None:
+    return None if config.images.labelled else round(_reach(config).draws_to_confirm(COMMON_RATE))
+
+
+def _joined(*sentences: str) -> str:
+    return "; ".join(filter(None, sentences))
 
 
 def _reach(config: FailuresConfig) -> Reach:

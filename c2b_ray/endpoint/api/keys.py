@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, TypeVar
+from dataclasses import asdict
+from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 
 from c2b_ray.endpoint.api.auth import enter, enter_operator
 from c2b_ray.endpoint.api.bodies import Document, document
-from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.jobs import Cursor, Limit
 from c2b_ray.endpoint.api.models import (
     Answer,
@@ -25,6 +23,7 @@ from c2b_ray.endpoint.api.models import (
     TenantBody,
     TenantList,
 )
+from c2b_ray.endpoint.api.pagination import Pages
 from c2b_ray.endpoint.api.problems import ProblemError, not_found
 from c2b_ray.endpoint.api.responses import Json, answers, body, errors, router
 from c2b_ray.endpoint.ledger import audit_log, keys, quotas, tenants, usage
@@ -32,7 +31,6 @@ from c2b_ray.endpoint.ledger.ids import is_id
 from c2b_ray.endpoint.ledger.keys import Key
 from c2b_ray.errors import ConfigError, InputError
 
-T = TypeVar("T")
 routes = router("administration")
 Many = Annotated[int, Query(ge=1, le=10_000, description="The most items of a page.")]
 Day = Annotated[str | None, Query(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$", description="UTC.")]
@@ -41,27 +39,6 @@ Day = Annotated[str | None, Query(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[1
 class SpendList(Answer):
     items: list[SpendBody]
     next: str | None
-
-
-@dataclass(frozen=True)
-class Pages:
-    """The pages of a list. `about`: the list, its tenant and its filters."""
-
-    context: Context
-    limit: int
-    about: tuple[object, ...]
-
-    def after(self, cursor: str | None) -> Any:
-        """Returns the position at which a page begins; None for the first page. Raises 400 for another's cursor."""
-        return self.context.signer.open(cursor, *self.about)
-
-    def answer(self, found: Sequence[T], body: Callable[[T], Any], position: Callable[[T], Any]) -> Json:
-        """Returns the page of what was found, one item more than the page has where there is a next one."""
-        items = found[: self.limit]
-        following = None
-        if len(found) > self.limit:
-            following = self.context.signer.seal(position(items[-1]), *self.about)
-        return Json({"items": [body(one) for one in items], "next": following})
 
 
 @routes.get("/quotas", responses={200: {"description": "Each quota's limit and use."}})
@@ -75,10 +52,10 @@ def standing(request: Request) -> Json:
 def listed(request: Request, limit: Many = 1000, cursor: Cursor = None) -> Json:
     """List keys, without their secrets, in the order of their creation."""
     context, caller, tenant_id = enter_operator(request)
-    pages = Pages(context, limit, ("keys", caller.tenant_id, tenant_id))
+    pages = Pages(context.signer, limit, ("keys", caller.tenant_id, tenant_id))
     after = pages.after(cursor)
     found = keys.listed(context.db, tenant_id, None if after is None else tuple(after), limit + 1)
-    return pages.answer(found, _key, lambda last: [last.created, last.id])
+    return Json(pages.page(found, _key, lambda last: [last.created, last.id]))
 
 
 @routes.post("/admin/keys", status_code=201, responses={**answers(NewKeyAnswer, 201), **errors(415, 422)},
@@ -133,14 +110,14 @@ def rotate(request: Request, key_id: str, sent: Annotated[Document, Depends(docu
 def tenants_listed(request: Request, limit: Many = 1000, cursor: Cursor = None) -> Json:
     """List the key's tenant; for operators, every tenant, by name."""
     context, caller, tenant_id = enter_operator(request)
-    pages = Pages(context, limit, ("tenants", caller.tenant_id, tenant_id))
+    pages = Pages(context.signer, limit, ("tenants", caller.tenant_id, tenant_id))
     after = pages.after(cursor)
     if tenant_id is None:
         found = tenants.every(context.db, after, limit + 1)
     else:
         own = tenants.get(context.db, tenant_id)
         found = [] if own is None else [own]
-    return pages.answer(found, asdict, lambda last: last.name)
+    return Json(pages.page(found, asdict, lambda last: last.name))
 
 
 @routes.post("/admin/tenants", status_code=201, responses={**answers(TenantBody, 201), **errors(409, 415, 422)},
@@ -163,16 +140,16 @@ def spend(
 ) -> Json:
     """List the images and seconds of each model, by key and day; by default the last 30 days."""
     context, caller, tenant_id = enter_operator(request)
-    pages = Pages(context, limit, ("usage", caller.tenant_id, tenant_id, first_day, last_day))
+    pages = Pages(context.signer, limit, ("usage", caller.tenant_id, tenant_id, first_day, last_day))
     after = pages.after(cursor)
-    with context.db.reading() as tx:
-        now = tx.now
-    first, last = first_day or usage.day_of(now - 30 * usage.DAY), last_day or usage.day_of(now)
-    if after is not None:  # the days of the first page, which midnight does not move
-        first, last, *after = after
-    position = None if after is None else tuple(after)
-    found = usage.spend(context.db, tenant_id, first, last, after=position, limit=limit + 1)
-    return pages.answer(found, asdict, lambda row: [first, last, row.day, row.tenant_id, row.key_id, row.model])
+    if after is None:
+        with context.db.reading() as tx:
+            now = tx.now
+        days, position = (first_day or usage.day_of(now - 30 * usage.DAY), last_day or usage.day_of(now)), None
+    else:  # the days of the first page, which midnight does not move
+        days, position = (after[0], after[1]), tuple(after[2:])
+    found = usage.spend(context.db, tenant_id, *days, after=position, limit=limit + 1)
+    return Json(pages.page(found, asdict, lambda row: [*days, row.day, row.tenant_id, row.key_id, row.model]))
 
 
 @routes.get("/admin/audit-log", responses={**answers(LogPage), **errors(422)})

@@ -11,12 +11,15 @@ import hmac
 import json
 import os
 import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from c2b_ray.config.endpoint import SECRET_VARIABLE
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError
 
+T = TypeVar("T")
 LONGEST = 12_000
 """Characters of a cursor: its position may hold the spec of a model, of 2,000 characters."""
 _TAG = 16
@@ -49,6 +52,26 @@ class Signer:
     def _tag(self, payload: bytes, about: tuple[object, ...]) -> bytes:
         bound = json.dumps([str(part) for part in about]).encode()
         return hmac.digest(self._secret, len(bound).to_bytes(4) + bound + payload, "sha256")[:_TAG]
+
+
+@dataclass(frozen=True)
+class Pages:
+    """The pages of a list, of at most `limit` items. `about`: the list, its tenant and its filters."""
+
+    signer: Signer
+    limit: int
+    about: tuple[object, ...]
+
+    def after(self, cursor: str | None) -> Any:
+        """Returns the position after which a page begins; None for the first page. Raises 400 for another's cursor."""
+        return self.signer.open(cursor, *self.about)
+
+    def page(self, found: Sequence[T], body: Callable[[T], Any], position: Callable[[T], Any]) -> dict[str, Any]:
+        """Returns a page as JSON. `found`: its items, and one more where there is a next page."""
+        items = found[: self.limit]
+        more = len(found) > self.limit
+        following = self.signer.seal(position(items[-1]), *self.about) if more else None
+        return {"items": [body(one) for one in items], "next": following}
 
 
 def _bad() -> ProblemError:

@@ -46,6 +46,8 @@ class AloneOnHost:
         except Timeout as error:
             why = f"another process held the lock of {name} for {WAIT_SECONDS:g} s"
             raise DatabaseDownError(why, DOWN_SECONDS) from error
+        except OSError as error:  # the disk is full, or may not be written
+            raise DatabaseDownError(f"no lock beside the database: {error.strerror or error}", DOWN_SECONDS) from error
         try:
             yield
         finally:

@@ -39,16 +39,8 @@ class AnswersView:
     interval_name: str
 
 
-def answers_page(
-    sentence: str,
-    target_class: str,
-    answers: Sequence[SentenceAnswer],
-    tables: tuple[pa.Table, pa.Table],
-    alpha: float,
-    repeats: int = 0,
-) -> str:
-    """Renders the page. `tables`: the images with their bytes, and all predictions. `repeats`: images left out."""
-    return render("answers.html.j2", answers_view(sentence, target_class, answers, tables, alpha, repeats))
+def answers_page(view: AnswersView) -> str:
+    return render("answers.html.j2", view)
 
 
 def answers_view(
@@ -59,6 +51,8 @@ def answers_view(
     alpha: float,
     repeats: int = 0,
 ) -> AnswersView:
+    """Returns the text of the page. `tables`: the images with their bytes, and all predictions. `repeats`: images that
+    were left out."""
     images, predictions = tables
     pictures = {
         i: data for i, data in zip(*(images[c].to_pylist() for c in ("image_id", "bytes")), strict=True) if data

@@ -31,16 +31,13 @@ def reach_sentence(least_rates: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def ratio_sentence(estimate: Mapping[str, Any]) -> str:
-    """Returns a sentence about the smallest ratio of rates that is searched for; empty where the estimate has none."""
-    ratio, draws = estimate.get("smallest_ratio"), estimate.get("draws_of_ratio")
-    if not isinstance(ratio, float):
-        return ""
-    said = (
-        f"captions that fail at least {multiple(ratio)} as often as the bare prompt are searched for, others given up"
-    )
-    if not isinstance(draws, int):
-        return said.replace("the bare prompt", "the label’s other images")
+def ratio_sentence(ratio: float, draws: int | None) -> str:
+    """Returns a sentence about the smallest ratio of rates that is searched for. `draws`: those that are expected to
+    confirm a caption of this ratio where the bare prompt fails at `COMMON_RATE`; None for labelled images."""
+    baseline = "the label’s other images" if draws is None else "the bare prompt"
+    said = f"captions that fail at least {multiple(ratio)} as often as {baseline} are searched for, others given up"
+    if draws is None:
+        return said
     return (
         f"{said}: where the bare prompt fails on 1 in {round(1 / COMMON_RATE)} images, about {words.count(draws)} "
         "images confirm one that fails exactly so often"

@@ -76,7 +76,9 @@ def _reach(estimate: Mapping[str, Any]) -> str:
     """Returns the likely findings of the budget; empty where the run has no estimate."""
     least_rates = estimate.get("least_rates")
     rows = [mapping(one) for one in least_rates] if isinstance(least_rates, list) else []
-    said = filter(None, [reach_sentence(rows), ratio_sentence(estimate)])
+    ratio, draws = estimate.get("smallest_ratio"), estimate.get("draws_of_ratio")
+    of_ratio = ratio_sentence(ratio, draws if isinstance(draws, int) else None) if isinstance(ratio, float) else ""
+    said = filter(None, [reach_sentence(rows), of_ratio])
     return " ".join(f"{one[0].upper()}{one[1:]}." for one in said)
 
 

@@ -54,8 +54,11 @@ class Reach:
     def power(self, rates: ArrayLike, share: float) -> Floats:
         """Returns the probability that a failure is found, float64 of the shape of `rates`, each in (0, 1].
 
-        share, in (0, 1): the share of the label's images that show what the failure needs.
+        share, in (0, 1): the share of the label's images that show what the failure needs. The caption then fails
+        1/share times as often as the baseline; where that is less than `worth`, it is given up.
         """
+        if share * self.worth > 1:
+            return np.zeros(np.shape(rates))
         r = np.asarray(rates, np.float64)
         each = baseline_share(1)
         needed = expected_draws(r, r * share, each, self.hypotheses / self.alpha, self.worth) * r

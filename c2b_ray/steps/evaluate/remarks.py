@@ -17,10 +17,11 @@ SAME = 1e-12
 """Cosines this near are the same."""
 
 
-def threshold_notes(matches: pa.Table, pairs: int, set_one: float, calibrated: float) -> list[str]:
-    """Returns notes for people. `matches`: a table of `MATCHES`; `pairs`: of different names in the ground truth."""
+def threshold_notes(matches: pa.Table, pairs: int, chosen: float, calibrated: float) -> list[str]:
+    """Returns notes for people. `matches`: a table of `MATCHES`; `pairs`: the number of pairs of
+    different names in the ground truth. `chosen`, `calibrated`: the two thresholds, NaN where there is none."""
     notes = []
-    for kind, threshold in {"set": set_one, "calibrated": calibrated}.items():
+    for kind, threshold in {"set": chosen, "calibrated": calibrated}.items():
         if not np.isnan(threshold) and (out_of_reach := _out_of_reach(matches, threshold)):
             notes.append(
                 f"At the {kind} threshold, cosine {threshold:.2f}, no name of a detected bias reaches one of the "

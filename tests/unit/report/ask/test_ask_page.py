@@ -49,7 +49,7 @@ def test_what_was_found_is_said_in_words() -> None:
 
 def test_the_page_runs_nothing_and_escapes_what_it_was_given() -> None:
     labels: list[str | None] = [EVIL, "bus"]
-    html = answers_page(f"a bus {EVIL}", "bus", [answered(labels, [])], tables(labels), 0.05)
+    html = answers_page(answers_view(f"a bus {EVIL}", "bus", [answered(labels, [])], tables(labels), 0.05))
     assert html.count("<script") == html.count("</script") == 1  # the page's own
     assert "&lt;script&gt;" in html
     assert " style=" not in html

@@ -44,3 +44,10 @@ def test_what_is_said_to_be_found_is_and_a_tenth_of_it_is_not() -> None:
 
 def test_a_budget_that_decides_nothing_says_so() -> None:
     assert least_rate(Reach(seen=45, screened=5, tested=4, hypotheses=300), 0.1) is None
+
+
+def test_a_failure_of_a_smaller_ratio_than_is_searched_for_is_not_said_to_be_found() -> None:
+    """What 1 in 10 images show fails ten times as often where they are shown."""
+    reach = Reach(seen=90_000, screened=30_000, tested=64_000, hypotheses=3, worth=12.0)
+    assert least_rate(reach, 0.1) is None
+    assert least_rate(reach, 0.02) is not None
