@@ -35,12 +35,13 @@ def ratio_sentence(ratio: float, draws: int | None) -> str:
     """Returns a sentence about the smallest ratio of rates that is searched for. `draws`: those that are expected to
     confirm a caption of this ratio where the bare prompt fails at `COMMON_RATE`; None for labelled images."""
     baseline = "the label’s other images" if draws is None else "the bare prompt"
-    said = f"captions that fail at least {multiple(ratio)} as often as {baseline} are searched for, others given up"
+    said = f"captions that fail at least {multiple(ratio)} as often as {baseline} are searched for, and others given up"
     if draws is None:
         return said
     return (
-        f"{said}: where the bare prompt fails on 1 in {round(1 / COMMON_RATE)} images, about {words.count(draws)} "
-        "images confirm one that fails exactly so often"
+        f"{said}; where the bare prompt fails on 1 in {round(1 / COMMON_RATE)} images, it takes on average at most "
+        f"about {words.count(int(float(f'{draws:.1e}')))} images to confirm one that fails exactly {multiple(ratio)} "
+        "as often"
     )
 
 
