@@ -56,7 +56,7 @@ class RunningContract:
         assert job is not None
         assert (job.stage, job.done, job.total, job.rate, job.seconds_left) == ("classify", 32, 100, 8.0, 8.5)
         assert (job.images, job.model_seconds, job.bytes) == (64, 6.0, 4096)
-        spent = usage.spend(db, who.tenant_id, "0000-00-00", "9999-99-99")
+        spent = sorted(usage.spend(db, who.tenant_id, "0000-00-00", "9999-99-99"), key=lambda one: one.model)
         assert [(row.key_id, row.model, row.images, row.model_seconds) for row in spent] == [
             (who.key_id, "g", 0, 2.0), (who.key_id, "m", 64, 4.0)
         ]  # fmt: skip

@@ -145,11 +145,11 @@ def spend(
     if after is None:
         with context.db.reading() as tx:
             now = tx.now
-        days, position = (first_day or usage.day_of(now - 30 * usage.DAY), last_day or usage.day_of(now)), None
+        days, place = (first_day or usage.day_of(now - 30 * usage.DAY), last_day or usage.day_of(now)), None
     else:  # the days of the first page, which midnight does not move
-        days, position = (after[0], after[1]), tuple(after[2:])
-    found = usage.spend(context.db, tenant_id, *days, after=position, limit=limit + 1)
-    return Json(pages.page(found, asdict, lambda row: [*days, row.day, row.tenant_id, row.key_id, row.model]))
+        days, place = (after[0], after[1]), tuple(after[2:])
+    found = usage.spend(context.db, tenant_id, *days, after=place, limit=limit + 1)
+    return Json(pages.page(found, asdict, lambda row: [*days, *usage.position(row)]))
 
 
 @routes.get("/admin/audit-log", responses={**answers(LogPage), **errors(422)})

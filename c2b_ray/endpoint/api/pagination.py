@@ -20,8 +20,8 @@ from c2b_ray.config.endpoint import SECRET_VARIABLE
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError
 
 T = TypeVar("T")
-LONGEST = 12_000
-"""Characters of a cursor: its position may hold the spec of a model, of 2,000 characters."""
+LONGEST = 1000
+"""Characters of a cursor. It is part of a URL, whose length servers limit."""
 _TAG = 16
 
 
@@ -33,7 +33,7 @@ class Signer:
 
     def seal(self, position: Any, *about: object) -> str:
         """Returns the cursor of a position. `position`: a JSON value. `about`: the list, its tenant and its filters."""
-        payload = json.dumps(position, separators=(",", ":"), ensure_ascii=False).encode()
+        payload = json.dumps(position, separators=(",", ":")).encode()
         return base64.urlsafe_b64encode(self._tag(payload, about) + payload).rstrip(b"=").decode()
 
     def open(self, cursor: str | None, *about: object) -> Any:

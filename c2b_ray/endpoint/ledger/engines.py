@@ -6,6 +6,7 @@ It knows no table and no transaction.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import threading
 import time
@@ -70,6 +71,7 @@ def sqlite_engine(url: str, connections: int) -> Engine:
                 f"{path}: its file system cannot hold a ledger in SQLite; use a local disk, or PostgreSQL"
             )
         connection.create_function("c2b_clock", 0, time.time)
+        connection.create_function("md5", 1, _md5, deterministic=True)  # PostgreSQL has it
         for pragma in ("synchronous = FULL", "foreign_keys = ON", "secure_delete = ON"):
             connection.execute(f"PRAGMA {pragma}")
 
@@ -79,6 +81,10 @@ def sqlite_engine(url: str, connections: int) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _md5(text: str) -> str:
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def postgres_engine(url: str, connections: int, wait_seconds: float = BUSY_SECONDS) -> Engine:

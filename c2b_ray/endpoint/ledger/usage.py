@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -59,20 +60,27 @@ def spend(
     after: tuple[str, ...] | None = None,
     limit: int | None = None,
 ) -> list[Spend]:
-    """Returns use by day, tenant, key and model, first and last day included. `tenant_id` None: all tenants, for
-    operators. `key_id` None: all keys. `after`: (day, tenant id, key id, model) after which to begin; `limit`: the most
-    rows."""
+    """Returns use by day, tenant, key and model, first and last day included; models in the order of their hashes.
+
+    `tenant_id` None: all tenants, for operators. `key_id` None: all keys. `after`: the `position` of the row after
+    which to begin; `limit`: the most rows.
+    """
     names = ("tenant_id", "key_id", "model", "day", "images", "model_seconds", "requests")
     statement = select(*(_usage[name] for name in names)).where(_usage.day.between(first_day, last_day))
     if tenant_id is not None:
         statement = statement.where(_usage.tenant_id == tenant_id)
     if key_id is not None:
         statement = statement.where(_usage.key_id == key_id)
-    order = _usage.day, _usage.tenant_id, _usage.key_id, _usage.model
+    order = _usage.day, _usage.tenant_id, _usage.key_id, func.md5(_usage.model)
     if after is not None:
         statement = statement.where(tuple_(*order) > tuple_(*after))
     with db.reading() as tx:
         return [record(Spend, row) for row in tx.execute(statement.order_by(*order).limit(limit))]
+
+
+def position(row: Spend) -> tuple[str, ...]:
+    """Returns the place of a row in the order of `spend`. It is short; a model's spec may be long."""
+    return row.day, row.tenant_id, row.key_id, hashlib.md5(row.model.encode(), usedforsecurity=False).hexdigest()
 
 
 def by_model(tx: Transaction, tenant_id: str, day: str) -> dict[str, tuple[int, float]]:

@@ -51,5 +51,7 @@ def test_models_with_the_longest_specs_end_a_page(endpoint):
     with endpoint.db.transaction() as tx:
         for letter in "aé\U0001f68c":
             usage.add(tx, tenant, "key", letter * 2000, 1, 0.5)
+    wanted = [one.model for one in usage.spend(endpoint.db, tenant, "2000", "3000")]
     found, _ = pages(endpoint.as_("admin"), "/v1/admin/usage", 1)
+    assert [one["model"] for one in found] == wanted
     assert {"a" * 2000, "é" * 2000, "\U0001f68c" * 2000} <= {one["model"] for one in found}
