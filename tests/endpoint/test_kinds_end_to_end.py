@@ -44,7 +44,7 @@ EVALUATE = {name: small_configs.EVALUATE[name] for name in ("classes", "classifi
 CONFIGS: dict[str, dict[str, Any]] = {
     "latent": LATENT, "prompts": PROMPTS, "clip-bias": CLIP_BIAS, "evaluate": EVALUATE,
 }  # fmt: skip
-SLOW_SEARCH = {"weights": [10, 20, 40, 80], "images": 8, "beams": 3, "expansion": 3, "pool": 12, "most_tokens": 40}
+SLOW_SEARCH = {"weights": list(range(10, 90)), "images": 8, "beams": 3, "expansion": 3, "pool": 12, "most_tokens": 40}
 ENDLESS: dict[str, dict[str, Any]] = {
     "latent": {
         "generator": LATENT["generator"], "classifier": LATENT["classifier"], "label": "boat",
