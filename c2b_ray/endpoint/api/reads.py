@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from c2b_ray.endpoint.api.problems import ProblemError, not_found
 from c2b_ray.endpoint.ledger.job import Job
-from c2b_ray.report.kit.export import exported
+from c2b_ray.report.kit.export import Names, exported, names_in
 from c2b_ray.schemas.dataset import DATASET_ROWS
 from c2b_ray.store import files
 from c2b_ray.store.failure_dataset import FailureDataset, open_dataset
@@ -29,6 +29,8 @@ from c2b_ray.store.run import MANIFEST, Run, load_run
 ROWS, ANSWER, REPORT = "rows", "answer.json", "report.html"
 INDEX_BYTES = 256 * 2**20
 """The most memory of all indexes of images together: enough for 16 million images."""
+SLICE = 5000
+"""The most rows of a table that are in memory at once where a table is streamed, beside those of its row group."""
 _REMEMBERED, _SECONDS = 64, 300.0
 _known: OrderedDict[str, tuple[float, Results]] = OrderedDict()
 _indexes: OrderedDict[str, IdIndex] = OrderedDict()
@@ -38,13 +40,14 @@ _lock = threading.Lock()
 @dataclass(frozen=True)
 class Results:
     """The results at a job's path. `run`: of an audit; `dataset`: of a dataset whose build has ended; both None
-    otherwise. `layout`: the row groups of tables that were requested."""
+    otherwise. `layout`, `names`: the row groups of tables that were requested, and the names of texts by column."""
 
     job: Job
     path: str
     run: Run | None = None
     dataset: FailureDataset | None = None
     layout: dict[str, RowGroups] = field(default_factory=dict, compare=False)
+    names: dict[tuple[str, str], Mapping[str, str]] = field(default_factory=dict, compare=False)
 
     @property
     def tables(self) -> dict[str, pa.Schema]:
@@ -68,15 +71,25 @@ class Results:
 
     def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
         """Returns the whole table, without what must not leave the machine. Raises 404 if there is none."""
-        if name not in self.tables:
-            raise not_found("table")
-        if self.dataset is not None:
-            tables = list(self._shards(columns))
-            table = pa.concat_tables(tables) if tables else DATASET_ROWS.empty_table().select(columns or [])
-        else:
-            assert self.run is not None
-            table = self.run.read(name, columns)
-        return exported(table)
+        return pa.concat_tables(self.slices(name, columns)[1])
+
+    def slices(self, name: str, columns: list[str] | None = None) -> tuple[pa.Schema, Iterator[pa.Table]]:
+        """Returns the schema of `table` and its rows, at most `SLICE` at a time. Raises 404 if there is none.
+
+        It reads the texts of the whole table first, for their names, and then a row group at a time.
+        """
+        groups = self._groups(name)
+        columns = columns or self.tables[name].names
+        nothing = self._joined(name, columns, [])
+
+        def parts() -> Iterator[pa.Table]:
+            yield nothing
+            for group in range(len(groups.ends)):
+                rows = groups.read(group, columns)
+                for start in range(0, rows.num_rows, SLICE):
+                    yield self._joined(name, columns, [rows.slice(start, SLICE)])
+
+        return nothing.schema, parts()
 
     def page(self, name: str, start: int, limit: int) -> pa.Table:
         """Returns rows of a table from `start` on, without the bytes of images. It reads only the row groups that
@@ -113,11 +126,6 @@ class Results:
             raise not_found("report" if name == REPORT else "answer")
         return files.read_bytes(f"{self.path}/{name}")
 
-    def _shards(self, columns: list[str] | None) -> Iterator[pa.Table]:
-        assert self.dataset is not None
-        for shard in self.dataset.shards:
-            yield from self.dataset.tables([shard.name], columns)
-
     def _groups(self, name: str) -> RowGroups:
         if name not in self.tables:
             raise not_found("table")
@@ -136,11 +144,25 @@ class Results:
                 _keep(self.path, known)
         return known
 
-    def _joined(self, name: str, columns: list[str], tables: list[pa.Table]) -> pa.Table:
-        empty = self.tables[name].empty_table().select(columns)
-        if self.dataset is None:
-            tables = [self._run.complete(name, table, columns).select(columns) for table in tables]
-        return exported(pa.concat_tables(tables) if tables else empty)
+    def _joined(self, name: str, columns: list[str], tables: Iterable[pa.Table]) -> pa.Table:
+        """Returns the parts of a table as one, without what must not leave the machine."""
+        parts = [self._completed(name, columns, table) for table in tables]
+        whole = pa.concat_tables(parts) if parts else self.tables[name].empty_table().select(columns)
+        return exported(whole, self._names(name, whole.schema))
+
+    def _names(self, name: str, schema: pa.Schema) -> Names:
+        """Returns the names of the texts in these columns of the whole table, so that all its parts agree."""
+        missing = pa.schema(
+            [one for one in schema if pa.types.is_string(one.type) and (name, one.name) not in self.names]
+        )
+        if missing.names:
+            groups = self._groups(name)
+            found = names_in(missing, lambda columns: (self._completed(name, columns, t) for t in groups.each(columns)))
+            self.names.update({(name, column): found.get(column, {}) for column in missing.names})
+        return {column: self.names[name, column] for column in schema.names if (name, column) in self.names}
+
+    def _completed(self, name: str, columns: list[str], table: pa.Table) -> pa.Table:
+        return (table if self.dataset is not None else self._run.complete(name, table, columns)).select(columns)
 
     @property
     def _run(self) -> Run:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pyarrow as pa
 from fastapi import Query, Request
@@ -15,11 +14,10 @@ from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.jobs import Cursor, of_tenant
 from c2b_ray.endpoint.api.models import Answer, TableList, TablePage
 from c2b_ray.endpoint.api.problems import ProblemError, not_found
-from c2b_ray.endpoint.api.reads import REPORT, Results, answer_of, finished, readable, results_of
+from c2b_ray.endpoint.api.reads import REPORT, ROWS, Results, answer_of, finished, readable, results_of
 from c2b_ray.endpoint.api.responses import Json, answers, errors, files, finite_json, router
-from c2b_ray.endpoint.api.tabular import csv_of_slices, json_rows, parquet_slices
+from c2b_ray.endpoint.api.tabular import csv_slices, json_rows, json_slices, parquet_slices
 from c2b_ray.endpoint.ledger import jobs
-from c2b_ray.report.kit.export import parquet_of
 from c2b_ray.report.kit.redact import cleaned
 
 routes = router("results")
@@ -93,8 +91,8 @@ def table(
         following = context.signer.seal(start + page.num_rows, *about) if more and page.num_rows else None
         return finite_json({"items": json_rows(page), "rows": results.rows(name), "next": following})
     columns = readable(results.tables.get(name) or pa.schema([])) if format == "csv" else None
-    whole = results.table(name, columns)
-    content: Iterator[bytes] = csv_of_slices(whole) if format == "csv" else parquet_slices(whole)
+    schema, parts = results.slices(name, columns)
+    content = csv_slices(parts) if format == "csv" else parquet_slices(schema, parts)
     headers = {"Content-Disposition": attachment(f"{job_id}-{name}.{format}"), "Content-Security-Policy": CLOSED}
     return StreamingResponse(content, media_type=MEDIA[format], headers=headers)
 
@@ -145,13 +143,7 @@ def signed(request: Request, job_id: str, artifact: Artifact = REPORT_PATH) -> J
 )
 def export(request: Request, job_id: str, form: str, classifier: Classifier = None) -> Response:
     """Return the results as `c2b export` writes them: csv, json, parquet, failures, model-card."""
-    results = _results(request, job_id)[2]
-    if form not in results.exports:
-        raise ProblemError(
-            404, "not_found", f"this job has no such export; it has {', '.join(results.exports) or 'none'}"
-        )
-    headers = {"Content-Disposition": attachment(f"{job_id}.{ENDS[form]}"), "Content-Security-Policy": CLOSED}
-    return Response(exported_as(results, form, classifier), media_type=MEDIA[form], headers=headers)
+    return export_of(_results(request, job_id)[2], form, classifier)
 
 
 @routes.get("/audits/{job_id}/answer", responses={200: {"description": "As `c2b ask --json`."}, **errors(409)})
@@ -206,12 +198,20 @@ def _results(request: Request, job_id: str) -> tuple[Context, Caller, Results]:
     return context, caller, read(context, caller, job_id)
 
 
-def exported_as(results: Results, form: str, classifier: str | None) -> bytes | Any:
-    """Returns the results in one of the formats `results.exports`."""
+def export_of(results: Results, form: str, classifier: str | None) -> Response:
+    """Returns the results in one of the formats `results.exports`. Raises 404 for another format."""
+    if form not in results.exports:
+        detail = f"this job has no such export; it has {', '.join(results.exports) or 'none'}"
+        raise ProblemError(404, "not_found", detail)
+    headers = {
+        "Content-Disposition": attachment(f"{results.job.id}.{ENDS[form]}"), "Content-Security-Policy": CLOSED,
+    }  # fmt: skip
     if results.dataset is None:
         run = finished(results)
-        return run.kind.export(run, form, classifier)
+        return Response(run.kind.export(run, form, classifier), media_type=MEDIA[form], headers=headers)
+    schema, parts = results.slices(ROWS, None if form == "parquet" else readable(results.tables[ROWS]))
     if form == "parquet":
-        return parquet_of(results.table("rows"))
-    rows = results.table("rows", readable(results.tables["rows"]))
-    return b"".join(csv_of_slices(rows)) if form == "csv" else finite_json(json_rows(rows)).body
+        content = parquet_slices(schema, parts)
+    else:
+        content = csv_slices(parts) if form == "csv" else json_slices(parts)
+    return StreamingResponse(content, media_type=MEDIA[form], headers=headers)

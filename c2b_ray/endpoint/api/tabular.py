@@ -1,19 +1,18 @@
-"""Tables as JSON, CSV and Parquet, a slice at a time. `report.kit.export` cleans their texts."""
+"""Tables as JSON, CSV and Parquet, a part at a time. `report.kit.export` cleans their texts."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from c2b_ray.endpoint.api.responses import finite_json
 from c2b_ray.report.kit.export import csv_of
 from c2b_ray.text import finite
-
-ROWS = 5000
 
 
 def json_rows(table: pa.Table) -> list[dict[str, Any]]:
@@ -21,19 +20,29 @@ def json_rows(table: pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
-def csv_of_slices(table: pa.Table) -> Iterator[bytes]:
+def json_slices(parts: Iterable[pa.Table]) -> Iterator[bytes]:
+    """Yields one JSON list of all rows."""
+    between = b"["
+    for part in parts:
+        if rows := bytes(finite_json(json_rows(part)).body)[1:-1]:
+            yield between + rows
+            between = b","
+    yield b"[]" if between == b"[" else b"]"
+
+
+def csv_slices(parts: Iterable[pa.Table]) -> Iterator[bytes]:
     """Yields CSV with one header. Lists and structs become JSON; no cell is a formula (`report.kit.export.csv_of`)."""
-    for start in range(0, max(table.num_rows, 1), ROWS):
-        data = csv_of(_flat(table.slice(start, ROWS)))
-        yield data if start == 0 else data.partition(b"\n")[2]
+    for number, part in enumerate(parts):
+        data = csv_of(_flat(part))
+        yield data.partition(b"\n")[2] if number else data
 
 
-def parquet_slices(table: pa.Table) -> Iterator[bytes]:
-    """Yields one Parquet file. At most one slice is encoded in memory."""
+def parquet_slices(schema: pa.Schema, parts: Iterable[pa.Table]) -> Iterator[bytes]:
+    """Yields one Parquet file. At most one part is encoded in memory."""
     sink = io.BytesIO()
-    with pq.ParquetWriter(sink, table.schema, compression="zstd") as writer:
-        for start in range(0, max(table.num_rows, 1), ROWS):
-            writer.write_table(table.slice(start, ROWS))
+    with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+        for part in parts:
+            writer.write_table(part)
             yield sink.getvalue()
             sink.seek(0)
             sink.truncate()

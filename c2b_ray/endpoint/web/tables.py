@@ -14,7 +14,7 @@ from starlette.responses import Response
 from c2b_ray.endpoint.api.jobs import of_tenant
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
 from c2b_ray.endpoint.api.reads import REPORT, Results, readable
-from c2b_ray.endpoint.api.results import CLOSED, ENDS, MEDIA, attachment, exported_as, page_policy, picture_type, read
+from c2b_ray.endpoint.api.results import CLOSED, export_of, page_policy, picture_type, read
 from c2b_ray.endpoint.web.rendering import shown
 from c2b_ray.endpoint.web.visit import Visit
 
@@ -67,15 +67,7 @@ def image(visit: Visit) -> Response:
 
 
 def export(visit: Visit) -> Response:
-    results, form = _read(visit), visit.part("form")
-    if form not in results.exports:
-        raise not_found("export")
-    headers = {
-        "Content-Disposition": attachment(f"{results.job.id}.{ENDS[form]}"), "Content-Security-Policy": CLOSED,
-    }  # fmt: skip
-    return Response(
-        exported_as(results, form, visit.query("classifier") or None), media_type=MEDIA[form], headers=headers
-    )
+    return export_of(_read(visit), visit.part("form"), visit.query("classifier") or None)
 
 
 def _read(visit: Visit) -> Results:

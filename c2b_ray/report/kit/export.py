@@ -7,7 +7,8 @@ every text. Unknown values are empty in CSV and null in JSON and Parquet, never 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,9 @@ from c2b_ray.text import cell, finite, visible, visible_json
 
 SPECS = ("classifier", "generator", "source")
 """Columns that hold the specs of models, which may hold paths."""
+Names = Mapping[str, Mapping[str, str]]
+"""By column, the names of the texts that are not shown as they are."""
+_TEXTS_AT_ONCE = 4096
 
 
 def csv_of(table: pa.Table) -> bytes:
@@ -77,26 +81,68 @@ def about(run: Run, settings: Sequence[str] | None = None) -> dict[str, Any]:
     }
 
 
-def exported(table: pa.Table) -> pa.Table:
-    """Returns the table without credentials and paths, and with null for NaN."""
-    columns = []
+def exported(table: pa.Table, names: Names | None = None) -> pa.Table:
+    """Returns the table without credentials and paths, and with null for NaN, so columns of floats may hold null.
+
+    `names`: of the whole table (`names_in`), where `table` is a part of it. By default `table` is the whole.
+    """
+    names = names_in(table.schema, lambda _: [table]) if names is None else names
+    columns, fields = [], []
     for field in table.schema:
         column = table[field.name]
-        if pa.types.is_string(field.type):
-            shorten = clean_setting if field.name in SPECS else clean
-            names = distinct_names(pc.unique(column).drop_null().to_pylist(), shorten)
-            texts = [None if text is None else names[text] for text in column.to_pylist()]
+        if of_column := names.get(field.name):
+            texts = [text if text is None else _short(of_column, text) for text in column.to_pylist()]
             column = pa.chunked_array([pa.array(texts, field.type)])
-        elif _is_text(field.type):
+        elif _is_text(field.type) and pa.types.is_list(field.type):
             lists = [None if texts is None else [clean(text) for text in texts] for texts in column.to_pylist()]
             column = pa.chunked_array([pa.array(lists, field.type)])
         elif pa.types.is_floating(field.type):
             column = pc.if_else(pc.is_nan(column), pa.scalar(None, field.type), column)
+            field = field.with_nullable(True)
         columns.append(column)
-    known = zip(table.schema, columns, strict=True)
-    # A column that may not hold null in the run may hold NaN, which is null from here on; Parquet refuses it else.
-    schema = pa.schema([field.with_nullable(field.nullable or column.null_count > 0) for field, column in known])
-    return pa.Table.from_arrays(columns, schema=schema.with_metadata(table.schema.metadata))
+        fields.append(field)
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields, table.schema.metadata))
+
+
+def names_in(schema: pa.Schema, read: Callable[[list[str]], Iterable[pa.Table]]) -> Names:
+    """Returns the names of a table's texts, so that each text has one name in every part of the table.
+
+    `read`: returns the parts of the table with these columns. It is called a second time where texts are changed, to
+    find those that are equal to the short form of another. Only changed texts are kept in memory.
+    """
+    columns = [field.name for field in schema if pa.types.is_string(field.type)]
+    changed: dict[str, dict[str, str]] = {column: {} for column in columns}
+    for part in read(columns) if columns else ():
+        for column in columns:
+            shorten = clean_setting if column in SPECS else clean
+            changed[column].update(_changed(_distinct(part[column]), shorten))
+    changed = {column: of_column for column, of_column in changed.items() if of_column}
+    shared: dict[str, dict[str, None]] = {column: {} for column in changed}
+    short = {column: set(of_column.values()) for column, of_column in changed.items()}
+    for part in read(list(changed)) if changed else ():
+        for column, equal in shared.items():
+            equal.update(dict.fromkeys(text for text in _distinct(part[column]) if text in short[column]))
+    return {
+        column: distinct_names([*of_column, *shared[column]], partial(_short, of_column))
+        for column, of_column in changed.items()
+    }
+
+
+def _short(changed: Mapping[str, str], text: str) -> str:
+    return changed.get(text, text)
+
+
+def _distinct(column: pa.ChunkedArray) -> list[str]:
+    texts: list[str] = pc.unique(column).drop_null().to_pylist()
+    return texts
+
+
+def _changed(texts: list[str], shorten: Callable[[str], str]) -> dict[str, str]:
+    """Returns the short forms of the texts that `shorten` changes."""
+    if shorten is clean:  # it looks at no line's end, so one call tells that a thousand texts have nothing to remove
+        groups = [texts[start : start + _TEXTS_AT_ONCE] for start in range(0, len(texts), _TEXTS_AT_ONCE)]
+        texts = [text for group in groups if clean(lines := "\n".join(group)) != lines for text in group]
+    return {text: short for text in texts if (short := shorten(text)) != text}
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -91,11 +91,11 @@ def test_exports_are_those_of_the_command_and_their_names_are_harmless(client, a
 def test_no_cell_of_a_csv_is_a_formula():
     import pyarrow as pa
 
-    from c2b_ray.endpoint.api.tabular import csv_of_slices
+    from c2b_ray.endpoint.api.tabular import csv_slices
 
     wrong = ["=1+1", "+cmd", "-2+3", "@SUM", "\tx", "\rx", "plain"]
     table = pa.table({"name": wrong, "nested": [[{"a": one}] for one in wrong], "number": [-0.5] * 7})
-    rows = list(csv.reader(io.StringIO(b"".join(csv_of_slices(table)).decode(), newline="")))
+    rows = list(csv.reader(io.StringIO(b"".join(csv_slices([table])).decode(), newline="")))
     assert all(cell[0] not in "=+@\t\r" for row in rows for cell in row)
     assert {row[2] for row in rows[1:]} == {"-0.5"}
     assert rows[3][0] == "'-2+3"
