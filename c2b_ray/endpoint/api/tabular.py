@@ -41,7 +41,7 @@ def parquet_slices(schema: pa.Schema, parts: Iterable[pa.Table]) -> Iterator[byt
     """Yields one Parquet file. At most one part is encoded in memory."""
     sink = io.BytesIO()
     with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
-        for part in parts:
+        for part in (part for part in parts if part.num_rows):
             writer.write_table(part)
             yield sink.getvalue()
             sink.seek(0)
