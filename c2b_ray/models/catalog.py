@@ -71,6 +71,11 @@ CATALOG: dict[tuple[str, str], str] = {
 }
 
 DESCRIBERS: dict[tuple[str, str], str] = {
+    ("language_model", "hf"): "c2b_ray.models.transformers_lm:describe",
+    ("language_model", "openai"): "c2b_ray.models.openai_lm:describe",
+    ("language_model", "scripted"): "c2b_ray.models.scripted:describe_language_model",
+    ("language_model", "vllm"): "c2b_ray.models.vllm_revision:describe_language_model",
+    ("language_model", "world"): "c2b_ray.world.zoo:describe_language_model",
     ("encoder", "open_clip"): "c2b_ray.models.open_clip_encoder:describe",
     ("encoder", "world"): "c2b_ray.world.zoo:describe_encoder",
     ("image_generator", "diffusers"): "c2b_ray.models.diffusers_generator:describe",

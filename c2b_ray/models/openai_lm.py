@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.json_service import JsonService, Patience, Refused, check_url, find
-from c2b_ray.roles import ChatReply, ChatRequest, Message, TokenLogProb
+from c2b_ray.roles import ChatReply, ChatRequest, Description, Message, TokenLogProb
+from c2b_ray.schemas import content_id
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 PATIENCE = Patience(timeout_s=120, attempts=5, in_flight=16)
@@ -33,6 +34,13 @@ def load(spec: Spec) -> OpenAILanguageModel:
     return OpenAILanguageModel(url, model)
 
 
+def describe(spec: Spec) -> Description:
+    """Returns a description with a hash of the address; no request is sent."""
+    model = load(spec)
+    model.close()
+    return Description(model.revision)
+
+
 class OpenAILanguageModel:
     """A served model. Safe to use from several threads.
 
@@ -41,6 +49,7 @@ class OpenAILanguageModel:
 
     def __init__(self, url: str, model: str, patience: Patience = PATIENCE) -> None:
         self._url, self._model = url.rstrip("/"), model
+        self.revision = content_id("openai_lm", self._url, model)
         self._service = JsonService(self._url, KEY_VARIABLE, patience, model=model, probe="/models")
         # Fields that this server refused once; they are left out afterwards.
         self._constrains, self._length_name = True, "max_tokens"

@@ -46,7 +46,11 @@ def load_language_model(spec: Spec) -> ScriptedLanguageModel:
     replies = _read(spec)
     if not _texts(replies):
         raise SpecError(f"{spec.text}: {spec.name!r} must hold a JSON list of strings, the replies in their order")
-    return ScriptedLanguageModel(replies)
+    return ScriptedLanguageModel(replies, revision=content_id("scripted_lm", replies))
+
+
+def describe_language_model(spec: Spec) -> Description:
+    return Description(load_language_model(spec).revision)
 
 
 def load_captioner(spec: Spec) -> ScriptedCaptioner:
@@ -102,10 +106,12 @@ class ScriptedLanguageModel:
         replies: Sequence[str | ChatReply] | Callable[[ChatRequest], str | ChatReply] = (),
         next_tokens: Sequence[list[TokenLogProb]] | Callable[[str], list[TokenLogProb]] = (),
         log_likelihoods: Sequence[float] | Callable[[str], float] = (),
+        revision: str = "scripted",
     ) -> None:
         self._replies = _Script("replies", replies)
         self._next_tokens = _Script("next_tokens", next_tokens)
         self._log_likelihoods = _Script("log_likelihoods", log_likelihoods)
+        self.revision = revision
         self.requests: list[ChatRequest] = []
 
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:

@@ -36,11 +36,13 @@ from c2b_ray.models.text.chat_tokens import ChatTokens, Tokenised, no_language_m
 from c2b_ray.models.text.prefixes import PrefixCache
 from c2b_ray.models.text.sampling import Row, RowLimits, Sampler, writable_mask
 from c2b_ray.models.torch_runtime import DTYPES, device_of
-from c2b_ray.roles import ChatReply, ChatRequest, TokenLogProb
+from c2b_ray.models.weights import language_model_revision
+from c2b_ray.roles import ChatReply, ChatRequest, Description, TokenLogProb
 
 MAX_ROWS = 64
 MAX_LOGITS = 2**27  # entries of one batch's logits in next_tokens and log_likelihood: half a GiB of float32
 MAX_WHITESPACE = 8  # between JSON tokens: enough to indent, too little to never end
+_OPTIONS = ("dtype", "device", "revision")
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
@@ -51,16 +53,24 @@ def load(spec: Spec) -> TransformersLanguageModel:
     SpecError: an unknown option. WeightsError: nothing there, no safetensors. A model without a chat template or an
     end token reads texts, and raises WeightsError where it is asked for a reply.
     """
-    options = spec.options_among(("dtype", "device", "revision"))
+    options = spec.options_among(_OPTIONS)
     device = device_of(spec)
     dtype = dtype_of(spec, device)
-    common = {"revision": options.get("revision") or "main", "trust_remote_code": False}
+    wanted = options.get("revision")
+    common = {"revision": wanted or "main", "trust_remote_code": False}
     try:
         tokenizer = AutoTokenizer.from_pretrained(spec.name, **common)
         model = AutoModelForCausalLM.from_pretrained(spec.name, dtype=dtype, use_safetensors=True, **common)
     except (OSError, ValueError, ImportError) as error:
         raise no_language_model(spec.text, f"{error}{hint_for(str(error))}") from error
-    return TransformersLanguageModel(cast(Any, model).to(device), tokenizer, spec.text)
+    revision = language_model_revision(spec.name, wanted)
+    return TransformersLanguageModel(cast(Any, model).to(device), tokenizer, revision or "", spec.text)
+
+
+def describe(spec: Spec) -> Description | None:
+    """Returns a description by the files of a directory, or of a repository that was downloaded; None without them."""
+    revision = language_model_revision(spec.name, spec.options_among(_OPTIONS).get("revision"))
+    return None if revision is None else Description(revision)
 
 
 def dtype_of(spec: Spec, device: torch.device) -> torch.dtype | str:
@@ -83,13 +93,16 @@ class TransformersLanguageModel(Tokenised):
     say how they are sampled.
     """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str = "the model") -> None:
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, revision: str, name: str = "the model"
+    ) -> None:
         config = model.config.get_text_config()
         context: int = getattr(config, "max_position_embeddings", None) or 2**31
         super().__init__(ChatTokens(tokenizer, model.generation_config, context, name))
         model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
         self._model = cast(Any, model)  # its classes are typed in part only
         self._model.eval()
+        self.revision = revision
         self._name, self._context = name, context
         self._vocabulary = int(self._model.get_output_embeddings().weight.shape[0])
         self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else next(iter(self._tokens.stops), 0)

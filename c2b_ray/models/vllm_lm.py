@@ -37,6 +37,7 @@ from c2b_ray.models.catalog import Spec
 from c2b_ray.models.text.chat_tokens import ChatTokens, Tokenised, no_language_model
 from c2b_ray.models.text.sampling import unwritable
 from c2b_ray.models.vllm_plugin import OWNER
+from c2b_ray.models.weights import language_model_revision
 from c2b_ray.roles import ChatReply, ChatRequest, TokenLogProb
 
 NEVER = -100.0  # vLLM's least bias of a token
@@ -92,7 +93,8 @@ def load(spec: Spec) -> VllmLanguageModel:
         **({"distributed_executor_backend": "mp"} if (options.tensor_parallel_size or 1) > 1 else {}),
         **options.model_dump(exclude_none=True),
     )
-    return VllmLanguageModel(arguments, tokens, vocabulary, spec.text)
+    revision = language_model_revision(spec.name, options.revision)
+    return VllmLanguageModel(arguments, tokens, vocabulary, revision or "", spec.text)
 
 
 class VllmLanguageModel(Tokenised):
@@ -102,8 +104,11 @@ class VllmLanguageModel(Tokenised):
     `vocabulary` is the width of the model's logits; `name` stands in error messages.
     """
 
-    def __init__(self, arguments: AsyncEngineArgs, tokens: ChatTokens, vocabulary: int, name: str) -> None:
+    def __init__(
+        self, arguments: AsyncEngineArgs, tokens: ChatTokens, vocabulary: int, revision: str, name: str
+    ) -> None:
         super().__init__(tokens)
+        self.revision = revision
         self._vocabulary, self._name = vocabulary, name
         info = xgrammar.TokenizerInfo.from_huggingface(tokens.tokenizer, vocab_size=vocabulary)
         special = set(tokens.tokenizer.all_special_ids) - set(tokens.stops)

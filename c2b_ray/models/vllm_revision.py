@@ -1,4 +1,4 @@
-"""The directory, settings and revision of a `vllm:` captioner, found without vLLM.
+"""The directory, settings and revision of a `vllm:` captioner or language model, found without vLLM.
 
 A machine that starts an audit may have neither a GPU nor vLLM.
 """
@@ -44,6 +44,12 @@ def captioner_of(spec: Spec) -> CaptionerFiles:
     directory = weights.directory(spec.name, spec.text, revision, weights.WITH_TOKENIZER)
     identity = content_id("vllm_captioner", weights.directory_revision(directory), options, wording())
     return CaptionerFiles(directory, settings, identity)
+
+
+def describe_language_model(spec: Spec) -> Description | None:
+    """Returns a description by the files of a directory, or of a repository that was downloaded; None without them."""
+    revision = weights.language_model_revision(spec.name, spec.options.get("revision"))
+    return None if revision is None else Description(revision)
 
 
 def describe(spec: Spec) -> Description:

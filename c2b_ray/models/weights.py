@@ -10,7 +10,7 @@ import hashlib
 from pathlib import Path
 
 import torch
-from huggingface_hub import hf_hub_download, snapshot_download
+from huggingface_hub import hf_hub_download, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 from torch import nn
@@ -162,6 +162,18 @@ def directory_revision(directory: Path) -> str:
     """Like `file_revision`, for all files of a language model's directory."""
     patterns = ("*.safetensors", *WITH_TOKENIZER)
     return file_revision(*sorted({path for pattern in patterns for path in directory.glob(pattern)}))
+
+
+def language_model_revision(name: str, revision: str | None) -> str | None:
+    """Returns the revision of a language model's directory or of a repository of the model hub, of which the commit
+    counts; None where neither is on this machine."""
+    if Path(name).is_dir():
+        return directory_revision(Path(name))
+    try:
+        config = try_to_load_from_cache(name, "config.json", revision=revision)
+    except HFValidationError:  # a path where nothing is
+        return None
+    return Path(config).parent.name[:20] if isinstance(config, str) else None
 
 
 def _first(names: list[str], count: int = 3) -> str:

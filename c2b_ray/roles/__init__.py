@@ -1,10 +1,11 @@
-"""The roles that models play on the path (`protocols`), and the values that cross them (`values`).
+"""The roles that models play on the path (`protocols`, `language`), and the values that cross them (`values`).
 
 A role is a Protocol of one to three batch methods: as many outputs as inputs, in their order. A bad row is a value (an
 error in its place); a dead service is an exception (`errors.ServiceError`). This package knows no model and no service.
 """
 
 from c2b_ray.roles.guessing import GroupGuesser
+from c2b_ray.roles.language import LanguageModel, ReplyContinuer, TokenCounter
 from c2b_ray.roles.protocols import (
     ActivationReader,
     Captioner,
@@ -16,14 +17,11 @@ from c2b_ray.roles.protocols import (
     GradientClassifier,
     ImageGenerator,
     ImageIndex,
-    LanguageModel,
     LatentGenerator,
     Remote,
-    ReplyContinuer,
     SentenceEncoder,
     TextEncoder,
     TextImageEncoder,
-    TokenCounter,
 )
 from c2b_ray.roles.values import (
     Answer,

@@ -53,7 +53,7 @@ class LanguageModelServer:
         """Returns facts about the served model. With a spec, raises an error if another model is served."""
         if model is not None:
             refuse_other_model(DEPLOYMENT, self._spec, model)
-        return {"model": self._spec}
+        return {"model": self._spec, "revision": self._model.revision}
 
     async def chat(self, model: str, requests: Sequence[ChatRequest]) -> list[ChatReply]:
         """Returns one reply per request, as the role defines it."""

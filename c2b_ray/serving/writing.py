@@ -34,6 +34,10 @@ class ServedLanguageModel:
         self.chunk = chunk
         self._ends: tuple[int, ...] = ()
 
+    @property
+    def revision(self) -> str:
+        return str(self.channel.call("describe", self.spec)["revision"])
+
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:
         return self._ask("chat", self.channel.rows(self.chunk, len(requests)), list(requests))
 

@@ -176,6 +176,12 @@ def load_language_model(spec: Spec) -> LanguageModel:
     return transformers_lm.load(_inner(spec, "language_model", "hf", ""))
 
 
+def describe_language_model(spec: Spec) -> Description | None:
+    from c2b_ray.models import transformers_lm
+
+    return transformers_lm.describe(_inner(spec, "language_model", "hf", ""))
+
+
 def load_image_generator(spec: Spec) -> ImageGenerator:
     """Loads the generator of `world:renderer`, `world:linked` or a diffusion model; SpecError for another name."""
     if (drawing := _without_weights(spec)) is not None:

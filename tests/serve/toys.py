@@ -18,6 +18,8 @@ from c2b_ray.schemas import seed_of
 class ToyLanguageModel:
     """Says what it was told; `pid` answers its process, `fail` raises, `nap` and `slow` take their time."""
 
+    revision = "toy"
+
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:
         return [self._reply(request) for request in requests]
 

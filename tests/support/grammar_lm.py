@@ -57,6 +57,7 @@ def following(words: Sequence[str], subject: str) -> dict[str, float]:
 
 
 class GrammarModel:
+    revision = "grammar"
     end_tokens: tuple[int, ...] = (0,)
 
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:

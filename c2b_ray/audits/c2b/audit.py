@@ -27,6 +27,7 @@ from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import counts, finished
+from c2b_ray.audits.kit.noted import check_language_model
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.audits.kit.specs import check_specs, paths_read
 from c2b_ray.config import AuditConfig, read_audit
@@ -168,6 +169,8 @@ def _write_hypotheses(
 ) -> None:
     """Writes proposals and captions, once in a run's life: a second call of a model might answer differently."""
     if run.has("captions"):
+        if config.language_model is not None:
+            check_language_model(run, "language_model", config.language_model)
         return
     with steps.step("propose"):
         language_model = models.language_model(config.language_model) if config.language_model else None
@@ -181,7 +184,8 @@ def _write_hypotheses(
                 "answered. Name `attributes`, or another language_model"
             )
         run.write("proposals", proposals)
-        run.update({"models": {"language_model": {"spec": config.language_model}}})
+        revision = None if language_model is None else language_model.revision
+        run.update({"models": {"language_model": {"spec": config.language_model, "revision": revision}}})
         chosen = pairs(proposals, config.intersections)
     with steps.step("caption"):
         captions, more = caption(

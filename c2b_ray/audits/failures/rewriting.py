@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from c2b_ray.audits.failures.screening import Purse, rate, screen
 from c2b_ray.audits.failures.work import Hypothesis, Kind, Work
+from c2b_ray.audits.kit.noted import language_model_row
 from c2b_ray.roles import ChatReply
 from c2b_ray.schemas import DESCRIPTIONS, content_id
 from c2b_ray.steps.discovery.candidates import Candidate
@@ -47,7 +48,9 @@ def _replies(work: Work, captions: Sequence[Candidate]) -> dict[str, ChatReply]:
     spec = work.config.language_model
     if spec is None or not captions:
         return {}
-    ids = {content_id("shorten", spec, one.caption_id): one for one in captions}
+    row = language_model_row(work.models, spec)
+    work.run.update({"models": {"language model": row}})
+    ids = {content_id("shorten", row["revision"], one.caption_id): one for one in captions}
     rows = work.run.read("descriptions").to_pylist()
     known = {row["description_id"]: row for row in rows if row["description_id"] in ids}
     if missing := [one for one in ids if one not in known]:

@@ -82,6 +82,8 @@ class ActorsBackend(InCallingProcess):
         self.searcher = self.runner
 
     def describe(self, role: str, spec: str) -> Description:
+        if role == "language_model":  # this process calls it
+            return catalog.describe(role, spec) or catalog.description_of(self.language_model(spec))
         precision = precision_of(role, self._placement)
         known = describe(role, precision, spec)
         if known is None or known.of_device:
@@ -115,7 +117,10 @@ class HereBackend:
 
     def describe(self, role: str, spec: str) -> Description:
         known = describe(role, precision_of(role, self._stages), spec)
-        return known or catalog.description_of(getattr(self, role)(spec)())
+        if known is None:
+            model = self.language_model(spec) if role == "language_model" else getattr(self, role)(spec)()
+            return catalog.description_of(model)
+        return known
 
     def text_encoder(self, spec: str) -> TextEncoder:
         encoder: TextEncoder = self._encoder(spec)

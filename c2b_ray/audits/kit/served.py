@@ -53,7 +53,8 @@ class ServeBackend:
         self.searcher: Runner = Here()
 
     def describe(self, role: str, spec: str) -> Description:
-        return catalog.description_of(getattr(self, role)(spec)())
+        model = self.language_model(spec) if role == "language_model" else getattr(self, role)(spec)()
+        return catalog.description_of(model)
 
     def text_encoder(self, spec: str) -> TextEncoder:
         return self.encoder(spec)()

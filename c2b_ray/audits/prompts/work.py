@@ -8,6 +8,7 @@ from functools import partial
 
 from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.noted import language_model_row, note_models
 from c2b_ray.config.prompts import PromptsConfig
 from c2b_ray.pipelines.images import of_revision
 from c2b_ray.pipelines.prompts import PromptStages
@@ -79,13 +80,16 @@ class Work:
 
 
 def begin(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps) -> Work:
-    """Returns the work with its models described, and notes the models in the run."""
+    """Returns the work with its models described, and notes the models in the run. Raises RunError where one is another
+    model than the run began with: its prompts are written once, and searches of both models would be read together."""
     work = described(config, run, models, steps)
-    named = {f"generator {n}": {"spec": s, "revision": work.revisions[n]} for n, s in config.generators.items()}
-    judge = {"judge": {"spec": config.judge, "revision": work.judge_revision}}
-    others = {"language model": config.language_model, "reader": config.reader, "encoder": config.encoder}
-    unrevised = {name: {"spec": spec} for name, spec in others.items() if spec is not None}
-    run.update({"models": {**named, **unrevised, **judge}})
+    rows = {f"generator {n}": {"spec": s, "revision": work.revisions[n]} for n, s in config.generators.items()}
+    for name, spec in (("language model", config.language_model), ("reader", config.reader)):
+        if spec is not None:
+            rows[name] = language_model_row(models, spec)
+    if config.encoder is not None:
+        rows["encoder"] = {"spec": config.encoder, "revision": models.describe("encoder", config.encoder).revision}
+    note_models(run, rows | {"judge": {"spec": config.judge, "revision": work.judge_revision}})
     return work
 
 

@@ -72,6 +72,15 @@ def test_is_a_language_model(case: Case) -> None:
     assert isinstance(case.model, LanguageModel)
 
 
+def test_its_revision_is_known_without_loading_it(case: Case, tiny: Path) -> None:
+    assert case.model.revision
+    if isinstance(case.model, TransformersLanguageModel):
+        for folder in (tiny, WORLD):
+            known = catalog.describe("language_model", f"hf:{folder}")
+            assert known is not None
+            assert (known.revision == case.model.revision) == (f"{folder}" in repr(case.model))
+
+
 def test_nothing_asked_nothing_answered(case: Case) -> None:
     assert case.model.chat([]) == case.model.next_tokens([], 3) == case.model.log_likelihood([]) == []
 
