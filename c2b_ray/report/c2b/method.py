@@ -24,7 +24,7 @@ _COUNTS = {
     "captions": "Captions",
     "draws": "Draws",
     "images": "Images",
-    "image_errors": "Images that could not be had",
+    "image_errors": "Images that could not be read or made",
     "predictions": "Predictions",
     "prediction_errors": "Predictions that failed",
 }
