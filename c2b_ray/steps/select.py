@@ -114,9 +114,10 @@ def cells_of(captions: pa.Table) -> dict[CellKey, list[str]]:
 
 
 def shares(cells: Mapping[CellKey, Sequence[str]], targets: Mapping[CellKey, int]) -> dict[str, int]:
-    """Returns for every caption how many of its cell's images it draws, where captions do not share images."""
+    """Returns for every caption how many of its cell's images it draws, where captions do not share images; 0 where
+    its cell has no target."""
     return {
-        caption: targets[key] // len(caption_ids) + (number < targets[key] % len(caption_ids))
+        caption: targets.get(key, 0) // len(caption_ids) + (number < targets.get(key, 0) % len(caption_ids))
         for key, caption_ids in cells.items()
         for number, caption in enumerate(caption_ids)
     }

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from c2b_ray.audits.c2b.drawing import SourcePlan, from_generator
@@ -183,6 +184,11 @@ def test_images_that_confirm_are_made_with_other_seeds(tmp_path):
         *fresh.drawn["image_id"].to_pylist(),
     }
     assert fresh.missing.equals(fresh.drawn)
+    # Findings of some attributes are confirmed, and the cells of the others have no target.
+    cell, of_cell = next(iter(cells_of(captions).items()))
+    drawn = plan.select({cell: 14}, NOTHING, besides=first.drawn["image_id"].to_pylist()).drawn
+    assert drawn.equals(fresh.drawn.filter(pc.is_in(fresh.drawn["caption_id"], pa.array(of_cell))))
+    assert drawn.num_rows == 14
 
 
 def see(pixels, asked):
