@@ -56,15 +56,22 @@ class Expected(BaseModel):
 class FailuresManifest(Manifest):
     """`spent`: draws by stage and part, next to the `budget` of the config. `estimate`: made before the run.
     `dropped_sentences`: reason → the number of sentences about failures that are in no caption. `questions`: how many
-    a person asked. `copies`: labelled images that are copies of others, and count for nothing; `other_copies`: those
-    with another label or other values than the image that they are a copy of."""
+    a person asked. `asking`: the number of the question that is being asked, or was interrupted; 0: none. `copies`:
+    labelled images that are copies of others, and count for nothing; `other_copies`: those with another label or other
+    values than the image that they are a copy of."""
 
     spent: dict[str, int] | None = None
     estimate: Expected | None = None
     dropped_sentences: dict[str, int] | None = None
     questions: int | None = None
+    asking: int | None = None
     copies: int | None = None
     other_copies: int | None = None
+
+    @property
+    def has_results(self) -> bool:
+        """Also while a question is asked: it changes none of the earlier results."""
+        return super().has_results or (self.status == "running" and bool(self.asking))
 
 
 class FailuresRun(Run):

@@ -61,6 +61,11 @@ class Manifest(_Record):
     versions: dict[str, str] = Field(default_factory=dict)
     tables: dict[str, TableRecord] | None = None
 
+    @property
+    def has_results(self) -> bool:
+        """Whether the run came to its end, so that its results may be read."""
+        return self.status == "finished"
+
     def as_dict(self) -> dict[str, Any]:
         """Returns the fields that are set, as JSON values."""
         return self.model_dump(mode="json", exclude_unset=True)

@@ -217,11 +217,12 @@ def load_run(path: str | Path) -> Run:
 
 
 def finished(run: str | Path | Run) -> Run:
-    """Returns the run, loaded if it was a path. Raises RunError if it is not finished."""
+    """Returns the run, loaded if it was a path. Raises RunError if it did not come to its end."""
     loaded = run if isinstance(run, Run) else load_run(run)
-    if (status := loaded.record.status) != "finished":
+    if not (record := loaded.record).has_results:
         raise RunError(
-            f"{loaded.path}: the run is not finished (status: {status}); run its {loaded.kind.command} again first",
+            f"{loaded.path}: the run is not finished (status: {record.status}); run its {loaded.kind.command} again "
+            "first",
             run=loaded.path,
         )
     return loaded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import c2b_ray
 from c2b_ray.endpoint.work.telling import Telling
 from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.steps.draw import png
+from c2b_ray.store.run import finished
 from c2b_ray.world import CLASSES, render, sample
 from c2b_ray.world.reader import read
 
@@ -194,6 +196,39 @@ def test_a_question_has_draws_of_its_own_and_leaves_what_was_decided(scenes, tmp
     assert rerun.manifest["questions"] == 2
     with pytest.raises(ConfigError, match="names none of the labels"):
         ask(run, "at night in the snow", classifier=model)
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_a_question_that_is_interrupted_leaves_the_run_readable_and_goes_on(scenes, tmp_path):
+    """Its run is finished for whoever reads it, and for the next question, which may be the same."""
+    from c2b_ray.audits.failures.ask import ask
+
+    model = {
+        "planted": c2b_ray.InMemory(PlantedRenders(scenes, "bus", VALUES, "boat", 0.5), CLASSES, revision="planted")
+    }
+    run = c2b_ray.find_failures({**CONFIG, "budget": {"draws": 1000}}, tmp_path / "run", classifier=model)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    before = run.hypotheses
+
+    def stopping(event):
+        if event.kind == "end":
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        ask(run, "a bus at night in the snow", 1500, listener=stopping, classifier=model)
+    assert finished(run.path).hypotheses.equals(before)
+    drawn = run.rounds.num_rows
+    answered = ask(run, "a bus at night in the snow", 1500, classifier=model)
+    whole = ask(tmp_path / "copy", "a bus at night in the snow", 1500, classifier=model)
+    assert str(answered.rows.to_pylist()) == str(whole.rows.to_pylist())  # NaN included
+    assert whole.run.rounds.num_rows == answered.run.rounds.num_rows > drawn
+    assert (run.manifest["status"], run.manifest["questions"], run.manifest["asking"]) == ("finished", 1, 0)
+    run.update({"status": "running", "asking": 2})  # as where it ended right after the answer was written
+    assert not ask(run, "a bus at night in the snow", 1500, classifier=model).is_new
+    assert run.manifest["status"] == "finished"
 
 
 def test_findings_are_tried_elsewhere_and_the_generator_is_verified(scenes, tmp_path):

@@ -9,6 +9,7 @@ and earlier answers do not change.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +27,7 @@ from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.config.failures import FailuresConfig
-from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.errors import BusyRunError, ConfigError, nearest
 from c2b_ray.report.failures.report import write_report
 from c2b_ray.schemas import seed_of
 from c2b_ray.steps.discovery.candidates import Candidate, table, written
@@ -36,7 +37,7 @@ from c2b_ray.store.run import Run, finished
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, Model
 
-QUESTIONS = "questions"
+QUESTIONS, ASKING = "questions", "asking"
 LOOK = 0.05
 """The share of a question's draws that shows what failures are taken for."""
 
@@ -81,7 +82,7 @@ def ask(
     caption = written(sentence, config.labels, "person", "SENTENCE")
     before = _of_caption(done.hypotheses, caption)
     if before.num_rows and (target is None or target in before["target"].to_pylist()):
-        return Answered(done, caption.text, before, is_new=False)
+        return Answered(_ended(done), caption.text, before, is_new=False)
     session, steps = Session(HERE if in_memory else via, None, listener), Steps(listener)
     with open_failures_run(done.path, done.manifest["run_id"], done.config) as opened:
         number = _questions(opened) + 1  # counted by its only writer: no two questions are tested at one share
@@ -113,6 +114,7 @@ def _check_target(work: Work, label: str, target: str | None) -> None:
 
 def _answer(work: Work, caption: Candidate, targets: Sequence[str | None], draws: int, number: int) -> pa.Table:
     """`targets`: wrong labels to test; None: any failure. None alone: also the most frequent one."""
+    work.run.update({ASKING: number})
     caption = work.register(caption)
     names = [decider.classifier for decider in work.drawing.deciders]
     look = max(int(draws * LOOK), 1)
@@ -134,8 +136,20 @@ def _keep(run: FailuresRun, caption: Candidate, rows: pa.Table, number: int) -> 
     if caption.caption_id not in run.candidates["caption_id"].to_pylist():
         run.write("candidates", pa.concat_tables([run.candidates, table([caption])]))
     run.write("hypotheses", pa.concat_tables([run.hypotheses, rows]))
-    run.update({"status": "finished", "finished": datetime.now(UTC).isoformat(timespec="seconds")})
+    _end(run)
+
+
+def _end(run: FailuresRun) -> None:
+    run.update({"status": "finished", "finished": datetime.now(UTC).isoformat(timespec="seconds"), ASKING: 0})
     write_report(run)
+
+
+def _ended(run: FailuresRun) -> FailuresRun:
+    """Returns the run, marked as finished where a question that was interrupted left it otherwise."""
+    if run.record.status != "finished":
+        with suppress(BusyRunError), open_failures_run(run.path, run.manifest["run_id"], run.config) as opened:
+            _end(opened)
+    return run
 
 
 def _of_caption(rows: pa.Table, caption: Candidate) -> pa.Table:
