@@ -23,6 +23,7 @@ from c2b_ray.report.kit.export import Names, exported, names_in
 from c2b_ray.schemas.dataset import DATASET_ROWS
 from c2b_ray.store import files
 from c2b_ray.store.failure_dataset import FailureDataset, open_dataset
+from c2b_ray.store.manifest import TableRecord
 from c2b_ray.store.row_groups import IdIndex, RowGroups
 from c2b_ray.store.run import MANIFEST, Run, load_run
 
@@ -40,7 +41,8 @@ _lock = threading.Lock()
 @dataclass(frozen=True)
 class Results:
     """The results at a job's path. `run`: of an audit; `dataset`: of a dataset whose build has ended; both None
-    otherwise. `layout`, `names`: the row groups of tables that were requested, and the names of texts by column."""
+    otherwise. `layout`, `names`: the row groups of tables that were requested, and the names of texts by column.
+    `listed`: the tables that the run listed when it was read."""
 
     job: Job
     path: str
@@ -48,6 +50,12 @@ class Results:
     dataset: FailureDataset | None = None
     layout: dict[str, RowGroups] = field(default_factory=dict, compare=False)
     names: dict[tuple[str, str], Mapping[str, str]] = field(default_factory=dict, compare=False)
+    listed: Mapping[str, TableRecord] | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the tables are those that were read: a question to a run adds rows to it."""
+        return self.run is None or (self.listed is not None and self.run.record.tables == self.listed)
 
     @property
     def tables(self) -> dict[str, pa.Schema]:
@@ -175,7 +183,7 @@ def results_of(job: Job, path: str) -> Results:
     if job.state == "finished":
         with _lock:
             known = _known.get(path)
-        if known is not None and time.monotonic() < known[0]:
+        if known is not None and time.monotonic() < known[0] and known[1].is_current:
             return known[1]
     results = _read(job, path)
     if job.state == "finished":
@@ -232,7 +240,8 @@ def _read(job: Job, path: str) -> Results:
         return Results(job, path, dataset=open_dataset(path))
     if not files.exists(f"{path}/{MANIFEST}"):
         raise _too_early(job)
-    return Results(job, path, run=load_run(path))
+    run = load_run(path)
+    return Results(job, path, run=run, listed=run.record.tables)
 
 
 def _too_early(job: Job) -> ProblemError:
