@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from c2b_ray.endpoint.api.problems import ProblemError, not_found
 from c2b_ray.endpoint.ledger.job import Job
-from c2b_ray.report.kit.export import Names, exported, names_in
+from c2b_ray.report.kit.export import SPECS, Names, exported, names_in
 from c2b_ray.schemas.dataset import DATASET_ROWS
 from c2b_ray.store import files
 from c2b_ray.store.failure_dataset import FailureDataset, open_dataset
@@ -103,13 +103,13 @@ class Results:
         """Returns rows of a table from `start` on, without the bytes of images. It reads only the row groups that
         contain them. Raises 404 if there is no such table."""
         groups, columns = self._groups(name), readable(self.tables[name])
-        return self._joined(name, columns, groups.page(start, limit, columns))
+        return self._page(name, columns, groups.page(start, limit, columns))
 
     def rows_at(self, name: str, rows: Sequence[int], columns: list[str] | None = None) -> pa.Table:
         """Like `page`, but returns the rows with these numbers, in this order. `columns` may include those with
         bytes."""
         groups, columns = self._groups(name), columns or readable(self.tables[name])
-        return self._joined(name, columns, groups.take(rows, columns))
+        return self._page(name, columns, groups.take(rows, columns))
 
     def image(self, image_id: str) -> bytes:
         """Returns an image's encoded bytes. Raises 404 if the run has none with this id."""
@@ -152,11 +152,24 @@ class Results:
                 _keep(self.path, known)
         return known
 
+    def _page(self, name: str, columns: list[str], tables: Iterable[pa.Table]) -> pa.Table:
+        """Like `_joined`. Until the job has finished, nothing is kept from one page to the next: only models are then
+        named by the whole table, and other texts by this page."""
+        if self.job.state == "finished":
+            return self._joined(name, columns, tables)
+        page = self._together(name, columns, tables)
+        models = self._names(name, pa.schema([one for one in page.schema if one.name in SPECS]))
+        others = pa.schema([one for one in page.schema if one.name not in SPECS])
+        return exported(page, {**models, **names_in(others, lambda _: [page])})
+
     def _joined(self, name: str, columns: list[str], tables: Iterable[pa.Table]) -> pa.Table:
         """Returns the parts of a table as one, without what must not leave the machine."""
-        parts = [self._completed(name, columns, table) for table in tables]
-        whole = pa.concat_tables(parts) if parts else self.tables[name].empty_table().select(columns)
+        whole = self._together(name, columns, tables)
         return exported(whole, self._names(name, whole.schema))
+
+    def _together(self, name: str, columns: list[str], tables: Iterable[pa.Table]) -> pa.Table:
+        parts = [self._completed(name, columns, table) for table in tables]
+        return pa.concat_tables(parts) if parts else self.tables[name].empty_table().select(columns)
 
     def _names(self, name: str, schema: pa.Schema) -> Names:
         """Returns the names of the texts in these columns of the whole table, so that all its parts agree."""

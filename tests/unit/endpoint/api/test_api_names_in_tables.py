@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,25 @@ def test_a_classifier_has_one_name_on_every_page_and_in_every_format(endpoint: A
         assert [row["classifier"] for row in rows] == paged
     parquet = pq.read_table(pa.BufferReader(client.get(path, params={"format": "parquet"}).content))
     assert parquet["classifier"].to_pylist() == paged
+
+
+@pytest.mark.parametrize(("state", "whole"), [("finished", {"classifier", "verdict"}), ("running", {"classifier"})])
+def test_a_page_of_a_running_job_reads_only_the_models_of_the_whole_table(
+    endpoint: Any, job: Any, monkeypatch: pytest.MonkeyPatch, state: Any, whole: set[str]
+) -> None:
+    results = replace(results_of(job, endpoint.run_path(job.id)), job=replace(job, state=state), names={})
+    read: dict[int, set[str]] = {}
+    real = RowGroups.read
+
+    def noted(self: RowGroups, group: int, columns: Any) -> pa.Table:
+        read.setdefault(group, set()).update(columns)
+        return real(self, group, columns)
+
+    monkeypatch.setattr(RowGroups, "read", noted)
+    page = results.page("scores", 0, GROUP)
+    assert page["classifier"].to_pylist() == [names_of(SPECS)[SPECS[0]]] * GROUP
+    of_others = set().union(*(columns for group, columns in read.items() if group))
+    assert of_others & {"classifier", "verdict"} == whole
 
 
 def test_a_row_group_is_read_when_it_is_sent(endpoint: Any, job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
