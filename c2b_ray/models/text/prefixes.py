@@ -12,6 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+REPEATABLE = (DynamicLayer, DynamicSlidingWindowLayer)
+"""Layers of keys and values alone. The state of a recurrent layer (Mamba, Qwen3-Next, LFM2) cannot be repeated for
+several rows, so such a model reads every sequence from its beginning."""
 
 
 class PrefixCache:
@@ -21,6 +26,7 @@ class PrefixCache:
         self._model = model
         self._tokens: tuple[int, ...] = ()
         self._cache: DynamicCache | None = None
+        self._repeatable = True  # until a first cache says otherwise
 
     @torch.inference_mode()
     def next_log_probs(self, rows: Sequence[Sequence[int]]) -> Tensor:
@@ -48,8 +54,10 @@ class PrefixCache:
         columns = zip(*rows, strict=False)
         same = next((at for at, column in enumerate(columns) if len(set(column)) > 1), shortest)
         shared = tuple(rows[0][: min(same, shortest - 1)])
-        if shared:
+        if shared and self._repeatable:
             ids = torch.tensor([shared], device=self._model.device)
-            self._cache = self._model(input_ids=ids, use_cache=True).past_key_values
-        self._tokens = shared
-        return shared
+            self._cache = getattr(self._model(input_ids=ids, use_cache=True), "past_key_values", None)
+            layers = [] if self._cache is None else self._cache.layers
+            self._repeatable = bool(layers) and all(type(layer) in REPEATABLE for layer in layers)
+        self._tokens = shared if self._repeatable else ()
+        return self._tokens
