@@ -64,10 +64,16 @@ class ChatTokens:
 
     def conversation(self, messages: Sequence[Message]) -> list[int]:
         """Returns the tokens of a conversation up to the start of the reply. Raises TemplateError where the template
-        refuses it, and WeightsError as `check`."""
+        refuses it, and WeightsError as `check`.
+
+        A model that can think first, such as Qwen3, is told not to, in the words of its template: its thoughts would
+        be the reply. Templates that know no such setting ignore it.
+        """
         self.check()
         chat = [{"role": message.role, "content": message.content} for message in messages]
-        text = self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+        text = self.tokenizer.apply_chat_template(
+            chat, tokenize=False, add_generation_prompt=True, enable_thinking=False
+        )
         tokens: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         return tokens
 
