@@ -57,6 +57,10 @@ _ALIASES = {
 }  # fmt: skip
 _EMPTY = words.PREPOSITIONS | {"a", "an", "the", "of", "with", "very", "quite", "rather"}
 """Words of a value's name that name nothing by themselves: "at night" is night, "very large" is large."""
+_DETERMINERS = frozenset(
+    ["a", "an", "the", "this", "that", "these", "those", "my", "your", "his", "her", "its", "our", "their"]
+)
+"""Words that may stand between those of a name: "riding his bike" names "riding a bike"."""
 
 
 def words_of(text: str) -> list[str]:
@@ -87,10 +91,20 @@ class Leaks:
     def _first(self, words: Sequence[str]) -> str | None:
         for at in range(len(words)):
             for phrase in self.phrases:
-                part = words[at : at + len(phrase)]
-                if len(part) == len(phrase) and all(w in forms for w, forms in zip(part, phrase, strict=True)):
-                    return " ".join(part)
+                if end := _end(words, at, phrase):
+                    return " ".join(words[at:end])
         return None
+
+
+def _end(words: Sequence[str], at: int, phrase: Sequence[frozenset[str]]) -> int | None:
+    """Returns where the phrase that begins at `at` ends; None where none begins there."""
+    for number, forms in enumerate(phrase):
+        while number and at < len(words) and words[at] in _DETERMINERS - forms:
+            at += 1
+        if at == len(words) or words[at] not in forms:
+            return None
+        at += 1
+    return at
 
 
 def leaks_of(names: Iterable[str], synonyms: Mapping[str, Sequence[str]]) -> Leaks:
@@ -102,7 +116,21 @@ def leaks_of(names: Iterable[str], synonyms: Mapping[str, Sequence[str]]) -> Lea
         core = " ".join(word for word in plain if word not in _EMPTY) or " ".join(plain)
         stems = bases(core) if " " not in core else ()
         known = [word for one in (core, *stems) for word in SYNONYMS.get(_ALIASES.get(one, one), "").split()]
-        texts += [core, *stems, *known, *synonyms.get(name, ())]
-    phrases = dict.fromkeys(tuple(words_of(text.replace("_", " "))) for text in texts)
+        whole = [name] if " " in core else []  # "cup of coffee" beside "cup coffee"
+        texts += [core, *whole, *stems, *known, *synonyms.get(name, ())]
+    phrases = dict.fromkeys(_named_by(text) for text in texts)
     phrases |= {("".join(phrase),): None for phrase in phrases if len(phrase) > 1}  # "ice cream" and "icecream"
-    return Leaks(tuple(tuple(inflections(word) for word in phrase) for phrase in phrases if phrase))
+    return Leaks(tuple(_forms(phrase) for phrase in phrases if phrase))
+
+
+def _named_by(text: str) -> tuple[str, ...]:
+    """Returns the words of a name without determiners, unless it is one."""
+    words = words_of(text.replace("_", " "))
+    return tuple(word for word in words if word not in _DETERMINERS) or tuple(words)
+
+
+def _forms(phrase: Sequence[str]) -> tuple[frozenset[str], ...]:
+    """Returns all forms of each word; among several, also of the word that it may come from: "rides a bike"."""
+    if len(phrase) == 1:
+        return (inflections(phrase[0]),)
+    return tuple(frozenset().union(*map(inflections, (word, *bases(word)))) for word in phrase)

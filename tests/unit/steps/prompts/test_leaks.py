@@ -80,6 +80,29 @@ def test_a_value_of_several_words_is_named_by_those_that_say_something(name: str
     assert leaks_of([name], {}).word("a plain bus at the stop") is None
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("riding a bike", "a man riding a bike"), ("riding a bike", "she rode her bike"),
+     ("cup of coffee", "two cups of coffee"), ("talking on the phone", "he talks on a phone"),
+     ("in front of a mirror", "a cat in front of the mirror"), ("a person with a hat", "a person with a hat"),
+     ("brushing teeth", "brush your teeth"), ("Rosy_Cheeks", "a rosy cheek"),
+     ("full of people", "a bus full of people"), ("out of focus", "slightly out of focus")],
+)  # fmt: skip
+def test_a_value_of_several_words_is_named_by_itself_and_by_forms_of_its_words(name: str, text: str) -> None:
+    """Small words within a name hid it: prompts that held "riding a bike" word for word passed the filter."""
+    assert leaks_of([name], {}).word(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("riding a bike", "a bike by the road"), ("riding a bike", "riding past a bike"),
+     ("cup of coffee", "a cup of tea"), ("red hat", "a red bus, a hat"), ("talking on the phone", "talking to her"),
+     ("full of people", "a full bus")],
+)  # fmt: skip
+def test_some_of_its_words_do_not_name_it(name: str, text: str) -> None:
+    assert leaks_of([name], {}).word(text) is None
+
+
 def test_a_value_of_small_words_alone_is_named_by_all_of_them() -> None:
     assert leaks_of(["very near"], {}).word("a bus very near")
     assert leaks_of(["very near"], {}).word("a bus near a tree") is None
