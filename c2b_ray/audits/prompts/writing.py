@@ -81,7 +81,10 @@ def _baselines(work: Work, target: Target) -> Iterator[dict[str, str | None]]:
             # The neutral prompts are the same for all values: what differs between values is not their draw.
             key = target.attribute if method == "llm" else f"{target.attribute} {target.value}"
             seed, model = seed_of("written", config.seed, key), work.models.language_model(config.language_model)
-            prompts[method] = written(model, target, config.subjects, count, method == "llm_biased", seed)
+            prompts[method], why = written(model, target, config.subjects, count, method == "llm_biased", seed)
+            if why is not None:
+                what = f"{method}, {target.attribute} {target.value}"
+                work.notes.append(f"{what}: the language model wrote no prompt: {why}.")
     for method, rows in prompts.items():
         for prompt, subject in rows:
             about = {"attribute": target.attribute, "value": target.value, "generator": None}
@@ -96,7 +99,7 @@ def neutral_prompts(work: Work, count: int) -> list[str]:
     prompts: dict[str, None] = {}
     for name in config.attributes:
         target, seed = Target((name,), ("",)), seed_of("neutral prompts", config.seed, name)
-        prompts.update(dict.fromkeys(text for text, _ in written(model, target, config.subjects, each, False, seed)))
+        prompts.update(dict.fromkeys(text for text, _ in written(model, target, config.subjects, each, False, seed)[0]))
     return list(prompts)[:count]
 
 

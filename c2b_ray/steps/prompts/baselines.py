@@ -49,14 +49,15 @@ def _with_article(text: str, subject: str) -> str:
 
 def written(
     model: LanguageModel, target: Target, subjects: Sequence[str], count: int, biased: bool, seed: int
-) -> list[tuple[str, str | None]]:
+) -> tuple[list[tuple[str, str | None]], str | None]:
     """Returns `count` prompts of the language model at temperature 1, the subjects in turn, each prompt once if it has
-    enough different ones.
+    enough different ones; and where there is none, why not, as far as the model says.
 
     A reply that was cut short or is empty does not count; there are at most three times as many requests as prompts
     wanted.
     """
     result: dict[str, str] = {}
+    why = "its replies are empty"
     for attempt in range(3):
         missing = count - len(result)
         if missing <= 0:
@@ -71,7 +72,8 @@ def written(
             text = " ".join(reply.text.strip().strip('"').split())
             if reply.error is None and text and len(result) < count:
                 result.setdefault(text, subject)
-    return list(result.items())
+            why = reply.error or why
+    return list(result.items()), None if result else why
 
 
 def _request(target: Target, subject: str, biased: bool, seed: int) -> ChatRequest:

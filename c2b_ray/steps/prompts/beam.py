@@ -87,7 +87,8 @@ class Search:
     _ended: dict[str, Beam] = field(default_factory=dict)
 
     def run(self, start: Sequence[int]) -> list[ScoredPrompt]:
-        """Returns the best prompts, best first. Raises ServiceError where the model has no token that ends a reply."""
+        """Returns the best prompts, best first. Raises ServiceError where the model has no token that ends a reply, or
+        no room for one after the instruction."""
         if not self.model.end_tokens:
             raise ServiceError("the language model's tokenizer has no end token, so no prompt would ever end")
         self._random = np.random.default_rng(seed_of("prompt search", self.seed))
@@ -109,6 +110,11 @@ class Search:
         Without replacement there would have to be B × E different ones, most of which begin no prompt.
         """
         [tokens] = self.model.continuations([self._start], EVERY_TOKEN)
+        if not tokens:
+            raise ServiceError(
+                f"the instruction to write a prompt has {len(self._start):,} tokens, which leaves no room in the "
+                "language model's context; take a model whose context is longer"
+            )
         ends = set(self.model.end_tokens)
         usable = [token for token in tokens if token.token_id not in ends and np.isfinite(token.log_prob)]
         if not usable:

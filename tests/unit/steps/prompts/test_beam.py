@@ -123,6 +123,13 @@ def test_a_model_without_an_end_token_is_refused() -> None:
         one.run((0,))
 
 
+def test_a_context_that_the_instruction_fills_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It passed for a search whose prompts all name the value."""
+    monkeypatch.setattr(Bigrams, "continuations", lambda self, prefixes, k: [[] for _ in prefixes])
+    with pytest.raises(ServiceError, match=r"1 tokens.* no room in the language model's context"):
+        search(SETTINGS)
+
+
 def test_a_model_that_ends_at_once_gives_no_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(GRAMMAR, "", {"<end>": 1.0})
     assert search(SETTINGS)[0] == []
