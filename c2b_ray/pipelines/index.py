@@ -42,7 +42,7 @@ def built(out: str, made_by: dict[str, Any], listed: pa.Table) -> dict[str, Any]
     `listed`: the source's files now (`files.sizes`). Raises RunError where the index was made from something else, or
     where files were added, removed or changed since: images cannot be added to an index.
     """
-    if not files.exists(f"{out}/{MADE_BY}"):
+    if not all(files.exists(f"{out}/{name}") for name in (MANIFEST, MADE_BY)):  # on a store MANIFEST is put last
         return None
     summary: dict[str, Any] = json.loads(files.read_bytes(f"{out}/{MADE_BY}"))
     if summary["made_by"] != made_by:
@@ -109,12 +109,14 @@ def build(out: str, made_by: dict[str, Any], wish: Wish, listed: pa.Table) -> di
             folder = Path(scratch, "parts")
             files.download(building, folder)
         parts = sorted(folder.glob("part-*.parquet"))
-        manifest = _written(out, lambda where: faiss_build.write(where, *encoder, parts, wish))
-    files.write_table(f"{out}/{ERRORS}", failed)
-    files.write_table(f"{out}/{LISTED}", listed)
-    summary = _summary(out, made_by, manifest, failed.num_rows)
+
+        def more(where: Path, manifest: Manifest) -> None:
+            files.write_table(f"{where}/{ERRORS}", failed)
+            _note(where, _summary(out, made_by, manifest, failed.num_rows), listed)
+
+        manifest = _written(out, lambda where: faiss_build.write(where, *encoder, parts, wish, more=more))
     files.remove_directory(building)
-    return summary
+    return _summary(out, made_by, manifest, failed.num_rows)
 
 
 def _written(out: str, write: Callable[[str], Manifest]) -> Manifest:
@@ -142,19 +144,24 @@ def import_folder(
             f"{made_by['dimension']}: name the encoder that made them"
         )
     encoder, folder = (made_by["encoder"], made_by["encoder_revision"]), source[0].images
-    manifest = _written(
-        out, lambda where: faiss_build.write(where, *encoder, source, wish, group_rows=16384, images_root=folder)
-    )
-    files.write_table(f"{out}/{LISTED}", listed)
+
+    def more(where: Path, manifest: Manifest) -> None:
+        _note(where, _summary(out, made_by, manifest, manifest.skipped), listed)
+
+    settings: dict[str, Any] = {"group_rows": 16384, "images_root": folder, "more": more}
+    manifest = _written(out, lambda where: faiss_build.write(where, *encoder, source, wish, **settings))
     return _summary(out, made_by, manifest, manifest.skipped)
 
 
 def _summary(out: str, made_by: dict[str, Any], manifest: Manifest, errors: int) -> dict[str, Any]:
-    """Writes the summary that `built` reads, and returns it."""
     of_index = {"kind": manifest.kind, "shards": len(manifest.shards), "memory": manifest.plan.memory}
-    summary = {"index": out, "images": manifest.count, "errors": errors, **of_index, "made_by": made_by}
-    files.write_bytes(f"{out}/{MADE_BY}", json.dumps(summary, indent=2).encode())
-    return summary
+    return {"index": out, "images": manifest.count, "errors": errors, **of_index, "made_by": made_by}
+
+
+def _note(folder: Path, summary: dict[str, Any], listed: pa.Table) -> None:
+    """Writes into an index what `built` reads of it."""
+    files.write_table(f"{folder}/{LISTED}", listed)
+    files.write_bytes(f"{folder}/{MADE_BY}", json.dumps(summary, indent=2).encode())
 
 
 def _building(out: str) -> str:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -36,6 +36,8 @@ GROUP_ROWS = 256
 """Images in a row group, the unit that a reader reads to fetch one image."""
 
 JOURNAL = "journal.json"
+UNROUNDED = "vectors.f32"
+"""The vectors of a flat index until its shards hold them."""
 _NORM_TOLERANCE = 1e-2
 
 
@@ -48,17 +50,20 @@ def write(
     *,
     group_rows: int = GROUP_ROWS,
     images_root: str | None = None,
+    more: Callable[[Path, Manifest], None] = lambda folder, manifest: None,
 ) -> Manifest:
     """Builds an index in `directory`, which appears whole or not at all; resumes where an earlier call was killed.
 
     `parts`: local Parquet files with `key` (string), `bytes` (encoded image), `embedding` (fixed-size list of float32,
     unit norm) and any columns of the source, the same in each part; or other sources. Ids count the rows in the order
-    of the parts. Rows without bytes or with an embedding that is null or not finite are left out and counted. Raises
-    SourceError where the parts hold no usable row or do not agree, or where `directory` is not empty; RunError where
-    another process builds there; StorageError where writing fails.
+    of the parts. Rows without bytes or with an embedding that is null or not finite are left out and counted. `more`
+    writes the caller's own files into the folder before it gets its name. Raises SourceError where the parts hold no
+    usable row or do not agree, or where `directory` is not empty; RunError where another process builds there;
+    StorageError where writing fails.
     """
     target = Path(directory)
     _refuse_existing(target)
+    scratch = target.with_name(f".{target.name}.partial")
     sources = [part if not isinstance(part, str | Path) else ParquetPart(Path(part)) for part in parts]
     began = {
         "encoder": [encoder, encoder_revision],
@@ -67,14 +72,12 @@ def write(
         "group_rows": group_rows,
         "images_root": images_root,
     }
-    scratch = target.with_name(f".{target.name}.partial")
     with _writing(target, scratch):
-        builder = _Builder(scratch, began)
-        for source in sources:
-            builder.add(source)
-        manifest = builder.finish()
+        manifest = _Builder(scratch, began).build(sources, more)
+        (scratch / UNROUNDED).unlink(missing_ok=True)
         os.replace(scratch, target)
-        (target / LOCK).unlink(missing_ok=True)
+        for name in (LOCK, JOURNAL):
+            (target / name).unlink(missing_ok=True)
     return manifest
 
 
@@ -142,7 +145,15 @@ class _Builder:
         self._done.append({"source": source.name, "file": name, "rows": rows, "digest": digest.hexdigest()})
         self._note()
 
-    def finish(self) -> Manifest:
+    def build(self, sources: Iterable[Source], more: Callable[[Path, Manifest], None]) -> Manifest:
+        path = self._root / MANIFEST
+        if self._done and path.exists():  # killed when only the folder's name was missing
+            return Manifest.from_json(path.read_text(encoding="utf-8"), str(self._root))
+        for source in sources:
+            self.add(source)
+        return self.finish(more)
+
+    def finish(self, more: Callable[[Path, Manifest], None]) -> Manifest:
         skipped = sum(rows for _, rows in self._began["sources"]) - self._count
         if self._dimension is None or self._plan is None:
             raise SourceError(f"no image to index: {skipped} rows, none with both bytes and an embedding")
@@ -169,10 +180,8 @@ class _Builder:
             shards=shards,
             images_root=self._began["images_root"],
         )
-        if self._plan.kind == "flat":
-            self._file.unlink()
-        (self._root / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
-        (self._root / JOURNAL).unlink()
+        more(self._root, manifest)
+        self._replace(MANIFEST, manifest.to_json())
         return manifest
 
     @property
@@ -183,7 +192,7 @@ class _Builder:
 
     @property
     def _file(self) -> Path:
-        return self._root / (VECTORS if self._type is np.float16 else "vectors.f32")
+        return self._root / (VECTORS if self._type is np.float16 else UNROUNDED)
 
     def _revision(self) -> str:
         made = [FORMAT, asdict(self._plan) if self._plan else None, self._began["encoder"]]
@@ -204,9 +213,13 @@ class _Builder:
     def _note(self) -> None:
         plan = asdict(self._plan) if self._plan else None
         journal = {"began": self._began, "done": self._done, "dimension": self._dimension, "plan": plan}
-        temporary = self._root / f"{JOURNAL}.tmp"
-        temporary.write_text(json.dumps(journal), encoding="utf-8")
-        os.replace(temporary, self._root / JOURNAL)
+        self._replace(JOURNAL, json.dumps(journal))
+
+    def _replace(self, name: str, text: str) -> None:
+        """Writes a file whole or not at all."""
+        temporary = self._root / f"{name}.tmp"
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, self._root / name)
 
     def _keep(self, embeddings: Floats, source: Source, first: int) -> None:
         if self._dimension is None or self._plan is None:

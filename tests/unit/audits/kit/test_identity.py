@@ -15,6 +15,7 @@ from c2b_ray.audits.kit.identity import check_unchanged
 from c2b_ray.commands.runs import compare
 from c2b_ray.config import read_audit
 from c2b_ray.errors import RunError
+from c2b_ray.models.index.manifest import MANIFEST
 from c2b_ray.pipelines.here import Here
 from c2b_ray.pipelines.index import LISTED, MADE_BY, built
 from c2b_ray.pipelines.sources.files import sizes
@@ -108,6 +109,7 @@ def test_an_index_of_a_folder_that_has_changed_since_is_refused(photos, tmp_path
     out = str(tmp_path / "index")
     assert built(out, made_by, listed) is None
     files.make_directory(out)
+    files.write_bytes(f"{out}/{MANIFEST}", b"{}")
     files.write_bytes(f"{out}/{MADE_BY}", b'{"made_by": {"images": "%s"}}' % str(photos).encode())
     files.write_table(f"{out}/{LISTED}", listed)
     assert built(out, made_by, listed) == {"made_by": made_by}
