@@ -20,7 +20,7 @@ from typing import Any
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.filesystems import resolve
 from c2b_ray.store import files, writer
-from c2b_ray.store.shards import CANDIDATES, REPEATS, WORK, ShardFiles
+from c2b_ray.store.shards import CANDIDATES, REPEATS, REPLIES, WORK, ShardFiles
 
 ABOUT, MANIFEST, HISTORY = "dataset.json", "manifest.json", "history.json"
 BUSY = "busy-"
@@ -61,7 +61,7 @@ class DatasetBuild:
         self.clear()
 
     def clear(self) -> None:
-        for folder in (CANDIDATES, REPEATS):
+        for folder in (CANDIDATES, REPEATS, REPLIES):
             if self.files.names(folder):
                 files.remove_directory(self.files.at(folder))
         self.files.make_folders()

@@ -38,6 +38,7 @@ from c2b_ray.store.rows_file import RowsFile, Written
 
 CANDIDATES, DRAWS = "candidates", ".draws"
 SHARDS, DROPS, REPEATS, WORK = "shards", "drops", "repeats", "work"
+REPLIES = "replies"
 ENDING = ".parquet"
 _ABOUT = b"c2b_ray"
 

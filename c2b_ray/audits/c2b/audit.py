@@ -28,6 +28,7 @@ from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import counts, finished
 from c2b_ray.audits.kit.noted import check_language_model
+from c2b_ray.audits.kit.replies import KeptReplies
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.audits.kit.specs import check_specs, paths_read
 from c2b_ray.config import AuditConfig, read_audit
@@ -47,6 +48,7 @@ from c2b_ray.steps.confirm import to_confirm
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.search import check_encoder
+from c2b_ray.store import files
 from c2b_ray.store.c2b_run import C2BRun, open_c2b_run
 
 if TYPE_CHECKING:
@@ -167,16 +169,19 @@ def _refuse_unanswered(run: C2BRun, config: AuditConfig, runner: Runner) -> None
 def _write_hypotheses(
     config: AuditConfig, run: C2BRun, models: Backend, steps: Steps, encoder: TextEncoder | None = None
 ) -> None:
-    """Writes proposals and captions, once in a run's life: a second call of a model might answer differently."""
+    """Writes proposals and captions, once in a run's life: a second call of a model might answer differently.
+
+    Until the captions are there, the language model's replies are kept, for a run that resumes.
+    """
     if run.has("captions"):
         if config.language_model is not None:
             check_language_model(run, "language_model", config.language_model)
         return
-    with steps.step("propose"):
+    replies = run.location("replies")
+    with steps.step("propose", images_per_row=0) as tell:
         language_model = models.language_model(config.language_model) if config.language_model else None
-        proposals, rejected = propose(
-            config.task, config.classes, language_model, config.attributes, config.seed, encoder
-        )
+        kept = None if language_model is None else KeptReplies(language_model, replies, tell)
+        proposals, rejected = propose(config.task, config.classes, kept, config.attributes, config.seed, encoder)
         run.write("rejected", rejected)
         if proposals.num_rows == 0:
             raise SourceError(
@@ -187,10 +192,11 @@ def _write_hypotheses(
         revision = None if language_model is None else language_model.revision
         run.update({"models": {"language_model": {"spec": config.language_model, "revision": revision}}})
         chosen = pairs(proposals, config.intersections)
-    with steps.step("caption"):
-        captions, more = caption(
-            config.task, proposals, language_model, config.captions_per_cell, config.seed, config.templates
-        )
-        of_pairs, most = caption_pairs(chosen, captions, language_model, config.seed)
+    with steps.step("caption", images_per_row=0) as tell:
+        kept = None if language_model is None else KeptReplies(language_model, replies, tell)
+        captions, more = caption(config.task, proposals, kept, config.captions_per_cell, config.seed, config.templates)
+        of_pairs, most = caption_pairs(chosen, captions, kept, config.seed)
         run.write("rejected", pa.concat_tables([rejected, more, most]))
         run.write("captions", pa.concat_tables([captions, of_pairs]))
+        if files.entries(replies):
+            files.remove_directory(replies)

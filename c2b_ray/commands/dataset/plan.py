@@ -8,6 +8,7 @@ from typing import Any
 
 from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.replies import KeptReplies
 from c2b_ray.commands.dataset import captions as origins
 from c2b_ray.commands.dataset.model_captions import by_captioner, by_language_model
 from c2b_ray.commands.dataset.models import open_table
@@ -17,13 +18,15 @@ from c2b_ray.pipelines.shards.planned import CAPTIONS, write_captions
 from c2b_ray.report.kit import words
 from c2b_ray.steps.dataset.captions import Numbered
 from c2b_ray.store.dataset_build import DatasetBuild
+from c2b_ray.store.shards import REPLIES
 
 
 def plan_captions(config: DatasetConfig, directory: DatasetBuild, models: Backend, steps: Steps) -> dict[str, Any]:
     """Writes the captions, and returns the entries of dataset.json about them."""
     numbered = Numbered(config.draws_per_caption * config.images.sources)
     missing: Counter[str] = Counter()
-    write_captions(directory.files, numbered.tables(_captions(config, models, steps, missing)))
+    replies = directory.files.at(REPLIES)
+    write_captions(directory.files, numbered.tables(_captions(config, models, steps, missing, replies)))
     if not numbered.total:
         raise SourceError(f"{directory.location}: there is no caption to draw images of")
     plan: dict[str, Any] = {"captions": numbered.captions, "draws": numbered.total, "shard_draws": config.shard_draws}
@@ -44,7 +47,7 @@ def plan_captions(config: DatasetConfig, directory: DatasetBuild, models: Backen
 
 
 def _captions(
-    config: DatasetConfig, models: Backend, steps: Steps, missing: Counter[str]
+    config: DatasetConfig, models: Backend, steps: Steps, missing: Counter[str], replies: str
 ) -> Iterator[tuple[str, str, list[int] | None]]:
     if config.images.labelled is not None:
         labelled = config.images.labelled
@@ -61,5 +64,7 @@ def _captions(
         return origins.with_rows(origins.of_run(captions.run))
     if captions.language_model is not None:
         model = models.language_model(captions.language_model)
-        return origins.with_rows(by_language_model(captions, model, config.seed, steps))
+        with steps.step("caption", images_per_row=0) as tell:
+            kept = KeptReplies(model, replies, tell)
+            return origins.with_rows(list(by_language_model(captions, kept, config.seed, steps)))
     return origins.with_rows(by_captioner(captions, models, steps))
