@@ -12,6 +12,7 @@
               | undetermined                of the change in a comparison, else of the verdict
               | MEASURE OP NUMBER           phi<-0.2, |phi|>0.15, phi_high<0, accuracy<0.5, difference<=-0.1, rate>0.01
     MEASURE   = a column of the scores, of the comparison, of the hypotheses or of directions, or its size between bars;
+                of two values at once interaction, interaction_low, interaction_high, and no φ;
                 of a run of failures or directions also findings; of a CLIP's biases value, value_low, value_high; of
                 an evaluation hit, false_hit, hit_minus_false; its cell is method "/" rule "/" threshold "/" direction;
                 of prompts gain, gain_low, gain_high, frequency, frequency_low, frequency_high, effect_low, effect_high
@@ -37,7 +38,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from c2b_ray.errors import ConfigError, nearest
-from c2b_ray.schemas import COMPARISON, HYPOTHESES, SCORES
+from c2b_ray.schemas import COMPARISON, HYPOTHESES, INTERSECTIONS, SCORES
 from c2b_ray.schemas.clip_bias import CLIP_BIAS
 from c2b_ray.schemas.evaluate import AGREEMENT, VQA
 from c2b_ray.schemas.latent import DIRECTIONS
@@ -68,16 +69,16 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
 }
 MEASURES = frozenset(
     field.name
-    for schema in (SCORES, COMPARISON, HYPOTHESES, CLIP_BIAS, DIRECTIONS, AGREEMENT, VQA, METHODS)
+    for schema in (SCORES, INTERSECTIONS, COMPARISON, HYPOTHESES, CLIP_BIAS, DIRECTIONS, AGREEMENT, VQA, METHODS)
     for field in schema
     if pa.types.is_floating(field.type) or pa.types.is_integer(field.type)
 ) | {"findings", "gain", "gain_low", "gain_high"}
 EVIDENCE = (
     "accuracy_a", "accuracy_b", "value_a", "value_b", "difference", "difference_low", "difference_high", "accuracy",
-    "phi", "phi_low", "phi_high", "value", "value_low", "value_high", "rate", "rate_low", "rate_high", "baseline_rate",
-    "ratio", "gain", "gain_low", "gain_high", "frequency", "frequency_low", "frequency_high", "effect", "effect_low",
-    "effect_high", "hit", "false_hit", "miss", "hit_minus_false", "hit_minus_false_low", "hit_minus_false_high",
-    "agreement", "q_value", "n", "pairs",
+    "phi", "phi_low", "phi_high", "interaction", "interaction_low", "interaction_high", "value", "value_low",
+    "value_high", "rate", "rate_low", "rate_high", "baseline_rate", "ratio", "gain", "gain_low", "gain_high",
+    "frequency", "frequency_low", "frequency_high", "effect", "effect_low", "effect_high", "hit", "false_hit", "miss",
+    "hit_minus_false", "hit_minus_false_low", "hit_minus_false_high", "agreement", "q_value", "n", "pairs",
 )  # fmt: skip
 
 DECIDED = {"failure", "not_shown"}

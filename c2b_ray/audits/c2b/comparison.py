@@ -31,6 +31,14 @@ from c2b_ray.store import files
 from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.run import MANIFEST
 
+OF_TWO_VALUES = (
+    "classifier", "target_class", "attribute", "bias_class", "n", "correct", "errors", "accuracy", "accuracy_low",
+    "accuracy_high", "expected", "interaction", "interaction_low", "interaction_high", "p_value", "q_value", "basis",
+    "doubt",
+)  # fmt: skip
+"""Columns of two values at once for gates. φ is none: it is large wherever that of one of the two values is, which has
+a cell of its own."""
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -49,7 +57,7 @@ class Comparison:
     shared: SharedImages
 
     def check(self, fail_on: Sequence[str], allow_unchecked: bool = False) -> list[gates.Check]:
-        """Checks gates on the changes of cells, also over all classes, and on B's scores.
+        """Checks gates on the changes of cells, also over all classes, and on B's scores, also of two values at once.
 
         `phi` and `verdict` are B's, on all of its images. A gate that no cell could be checked against fails, unless
         `allow_unchecked`.
@@ -60,6 +68,7 @@ class Comparison:
             scored = scores_of_b.get(_cell_of(row), {})
             rows.append({**scored, **row, "n": scored.get("n", 0), "pairs": row["n"]})
         rows += [{**row, "pairs": row["n"]} for row in self.pooled.to_pylist()]
+        rows += [row for row in _of_two_values(self.run_b) if row["classifier"] == self.classifier_b]
         return gates.check(fail_on, gates.cells_of(rows, self.classifier_b), allow_unchecked)
 
     def disagreements(self) -> dict[CellName, Disagreement]:
@@ -138,17 +147,27 @@ def compare(
 def check(
     run: C2BRun, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
 ) -> list[gates.Check]:
-    """Checks gates on the scores of one run, of single classes and of all together: of all its classifiers, or of one.
+    """Checks gates on the scores of one run, of single classes, of all together and of two values at once: of all its
+    classifiers, or of one.
 
     A gate that no cell could be checked against fails, unless `allow_unchecked`.
     """
-    rows = [*run.scores.to_pylist(), *run.read("pooled").to_pylist()]
+    rows = [*run.scores.to_pylist(), *run.read("pooled").to_pylist(), *_of_two_values(run)]
     if classifier is not None:
         chosen = one_of(run, classifier, "--classifier")
         rows = [row for row in rows if row["classifier"] == chosen]
     if not rows:
         raise RunError(f"{run.path}: the run has no scores, so no gate can be checked")
     return gates.check(fail_on, gates.cells_of(rows), allow_unchecked)
+
+
+def _of_two_values(run: C2BRun) -> list[dict[str, Any]]:
+    """Returns the run's cells of two values at once, as gates check them: without a verdict where another combination
+    explains the cell, which then has no interaction of its own."""
+    rows = run.intersections.to_pylist()
+    return [
+        {name: row[name] for name in (*OF_TWO_VALUES, *([] if row["folded_into"] else ["verdict"]))} for row in rows
+    ]
 
 
 def _cell_of(row: Mapping[str, str]) -> tuple[str, str, str]:
