@@ -1,5 +1,7 @@
 """The captions of findings on other images, from other generators or an index: the counterpart of Tables 5 and 6.
 
+Rates of other classifiers on the images that measured a finding are no rows here: `compared` shows them.
+
 Knows the table of `schemas.TRANSFERS`; knows nothing of pages.
 """
 
@@ -7,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +25,8 @@ MOST_ROWS = 200
 
 @dataclass(frozen=True)
 class Transfer:
-    """Rates are means over runs ± their standard deviation, of the caption and of its baseline."""
+    """Rates are means over runs ± their standard deviation, of the caption and of its baseline; without runs, failures
+    over images. `runs`: empty where there is none."""
 
     classifier: str
     source: str
@@ -47,13 +50,16 @@ class Transfers:
     more: int = 0
 
 
-def transfers(table: pa.Table, says_of: Mapping[str, str], names: Mapping[str, str], alpha: float) -> Transfers:
-    """`says_of`: what each caption says, by its id; `names`: what each classifier is called."""
-    rows = table.to_pylist()
+def transfers(
+    table: pa.Table, says_of: Mapping[str, str], names: Mapping[str, str], alpha: float, measured: Collection[str] = ()
+) -> Transfers:
+    """`says_of`: what each caption says, by its id; `names`: what each classifier is called; `measured`: the sources of
+    the images that measured the findings."""
+    rows = [row for row in table.to_pylist() if row["rates"] or row["source"] not in measured]
     if not rows:
         return Transfers(present=False)
     sources = names_of([row["source"] for row in rows])
-    rows.sort(key=lambda row: (row["p_value"] is None or math.isnan(row["p_value"]), row["p_value"] or 0.0))
+    rows.sort(key=lambda row: (not _is_tested(row), row["p_value"] or 0.0))
     shown = tuple(
         Transfer(
             classifier=names.get(row["classifier"], clean(row["classifier"])),
@@ -61,17 +67,21 @@ def transfers(table: pa.Table, says_of: Mapping[str, str], names: Mapping[str, s
             label=clean(row["label"]),
             target=ANY if row["target"] is None else clean(row["target"]),
             says=says_of.get(row["caption_id"], words.UNKNOWN),
-            baseline=spread(row["baseline_rates"]),
-            rate=spread(row["rates"]),
+            baseline=_rate(row["baseline_rates"], row["baseline_failures"], row["baseline_draws"]),
+            rate=_rate(row["rates"], row["failures"], row["draws"]),
             anyhow=words.rate(share(row["any_failures"], row["draws"])),
             images=words.count(row["draws"]),
-            runs=words.count(len(row["rates"])),
+            runs=words.plural(len(row["rates"]), "run") if row["rates"] else "",
             p=p_value(row["p_value"]),
             holds=_holds(row, alpha),
         )
         for row in rows[:MOST_ROWS]
     )
     return Transfers(True, _line(rows, alpha), shown, max(len(rows) - MOST_ROWS, 0))
+
+
+def _rate(rates: Sequence[float], failures: int, draws: int) -> str:
+    return spread(rates) if rates else words.rate(share(failures, draws))
 
 
 def spread(rates: Sequence[float]) -> str:
@@ -92,16 +102,23 @@ def p_value(value: float | None) -> str:
     return words.rate(value / 100).removesuffix(f"{words.THIN}%") if value else "0"
 
 
+def _is_tested(row: Mapping[str, Any]) -> bool:
+    return row["p_value"] is not None and not math.isnan(row["p_value"])
+
+
 def _holds(row: Mapping[str, Any], alpha: float) -> bool:
-    p = row["p_value"]
     more = share(row["failures"], row["draws"]) > share(row["baseline_failures"], row["baseline_draws"])
-    return p is not None and p <= alpha and more
+    return _is_tested(row) and row["p_value"] <= alpha and more
 
 
 def _line(rows: Sequence[Mapping[str, Any]], alpha: float) -> str:
-    holds = sum(_holds(row, alpha) for row in rows)
-    return (
-        f"{words.count(holds)} of {words.plural(len(rows), 'comparison')} show more failures under the caption than at "
+    tested = [row for row in rows if _is_tested(row)]
+    holds = words.count(sum(_holds(row, alpha) for row in tested))
+    of_tested = (
+        f"{holds} of {words.plural(len(tested), 'comparison')} show more failures under the caption than at "
         f"its baseline, each taken alone (p at most {words.decimal(alpha)}). Nobody checked that these images show "
-        "their label: an index gives the nearest that it has, and those that show something else count as failures."
+        "their label: an index gives the nearest that it has, and those that show something else count as failures. "
+        "Mean rate over runs ± standard deviation; p is that of the exact Mann–Whitney test of the runs’ rates."
     )
+    untested = "Rows without p are failures over images, and were not tested."
+    return " ".join([*([of_tested] if tested else []), *([untested] if len(tested) < len(rows) else [])])

@@ -85,7 +85,7 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
         compared=compared(facts),
         labels=labels(facts),
         reliability=reliability(facts.tables.reliability, facts.generators),
-        transfers=transfers(facts.tables.transfers, _says(facts), facts.names, 1 - facts.confidence),
+        transfers=transfers(facts.tables.transfers, _says(facts), facts.names, 1 - facts.confidence, facts.primary),
         rest=tuple(caption_row(one, facts) for one in rest[:MOST_ROWS]),
         rest_line=headline.rest_line(rest, ratio_of(facts.manifest)),
         rest_more=max(len(rest) - MOST_ROWS, 0),
