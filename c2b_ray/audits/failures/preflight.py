@@ -5,13 +5,20 @@ It loads no weights. A classifier whose labels only the loaded model knows is ch
 
 from __future__ import annotations
 
+import math
+
+from c2b_ray.audits.failures.discovery import BASELINE_SHARE
 from c2b_ray.audits.failures.labels import ancestry_of, baselines, decider, with_labels
 from c2b_ray.audits.kit.backend import check_via
 from c2b_ray.audits.kit.specs import check_specs
 from c2b_ray.config.failures import FailuresConfig
+from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
 from c2b_ray.steps.discovery.candidates import written
 from c2b_ray.store.labelled import LabelledTable
+
+LEAST_OF_A_LABEL = 2
+"""Images of each label's bare prompt: one to describe, one among which to look for failures."""
 
 
 def checked(config: FailuresConfig, via: str) -> FailuresConfig:
@@ -26,6 +33,7 @@ def checked(config: FailuresConfig, via: str) -> FailuresConfig:
 def check(config: FailuresConfig) -> None:
     """Raises what the run itself would raise, before anything is started or written."""
     baselines(config)
+    _check_budget(config)
     for text in config.captions:
         written(text, config.labels, "file", "captions")
     ancestry = ancestry_of(config)
@@ -37,3 +45,14 @@ def check(config: FailuresConfig) -> None:
         catalog.describe("index", config.generalise.index)
     if config.labelled is not None:
         LabelledTable(config.labelled, "labelled")
+
+
+def _check_budget(config: FailuresConfig) -> None:
+    """Raises ConfigError where the draws do not suffice for a few images of each label: the run would draw more."""
+    draws, discovery, labels = config.budget.draws, config.budget.discovery, len(config.labels)
+    if config.images.generate is None or int(int(draws * discovery) * BASELINE_SHARE) >= LEAST_OF_A_LABEL * labels:
+        return
+    needed = math.ceil(math.ceil(LEAST_OF_A_LABEL * labels / BASELINE_SHARE) / discovery)
+    raise ConfigError(
+        "budget.draws", f"{draws:,} images are too few for {labels:,} labels: give at least {needed:,}, or fewer labels"
+    )

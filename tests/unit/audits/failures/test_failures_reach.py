@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from c2b_ray.audits.failures.estimate import estimate, expected, least_rates
+from c2b_ray.audits.failures.preflight import check
 from c2b_ray.config.failures import FailuresConfig
+from c2b_ray.errors import ConfigError
 from c2b_ray.report.failures.reach import ratio_of, ratio_sentence
+from c2b_ray.world.scenes import CLASSES
 
 CONFIG: dict[str, Any] = {
     "labels": ["bus"],
@@ -77,3 +82,15 @@ def test_the_page_says_the_ratio_of_its_run_also_of_one_from_before_there_was_a_
 def test_the_estimate_before_a_run_says_it() -> None:
     notes = [cost.note for cost in estimate({**CONFIG, "classifier": "world:resnet-planted-0", "smallest_ratio": 1.5})]
     assert any("1.5 times as often as the bare prompt" in note for note in notes)
+
+
+def test_a_budget_that_does_not_reach_every_label_is_refused_with_the_one_that_does() -> None:
+    """It drew two images of each label all the same, and took the draws that were then missing for draws to spare."""
+    few = {"labels": list(CLASSES), "classifier": "world:resnet-control-0"}
+
+    def config(draws: int) -> FailuresConfig:
+        return FailuresConfig.model_validate(CONFIG | few | {"budget": {"draws": draws, "discovery": 0.1}})
+
+    with pytest.raises(ConfigError, match=r"budget\.draws: 269 images are too few for 10 labels: give at least 270"):
+        check(config(269))
+    check(config(270))
