@@ -250,7 +250,20 @@ def the(name: str) -> str:
     return name if name.startswith(_DETERMINERS) or name in MASS else f"the {name}"
 
 
+_PLURALS: dict[str, str] = dict(
+    re.findall(
+        r"(\w+) (\w+)",
+        "calf calves, child children, die dice, elf elves, foot feet, goose geese, half halves, knife knives, "
+        "leaf leaves, loaf loaves, louse lice, man men, mouse mice, ox oxen, person people, scarf scarves, "
+        "shelf shelves, thief thieves, tooth teeth, wife wives, wolf wolves, woman women",
+    )
+)
+
+
 def plural(name: str) -> str:
+    *before, last = name.split(" ")
+    if last in _PLURALS:
+        return " ".join([*before, _PLURALS[last]])
     if (name.endswith("s") and not name.endswith(_SINGULAR_ENDINGS)) or name.split()[-1:] in (
         ["fish"],
         ["goldfish"],

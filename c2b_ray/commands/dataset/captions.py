@@ -6,6 +6,7 @@ often the build resumes.
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import permutations, product
@@ -48,7 +49,7 @@ def of_file(location: str) -> Iterator[tuple[str, str]]:
             row += 1
             if not label or not caption or not label.strip() or not caption.strip():
                 raise ConfigError("captions.file", f"{location}, row {row}: label or caption is empty")
-            label, caption = label.strip(), " ".join(caption.split())
+            label, caption = unicodedata.normalize("NFC", label.strip()), " ".join(caption.split())
             if not names(caption, label):
                 raise ConfigError(
                     "captions.file",

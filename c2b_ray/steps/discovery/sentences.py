@@ -7,6 +7,7 @@ captioner's free text into such sentences. It knows texts, not images or models.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +23,7 @@ MOST_WORDS = 25
 _END = re.compile(r"(?<=[.!?])[\"'”’)]*\s+|\n+")
 _ABBREVIATED = re.compile(r"(?:^|[\s(])(?:[A-Za-z]|e\.g|i\.e|mr|mrs|dr|st|no|vs|approx|etc)\.$", re.IGNORECASE)
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+", re.MULTILINE)
+_ACCENTS = "\u0300-\u036f"  # that are characters of their own, behind their letter: "cafe" is not in "café"
 _LITTLE = frozenset(re.findall(r"\w+", "a an the it its is are was were be been there this that these those"))
 _SAYS_NOTHING = _LITTLE | frozenset(
     re.findall(r"\w+", "of in on at by with and or to for as one has have seen shown image photo photograph picture")
@@ -48,13 +50,16 @@ def names(text: str, label: str) -> bool:
 
 @lru_cache(maxsize=8192)
 def name_pattern(label: str) -> re.Pattern[str]:
-    """Returns a pattern that finds the label's name in a text, in singular or plural."""
-    *first, last = noun(label).split()
-    forms = sorted({last, words.plural(last), f"{last}s", f"{last}es"}, key=len, reverse=True)
-    ends = "|".join(map(re.escape, forms))
-    return re.compile(
-        r"(?<![\w-])" + r"[\s_-]+".join([*map(re.escape, first), f"(?:{ends})"]) + r"(?![\w-])", re.IGNORECASE
-    )
+    """Returns a pattern that finds the label's name in a text, in singular or plural, with accents in either of
+    Unicode's forms: "café" has four characters or five, which look the same."""
+    spelt = dict.fromkeys(unicodedata.normalize(form, noun(label)) for form in ("NFC", "NFD"))
+    return re.compile(rf"(?<![\w-])(?:{'|'.join(map(_forms, spelt))})(?![\w{_ACCENTS}-])", re.IGNORECASE)
+
+
+def _forms(name: str) -> str:
+    *first, last = name.split()
+    forms = sorted({last, words.plural(last.lower()), f"{last}s", f"{last}es"}, key=len, reverse=True)
+    return r"[\s_-]+".join([*map(re.escape, first), f"(?:{'|'.join(map(re.escape, forms))})"])
 
 
 def check_prompt(template: str) -> None:

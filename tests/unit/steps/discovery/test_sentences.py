@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 
 from c2b_ray.config.failures import FailuresConfig
@@ -67,6 +69,15 @@ def test_names_are_whole_words_of_any_lemma_in_singular_or_plural():
     assert names("Chainlink fences", "chainlink_fence")
     assert names("it is an ounce", "snow leopard, ounce, Panthera uncia")
     assert not names("a butterfly on a fly-wheel", "fly")
+    assert names("two mice and Wolves", "computer mouse, mouse")
+    assert names("two mice and Wolves", "Wolf")
+
+
+def test_a_name_with_an_accent_is_found_in_either_form_of_unicode_and_not_without_it():
+    forms = [unicodedata.normalize(form, "caf\u00e9 bar") for form in ("NFC", "NFD")]
+    assert forms[0] != forms[1]
+    assert all(names(f"two {text}s at night", label) for text in forms for label in forms)
+    assert not any(names(f"a {text}", "cafe") for text in forms)
 
 
 def test_sentences_that_leak_a_class_or_say_nothing_new_are_dropped_and_counted():

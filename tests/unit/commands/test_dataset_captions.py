@@ -1,0 +1,13 @@
+"""A file of captions: which label each row is of."""
+
+import unicodedata
+
+from c2b_ray.commands.dataset.captions import of_file
+
+
+def test_a_label_whose_accent_is_encoded_otherwise_in_some_rows_is_one_label(tmp_path):
+    composed, apart = (unicodedata.normalize(form, "caf\u00e9") for form in ("NFC", "NFD"))
+    pairs = [(composed, f"a {apart} at night"), (apart, f"a {apart} by day"), (apart, f"two {composed}s")]
+    lines = [",".join(pair) for pair in (("label", "caption"), *pairs)]
+    (tmp_path / "captions.csv").write_text("\n".join(lines), encoding="utf-8")
+    assert list(of_file(str(tmp_path / "captions.csv"))) == [(composed, caption) for _, caption in pairs]
