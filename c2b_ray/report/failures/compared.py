@@ -6,13 +6,15 @@ The counterpart of Figure 4 of Wiles et al. 2022. Knows tallies and findings; kn
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from c2b_ray.metrics.rates import failure_rates
 from c2b_ray.report.failures.facts import Facts
+from c2b_ray.report.failures.labels import at_baseline
 from c2b_ray.report.failures.rows import Hypothesis
 from c2b_ray.report.failures.sentences import says, target_of
-from c2b_ray.report.failures.tallies import share
+from c2b_ray.report.failures.tallies import Tally, share
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.redact import clean
 
@@ -71,9 +73,8 @@ def compared(facts: Facts) -> Compared:
 
 
 def _lines(facts: Facts) -> tuple[ClassifierLine, ...]:
-    at_baselines = {each.caption_id for each in facts.baselines.values()}
     on_captions = {finding.lead.caption_id for finding in facts.findings}
-    rates = {name: (_mean(facts, name, at_baselines), _mean(facts, name, on_captions)) for name in facts.names}
+    rates = {name: (_at_baselines(facts, name), _on_captions(facts, name, on_captions)) for name in facts.names}
     largest = max((rate for pair in rates.values() for rate in pair if rate == rate), default=0.0) or 1.0
     return tuple(
         ClassifierLine(
@@ -88,13 +89,22 @@ def _lines(facts: Facts) -> tuple[ClassifierLine, ...]:
     )
 
 
-def _mean(facts: Facts, classifier: str, captions: set[str]) -> float:
-    """Computes the mean over captions of the rate of any failure; each caption has the same weight."""
-    rates = [
-        tally.failures / tally.draws
+def _at_baselines(facts: Facts, classifier: str) -> float:
+    """Computes the mean over all labels of the rate of any failure at the baseline, as the table of labels has them."""
+    return _mean(at_baseline(facts, label, classifier)[1] for label in facts.baselines)
+
+
+def _on_captions(facts: Facts, classifier: str, captions: set[str]) -> float:
+    return _mean(
+        tally
         for (caption, name, generator), tally in facts.tallies.confirmed.items()
-        if name == classifier and caption in captions and generator in facts.primary and tally.draws
-    ]
+        if name == classifier and caption in captions and generator in facts.primary
+    )
+
+
+def _mean(tallies: Iterable[Tally]) -> float:
+    """Computes the mean of the rates of any failure; each tally has the same weight."""
+    rates = [tally.failures / tally.draws for tally in tallies if tally.draws]
     return sum(rates) / len(rates) if rates else math.nan
 
 

@@ -21,10 +21,11 @@ from c2b_ray.report.failures.compared import compared
 from c2b_ray.report.failures.examples import Examples
 from c2b_ray.report.failures.facts import Tables, facts_of
 from c2b_ray.report.failures.families import findings_of
-from c2b_ray.report.failures.labels import labels
+from c2b_ray.report.failures.labels import at_baseline, labels
 from c2b_ray.report.failures.report import read_facts, write_report
 from c2b_ray.report.failures.rows import Hypothesis
 from c2b_ray.report.failures.summary import summary
+from c2b_ray.report.kit import words
 from c2b_ray.store.failures_run import FailuresRun as Run
 
 EVIL = '<script>alert("x")</script>'
@@ -175,6 +176,16 @@ def test_images_of_other_generators_have_no_part_in_the_baseline(tmp_path: Path)
     assert "other:generator" in after.generators
     assert labels(after) == labels(facts)
     assert compared(after) == compared(facts)
+
+
+def test_a_classifiers_mean_at_the_baselines_is_over_all_labels_also_those_that_confirmation_left_out(tmp_path: Path):
+    facts = read_facts(make_run(tmp_path / "run", Recipe(causes=(FLY,), more_labels=("boat",))))
+    boat, rounds = facts.baselines["boat"].caption_id, facts.tables.rounds
+    left = [row for row in rounds.to_pylist() if row["caption_id"] != boat or row["stage"] == "discovery"]
+    never = [row | {"failures": 0} if row["caption_id"] == boat else row for row in left]
+    few = facts_of(facts.manifest, replace(facts.tables, rounds=pa.Table.from_pylist(never, rounds.schema)))
+    _, fly = at_baseline(few, "fly", next(iter(few.names)))
+    assert compared(few).lines[0].baseline == words.rate(fly.failures / fly.draws / 2)
 
 
 def hypothesis(sentences: tuple[str, ...], rate: float, **fields: object) -> Hypothesis:
