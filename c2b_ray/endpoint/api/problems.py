@@ -171,7 +171,11 @@ def _down(code: str, detail: str, seconds: float = RETRY_SECONDS) -> ProblemErro
 
 
 _TRANSLATIONS: dict[type[C2BError], Callable[[Any], ProblemError]] = {
-    DatabaseDownError: lambda error: _down("database_down", "the ledger does not answer; try again", error.retry_after),
+    DatabaseDownError: lambda error: _down(
+        "database_down",
+        f"the ledger {'cannot be written' if error.readable else 'does not answer'}; try again",
+        error.retry_after,
+    ),
     SchemaError: lambda error: _down("not_migrated", str(error)),
     Denied: _of_quota,
     IdempotencyConflictError: _of_conflict,

@@ -2,7 +2,7 @@
 
 All replicas share the buckets. To avoid a write to the database for every request, `Throttle` takes several tokens at
 once and spends them in its process. The replicas together never spend more than flowed in; tokens that a process took
-and did not spend within a second are lost.
+and did not spend within a second are lost. Where the ledger can be read and not written, nothing is counted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, case, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from c2b_ray.endpoint.ledger import tables
-from c2b_ray.endpoint.ledger.database import Database, Transaction
+from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError, Transaction
 from c2b_ray.endpoint.ledger.quotas import Denied
 
 _buckets = tables.buckets.c
@@ -86,6 +86,10 @@ class Throttle:
                     continue
                 handful.tokens, handful.empty_until = 0, time.monotonic() + denied.retry_after
                 raise
+            except DatabaseDownError as down:
+                if not down.readable:
+                    raise
+                left = Allowance(burst, 0, 0.0)  # what only reads the ledger goes on
             handful.tokens, handful.left = tokens, left.remaining
             handful.stale_at = time.monotonic() + FRESH_SECONDS
             return

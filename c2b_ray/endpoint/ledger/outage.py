@@ -20,20 +20,24 @@ _SQLITE_DOWN = {
     sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM,
     sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_PERM,
 }  # fmt: skip
+_SQLITE_UNWRITABLE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY}
 _SQLITE_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _POSTGRES_BUSY = ("40001", "40P01", "55P03", "57014", "25P03", "25P04")
 """Serialisation failure, deadlock, lock timeout, statement timeout, transaction timeouts."""
 _POSTGRES_DOWN = ("08", "53", "57P", "58", "25006", "XX")
 """Connection, resources (full disk, memory, connections), shutdown, system, a read-only standby, internal."""
+_POSTGRES_UNWRITABLE = ("53100", "25006")
+"""A full disk, a read-only standby."""
 _UNKNOWN_TABLE = ("42P01", "42703")
 
 
 class DatabaseDownError(C2BError):
-    """The database does not answer, is locked or cannot write. `retry_after`: seconds until a retry is worthwhile."""
+    """The database does not answer, is locked or cannot write. `retry_after`: seconds until a retry is worthwhile.
+    `readable`: whether it only cannot be written, as on a full disk."""
 
-    def __init__(self, message: str, retry_after: float) -> None:
+    def __init__(self, message: str, retry_after: float, readable: bool = False) -> None:
         super().__init__(message)
-        self.retry_after = retry_after
+        self.retry_after, self.readable = retry_after, readable
 
 
 class SchemaError(InputError):
@@ -65,7 +69,8 @@ def _sqlite(error: exc.DBAPIError) -> C2BError | None:
     if code in _SQLITE_BUSY:
         return DatabaseDownError(f"the database is busy: {text}", BUSY_SECONDS)
     if code in _SQLITE_DOWN:
-        return DatabaseDownError(f"the database cannot be written or read: {text}", DOWN_SECONDS)
+        what = "written" if (readable := code in _SQLITE_UNWRITABLE) else "written or read"
+        return DatabaseDownError(f"the database cannot be {what}: {text}", DOWN_SECONDS, readable)
     if code in _SQLITE_DAMAGED:
         return StorageError(f"the file is damaged or not a database: {text}; restore a backup of it")
     if text.startswith(("no such table", "no such column")):
@@ -78,6 +83,8 @@ def _postgres(error: exc.DBAPIError) -> C2BError | None:
     text = _first_line(error)
     if state.startswith(_POSTGRES_BUSY):
         return DatabaseDownError(f"the database is busy: {text}", BUSY_SECONDS)
+    if state in _POSTGRES_UNWRITABLE:
+        return DatabaseDownError(f"the database cannot be written: {text}", DOWN_SECONDS, readable=True)
     lost = not state and isinstance(error, exc.OperationalError | exc.InterfaceError)
     if lost or error.connection_invalidated or state.startswith(_POSTGRES_DOWN):
         return DatabaseDownError(f"the database does not answer: {text}", DOWN_SECONDS)
