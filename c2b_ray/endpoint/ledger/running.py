@@ -139,11 +139,11 @@ def release(db: Database, job_id: str, fence: int, not_before: float | None = No
         return _queued_again(tx, job_id, fence, values, "its slice ended")
 
 
-def retry(db: Database, job_id: str, fence: int, delay: float, reason: str) -> Job:
-    """Ends the slice after a failure that may pass: the job waits `delay` seconds, then for its next turn. It counts
+def retry(db: Database, job_id: str, fence: int, delay: float, reason: str, counts: bool = True) -> Job:
+    """Ends the slice after a failure that may pass: the job waits `delay` seconds, then for its next turn. It `counts`
     like the death of a runner."""
     with db.transaction() as tx:
-        values = {"attempt": _jobs.attempt + 1, "not_before": tx.now + delay}
+        values = {"attempt": _jobs.attempt + int(counts), "not_before": tx.now + delay}
         return _queued_again(tx, job_id, fence, values, f"it is tried again: {reason}")
 
 

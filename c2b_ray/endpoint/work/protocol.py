@@ -96,13 +96,15 @@ class MayCommit(_Message):
 
 
 class Problem(_Message):
-    """Why a job failed, in words for its owner. `again`: whether a retry may succeed."""
+    """Why a job failed, in words for its owner. `again`: whether a retry may succeed. `busy`: whether another process
+    writes its run, or the run that it asks."""
 
     title: Text
     detail: Text = ""
     field: Text | None = None
     location: Text | None = None
     again: bool = False
+    busy: bool = False
 
 
 class Ended(_Message):

@@ -20,6 +20,8 @@ from c2b_ray.endpoint.work.protocol import Ended, Problem
 
 RETRY_S = 1.0
 LONGEST_DELAY_S = 60.0
+BUSY_S = 10.0
+"""Seconds after which a question looks again whether another one to its run has ended."""
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +71,8 @@ class Settling:
 
     def _failed(self, problem: Problem, advanced: bool) -> Job:
         job_id, fence = self.claim.job.id, self.claim.fence
+        if problem.busy and self.claim.job.kind == "question":  # whoever asks longer does not make it fail
+            return jobs.retry(self.db, job_id, fence, BUSY_S, "another question is asked of its run", counts=False)
         before = 0 if advanced else self.claim.job.attempt
         if problem.again and before + 1 < self.attempts:
             delay = min(LONGEST_DELAY_S, 2.0**before)

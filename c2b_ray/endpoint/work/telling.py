@@ -137,5 +137,6 @@ def problem(error: BaseException, hidden: str) -> Problem:
         detail=shown(in_words_of_requests(detail)),
         field=fields[0] if fields else None,
         location=None if location is None else shown(location),
-        again=isinstance(error, BusyRunError) or not isinstance(error, InputError),
+        again=(busy := isinstance(error, BusyRunError)) or not isinstance(error, InputError),
+        busy=busy,
     )

@@ -82,7 +82,9 @@ def test_each_event_asks_whether_to_go_on():
     ],
 )
 def test_what_may_pass_is_tried_again(error, again):
-    assert problem(error, "/srv/tenants/t1").again is again
+    said = problem(error, "/srv/tenants/t1")
+    assert said.again is again
+    assert said.busy is isinstance(error, BusyRunError)
 
 
 def test_a_problem_says_what_to_do_without_secrets_or_the_servers_paths():
