@@ -5,7 +5,7 @@ Knows the columns of `schemas.SCORES`; does not know the destination of an expor
 
 from __future__ import annotations
 
-from c2b_ray.report.kit.export import about, csv_of, exported, json_of, only, parquet_of
+from c2b_ray.report.kit.export import about, csv_of, exported_only, json_of, parquet_of
 from c2b_ray.store.c2b_run import C2BRun
 
 SETTINGS = (
@@ -14,21 +14,21 @@ SETTINGS = (
 
 
 def scores_csv(run: C2BRun, classifier: str | None = None) -> bytes:
-    return csv_of(exported(only(run.scores, classifier)))
+    return csv_of(exported_only(run.scores, classifier))
 
 
 def failures_csv(run: C2BRun, classifier: str | None = None) -> bytes:
     """Returns the images that were answered wrong, as in `C2BRun.failures`: columns of `schemas.FAILURES`."""
-    return csv_of(exported(only(run.failures(), classifier)))
+    return csv_of(exported_only(run.failures(), classifier))
 
 
 def scores_json(run: C2BRun, classifier: str | None = None) -> bytes:
     """Returns one object: the run's id, its settings, its models, and a row per classifier and cell: of one attribute
     in `scores`, of two in `intersections`."""
     tables = {"scores": run.scores, "intersections": run.intersections}
-    rows = {name: exported(only(table, classifier)).to_pylist() for name, table in tables.items()}
+    rows = {name: exported_only(table, classifier).to_pylist() for name, table in tables.items()}
     return json_of({**about(run, SETTINGS), "blank_rows": run.manifest.get("blank_rows") or {}, **rows})
 
 
 def scores_parquet(run: C2BRun, classifier: str | None = None) -> bytes:
-    return parquet_of(exported(only(run.scores, classifier)))
+    return parquet_of(exported_only(run.scores, classifier))

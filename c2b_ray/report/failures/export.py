@@ -6,20 +6,18 @@ where an export goes.
 
 from __future__ import annotations
 
-import pyarrow as pa
-
-from c2b_ray.report.kit.export import about, csv_of, exported, json_of, only, parquet_of
+from c2b_ray.report.kit.export import about, csv_of, exported, exported_only, json_of, parquet_of
 from c2b_ray.store.run import Run
 
 SETTINGS = ("labels", "rule", "confidence", "hierarchy", "prompt", "targets", "budget", "alpha", "seed")
 
 
 def csv(run: Run, classifier: str | None = None) -> bytes:
-    return csv_of(exported(_hypotheses(run, classifier)))
+    return csv_of(exported_only(run.read("hypotheses"), classifier))
 
 
 def parquet(run: Run, classifier: str | None = None) -> bytes:
-    return parquet_of(exported(_hypotheses(run, classifier)))
+    return parquet_of(exported_only(run.read("hypotheses"), classifier))
 
 
 def json(run: Run, classifier: str | None = None) -> bytes:
@@ -28,12 +26,8 @@ def json(run: Run, classifier: str | None = None) -> bytes:
     return json_of(
         {
             **about(run, SETTINGS),
-            "hypotheses": exported(_hypotheses(run, classifier)).to_pylist(),
-            "transfers": exported(only(run.read("transfers"), classifier)).to_pylist(),
+            "hypotheses": exported_only(run.read("hypotheses"), classifier).to_pylist(),
+            "transfers": exported_only(run.read("transfers"), classifier).to_pylist(),
             "reliability": exported(run.read("reliability")).to_pylist(),
         }
     )
-
-
-def _hypotheses(run: Run, classifier: str | None) -> pa.Table:
-    return only(run.read("hypotheses"), classifier)

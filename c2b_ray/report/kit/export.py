@@ -69,6 +69,11 @@ def only(table: pa.Table, classifier: str | None) -> pa.Table:
     return table if classifier is None else table.filter(pc.equal(table["classifier"], classifier))
 
 
+def exported_only(table: pa.Table, classifier: str | None) -> pa.Table:
+    """Returns the rows of `only`, `exported`; the classifier has the name that it has among the others."""
+    return exported(only(table, classifier), names_in(table.schema, lambda _: [table]))
+
+
 def about(run: Run, settings: Sequence[str] | None = None) -> dict[str, Any]:
     """Returns what a JSON document begins with: the run's id and state, its settings of these names (None: all), its
     models and versions."""

@@ -15,6 +15,7 @@ import pytest
 from c2b_ray.report.c2b.export import scores_csv, scores_json, scores_parquet
 from c2b_ray.report.c2b.model_card import escaped
 from c2b_ray.report.c2b.report import write_report
+from c2b_ray.report.kit.redact import names_of
 from c2b_ray.schemas import SCORES
 from c2b_ray.store.c2b_run import C2BRun as Run
 from c2b_ray.store.kinds import kind_named
@@ -77,6 +78,16 @@ def test_an_export_may_be_of_one_classifier(build_run: Callable[..., Run]) -> No
     run = build_run(classifiers=("onnx:a.onnx", "onnx:b.onnx"), images_per_cell=3, pictures=False)
     rows = list(csv.DictReader(io.StringIO(run.kind.export(run, "csv", "onnx:b.onnx").decode())))
     assert {row["classifier"] for row in rows} == {"onnx:b.onnx"}
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet", "failures"])
+def test_a_classifier_is_called_alone_what_it_is_called_among_others(form: str, build_run: Callable[..., Run]) -> None:
+    one, two = "onnx:/home/someone/a/net.onnx", "onnx:/home/someone/b/net.onnx"
+    wrong = {(name, "bus", "fog"): 0.0 for name in (one, two)}
+    run = build_run(classifiers=(one, two), images_per_cell=3, accuracy=wrong, pictures=False)
+    data = run.kind.export(run, form, one)
+    assert b"onnx:net.onnx #ae57cc" in data
+    assert names_of([one, two])[two].encode() not in data
 
 
 def test_names_that_act_are_neutralised_where_they_would(build_run: Callable[..., Run]) -> None:

@@ -12,6 +12,7 @@ from failures_recipes import Cause, Recipe
 from synthetic_failures import make_run
 
 from c2b_ray.report.failures import export
+from c2b_ray.report.kit.redact import names_of
 
 SPEC = "onnx:/srv/secret/net.onnx"
 
@@ -30,3 +31,11 @@ def test_exports_hold_every_hypothesis_and_no_path(tmp_path: Path) -> None:
         assert "/srv" not in text
         assert "/home" not in text
     assert all(row["classifier"] == "m" for row in json.loads(export.json(run, "m"))["hypotheses"])
+
+
+def test_a_classifier_is_called_alone_what_it_is_called_among_others(tmp_path: Path) -> None:
+    specs = ("onnx:/srv/first/net.onnx", "onnx:/srv/second/net.onnx")
+    run = make_run(tmp_path / "run", Recipe(classifiers=specs))
+    for spec in specs:
+        rows = json.loads(export.json(run, spec))["hypotheses"]
+        assert {row["classifier"] for row in rows} == {names_of(specs)[spec]}
