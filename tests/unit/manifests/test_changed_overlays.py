@@ -59,8 +59,8 @@ def replace_text(container: Any, old: str, new: str) -> None:
 
 
 TAKEN: list[tuple[str, Fault]] = [
-    ("memory in Mi", lambda o: o.api_container["resources"]["requests"].update(memory="1024Mi")),
-    ("memory as a number", lambda o: o.api_container["resources"]["requests"].update(memory=1073741824)),
+    ("memory in Mi", lambda o: o.api_container["resources"]["requests"].update(memory="2048Mi")),
+    ("memory as a number", lambda o: o.api_container["resources"]["requests"].update(memory=2147483648)),
     ("memory as a power", lambda o: (o.api_container["resources"]["requests"].update(memory="2e9"), o.api_container["resources"]["limits"].update(memory="2G"))),
     ("CPUs in thousandths", lambda o: (resources(o)["limits"].update(cpu="16000m"), resources(o)["requests"].update(cpu="15500m"))),
     ("CPUs as a number", lambda o: resources(o)["limits"].update(cpu=16)),
