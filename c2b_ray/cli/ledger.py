@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,7 +32,7 @@ _PERIOD = re.compile(rf"(\d{{1,9}})([{''.join(_UNITS)}])")
 def opened(config: str | None, *, create: bool = False) -> Database:
     """Opens the endpoint's ledger, which must be at this version's revision; `create`: creates missing tables.
 
-    ConfigError for a missing database file: creating one in a wrong folder would hide the mistake.
+    ConfigError for a missing database file, or a word where one is created: in a wrong folder, no endpoint knows it.
     """
     from c2b_ray.config.endpoint import read_endpoint
     from c2b_ray.endpoint.ledger import migrations
@@ -40,13 +41,16 @@ def opened(config: str | None, *, create: bool = False) -> Database:
 
     url = read_endpoint(config).database_url
     path = url.removeprefix("sqlite:///")
-    if path != url and not create and not Path(path).is_file():
+    is_new = path != url and not Path(path).is_file()
+    if is_new and not create:
         raise ConfigError("database", f"{path}: there is no ledger; name the endpoint's file with --config")
     with needed_by("the endpoint's ledger"):
         db = Database(url)
         if create:
             migrations.prepare(db)
         migrations.require_current(db)
+    if is_new:
+        print(f"made a new ledger, {path}; an endpoint with another one does not know it", file=sys.stderr)
     return db
 
 

@@ -80,6 +80,13 @@ def test_what_is_wrong_is_said_and_nothing_is_made(
     assert not folder.exists()
 
 
+def test_a_key_of_a_new_ledger_says_so(c2b: C2b, folder: Path) -> None:
+    """In a wrong folder, or beside an endpoint that was started with another --folder, the key opens nothing."""
+    made = f"made a new ledger, {folder / 'ledger.db'}; an endpoint with another one does not know it"
+    assert made in c2b("keys", "create", "--tenant", "acme")[2]
+    assert "new ledger" not in c2b("keys", "create", "--tenant", "acme")[2]
+
+
 def test_an_unknown_key_or_tenant_is_said(c2b: C2b, folder: Path) -> None:
     c2b("keys", "create", "--tenant", "acme")
     assert "no such key" in c2b("keys", "revoke", "key_x")[2]
