@@ -91,11 +91,12 @@ GAINS = pa.schema(
     [
         pa.field("generator", _text, nullable=False),
         pa.field("method", _text, nullable=False),
-        pa.field("gain", _number),  # mean over values of its frequency less that of the language model's own prompts
+        # mean over values of its frequency less that of the language model's own prompts about the same subjects
+        pa.field("gain", _number),
         pa.field("low", _number),  # null where a value has prompts of only one search, or one prompt
         pa.field("high", _number),
         pa.field("values", _count, nullable=False),  # for which both have prompts that do not name a value
-        pa.field("prompts", _count, nullable=False),  # of the method
+        pa.field("prompts", _count, nullable=False),  # of the method, about subjects of both
         pa.field("verdict", _text, nullable=False),  # above, below, nothing found (the interval holds 0), unknown
     ]
 )

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from scipy.stats import t as student
 
-from c2b_ray.audits.prompts.gains import PLAIN, Rows, cluster
+from c2b_ray.audits.prompts.gains import PLAIN, Rows, about_the_same, cluster, gain_of
 from c2b_ray.metrics.gains import Gain, mean_gain
 from c2b_ray.schemas.comparison_rows import PromptsCompared
 from c2b_ray.schemas.prompts import PROMPTS_COMPARISON
@@ -42,11 +42,17 @@ class Side:
 
 @dataclass(frozen=True)
 class _Term:
-    """Prompts whose mean frequency has the weight `weight`. `side`: the generator whose searches they come from."""
+    """Prompts whose mean frequency has the weight `weight`. `side`: the generator whose searches they come from.
+    `counts`: how much each prompt counts in the mean; None: alike."""
 
     rows: Rows
     weight: float
     side: str = ""
+    counts: Sequence[float] | None = None
+
+    @property
+    def mean(self) -> float:
+        return float(np.average([row["frequency"] for row in self.rows], weights=self.counts))
 
 
 def compare(a: Side, b: Side, alpha: float) -> pa.Table:
@@ -69,7 +75,7 @@ def gains_by_value(prompts: Rows, confidence: float) -> dict[Key, tuple[Gain, in
     groups = _groups(prompts)
     plain = {key[:2]: rows for key, rows in groups.items() if key[2] == PLAIN}
     return {
-        key: (_sum([_Term(rows, 1.0), _Term(plain[key[:2]], -1.0)], confidence), _images(rows))
+        key: (gain_of([about_the_same(rows, plain[key[:2]])], confidence), _images(rows))
         for key, rows in groups.items()
         if key[2] != PLAIN and key[:2] in plain
     }
@@ -123,18 +129,21 @@ def _gains(fours: Sequence[tuple[Rows, ...]], confidence: float) -> tuple[float 
     `fours`: for each value, the rows of A, of B, and of the language model's own prompts on A and on B.
     """
     share = 1 / len(fours)
+    gains = [[_gain(four[at], four[at + 2], side, share) for at, side in enumerate("ab")] for four in fours]
     if len(fours) == 1 and not all(fours[0]):
-        [four] = fours
-        return _gain(four[0], four[2]), _gain(four[1], four[3]), None
-    signs = ((1, 1.0, "b"), (0, -1.0, "a"), (3, -1.0, "b"), (2, 1.0, "a"))
-    terms = [_Term(one[at], sign * share, side) for one in fours for at, sign, side in signs]
-    a, b = (sum(share * (_gain(one[at], one[at + 2]) or 0.0) for one in fours) for at in (0, 1))
+        a, b = (sum(term.weight * term.mean for term in gain) if gain else None for gain in gains[0])
+        return a, b, None
+    a, b = (sum(term.weight * term.mean for gain in gains for term in gain[at]) for at in (0, 1))
+    terms = [term for of_a, of_b in gains for term in (*of_b, *(replace(one, weight=-one.weight) for one in of_a))]
     return a, b, _sum(terms, confidence)
 
 
-def _gain(rows: Rows, plain: Rows) -> float | None:
-    mean, before = _mean(rows), _mean(plain)
-    return None if mean is None or before is None else mean - before
+def _gain(rows: Rows, plain: Rows, side: str, share: float) -> list[_Term]:
+    """Returns the terms of one side's gain over the language model's own prompts; none where it lacks either."""
+    if not rows or not plain:
+        return []
+    mine, theirs, counts = about_the_same(rows, plain)
+    return [_Term(mine, share, side), _Term(theirs, -share, side, counts)]
 
 
 def _mean(rows: Rows) -> float | None:
@@ -149,8 +158,10 @@ def _sum(terms: Sequence[_Term], confidence: float) -> Gain:
     values: list[float] = []
     groups: list[int] = []
     clusters: list[int] = []
+    counts: list[float] = []
     numbers: dict[tuple[str, ...], int] = {}
     for number, term in enumerate(terms):
+        counts += term.counts or [1.0] * len(term.rows)
         by_subject = len({row["subject"] for row in term.rows}) > 1
         for row in term.rows:
             name = cluster(row, by_subject)
@@ -159,7 +170,7 @@ def _sum(terms: Sequence[_Term], confidence: float) -> Gain:
             groups.append(number)
             clusters.append(numbers.setdefault(name, len(numbers)))
     coarsest = min(0.5 / row["images"] for term in terms for row in term.rows)
-    return mean_gain(values, groups, [term.weight for term in terms], clusters, coarsest, confidence)
+    return mean_gain(values, groups, [term.weight for term in terms], clusters, coarsest, confidence, counts)
 
 
 def _row(

@@ -3,7 +3,7 @@ prompts."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -34,7 +34,8 @@ def gains(prompts: Rows, alpha: float) -> list[dict[str, Any]]:
         both = [target for target in of_method if target in plain]
         if method == PLAIN or not both:
             continue
-        one = _gain([of_method[target] for target in both], [plain[target] for target in both], 1 - alpha)
+        sides = [about_the_same(of_method[target], plain[target]) for target in both]
+        one = gain_of(sides, 1 - alpha)
         known = not np.isnan(one.low)
         result.append(
             {
@@ -44,27 +45,45 @@ def gains(prompts: Rows, alpha: float) -> list[dict[str, Any]]:
                 "low": max(-1.0, one.low) if known else None,
                 "high": min(1.0, one.high) if known else None,
                 "values": len(both),
-                "prompts": sum(len(of_method[target]) for target in both),
+                "prompts": sum(len(rows) for rows, _, _ in sides),
                 "verdict": _verdict(one),
             }
         )
     return result
 
 
-def _gain(of_method: Sequence[Rows], plain: Sequence[Rows], confidence: float) -> Gain:
+def about_the_same(rows: Rows, plain: Rows) -> tuple[Rows, Rows, list[float]]:
+    """Returns the rows of a method and of the language model that are about subjects of both, and how much each of the
+    latter counts, so that every subject counts as much as among the method's.
+
+    Searches reach fewer subjects than the language model writes about, and the first of a list: where these show the
+    value anyway, that would pass for a gain. Rows about no subject, or without one in common, are compared as they are.
+    """
+    mine, theirs = (Counter(row["subject"] for row in side) for side in (rows, plain))
+    if None in mine or not mine.keys() & theirs.keys():
+        return rows, plain, [1.0] * len(plain)
+    kept = [row for row in plain if row["subject"] in mine]
+    counts = [mine[row["subject"]] / theirs[row["subject"]] for row in kept]
+    return [row for row in rows if row["subject"] in theirs], kept, counts
+
+
+def gain_of(sides: Sequence[tuple[Rows, Rows, list[float]]], confidence: float) -> Gain:
+    """Returns the mean gain over values. `sides`: of each value, what `about_the_same` returns."""
     values: list[float] = []
     groups: list[int] = []
     clusters: list[int] = []
     numbers: dict[Hashable, int] = {}
+    of_method, plain = [rows for rows, _, _ in sides], [rows for _, rows, _ in sides]
     for number, rows in enumerate((*of_method, *plain)):
         by_subject = len({row["subject"] for row in rows}) > 1
         for row in rows:
             values.append(row["frequency"])
             groups.append(number)
             clusters.append(numbers.setdefault(cluster(row, by_subject), len(numbers)))
-    weights = np.repeat([1 / len(of_method), -1 / len(of_method)], len(of_method))
+    counts = [1.0 for rows in of_method for _ in rows] + [count for _, _, some in sides for count in some]
+    weights = np.repeat([1 / len(sides), -1 / len(sides)], len(sides))
     coarsest = min(0.5 / row["images"] for rows in (*of_method, *plain) for row in rows)
-    return mean_gain(values, groups, weights, clusters, coarsest, confidence)
+    return mean_gain(values, groups, weights, clusters, coarsest, confidence, counts)
 
 
 def cluster(row: Mapping[str, Any], by_subject: bool) -> tuple[str, ...]:

@@ -37,3 +37,23 @@ def test_an_interval_that_holds_nought_found_nothing_and_leaks_do_not_count() ->
     assert gains([*strong, *PLAIN], 0.05)[0]["verdict"] == "above"
     assert gains([strong[0], *PLAIN], 0.05)[0]["verdict"] == "unknown"
     assert gains(strong, 0.05) == []
+
+
+def test_subjects_that_show_the_value_anyway_are_no_gain() -> None:
+    """Ten searches of a list of twenty subjects reach its first half, which the value is usual of: that was +0.3."""
+    usual = [0.8] * 10 + [0.2] * 10
+    plain = [row("llm", f"plain {n}", usual[n], subject=str(n)) for n in range(20)]
+    pairs = [(n, k) for n in range(10) for k in range(2)]
+    found = [row("bgps λ=10", f"{n} {k}", usual[n] + (0.1 if k else -0.1), subject=str(n)) for n, k in pairs]
+    [one] = gains([*found, *plain], 0.05)
+    assert (one["gain"], one["verdict"], one["prompts"]) == (pytest.approx(0.0), "nothing found", 20)
+
+
+def test_each_subject_counts_as_much_as_among_the_methods_prompts() -> None:
+    """Means over subjects a, a, b: .3 of the search; (.2 + .2 + .8) / 3 = .4 of the language model."""
+    plain = [row("llm", f"plain {n}", f, subject=s) for n, (s, f) in enumerate([("a", 0.2), ("b", 0.8), ("c", 1.0)])]
+    found = [row("bgps λ=10", f"found {n}", 0.3, subject=s) for n, s in enumerate("aab")]
+    [one] = gains([*found, *plain], 0.05)
+    assert one["gain"] == pytest.approx(-0.1)
+    people = [row("curated", "a street", 0.5, subject=None), *(dict(one, method="curated") for one in found)]
+    assert gains([*people, *plain], 0.05)[0]["gain"] == pytest.approx(0.35 - 2 / 3)  # no subject: compared as it is

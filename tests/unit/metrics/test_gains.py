@@ -52,6 +52,17 @@ def test_it_holds_the_truth_as_often_as_it_says() -> None:
     assert 0.93 <= held / 1500 <= 0.97
 
 
+def test_a_value_that_counts_twice_is_as_two_of_one_cluster() -> None:
+    random = np.random.default_rng(4)
+    values, counts = random.random(9), [1, 1, 1, 1, 2, 1, 2, 1, 1]
+    groups, clusters = np.repeat([0, 1], [4, 5]), np.arange(9)
+    once = mean_gain(values, groups, [1, -1], clusters, counts=counts)
+    twice = mean_gain(*(np.repeat(x, counts) for x in (values, groups)), [1, -1], np.repeat(clusters, counts))
+    assert (once.value, once.low, once.high) == pytest.approx((twice.value, twice.low, twice.high), abs=1e-12)
+    with pytest.raises(ValueError, match="counts above 0"):
+        mean_gain(values, groups, [1, -1], clusters, counts=[0] * 9)
+
+
 def test_values_that_all_agree_are_not_certain_and_one_cluster_tells_nothing() -> None:
     groups, clusters = [0, 0, 0, 1, 1, 1], range(6)
     alike = mean_gain([1, 1, 1, 0, 0, 0], groups, [1, -1], clusters, coarsest=0.1)
