@@ -154,14 +154,18 @@ class TransformersCaptioner:
         return probable(question, torch.tensor(likelihoods, dtype=torch.float64).softmax(0).tolist())
 
     def _prompt(self, text: str) -> str:
-        """Returns the prompt that follows an image, in the format of the model's chat template where it has one."""
+        """Returns the prompt that follows an image, in the format of the model's chat template where it has one.
+
+        A model that can think first is told not to, in the words of its template: thoughts are no caption.
+        """
+        how: Any = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False}
         mark = getattr(self._processor, "image_token", None) or ""
         if getattr(self._processor, "chat_template", None):
             chat = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": text}]}]
-            return str(self._processor.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+            return str(self._processor.apply_chat_template(chat, **how))
         if self._tokenizer.chat_template:
             plain = [{"role": "user", "content": f"{mark}\n{text}".strip()}]
-            return str(self._tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True))
+            return str(self._tokenizer.apply_chat_template(plain, **how))
         return f"{mark}{text}\n"
 
     def _with_endings(self, inputs: Any, prompt: str, choices: Sequence[str]) -> tuple[Any, list[list[int]]]:

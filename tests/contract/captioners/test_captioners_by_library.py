@@ -80,6 +80,29 @@ def test_scores_of_captions_are_log_likelihoods_of_a_forward_pass(tiny: Path, im
     assert captioner.caption_scores(images[:2], []).shape == (2, 0)
 
 
+@pytest.mark.parametrize("where", ["chat_template.jinja", "tokenizer_config.json"])
+def test_a_model_that_can_think_first_is_told_not_to(
+    tiny: Path, tmp_path: Path, images: list[Pixels], where: str
+) -> None:
+    """As Qwen3's template: its answers were read off where its thoughts begin."""
+    thinks = "{% if enable_thinking is not defined or enable_thinking %} <think>{% endif %}"
+    plain, thinking = (Path(shutil.copytree(tiny, tmp_path / name)) for name in ("plain", "thinking"))
+    for folder, end in ((plain, ""), (thinking, thinks)):
+        template = folder / "chat_template.jinja"
+        if where == template.name:
+            template.write_text(template.read_text() + end)
+        else:  # of the tokenizer alone, whose messages are texts
+            template.unlink()
+            settings = json.loads((folder / where).read_text())
+            settings["chat_template"] = "{% for m in messages %}user : {{ m['content'] }} {% endfor %}assistant :" + end
+            (folder / where).write_text(json.dumps(settings))
+    question = Question("How is it?", ("dark", "light"))
+    one, other = (
+        catalog.captioner(f"hf-vlm:{it}?device=cpu").answer(images[:1], [question]) for it in (plain, thinking)
+    )
+    assert one == other
+
+
 def test_a_prompt_whose_end_joins_a_choice_is_read_once(tiny: Path, tmp_path: Path, images: list[Pixels]) -> None:
     """Of a prompt that ends with a space, SentencePiece and the like make one token of the space and the choice."""
     folder = Path(shutil.copytree(tiny, tmp_path / "joins"))
