@@ -55,7 +55,7 @@ def compare(
     """Compare two classifiers on identical images: what improved and what got worse from A to B."""
     from c2b_ray.commands.runs import compare as run_compare
 
-    _checked_options(fail_on, junit_file)
+    check_options(fail_on, junit_file)
     comparison = run_compare(a, b, classifier_a, classifier_b)
     checks = comparison.check(fail_on or [], allow_unchecked)
     page = comparison.write(out) if out else None
@@ -83,7 +83,7 @@ def gate(
 
     if not fail_on:
         raise ConfigError(OPTION, "name a condition that must not hold, such as against or phi<-0.2")
-    _checked_options(fail_on, junit_file)
+    check_options(fail_on, junit_file)
     checks = check(run, fail_on, classifier, allow_unchecked)
     _write_junit(junit_file, "c2b gate", checks, {"run": run})
     if as_json:
@@ -94,7 +94,7 @@ def gate(
         raise typer.Exit(1)
 
 
-def _checked_options(fail_on: list[str] | None, junit_file: str | None) -> None:
+def check_options(fail_on: list[str] | None, junit_file: str | None) -> None:
     if junit_file == "":  # an unset variable in CI: the checks would be written nowhere
         raise ConfigError("--junit", "names no file; name one, or omit the option")
     if junit_file and not fail_on:

@@ -146,11 +146,12 @@ def tables(
     ] = None,
 ) -> None:
     """List the tables of a job, or fetch one."""
+    if form not in ("csv", "json", "parquet"):
+        raise ConfigError("--format", f"there is no format {form!r}; expected csv, json or parquet")
     with connected() as endpoint:
-        if name is None:
-            show.print_json(endpoint.tables(job))
-        elif form == "json":
-            show.print_json(list(endpoint.rows(job, name)))
+        if name is None or form == "json":
+            fetched = endpoint.tables(job) if name is None else list(endpoint.rows(job, name))
+            _write(f"{show.json_line(fetched)}\n".encode(), out, "json")
         else:
             _write(endpoint.table(job, name, "parquet" if form == "parquet" else "csv"), out, form)
 

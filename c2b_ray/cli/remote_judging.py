@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from c2b_ray.cli import show
+from c2b_ray.cli.compare import check_options
 from c2b_ray.errors import ConfigError
 from c2b_ray.report.kit import words
 from c2b_ray.steps.gate import ALLOW, OPTION
@@ -58,6 +59,7 @@ def gate(
     """Check a run's results against conditions that must not hold; exit 1 if one does."""
     if not fail_on:
         raise ConfigError(OPTION, "name a condition that must not hold, such as against or phi<-0.2")
+    check_options(fail_on, junit_file)
     with connected() as endpoint:
         result = endpoint.gate(job, fail_on, classifier, allow_unchecked)
         if junit_file:
@@ -79,6 +81,7 @@ def compare(
     allow_unchecked: AllowUnchecked = False,
 ) -> None:
     """Compare two classifiers on identical images: what improved and what got worse from A to B."""
+    check_options(fail_on, junit_file)
     options: dict[str, Any] = {
         "classifier_a": classifier_a,
         "classifier_b": classifier_b,

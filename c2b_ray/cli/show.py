@@ -27,9 +27,13 @@ if TYPE_CHECKING:
 MARK_STYLES = {"bad": "red", "good": "green"}
 
 
+def json_line(value: Any) -> str:
+    """Returns one line of JSON, without its end; unknown values are null."""
+    return visible_json(json.dumps(finite(value), ensure_ascii=False, allow_nan=False, default=str))
+
+
 def print_json(value: Any) -> None:
-    """Prints one line of JSON; unknown values are null."""
-    print(visible_json(json.dumps(finite(value), ensure_ascii=False, allow_nan=False, default=str)))
+    print(json_line(value))
 
 
 def cost_table(costs: Sequence[Any], of: str = "audit") -> Table:

@@ -1,0 +1,65 @@
+"""`c2b remote`: options without effect, and misspelt ones, are refused as by the local commands."""
+
+import json
+
+import pytest
+
+from c2b_ray.cli import remote, remote_judging
+
+ROWS = [{"target_class": "bus", "phi": -0.3}, {"target_class": "boat", "phi": None}]
+
+
+class Endpoint:
+    """Stands in for a client of an endpoint with one finished job."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def tables(self, job):
+        return {"items": [{"name": "scores", "rows": len(ROWS)}]}
+
+    def rows(self, job, name):
+        yield from ROWS
+
+    def table(self, job, name, form):
+        return {"csv": b"target_class,phi\n", "parquet": b"PAR1"}[form]
+
+
+@pytest.fixture(autouse=True)
+def connected(monkeypatch):
+    for module in (remote, remote_judging):
+        monkeypatch.setattr(module, "connected", Endpoint)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("scores", "--format", "json"), ROWS),
+        (("scores", "--format", "csv"), "target_class,phi\n"),
+        ((), {"items": [{"name": "scores", "rows": 2}]}),
+    ],
+    ids=["json", "csv", "names"],
+)
+def test_tables_are_printed_or_written(c2b, tmp_path, options, expected):
+    file = tmp_path / "out"
+    status, printed, _ = c2b("remote", "tables", "job_1", *options)
+    assert (status, c2b("remote", "tables", "job_1", *options, "--out", file)[:2]) == (0, (0, ""))
+    assert file.read_text() == printed
+    assert (printed if isinstance(expected, str) else json.loads(printed)) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("tables", "job_1", "scores", "--format", "xlsx"), "expected csv, json or parquet"),
+        (("gate", "job_1", "--fail-on", "against", "--junit", ""), "--junit: names no file"),
+        (("compare", "job_1", "job_2", "--junit", "x.xml"), "--fail-on"),
+        (("compare", "job_1", "job_2", "--fail-on", "worse", "--junit", ""), "--junit: names no file"),
+    ],
+)
+def test_an_option_without_effect_is_refused(c2b, arguments, words):
+    status, _, said = c2b("remote", *arguments)
+    assert (status, words in said) == (2, True), said
