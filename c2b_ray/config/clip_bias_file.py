@@ -33,7 +33,7 @@ def _with_texts(data: dict[str, Any], file: Path) -> dict[str, Any]:
 
 def _lines(path: str, file: Path, field: str) -> list[str]:
     try:
-        lines = (file.parent / path).read_text(encoding="utf-8").splitlines()
+        lines = (file.parent / path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
         raise ConfigError(
             field, f"{path!r} is neither a list of texts nor a file with one a line ({error})", location=str(file)

@@ -135,7 +135,7 @@ def _table(path: str) -> pa.Table:
         with open_input(system, name) as stream:
             if name.lower().endswith(".parquet"):
                 return pyarrow.parquet.read_table(stream)
-            if name.lower().endswith((".csv", ".csv.gz")):
+            if name.lower().endswith(".csv"):
                 return _csv(stream)
     except (OSError, pa.ArrowException) as error:
         absent = absent_bucket(path) if isinstance(error, FileNotFoundError) else refusal(path, error)

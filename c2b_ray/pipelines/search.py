@@ -97,7 +97,7 @@ def read_captions(source: str) -> Rows:
 
 
 def _of_lines(source: str) -> Rows:
-    lines = files.read_bytes(source).decode("utf-8").splitlines()
+    lines = files.read_bytes(source).decode("utf-8-sig").splitlines()
     rows = [(number, line.strip()) for number, line in enumerate(lines) if line.strip()]
     if not rows:
         raise SourceError(f"{source}: holds no caption")

@@ -14,7 +14,8 @@ datasets: {people: {table: table.parquet, attributes: [companion], texts: TEXTS}
 
 
 def test_texts_may_lie_in_a_file_beside_it(tmp_path: Path) -> None:
-    (tmp_path / "texts.txt").write_text("a clever sight\n\n something strange \n")
+    # With a byte order mark, as editors on Windows write it.
+    (tmp_path / "texts.txt").write_text("a clever sight\n\n something strange \n", encoding="utf-8-sig")
     config = tmp_path / "clip_bias.yaml"
     config.write_text(FILE.replace("TEXTS", "texts.txt"))
     assert read_clip_bias_config(config).datasets["people"].texts == ["a clever sight", "something strange"]

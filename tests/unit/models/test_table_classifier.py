@@ -37,6 +37,11 @@ def test_long(tmp_path: Path) -> None:
     assert np.isfinite(found.logits([], ["b.jpg"])).all()
 
 
+def test_a_format_that_is_not_read_is_told_as_such(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"expected a \.csv or \.parquet file"):
+        table(tmp_path / "t.csv.gz", "file,class\na.jpg,dog\n")
+
+
 def test_long_of_the_likeliest_alone_keeps_their_ratio(tmp_path: Path) -> None:
     found = table(tmp_path / "t.csv", "file,class,probability\na,x,0.6\na,y,0.2\nb,z,0.5\n")
     assert probabilities(found, "a", "b") == [[0.75, 0.25, 0], [0, 0, 1]]
