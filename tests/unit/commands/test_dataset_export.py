@@ -85,6 +85,22 @@ def test_every_format_of_images_is_one_that_torchvision_lists_and_has_the_same_p
         assert np.array_equal(decode(Path(found[name]).read_bytes()), decode(data))
 
 
+@pytest.mark.parametrize(
+    ("rows", "category"),
+    [
+        (999, "n<1K"),
+        (1_000, "1K<n<10K"),
+        (9_999_999, "1M<n<10M"),
+        (10_000_000, "10M<n<100M"),
+        (999_999_999_999, "100B<n<1T"),
+        (10**12, "n>1T"),
+    ],
+)
+def test_the_card_names_a_category_of_sizes_of_the_hub(rows, category):
+    text = card.text(About(rows, {"cat": rows}, {"classifier": "m"}, {}, None), {}, "")
+    assert yaml.safe_load(text.split("---\n")[1])["size_categories"] == [category]
+
+
 def test_the_card_of_a_tables_images_does_not_call_them_drawn_or_synthetic():
     config = {"classifier": "a", "images": {"labelled": {"table": "photos"}, "generate": None, "index": None}}
     text = card.text(About(3, {"cat": 3}, config, {}, None), {}, "")

@@ -15,13 +15,8 @@ from c2b_ray.report.kit import words
 from c2b_ray.report.kit.redact import clean_setting, cleaned
 
 MOST_LABELS = 100
-_SIZES = (
-    (1_000, "n<1K"),
-    (10_000, "1K<n<10K"),
-    (100_000, "10K<n<100K"),
-    (1_000_000, "100K<n<1M"),
-    (10_000_000, "1M<n<10M"),
-)
+_SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
+"""The bounds of the Hub's categories of sizes, each ten times the one before."""
 
 
 def text(about: About, yaml_fields: Mapping[str, Any], loading: str) -> str:
@@ -30,11 +25,18 @@ def text(about: About, yaml_fields: Mapping[str, Any], loading: str) -> str:
         "pretty_name": f"Failures of {words.listed(_classifiers(about))}",
         "task_categories": ["image-classification"],
         "tags": ["classifier-failures", *(["synthetic"] if _images(about).get("generate") else []), "robustness"],
-        "size_categories": [next((name for most, name in _SIZES if about.rows < most), "n>10M")],
+        "size_categories": [_size_category(about.rows)],
         **yaml_fields,
     }
     front = yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=120)
     return f"---\n{front}---\n\n{_body(about)}\n## Loading it\n\n{loading}"
+
+
+def _size_category(rows: int) -> str:
+    passed = sum(rows >= 1000 * 10**number for number in range(len(_SIZES)))
+    if passed in (0, len(_SIZES)):
+        return f"n>{_SIZES[-1]}" if passed else f"n<{_SIZES[0]}"
+    return f"{_SIZES[passed - 1]}<n<{_SIZES[passed]}"
 
 
 def _body(about: About) -> str:
