@@ -118,7 +118,9 @@ KINDS: Mapping[str, JobKind] = MappingProxyType(
 
 
 ANSWERING_KINDS = ("c2b", "failures")
-"""The kinds whose finished runs can answer questions and be compared by classifier."""
+"""The kinds whose finished runs can answer questions."""
+COMPARED_KINDS = tuple(name for name in KINDS if name not in ("dataset", "question"))
+"""The kinds of which two finished runs can be compared."""
 
 
 def kind_named(name: str) -> JobKind:

@@ -10,7 +10,7 @@ from c2b_ray.commands.runs import Comparison
 from c2b_ray.endpoint.api.judging import run_of
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError
 from c2b_ray.endpoint.api.results import page_policy
-from c2b_ray.endpoint.kinds import ANSWERING_KINDS
+from c2b_ray.endpoint.kinds import COMPARED_KINDS
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.job import Filters
 from c2b_ray.endpoint.web.rendering import shown
@@ -24,7 +24,7 @@ def compare_page(visit: Visit) -> Response:
     chosen = _chosen(visit)
     finished = jobs.page(visit.context.db, visit.tenant_id, Filters(state="finished"), limit=_CHOICES).items
     values = {
-        "jobs": [job for job in finished if job.kind in ANSWERING_KINDS], "a": "", "b": "",
+        "jobs": [job for job in finished if job.kind in COMPARED_KINDS], "a": "", "b": "",
         "classifier_a": visit.query("classifier_a"), "classifier_b": visit.query("classifier_b"),
         "summaries": [], "page_link": "",
     }  # fmt: skip

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError
-from c2b_ray.endpoint.kinds import ANSWERING_KINDS, KINDS
+from c2b_ray.endpoint.kinds import COMPARED_KINDS, KINDS
 from c2b_ray.endpoint.ledger.listing import ORDERS, Listing, Look, listing
 from c2b_ray.endpoint.web.rendering import STATES, shown
 from c2b_ray.endpoint.web.visit import Visit
@@ -23,7 +23,8 @@ def home(visit: Visit) -> Response:
     return shown(visit, "home.html.j2", {
         "jobs": rows.items, "look": look, "kinds": list(KINDS), "sorts": _sorts(look),
         "next": _next(visit, rows, look, about), "begins": position is None,
-        "comparable": sum(_comparable(job.kind, job.state) for job in rows.items) > 1,
+        "compared": COMPARED_KINDS,
+        "comparable": sum(job.state == "finished" and job.kind in COMPARED_KINDS for job in rows.items) > 1,
     })  # fmt: skip
 
 
@@ -62,7 +63,3 @@ def _next(visit: Visit, rows: Listing, look: Look, about: tuple[object, ...]) ->
         return None
     cursor = visit.context.signer.seal(list(rows.next), *about)
     return _link(look, look.order, look.descending, cursor)
-
-
-def _comparable(kind: str, state: str) -> bool:
-    return state == "finished" and kind in ANSWERING_KINDS

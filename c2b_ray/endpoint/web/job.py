@@ -17,7 +17,7 @@ from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
 from c2b_ray.endpoint.api.reads import ANSWER, REPORT, Results, answer_of, finished
 from c2b_ray.endpoint.api.results import read
 from c2b_ray.endpoint.api.submitting import resolve, submit_job
-from c2b_ray.endpoint.kinds import ANSWERING_KINDS, KINDS
+from c2b_ray.endpoint.kinds import COMPARED_KINDS, KINDS
 from c2b_ray.endpoint.ledger import events, jobs
 from c2b_ray.endpoint.ledger.job import Job
 from c2b_ray.endpoint.web.rendering import shown
@@ -42,7 +42,7 @@ def job_page(visit: Visit) -> Response:
         "config": yaml.safe_dump(cleaned(job.config), sort_keys=False, allow_unicode=True, width=100),
         "tables": _tables(results), "exports": results.exports if results and job.state == "finished" else [],
         "summary": _summary(results), "report": results is not None and files.exists(f"{results.path}/{REPORT}"),
-        "answer": _answer(results), "compares": job.kind in ANSWERING_KINDS and job.state == "finished",
+        "answer": _answer(results), "compares": job.kind in COMPARED_KINDS and job.state == "finished",
         "questions": job.state == "finished" and run is not None and answers_questions(run),
         "slices": run is not None and run.kind.name == "c2b" and run.has("scores"),
         "gallery": results is not None and results.dataset is not None,

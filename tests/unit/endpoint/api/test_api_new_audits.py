@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from c2b_ray.endpoint.api.models import Kind
-from c2b_ray.endpoint.kinds import ANSWERING_KINDS, KINDS
+from c2b_ray.endpoint.kinds import COMPARED_KINDS, KINDS
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.work.child import _classifier_hashes
 from c2b_ray.report.kit.export import exported, parquet_of
@@ -104,9 +104,7 @@ def test_the_catalogue_lists_every_kind_and_every_kind_is_one_of_the_documents(e
     listed = {kind["name"] for kind in endpoint.as_("a").get("/v1/catalog").json()["kinds"]}
     assert listed == set(KINDS) == set(Kind.__args__)
     assert set(KINDS) > set(RUN_KINDS)  # datasets and questions are no runs of their own
-    assert {name for name in RUN_KINDS if kind_named(name).compare} >= set(
-        ANSWERING_KINDS
-    )  # pages offer these two to compare
+    assert {name for name in RUN_KINDS if kind_named(name).compare} == set(COMPARED_KINDS)
 
 
 @pytest.fixture(scope="module")

@@ -60,6 +60,12 @@ def test_a_form_is_shown_and_submits(endpoint, visitor, kind):
     assert html.escape(KINDS[kind].label, quote=False) in html.unescape(shown.text)
 
 
+def test_runs_of_any_kind_are_offered_to_compare(endpoint, visitor):
+    job, _ = endpoint.finish("prompts"), endpoint.finish("prompts")
+    assert f'<option value="{job.id}">' in visitor("a").get("/ui/compare").text
+    assert f'name="job" value="{job.id}"' in visitor("a").get("/ui/").text
+
+
 def test_what_is_wrong_stands_beside_its_field(visitor):
     sent = {
         "kind": "clip-bias",
