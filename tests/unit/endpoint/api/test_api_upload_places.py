@@ -1,9 +1,12 @@
 """Uploads at once: a tenant has so many places, whatever way they come, and gives them back."""
 
+import threading
+
 import pytest
 
 from c2b_ray.endpoint.api.places import OF_A_TENANT, Places
 from c2b_ray.endpoint.api.problems import ProblemError
+from c2b_ray.endpoint.policy.uploads import Receiver
 
 
 def test_a_tenant_has_its_places_and_others_have_theirs():
@@ -34,3 +37,17 @@ def test_an_upload_too_many_is_told_to_wait_and_one_that_is_refused_gives_its_pl
     for one in held:
         one.__exit__(None, None, None)
     assert client.post("/v1/uploads", **sent).status_code == 422
+
+
+def test_what_is_left_of_an_upload_is_removed_beside_other_requests(endpoint, monkeypatch):
+    """Of a refused archive that may be 100,000 files, for which the event loop would answer nobody."""
+    threads, abort = [], Receiver.abort
+
+    def noted(receiver):
+        threads.append(threading.current_thread().name)
+        abort(receiver)
+
+    monkeypatch.setattr(Receiver, "abort", noted)
+    sent = {"content": b"no model", "headers": {"X-Upload-Kind": "onnx"}}
+    assert endpoint.as_("a").post("/v1/uploads", **sent).status_code == 422
+    assert [name.startswith("AnyIO worker") for name in threads] == [True]
