@@ -22,6 +22,8 @@ from c2b_ray.filesystems.documents import read_yaml
 
 ENDED = ("finished", "failed", "cancelled")
 CHUNK = 1 << 20
+STEADY_SECONDS = 30.0
+"""A stream that lasted so long was answered: what broke it off later, such as a proxy's limit, is a first failure."""
 Format = Literal["json", "csv", "parquet"]
 OnEvent = Callable[["Event"], None]
 
@@ -96,6 +98,7 @@ class Endpoint:
         After about `seconds` no more: a stream without events sends a sign of life every 15."""
         failures, until = 0, None if seconds is None else time.monotonic() + seconds
         while until is None or time.monotonic() < until:
+            began = time.monotonic()
             try:
                 with self._http.stream(f"{_job(job_id)}/events", {"Last-Event-ID": str(last_id)}) as answer:
                     if answer.status_code == httpx.codes.NO_CONTENT:
@@ -112,7 +115,7 @@ class Endpoint:
                 if self.get(job_id)["state"] in ENDED:
                     return
             except (UnreachableError, BusyError) as error:
-                failures += 1
+                failures = failures + 1 if time.monotonic() - began < STEADY_SECONDS else 1
                 if failures > 10:
                     raise
                 time.sleep(error.retry_after or min(30.0, 0.25 * 2**failures))
