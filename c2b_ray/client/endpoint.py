@@ -30,7 +30,7 @@ OnEvent = Callable[["Event"], None]
 
 @dataclass(frozen=True)
 class Event:
-    """An event of a job: `kind` is state, progress and what else a run reports."""
+    """An event of a job. `kind`: state, progress, or another kind that a run reports."""
 
     id: int
     kind: str
@@ -70,14 +70,17 @@ class Endpoint:
         name: str | None = None,
         idempotency_key: str | None = None,
     ) -> dict[str, Any]:
-        """The job. `config`: fields, or a file of them. Without a key of your own one is made, so that a submission
-        whose answer was lost is not made twice; with one, a later call with the same config gives the same job."""
+        """Submits a job and returns it. `config`: the fields, or the path of a YAML file.
+
+        `idempotency_key`: a later call with the same key and config returns the same job. Without one, only the
+        attempts of this call share a key, so that a lost answer does not lead to a second job.
+        """
         body = {"kind": kind, "name": name, "config": fields_of(config)}
         once = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
         return self._object("POST", "/v1/audits", json=body, headers=once)
 
     def check(self, kind: str, config: Mapping[str, Any] | str | Path) -> dict[str, Any]:
-        """What `submit` would do, and what it would take; nothing is kept."""
+        """Returns what `submit` would do and what the job would cost. Nothing is stored."""
         return self._object(
             "POST", "/v1/audits/check", json={"kind": kind, "name": None, "config": fields_of(config)}, again=True
         )
@@ -86,16 +89,18 @@ class Endpoint:
         return self._object("GET", _job(job_id))
 
     def list(self, limit: int | None = None, **filters: str | None) -> Iterator[dict[str, Any]]:
-        """Jobs, the latest first, `limit` at most. `filters`: state, kind, name."""
+        """Yields jobs, latest first, at most `limit` of them. `filters`: state, kind, name."""
         return self._pages("/v1/audits", limit, {name: value for name, value in filters.items() if value is not None})
 
     def cancel(self, job_id: str, purge: bool = False) -> dict[str, Any]:
-        """`purge`: deletes a job that has ended, and all that it made."""
+        """Cancels a job and returns it. `purge`: deletes an ended job and all its data instead."""
         return self._object("DELETE", _job(job_id), params={"purge": "true"} if purge else None)
 
     def events(self, job_id: str, last_id: int = 0, seconds: float | None = None) -> Iterator[Event]:
-        """The job's events since `last_id` until it ends; a connection that is lost is resumed.
-        After about `seconds` no more: a stream without events sends a sign of life every 15."""
+        """Yields the events of a job after `last_id` until it ends, and reconnects where a connection is lost.
+
+        It stops after about `seconds`, at most 15 s later: a stream without events sends a sign of life that often.
+        """
         failures, until = 0, None if seconds is None else time.monotonic() + seconds
         while until is None or time.monotonic() < until:
             began = time.monotonic()
@@ -121,7 +126,7 @@ class Endpoint:
                 time.sleep(error.retry_after or min(30.0, 0.25 * 2**failures))
 
     def wait(self, job_id: str, seconds: float | None = None, on_event: OnEvent | None = None) -> dict[str, Any]:
-        """The job once it has ended; after `seconds` as it is then."""
+        """Waits until a job has ended, at most about `seconds`, and returns it as it is then."""
         for event in self.events(job_id, seconds=seconds):
             if on_event is not None:
                 on_event(event)
@@ -134,7 +139,7 @@ class Endpoint:
         return self._bytes(f"{_job(job_id)}/tables/{quote(name, safe='')}", {"format": form})
 
     def rows(self, job_id: str, name: str) -> Iterator[dict[str, Any]]:
-        """The rows of a table, a page at a time."""
+        """Yields the rows of a table, which are fetched a page at a time."""
         return self._pages(f"{_job(job_id)}/tables/{quote(name, safe='')}", None, {})
 
     def image(self, job_id: str, image_id: str) -> bytes:
@@ -162,13 +167,13 @@ class Endpoint:
         return self._http.send("POST", f"{_job(job_id)}/gate", json=body, headers=accept, again=True).content
 
     def compare(self, a: str, b: str | None = None, accept: str = "application/json", **options: Any) -> httpx.Response:
-        """`options`: classifier_a, classifier_b, fail_on, allow_unchecked. `accept`: application/json, text/html or
-        application/xml (JUnit)."""
+        """Returns the comparison of B with A as `accept` wants it: application/json, text/html or application/xml
+        (JUnit). `options`: classifier_a, classifier_b, fail_on, allow_unchecked."""
         params = {name: value for name, value in {"a": a, "b": b, **options}.items() if value not in (None, False)}
         return self._http.send("GET", "/v1/comparisons", params=params, headers={"Accept": accept})
 
     def ask(self, job_id: str, sentence: str, seconds: float | None = None, **options: Any) -> Any:
-        """The answer to a question to a finished run. `options`: n, classifier, target_class, target."""
+        """Asks a finished run a question and returns the answer. `options`: n, classifier, target_class, target."""
         body = {"sentence": sentence, **{name: value for name, value in options.items() if value is not None}}
         once = {"Idempotency-Key": uuid.uuid4().hex}
         job = self._object("POST", f"{_job(job_id)}/questions", json=body, headers=once)
@@ -178,7 +183,7 @@ class Endpoint:
         return self._http.json("GET", f"{_job(job['id'])}/answer")
 
     def upload(self, path: str | Path, kind: str, name: str | None = None) -> dict[str, Any]:
-        """Kept under the SHA-256 of its bytes; `spec` of the answer is what a config names it by."""
+        """Uploads a file and returns its entry. A config refers to the upload by the entry's `spec`."""
         file = Path(path)
         try:
             with file.open("rb") as stream:
@@ -220,7 +225,8 @@ class Endpoint:
 
 
 def fields_of(config: Mapping[str, Any] | str | Path) -> dict[str, Any]:
-    """The fields of a config, or of a file of them. ConfigError where the file holds no mapping."""
+    """Returns the fields of a config, read from its file if it is a path. Raises ConfigError if the file contains no
+    mapping."""
     if not isinstance(config, str | Path):
         return dict(config)
     fields = read_yaml(config)
@@ -239,7 +245,7 @@ def _gates(fail_on: Sequence[str], classifier: str | None, allow_unchecked: bool
 
 
 class _Chunks:
-    """A file's bytes, from the beginning each time that they are read: a request may be sent again."""
+    """The bytes of a file. Each iteration starts at the beginning, because a request may be sent again."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -251,7 +257,7 @@ class _Chunks:
 
 
 def _parsed(lines: Iterator[str]) -> Iterator[Event | None]:
-    """Server-sent events; None for comments and what has no id."""
+    """Yields server-sent events; None for comments and for events without an id."""
     fields: dict[str, str] = {}
     for line in lines:
         if line:

@@ -1,4 +1,4 @@
-"""What an endpoint answered that was no success, as errors that programs can tell apart."""
+"""The errors of an endpoint's client, one class for each kind of failure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FieldError:
 
 
 class EndpointError(ServiceError):
-    """The endpoint refused or failed. `status`, `code`, `errors` and `request_id` are those of its problem."""
+    """The endpoint refused a request or failed. `status`, `code`, `errors` and `request_id` come from its answer."""
 
     def __init__(
         self, message: str, status: int = 0, problem: Mapping[str, Any] | None = None, retry_after: float | None = None
@@ -42,7 +42,7 @@ class EndpointError(ServiceError):
 
 
 class RefusedError(EndpointError, InputError):
-    """What was sent is wrong (400, 413, 415, 422): mend it."""
+    """The request is wrong (400, 413, 415, 422) and must be changed."""
 
 
 class NotAllowedError(EndpointError, InputError):
@@ -50,19 +50,19 @@ class NotAllowedError(EndpointError, InputError):
 
 
 class NotThereError(EndpointError, InputError):
-    """There is no such thing for this tenant (404)."""
+    """The tenant has no such object (404)."""
 
 
 class NotNowError(EndpointError, InputError):
-    """Not in this state, such as the report of a job that runs (409)."""
+    """The object's state does not allow the request, such as the report of a running job (409)."""
 
 
 class BusyError(EndpointError):
-    """A quota is used up, or the endpoint cannot serve now (429, 503); it was tried again, in vain."""
+    """A quota is used up, or the endpoint cannot serve now (429, 503), also after retries."""
 
 
 class UnreachableError(EndpointError):
-    """No answer came."""
+    """The endpoint did not answer."""
 
 
 KINDS: Mapping[int, type[EndpointError]] = {

@@ -1,7 +1,7 @@
-"""Requests to an endpoint: with the key, tried again where that helps, their errors typed. It knows no route.
+"""Sends requests to an endpoint, with the key, retries and typed errors. It knows no route.
 
-A request that failed on its way is tried again where it may be sent twice: reading, and what has an Idempotency-Key.
-429 and 503 are tried again after what Retry-After says.
+A request without an answer is sent again if sending it twice does no harm: a read, or one with an Idempotency-Key.
+After 429 and 503 it is sent again once Retry-After has passed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LONGEST_WAIT = 60.0
 
 
 class Http:
-    """`patience`: seconds for which a request is tried again."""
+    """`patience`: the seconds for which a request is sent again."""
 
     def __init__(
         self, url: str, key: str, patience: float = PATIENCE_SECONDS, transport: httpx.BaseTransport | None = None
@@ -48,7 +48,8 @@ class Http:
             raise EndpointError(f"{path}: the answer is no JSON", answer.status_code) from error
 
     def send(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """The answer, which is a success. EndpointError of its kind for any other."""
+        """Returns a successful answer. Raises the EndpointError of its kind for any other. `again`: whether the request
+        may be sent twice although it has no Idempotency-Key."""
         headers = options.get("headers") or {}
         twice = method in ("GET", "DELETE") or "Idempotency-Key" in headers or options.pop("again", False)
 
@@ -64,7 +65,7 @@ class Http:
 
     @contextmanager
     def stream(self, path: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
-        """An answer whose body comes bit by bit."""
+        """Yields an answer whose body is read while it arrives."""
         timeout = httpx.Timeout(10.0, read=60.0)
         try:
             with self._client.stream("GET", path, headers=dict(headers), timeout=timeout) as answer:
@@ -107,7 +108,8 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _wait(state: RetryCallState) -> float:
-    """What Retry-After says, else longer each time; a little more or less, so that clients do not come all at once."""
+    """Returns the seconds of Retry-After, otherwise more for each attempt; and up to a quarter more at random, so that
+    clients do not all come back at once."""
     error = state.outcome.exception() if state.outcome else None
     retry_after = getattr(error, "retry_after", None)
     seconds = float(retry_after) if retry_after is not None else 0.25 * 2 ** min(state.attempt_number, 8)

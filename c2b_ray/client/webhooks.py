@@ -26,21 +26,22 @@ _TIME = re.compile(r"[0-9]{1,15}")
 
 
 class SignatureError(InputError):
-    """What was received was not sent by the endpoint, not lately, or was changed on its way."""
+    """The request does not come from the endpoint, is too old, or was changed on its way."""
 
 
 def signature(secret: str, body: bytes, at: int) -> str:
-    """The header of a body that is sent `at` seconds since 1970."""
+    """Returns the header for a body that is sent at the time `at`, in seconds since 1970."""
     return f"t={at},v1={_digest(secret, body, str(at))}"
 
 
 def verify_webhook(
     secret: str, header: str, body: bytes, *, tolerance: float = TOLERANCE_S, now: float | None = None
 ) -> dict[str, Any]:
-    """The event of a delivery: `id`, `type` (audit.finished, audit.failed, audit.cancelled), `created` and `audit`.
+    """Checks a delivery and returns its event: `id`, `type` (audit.finished, audit.failed, audit.cancelled), `created`
+    and `audit`.
 
-    `body`: as it was received, before anything parses it. `tolerance`: seconds that clocks and networks may take.
-    SignatureError for any other than the endpoint's.
+    `body`: the bytes as they were received, not parsed. `tolerance`: the seconds by which the time of the signature may
+    differ from now. Raises SignatureError if the endpoint did not sign this body.
     """
     pairs = [part.strip().partition("=") for part in header.split(",")]
     times = [value for name, _, value in pairs if name == "t"]
