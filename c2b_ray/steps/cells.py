@@ -237,3 +237,15 @@ def counts_by_source(captions: pa.Table, draws: pa.Table) -> dict[CellKey, dict[
 def is_labelled(draws: pa.Table) -> bool:
     """Returns whether the images are rows of a labelled table: no caption drew them, and their content is known."""
     return draws.num_rows > 0 and set(draws["source"].unique().to_pylist()) == {"labelled"}
+
+
+def classes_of_labelled(captions: pa.Table, draws: pa.Table) -> tuple[ImageIds, Ints] | None:
+    """Returns the labelled images that were drawn, and a number for the class of each; None for images that captions
+    drew, whose classes are not known."""
+    if not is_labelled(draws):
+        return None
+    ids, image = ImageIds.numbered(draws["image_id"])
+    _, of_caption = numbered(captions["target_class"])
+    classes = np.full(len(ids), -1, np.int64)
+    classes[image] = of_caption[captions_of_draws(captions, draws)]
+    return ids, classes

@@ -19,7 +19,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from c2b_ray.roles import Pixels
-from c2b_ray.steps.image_ids import ImageIds, Ints, numbered, repeated, wide
+from c2b_ray.steps.image_ids import ImageIds, Ints, counted, numbered, repeated, wide
 
 COLUMNS = ["image_id", "content", "fingerprint"]
 """The columns of `schemas.IMAGES` that `Distinct` needs; no bytes."""
@@ -48,10 +48,12 @@ class Distinct:
     fingerprints.
 
     `images`: a table with COLUMNS. An image without a fingerprint is no picture, and is a duplicate of none: each
-    unreadable file is a separate error. The same holds for an image that the table does not list.
+    unreadable file is a separate error. The same holds for an image that the table does not list. `classes`: numbers of
+    the classes of images, where they are known. Near-duplicates of several classes are no copies, but views of one
+    scene: a fixed camera's, with a part and without it.
     """
 
-    def __init__(self, images: pa.Table) -> None:
+    def __init__(self, images: pa.Table, classes: tuple[ImageIds, Ints] | None = None) -> None:
         self._ids = ImageIds(wide(images["image_id"]).combine_chunks())
         self._fingerprints = images["fingerprint"].cast(pa.large_binary())
         marked = np.flatnonzero(self._fingerprints.is_valid().to_numpy())
@@ -62,6 +64,8 @@ class Distinct:
         joined = near_duplicates(
             _matrix(self._fingerprints if len(rows) == len(self._ids) else self._fingerprints.take(pa.array(rows)))
         )
+        if classes is not None:
+            joined = _of_one_class(joined, _known(classes, self._ids.names(rows)))
         stands = np.arange(len(first))
         stands[contents] = contents[joined]
         self._picture = np.arange(len(self._ids))
@@ -93,6 +97,23 @@ def _first_of_content(content: pa.ChunkedArray) -> Ints:
     np.minimum.at(first, numbers, rows)
     nothing = pc.index(names, "").as_py()
     return np.where(numbers == nothing, rows, first[numbers])
+
+
+def _known(classes: tuple[ImageIds, Ints], ids: pa.Array) -> Ints:
+    """Returns the classes of these images; -1 where it is not known."""
+    ids_known, numbers = classes
+    known: Ints = np.append(numbers, -1)[ids_known.numbers(ids)]
+    return known
+
+
+def _of_one_class(joined: Ints, classes: Ints) -> Ints:
+    """Takes apart the groups of near-duplicates that hold images of several classes."""
+    width = int(classes.max(initial=0)) + 1
+    known = classes >= 0
+    kinds, _ = counted(joined[known] * width + classes[known])
+    groups, number = counted(kinds // width)
+    apart: Ints = np.where(np.isin(joined, groups[number > 1]), np.arange(len(joined)), joined)
+    return apart
 
 
 def _matrix(fingerprints: pa.ChunkedArray) -> NDArray[np.uint8]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from c2b_ray.schemas import FAILURES
 from c2b_ray.steps.answers import answers_of
-from c2b_ray.steps.cells import CellImages, images_of_cells
+from c2b_ray.steps.cells import CellImages, classes_of_labelled, images_of_cells
 from c2b_ray.steps.duplicates import Distinct
 
 
@@ -22,7 +22,7 @@ def failures(captions: pa.Table, draws: pa.Table, images: pa.Table, predictions:
     in its scores; an image of several cells has a row in each. Images without an answer are no failures.
     """
     drawn = images_of_cells(captions, draws)
-    cells = drawn.without_copies(Distinct(images).pictures(drawn.ids))
+    cells = drawn.without_copies(Distinct(images, classes_of_labelled(captions, draws)).pictures(drawn.ids))
     keys = images["key"].take(_rows_of(images, cells))
     tables = [_of_classifier(cells, keys, predictions, name) for name in predictions["classifier"].unique().to_pylist()]
     return pa.concat_tables([FAILURES.empty_table(), *tables])

@@ -22,7 +22,7 @@ from c2b_ray.filesystems import Stores, is_remote
 from c2b_ray.pipelines.stage import Runner, StageConfig
 from c2b_ray.schemas import SCORES
 from c2b_ray.steps.agreement import agreement
-from c2b_ray.steps.cells import CellKey, Group, counts_by_source, images_of_cells
+from c2b_ray.steps.cells import CellKey, Group, classes_of_labelled, counts_by_source, images_of_cells
 from c2b_ray.steps.confirm import confirmed
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
@@ -147,7 +147,7 @@ def looks(run: C2BRun, config: AuditConfig) -> list[tuple[str, Look]]:
 
 def duplicates(run: C2BRun) -> Distinct:
     """Returns which of the run's images are the same picture."""
-    return Distinct(run.read("images", COLUMNS))
+    return Distinct(run.read("images", COLUMNS), classes_of_labelled(run.captions, run.draws))
 
 
 def verification(run: C2BRun, distinct: Distinct) -> Verified | None:

@@ -44,8 +44,9 @@ def _of_images(cells: Sequence[Cell]) -> Iterator[str]:
         number = sum(cell.basis == basis for cell in cells)
         if number:
             yield f"The images of {_of(number, len(cells))} {consequence}."
-    if line := one_caption_line(cells):
-        yield line
+    for line in (one_caption_line(cells), copies_line(cells)):
+        if line:
+            yield line
     by_name = _by_name(cells)
     varying = [cell for cell in cells if not math.isnan(cell.caption_spread)]
     if varying:
@@ -78,6 +79,21 @@ def one_caption_line(cells: Sequence[Cell]) -> str:
             "each cell two captions or more (captions_per_cell)."
         )
     return f"{line}what the value does. Several captions a cell (captions_per_cell) show how much they vary."
+
+
+def copies_line(cells: Sequence[Cell]) -> str:
+    """Returns what it means that most images of a cell are left out as copies; empty where that is so of no cell."""
+    by_name = _by_name(cells)
+    many = [cell for cell in by_name.values() if cell.repeats > _held(cell)]
+    if not many:
+        return ""
+    most = max(many, key=lambda cell: cell.repeats)
+    return (
+        f"In {_of(len(many), len(by_name))} most images are left out as near-duplicates of others, which count once; "
+        f"in {most.target_class}, {most.attribute}: {most.bias_class} {words.count(most.repeats)} are, and "
+        f"{words.count(_held(most))} {'counts' if _held(most) == 1 else 'count'}. Views of one scene, as by a fixed "
+        "camera, look like copies too."
+    )
 
 
 def _by_name(cells: Sequence[Cell]) -> dict[tuple[str, str, str], Cell]:

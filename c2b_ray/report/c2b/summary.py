@@ -14,7 +14,7 @@ from c2b_ray.report.c2b.findings import caveats
 from c2b_ray.report.c2b.headline import tally
 from c2b_ray.report.c2b.intersections import sentence, strongest
 from c2b_ray.report.c2b.method import right_line
-from c2b_ray.report.c2b.notes import one_caption_line
+from c2b_ray.report.c2b.notes import copies_line, one_caption_line
 from c2b_ray.report.c2b.pooled import pooled_sentence, strongest_pooled
 from c2b_ray.report.c2b.ranking import Group, cells_of, leading, ranked, strongest_first
 from c2b_ray.report.kit.summary import Column, Summary
@@ -41,20 +41,20 @@ def summary(run: C2BRun) -> Summary:
     confidence = 1 - float(run.config.get("alpha", 0.05))
     lines = [pooled_sentence(row, row["classifier"], confidence) for row in pooled[:MOST_ROWS]]
     lines += ["".join(span.text for span in sentence(row, row["classifier"], confidence)) for row in pairs[:MOST_ROWS]]
-    rule, caution = right_line(run.config), one_caption_line(cells)
+    rule, cautions = right_line(run.config), [line for line in (one_caption_line(cells), copies_line(cells)) if line]
     of_findings = findings_table(groups)
     return Summary(
         title=of_findings.title,
         columns=of_findings.columns,
         rows=of_findings.rows,
         marks=of_findings.marks,
-        lines=[*lines, *filter(None, (rule, caution)), tally(cells)],
+        lines=[*lines, *filter(None, (rule,)), *cautions, tally(cells)],
         report=run.report,
         to_json={
             "run": run.path,
             "report": run.report,
             "verdicts": verdicts,
-            "cautions": [caution] if caution else [],
+            "cautions": cautions,
             "blank_rows": run.manifest.get("blank_rows") or {},
             "groups": len(groups),
             "findings": findings(scores),

@@ -83,6 +83,16 @@ def test_copies_under_other_names_and_saved_again_are_one_picture():
     assert list(known.fingerprints(ids, np.arange(3))) == [a, None, None]  # of what has a copy in the run
 
 
+def test_near_duplicates_of_several_classes_are_views_of_one_scene():
+    a, b = (fingerprint(render(scene)) for scene in sample(2, 6))
+    again = fingerprint(_saved_again(render(sample(1, 6)[0])))
+    files = [("bad", "1", a), ("bad, copied", "1", a), ("good", "2", again), ("b", "3", b), ("b, other file", "4", b)]
+    ids = [name for name, *_ in files]
+    classes = ImageIds(pa.array(ids, pa.large_string())), np.array([0, 0, 1, 1, -1])  # not known of the last
+    assert kept(Distinct(images(files)), *ids) == {"bad", "b"}
+    assert kept(Distinct(images(files), classes), *ids) == {"bad", "good", "b"}  # a copied file is one picture
+
+
 def test_what_is_no_picture_or_not_known_stands_for_itself():
     known = Distinct(images([("a", "1", None), ("b", "1", None), ("c", None, None)]))
     assert kept(known, "a", "b", "c", "elsewhere") == {"a", "b", "c", "elsewhere"}

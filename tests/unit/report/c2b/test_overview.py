@@ -98,6 +98,13 @@ def test_notes_say_the_rule_the_captions_and_what_is_short() -> None:
     assert "the emptiest 50 of 200 (bus, weather: fog)" in short
 
 
+def test_cells_whose_images_are_mostly_left_out_as_copies_say_so() -> None:
+    rows = [row("fog", 0.1, repeats=150), row("snow", 0.1, repeats=49)]  # of 50 images each that count
+    (copies,) = notes({}, cells_of(pa.Table.from_pylist(rows, schemas.SCORES)))
+    assert "In 1 of 2 cells most images are left out as near-duplicates" in copies
+    assert "in bus, weather: fog 150 are, and 50 count." in copies
+
+
 def test_findings_on_one_caption_say_so_wherever_they_are_told() -> None:
     """Nothing shows how much captions differ: 44 of 100 audits of unbiased classifiers had a finding where captions
     differ by .05, and 100 where they differ by .15 (bench/null_audits.py)."""
