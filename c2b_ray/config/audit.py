@@ -176,6 +176,11 @@ class AuditConfig(Strict):
                 raise ValueError("`templates` are for captions; labelled images have none")
             if self.language_model is None and normalise(name) not in known:
                 raise ValueError(f"templates: there is no attribute {name!r}; {nearest(name, self.attributes or {})}")
+        if labelled and self.budget and self.intersections and self.images_per_caption is None:
+            raise ValueError(
+                "`budget` and `intersections` of labelled images need `images_per_caption`: each combination of values "
+                "draws that many at once, and without it all of its rows, which no budget limits"
+            )
         if self.right == "among_classes" and len(self.classes) == 1:
             raise ValueError("right: among_classes needs two classes or more; with one, every answer would be right")
         if isinstance(self.label_map, dict) and self.classes:

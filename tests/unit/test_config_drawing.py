@@ -34,6 +34,14 @@ def test_defaults_of_drawing_follow_from_the_source_and_the_verifier():
         ),
         ({"images": {"source": "labelled", "table": "t"}, "confirm": True}, "no further images"),
         ({"confirm": True}, "confirm needs `verification`"),
+        (
+            {
+                "images": {"source": "labelled", "table": "t"},
+                "budget": {"images": 10**8},
+                "intersections": [["a", "b"]],
+            },
+            "need `images_per_caption`",
+        ),
     ],
 )
 def test_how_images_are_drawn_is_checked(changes, words):
