@@ -39,8 +39,8 @@ def read_csv(location: str, filesystem: fs.FileSystem, path: str, delimiter: str
             data = bytes(stream.read())
         text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")  # decodes only the first line
         header = next(csv.reader(text, delimiter=delimiter), [])
-        _refuse_repeats(location, header)
-        _refuse_other_delimiters(location, header, delimiter)
+        refuse_repeats(location, header)
+        refuse_other_delimiters(location, header, delimiter)
         return pyarrow.csv.read_csv(
             io.BytesIO(data),
             parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
@@ -53,13 +53,13 @@ def read_csv(location: str, filesystem: fs.FileSystem, path: str, delimiter: str
         )
 
 
-def _refuse_repeats(location: str, names: Sequence[str]) -> None:
+def refuse_repeats(location: str, names: Sequence[str]) -> None:
     again = next((name for name in names if names.count(name) > 1), None)
     if again is not None:
         raise SourceError(f"{location}: two columns are called {again!r}; rename one")
 
 
-def _refuse_other_delimiters(location: str, header: Sequence[str], delimiter: str) -> None:
+def refuse_other_delimiters(location: str, header: Sequence[str], delimiter: str) -> None:
     other = next((mark for mark in ";\t|," if mark != delimiter and len(header) == 1 and mark in header[0]), None)
     if other is not None:
         raise SourceError(

@@ -31,6 +31,7 @@ from c2b_ray.steps.labels import TARGET, Texts, chosen, column_of, compared
 from c2b_ray.steps.words import some
 from c2b_ray.store import files
 from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.store.text_tables import refuse_other_delimiters, refuse_repeats
 
 Pairs = Iterable[tuple[str, str]]
 
@@ -40,6 +41,7 @@ def of_file(location: str) -> Iterator[tuple[str, str]]:
     label."""
     row = 0
     for table in _tables_of_file(location):
+        refuse_repeats(location, table.column_names)
         for name in ("label", "caption"):
             if name not in table.column_names:
                 known = nearest(name, table.column_names)
@@ -70,6 +72,7 @@ def _tables_of_file(location: str) -> Iterator[pa.Table]:
             as_text = pyarrow.csv.ConvertOptions(column_types={"label": pa.string(), "caption": pa.string()})
             parsed = pyarrow.csv.ParseOptions(newlines_in_values=True)
             for batch in pyarrow.csv.open_csv(stream, parse_options=parsed, convert_options=as_text):
+                refuse_other_delimiters(location, batch.schema.names, ",")
                 yield pa.Table.from_batches([batch])
     except pa.ArrowException as error:
         why = " ".join(str(error).split())
