@@ -170,7 +170,10 @@ def _is_promising(work: Work, one: Hypothesis) -> bool:
 
 def chosen(work: Work, hypotheses: Sequence[Hypothesis]) -> list[list[Hypothesis]]:
     """Returns for each kind the captions to confirm: the shortest whose rate may equal the highest, then those with the
-    highest lower limits."""
+    highest lower limits.
+
+    The highest of many rates is the highest by chance too, so a rate is given its own error besides.
+    """
     by_kind: dict[Kind, list[Hypothesis]] = {}
     for one in promising(work, hypotheses):
         by_kind.setdefault(one.kind, []).append(one)
@@ -178,7 +181,7 @@ def chosen(work: Work, hypotheses: Sequence[Hypothesis]) -> list[list[Hypothesis
     for group in by_kind.values():
         once = list(dict.fromkeys(group))
         once.sort(key=lambda one: (-_certain(work, one), len(one.caption.sentences), one.caption.text))
-        alike = [one for one in once if rate(work, one) >= _certain(work, once[0])]
+        alike = [one for one in once if _possible(work, one) >= _certain(work, once[0])]
         shortest = min(alike, key=lambda one: len(one.caption.sentences))
         result.append(list(dict.fromkeys([shortest, *once]))[:CONFIRMED])
     return result
@@ -216,3 +219,9 @@ def _certain(work: Work, one: Hypothesis) -> float:
     """Returns a lower limit of the rate: one standard error below the estimate."""
     failures, draws = seen(work, one)
     return max(failures - failures**0.5, 0.1) / draws if draws else 0.0
+
+
+def _possible(work: Work, one: Hypothesis) -> float:
+    """Returns an upper limit of the rate: one standard error above the estimate."""
+    failures, draws = seen(work, one)
+    return (failures + failures**0.5) / draws if draws else 0.0
