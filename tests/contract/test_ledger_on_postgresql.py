@@ -161,6 +161,7 @@ class TestOutages:
         with pytest.raises(DatabaseDownError if down else exc.DBAPIError) as raised, db.transaction() as tx:
             tx.execute(text(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{code}'; END $$"))
         assert isinstance(raised.value, DatabaseDownError) == down
+        assert getattr(raised.value, "readable", False) == (code in ("53100", "25006"))
 
     def test_nothing_listens_there(self) -> None:
         db = Database("postgresql://nobody:swordfish@127.0.0.1:1/ledger")

@@ -128,9 +128,11 @@ def tenant_created(request: Request, sent: Annotated[Document, Depends(document)
     wanted = sent.as_model(NewTenantBody)
     if tenant_id is not None:
         raise ProblemError(403, "operators_only", "only operators can create tenants")
-    if tenants.by_name(context.db, wanted.name) is not None:
-        raise ProblemError(409, "exists", f"a tenant {wanted.name!r} exists")
-    tenant = tenants.create(context.db, wanted.name, weight=wanted.weight, quotas=wanted.quotas, actor=caller.actor)
+    values: dict[str, Any] = {"weight": wanted.weight, "quotas": wanted.quotas, "actor": caller.actor}
+    try:
+        tenant = tenants.create(context.db, wanted.name, **values)
+    except tenants.ExistsError as error:
+        raise ProblemError(409, "exists", str(error)) from error
     return Json(asdict(tenant), 201)
 
 

@@ -17,6 +17,10 @@ from c2b_ray.errors import ConfigError, InputError, RunError
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 
 
+class ExistsError(InputError):
+    """There is a tenant of this name."""
+
+
 @dataclass(frozen=True)
 class Tenant:
     """A tenant. `weight`: its share of the machines relative to other tenants' weights. `quotas`: fields that replace
@@ -46,7 +50,7 @@ def tenant_columns() -> list[Column[Any]]:
 def create(
     db: Database, name: str, *, weight: float = 1.0, quotas: dict[str, Any] | None = None, actor: str = "operator"
 ) -> Tenant:
-    """Creates a tenant. Raises InputError if the name is taken, ConfigError for an invalid name, weight or quota."""
+    """Creates a tenant. Raises ExistsError if the name is taken, ConfigError for an invalid name, weight or quota."""
     check_name(name)
     _check_weight(weight)
     _valid(quotas or {})
@@ -56,7 +60,7 @@ def create(
             tx.execute(tables.tenants.insert().values(vars(tenant)))
             audit_log.append(tx, audit_log.Entry(actor, "tenant.create", tenant.id, tenant.id, {"name": name}))
     except exc.IntegrityError as error:
-        raise InputError(f"a tenant {name!r} exists") from error
+        raise ExistsError(f"a tenant {name!r} exists") from error
     return tenant
 
 

@@ -55,3 +55,11 @@ def test_models_with_the_longest_specs_end_a_page(endpoint):
     found, _ = pages(endpoint.as_("admin"), "/v1/admin/usage", 1)
     assert [one["model"] for one in found] == wanted
     assert {"a" * 2000, "é" * 2000, "\U0001f68c" * 2000} <= {one["model"] for one in found}
+
+
+def test_of_tenants_of_one_name_that_are_made_at_once_one_is_made(endpoint, monkeypatch):
+    """Whoever looks whether it is there may look too early."""
+    monkeypatch.setattr(tenants, "by_name", lambda db, name: None)
+    made = [endpoint.as_("operator").post("/v1/admin/tenants", json={"name": "twice"}) for _ in range(2)]
+    assert [answer.status_code for answer in made] == [201, 409]
+    assert made[1].json()["code"] == "exists"
