@@ -229,18 +229,22 @@ def _checked(gate: _Gate, cell: GateCell) -> Check:
     if cell.values.get("doubt") and not gate.wants_undetermined:
         reason = f"{gate.column} is in doubt: {cell.values['doubt']}"
         return Check(gate.text, cell.classifier, cell.name, "skipped", reason, _evidence(cell.values))
-    shown = value if isinstance(value, str) else f"{value:.4g}"
     return Check(
         gate.text,
         cell.classifier,
         cell.name,
         "failed" if gate.holds(value) else "passed",
-        f"{gate.column} is {shown}",
+        f"{gate.column} is {_shown(value)}",
         _evidence(cell.values),
     )
 
 
 def _evidence(values: Mapping[str, Any]) -> str:
-    shown = ((name, values.get(name)) for name in EVIDENCE)
-    numbers = [f"{name} {value:.4g}" for name, value in shown if value is not None and value == value]
+    known = ((name, values.get(name)) for name in EVIDENCE)
+    numbers = [f"{name} {_shown(value)}" for name, value in known if value is not None and value == value]
     return ", ".join([*numbers, *([RESTS_ON[values["basis"]]] if values.get("basis") in RESTS_ON else [])])
+
+
+def _shown(value: Any) -> str:
+    """Returns a word, a count with all its digits, or another number with four."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -90,7 +90,7 @@ def size(bytes_: float | None) -> str:
     if bytes_ is None:
         return UNKNOWN
     units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-    power = min(len(units) - 1, int(math.log(bytes_, 1024))) if bytes_ >= 1 else 0
+    power = next((power for power in range(len(units)) if bytes_ / 1024**power < 999.5), len(units) - 1)
     return f"{bytes_ / 1024**power:.3g} {units[power]}"
 
 

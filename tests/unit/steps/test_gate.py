@@ -140,3 +140,11 @@ def test_a_word_that_a_run_has_no_column_for_is_answered_with_what_it_has() -> N
     cells = [GateCell("clip", "people/max_skew@10/woman", {"value": 0.1, "value_low": 0.0, "value_high": 0.2})]
     with pytest.raises(ConfigError, match=r"no cell with 'against'; it has value>0.1, value_low>0.1, value_high>0.1"):
         check(["against"], cells)
+
+
+def test_counts_have_all_their_digits() -> None:
+    cells = [GateCell("m", "bus/bus/a bus", {"draws": 250_001, "n": 12_345, "rate": 0.123456})]
+    [of_draws] = check(["draws>250000"], cells)
+    assert (of_draws.outcome, of_draws.message) == ("failed", "draws is 250001")
+    assert of_draws.evidence == "rate 0.1235, n 12345"
+    assert check(["rate>0.1"], cells)[0].message == "rate is 0.1235"
