@@ -12,6 +12,7 @@ import json
 import os
 import re
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -162,8 +163,37 @@ def read_document(location: ShardFiles, name: str) -> dict[str, Any] | None:
         raise _no_document(location, name, f"expected a JSON object, got {type(document).__name__}")
     if lacking := [field for field in _FIELDS[name] if field not in document]:
         raise _no_document(location, name, f"lacks {', '.join(lacking)}")
+    if name == MANIFEST and not _lists_shards(document["shards"]):
+        raise _no_document(location, name, "its list of shards is damaged")
     return document
+
+
+def _lists_shards(entries: Any) -> bool:
+    """Returns whether these are the entries of shards, each with its fields."""
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        return False
+    drops = [entry.get("drops") for entry in entries]
+    whole = all({"name", "rows", "bytes", "sha256"} <= entry.keys() for entry in entries)
+    return whole and all(isinstance(of, dict) and {"reasons", "bytes", "sha256"} <= of.keys() for of in drops)
 
 
 def _no_document(location: ShardFiles, name: str, why: str) -> SourceError:
     return SourceError(f"{location.at(name)}: {why}; delete it and build again", location=location.at(name))
+
+
+def manifest_problems(manifest: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what a manifest says that its own list of shards, or dataset.json, contradicts."""
+    draws, planned = about["plan"]["draws"], -(-about["plan"]["draws"] // about["plan"]["shard_draws"])
+    entries, drops = manifest["shards"], Counter[str]()
+    for entry in entries:
+        drops.update(entry["drops"]["reasons"])
+    if len(entries) != planned:
+        yield f"{MANIFEST}: lists {len(entries)} shards, of {planned} in the plan"
+    if any(not entry["name"].startswith(f"{number:06d}-") for number, entry in enumerate(entries)):
+        yield f"{MANIFEST}: lists its shards in another order than that of their numbers"
+    if sum(entry["rows"] for entry in entries) != manifest["rows"]:
+        yield f"{MANIFEST}: says {manifest['rows']} rows, its shards have others in all"
+    if manifest.get("draws", draws) != draws:
+        yield f"{MANIFEST}: says {manifest['draws']} draws, of {draws} in the plan"
+    if drops != Counter({name: count for name, count in manifest["drops"].items() if count}):
+        yield f"{MANIFEST}: its counts of drops are not those of its shards"

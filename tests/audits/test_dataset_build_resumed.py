@@ -127,7 +127,9 @@ def test_another_config_is_refused_with_both_hashes(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["dataset.json", "manifest.json"])
-@pytest.mark.parametrize("damage", ["{", "[]", "{}"])
+@pytest.mark.parametrize(
+    "damage", ["{", "[]", "{}", '{"config_hash": "", "rows": 0, "drops": {}, "shards": [{"rows": 0}]}']
+)
 def test_a_damaged_document_is_named_and_made_anew_once_it_is_removed(tmp_path, name, damage):
     built(tmp_path)
     before = canonical(tmp_path / "out")
@@ -143,3 +145,27 @@ def test_a_damaged_document_is_named_and_made_anew_once_it_is_removed(tmp_path, 
     assert built(tmp_path).made == 0
     assert not verify(str(tmp_path / "out")).problems
     assert canonical(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda manifest: manifest["shards"].pop(), "lists 3 shards, of 4 in the plan"),
+        (lambda manifest: manifest["shards"].reverse(), "in another order"),
+        (lambda manifest: manifest.update(rows=1), "says 1 rows"),
+        (lambda manifest: manifest.update(draws=1), "says 1 draws, of 150 in the plan"),
+        (lambda manifest: manifest["drops"].update(over_cap=1), "its counts of drops"),
+    ],
+)
+def test_a_manifest_that_contradicts_its_shards_is_found_and_made_anew(tmp_path, change, said):
+    built(tmp_path)
+    path = tmp_path / "out" / "manifest.json"
+    whole = json.loads(path.read_text())
+    changed = json.loads(path.read_text())
+    change(changed)
+    path.write_text(json.dumps(changed))
+    assert said in verify(str(tmp_path / "out")).problems[0]
+    assert built(tmp_path).made == 0
+    assert verify(str(tmp_path / "out")).problems == []
+    now = json.loads(path.read_text())
+    assert all(now[name] == whole[name] for name in ("shards", "rows", "draws", "drops"))

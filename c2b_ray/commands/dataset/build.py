@@ -38,7 +38,7 @@ from c2b_ray.pipelines.shards.passes import OnUnits, Passes
 from c2b_ray.pipelines.shards.planned import CAPTIONS, PlannedCaptions
 from c2b_ray.pipelines.shards.workshop import Recipe, Task
 from c2b_ray.steps.dataset.plan import Plan
-from c2b_ray.store.dataset_build import DatasetBuild, building
+from c2b_ray.store.dataset_build import MANIFEST, DatasetBuild, building, manifest_problems
 from c2b_ray.store.manifest import differences, unnamed
 
 if TYPE_CHECKING:
@@ -214,6 +214,10 @@ class _Build:
 
     def _discard_damaged(self, plan: Plan) -> None:
         files, manifest = self._directory.files, self._directory.manifest
+        if manifest is not None and (why := next(manifest_problems(manifest, self._directory.about or {}), None)):
+            self._steps.warn(f"{why}; it is made anew")
+            files.remove(MANIFEST)
+            manifest = None
         with self._steps.step("check what is there"):
             names = damaged(self._crews, files, plan, None if manifest is None else manifest["shards"])
         for name in names:

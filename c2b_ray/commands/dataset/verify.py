@@ -6,7 +6,6 @@ with the rows.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from c2b_ray.pipelines.stage import cores
 from c2b_ray.schemas.dataset import DATASET_ROWS, DROPS
 from c2b_ray.steps.dataset.plan import Plan, caption_of
 from c2b_ray.steps.decode import decode
-from c2b_ray.store.dataset_build import ABOUT, MANIFEST, read_document
+from c2b_ray.store.dataset_build import ABOUT, MANIFEST, manifest_problems, read_document
 from c2b_ray.store.digests import digests
 from c2b_ray.store.shards import DROPS as OF_DROPS
 from c2b_ray.store.shards import SHARDS, ShardFiles
@@ -78,15 +77,7 @@ class _Check:
         return Verified(self._manifest["rows"], self._plan.draws, len(self._entries), problems)
 
     def _of_documents(self) -> Iterator[str]:
-        if len(self._entries) != self._plan.shards:
-            yield f"{MANIFEST}: lists {len(self._entries)} shards, of {self._plan.shards} in the plan"
-        if sum(entry["rows"] for entry in self._entries) != self._manifest["rows"]:
-            yield f"{MANIFEST}: says {self._manifest['rows']} rows, its shards have others in all"
-        drops: Counter[str] = Counter()
-        for entry in self._entries:
-            drops.update(entry["drops"]["reasons"])
-        if dict(drops) != {name: count for name, count in self._manifest["drops"].items() if count}:
-            yield f"{MANIFEST}: its counts of drops are not those of its shards"
+        yield from manifest_problems(self._manifest, self._about)
         listed = {entry["name"] for entry in self._entries}
         for folder in (SHARDS, OF_DROPS):
             for name in self._files.names(folder):
