@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +74,11 @@ def heads_alone(config: PromptsConfig, out: str | Path, session: Session) -> pa.
     """Trains the heads of a config into a folder, without searching for prompts; returns the table heads.parquet,
     written beside them.
 
-    Existing files are not trained again. Raises RunError where another process writes there.
+    Existing files are not trained again. Raises ConfigError where these were trained with other settings, and RunError
+    where another process writes there.
     """
     config, folder = checked(config, session.via), str(out).rstrip("/")
+    refuse_others(config, folder)
     files.make_directory(folder)
     with (
         writer.single_writer(folder),
@@ -88,6 +91,29 @@ def heads_alone(config: PromptsConfig, out: str | Path, session: Session) -> pa.
         table = pa.Table.from_pylist(rows, schema=HEADS)
         files.write_table(f"{folder}/heads.parquet", table)
     return table
+
+
+def refuse_others(config: PromptsConfig, folder: str) -> None:
+    """Raises ConfigError where the folder holds heads that were trained with other settings: they would be shown, and
+    used, as those of this config."""
+    for name, attribute in product(config.generators, config.attributes):
+        path = path_of(folder, name, attribute)
+        noted = decoded(files.read_bytes(path), path)[1].get("settings") if files.exists(path) else None
+        if noted not in (
+            None,
+            settings_of_head(config, name, attribute),
+        ):  # None: of an older version, which noted none
+            raise ConfigError("heads", f"{path} was trained with other settings; name another folder, or remove it")
+
+
+def settings_of_head(config: PromptsConfig, generator: str, attribute: str) -> str:
+    """Returns an id of what an attribute's heads depend on."""
+    of_run = config.model_dump(mode="json", include={"subjects", "language_model", "alpha", "seed"})
+    of_heads = config.heads.model_dump(mode="json", exclude={"files"}) | {
+        "teacher": config.heads.teacher or config.judge
+    }
+    asked = config.attributes[attribute].model_dump(mode="json", include={"values", "question", "texts"})
+    return content_id("heads", config.generators[generator], of_run, of_heads, asked)
 
 
 def write_heads(work: Work, folder: str) -> None:
@@ -107,10 +133,12 @@ def write_heads(work: Work, folder: str) -> None:
             prompts, heads.images, heads.activation, None if heads.steps is None else tuple(heads.steps),
             heads.held_out, config.alpha, config.seed,
         )  # fmt: skip
+        revision = work.revisions[name]
+        noted = {a: {"generator_revision": revision, "settings": settings_of_head(config, name, a)} for a in missing}
         function = partial(_trained, work.generator(name), _teacher(work), missing, plan, name)
         with work.steps.step("heads"):
             work.run.begin_writing()
-            for made in work.models.runner.call(partial(function, work.revisions[name]), VERIFY):
+            for made in work.models.runner.call(partial(function, noted), VERIFY):
                 files.write_bytes(path_of(folder, name, made.attribute), made.data)
             work.steps.count({IMAGES: images_of_heads(config)})
 
@@ -134,13 +162,14 @@ def _trained(
     questions: Mapping[str, Question],
     plan: HeadPlan,
     name: str,
-    revision: str,
+    noted: Mapping[str, Mapping[str, str]],
 ) -> list[HeadFile]:
     made = generator()
     if not isinstance(made, ActivationReader):
         raise ConfigError("guide", f"{name}: its activations cannot be read; use `guide: judge`")
     _check_place(made, plan, name)
-    return [_file(one, plan, name, revision) for one in train_heads(made, teacher(), questions, plan, train_head)]
+    trained = train_heads(made, teacher(), questions, plan, train_head)
+    return [_file(one, plan, name, noted[one.attribute]) for one in trained]
 
 
 def _check_place(made: ActivationReader, plan: HeadPlan, name: str) -> None:
@@ -153,7 +182,7 @@ def _check_place(made: ActivationReader, plan: HeadPlan, name: str) -> None:
         raise ConfigError("heads.steps", f"{name}: {wrong[0]} is no denoising step; its steps are 0 to {steps - 1}")
 
 
-def _file(one: Trained, plan: HeadPlan, name: str, revision: str) -> HeadFile:
+def _file(one: Trained, plan: HeadPlan, name: str, noted: Mapping[str, str]) -> HeadFile:
     rows = [
         {
             "generator": name,
@@ -176,7 +205,7 @@ def _file(one: Trained, plan: HeadPlan, name: str, revision: str) -> HeadFile:
         "values": list(one.values),
         "activation": plan.activation,
         "step": one.step,
-        "generator_revision": revision,
+        **noted,
         "accuracy": rows,
         "missing": list(one.missing),
     }
