@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -11,8 +12,8 @@ from c2b_ray.commands.question import answer_question
 from c2b_ray.endpoint.work.telling import Telling
 from c2b_ray.errors import ConfigError
 from c2b_ray.steps.ask import images_of_class
-from c2b_ray.world.scenes import ATTRIBUTES
-from c2b_ray.world.table import write_sample
+from c2b_ray.world.scenes import ATTRIBUTES, sample
+from c2b_ray.world.table import labelled_table, write_sample
 
 SCENES = 300
 
@@ -240,15 +241,20 @@ def test_generated_images_are_verified_and_drawn_on_a_budget(audit_file, audited
     assert again.manifest["budget"]["looks"] == looks
 
 
-def test_findings_are_measured_again_on_fresh_images(audit_file, audited, place):
+def test_findings_are_measured_again_on_fresh_images(audit_file, audited, c2b, place):
     write_sample(place / "calibration.parquet", 400, seed=1002)
+    buses = labelled_table(sample(240, 1003, target_class="bus"), "bus")  # in the fog half of them are taken for houses
+    pq.write_table(buses, place / "buses.parquet")
+    made = ("--images", place / "buses.parquet", "--encoder", "world:clip", "--out", place / "buses")
+    assert c2b("index", "build", *made)[0] == 0
     asked = {
-        "images": {"source": "retrieve", "index": str(place / "index")},
+        "classes": ["bus"],
+        "images": {"source": "retrieve", "index": str(place / "buses")},
         "verification": {"model": "world:clip", "calibration": str(place / "calibration.parquet")},
-        "images_per_caption": 5,
+        "images_per_caption": 20,
         "confirm": True,
         "tau": 0.0,
-        "alpha": 0.9,  # anything is a finding
+        "alpha": 0.9,  # nearly anything is a finding
     }
     run = audited(audit_file(**asked))
     fresh, known = run.read("confirmation"), set(run.draws["image_id"].to_pylist())
