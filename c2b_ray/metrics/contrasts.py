@@ -18,23 +18,22 @@ t is moved by up to half a step towards the null: by h/2 * exp(-2 * pi^2 * v / h
 other cells' variance, which is how much of the steps that noise leaves (the first harmonic of a Gaussian on a lattice).
 """
 
-from collections.abc import Callable
+from functools import partial
+from math import prod
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, logit, ndtr
 
+from c2b_ray.metrics.blocks import by_blocks
 from c2b_ray.metrics.levels import checked_margin, deviations
+from c2b_ray.metrics.roots import FARTHEST, PRECISION, crossing, falling_root
 from c2b_ray.metrics.scores import Floats, Ints
 
 __all__ = ["contrast_counts", "contrast_interval", "contrast_none_p_values", "contrast_p_values"]
 
 PSEUDO = 0.5  # right answers, and as many wrong ones, added to every cell
 STEPS = 5.0  # weight of the sum's own steps in the move of t
-ROUNDS = 80  # of a search; about ten are taken
-FARTHEST = 1e9  # where a search ends, in units of its scale
-PRECISION = 1e-12
-CLOSE = 1e-9  # to the deviate of a limit
 NEAR = 1e-3  # deviates within which log(u / d) / d is its limit
 EDGE = 1e-6  # how near to the ends of its range a sum is looked at
 
@@ -78,6 +77,10 @@ def contrast_p_values(correct: ArrayLike, total: ArrayLike, weights: ArrayLike, 
     Raises: ValueError for tau.
     """
     checked_margin(tau)
+    return by_blocks(partial(_p_values, tau=tau), correct, total, weights)
+
+
+def _p_values(correct: Floats, total: Floats, weights: Floats, tau: float) -> Floats:
     c, n, w, shape = _rows(correct, total, weights)
     observed = _sums(c, n, w)
     p = np.where(np.isnan(observed), np.nan, 1.0)
@@ -104,6 +107,10 @@ def contrast_none_p_values(correct: ArrayLike, total: ArrayLike, weights: ArrayL
     Raises: ValueError for tau.
     """
     checked_margin(tau)
+    return by_blocks(partial(_none_p_values, tau=tau), correct, total, weights)
+
+
+def _none_p_values(correct: Floats, total: Floats, weights: Floats, tau: float) -> Floats:
     c, n, w, shape = _rows(correct, total, weights)
     observed = _sums(c, n, w)
     p = np.where(np.isnan(observed), np.nan, 1.0)
@@ -129,17 +136,20 @@ def contrast_interval(
     Returns: (low, high), float64 (..., sums), low <= S <= high, within what the sum can be. NaN where a weight is.
     Raises: ValueError for the confidence.
     """
+    limits = by_blocks(partial(_limits, z=deviations(confidence)), correct, total, weights)
+    return limits[..., 0], limits[..., 1]
+
+
+def _limits(correct: Floats, total: Floats, weights: Floats, z: float) -> Floats:
     c, n, w, shape = _rows(correct, total, weights)
-    z = deviations(confidence)
     # Both ends in one go: of few sums, each step of the search costs what NumPy takes to be called.
     low, high = np.split(_limit(np.concatenate((c, c)), np.concatenate((n, n)), np.concatenate((w, -w)), z), 2)
-    return low.reshape(shape), -high.reshape(shape)
+    return np.stack((low.reshape(shape), -high.reshape(shape)), axis=-1)
 
 
-def _rows(correct: ArrayLike, total: ArrayLike, weights: ArrayLike) -> tuple[Floats, Floats, Floats, tuple[int, ...]]:
-    arrays = np.broadcast_arrays(*(np.asarray(values, dtype=np.float64) for values in (correct, total, weights)))
-    shape = arrays[0].shape
-    c, n, w = (np.reshape(array, (int(np.prod(shape[:-1])), shape[-1])) for array in arrays)
+def _rows(correct: Floats, total: Floats, weights: Floats) -> tuple[Floats, Floats, Floats, tuple[int, ...]]:
+    shape = correct.shape
+    c, n, w = (np.reshape(array, (prod(shape[:-1]), shape[-1])) for array in (correct, total, weights))
     return c, n, w, shape[:-1]
 
 
@@ -167,36 +177,9 @@ def _limit(c: Floats, n: Floats, w: Floats, z: float) -> Floats:
     def excess(at: Floats, rows: Ints) -> Floats:
         return _deviate(c[rows], n[rows], w[rows], at) - z
 
-    crossed = _crossing(excess, (inside, outside), (value_in, value_out))
+    crossed = crossing(excess, (inside, outside), (value_in, value_out))
     limits[known] = np.minimum(crossed, limits[known])
     return limits
-
-
-def _crossing(
-    function: Callable[[Floats, Ints], Floats], ends: tuple[Floats, Floats], values: tuple[Floats, Floats]
-) -> Floats:
-    """Finds the zeros of functions that are below 0 at the first end and above 0 at the second; returns the second end
-    where a function has no zero.
-
-    Illinois' false position (Dowell & Jarratt 1971). `function` takes points and the rows that they belong to.
-    """
-    inside, outside = (end.copy() for end in ends)
-    value_in, value_out = (value.copy() for value in values)
-    at, moved = outside.copy(), np.zeros(len(outside))
-    rows = np.flatnonzero(value_out > 0)
-    for _ in range(ROUNDS):
-        if not len(rows):
-            break
-        share = value_in[rows] / (value_in[rows] - value_out[rows])
-        at[rows] = inside[rows] + np.clip(share, 0.01, 0.99) * (outside[rows] - inside[rows])
-        value = function(at[rows], rows)
-        low, high = rows[value < 0], rows[value >= 0]
-        value_out[low[moved[low] > 0]] /= 2
-        value_in[high[moved[high] < 0]] /= 2
-        inside[low], value_in[low], moved[low] = at[low], value[value < 0], 1.0
-        outside[high], value_out[high], moved[high] = at[high], value[value >= 0], -1.0
-        rows = rows[(np.abs(value) > CLOSE) & (np.abs(inside[rows] - outside[rows]) > PRECISION)]
-    return at
 
 
 def _deviate(c: Floats, n: Floats, w: Floats, phi0: Floats) -> Floats:
@@ -246,7 +229,7 @@ def _constrained(x: Floats, n: Floats, w: Floats, phi0: Floats) -> Floats:
         p, root = _at_multiplier(x, n, w, at)
         return (w * p).sum(axis=-1) - phi0, -(w * w * p * (1 - p) / root).sum(axis=-1)
 
-    p, _ = _at_multiplier(x, n, w, _root(value, n.max(axis=-1, initial=1.0)))
+    p, _ = _at_multiplier(x, n, w, falling_root(value, n.max(axis=-1, initial=1.0)))
     return np.clip(p, 1e-300, 1 - 1e-16)
 
 
@@ -267,26 +250,4 @@ def _tilt(p: Floats, n: Floats, w: Floats, step: Floats, t: Floats) -> Floats:
         q = expit(odds + at[:, None] * step)
         return t - (w * q).sum(axis=-1), -(step * w * q * (1 - q)).sum(axis=-1)
 
-    return _root(value, n.max(axis=-1, initial=1.0))
-
-
-def _root(function: Callable[[Floats], tuple[Floats, Floats]], scale: Floats) -> Floats:
-    """Finds the zeros of falling functions by Newton's method, with bisection on a logarithmic-like scale where a step
-    leaves the bracket."""
-    at = np.zeros(scale.shape)
-    low, high = -FARTHEST * scale, FARTHEST * scale
-    for _ in range(ROUNDS):
-        value, slope = function(at)
-        low, high = np.where(value > 0, at, low), np.where(value > 0, high, at)
-        with np.errstate(over="ignore"):
-            newton = at - np.divide(value, slope, out=np.full(at.shape, np.inf), where=slope < 0)
-        within = (newton > low) & (newton < high)
-        result = newton
-        if not within.all():
-            halfway = scale * np.sinh((np.arcsinh(low / scale) + np.arcsinh(high / scale)) / 2)
-            result = np.where(within, newton, halfway)
-        still = (np.abs(result - at) > PRECISION * (scale + np.abs(at))) & (np.abs(value) > 1e-15)
-        at = np.where(np.abs(value) > 1e-15, result, at)
-        if not still.any():
-            break
-    return at
+    return falling_root(value, n.max(axis=-1, initial=1.0))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from c2b_ray.metrics.blocks import BLOCK
 from c2b_ray.metrics.contrasts import contrast_interval, contrast_none_p_values, contrast_p_values
 from c2b_ray.metrics.scores import Floats
 
@@ -19,8 +20,8 @@ __all__ = ["Pooled", "pooled_bias_scores"]
 class Pooled:
     """Pooled scores, float64 (values,): φ over all classes with limits, p-values of |φ| ≤ τ and of |φ| ≥ τ, and
     accuracy with the weights of φ. `classes` int64: the number of classes in which the value and at least one other
-    hold images; `shares` (classes, values): the weights of the classes' φ, which sum to 1. NaN for a value with no such
-    class."""
+    hold images; `shares` (classes, values): the weights of the classes' φ, which sum to 1. For a value with no such
+    class the shares are 0, and all else is NaN."""
 
     phi: Floats
     low: Floats
@@ -54,29 +55,45 @@ def pooled_bias_scores(accuracy: ArrayLike, images: ArrayLike, tau: float = 0.0,
         gap, nowhere = np.full(a.shape[1], np.nan), np.zeros(a.shape[1], np.int64)
         return Pooled(gap, gap, gap, gap, gap, gap, nowhere, np.zeros(a.shape))
     held = (n > 0) & ~np.isnan(a)
-    weights, classes = _weights(np.where(held, n, 0.0), held)
+    shares = _shares(np.where(held, n, 0.0), held)
     rates, images_held = np.where(held, a, 0.0), np.where(held, n, 0.0)
-    rows = weights.reshape(a.shape[1], -1)
-    rows[classes == 0] = np.nan
-    cells = (rates * images_held).reshape(1, -1), images_held.reshape(1, -1), rows
+    size = max(1, BLOCK // a.size)
+    parts = [
+        _of_values(np.arange(start, min(start + size, a.shape[1])), shares, rates, images_held, tau, confidence)
+        for start in range(0, a.shape[1], size)
+    ]
+    gap, low, high, p, none_p = np.concatenate(parts, axis=1)
+    level = np.where(shares.classes > 0, (shares.share * rates).sum(axis=0), np.nan)
+    return Pooled(gap, low, high, p, none_p, level, shares.classes, shares.share)
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """How much each class counts in the φ of each value, `share` (c, j); `others` (c, j): the other values that a class
+    holds; `held` (c, k); `classes` (j): how many count."""
+
+    share: Floats
+    others: NDArray[np.int64]
+    held: NDArray[np.bool_]
+    classes: NDArray[np.int64]
+
+
+def _of_values(
+    values: NDArray[np.int64], shares: _Shares, rates: Floats, images: Floats, tau: float, confidence: float
+) -> Floats:
+    """Returns φ, its limits, p and none_p of some values, (5, values)."""
+    itself = np.arange(rates.shape[1]) == values[:, None]
+    others = np.maximum(shares.others[:, values], 1).T
+    within = np.where(itself[:, None, :], 1.0, -(shares.held[None] / others[:, :, None]))  # (j, c, k)
+    rows = (shares.share[:, values].T[:, :, None] * within).reshape(len(values), -1)
+    rows[shares.classes[values] == 0] = np.nan
+    cells = (rates * images).reshape(1, -1), images.reshape(1, -1), rows
     low, high = contrast_interval(*cells, confidence)
-    itself = np.einsum("jcj->jc", weights)
-    return Pooled(
-        rows @ rates.ravel(),
-        low,
-        high,
-        contrast_p_values(*cells, tau),
-        contrast_none_p_values(*cells, tau),
-        np.where(classes > 0, (itself * rates.T).sum(axis=1), np.nan),
-        classes,
-        itself.T,
-    )
+    p, none_p = contrast_p_values(*cells, tau), contrast_none_p_values(*cells, tau)
+    return np.stack((rows @ rates.ravel(), low, high, p, none_p))
 
 
-def _weights(n: Floats, held: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.int64]]:
-    """Returns the weight of each cell's accuracy in each pooled φ, (j, c, k), and each φ's number of classes."""
-    values = n.shape[1]
-    itself = np.eye(values, dtype=bool)
+def _shares(n: Floats, held: NDArray[np.bool_]) -> _Shares:
     others = np.maximum(held.sum(axis=1, keepdims=True) - held, 0)  # (c, j)
     spread = np.divide(1.0, n, out=np.zeros(n.shape), where=held)
     of_others = (spread.sum(axis=1, keepdims=True) - spread) / np.maximum(others, 1) ** 2
@@ -84,6 +101,4 @@ def _weights(n: Floats, held: NDArray[np.bool_]) -> tuple[Floats, NDArray[np.int
     telling = np.divide(1.0, spread + of_others, out=np.zeros(n.shape), where=usable)
     whole = telling.sum(axis=0)
     share = np.divide(telling, whole, out=np.zeros(n.shape), where=whole > 0)  # (c, j)
-    within = np.where(itself[:, None, :], 1.0, -(held[None] / np.maximum(others.T, 1)[:, :, None]))  # (j, c, k)
-    result: Floats = share.T[:, :, None] * within
-    return result, usable.sum(axis=0)
+    return _Shares(share, others, held, usable.sum(axis=0))
