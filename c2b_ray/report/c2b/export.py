@@ -24,8 +24,8 @@ def failures_csv(run: C2BRun, classifier: str | None = None) -> bytes:
 
 def scores_json(run: C2BRun, classifier: str | None = None) -> bytes:
     """Returns one object: the run's id, its settings, its models, and a row per classifier and cell: of one attribute
-    in `scores`, of two in `intersections`."""
-    tables = {"scores": run.scores, "intersections": run.intersections}
+    in `scores`, of two in `intersections`, over all classes in `pooled`."""
+    tables = {"scores": run.scores, "intersections": run.intersections, "pooled": run.read("pooled")}
     rows = {name: exported_only(table, classifier).to_pylist() for name, table in tables.items()}
     return json_of({**about(run, SETTINGS), "blank_rows": run.manifest.get("blank_rows") or {}, **rows})
 

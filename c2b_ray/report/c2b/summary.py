@@ -48,7 +48,7 @@ def summary(run: C2BRun) -> Summary:
         columns=of_findings.columns,
         rows=of_findings.rows,
         marks=of_findings.marks,
-        lines=[*lines, *filter(None, (rule,)), *cautions, tally(cells)],
+        lines=[*lines, *filter(None, (rule,)), *cautions, tally(cells, len(pooled), len(pairs))],
         report=run.report,
         to_json={
             "run": run.path,

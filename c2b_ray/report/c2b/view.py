@@ -27,7 +27,7 @@ from c2b_ray.report.c2b.notes import notes
 from c2b_ray.report.c2b.overview import Overview, overviews, taken
 from c2b_ray.report.c2b.pooled import PooledView, pooled_view
 from c2b_ray.report.c2b.problems import Problems, problems
-from c2b_ray.report.c2b.ranking import Cell, Group, Key, folded, leading, ranked, worst_first
+from c2b_ray.report.c2b.ranking import FINDINGS, Cell, Group, Key, folded, leading, ranked, worst_first
 from c2b_ray.report.c2b.remainder import ClearSection, Undetermined, clear, no_clear, undetermined
 from c2b_ray.report.c2b.shown import Shown, shown
 from c2b_ray.report.c2b.sources import Sources, sources
@@ -169,7 +169,7 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: PagePlan, t
     in_detail = {group.key: links[group.key] for group in (*planned.detailed, *planned.listed)}
     answers = taken(tables.captions, tables.draws, tables.predictions, {group.classifier for group in groups})
     return View(
-        headline=_headline(manifest, config, cells, tables.draws),
+        headline=_headline(manifest, config, cells, tables),
         classifiers=tuple(names.values()),
         interval_name=words.percent(1 - alpha),
         tau=words.decimal(tau),
@@ -200,14 +200,18 @@ def _shelf(images: pa.Table, planned: PagePlan, thumbnails: Mapping[str, str]) -
 
 
 def _headline(
-    manifest: Mapping[str, Any], config: Mapping[str, Any], cells: Sequence[Cell], draws: pa.Table
+    manifest: Mapping[str, Any], config: Mapping[str, Any], cells: Sequence[Cell], tables: Tables
 ) -> Headline:
+    pooled, pairs = (
+        sum(verdict in FINDINGS for verdict in table["verdict"].to_pylist())
+        for table in (tables.pooled, tables.intersections)
+    )
     return Headline(
         title=clean(str(config.get("task") or "Classifier audit")),
         date=words.moment(str(manifest.get("finished") or manifest.get("created") or "")),
         unfinished=headline.unfinished(manifest),
-        tally=headline.tally(cells),
-        scale=headline.scale(cells, draws),
+        tally=headline.tally(cells, pooled, pairs),
+        scale=headline.scale(cells, tables.draws),
         paper=headline.paper(cells),
         notes=notes(config, cells),
     )

@@ -109,6 +109,7 @@ def test_the_page_and_the_export_hold_them(build_run: Callable[..., Run]) -> Non
     assert "than the two alone explain" in html
     assert html.count('class="matrix"') == 2
     assert '<th scope="row">&lt;b&gt;' in html
+    assert "undetermined; besides, 1 finding of two values at once" in html
     exported = json.loads(scores_json(run))["intersections"]
     assert (exported[0]["interaction"], exported[1]["verdict"]) == (None, "against")
 
@@ -117,6 +118,7 @@ def test_the_terminal_and_its_json_name_them(build_run: Callable[..., Run]) -> N
     run = build_run(images_per_cell=3, pictures=False, classifiers=("m",))
     run.write("intersections", table(*({**cell, "captions": 1, "caption_spread": NAN} for cell in FOUND)))
     told = summary(run)
+    assert told.lines[-1].endswith("; besides, 1 finding of two values at once")
     assert any("weather is snow and lighting is night" in line and "on one caption)" in line for line in told.lines)
     (found,) = told.to_json["intersections"]
     assert (found["bias_class"], found["captions"]) == ("snow, night", 1)
