@@ -99,10 +99,7 @@ def refuse_others(config: PromptsConfig, folder: str) -> None:
     for name, attribute in product(config.generators, config.attributes):
         path = path_of(folder, name, attribute)
         noted = decoded(files.read_bytes(path), path)[1].get("settings") if files.exists(path) else None
-        if noted not in (
-            None,
-            settings_of_head(config, name, attribute),
-        ):  # None: of an older version, which noted none
+        if noted is not None and noted != settings_of_head(config, name, attribute):  # older versions noted nothing
             raise ConfigError("heads", f"{path} was trained with other settings; name another folder, or remove it")
 
 
