@@ -24,6 +24,11 @@ _END = re.compile(r"(?<=[.!?])[\"'”’)]*\s+|\n+")
 _ABBREVIATED = re.compile(r"(?:^|[\s(])(?:[A-Za-z]|e\.g|i\.e|mr|mrs|dr|st|no|vs|approx|etc)\.$", re.IGNORECASE)
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+", re.MULTILINE)
 _ACCENTS = "\u0300-\u036f"  # that are characters of their own, behind their letter: "cafe" is not in "café"
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]"
+)
+"""Letters of scripts that put no space between words, such as Thai, Khmer, Chinese and Japanese, or none between a noun
+and its particle, as Korean."""
 _LITTLE = frozenset(re.findall(r"\w+", "a an the it its is are was were be been there this that these those"))
 _SAYS_NOTHING = _LITTLE | frozenset(
     re.findall(r"\w+", "of in on at by with and or to for as one has have seen shown image photo photograph picture")
@@ -52,8 +57,11 @@ def names(text: str, label: str) -> bool:
 def name_pattern(label: str) -> re.Pattern[str]:
     """Returns a pattern that finds the label's name in a text, in singular or plural, with accents in either of
     Unicode's forms: "café" has four characters or five, which look the same."""
-    spelt = dict.fromkeys(unicodedata.normalize(form, noun(label)) for form in ("NFC", "NFD"))
-    return re.compile(rf"(?<![\w-])(?:{'|'.join(map(_forms, spelt))})(?![\w{_ACCENTS}-])", re.IGNORECASE)
+    name = unicodedata.normalize("NFC", noun(label))
+    spelt = dict.fromkeys(unicodedata.normalize(form, name) for form in ("NFC", "NFD"))
+    start = "" if _UNSPACED.match(name[0]) else r"(?<![\w-])"
+    end = "" if _UNSPACED.match(name[-1]) else rf"(?![\w{_ACCENTS}-])"
+    return re.compile(rf"{start}(?:{'|'.join(map(_forms, spelt))}){end}", re.IGNORECASE)
 
 
 def _forms(name: str) -> str:

@@ -172,3 +172,17 @@ def test_what_the_worlds_reader_understands_of_a_caption_it_understands_of_its_s
         sentences, dropped = usable(statements(text, scene.target_class), scene.target_class)
         assert read(caption(baseline(PROMPT, scene.target_class, "thing"), sentences)) == read(text), text
         assert {drop.reason for drop in dropped} <= {"repeated", "says_nothing"}
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("夜のバスの写真", "バス"),
+        ("一辆红色的公交车", "公交车"),
+        ("วันนี้มีรถบัสสีแดง", "รถบัส"),
+        ("빨간 버스가 있다", "버스"),
+    ],
+)
+def test_a_label_is_found_in_scripts_without_spaces_between_words(text: str, label: str) -> None:
+    assert names(text, label)
+    assert not names("a bus at night", label)
