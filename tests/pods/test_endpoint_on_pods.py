@@ -138,7 +138,7 @@ def test_an_audit_outlives_worker_runner_database_and_head(
         assert (progress() or before)[0] != "finished", f"the audit ended before {disturb.__name__}"
         disturb()
     ended = ("finished", "failed", "cancelled")
-    wait_for(lambda: (progress() or ("",))[0] in ended, network, "the audit did not end")
+    wait_for(lambda: cluster.head_runs() and (progress() or ("",))[0] in ended, network, "the audit did not end")
     found = endpoint.ask("GET", job)
     assert found["state"] == "finished", (found, network.logs())
     config = yaml.safe_load(endpoint.files["endpoint.yaml"])

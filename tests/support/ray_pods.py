@@ -45,6 +45,15 @@ class RayPods:
     def start_head(self) -> Pod:
         return self._started(self.head, self.cluster["headGroupSpec"], self._volumes)
 
+    def head_runs(self) -> bool:
+        """Tells whether the head runs; starts it again where it does not, as a kubelet does.
+
+        Ray's GCS fails now and then while it reads its state: a check of its own finds an actor dead.
+        """
+        if not (runs := self.network.pods[self.head].alive()):
+            self.start_head()
+        return runs
+
     def start_worker(self) -> Pod:
         return self._started(self.worker, self.cluster["workerGroupSpecs"][0], {})
 
