@@ -79,7 +79,10 @@ class VLLMCaptioner:
     def _chat(self, images: Sequence[Pixels], texts: Sequence[str], settings: list[Any]) -> list[ChatReply]:
         chats = [_chat(image, text) for image, text in zip(images, texts, strict=True)]
         try:
-            outputs = self._engine.chat(chats, settings, use_tqdm=False)
+            # Where the model could think first, its thoughts would be the answer.
+            outputs = self._engine.chat(
+                chats, settings, use_tqdm=False, chat_template_kwargs={"enable_thinking": False}
+            )
         except ValueError as error:  # a prompt beyond the context, an image that the processor refuses: ends all rows
             if len(chats) == 1:
                 return [ChatReply("", f"vLLM refuses the image or prompt: {' '.join(str(error).split())[:200]}")]
