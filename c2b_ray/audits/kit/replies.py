@@ -49,7 +49,8 @@ class KeptReplies:
     def chat(self, requests: Sequence[ChatRequest]) -> list[ChatReply]:
         if len(requests) <= FEW:
             return self._model.chat(requests)
-        ids = [content_id("reply", self.revision, asdict(request)) for request in requests]
+        revision = self.revision  # once: behind Serve it is a call
+        ids = [content_id("reply", revision, asdict(request)) for request in requests]
         known = _read(opened(self._out))
         missing = {one: request for one, request in zip(ids, requests, strict=True) if one not in known}
         if missing:
