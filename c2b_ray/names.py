@@ -1,8 +1,11 @@
-"""Tells when two names of classes, attributes or values are the same. It knows characters, not what the names mean."""
+"""Tells when two names of classes, attributes or values are the same, and whether a text mentions one. It knows
+characters and English endings, not what the names mean."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from functools import lru_cache
 
 
 def folded(name: str) -> str:
@@ -27,3 +30,63 @@ def a_or_an(word: str) -> str:
     start = word.lower()
     vowel = start.startswith(_VOWEL_SOUNDS) or (start[:1] in tuple("aeiou") and not start.startswith(_CONSONANT_SOUNDS))
     return "an" if vowel else "a"
+
+
+SINGULAR_ENDINGS = ("ss", "us", "is", "ns")
+_PLURALS: dict[str, str] = dict(
+    re.findall(
+        r"(\w+) (\w+)",
+        "calf calves, child children, die dice, elf elves, foot feet, goose geese, half halves, knife knives, "
+        "leaf leaves, loaf loaves, louse lice, man men, mouse mice, ox oxen, person people, scarf scarves, "
+        "shelf shelves, thief thieves, tooth teeth, wife wives, wolf wolves, woman women",
+    )
+)
+
+
+def plural(name: str) -> str:
+    """Returns the plural of an English noun; unchanged where it is one."""
+    *before, last = name.split(" ")
+    if last in _PLURALS:
+        return " ".join([*before, _PLURALS[last]])
+    if (name.endswith("s") and not name.endswith(SINGULAR_ENDINGS)) or name.split()[-1:] in (
+        ["fish"],
+        ["goldfish"],
+        ["sheep"],
+    ):
+        return name
+    if re.search(r"(?:s|x|z|ch|sh)$", name):
+        return f"{name}es"
+    if re.search(r"[^aeiou]y$", name):
+        return f"{name[:-1]}ies"
+    return f"{name}s"
+
+
+_ACCENTS = "\u0300-\u036f"  # that are characters of their own, behind their letter: "cafe" is not in "café"
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]"
+)
+"""Letters of scripts that put no space between words, such as Thai, Khmer, Chinese and Japanese, or none between a noun
+and its particle, as Korean."""
+
+
+def mentions(text: str, label: str) -> bool:
+    """Returns whether the text holds one of the label's names, which commas separate: "tench, Tinca tinca" has two."""
+    parts = (" ".join(name.replace("_", " ").split()).casefold() for name in label.split(","))
+    return any(mention(name).search(text.casefold()) for name in parts if name)
+
+
+@lru_cache(maxsize=8192)
+def mention(name: str) -> re.Pattern[str]:
+    """Returns a pattern that finds a name in a text: whole words in any case, in singular or plural, joined by spaces,
+    hyphens or underscores, with accents in either of Unicode's forms. `name` holds a word."""
+    name = unicodedata.normalize("NFC", name)
+    spelt = dict.fromkeys(unicodedata.normalize(form, name) for form in ("NFC", "NFD"))
+    start = "" if _UNSPACED.match(name[0]) else r"(?<![\w-])"
+    end = "" if _UNSPACED.match(name[-1]) else rf"(?![\w{_ACCENTS}-])"
+    return re.compile(rf"{start}(?:{'|'.join(map(_forms, spelt))}){end}", re.IGNORECASE)
+
+
+def _forms(name: str) -> str:
+    *first, last = name.split()
+    forms = sorted({last, plural(last.lower()), f"{last}s", f"{last}es"}, key=len, reverse=True)
+    return r"[\s_-]+".join([*map(re.escape, first), f"(?:{'|'.join(map(re.escape, forms))})"])

@@ -100,7 +100,7 @@ class Captioner(Protocol):
         ...
 
     def caption(self, images: Sequence[Pixels], labels: Sequence[str]) -> list[CaptionReply]:
-        """Returns a caption of each image that contains its label: whole words, in any case, or their simple plural."""
+        """Returns a caption of each image that mentions its label (`names.mentions`)."""
         ...
 
     def answer(self, images: Sequence[Pixels], questions: Sequence[Question]) -> list[Answer]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from c2b_ray.names import plural
 from c2b_ray.steps import words
 
 FRAMES = (
@@ -75,7 +76,7 @@ def _is_plural(slots: Sequence[Slot]) -> bool:
 def _noun(target_class: str, slots: Sequence[Slot]) -> str:
     name = " ".join(target_class.replace("_", " ").split())
     if _is_plural(slots):
-        name = words.plural(name)
+        name = plural(name)
     # "small red bus", as English has it: colours stand next to the noun.
     before = sorted((slot.before for slot in slots if slot.before), key=lambda word: word in words.COLOURS)
     return " ".join([*before, name])

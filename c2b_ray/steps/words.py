@@ -5,9 +5,7 @@ They are lists rather than rules, where English has no rule. It knows words; `wo
 
 from __future__ import annotations
 
-import re
-
-from c2b_ray.names import a_or_an
+from c2b_ray.names import SINGULAR_ENDINGS, a_or_an
 
 
 def _set(text: str) -> frozenset[str]:
@@ -217,7 +215,6 @@ def is_adjective(value: str) -> bool:
 
 
 _DETERMINERS = ("a ", "an ", "the ", "no ", "some ", "two ")
-_SINGULAR_ENDINGS = ("ss", "us", "is", "ns")
 
 
 def article(name: str) -> str:
@@ -225,7 +222,7 @@ def article(name: str) -> str:
     word = name.strip().lower()
     if not word or word.startswith(_DETERMINERS):
         return ""
-    if word.endswith("s") and not word.endswith(_SINGULAR_ENDINGS):
+    if word.endswith("s") and not word.endswith(SINGULAR_ENDINGS):
         return ""
     return f"{a_or_an(word)} "
 
@@ -248,30 +245,3 @@ def some(name: str) -> str:
 def the(name: str) -> str:
     """Returns "the forest"; unchanged where the name has its own article or preposition."""
     return name if name.startswith(_DETERMINERS) or name in MASS else f"the {name}"
-
-
-_PLURALS: dict[str, str] = dict(
-    re.findall(
-        r"(\w+) (\w+)",
-        "calf calves, child children, die dice, elf elves, foot feet, goose geese, half halves, knife knives, "
-        "leaf leaves, loaf loaves, louse lice, man men, mouse mice, ox oxen, person people, scarf scarves, "
-        "shelf shelves, thief thieves, tooth teeth, wife wives, wolf wolves, woman women",
-    )
-)
-
-
-def plural(name: str) -> str:
-    *before, last = name.split(" ")
-    if last in _PLURALS:
-        return " ".join([*before, _PLURALS[last]])
-    if (name.endswith("s") and not name.endswith(_SINGULAR_ENDINGS)) or name.split()[-1:] in (
-        ["fish"],
-        ["goldfish"],
-        ["sheep"],
-    ):
-        return name
-    if re.search(r"(?:s|x|z|ch|sh)$", name):
-        return f"{name}es"
-    if re.search(r"[^aeiou]y$", name):
-        return f"{name[:-1]}ies"
-    return f"{name}s"

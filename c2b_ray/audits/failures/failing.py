@@ -8,11 +8,11 @@ from functools import partial
 from c2b_ray.audits.failures.combining import Combining, Group
 from c2b_ray.audits.failures.drawing import ENOUGH
 from c2b_ray.audits.failures.work import Kind, Work
+from c2b_ray.names import mentions
 from c2b_ray.pipelines.images import of_revision
 from c2b_ray.steps.discovery.candidates import Candidate
 from c2b_ray.steps.discovery.combined import MOST_REFERENCE
 from c2b_ray.steps.discovery.mining import Background, Sentences
-from c2b_ray.steps.discovery.sentences import names
 
 
 def describe_at_once(work: Work, hypotheses: Iterable[tuple[Kind, Candidate]], labels: Iterable[str] = ()) -> None:
@@ -68,7 +68,7 @@ def _without(work: Work, kind: Kind, said: Sequence[Sentences]) -> list[Sentence
     assert work.describing is not None
     result = []
     for each in said:
-        leaks = {one for one in each if any(names(one, other) for other in others)}
+        leaks = {one for one in each if any(mentions(one, other) for other in others)}
         for one in leaks:
             work.describing.drop(kind.label, one, "names_class")
         result.append(tuple(one for one in each if one not in leaks))

@@ -23,10 +23,9 @@ from c2b_ray.config.failures import ANY_LABEL
 from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.filesystems import resolve
 from c2b_ray.filesystems.patience import open_input
-from c2b_ray.names import normalise
+from c2b_ray.names import mentions, normalise
 from c2b_ray.steps.dataset.captions import AT_ONCE
 from c2b_ray.steps.discovery.conditions import Condition
-from c2b_ray.steps.discovery.sentences import names
 from c2b_ray.steps.labels import TARGET, Texts, chosen, column_of, compared
 from c2b_ray.steps.words import some
 from c2b_ray.store import files
@@ -52,7 +51,7 @@ def of_file(location: str) -> Iterator[tuple[str, str]]:
             if not label or not caption or not label.strip() or not caption.strip():
                 raise ConfigError("captions.file", f"{location}, row {row}: label or caption is empty")
             label, caption = unicodedata.normalize("NFC", label.strip()), " ".join(caption.split())
-            if not names(caption, label):
+            if not mentions(caption, label):
                 raise ConfigError(
                     "captions.file",
                     f"{location}, row {row}: the caption {caption[:200]!r} does not name its label {label!r}: a "

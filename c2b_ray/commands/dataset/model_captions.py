@@ -9,11 +9,12 @@ from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config.dataset import Captions
 from c2b_ray.errors import ImageError, ServiceError, SourceError
+from c2b_ray.names import mentions
 from c2b_ray.pipelines.images import VERIFY
 from c2b_ray.roles import Captioner, LanguageModel, Pixels
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.decode import decode
-from c2b_ray.steps.discovery.sentences import finished, names, split
+from c2b_ray.steps.discovery.sentences import finished, split
 from c2b_ray.steps.draw import ImageSource
 from c2b_ray.steps.labels import TARGET
 from c2b_ray.steps.propose import propose
@@ -42,7 +43,7 @@ def by_language_model(config: Captions, model: LanguageModel, seed: int, steps: 
     rows = sorted(written.to_pylist(), key=lambda row: (row["number"], order[row["proposal_id"], row["bias_class"]]))
     for label in labels:
         texts = list(dict.fromkeys(row["text"] for row in rows if row["target_class"] == label))
-        texts = [text for text in texts if names(text, label)][: config.per_label]
+        texts = [text for text in texts if mentions(text, label)][: config.per_label]
         if len(texts) < config.per_label:
             steps.warn(f"{config.language_model} wrote {len(texts):,} captions of {label!r}, of {config.per_label:,}")
         for text in texts:
@@ -82,7 +83,7 @@ def _captioned(
             text, parts = reply.text or "", split(reply.text or "")
             if len(parts) > sentences:
                 text = " ".join(map(finished, parts[:sentences]))
-            if names(text, label):
+            if mentions(text, label):
                 said.append((label, text))
     return said, len(rows) - len(said)
 

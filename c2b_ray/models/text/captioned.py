@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from c2b_ray.filesystems.documents import parse_json
+from c2b_ray.names import mentions
 from c2b_ray.roles import Answer, CaptionReply, Floats, Pixels, Question
 
 Row = TypeVar("Row")
@@ -21,16 +22,10 @@ Reply = TypeVar("Reply")
 _DENIED = re.compile(r"(?:\b(?:not|no|never|without|neither|nor)|n['’]t)(?:\s+(?:an?|the|any|in|at|on|of))*\s*$")
 
 
-def contains_label(text: str, label: str) -> bool:
-    """Tells whether the text contains the label: whole words, in any case, or their plural in -s, -es or -ies."""
-    words = label.replace("_", " ").split()
-    return bool(words) and _pattern(words, plural=True).search(text.casefold()) is not None
-
-
 def captioned(text: str, label: str) -> CaptionReply:
     """Returns the text on one line as a caption, or an error where it lacks its label."""
     line = " ".join(text.split()).strip("\"'“”")
-    if contains_label(line, label):
+    if mentions(line, label):
         return CaptionReply(line)
     return CaptionReply(None, f"the caption does not contain {label!r}: said {line[:200]!r}")
 
@@ -48,7 +43,7 @@ def answered(text: str, choices: Sequence[str]) -> Answer:
             return Answer(choice)
     rest, result = tidy, []
     for choice in sorted(choices, key=len, reverse=True):
-        pattern = _pattern(choice.split(), plural=False)
+        pattern = _pattern(choice.split())
         if any(not _DENIED.search(rest[: match.start()]) for match in pattern.finditer(rest)):
             result.append(choice)
         rest = pattern.sub("…", rest)
@@ -117,10 +112,5 @@ def _unwrapped(text: str) -> str:
     return value["answer"] if isinstance(value, dict) and isinstance(value.get("answer"), str) else text
 
 
-def _pattern(words: Sequence[str], plural: bool) -> re.Pattern[str]:
-    folded = [word.casefold() for word in words]
-    last = re.escape(folded[-1])
-    if plural:
-        ies = f"|{re.escape(folded[-1][:-1])}ies" if folded[-1].endswith("y") else ""
-        last = f"(?:{last}(?:e?s)?{ies})"
-    return re.compile(r"(?<!\w)" + r"[\s_-]+".join([*map(re.escape, folded[:-1]), last]) + r"(?!\w)")
+def _pattern(words: Sequence[str]) -> re.Pattern[str]:
+    return re.compile(r"(?<!\w)" + r"[\s_-]+".join(re.escape(word.casefold()) for word in words) + r"(?!\w)")

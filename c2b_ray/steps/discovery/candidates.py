@@ -12,10 +12,10 @@ from typing import Literal
 import pyarrow as pa
 
 from c2b_ray.errors import ConfigError
-from c2b_ray.names import normalise
+from c2b_ray.names import mentions, normalise
 from c2b_ray.schemas import content_id
 from c2b_ray.schemas.failures import CANDIDATES
-from c2b_ray.steps.discovery.sentences import behind, caption, finished, names, noun
+from c2b_ray.steps.discovery.sentences import behind, caption, finished, noun
 
 Origin = Literal["baseline", "cluster", "sentence", "pair", "shorter", "adjective", "language_model", "person", "file"]
 
@@ -70,8 +70,8 @@ def written(text: str, labels: Sequence[str], origin: Origin, field: str = "capt
     is part of another, as "lion" of "sea lion", the longer one counts.
     """
     line = " ".join(text.split())
-    said = [label for label in labels if names(line, label)]
-    within = [label for label in said if any(label != other and names(noun(other), label) for other in said)]
+    said = [label for label in labels if mentions(line, label)]
+    within = [label for label in said if any(label != other and mentions(noun(other), label) for other in said)]
     meant = [label for label in said if label not in within]
     if len({normalise(label) for label in meant}) != 1:
         known = ", ".join(map(repr, labels[:10])) + (" …" if len(labels) > 10 else "")

@@ -7,14 +7,12 @@ captioner's free text into such sentences. It knows texts, not images or models.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from string import Formatter
 
 from c2b_ray.errors import ConfigError
-from c2b_ray.names import normalise
+from c2b_ray.names import mention, mentions, normalise
 from c2b_ray.steps import words
 
 MOST_WORDS = 25
@@ -23,12 +21,6 @@ MOST_WORDS = 25
 _END = re.compile(r"(?<=[.!?])[\"'”’)]*\s+|\n+")
 _ABBREVIATED = re.compile(r"(?:^|[\s(])(?:[A-Za-z]|e\.g|i\.e|mr|mrs|dr|st|no|vs|approx|etc)\.$", re.IGNORECASE)
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+", re.MULTILINE)
-_ACCENTS = "\u0300-\u036f"  # that are characters of their own, behind their letter: "cafe" is not in "café"
-_UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]"
-)
-"""Letters of scripts that put no space between words, such as Thai, Khmer, Chinese and Japanese, or none between a noun
-and its particle, as Korean."""
 _LITTLE = frozenset(re.findall(r"\w+", "a an the it its is are was were be been there this that these those"))
 _SAYS_NOTHING = _LITTLE | frozenset(
     re.findall(r"\w+", "of in on at by with and or to for as one has have seen shown image photo photograph picture")
@@ -48,26 +40,9 @@ def noun(label: str) -> str:
     return " ".join(label.partition(",")[0].replace("_", " ").split())
 
 
-def names(text: str, label: str) -> bool:
-    """Returns whether the text holds one of the label's names as whole words, in singular or plural, in any case."""
-    return any(name_pattern(name).search(text) for name in label.split(",") if normalise(name))
-
-
-@lru_cache(maxsize=8192)
 def name_pattern(label: str) -> re.Pattern[str]:
-    """Returns a pattern that finds the label's name in a text, in singular or plural, with accents in either of
-    Unicode's forms: "café" has four characters or five, which look the same."""
-    name = unicodedata.normalize("NFC", noun(label))
-    spelt = dict.fromkeys(unicodedata.normalize(form, name) for form in ("NFC", "NFD"))
-    start = "" if _UNSPACED.match(name[0]) else r"(?<![\w-])"
-    end = "" if _UNSPACED.match(name[-1]) else rf"(?![\w{_ACCENTS}-])"
-    return re.compile(rf"{start}(?:{'|'.join(map(_forms, spelt))}){end}", re.IGNORECASE)
-
-
-def _forms(name: str) -> str:
-    *first, last = name.split()
-    forms = sorted({last, words.plural(last.lower()), f"{last}s", f"{last}es"}, key=len, reverse=True)
-    return r"[\s_-]+".join([*map(re.escape, first), f"(?:{'|'.join(map(re.escape, forms))})"])
+    """Returns a pattern that finds the label's name in a text."""
+    return mention(noun(label))
 
 
 def check_prompt(template: str) -> None:
@@ -123,7 +98,7 @@ def behind(text: str, label: str) -> tuple[str, list[str]]:
     """Returns the prompt that a caption begins with and the sentences behind it. The prompt ends with the sentence that
     names the label."""
     parts = split(text)
-    at = next((i for i, part in enumerate(parts) if names(part, label)), 0)
+    at = next((i for i, part in enumerate(parts) if mentions(part, label)), 0)
     return finished(". ".join(parts[: at + 1])), parts[at + 1 :]
 
 
@@ -188,9 +163,9 @@ def uncapitalised(text: str) -> str:
 
 
 def _refused(sentence: str, label: str, others: Collection[str], most_words: int) -> str | None:
-    if any(names(sentence, other) for other in others if normalise(other) != normalise(label)):
+    if any(mentions(sentence, other) for other in others if normalise(other) != normalise(label)):
         return "names_class"
-    if names(sentence, label):
+    if mentions(sentence, label):
         return "names_label"
     if _words(sentence) <= _SAYS_NOTHING:
         return "says_nothing"

@@ -15,7 +15,7 @@ from tiny_vlm import DARKNESS, LATE, NEVER, PLAIN
 from c2b_ray.models import catalog
 from c2b_ray.models.openai_captioner import OpenAICaptioner
 from c2b_ray.models.scripted import ScriptedCaptioner
-from c2b_ray.models.text.captioned import contains_label
+from c2b_ray.names import mentions
 from c2b_ray.roles import Captioner, Pixels, Question
 
 SEASON = Question("What time of day is it?", ("day", "night"), texts=("a photo by day", "a photo at night"))
@@ -83,7 +83,7 @@ def test_a_caption_contains_its_label_or_is_an_error(captioner: Captioner, image
     assert len(replies) == 6
     for reply, label in zip(replies, labels, strict=True):
         assert (reply.text is None) == (reply.error is not None)
-        assert reply.text is None or contains_label(reply.text, label)
+        assert reply.text is None or mentions(reply.text, label)
     assert [reply.text is None for reply in replies][:2] + [reply.text is None for reply in replies][3:] == [
         *(False, False),
         *(True, False, False),

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from c2b_ray.models.text import prompted
-from c2b_ray.models.text.captioned import answered, captioned, contains_label, probable
+from c2b_ray.models.text.captioned import answered, captioned, probable
+from c2b_ray.names import mentions
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, Pixels, Question
 
 COLOURS = ("red", "blue", "light blue")
@@ -26,10 +27,14 @@ COLOURS = ("red", "blue", "light blue")
         ("many traffic lights", "Traffic Light"),
         ("STRASSE", "straße"),
         ("a C++ book", "C++"),
+        ("two mice", "mouse"),
+        ("cafe\u0301s at night", "café"),
+        ("夜のバス", "バス"),
+        ("a tench in a hand", "tench, Tinca tinca"),
     ],
 )
 def test_a_label_is_found_as_whole_words(text: str, label: str) -> None:
-    assert contains_label(text, label)
+    assert mentions(text, label)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +48,7 @@ def test_a_label_is_found_as_whole_words(text: str, label: str) -> None:
     ],
 )
 def test_part_of_a_word_is_no_label(text: str, label: str) -> None:
-    assert not contains_label(text, label)
+    assert not mentions(text, label)
 
 
 def test_a_caption_is_one_line_without_quotes() -> None:

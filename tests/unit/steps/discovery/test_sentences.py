@@ -8,13 +8,13 @@ import pytest
 
 from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.errors import ConfigError
+from c2b_ray.names import mentions
 from c2b_ray.steps.discovery.clauses import statements
 from c2b_ray.steps.discovery.sentences import (
     baseline,
     behind,
     caption,
     contained,
-    names,
     split,
     usable,
 )
@@ -65,19 +65,19 @@ def test_a_caption_is_its_prompt_and_its_sentences():
 
 
 def test_names_are_whole_words_of_any_lemma_in_singular_or_plural():
-    assert names("two flies", "fly")
-    assert names("Chainlink fences", "chainlink_fence")
-    assert names("it is an ounce", "snow leopard, ounce, Panthera uncia")
-    assert not names("a butterfly on a fly-wheel", "fly")
-    assert names("two mice and Wolves", "computer mouse, mouse")
-    assert names("two mice and Wolves", "Wolf")
+    assert mentions("two flies", "fly")
+    assert mentions("Chainlink fences", "chainlink_fence")
+    assert mentions("it is an ounce", "snow leopard, ounce, Panthera uncia")
+    assert not mentions("a butterfly on a fly-wheel", "fly")
+    assert mentions("two mice and Wolves", "computer mouse, mouse")
+    assert mentions("two mice and Wolves", "Wolf")
 
 
 def test_a_name_with_an_accent_is_found_in_either_form_of_unicode_and_not_without_it():
     forms = [unicodedata.normalize(form, "caf\u00e9 bar") for form in ("NFC", "NFD")]
     assert forms[0] != forms[1]
-    assert all(names(f"two {text}s at night", label) for text in forms for label in forms)
-    assert not any(names(f"a {text}", "cafe") for text in forms)
+    assert all(mentions(f"two {text}s at night", label) for text in forms for label in forms)
+    assert not any(mentions(f"a {text}", "cafe") for text in forms)
 
 
 def test_sentences_that_leak_a_class_or_say_nothing_new_are_dropped_and_counted():
@@ -184,5 +184,5 @@ def test_what_the_worlds_reader_understands_of_a_caption_it_understands_of_its_s
     ],
 )
 def test_a_label_is_found_in_scripts_without_spaces_between_words(text: str, label: str) -> None:
-    assert names(text, label)
-    assert not names("a bus at night", label)
+    assert mentions(text, label)
+    assert not mentions("a bus at night", label)
