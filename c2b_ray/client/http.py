@@ -50,8 +50,8 @@ class Http:
     def send(self, method: str, path: str, **options: Any) -> httpx.Response:
         """Returns a successful answer. Raises the EndpointError of its kind for any other. `again`: whether the request
         may be sent twice although it has no Idempotency-Key."""
-        headers = options.get("headers") or {}
-        twice = method in ("GET", "DELETE") or "Idempotency-Key" in headers or options.pop("again", False)
+        headers, again = options.get("headers") or {}, options.pop("again", False)
+        twice = again or method in ("GET", "DELETE") or "Idempotency-Key" in headers
 
         def try_again(error: BaseException) -> bool:
             return isinstance(error, BusyError) or (twice and isinstance(error, UnreachableError))

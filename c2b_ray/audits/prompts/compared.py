@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from scipy.stats import t as student
 
-from c2b_ray.audits.prompts.gains import PLAIN, Rows, about_the_same, cluster, gain_of
-from c2b_ray.metrics.gains import Gain, mean_gain
+from c2b_ray.audits.prompts.gains import PLAIN, Rows, Term, gain_terms, sum_of
+from c2b_ray.metrics.gains import Gain
 from c2b_ray.schemas.comparison_rows import PromptsCompared
 from c2b_ray.schemas.prompts import PROMPTS_COMPARISON
 from c2b_ray.steps.changes import UNDETERMINED, compared, decide, importance
@@ -40,21 +40,6 @@ class Side:
     least: float
 
 
-@dataclass(frozen=True)
-class _Term:
-    """Prompts whose mean frequency has the weight `weight`. `side`: the generator whose searches they come from.
-    `counts`: how much each prompt counts in the mean; None: alike."""
-
-    rows: Rows
-    weight: float
-    side: str = ""
-    counts: Sequence[float] | None = None
-
-    @property
-    def mean(self) -> float:
-        return float(np.average([row["frequency"] for row in self.rows], weights=self.counts))
-
-
 def compare(a: Side, b: Side, alpha: float) -> pa.Table:
     """Returns a table of `PROMPTS_COMPARISON`, B minus A: changed rows first, smallest q first.
 
@@ -75,7 +60,7 @@ def gains_by_value(prompts: Rows, confidence: float) -> dict[Key, tuple[Gain, in
     groups = _groups(prompts)
     plain = {key[:2]: rows for key, rows in groups.items() if key[2] == PLAIN}
     return {
-        key: (gain_of([about_the_same(rows, plain[key[:2]])], confidence), _images(rows))
+        key: (sum_of(gain_terms(rows, plain[key[:2]]), confidence), _images(rows))
         for key, rows in groups.items()
         if key[2] != PLAIN and key[:2] in plain
     }
@@ -120,7 +105,7 @@ def _frequencies(sides: Sequence[Rows], confidence: float) -> tuple[float | None
     a, b = map(_mean, sides)
     if a is None or b is None:
         return a, b, None
-    return a, b, _sum([_Term(sides[1], 1.0, "b"), _Term(sides[0], -1.0, "a")], confidence)
+    return a, b, sum_of([Term(sides[1], 1.0, "b"), Term(sides[0], -1.0, "a")], confidence)
 
 
 def _gains(fours: Sequence[tuple[Rows, ...]], confidence: float) -> tuple[float | None, float | None, Gain | None]:
@@ -129,21 +114,13 @@ def _gains(fours: Sequence[tuple[Rows, ...]], confidence: float) -> tuple[float 
     `fours`: for each value, the rows of A, of B, and of the language model's own prompts on A and on B.
     """
     share = 1 / len(fours)
-    gains = [[_gain(four[at], four[at + 2], side, share) for at, side in enumerate("ab")] for four in fours]
+    gains = [[gain_terms(four[at], four[at + 2], share, side) for at, side in enumerate("ab")] for four in fours]
     if len(fours) == 1 and not all(fours[0]):
         a, b = (sum(term.weight * term.mean for term in gain) if gain else None for gain in gains[0])
         return a, b, None
     a, b = (sum(term.weight * term.mean for gain in gains for term in gain[at]) for at in (0, 1))
     terms = [term for of_a, of_b in gains for term in (*of_b, *(replace(one, weight=-one.weight) for one in of_a))]
-    return a, b, _sum(terms, confidence)
-
-
-def _gain(rows: Rows, plain: Rows, side: str, share: float) -> list[_Term]:
-    """Returns the terms of one side's gain over the language model's own prompts; none where it lacks either."""
-    if not rows or not plain:
-        return []
-    mine, theirs, counts = about_the_same(rows, plain)
-    return [_Term(mine, share, side), _Term(theirs, -share, side, counts)]
+    return a, b, sum_of(terms, confidence)
 
 
 def _mean(rows: Rows) -> float | None:
@@ -152,25 +129,6 @@ def _mean(rows: Rows) -> float | None:
 
 def _images(rows: Rows) -> int:
     return sum(int(row["images"]) for row in rows)
-
-
-def _sum(terms: Sequence[_Term], confidence: float) -> Gain:
-    values: list[float] = []
-    groups: list[int] = []
-    clusters: list[int] = []
-    counts: list[float] = []
-    numbers: dict[tuple[str, ...], int] = {}
-    for number, term in enumerate(terms):
-        counts += term.counts or [1.0] * len(term.rows)
-        by_subject = len({row["subject"] for row in term.rows}) > 1
-        for row in term.rows:
-            name = cluster(row, by_subject)
-            name = name if len(name) == 1 else (term.side, *name)  # a search is of one generator
-            values.append(row["frequency"])
-            groups.append(number)
-            clusters.append(numbers.setdefault(name, len(numbers)))
-    coarsest = min(0.5 / row["images"] for term in terms for row in term.rows)
-    return mean_gain(values, groups, [term.weight for term in terms], clusters, coarsest, confidence, counts)
 
 
 def _row(

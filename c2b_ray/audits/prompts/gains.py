@@ -4,7 +4,9 @@ prompts."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -34,8 +36,8 @@ def gains(prompts: Rows, alpha: float) -> list[dict[str, Any]]:
         both = [target for target in of_method if target in plain]
         if method == PLAIN or not both:
             continue
-        sides = [about_the_same(of_method[target], plain[target]) for target in both]
-        one = gain_of(sides, 1 - alpha)
+        terms = [gain_terms(of_method[target], plain[target], 1 / len(both)) for target in both]
+        one = sum_of(list(chain.from_iterable(terms)), 1 - alpha)
         known = not np.isnan(one.low)
         result.append(
             {
@@ -45,55 +47,74 @@ def gains(prompts: Rows, alpha: float) -> list[dict[str, Any]]:
                 "low": max(-1.0, one.low) if known else None,
                 "high": min(1.0, one.high) if known else None,
                 "values": len(both),
-                "prompts": sum(len(rows) for rows, _, _ in sides),
+                "prompts": sum(len(of_target.rows) for of_target, _ in terms),
                 "verdict": _verdict(one),
             }
         )
     return result
 
 
-def about_the_same(rows: Rows, plain: Rows) -> tuple[Rows, Rows, list[float]]:
-    """Returns the rows of a method and of the language model that are about subjects of both, and how much each of the
-    latter counts, so that every subject counts as much as among the method's.
+@dataclass(frozen=True)
+class Term:
+    """Prompts whose mean frequency has the weight `weight` in a sum. `side`: the generator whose searches they come
+    from. `counts`: how much each prompt counts in the mean; None: alike."""
+
+    rows: Rows
+    weight: float
+    side: str = ""
+    counts: Sequence[float] | None = None
+
+    @property
+    def mean(self) -> float:
+        return float(np.average([row["frequency"] for row in self.rows], weights=self.counts))
+
+
+def gain_terms(rows: Rows, plain: Rows, weight: float = 1.0, side: str = "") -> list[Term]:
+    """Returns the two terms of a method's gain over the language model's own prompts (`plain`) about the same subjects,
+    each subject with the same weight; none where either has no prompt.
 
     Searches reach fewer subjects than the language model writes about, and the first of a list: where these show the
     value anyway, that would pass for a gain. Rows about no subject, or without one in common, are compared as they are.
     """
-    mine, theirs = (Counter(row["subject"] for row in side) for side in (rows, plain))
+    if not rows or not plain:
+        return []
+    mine, theirs = (Counter(row["subject"] for row in some) for some in (rows, plain))
     if None in mine or not mine.keys() & theirs.keys():
-        return rows, plain, [1.0] * len(plain)
+        return [Term(rows, weight, side), Term(plain, -weight, side)]
     kept = [row for row in plain if row["subject"] in mine]
     counts = [mine[row["subject"]] / theirs[row["subject"]] for row in kept]
-    return [row for row in rows if row["subject"] in theirs], kept, counts
+    return [
+        Term([row for row in rows if row["subject"] in theirs], weight, side),
+        Term(kept, -weight, side, counts),
+    ]
 
 
-def gain_of(sides: Sequence[tuple[Rows, Rows, list[float]]], confidence: float) -> Gain:
-    """Returns the mean gain over values. `sides`: of each value, what `about_the_same` returns."""
+def sum_of(terms: Sequence[Term], confidence: float) -> Gain:
+    """Returns the weighted sum of the terms' means, with an interval over prompts and searches."""
     values: list[float] = []
     groups: list[int] = []
     clusters: list[int] = []
-    numbers: dict[Hashable, int] = {}
-    of_method, plain = [rows for rows, _, _ in sides], [rows for _, rows, _ in sides]
-    for number, rows in enumerate((*of_method, *plain)):
-        by_subject = len({row["subject"] for row in rows}) > 1
-        for row in rows:
+    counts: list[float] = []
+    numbers: dict[tuple[str, ...], int] = {}
+    for number, term in enumerate(terms):
+        counts += term.counts or [1.0] * len(term.rows)
+        by_subject = len({row["subject"] for row in term.rows}) > 1
+        for row in term.rows:
             values.append(row["frequency"])
             groups.append(number)
-            clusters.append(numbers.setdefault(cluster(row, by_subject), len(numbers)))
-    counts = [1.0 for rows in of_method for _ in rows] + [count for _, _, some in sides for count in some]
-    weights = np.repeat([1 / len(sides), -1 / len(sides)], len(sides))
-    coarsest = min(0.5 / row["images"] for rows in (*of_method, *plain) for row in rows)
-    return mean_gain(values, groups, weights, clusters, coarsest, confidence, counts)
+            clusters.append(numbers.setdefault(_cluster(row, by_subject, term.side), len(numbers)))
+    coarsest = min(0.5 / row["images"] for term in terms for row in term.rows)
+    return mean_gain(values, groups, [term.weight for term in terms], clusters, coarsest, confidence, counts)
 
 
-def cluster(row: Mapping[str, Any], by_subject: bool) -> tuple[str, ...]:
+def _cluster(row: Mapping[str, Any], by_subject: bool, side: str) -> tuple[str, ...]:
     """Returns the cluster of a row: rows whose errors are correlated share one.
 
     These are the rows of one prompt, whose images count for every value, and the prompts that a value's searches found
-    for one subject.
+    for one subject. A search is of one generator, `side`.
     """
     if row["method"].startswith("bgps") and by_subject:
-        return row["attribute"], row["value"], row["method"], row["subject"]
+        return side, row["attribute"], row["value"], row["method"], row["subject"]
     return (row["prompt"],)
 
 
