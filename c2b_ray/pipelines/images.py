@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from c2b_ray.pipelines.progress import Progress
 from c2b_ray.pipelines.stage import Rows, Runner, StageConfig, StageResult
-from c2b_ray.roles import Captioner, Classifier, ImageGenerator, TextImageEncoder
+from c2b_ray.roles import Captioner, Classifier, ImageGenerator, LanguageModel, TextImageEncoder
 from c2b_ray.schemas import IMAGES, PREDICTIONS, VERIFICATIONS
 from c2b_ray.steps import draw
 from c2b_ray.steps.decode import BATCH_PIXELS, pixels_of
@@ -39,7 +39,7 @@ MOST_BLOCKS, MOST_READS = 128, 512
 """The most blocks of row numbers, and of part names. Each block costs a driver on Ray some memory, however small."""
 
 
-M = TypeVar("M", Captioner, ImageGenerator, TextImageEncoder)
+M = TypeVar("M", Captioner, ImageGenerator, LanguageModel, TextImageEncoder)
 
 
 def of_revision(factory: Callable[[], M], revision: str, spec: str) -> M:

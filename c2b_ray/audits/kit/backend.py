@@ -23,6 +23,7 @@ from c2b_ray.audits.kit.loaders import (
     Loaders,
     describe,
     described,
+    description_of_loaded,
     load,
     precision_of,
 )
@@ -83,7 +84,7 @@ class ActorsBackend(InCallingProcess):
 
     def describe(self, role: str, spec: str) -> Description:
         if role == "language_model":  # this process calls it
-            return catalog.describe(role, spec) or catalog.description_of(self.language_model(spec))
+            return catalog.describe(role, spec) or description_of_loaded(self, role, spec)
         precision = precision_of(role, self._placement)
         known = describe(role, precision, spec)
         if known is None or known.of_device:
@@ -116,11 +117,7 @@ class HereBackend:
         self._index = cache(catalog.index)
 
     def describe(self, role: str, spec: str) -> Description:
-        known = describe(role, precision_of(role, self._stages), spec)
-        if known is None:
-            model = self.language_model(spec) if role == "language_model" else getattr(self, role)(spec)()
-            return catalog.description_of(model)
-        return known
+        return describe(role, precision_of(role, self._stages), spec) or description_of_loaded(self, role, spec)
 
     def text_encoder(self, spec: str) -> TextEncoder:
         encoder: TextEncoder = self._encoder(spec)

@@ -110,6 +110,12 @@ def described(role: str, precision: Precision | None, spec: str) -> Description:
     return describe(role, precision, spec) or catalog.description_of(load(role, precision, spec))
 
 
+def description_of_loaded(loaders: Loaders, role: str, spec: str) -> Description:
+    """Returns the description of a model that this process loads, or that an app serves."""
+    factory = loaders.language_model_there if role == "language_model" else getattr(loaders, role)
+    return catalog.description_of(factory(spec)())
+
+
 def precision_of(role: str, placement: PlacementConfig | None) -> Precision | None:
     """Returns the precision in which a placement has the models of a role compute."""
     return None if placement is None or role not in STAGES else placement.stage(STAGES[role]).precision

@@ -11,9 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from c2b_ray.audits.kit.loaders import InCallingProcess
+from c2b_ray.audits.kit.loaders import InCallingProcess, description_of_loaded
 from c2b_ray.config.placement import PlacementConfig
-from c2b_ray.models import catalog
 from c2b_ray.pipelines.here import Here
 from c2b_ray.pipelines.ray_stage import OnRay
 from c2b_ray.pipelines.stage import Runner
@@ -53,8 +52,7 @@ class ServeBackend:
         self.searcher: Runner = Here()
 
     def describe(self, role: str, spec: str) -> Description:
-        model = self.language_model(spec) if role == "language_model" else getattr(self, role)(spec)()
-        return catalog.description_of(model)
+        return description_of_loaded(self, role, spec)
 
     def text_encoder(self, spec: str) -> TextEncoder:
         return self.encoder(spec)()

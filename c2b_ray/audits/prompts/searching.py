@@ -66,7 +66,7 @@ def search_all(work: Work, guided: Mapping[str, Guided]) -> None:
             continue
         models = partial(
             search_models,
-            work.models.language_model_there(config.language_model),
+            work.language_model_there(),
             work.generator(name),
             work.judge() if guide.heads is None else None,
             _GuideOf(config.generators[name], guide.heads, work.questions),

@@ -12,7 +12,7 @@ from c2b_ray.audits.kit.noted import language_model_row, note_models
 from c2b_ray.config.prompts import PromptsConfig
 from c2b_ray.pipelines.images import of_revision
 from c2b_ray.pipelines.prompts import PromptStages
-from c2b_ray.roles import Captioner, ImageGenerator, Question
+from c2b_ray.roles import Captioner, ImageGenerator, LanguageModel, Question
 from c2b_ray.schemas import content_id, seed_of
 from c2b_ray.steps.prompts import judging
 from c2b_ray.steps.prompts.judging import Frequencies, ImageQuestions, JudgeModels
@@ -23,7 +23,8 @@ from c2b_ray.store.prompts_run import PromptsRun
 
 @dataclass(frozen=True)
 class Work:
-    """`revisions`: of the generators, by name. `notes`: remarks for readers of the numbers."""
+    """`revisions`: of the generators, by name; `judge_revision`, `language_model_revision`: of these models. `notes`:
+    remarks for readers of the numbers."""
 
     config: PromptsConfig
     run: PromptsRun
@@ -31,6 +32,7 @@ class Work:
     steps: Steps
     revisions: Mapping[str, str]
     judge_revision: str
+    language_model_revision: str
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -55,6 +57,10 @@ class Work:
     def judge(self) -> Callable[[], Captioner]:
         spec = self.config.judge
         return partial(of_revision, self.models.captioner(spec), self.judge_revision, spec)
+
+    def language_model_there(self) -> Callable[[], LanguageModel]:
+        spec = self.config.language_model
+        return partial(of_revision, self.models.language_model_there(spec), self.language_model_revision, spec)
 
     def fresh_seeds(self, purpose: str, key: str, count: int) -> tuple[int, ...]:
         """Returns a prompt's seeds for one purpose, the same on every generator; no search has used them."""
@@ -84,9 +90,9 @@ def begin(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps)
     model than the run began with: its prompts are written once, and searches of both models would be read together."""
     work = described(config, run, models, steps)
     rows = {f"generator {n}": {"spec": s, "revision": work.revisions[n]} for n, s in config.generators.items()}
-    for name, spec in (("language model", config.language_model), ("reader", config.reader)):
-        if spec is not None:
-            rows[name] = language_model_row(models, spec)
+    rows["language model"] = {"spec": config.language_model, "revision": work.language_model_revision}
+    if config.reader is not None:
+        rows["reader"] = language_model_row(models, config.reader)
     if config.encoder is not None:
         rows["encoder"] = {"spec": config.encoder, "revision": models.describe("encoder", config.encoder).revision}
     note_models(run, rows | {"judge": {"spec": config.judge, "revision": work.judge_revision}})
@@ -96,7 +102,9 @@ def begin(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps)
 def described(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps) -> Work:
     """Returns the work; writes nothing."""
     revisions = {name: models.describe("image_generator", spec).revision for name, spec in config.generators.items()}
-    return Work(config, run, models, steps, revisions, models.describe("captioner", config.judge).revision)
+    judge = models.describe("captioner", config.judge).revision
+    language_model = models.describe("language_model", config.language_model).revision
+    return Work(config, run, models, steps, revisions, judge, language_model)
 
 
 def _judge_models(generator: Callable[[], ImageGenerator], judge: Callable[[], Captioner]) -> JudgeModels:
