@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -117,11 +117,29 @@ class Neighbours:
 
 
 @dataclass(frozen=True)
+class ModelFact:
+    """One setting of a model and where it was read, for a person: `c2b check`, the terminal, the run and the report.
+
+    `name`: "label names", "input size", "normalisation", "output", "architecture", "tensor names" and the like.
+    `value`: the setting in words. `source`: the file, metadata key or rule it comes from. `assumed`: True where no file
+    states the setting, so that a wrong one would change numbers. `option`: the spec option that states it, such as
+    "output", or "" where none does.
+    """
+
+    name: str
+    value: str
+    source: str
+    assumed: bool = False
+    option: str = ""
+
+
+@dataclass(frozen=True)
 class Description:
     """The facts about a model that are known without loading its weights; a fact that its role does not have is empty.
 
     `encoder`, `encoder_revision` and `count` describe an index: the encoder of its embeddings, and its number of
     images. `of_device`: the revision depends on the device, so the process that runs the model has to determine it.
+    `facts`: the model's settings and their sources; two descriptions of one model are equal whatever they say.
     """
 
     revision: str
@@ -131,3 +149,4 @@ class Description:
     encoder_revision: str = ""
     count: int | None = None
     of_device: bool = False
+    facts: tuple[ModelFact, ...] = field(default=(), compare=False)
