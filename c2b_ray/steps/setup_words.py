@@ -28,8 +28,14 @@ class SetupFinding(TypedDict):
     hopeless: bool
 
 
-def setup_finding(found: Detected, asking: Classification) -> SetupFinding:
+_DRAWN = "Nobody looked whether these images show the classes that they were drawn for: look at some of them first."
+
+
+def setup_finding(found: Detected, asking: Classification, labelled: bool = True) -> SetupFinding:
+    """`labelled`: the images' classes are known, not those that captions drew them for."""
     seen, cause, remedy = _WORDS[found.kind](found, asking)
+    if not labelled:
+        cause = f"{cause} {_DRAWN}"
     name = asking.classifier
     return SetupFinding(
         classifier=name, kind=found.kind, seen=seen, cause=cause, remedy=remedy, hopeless=found.hopeless

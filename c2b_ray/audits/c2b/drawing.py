@@ -83,9 +83,10 @@ class Drawing:
     verifier: Verifier | None
     steps: Steps
 
-    def draw(self, targets: Targets) -> None:
-        """Draws `targets` images of each cell, or as many as exist, into the run's `draws` and `pool`."""
-        chosen = self._chosen(targets, ())
+    def draw(self, targets: Targets, only: Callable[[Selection], Selection] | None = None) -> None:
+        """Draws `targets` images of each cell, or as many as exist, into the run's `draws` and `pool`. `only`: takes
+        some of the draws, and leaves the others for another call."""
+        chosen = self._chosen(targets, (), only)
         self._write("pool", [one.looked for one in chosen])
         self._write("draws", [one.drawn for one in chosen])
         if any(one.looked.num_rows for one in chosen) and not any(one.drawn.num_rows for one in chosen):
@@ -101,7 +102,9 @@ class Drawing:
     def _write(self, name: str, several: Sequence[Draws]) -> None:
         self.run.write_batches(name, (batch for draws in several for batch in draws.to_batches()))
 
-    def _chosen(self, targets: Targets, besides: Collection[str]) -> list[Selection]:
+    def _chosen(
+        self, targets: Targets, besides: Collection[str], only: Callable[[Selection], Selection] | None = None
+    ) -> list[Selection]:
         """Selects images in a few rounds, all cells together: missing images are fetched and verified until no cell
         lacks any.
 
@@ -113,6 +116,8 @@ class Drawing:
         while True:
             seen = _looked(run, self.verifier, about)
             chosen = [plan.select(targets, seen, besides) for plan in self.plans]
+            if only is not None:
+                chosen = [only(one) for one in chosen]
             missing = [one.missing for one in chosen]
             lacking = sum(one.num_rows for one in missing)
             if not lacking:
