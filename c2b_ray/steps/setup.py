@@ -156,9 +156,10 @@ def at_most(count: int, of: int, level: float) -> float:
     return 1.0 if count >= of else float(beta.ppf(1 - level, count + 1, of - count))
 
 
-def _overturns(explained: int, right: int, images: int, level: float, least: float) -> bool:
+def _overturns(counts: Sequence[int], level: float, least: float) -> bool:
     """Tells whether another map certainly explains at least the share `least` of the answers, and twice as many as are
-    right."""
+    right. `counts`: of answers that it explains, of right answers, of images."""
+    explained, right, images = counts
     if not images:
         return False
     return at_least(explained, images, level) >= max(least, TIMES * at_most(right, images, level))
@@ -184,8 +185,8 @@ def _other_meaning(evidence: _Evidence) -> list[Detected]:
         explained = meaning(rows)
         now, then = evidence.by_class(rows, right), evidence.by_class(rows, explained)
         wins, losses = int((then > now).sum()), int((then < now).sum())
-        counts = int(explained.sum()), int(right.sum()), len(rows)
-        if wins >= max(2, 2 * losses) and _overturns(*counts, _OF_A_MAP, 0.2):
+        counts = [int(explained.sum()), int(right.sum()), len(rows)]
+        if wins >= max(2, 2 * losses) and _overturns(counts, _OF_A_MAP, 0.2):
             pairs = _moved(evidence, assigned)
             circles = _circles(_successors(evidence, assigned)) if assigned is not None else []
             if kind == "reordered" and [len(circle) for circle in circles] == [2] and len(pairs) == 2:
@@ -307,7 +308,7 @@ def _exchanged(evidence: _Evidence) -> list[Detected]:
     for circle in circles:
         of_circle = [int(sum(count[k] for k in circle)) for count in counts]
         every = all(counts[0][k] > counts[1][k] for k in circle)
-        if every and _overturns(*of_circle, _OF_A_MAP / len(circles), 0.5):
+        if every and _overturns(of_circle, _OF_A_MAP / len(circles), 0.5):
             sums += of_circle
             pairs += [(k, int(assigned[k])) for k in circle]
     if not pairs:

@@ -49,8 +49,9 @@ def sentences(finding: SetupFinding, of_several: bool = False) -> str:
 
 
 def _share(count: int, of: int) -> str:
-    percent = f"{100 * count / max(1, of):.0f}"
-    return f"{count:,} of {of:,} ({percent} %)"
+    percent = 100 * count / max(1, of)
+    few = 0 < percent < 1 or 99 < percent < 100
+    return f"{count:,} of {of:,} ({percent:.{1 if few else 0}f} %)"
 
 
 def _answers(found: Detected) -> str:

@@ -111,11 +111,11 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
     """Walks the path from the task to the scores, as often as a budget grants images, and once more to confirm
     findings."""
     models.runner.check_paths(run.path, paths_read(config))
-    classifiers = contestants(config, run, models)
+    classifiers = contestants(config, run, models, steps)
     plans = _plans(config, run, models, steps)
     drawing = Drawing(plans, run, verifier_of(config, run, models, steps), steps)
     grant: Grant | None = grant_so_far(run, first_grant(run.captions, config))
-    if must_look(config, run):
+    if grant is not None and must_look(config, run):
         drawing.draw(targets(run.captions, grant, config), some_of_each_class(config, run))
         _classify(config, run, models, classifiers, steps)
         refuse_hopeless(config, run, [one.question for one in classifiers], models.runner, steps)

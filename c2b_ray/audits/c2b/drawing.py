@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.audits.c2b.verifying import Verifier
 from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.facts import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.identity import check_unchanged
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
@@ -182,9 +183,10 @@ def from_index(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) 
             pools = pools.fixed(config.images_per_cell)
         check_unchanged(run, lambda: images, models.index(path), models.runner)
         models_used = {
-            "encoder": {"spec": index.encoder, "revision": encoder.revision},
+            "encoder": model_row(index.encoder, encoder),
             "index": {"spec": path, "revision": index.revision},
         }
+        warn_of_assumptions(steps, index.encoder, encoder)
         run.update({"models": models_used})
 
     def collect(rows: Rows, out: str, on_progress: OnProgress) -> object:
@@ -198,14 +200,16 @@ def from_generator(config: AuditConfig, run: C2BRun, models: Backend, steps: Ste
     spec = str(config.images.generator)
     assert config.images_per_cell is not None
     with steps.step("plan images to generate"):
-        revision = models.describe("image_generator", spec).revision
+        known = models.describe("image_generator", spec)
+        revision = known.revision
+        warn_of_assumptions(steps, spec, known)
         factory = partial(of_revision, models.image_generator(spec), revision, spec)
         captions = run.captions
         check_captions(captions)
         fewest = min(map(len, cells_of(captions).values()), default=1)
         most = ceil(config.images_per_cell / fewest) * (2 if config.confirm else 1)
         draws, images = generated(captions, revision, most, config.seed)
-        run.update({"models": {"generator": {"spec": spec, "revision": revision}}})
+        run.update({"models": {"generator": model_row(spec, known)}})
 
     def collect(needed: pa.Table, out: str, on_progress: OnProgress) -> object:
         return ImageStages(models.runner).generate(needed, factory, out, on_progress)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +20,9 @@ from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError
 from c2b_ray.pipelines.stage import Runner
 from c2b_ray.schemas import seed_of
-from c2b_ray.steps.labelled_images import RowDraws
+from c2b_ray.steps.labelled_images import RowDraws, Rows
 from c2b_ray.steps.predict import Classification
-from c2b_ray.steps.select import Draws, Selection
+from c2b_ray.steps.select import Selection
 from c2b_ray.steps.setup_words import hopeless, sentences
 from c2b_ray.store.c2b_run import C2BRun
 
@@ -74,21 +75,26 @@ def refuse_hopeless(
     run.update({"status": "failed", "failure": reason})
     raise ConfigError(
         "classifier",
-        f"{reason} So the audit stopped after a first look at {run.count('draws'):,} images; their answers are kept in "
+        f"{reason} So the audit stopped after a first look at {_looked_at(run):,} images; their answers are kept in "
         f"{run.path}. To go on anyway, add `check: false` to the audit file",
     )
 
 
-def _parts(selection: Selection) -> tuple[Draws, Draws, Draws]:
+def _looked_at(run: C2BRun) -> int:
+    return len(run.read("draws", ["image_id"])["image_id"].unique())
+
+
+def _parts(selection: Selection) -> tuple[Any, Any, Any]:
+    """Returns three `RowDraws`, or three tables."""
     return selection.drawn, selection.looked, selection.missing
 
 
-def _some(rows: np.ndarray, most: int, seed: tuple[object, ...]) -> np.ndarray:
+def _some(rows: Rows, most: int, seed: tuple[object, ...]) -> Rows:
     rows = np.unique(rows)
     return np.random.default_rng(seed_of(*seed)).permutation(rows)[:most]
 
 
-def _of_rows(draws: RowDraws, kept: np.ndarray) -> RowDraws:
+def _of_rows(draws: RowDraws, kept: Rows) -> RowDraws:
     return RowDraws({name: rows[np.isin(rows, kept)] for name, rows in draws.rows.items()}, draws.revision)
 
 

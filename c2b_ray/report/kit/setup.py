@@ -28,15 +28,12 @@ def setup_notes(manifest: Mapping[str, Any]) -> tuple[SetupNote, ...]:
     rows = manifest.get("setup")
     rows = [mapping(row) for row in rows] if isinstance(rows, Sequence) and not isinstance(rows, str) else []
     several = sum(name.startswith("classifier ") for name in mapping(manifest.get("models"))) > 1
-    return tuple(
-        SetupNote(
-            _shown(row) if several else "",
-            *(clean(str(row.get(name, ""))) for name in ("seen", "cause", "remedy")),
-            bool(row.get("hopeless")),
-        )
-        for row in rows
-        if row.get("seen")
-    )
+    return tuple(_note(row, several) for row in rows if row.get("seen"))
+
+
+def _note(row: Mapping[str, Any], several: bool) -> SetupNote:
+    seen, cause, remedy = (clean(str(row.get(name, ""))) for name in ("seen", "cause", "remedy"))
+    return SetupNote(_shown(row) if several else "", seen, cause, remedy, bool(row.get("hopeless")))
 
 
 def setup_lines(manifest: Mapping[str, Any]) -> list[str]:
