@@ -60,6 +60,18 @@ def show_estimate(file: str, via: str, as_json: bool) -> None:
         show.print_json([{**asdict(cost), "seconds": cost.seconds} for cost in costs])
     else:
         show.out().print(show.cost_table(costs))
+        _show_facts(file)
+
+
+def _show_facts(file: str) -> None:
+    """Prints the settings of the classifiers, and where each was read; most have told them to the estimate already."""
+    from c2b_ray.cli.check import fact_line
+    from c2b_ray.config import read_audit
+    from c2b_ray.models import catalog
+
+    for name, spec in read_audit(file).specs.items():
+        for fact in catalog.described("classifier", spec).facts:
+            show.line(f"{name}: {fact_line(fact)}")
 
 
 def report(

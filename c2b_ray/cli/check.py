@@ -11,6 +11,7 @@ from c2b_ray.cli import show
 
 if TYPE_CHECKING:
     from c2b_ray.commands.check import Answer, Checked, CheckedModel
+    from c2b_ray.roles import ModelFact
 
 MOST_LABELS = 5
 ROLES = {
@@ -65,13 +66,15 @@ def _lines(model: CheckedModel) -> list[str]:
     if model.labels:
         more = f" … {model.labels[-1]}" if len(model.labels) > MOST_LABELS else ""
         lines.append(f"{len(model.labels):,} labels: {', '.join(model.labels[:MOST_LABELS])}{more}")
-    for fact in model.facts:
-        if fact.assumed:
-            stated = f"; state it with {fact.option}= in the spec" if fact.option else ""
-            lines.append(f"{fact.name}: {fact.value} — ASSUMED: {fact.source}{stated}")
-        else:
-            lines.append(f"{fact.name}: {fact.value} (from {fact.source})")
-    return [*lines, *map(_answered, model.answers)]
+    return [*lines, *map(fact_line, model.facts), *map(_answered, model.answers)]
+
+
+def fact_line(fact: ModelFact) -> str:
+    """Returns a setting, where it was read, and for an assumed one the option that states it."""
+    if not fact.assumed:
+        return f"{fact.name}: {fact.value} ({fact.source})"
+    stated = f"; state it with {fact.option}= in the spec" if fact.option else ""
+    return f"{fact.name}: {fact.value}, which is ASSUMED ({fact.source}){stated}"
 
 
 def _answered(answer: Answer) -> str:

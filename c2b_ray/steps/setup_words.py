@@ -70,12 +70,12 @@ def _label(position: int, asking: Classification) -> str:
 
 def _shifted(found: Detected, asking: Classification) -> tuple[str, str, str]:
     places = abs(found.places)
-    where = f"{places:,} place{'s' if places > 1 else ''} {'after' if found.places > 0 else 'before'} it"
+    where = f"{places:,} place{'s' if places > 1 else ''} {'after' if found.places > 0 else 'before'} the right one"
     cause = "The list of label names and the classifier's outputs begin at different places"
     if places == 1:
         cause += ": often one of them has an output for the background first, as 1,001 outputs for 1,000 classes have"
     return (
-        f"{_answers(found)}, but {_share(found.explained, found.images)} name the label {where} in the list.",
+        f"{_answers(found)}, but {_share(found.explained, found.images)} name the label {where} in the list of labels.",
         f"{cause}.",
         "Give a name for every output, in their order (`labels=FILE`), or numbers in `label_map`.",
     )

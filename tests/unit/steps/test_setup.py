@@ -68,7 +68,7 @@ def test_outputs_one_place_after_their_names():
     confusion[:, 1:11] = classifier(np.full(10, 0.8), rng)
     (one,) = found(confusion, 300, rng)
     assert (one.kind, one.places, one.hopeless) == ("shifted", 1, True)
-    assert "1 place after it in the list" in setup_finding(one, asking(confusion))["seen"]
+    assert "1 place after the right one in the list of labels" in setup_finding(one, asking(confusion))["seen"]
 
 
 def test_a_thousand_classes_that_are_shifted_need_less_than_one_image_each():
