@@ -67,9 +67,9 @@ def test_what_is_left_out_of_a_table_is_said(folder):
 
 def test_searches_and_datasets_are_checked_on_scenes_and_every_model_is_loaded(folder):
     images = {"generate": {"model": "world:renderer"}}
-    failures = written(
-        folder, "failures", labels=["bus", "boat"], classifier={"a": CONTROL, "b": PLANTED}, images=images, captioner="world:clip", hierarchy="world", budget={"draws": 600},
-    )  # fmt: skip
+    classifiers = {"a": CONTROL, "b": PLANTED}
+    fields = {"labels": ["bus", "boat"], "captioner": "world:clip", "hierarchy": "world", "budget": {"draws": 600}}
+    failures = written(folder, "failures", **fields, classifier=classifiers, images=images)
     checked = check(failures)
     roles = [(model.role, len(model.answers)) for model in checked.models]
     assert sorted(roles) == [("captioner", 0), ("classifier", 3), ("classifier", 3), ("image_generator", 0)]
