@@ -242,6 +242,7 @@ def description_of(model: Any) -> Description:
         encoder=getattr(model, "encoder", ""),
         encoder_revision=getattr(model, "encoder_revision", ""),
         count=getattr(model, "count", None),
+        shape=getattr(model, "shape", None),
         facts=tuple(getattr(model, "facts", ())),
     )
 

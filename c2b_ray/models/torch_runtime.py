@@ -23,10 +23,10 @@ from c2b_ray.config.placement import Precision
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models import devices
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.pixels.preprocess import OnArrays, Preparation, Transform, batched
+from c2b_ray.models.pixels.preprocess import OnArrays, Preparation, Prepared, Transform, batched
 from c2b_ray.models.spec_options import BATCH, GPU_BATCH, batches, positive
 from c2b_ray.models.transfer import Transfer
-from c2b_ray.roles import Floats, Pixels
+from c2b_ray.roles import Blocks, Floats, Pixels, Shape
 from c2b_ray.schemas import content_id
 
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -155,7 +155,21 @@ class TorchClassifier:
         """Logits, float32 (images, labels); a NaN of the module stays one. `keys` are ignored."""
         if len(images) == 0:
             return np.zeros((0, len(self.labels)), np.float32)
-        logits = run(self.module, images, self.preparation, self._runtime)
+        return self._checked(run(self.module, images, self.preparation, self._runtime))
+
+    @property
+    def shape(self) -> Shape | None:
+        """How pictures are prepared, where another process can do that (`roles.ShapedClassifier`)."""
+        return self.preparation.shape if isinstance(self.preparation, OnArrays) else None
+
+    def logits_of_shaped(self, images: Blocks) -> Floats:
+        """Returns `logits` of pictures prepared by `shape`, uint8 (images, height, width, 3)."""
+        if len(images) == 0:
+            return np.zeros((0, len(self.labels)), np.float32)
+        assert isinstance(self.preparation, OnArrays)
+        return self._checked(run(self.module, images, Prepared(self.preparation), self._runtime))
+
+    def _checked(self, logits: Floats) -> Floats:
         if logits.shape[1] != len(self.labels):
             raise ServiceError(f"a classifier of {len(self.labels)} labels answered with {logits.shape[1]} logits")
         return logits

@@ -15,12 +15,11 @@ import numpy as np
 import torch
 from torchvision import transforms
 from torchvision.transforms._presets import ImageClassification
-from torchvision.transforms.v2 import functional as F
 
 from c2b_ray.models.pixels.filters import Filter
-from c2b_ray.models.pixels.resize import Window, resize
+from c2b_ray.models.pixels.shape import shaped
 from c2b_ray.models.spec_options import to_pil
-from c2b_ray.roles import Pixels
+from c2b_ray.roles import Blocks, Pixels, Shape
 
 Transform = Callable[[Any], torch.Tensor]
 _FILTERS: dict[Any, Filter] = {
@@ -93,28 +92,32 @@ class OnArrays:
         mean, std = (torch.tensor(v, dtype=torch.float32, device=stacked.device) for v in (self.mean, self.std))
         return values.sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
 
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.size, self.filter, self.crop)
+
     def shaped(self, image: Pixels) -> Pixels:
         """`image` resized and cropped, uint8 (height, width, 3)."""
-        height, width = self._size(*image.shape[:2])
-        if self.crop is None:
-            return resize(image, height, width, self.filter)
-        tall, wide = self.crop
-        if tall <= height and wide <= width:
-            # Half a pixel is rounded to an even number, as torchvision does.
-            window = Window(round((height - tall) / 2), round((width - wide) / 2), tall, wide)
-            return resize(image, height, width, self.filter, window)
-        small = torch.tensor(resize(image, height, width, self.filter))
-        padded: Pixels = F.center_crop(small.permute(2, 0, 1), [tall, wide]).permute(1, 2, 0).numpy()
-        return padded
+        return shaped(image, self.shape)
 
-    def _size(self, height: int, width: int) -> tuple[int, int]:
-        if self.size is None:
-            return height, width
-        if isinstance(self.size, tuple):
-            return self.size
-        if width <= height:
-            return int(self.size * height / width), self.size
-        return self.size, int(self.size * width / height)
+
+@dataclass(frozen=True)
+class Prepared:
+    """The second half of `OnArrays`, for pictures whose first half another process has done."""
+
+    arrays: OnArrays
+
+    def stacked(self, rows: Blocks, pinned: bool = False) -> torch.Tensor:
+        """uint8 (pictures, height, width, 3)."""
+        if not pinned:
+            return torch.from_numpy(rows if rows.flags.writeable else rows.copy())
+        stacked = torch.empty(rows.shape, dtype=torch.uint8, pin_memory=True)
+        np.copyto(stacked.numpy(), rows)
+        return stacked
+
+    def normalised(self, stacked: torch.Tensor) -> torch.Tensor:
+        """As `OnArrays.normalised`."""
+        return self.arrays.normalised(stacked)
 
 
 def _read(transform: Any) -> OnArrays | None:
