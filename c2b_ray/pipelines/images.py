@@ -23,6 +23,7 @@ from c2b_ray.schemas import IMAGES, PREDICTIONS, VERIFICATIONS
 from c2b_ray.steps import draw
 from c2b_ray.steps.decode import BATCH_PIXELS, pixels_of
 from c2b_ray.steps.draw import ImageSource, fetch, image_ids
+from c2b_ray.steps.in_place import COLUMNS, Load, completed, on_images, reading
 from c2b_ray.steps.predict import Classification, LoadedClassifier, check_revision, predict_all
 from c2b_ray.steps.verify import Checks, verify
 from c2b_ray.store.digests import DIGEST, Digests, absent, among, digests, distinct
@@ -121,10 +122,12 @@ class ImageStages:
         source: Callable[[], ImageSource],
         out: str,
         on_progress: OnProgress,
+        keep: bool = False,
     ) -> StageResult:
-        """Fetches the `wanted` rows of `source` and writes the images' bytes into Parquet parts under `out`.
+        """Fetches the `wanted` rows of `source` and writes the images into Parquet parts under `out`.
 
-        `revision`: of the source; the images' ids contain it.
+        `revision`: of the source; the images' ids contain it. `keep`: whether the parts hold the images' bytes, which
+        are otherwise read where they lie by the stages that need them.
         """
         # Ids are made where the rows are fetched: as text they take eight times the memory of the numbers.
         numbers = wanted.astype(np.min_scalar_type(wanted.max(initial=0)))  # held, and sent, while images are fetched
@@ -134,7 +137,8 @@ class ImageStages:
         rows = Rows(blocks, named, len(wanted), lambda: (part["image_id"] for block in blocks for part in named(block)))
         config = replace(FETCH, total=len(wanted))
         load = partial(_one_at_a_time, source)
-        return self.runner.run(rows, fetch, load, out, id_column="image_id", config=config, on_progress=on_progress)
+        step = partial(fetch, keep=keep)
+        return self.runner.run(rows, step, load, out, id_column="image_id", config=config, on_progress=on_progress)
 
     def generate(
         self, wanted: pa.Table, generator: Callable[[], ImageGenerator], out: str, on_progress: OnProgress
@@ -153,33 +157,40 @@ class ImageStages:
         questions: Checks,
         out: str,
         on_progress: OnProgress,
+        source: Load | None = None,
     ) -> StageResult:
         """Asks the captioner what it sees in each of the `wanted` images (`image_id`, `target_class`,
-        `verification_id`)."""
+        `verification_id`). `source`: of those whose bytes are not in the parts."""
         parts = opened(images)
         names = _name_blocks(_holding(parts, np.unique(digests(wanted["image_id"]))))
         expand, ids = partial(images_wanted, parts=parts, wanted=Wanted.by_image(wanted)), wanted["verification_id"]
         rows = Rows(names, expand, wanted.num_rows, lambda: iter([ids]))
-        config, step = replace(VERIFY, total=wanted.num_rows), partial(verify, checks=questions)
+        step = partial(on_images, step=partial(verify, checks=questions))
+        config, role = replace(VERIFY, total=wanted.num_rows), partial(reading, source, captioner)
         return self.runner.run(
-            rows, step, captioner, out, id_column="verification_id", config=config, on_progress=on_progress
+            rows, step, role, out, id_column="verification_id", config=config, on_progress=on_progress
         )
 
     def classify(
-        self, images: Selection, classifiers: Sequence[Contestant], out: str, on_progress: OnProgress
+        self,
+        images: Selection,
+        classifiers: Sequence[Contestant],
+        out: str,
+        on_progress: OnProgress,
+        source: Load | None = None,
     ) -> StageResult:
         """Writes all classifiers' predictions of the selected images into Parquet parts under `out`.
 
-        It makes one pass: an image is read and decoded once for all classifiers.
+        It makes one pass: an image is read and decoded once for all classifiers. `source`: of those whose bytes are not
+        in the parts.
         """
         total = images.total * len(classifiers)
         questions = [one.question for one in classifiers]
         expand = partial(_images_to_classify, images=images, questions=questions)
         rows = Rows(images.blocks, expand, total, partial(prediction_ids, questions, images))
-        config, role = replace(CLASSIFY, total=total), partial(_loaded, classifiers)
-        return self.runner.run(
-            rows, predict_all, role, out, id_column="prediction_id", config=config, on_progress=on_progress
-        )
+        step = partial(on_images, step=predict_all)
+        config, role = replace(CLASSIFY, total=total), partial(reading, source, partial(_loaded, classifiers))
+        return self.runner.run(rows, step, role, out, id_column="prediction_id", config=config, on_progress=on_progress)
 
 
 class _OneAtATime:
@@ -217,7 +228,7 @@ def prediction_ids(questions: Sequence[Classification], images: Selection) -> It
 
 def _images_to_classify(names: pa.Table, images: Selection, questions: Sequence[Classification]) -> Iterator[pa.Table]:
     for name in names["name"].to_pylist():
-        table = images.of(images.parts.read(name))
+        table = images.of(completed(images.parts.read(name, COLUMNS)))
         names_of = table["image_id"].to_pylist()
         ids = list(zip(*(question.prediction_ids(names_of) for question in questions), strict=True))
         yield table.append_column("prediction_id", pa.array(ids, pa.list_(pa.string())))
@@ -227,7 +238,7 @@ def images_wanted(names: pa.Table, parts: Parts, wanted: Wanted) -> Iterator[pa.
     """Yields for each of the named parts its wanted images: their row there, with the columns of what is wanted."""
     for name in names["name"].to_pylist():
         # Not a join of tables: Arrow's cannot carry binary columns of more than 2 GiB.
-        images = parts.read(name)
+        images = completed(parts.read(name, COLUMNS))
         of_part = wanted.of(images["image_id"])
         at = pc.index_in(of_part["image_id"].combine_chunks(), images["image_id"].combine_chunks())
         rows = images.take(at)

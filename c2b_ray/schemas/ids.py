@@ -14,6 +14,8 @@ from typing import Any
 
 # Shared: json.dumps creates a new one at each call with an option, which takes longer than a short text.
 _ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False)
+_SHA256 = 64
+"""Hexadecimal digits of a SHA-256."""
 
 
 def content_id(*parts: Any) -> str:
@@ -22,6 +24,17 @@ def content_id(*parts: Any) -> str:
     for part in parts:
         _add(digest, part)
     return digest.hexdigest()
+
+
+def content_of(data: bytes | memoryview) -> str:
+    """Returns the SHA-256 of bytes, 64 hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def has_content(data: bytes, content: str) -> bool:
+    """Tells whether the bytes are those that had this content: `content_of` them, or in runs of releases before,
+    `content_id`."""
+    return content == (content_of(data) if len(content) == _SHA256 else content_id(data))
 
 
 def content_ids(step: str, values: Iterable[Any], *settings: Any) -> list[str]:

@@ -115,11 +115,11 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
     grant: Grant | None = grant_so_far(run, first_grant(run.captions, config))
     while grant is not None:
         drawing.draw(targets(run.captions, grant, config))
-        _answer(config, run, models, classifiers, steps)
+        _answer(config, drawing, models, classifiers, steps)
         grant = next_grant(run, grant, config)
     if config.confirm and (cells := call_with_run(_to_confirm, run, config, models.runner)):
         drawing.confirm(cells)
-        _answer(config, run, models, classifiers, steps)
+        _answer(config, drawing, models, classifiers, steps)
     if models.runner.placements:
         run.update({"placement": models.runner.placements})
 
@@ -141,10 +141,13 @@ def _plans(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> l
     return [plans[source](config, run, models, steps) for source in config.images.sources]
 
 
-def _answer(config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], steps: Steps) -> None:
+def _answer(
+    config: AuditConfig, drawing: Drawing, models: Backend, classifiers: Sequence[Contestant], steps: Steps
+) -> None:
     """Classifies the drawn images and scores the answers."""
+    run = drawing.run
     with steps.step(f"classify: {', '.join(config.specs)}") as on_progress:
-        classify(classifiers, run, models, on_progress)
+        classify(classifiers, run, models, on_progress, drawing.source)
     with steps.step("score"):
         write_scores(run, config, models.runner)
     _refuse_unanswered(run, config, models.runner)

@@ -11,6 +11,7 @@ from functools import partial
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
 from c2b_ray.pipelines.images import Contestant, ImageStages, OnProgress, Selection, prediction_ids, selected
+from c2b_ray.steps.in_place import Load
 from c2b_ray.steps.predict import classification
 from c2b_ray.store.c2b_run import CLASSIFIER, C2BRun
 from c2b_ray.store.digests import Digests, absent, digests
@@ -30,12 +31,15 @@ def contestants(config: AuditConfig, run: C2BRun, models: Backend) -> list[Conte
     return contestants
 
 
-def classify(classifiers: Sequence[Contestant], run: C2BRun, models: Backend, on_progress: OnProgress) -> None:
-    """Writes the missing predictions of all images that the run has drawn."""
+def classify(
+    classifiers: Sequence[Contestant], run: C2BRun, models: Backend, on_progress: OnProgress, source: Load | None
+) -> None:
+    """Writes the missing predictions of all images that the run has drawn. `source`: of those whose bytes it does not
+    hold."""
     images = selected(run.location("images"), partial(_drawn, run))
     if _lacks_any(run, classifiers, images):
         run.begin_writing()
-    ImageStages(models.runner).classify(images, classifiers, run.location("predictions"), on_progress)
+    ImageStages(models.runner).classify(images, classifiers, run.location("predictions"), on_progress, source)
 
 
 def _drawn(run: C2BRun) -> Iterator[Digests]:

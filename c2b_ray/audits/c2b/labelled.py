@@ -22,6 +22,7 @@ from c2b_ray.pipelines.images import ImageStages, OnProgress
 from c2b_ray.schemas import seed_of
 from c2b_ray.steps.accept import SeenImages
 from c2b_ray.steps.draw import Rows, wanted
+from c2b_ray.steps.in_place import Load
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.labelled_images import RowDraws, labelled_pair_rows, labelled_rows, lacking
 from c2b_ray.steps.labels import TARGET, blanks, left_out
@@ -45,6 +46,7 @@ class TablePlan:
     draws: RowDraws
     captions: pa.Table
     collect: CollectRows
+    source: Load | None = None
 
     def select(self, targets: Targets, seen: SeenImages, besides: Collection[str] = ()) -> Selection:
         assert not besides  # no fresh images confirm what a labelled table shows (`config.defaults`)
@@ -89,13 +91,13 @@ def from_labels(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
     give_back()
 
     def collect(rows: Rows, out: str, on_progress: OnProgress) -> object:
-        return ImageStages(models.runner).collect(rows, revision, load, out, on_progress)
+        return ImageStages(models.runner).collect(rows, revision, load, out, on_progress, config.keep_images)
 
     if config.budget is None:
-        return TablePlan(draws, captions, collect)
+        return TablePlan(draws, captions, collect, load)
     images = wanted(draws.distinct(), revision)
     select = first_of(_shuffled(draws.table(), config.seed), captions)
-    return SourcePlan(select, images, by_rows(collect), FETCH_IMAGES)
+    return SourcePlan(select, images, by_rows(collect), FETCH_IMAGES, load)
 
 
 def _warnings(config: AuditConfig, table: LabelledTable, proposals: pa.Table) -> list[str]:
