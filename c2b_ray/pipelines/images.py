@@ -22,7 +22,7 @@ from c2b_ray.roles import Captioner, Classifier, ImageGenerator, LanguageModel, 
 from c2b_ray.schemas import IMAGES, PREDICTIONS, VERIFICATIONS
 from c2b_ray.steps import draw
 from c2b_ray.steps.decode import BATCH_PIXELS, pixels_of
-from c2b_ray.steps.draw import ImageSource, fetch, image_ids
+from c2b_ray.steps.draw import Fetched, ImageSource, fetch, fetched, image_ids
 from c2b_ray.steps.in_place import COLUMNS, Load, completed, on_images, reading
 from c2b_ray.steps.predict import Classification, LoadedClassifier, check_revision, predict_all
 from c2b_ray.steps.verify import Checks, verify
@@ -208,6 +208,10 @@ class _OneAtATime:
     def fetch(self, ids: Sequence[int]) -> pa.Table:
         with self._lock:
             return self._source.fetch(ids)
+
+    def read(self, ids: Sequence[int]) -> Fetched:
+        with self._lock:
+            return fetched(self._source, ids)
 
 
 def _one_at_a_time(load: Callable[[], ImageSource]) -> ImageSource:

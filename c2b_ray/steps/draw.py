@@ -8,7 +8,7 @@ they are needed. It does not know where encoder, index and table are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,15 @@ class ImageSource(Protocol):
 
     def fetch(self, ids: Sequence[int]) -> pa.Table:
         """Returns columns `key`, `bytes` and, where bytes can be missing, `error`; a row per id, in their order."""
+        ...
+
+
+@runtime_checkable
+class DirectSource(Protocol):
+    """A source that also returns bytes as they are, not in a table."""
+
+    def read(self, ids: Sequence[int]) -> tuple[pa.Array, list[bytes | None], list[str | None]]:
+        """Returns the columns of `fetch`."""
         ...
 
 
@@ -159,16 +168,27 @@ def fetch(batch: pa.Table, source: ImageSource, keep: bool = True) -> pa.Table:
 
     `keep`: whether it holds their bytes; otherwise it holds their rows, by which `in_place` reads them again.
     """
-    images = source.fetch(batch["row"].to_pylist())
-    encoded, errors = data_of(images)
-    seen = [_looked_at(data, error) for data, error in zip(encoded, errors, strict=True)]
-    return images_table(batch["image_id"], images["key"], encoded, seen, None if keep else batch["row"])
+    found = fetched(source, batch["row"].to_pylist())
+    seen = [_looked_at(data, error) for data, error in zip(found.data, found.errors, strict=True)]
+    return images_table(batch["image_id"], found.keys, found.data, seen, None if keep else batch["row"])
 
 
-def data_of(fetched: pa.Table) -> tuple[list[bytes | None], list[str | None]]:
-    """Returns the bytes of each row that a source fetched, and why there are none."""
-    encoded = fetched["bytes"].to_pylist()
-    return encoded, fetched["error"].to_pylist() if "error" in fetched.column_names else [None] * len(encoded)
+class Fetched(NamedTuple):
+    """Images of a source: the name of each, and its bytes or why there are none."""
+
+    keys: pa.Array | pa.ChunkedArray
+    data: list[bytes | None]
+    errors: list[str | None]
+
+
+def fetched(source: ImageSource, rows: Sequence[int]) -> Fetched:
+    """Returns the images of these rows, in their order; without copying their bytes, where the source can do that."""
+    if isinstance(source, DirectSource):
+        return Fetched(*source.read(rows))
+    images = source.fetch(rows)
+    data = images["bytes"].to_pylist()
+    errors = images["error"].to_pylist() if "error" in images.column_names else [None] * len(data)
+    return Fetched(images["key"], data, errors)
 
 
 def _looked_at(data: bytes | None, error: str | None) -> Seen:

@@ -1,5 +1,5 @@
-"""The sums of levels over strips of a picture, compiled. Compiling takes a second, once per machine where the result can
-be cached, else once per process."""
+"""The sums of levels over strips of a picture, compiled. Compiling takes a second, once per machine where the result
+can be cached, else once per process."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from c2b_ray.roles import Remote
 from c2b_ray.schemas import IMAGES, has_content
-from c2b_ray.steps.draw import ImageSource, data_of
+from c2b_ray.steps.draw import ImageSource, fetched
 
 COLUMNS = ["image_id", "key", "row", "size", "bytes", "content", "pixels", "error"]
 """The columns of `schemas.IMAGES` that `InPlace` and those who look at pictures need: all but the fingerprint."""
@@ -63,8 +63,8 @@ class InPlace:
         with self._lock:  # it may keep what it reads
             if self._source is None:
                 self._source = self._load()
-            encoded, errors = data_of(self._source.fetch([rows[at] for at in placed]))
-        for at, data, error in zip(placed, encoded, errors, strict=True):
+            found = fetched(self._source, [rows[at] for at in placed])
+        for at, data, error in zip(placed, found.data, found.errors, strict=True):
             result[at] = _checked(data, error, sizes[at], contents[at])
         return result
 
