@@ -19,26 +19,25 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from c2b_ray.config.placement import PlacementConfig
+from c2b_ray.pipelines.outputs import Also, Outputs, Written, write_part
 from c2b_ray.pipelines.placement import on_this_machine
 from c2b_ray.pipelines.progress import Progress, Teller
 from c2b_ray.pipelines.stage import (
     BLOCK_BYTES,
     Job,
+    Prepare,
     Rows,
     StageConfig,
     StageResult,
-    Written,
     cores,
     cut,
     each_once,
     not_yet,
     stepped,
     threads_of,
-    write_part,
     write_stage,
 )
 from c2b_ray.store.digests import Digests
-from c2b_ray.store.parts import Parts
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -70,17 +69,19 @@ class Here:
         id_column: str,
         config: StageConfig,
         on_progress: Callable[[Progress], None] | None = None,
+        prepare: Prepare | None = None,
+        also: Also | None = None,
     ) -> StageResult:
         if config.stage is not None:
             config = replace(config, placement=on_this_machine(config.stage, self._placement, cores()))
-        job = Job(step, role_factory, id_column, config)
+        job = Job(step, role_factory, id_column, config, prepare, also)
         result = write_stage(out, rows, job, on_progress, partial(_written, rows, job))
         if config.stage is not None and result.rows:
             self.placements[config.stage] = config.placement.record()
         return result
 
 
-def _written(rows: Rows, job: Job[R], parts: Parts, done: Digests, teller: Teller) -> Generator[Written, None, None]:
+def _written(rows: Rows, job: Job[R], to: Outputs, done: Digests, teller: Teller) -> Generator[Written, None, None]:
     """Writes the answers in parts of `rows_per_file` rows, or fewer where these hold many bytes."""
     held: list[pa.Table] = []
     rows_held = bytes_held = 0
@@ -90,7 +91,7 @@ def _written(rows: Rows, job: Job[R], parts: Parts, done: Digests, teller: Telle
         table = pa.concat_tables(held)
         held.clear()
         rows_held = bytes_held = 0
-        return write_part(table, parts, job.id_column)
+        return write_part(table, to)
 
     size = job.config.rows_per_file
     with closing(_answers(_batches(rows, job, done), job)) as answers:

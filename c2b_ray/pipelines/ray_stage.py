@@ -25,6 +25,7 @@ from c2b_ray.config.placement import PlacementConfig, Precision
 from c2b_ray.errors import RunError
 from c2b_ray.models import devices
 from c2b_ray.pipelines import nodes
+from c2b_ray.pipelines.outputs import Also, Outputs, Written, write_part
 from c2b_ray.pipelines.placement import Cluster, Placement, placed, within
 from c2b_ray.pipelines.progress import Progress, Teller
 from c2b_ray.pipelines.ray_worker import Assignment, Worker
@@ -33,12 +34,11 @@ from c2b_ray.pipelines.shared_paths import check_on_every_node, node_without, no
 from c2b_ray.pipelines.stage import (
     BLOCK_BYTES,
     Job,
+    Prepare,
     Rows,
     StageConfig,
     StageResult,
-    Written,
     not_yet,
-    write_part,
     write_stage,
 )
 from c2b_ray.pipelines.worker_errors import as_raised, carried, carried_rows
@@ -106,9 +106,11 @@ class OnRay:
         id_column: str,
         config: StageConfig,
         on_progress: Callable[[Progress], None] | None = None,
+        prepare: Prepare | None = None,
+        also: Also | None = None,
     ) -> StageResult:
         config = self._placed(config)
-        job = Job(step, role_factory, id_column, config)
+        job = Job(step, role_factory, id_column, config, prepare, also)
         result = write_stage(out, rows, job, on_progress, partial(self._written, rows, job))
         if config.stage is not None and result.rows:
             self.placements[config.stage] = config.placement.record()
@@ -126,11 +128,12 @@ class OnRay:
         return replace(config, placement=within(placement, nodes.free_cpus(), self._cluster.elastic))
 
     def _written(
-        self, rows: Rows, job: Job[R], parts: Parts, done: Digests, teller: Teller
+        self, rows: Rows, job: Job[R], to: Outputs, done: Digests, teller: Teller
     ) -> Generator[Written, None, None]:
-        self._check_shared(parts)
-        reports = Reports(parts.run)
-        assignment = Assignment(job, parts, reports)
+        for parts in to.all:
+            self._check_shared(parts)
+        reports = Reports(to.parts.run)
+        assignment = Assignment(job, to, reports)
         with _watched(reports, teller):
             for summary in _summaries(_plan(dataset(rows), assignment, done)):
                 yield Written(summary["rows"], summary["errors"])
@@ -215,9 +218,10 @@ def _plan(rows: ray.data.Dataset, assignment: Assignment[R], done: Digests) -> r
         num_gpus=placement.gpus or None,
         label_selector=dict(placement.labels) or None,
     )
-    write = partial(_write, parts=assignment.parts, id_column=job.id_column)
+    write = partial(_write, to=assignment.to)
     # Images are collected by blocks, which are bounded in bytes: so many rows of them may not fit into memory.
     holds_bytes = any(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) for kind in config.schema.types)
+    holds_bytes = holds_bytes or (job.also is not None and "bytes" in job.also.schema.names)
     rows_at_once = None if holds_bytes else config.rows_per_file
     summaries = answers.map_batches(write, batch_format="pyarrow", batch_size=rows_at_once, num_cpus=WRITE_CPUS)
     context = summaries.context  # that of `rows`, and of this pipeline alone
@@ -257,8 +261,8 @@ def _not_yet(batch: pa.Table, id_column: str, done: ray.ObjectRef[Digests]) -> p
 
 
 @carried
-def _write(batch: pa.Table, parts: Parts, id_column: str) -> pa.Table:
+def _write(batch: pa.Table, to: Outputs) -> pa.Table:
     if not batch.num_rows:
         return SUMMARY.empty_table()
-    written = write_part(batch, parts, id_column)
+    written = write_part(batch, to)
     return pa.table({"rows": [written.rows], "errors": [written.errors]}, SUMMARY)

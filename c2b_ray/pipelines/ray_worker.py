@@ -10,13 +10,13 @@ import pyarrow as pa
 import ray
 
 from c2b_ray.models import devices
+from c2b_ray.pipelines.outputs import Outputs
 from c2b_ray.pipelines.placement import Placement
 from c2b_ray.pipelines.reports import Reporter, Reports
 from c2b_ray.pipelines.stage import Job, cut, each_once, ids_of, stepped, threads_of
 from c2b_ray.pipelines.worker_errors import carried
 from c2b_ray.roles import Remote
 from c2b_ray.store.digests import digests
-from c2b_ray.store.parts import Parts
 
 R = TypeVar("R")
 
@@ -26,7 +26,7 @@ class Assignment(Generic[R]):
     """What is sent to the workers."""
 
     job: Job[R]
-    parts: Parts
+    to: Outputs
     reports: Reports
 
 

@@ -1,8 +1,9 @@
 """A stage: a step mapped over all rows of a source, into Parquet parts, resumable after any death.
 
-    rows → those not yet written → step, given a role → parts
+    rows → those not yet written → prepare, in any process → step, given a role → parts
 
-This module holds what all runners of stages share. It does not know what the step does, where rows come from, or Ray;
+`prepare` needs no role, so runners call it in other processes than the one that holds the model. This module holds what
+all runners of stages share. It does not know what the step does, where rows come from, or Ray;
 `here` runs a stage in this process and `ray_stage` in Ray's. A row is done when a part that holds its id has its final
 name; a part is whole or absent (`parts`). So after the death of any process, the same call resumes where the parts end.
 """
@@ -21,14 +22,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.config.placement import Stage
+from c2b_ray.pipelines.outputs import Also, Outputs, Written, outputs, with_second
 from c2b_ray.pipelines.placement import MOST_THREADS, Placement
 from c2b_ray.pipelines.progress import Progress, Teller
 from c2b_ray.store.digests import Digests, absent, digests, distinct
 from c2b_ray.store.memory import give_back
-from c2b_ray.store.parts import Parts, failed, writing
 
 R = TypeVar("R")
 T = TypeVar("T")
+Prepare = Callable[[pa.Table], pa.Table]
+"""Turns rows into what the step gets: as many rows, with the same ids, in their order.
+
+It is pure, can be sent to other processes, and does not import the library of any model there: such a process starts in
+a fraction of a second.
+"""
 BLOCK_BYTES = 32 * 2**20
 ONE_PROCESS = Placement(batch=64)
 
@@ -135,14 +142,18 @@ class Runner(Protocol):
         id_column: str,
         config: StageConfig,
         on_progress: Callable[[Progress], None] | None = None,
+        prepare: Prepare | None = None,
+        also: Also | None = None,
     ) -> StageResult:
         """Maps `step` over `rows` into parts under `out`, each id once, leaving out the ids that parts there hold.
 
         `step` returns one row per row. `id_column` is in its input and its output and identifies a row permanently.
         Where it is a list of ids in the input, the step returns one row per id, and gets only the ids that are not
-        done. `out` may hold the rows of other sources too. Raises RunError where another process writes to `out`;
-        StorageError where the file system refuses; what `role_factory` or `step` raises is raised unchanged. After any
-        of these, and after a kill, the same call resumes, with this runner or another.
+        done. With `prepare` the step gets what that returns of rows. With `also` a second table is written: of each
+        row that the step gets, the columns of that table. `out` may hold the rows of other sources too. Raises RunError
+        where another process writes to `out`; StorageError where the file system refuses; what `role_factory`,
+        `prepare` or `step` raises is raised unchanged. After any of these, and after a kill, the same call resumes,
+        with this runner or another.
         """
 
 
@@ -154,14 +165,8 @@ class Job(Generic[R]):
     role_factory: Callable[[], R]
     id_column: str
     config: StageConfig
-
-
-@dataclass(frozen=True)
-class Written:
-    """One part: its rows, and how many of them have an error."""
-
-    rows: int
-    errors: int
+    prepare: Prepare | None = None
+    also: Also | None = None
 
 
 def write_stage(
@@ -169,15 +174,16 @@ def write_stage(
     rows: Rows,
     job: Job[R],
     on_progress: Callable[[Progress], None] | None,
-    work: Callable[[Parts, Digests, Teller], Generator[Written, None, None]],
+    work: Callable[[Outputs, Digests, Teller], Generator[Written, None, None]],
 ) -> StageResult:
     """Runs a stage as the only writer of `out`: counts the existing rows, has the rest written, drops repeats.
 
-    `work` writes the missing rows. It gets the parts to write to, the digests of the ids that exist, and the `Teller`
+    `work` writes the missing rows. It gets the outputs to write to, the digests of the ids that exist, and the `Teller`
     to report answered rows to. It is not called where nothing is missing.
     """
     began = time.monotonic()
-    with writing(out) as parts:
+    with outputs(out, job.config.schema, job.id_column, job.also) as to:
+        parts = to.parts
         before = parts.census(job.id_column)
         done, errors = distinct(before.ids), before.errors
         del before
@@ -186,13 +192,12 @@ def write_stage(
         teller.tell()
         if missing:
             give_back()  # what was taken to see what there is: a stage may take hours
-            with closing(work(parts, done, teller)) as written:
+            with closing(work(to, done, teller)) as written:
                 for part in written:
                     teller.wrote(part.rows, part.errors)
         give_back()
         after = parts.drop_repeats(job.id_column)
-        if not parts.names():
-            parts.put("part-empty.parquet", job.config.schema.empty_table())
+        to.settle()
     return StageResult(after.rows - len(done), after.errors - errors, resumed, time.monotonic() - began)
 
 
@@ -209,11 +214,6 @@ def _resumed(rows: Rows, id_column: str, done: Digests) -> tuple[int, bool]:
     counts = [(len(some), int(absent(some, done).sum())) for some in ids]
     missing = sum(lacking for _, lacking in counts)
     return sum(rows for rows, _ in counts) - missing, missing > 0
-
-
-def write_part(table: pa.Table, parts: Parts, id_column: str) -> Written:
-    parts.write(table, id_column)
-    return Written(table.num_rows, int(failed(table).sum()))
 
 
 def not_yet(table: pa.Table, id_column: str, done: Digests) -> pa.Table:
@@ -264,12 +264,32 @@ def cut(block: pa.Table, config: StageConfig) -> list[pa.Table]:
 
 
 def stepped(batch: pa.Table, job: Job[R], role: R) -> pa.Table:
-    """Returns the step's answer to a batch, in the stage's schema. Raises ValueError where its ids differ from the
-    batch's."""
-    table = job.step(batch, role).select(job.config.schema.names).cast(job.config.schema)
-    if sorted(table[job.id_column].to_pylist()) != sorted(ids_of(batch, job.id_column).to_pylist()):
+    """Prepares a batch and returns the step's answer to it, as `answered` does."""
+    return answered(prepared(batch, job), job, role)
+
+
+def prepared(batch: pa.Table, job: Job[R]) -> pa.Table:
+    """Returns the batch as the step gets it. Raises ValueError where its ids differ from the batch's."""
+    if job.prepare is None:
+        return batch
+    rows = job.prepare(batch)
+    if not rows[job.id_column].equals(batch[job.id_column]):
+        raise ValueError(f"rows are prepared one by one, but {job.id_column} is not what it was before")
+    return rows
+
+
+def answered(rows: pa.Table, job: Job[R], role: R) -> pa.Table:
+    """Returns the step's answer to prepared rows, in the stage's schema, with the second table's rows, if any, beside
+    it. Raises ValueError where its ids differ from the rows'."""
+    table = job.step(rows, role).select(job.config.schema.names).cast(job.config.schema)
+    if not _same(table[job.id_column], ids_of(rows, job.id_column)):
         raise ValueError(f"a step gives one row per row, but {job.id_column} of its output is not that of its input")
-    return table
+    return with_second(table, rows, job.id_column, job.also)
+
+
+def _same(ids: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:
+    """Tells whether the ids are the same in some order."""
+    return ids.equals(others) or sorted(ids.to_pylist()) == sorted(others.to_pylist())
 
 
 def threads_of(placement: Placement) -> int:
