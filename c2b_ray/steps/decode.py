@@ -123,7 +123,12 @@ def decoded(
 
 def pixels_of(images: pa.Table) -> list[int]:
     """Returns the number of pixels that each row of `bytes` decodes to, by its header alone; 0 where nothing will be
-    decoded."""
+    decoded.
+
+    Of rows without the column, which hold a place or pixels of their own size, all weigh 0.
+    """
+    if "bytes" not in images.column_names:
+        return [0] * images.num_rows
     return [pixel_count(data) for data in images["bytes"].to_pylist()]
 
 
