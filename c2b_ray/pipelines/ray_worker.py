@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 import ray
+from ray import cloudpickle
 
 from c2b_ray.models import devices
 from c2b_ray.pipelines.outputs import Outputs
@@ -82,7 +83,7 @@ def prepared_there(block: pa.Table, assignment: ray.ObjectRef[Assignment[R]]) ->
     job, name = here.job, f"prepare-{_name(block, here.job.id_column)}"
     died_before = here.reports.attempt(name)
     if died_before and job.prepare is not None:
-        with Processes(job.prepare, 1, 1) as process:
+        with Processes(job.prepare, 1, 1, cloudpickle.dumps) as process:
             rows = checked(pa.concat_tables(process.one_by_one(block)), block, job)
     else:
         rows = prepared(block, job)

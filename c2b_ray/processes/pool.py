@@ -31,6 +31,8 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
+from c2b_ray.errors import ServiceError
+
 Function = Callable[[pa.Table], pa.Table]
 _PROGRAM = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); import c2b_ray.processes.worker as w; w.main()"
 _ENDS_WITHIN_S = 2.0
@@ -53,11 +55,13 @@ class Processes:
     uncopied. Results have to be dropped in the order in which they were asked for.
     """
 
-    def __init__(self, function: Function, workers: int, ahead: int) -> None:
-        self._function = function
+    def __init__(
+        self, function: Function, workers: int, ahead: int, dumps: Callable[[Any], bytes] = pickle.dumps
+    ) -> None:
+        self._function, self._pickled = function, b""
         self.cannot: str | None = None
         try:
-            self._pickled = pickle.dumps(function)
+            self._pickled = dumps(function)
         except Exception as error:  # whatever its parts raise
             self.cannot = f"{type(error).__name__}: {error}"
         self._memory = [_Slot(number) for number in range(ahead)]
@@ -117,10 +121,13 @@ class Processes:
                 self._free.put(slot)
 
     def one_by_one(self, table: pa.Table) -> list[pa.Table]:
-        """Returns the function of each row of a table over which a process has died."""
+        """Returns the function of each row of a table over which a process has died. Raises ServiceError where no
+        other process can load the function."""
         slot = self._free.get()
         try:
             return self._one_by_one(table, slot)
+        except _Cannot as reason:
+            raise ServiceError(f"a process that opened images died, and none can take its place: {reason}") from None
         finally:
             self._free.put(slot)
 
@@ -158,6 +165,8 @@ class Processes:
         with self._lock:
             if self._closed:
                 raise RuntimeError("the pool is closed")
+            if self.cannot is not None:
+                raise _Cannot(self.cannot)
             if self._idle:
                 return self._idle.pop()
             worker = _Worker(self._pickled, self._memory)
