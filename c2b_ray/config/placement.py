@@ -56,6 +56,12 @@ class StagePlacement(Strict):
     threads: int | None = Field(
         None, ge=1, le=256, description="Batches that one process works on at the same time, if its model allows it."
     )
+    decoders: int | None = Field(
+        None,
+        ge=0,
+        le=1024,
+        description="Processes that read, decode and resize images for those of the model; 0: these do it themselves.",
+    )
     precision: Precision | None = Field(None, description="The number format in which a torch model computes.")
 
     @field_validator("gpus")

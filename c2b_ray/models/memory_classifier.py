@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
@@ -33,7 +34,7 @@ from c2b_ray.models.module_content import ADDRESS, content_of
 from c2b_ray.models.pixels.preprocess import OnArrays, Preparation, Transform, batched
 from c2b_ray.models.spec_options import BATCH, batches
 from c2b_ray.models.torch_runtime import Runtime, run
-from c2b_ray.roles import Description, Floats, Pixels
+from c2b_ray.roles import Blocks, Description, Floats, Pixels, Shape
 from c2b_ray.schemas import content_id
 
 Answering = Callable[[list[Pixels]], Any]
@@ -109,9 +110,13 @@ class MemoryClassifier:
         self._batch, self._name, self._one_at_a_time = source.batch, name, Lock()
         self.module: nn.Module | None = None
         self.preparation: Preparation | None = None
+        self.shape: Shape | None = None  # where another process can prepare pictures (`roles.ShapedClassifier`)
         if isinstance(source.model, nn.Module):
             prepare, described = _preparing(source.model, source.preprocess)
             self._answer = _of_module(source.model, prepare)
+            if isinstance(prepare, OnArrays) and any(part.is_cuda for part in source.model.parameters()):
+                # On a CPU there is little to gain, and what the module fails on is named by its key.
+                self.shape, self._answer_shaped = prepare.shape, _of_module(source.model, prepare.prepared)
             self.module, self.preparation = source.model, prepare
             content = None if described is None else (content_of(source.model), described)
         else:
@@ -129,14 +134,22 @@ class MemoryClassifier:
         ServiceError where the model fails, or answers with another number of rows or labels.
         """
         both = (batches(rows, self._batch) for rows in (images, keys))
-        answers = [self._logits(*part) for part in zip(*both, strict=True)]
+        answers = [self._logits(*part, self._answer) for part in zip(*both, strict=True)]
         return np.concatenate(answers) if answers else np.zeros((0, len(self.labels)), np.float32)
 
-    def _logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
+    def logits_of_shaped(self, images: Blocks) -> Floats:
+        """Returns `logits` of pictures prepared by `shape`, uint8 (images, height, width, 3)."""
+        keys = [f"number {row + 1} of {len(images)}" for row in range(len(images))]
+        both = (batches(rows, self._batch) for rows in (list(images), keys))
+        answers = [self._logits(*part, self._answer_shaped) for part in zip(*both, strict=True)]
+        return np.concatenate(answers) if answers else np.zeros((0, len(self.labels)), np.float32)
+
+    def _logits(self, images: Sequence[Pixels], keys: Sequence[str], answer: Answering) -> Floats:
+        array = partial(self._array, answer)
         try:
-            logits = self._array(images)
+            logits = array(images)
         except Exception as error:  # whatever a stranger's code raises
-            raise ServiceError(f"{self._name} {failure_of(self._array, images, keys, error)}") from error
+            raise ServiceError(f"{self._name} {failure_of(array, images, keys, error)}") from error
         if logits.shape != (len(images), len(self.labels)):
             raise ServiceError(
                 f"{self._name} answered {len(images)} pictures with an array of shape {logits.shape}; its "
@@ -144,10 +157,10 @@ class MemoryClassifier:
             )
         return np.log(np.maximum(logits, np.finfo(np.float32).tiny)) if _are_probabilities(logits) else logits
 
-    def _array(self, images: Sequence[Pixels]) -> Floats:
+    def _array(self, answer: Answering, images: Sequence[Pixels]) -> Floats:
         with self._one_at_a_time:
-            answer = self._answer([np.array(image) for image in images])  # copies, which the model may write to
-        return np.asarray(answer.detach().float().cpu() if isinstance(answer, torch.Tensor) else answer, np.float32)
+            logits = answer([np.array(image) for image in images])  # copies, which the model may write to
+        return np.asarray(logits.detach().float().cpu() if isinstance(logits, torch.Tensor) else logits, np.float32)
 
 
 _HELD: WeakValueDictionary[str, MemoryClassifier] = WeakValueDictionary()

@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 
 from c2b_ray.errors import ServiceError, SpecError, WeightsError, nearest
 from c2b_ray.filesystems.documents import parse_json
@@ -38,7 +39,7 @@ from c2b_ray.models.catalog import Spec
 from c2b_ray.models.onnx_session import CUDA, session_of
 from c2b_ray.models.pixels.tensor import Preprocessing
 from c2b_ray.models.spec_options import BATCH, GPU_BATCH, batches, label_names, numbers, positive
-from c2b_ray.roles import Description, Floats, Pixels
+from c2b_ray.roles import Blocks, Description, Floats, Pixels, Shape
 from c2b_ray.schemas import content_id
 
 _SETTINGS = ("mean", "std", "scale", "size", "resize", "layout")
@@ -83,24 +84,35 @@ class OnnxClassifier:
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         """Logits, float32 (images, labels). `keys` are ignored. Raises ServiceError where the graph does not run."""
-        logits = [self._rows(part) for part in batches(images, self._batch)]
+        return self._whole([self._rows(self._prepare(part)) for part in batches(images, self._batch)])
+
+    @property
+    def shape(self) -> Shape | None:
+        """How pictures are prepared, where another process can do that (`roles.ShapedClassifier`)."""
+        return self._prepare.of_shape
+
+    def logits_of_shaped(self, images: Blocks) -> Floats:
+        """Returns `logits` of pictures prepared by `shape`, uint8 (images, height, width, 3)."""
+        return self._whole([self._rows(self._prepare.of_shaped(part)) for part in batches(images, self._batch)])
+
+    def _whole(self, logits: list[Floats]) -> Floats:
         return np.concatenate(logits) if logits else np.zeros((0, len(self.labels)), np.float32)
 
-    def _rows(self, images: Sequence[Pixels]) -> Floats:
-        rows = self._prepare(images)
+    def _rows(self, rows: NDArray[Any]) -> Floats:
+        count = len(rows)
         if self._graph.fixed_batch:
             # Rows of a batch do not see each other, so the last image repeated fills it up.
             rows = np.concatenate([rows, np.repeat(rows[-1:], self._graph.fixed_batch - len(rows), axis=0)])
         try:
             (answer,) = self._session.run([self._graph.output], {self._graph.input: rows})
         except Exception as error:  # onnxruntime's exceptions share no base class
-            raise ServiceError(f"the ONNX graph failed on {len(images)} images: {error}") from error
+            raise ServiceError(f"the ONNX graph failed on {count} images: {error}") from error
         output: Floats = np.asarray(answer, dtype=np.float32)
         if len(output) != len(rows):
             raise ServiceError(f"the ONNX graph answered {len(rows)} images with shape {output.shape}")
         if sum(side > 1 for side in output.shape[1:]) > 1:
             raise ServiceError(_not_of_labels(self._graph.output, output.shape[1:], self._session.get_outputs()))
-        output = output[: len(images)].reshape(len(images), -1)
+        output = output[:count].reshape(count, -1)
         if self._graph.probabilities:
             output = np.log(np.maximum(output, np.finfo(np.float32).tiny))  # NaN stays NaN
         return output
@@ -180,7 +192,8 @@ def _known(settled: Spec, model: Any, graph: Graph, count: int) -> Description:
     prepare = _preprocessing(settled, graph)
     # A graph of probabilities is read in another way than one of logits, and so are its answers.
     read_as = ["probabilities"] if graph.probabilities else []
-    return Description(content_id("onnx", *content, repr(prepare), graph.output, labels, *read_as), labels)
+    revision = content_id("onnx", *content, repr(prepare), graph.output, labels, *read_as)
+    return Description(revision, labels, shape=prepare.of_shape)
 
 
 def _mapped(path: Path) -> memoryview:

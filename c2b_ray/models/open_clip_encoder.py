@@ -30,9 +30,9 @@ from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models import devices, weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.packed import pack
-from c2b_ray.models.pixels.preprocess import batched
+from c2b_ray.models.pixels.preprocess import OnArrays, batched, shape_of
 from c2b_ray.models.torch_runtime import Runtime, batch_of, device_of, run
-from c2b_ray.roles import Description, Floats, Pixels
+from c2b_ray.roles import Blocks, Description, Floats, Pixels, Shape
 from c2b_ray.schemas import content_id
 
 OPTIONS = ("weights", "device", "batch", "precision")
@@ -50,7 +50,7 @@ class OpenClipEncoder:
         self._model = model.eval().requires_grad_(False)
         pack(self._model)
         self._texts = _Texts(tokenizer)
-        self._images = batched(image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False))
+        self._images = batched(_transform(model))
         self._revision = revision
         self._runtime = runtime
         self._dimension = 0
@@ -79,6 +79,16 @@ class OpenClipEncoder:
         sizes."""
         return self._unit(run(self._model.encode_image, images, self._images, self._runtime))
 
+    @property
+    def shape(self) -> Shape | None:
+        """How pictures are prepared, where another process can do that (`roles.ShapedEncoder`)."""
+        return self._images.shape if isinstance(self._images, OnArrays) else None
+
+    def embeddings_of_shaped(self, images: Blocks) -> Floats:
+        """Returns `encode_images` of pictures prepared by `shape`, uint8 (images, height, width, 3)."""
+        assert isinstance(self._images, OnArrays)
+        return self._unit(run(self._model.encode_image, images, self._images.prepared, self._runtime))
+
     def encode_texts(self, texts: Sequence[str]) -> Floats:
         """Returns unit-norm embeddings, float32 (texts, dimension); texts are truncated to the model's context."""
         return self._unit(run(self._model.encode_text, texts, self._texts, self._runtime))
@@ -89,6 +99,10 @@ class OpenClipEncoder:
             return np.zeros((0, self._dimension), np.float32)
         unit: Floats = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
         return unit
+
+
+def _transform(model: Any) -> Any:
+    return image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False)
 
 
 class _Texts:
@@ -139,7 +153,8 @@ def _described(spec: Spec) -> tuple[Description, Any, Path]:
     with torch.device("meta"), _silent():
         model = _created(spec, sources.name, precision=precision, device="meta", **sources.arguments, **_WITHOUT)
     revision = _revision(sources, model, precision)
-    return Description(revision, dimension=int(sources.config["embed_dim"])), model, sources.files[0]
+    known = Description(revision, dimension=int(sources.config["embed_dim"]), shape=shape_of(_transform(model)))
+    return known, model, sources.files[0]
 
 
 @contextmanager

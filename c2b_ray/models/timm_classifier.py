@@ -28,6 +28,7 @@ from timm.models import get_pretrained_cfg, save_for_hf
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.pixels.preprocess import shape_of
 from c2b_ray.models.spec_options import label_names
 from c2b_ray.models.torch_runtime import TorchClassifier, revised, runtime_of
 from c2b_ray.models.trainable import Trainable
@@ -91,7 +92,8 @@ def _known(spec: Spec, module: Any, file: Path) -> tuple[Description, dict[str, 
         raise SpecError(f"{spec.text}: takes {data['input_size'][0]} channels, not red, green and blue")
     labels = label_names(spec, module.num_classes, _labels_of_module(module))
     revision = revised(content_id("timm", weights.file_revision(file), data, labels), spec)
-    return Description(revision, labels), data
+    shape = shape_of(create_transform(**data, is_training=False))
+    return Description(revision, labels, shape=shape), data
 
 
 def _module(spec: Spec, loaded: bool) -> tuple[Any, Path]:

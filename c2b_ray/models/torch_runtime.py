@@ -23,7 +23,7 @@ from c2b_ray.config.placement import Precision
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models import devices
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.pixels.preprocess import OnArrays, Preparation, Prepared, Transform, batched
+from c2b_ray.models.pixels.preprocess import OnArrays, Preparation, Transform, batched
 from c2b_ray.models.spec_options import BATCH, GPU_BATCH, batches, positive
 from c2b_ray.models.transfer import Transfer
 from c2b_ray.roles import Blocks, Floats, Pixels, Shape
@@ -167,7 +167,7 @@ class TorchClassifier:
         if len(images) == 0:
             return np.zeros((0, len(self.labels)), np.float32)
         assert isinstance(self.preparation, OnArrays)
-        return self._checked(run(self.module, images, Prepared(self.preparation), self._runtime))
+        return self._checked(run(self.module, images, self.preparation.prepared, self._runtime))
 
     def _checked(self, logits: Floats) -> Floats:
         if logits.shape[1] != len(self.labels):

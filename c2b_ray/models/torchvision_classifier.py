@@ -35,6 +35,7 @@ from torch import nn
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.pixels.preprocess import shape_of
 from c2b_ray.models.spec_options import label_names, numbers, positive
 from c2b_ray.models.torch_runtime import TorchClassifier, revised, runtime_of
 from c2b_ray.models.trainable import Trainable
@@ -130,7 +131,7 @@ def _known(spec: Spec, chosen: _Chosen) -> Description:
         count, identity = _classes(weights.read_shapes(chosen.file), chosen.file), weights.file_revision(chosen.file)
     labels = label_names(spec, count, published.meta["categories"] if count == _IMAGENET else None)
     revision = content_id("torchvision", spec.name, identity, repr(chosen.transform), labels)
-    return Description(revised(revision, spec), labels)
+    return Description(revised(revision, spec), labels, shape=shape_of(chosen.transform))
 
 
 def _preprocessing(spec: Spec, published: Any) -> Any:

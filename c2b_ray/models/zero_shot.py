@@ -20,7 +20,7 @@ from c2b_ray.errors import SpecError
 from c2b_ray.models import catalog
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import numbers, read_labels
-from c2b_ray.roles import Description, Floats, Pixels, TextImageEncoder
+from c2b_ray.roles import Blocks, Description, Floats, Pixels, Shape, ShapedEncoder, TextImageEncoder
 from c2b_ray.schemas import content_id
 
 TEMPLATE = "a photo of a {}."
@@ -45,6 +45,17 @@ class ZeroShotClassifier:
         similarities = self._encoder.encode_images(images) @ self._anchors.T
         return (self._temperature * similarities).astype(np.float32)
 
+    @property
+    def shape(self) -> Shape | None:
+        """The encoder's."""
+        return self._encoder.shape if isinstance(self._encoder, ShapedEncoder) else None
+
+    def logits_of_shaped(self, images: Blocks) -> Floats:
+        """Returns `logits` of pictures prepared by `shape`, uint8 (images, height, width, 3)."""
+        assert isinstance(self._encoder, ShapedEncoder)
+        similarities = self._encoder.embeddings_of_shaped(images) @ self._anchors.T
+        return (self._temperature * similarities).astype(np.float32)
+
 
 def load(spec: Spec) -> ZeroShotClassifier:
     """Loads the classifier of an encoder's spec with `labels`. Raises SpecError for no labels, one label, or a template
@@ -61,7 +72,7 @@ def describe(spec: Spec) -> Description | None:
     if encoder is None:
         return None
     revision = _revision(encoder.revision, settings.labels, settings.templates, settings.temperature)
-    return Description(revision, settings.labels, of_device=encoder.of_device)
+    return Description(revision, settings.labels, of_device=encoder.of_device, shape=encoder.shape)
 
 
 @dataclass(frozen=True)

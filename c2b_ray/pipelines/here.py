@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from c2b_ray.config.placement import PlacementConfig
+from c2b_ray.pipelines.fed import answers_of_fed
+from c2b_ray.pipelines.machine import machine
 from c2b_ray.pipelines.outputs import Also, Outputs, Written, write_part
 from c2b_ray.pipelines.placement import on_this_machine
 from c2b_ray.pipelines.progress import Progress, Teller
@@ -29,7 +31,6 @@ from c2b_ray.pipelines.stage import (
     Rows,
     StageConfig,
     StageResult,
-    cores,
     cut,
     each_once,
     not_yet,
@@ -73,7 +74,8 @@ class Here:
         also: Also | None = None,
     ) -> StageResult:
         if config.stage is not None:
-            config = replace(config, placement=on_this_machine(config.stage, self._placement, cores()))
+            placement = on_this_machine(config.stage, self._placement, machine(), prepare is not None)
+            config = replace(config, placement=placement)
         job = Job(step, role_factory, id_column, config, prepare, also)
         result = write_stage(out, rows, job, on_progress, partial(_written, rows, job))
         if config.stage is not None and result.rows:
@@ -119,6 +121,10 @@ def _answers(batches: Iterator[pa.Table], job: Job[R]) -> Generator[pa.Table, No
     When closed early, it waits for the batches that are in the step and begins no other.
     """
     threads = threads_of(job.config.placement)
+    if job.config.placement.decoders and job.prepare is not None:
+        with closing(_read_ahead(batches)) as read, closing(answers_of_fed(read, job)) as answers:
+            yield from answers
+        return
     with closing(_read_ahead(batches)) as read, ThreadPoolExecutor(threads, thread_name_prefix="step") as pool:
         waiting: deque[Future[pa.Table]] = deque()
         role: list[R] = []  # built for the first batch: where nothing is left to do, no model is loaded

@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from c2b_ray.pipelines.preparing import preparing
 from c2b_ray.pipelines.progress import Progress
 from c2b_ray.pipelines.stage import Rows, Runner, StageConfig, StageResult
-from c2b_ray.roles import Captioner, Classifier, ImageGenerator, LanguageModel, TextImageEncoder
+from c2b_ray.roles import Captioner, Classifier, ImageGenerator, LanguageModel, Shape, TextImageEncoder
 from c2b_ray.schemas import IMAGES, PREDICTIONS, VERIFICATIONS
 from c2b_ray.steps import draw
 from c2b_ray.steps.decode import BATCH_PIXELS, pixels_of
@@ -52,10 +53,12 @@ def of_revision(factory: Callable[[], M], revision: str, spec: str) -> M:
 
 @dataclass(frozen=True)
 class Contestant:
-    """A classifier of an audit: how to load it, and what to ask it."""
+    """A classifier of an audit: how to load it, what to ask it, and how pictures are prepared for it, where another
+    process can do that."""
 
     classifier: Callable[[], Classifier]
     question: Classification
+    shape: Shape | None = None
 
 
 @dataclass(frozen=True)
@@ -188,9 +191,18 @@ class ImageStages:
         questions = [one.question for one in classifiers]
         expand = partial(_images_to_classify, images=images, questions=questions)
         rows = Rows(images.blocks, expand, total, partial(prediction_ids, questions, images))
-        step = partial(on_images, step=predict_all)
+        step, prepare = partial(on_images, step=predict_all), preparing(one.shape for one in classifiers)
         config, role = replace(CLASSIFY, total=total), partial(reading, source, partial(_loaded, classifiers))
-        return self.runner.run(rows, step, role, out, id_column="prediction_id", config=config, on_progress=on_progress)
+        return self.runner.run(
+            rows,
+            step,
+            role,
+            out,
+            id_column="prediction_id",
+            config=config,
+            on_progress=on_progress,
+            prepare=prepare,
+        )
 
 
 class _OneAtATime:

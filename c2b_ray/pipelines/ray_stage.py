@@ -19,7 +19,7 @@ import pyarrow as pa
 import ray
 import ray.data
 import ray.exceptions
-from ray.data import ActorPoolStrategy
+from ray.data import ActorPoolStrategy, TaskPoolStrategy
 
 from c2b_ray.config.placement import PlacementConfig, Precision
 from c2b_ray.errors import RunError
@@ -28,7 +28,7 @@ from c2b_ray.pipelines import nodes
 from c2b_ray.pipelines.outputs import Also, Outputs, Written, write_part
 from c2b_ray.pipelines.placement import Cluster, Placement, placed, within
 from c2b_ray.pipelines.progress import Progress, Teller
-from c2b_ray.pipelines.ray_worker import Assignment, Worker
+from c2b_ray.pipelines.ray_worker import Assignment, Worker, prepared_there
 from c2b_ray.pipelines.reports import Reports
 from c2b_ray.pipelines.shared_paths import check_on_every_node, node_without, not_shared, working_nodes
 from c2b_ray.pipelines.stage import (
@@ -55,6 +55,11 @@ READ_CPUS = 0.5
 # What a task that writes reserves: no more than Ray keeps free for each step of a stage on two processors. With a whole
 # one none was written before the source was through, so that a death lost all that was answered by then.
 WRITE_CPUS = 0.25
+# What a task reserves that prepares rows: it computes all the time.
+PREPARE_CPUS = 1.0
+PREPARED_BYTES = 4 * BLOCK_BYTES
+"""Of a block of prepared rows, which holds as many as a batch of the model. A larger one comes in two, and the second
+is a small batch."""
 GIVE_BACK_SECONDS = 10.0
 CALLS_AT_ONCE = 64
 SUMMARY = pa.schema([("rows", pa.int64()), ("errors", pa.int64())])
@@ -109,22 +114,24 @@ class OnRay:
         prepare: Prepare | None = None,
         also: Also | None = None,
     ) -> StageResult:
-        config = self._placed(config)
+        config = self._placed(config, prepare is not None)
         job = Job(step, role_factory, id_column, config, prepare, also)
         result = write_stage(out, rows, job, on_progress, partial(self._written, rows, job))
         if config.stage is not None and result.rows:
             self.placements[config.stage] = config.placement.record()
         return result
 
-    def _placed(self, config: StageConfig) -> StageConfig:
+    def _placed(self, config: StageConfig, prepared: bool = False) -> StageConfig:
         if self._cluster is None:  # before any stage of this runner holds GPUs
             self._cluster = nodes.cluster()
         placement = config.placement
         if config.stage is not None:
-            placement = placed(config.stage, self._placement, self._cluster, self._served)
+            placement = placed(config.stage, self._placement, self._cluster, self._served, prepared)
         if config.total is not None:  # more processes than blocks would load a model for nothing
-            most = max(placement.min_actors, math.ceil(config.total / config.rows_per_file))
-            placement = replace(placement, max_actors=min(placement.max_actors, most))
+            least = self._placement.stage(config.stage).min_actors if config.stage else placement.min_actors
+            most = max(least or 1, math.ceil(config.total / config.rows_per_file))
+            fewest, most = (min(number, most) for number in (placement.min_actors, placement.max_actors))
+            placement = replace(placement, min_actors=fewest, max_actors=most)
         return replace(config, placement=within(placement, nodes.free_cpus(), self._cluster.elastic))
 
     def _written(
@@ -204,9 +211,21 @@ def _plan(rows: ray.data.Dataset, assignment: Assignment[R], done: Digests) -> r
     if len(done):
         left_out = partial(_not_yet, id_column=job.id_column, done=ray.put(done))
         rows = rows.map_batches(left_out, batch_format="pyarrow", batch_size=None)
+    elsewhere = job.prepare is not None and placement.decoders > 0
     # An actor finishes a whole block before any of it can be written. Sources fill blocks up to BLOCK_BYTES, which for
     # small rows would be a run's whole work in one block.
-    rows = rows.repartition(target_num_rows_per_block=config.rows_per_file)
+    at_once = min(placement.batch, config.rows_per_file) if elsewhere else config.rows_per_file
+    rows = rows.repartition(target_num_rows_per_block=at_once)
+    if elsewhere:
+        rows = rows.map_batches(
+            partial(prepared_there, assignment=ray.put(assignment)),
+            batch_format="pyarrow",
+            batch_size=None,
+            compute=TaskPoolStrategy(placement.decoders),
+            # Ray joins operators that reserve the same: the actors would prepare.
+            num_cpus=PREPARE_CPUS if placement.cpus != PREPARE_CPUS or placement.gpus else PREPARE_CPUS - 0.01,
+        )
+        assignment = replace(assignment, job=replace(job, prepare=None))
     # Not `map_batches`: Ray 2.60's refuses a process with a GPU that takes whole blocks.
     answers = rows.map_batches_internal(
         Worker,
@@ -228,7 +247,7 @@ def _plan(rows: ray.data.Dataset, assignment: Assignment[R], done: Digests) -> r
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     context.raise_original_map_exception = True
-    context.target_max_block_size = BLOCK_BYTES
+    context.target_max_block_size = PREPARED_BYTES if elsewhere else BLOCK_BYTES
     return summaries
 
 

@@ -8,13 +8,15 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 import ray
+from ray import cloudpickle
 
 from c2b_ray.models import devices
 from c2b_ray.pipelines.outputs import Outputs
 from c2b_ray.pipelines.placement import Placement
 from c2b_ray.pipelines.reports import Reporter, Reports
-from c2b_ray.pipelines.stage import Job, cut, each_once, ids_of, stepped, threads_of
+from c2b_ray.pipelines.stage import Job, checked, cut, each_once, ids_of, prepared, stepped, threads_of
 from c2b_ray.pipelines.worker_errors import carried
+from c2b_ray.processes.pool import Processes
 from c2b_ray.roles import Remote
 from c2b_ray.store.digests import digests
 
@@ -71,6 +73,22 @@ class Worker(Generic[R]):
         answer = stepped(batch, self._job, self._role)
         self._reporter.answered(answer.num_rows)
         return answer
+
+
+@carried
+def prepared_there(block: pa.Table, assignment: ray.ObjectRef[Assignment[R]]) -> pa.Table:
+    """Prepares a block, in a task. Where a task has died over it before, a process of the task's own takes the risk:
+    a row over which that dies too becomes an error."""
+    here = ray.get(assignment)
+    job, name = here.job, f"prepare-{_name(block, here.job.id_column)}"
+    died_before = here.reports.attempt(name)
+    if died_before and job.prepare is not None:
+        with Processes(job.prepare, 1, 1, cloudpickle.dumps) as process:
+            rows = checked(pa.concat_tables(process.one_by_one(block)), block, job)
+    else:
+        rows = prepared(block, job)
+    here.reports.succeeded(name)
+    return rows
 
 
 def _name(block: pa.Table, id_column: str) -> str:

@@ -270,9 +270,11 @@ def stepped(batch: pa.Table, job: Job[R], role: R) -> pa.Table:
 
 def prepared(batch: pa.Table, job: Job[R]) -> pa.Table:
     """Returns the batch as the step gets it. Raises ValueError where its ids differ from the batch's."""
-    if job.prepare is None:
-        return batch
-    rows = job.prepare(batch)
+    return batch if job.prepare is None else checked(job.prepare(batch), batch, job)
+
+
+def checked(rows: pa.Table, batch: pa.Table, job: Job[R]) -> pa.Table:
+    """Returns the prepared rows of a batch. Raises ValueError where their ids differ from the batch's."""
     if not rows[job.id_column].equals(batch[job.id_column]):
         raise ValueError(f"rows are prepared one by one, but {job.id_column} is not what it was before")
     return rows

@@ -31,6 +31,11 @@ class Shape:
     filter: Literal["bilinear", "bicubic"]
     crop: tuple[int, int] | None
 
+    @property
+    def frame(self) -> tuple[int, int] | None:
+        """(height, width) of every prepared picture; None where it depends on the picture's own size."""
+        return self.crop or (self.size if isinstance(self.size, tuple) else None)
+
 
 @dataclass(frozen=True)
 class Message:

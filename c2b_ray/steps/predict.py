@@ -178,7 +178,7 @@ def predict_all(images: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa
     """Returns the answers of several classifiers: a table of `schemas.PREDICTIONS`. Each image is decoded once.
 
     `images` has `prediction_id` besides the columns of `schemas.IMAGES`: for each image the list of its wanted
-    predictions, each by one of the classifiers.
+    predictions, each by one of the classifiers. `steps.prepared` may have put pixels in the place of `bytes`.
     """
     once = _Images.of(images)
     wanted = [set(row) for row in images["prediction_id"].to_pylist()]
@@ -212,7 +212,7 @@ class _Images:
     def of(images: pa.Table) -> _Images:
         errors = images["error"].to_pylist()
         ids, keys = images["image_id"].to_pylist(), images["key"].to_pylist()
-        return _Images(ids, keys, encoded.DecodedOnce(encoded.files_of(images)), errors)
+        return _Images(ids, keys, encoded.DecodedOnce.of(images), errors)
 
 
 def _predictions(

@@ -44,6 +44,12 @@ def batched(transform: Transform) -> OnArrays | OneByOne:
     return _read(transform) or OneByOne(transform)
 
 
+def shape_of(transform: Transform) -> Shape | None:
+    """Returns how a process without the model can prepare pictures for `transform`; None where it cannot."""
+    arrays = _read(transform)
+    return None if arrays is None else arrays.shape
+
+
 @dataclass(frozen=True)
 class OneByOne:
     """A transform whose steps are not known here, called for each picture."""
@@ -95,6 +101,11 @@ class OnArrays:
     @property
     def shape(self) -> Shape:
         return Shape(self.size, self.filter, self.crop)
+
+    @property
+    def prepared(self) -> Prepared:
+        """The second half alone."""
+        return Prepared(self)
 
     def shaped(self, image: Pixels) -> Pixels:
         """`image` resized and cropped, uint8 (height, width, 3)."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c2b_ray.models.pixels.resize import Window, resize
-from c2b_ray.roles import Pixels
+from c2b_ray.roles import Pixels, Shape
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,22 @@ class Preprocessing:
 
     def __call__(self, images: Sequence[Pixels]) -> NDArray[Any]:
         """(images, 3, height, width), or (images, height, width, 3) where channels come last."""
+        return self.of_shaped([self._cropped(image) for image in images])
+
+    @property
+    def of_shape(self) -> Shape | None:
+        """How pictures are resized and cropped, where a `Shape` says it: for a square input."""
+        side = (self.height, self.width)
+        return Shape(self.resize, "bilinear", side) if self.height == self.width else None
+
+    def of_shaped(self, images: Sequence[Pixels]) -> NDArray[Any]:
+        """As a call, of pictures that are resized and cropped."""
         shape = (self.height, self.width, 3) if self.channels_last else (3, self.height, self.width)
         channels = (3,) if self.channels_last else (3, 1, 1)
         mean, std = (np.array(values, np.float32).reshape(channels) for values in (self.mean, self.std))
         rows = np.empty((len(images), *shape), self.dtype)
         for row, image in zip(rows, images, strict=True):
-            pixels = self._cropped(image)
-            pixels = pixels if self.channels_last else pixels.transpose(2, 0, 1)
+            pixels = image if self.channels_last else image.transpose(2, 0, 1)
             if self.dtype == "uint8":
                 row[...] = pixels
                 continue

@@ -1,0 +1,33 @@
+"""How a stage's pictures are prepared for its models, by processes that hold no model.
+
+It joins `steps.prepared`, which decodes, and `models.pixels.shape`, which resizes; neither knows the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from c2b_ray.models.pixels.shape import shaped
+from c2b_ray.pipelines.stage import Prepare
+from c2b_ray.roles import Shape
+from c2b_ray.steps.prepared import View, prepared
+
+
+def preparing(shapes: Iterable[Shape | None]) -> Prepare | None:
+    """Returns a preparation of `bytes` for models of these shapes; None where no model takes prepared pictures.
+
+    A shape that gives pictures of several sizes counts as none. The bytes stay where a model has none.
+    """
+    shapes = list(shapes)
+    known = dict.fromkeys(shape for shape in shapes if shape is not None and shape.frame is not None)
+    if not known:
+        return None
+    keep_bytes = any(shape not in known for shape in shapes)
+    return partial(_prepared, shapes=tuple(known), keep_bytes=keep_bytes)
+
+
+def _prepared(rows: pa.Table, shapes: Sequence[Shape], keep_bytes: bool) -> pa.Table:
+    return prepared(rows, [View(shape, shaped) for shape in shapes], keep_bytes)
