@@ -3,9 +3,9 @@
     hf:org/name        from the Hugging Face hub
     hf:PATH            a directory with config.json, model.safetensors and preprocessor_config.json
 
-Options: revision (of the repository), labels (file of names), device, batch, precision (fp32, bf16, fp16). Label names
-come from `labels`, else from config.json (`id2label`). Weights are read from safetensors only, and no code from a
-repository is run.
+Options: revision (of the repository), labels (file of names), device, batch, precision (fp32, bf16, fp16), compile
+(true, false). Label names come from `labels`, else from config.json (`id2label`). Weights are read from safetensors
+only, and no code from a repository is run.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from c2b_ray.errors import WeightsError
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import label_names
-from c2b_ray.models.torch_runtime import TorchClassifier, revised, runtime_of
+from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of
 from c2b_ray.roles import Description
 from c2b_ray.schemas import content_id
 
-_OPTIONS = ("revision", "labels", "device", "batch", "precision")
+_OPTIONS = ("revision", "labels", "device", "batch", "precision", "compile")
 
 
 def load(spec: Spec) -> TorchClassifier:
@@ -37,7 +37,7 @@ def load(spec: Spec) -> TorchClassifier:
     model = _from(directory, spec, AutoModelForImageClassification, use_safetensors=True)
     processor = _from(directory, spec, AutoImageProcessor)
     known = _known(spec, directory, model.config, processor)
-    return TorchClassifier(_Logits(model), _Processed(processor), known.labels, known.revision, runtime)
+    return TorchClassifier(_Logits(model), _Processed(processor), known.labels, known.revision, runtime, known.facts)
 
 
 def describe(spec: Spec) -> Description:
@@ -65,7 +65,7 @@ def _known(spec: Spec, directory: Path, config: Any, processor: Any) -> Descript
     labels = label_names(spec, config.num_labels, usual)
     files = sorted(directory.glob("*.safetensors"))
     revision = content_id("hf", weights.file_revision(*files), processor.to_dict(), labels)
-    return Description(revised(revision, spec), labels)
+    return as_computed(Description(revision, labels), spec)
 
 
 class _Logits(nn.Module):

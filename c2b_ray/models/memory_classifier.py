@@ -28,12 +28,12 @@ import torch
 from torch import nn
 
 from c2b_ray.errors import ConfigError, ServiceError, SpecError
+from c2b_ray.models.batched_run import Runtime, run
 from c2b_ray.models.catalog import Spec, description_of
 from c2b_ray.models.failing_pictures import failure_of
 from c2b_ray.models.module_content import ADDRESS, content_of
 from c2b_ray.models.pixels.preprocess import OnArrays, Preparation, Transform, batched
 from c2b_ray.models.spec_options import BATCH, batches
-from c2b_ray.models.torch_runtime import Runtime, run
 from c2b_ray.roles import Blocks, Description, Floats, Pixels, Shape
 from c2b_ray.schemas import content_id
 

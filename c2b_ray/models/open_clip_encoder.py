@@ -5,8 +5,9 @@
     open_clip:local-dir:PATH                      open_clip_config.json, open_clip_model.safetensors, tokenizer files
     open_clip:hf-hub:org/name                     the same from a hub repository
 
-Options: weights, device, batch, precision (fp32, fp16, bf16, pure_fp16, pure_bf16). Only safetensors are read: weights
-that are published as pickles alone are refused. It knows nothing of captions, images' sources or indices.
+Options: weights, device, batch, precision (fp32, fp16, bf16, pure_fp16, pure_bf16), compile (true, false). Only
+safetensors are read: weights that are published as pickles alone are refused. It knows nothing of captions, images'
+sources or indices.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,15 @@ from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preproc
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models import devices, weights
+from c2b_ray.models.batched_run import Compute, Runtime, compiled, run
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.packed import pack
 from c2b_ray.models.pixels.preprocess import OnArrays, batched, shape_of
-from c2b_ray.models.torch_runtime import Runtime, batch_of, device_of, run
-from c2b_ray.roles import Blocks, Description, Floats, Pixels, Shape
+from c2b_ray.models.torch_runtime import batch_of, computing_facts, decoder_for, device_of, image_changes
+from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape
 from c2b_ray.schemas import content_id
 
-OPTIONS = ("weights", "device", "batch", "precision")
+OPTIONS = ("weights", "device", "batch", "precision", "compile")
 _FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors")
 _WITH_WEIGHTS: dict[str, bool] = {"require_pretrained": True}
 _WITHOUT: dict[str, bool] = {"load_weights": False, "pretrained_text": False}
@@ -46,13 +48,17 @@ _TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "
 class OpenClipEncoder:
     """An open_clip model with its preprocessing and tokenizer; implements `roles.TextImageEncoder`."""
 
-    def __init__(self, model: Any, tokenizer: Any, revision: str, runtime: Runtime) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, revision: str, runtime: Runtime, facts: tuple[ModelFact, ...] = ()
+    ) -> None:
         self._model = model.eval().requires_grad_(False)
         pack(self._model)
         self._texts = _Texts(tokenizer)
-        self._images = batched(_transform(model))
+        self.preparation = batched(_transform(model))
         self._revision = revision
-        self._runtime = runtime
+        self.runtime, self.facts = runtime, facts
+        encode: Compute = model.encode_image
+        self.compute_images = compiled(encode) if runtime.compiled else encode
         self._dimension = 0
         self._dimension = self.encode_texts(["a photo"]).shape[1]
 
@@ -77,23 +83,25 @@ class OpenClipEncoder:
     def encode_images(self, images: Sequence[Pixels]) -> Floats:
         """Returns unit-norm embeddings, float32 (images, dimension), of uint8 (height, width, 3) images of any
         sizes."""
-        return self._unit(run(self._model.encode_image, images, self._images, self._runtime))
+        return self.unit(run(self.compute_images, images, self.preparation, self.runtime))
 
     @property
     def shape(self) -> Shape | None:
         """How pictures are prepared, where another process can do that (`roles.ShapedEncoder`)."""
-        return self._images.shape if isinstance(self._images, OnArrays) else None
+        return self.preparation.shape if isinstance(self.preparation, OnArrays) else None
 
     def embeddings_of_shaped(self, images: Blocks) -> Floats:
         """Returns `encode_images` of pictures prepared by `shape`, uint8 (images, height, width, 3)."""
-        assert isinstance(self._images, OnArrays)
-        return self._unit(run(self._model.encode_image, images, self._images.prepared, self._runtime))
+        assert isinstance(self.preparation, OnArrays)
+        return self.unit(run(self.compute_images, images, self.preparation.prepared, self.runtime))
 
     def encode_texts(self, texts: Sequence[str]) -> Floats:
         """Returns unit-norm embeddings, float32 (texts, dimension); texts are truncated to the model's context."""
-        return self._unit(run(self._model.encode_text, texts, self._texts, self._runtime))
+        plain = replace(self.runtime, compiled=False)
+        return self.unit(run(self._model.encode_text, texts, self._texts, plain))
 
-    def _unit(self, embeddings: Floats) -> Floats:
+    def unit(self, embeddings: Floats) -> Floats:
+        """Returns `embeddings` scaled to length 1."""
         # Normalised here in float32, also where the model computes in half precision.
         if len(embeddings) == 0:
             return np.zeros((0, self._dimension), np.float32)
@@ -124,12 +132,19 @@ def load(spec: Spec) -> OpenClipEncoder:
     be used."""
     precision = _precision(spec)
     device = device_of(spec)
-    runtime = Runtime(device, batch_of(spec, device), open_clip.get_input_dtype(precision) or torch.float32)
+    runtime = Runtime(
+        device,
+        batch_of(spec, device),
+        open_clip.get_input_dtype(precision) or torch.float32,
+        devices.compiled(spec.options.get("compile"), spec.text),
+        decoder_for(spec, device),
+    )
     sources = _sources(spec)
     model = _created(spec, sources.name, precision=precision, device=device, **sources.arguments, **_WITH_WEIGHTS)
     tokenizer = _tokenizer(sources)
     try:
-        return OpenClipEncoder(model, tokenizer, _revision(sources, model, precision), runtime)
+        revision = _revision(spec, sources, model, precision)
+        return OpenClipEncoder(model, tokenizer, revision, runtime, computing_facts(spec, precision, device.type))
     except (IndexError, RuntimeError) as error:  # the first text goes through the model at once
         raise WeightsError(f"{spec.text}: its tokenizer does not fit its text model ({error})") from error
 
@@ -152,9 +167,11 @@ def _described(spec: Spec) -> tuple[Description, Any, Path]:
     precision, sources = _precision(spec), _sources(spec)
     with torch.device("meta"), _silent():
         model = _created(spec, sources.name, precision=precision, device="meta", **sources.arguments, **_WITHOUT)
-    revision = _revision(sources, model, precision)
-    known = Description(revision, dimension=int(sources.config["embed_dim"]), shape=shape_of(_transform(model)))
-    return known, model, sources.files[0]
+    revision = _revision(spec, sources, model, precision)
+    facts = computing_facts(spec, precision, devices.device(spec.options.get("device"), spec.text, 0))
+    shape = None if devices.computing().decode == "gpu" else shape_of(_transform(model))
+    dimension = int(sources.config["embed_dim"])
+    return Description(revision, dimension=dimension, shape=shape, facts=facts), model, sources.files[0]
 
 
 @contextmanager
@@ -175,9 +192,12 @@ def _precision(spec: Spec) -> str:
     return precision
 
 
-def _revision(sources: _Sources, model: Any, precision: str) -> str:
+def _revision(spec: Spec, sources: _Sources, model: Any, precision: str) -> str:
+    """Returns the revision; what changes embeddings of images alone, by rounding, stands behind a plus sign: such an
+    index is searched by texts of the same weights."""
     files = weights.file_revision(*sources.files)
-    return content_id("open_clip", files, model.visual.preprocess_cfg, precision)
+    revision = content_id("open_clip", files, model.visual.preprocess_cfg, precision)
+    return "+".join([revision, *image_changes(spec)])
 
 
 @dataclass(frozen=True)

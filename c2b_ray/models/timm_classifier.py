@@ -5,9 +5,10 @@
     timm:PATH, timm:local-dir:PATH              a directory with config.json and model.safetensors, as timm saves it
     timm:hf-hub:org/name                        the same two files from a hub repository
 
-Options: weights, labels (file of names), device, batch, precision (fp32, bf16, fp16). Label names come from `labels`,
-else from config.json (`label_names`), else from ImageNet's lemmas where the number of outputs is one of ImageNet's,
-else they are label_0, label_1, …. Only safetensors are read: where timm would fall back to a pickle, this refuses.
+Options: weights, labels (file of names), device, batch, precision (fp32, bf16, fp16), compile (true, false). Names of
+labels come from `labels`, else from config.json (`label_names`), else from ImageNet's lemmas where the number of
+outputs is one of ImageNet's, else they are label_0, label_1, …. Only safetensors are read: where timm would fall back
+to a pickle, this refuses.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.pixels.preprocess import shape_of
 from c2b_ray.models.spec_options import label_names
-from c2b_ray.models.torch_runtime import TorchClassifier, revised, runtime_of
+from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of
 from c2b_ray.models.trainable import Trainable
 from c2b_ray.roles import Description
 from c2b_ray.schemas import content_id
 
-_OPTIONS = ("weights", "labels", "device", "batch", "precision")
+_OPTIONS = ("weights", "labels", "device", "batch", "precision", "compile")
 _FILE = "model.safetensors"
 
 
@@ -47,7 +48,7 @@ def load(spec: Spec) -> TorchClassifier:
     module, file = _module(spec, loaded=True)
     known, data = _known(spec, module, file)
     transform = create_transform(**data, is_training=False)
-    return TorchClassifier(module, transform, known.labels, known.revision, runtime)
+    return TorchClassifier(module, transform, known.labels, known.revision, runtime, known.facts)
 
 
 def describe(spec: Spec) -> Description:
@@ -91,9 +92,9 @@ def _known(spec: Spec, module: Any, file: Path) -> tuple[Description, dict[str, 
     if data["input_size"][0] != 3:
         raise SpecError(f"{spec.text}: takes {data['input_size'][0]} channels, not red, green and blue")
     labels = label_names(spec, module.num_classes, _labels_of_module(module))
-    revision = revised(content_id("timm", weights.file_revision(file), data, labels), spec)
+    revision = content_id("timm", weights.file_revision(file), data, labels)
     shape = shape_of(create_transform(**data, is_training=False))
-    return Description(revision, labels, shape=shape), data
+    return as_computed(Description(revision, labels, shape=shape), spec), data
 
 
 def _module(spec: Spec, loaded: bool) -> tuple[Any, Path]:

@@ -4,8 +4,9 @@
     torchvision:resnet50?weights=IMAGENET1K_V1          others of its published weights
     torchvision:mobilenet_v2?weights=PATH.safetensors   weights of one's own, named as torchvision names them
 
-Options: labels (file of names), device, batch, precision (fp32, bf16, fp16), and overrides of the preprocessing.
-Without them it is that of the named weights; for weights of one's own, that of the architecture's DEFAULT weights.
+Options: labels (file of names), device, batch, precision (fp32, bf16, fp16), compile (true, false), and overrides
+of the preprocessing. Without them it is that of the named weights; for weights of one's own, that of the architecture's
+DEFAULT weights.
 
     mean, std       one number or three: normalisation, after pixels were divided by 255
     size            the centre crop's side; the shorter side before it is resized in the default's proportion to it
@@ -37,12 +38,12 @@ from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.pixels.preprocess import shape_of
 from c2b_ray.models.spec_options import label_names, numbers, positive
-from c2b_ray.models.torch_runtime import TorchClassifier, revised, runtime_of
+from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of
 from c2b_ray.models.trainable import Trainable
 from c2b_ray.roles import Description
 from c2b_ray.schemas import content_id
 
-_OPTIONS = ("weights", "labels", "device", "batch", "precision", "mean", "std", "size", "resize", "crop")
+_OPTIONS = ("weights", "labels", "device", "batch", "precision", "compile", "mean", "std", "size", "resize", "crop")
 _IMAGENET = 1000
 _FILE, _LABELS = "model.safetensors", "labels.json"
 _HEAD = re.compile(r"(fc|head|heads\.head|classifier\.?(\d*))\.weight")
@@ -58,7 +59,7 @@ def load(spec: Spec) -> TorchClassifier:
     file = chosen.file
     module = _published(spec, chosen.published) if file is None else _with_weights_of(spec, file)
     known = _known(spec, chosen)
-    return TorchClassifier(module, chosen.transform, known.labels, known.revision, runtime)
+    return TorchClassifier(module, chosen.transform, known.labels, known.revision, runtime, known.facts)
 
 
 def describe(spec: Spec) -> Description:
@@ -131,7 +132,7 @@ def _known(spec: Spec, chosen: _Chosen) -> Description:
         count, identity = _classes(weights.read_shapes(chosen.file), chosen.file), weights.file_revision(chosen.file)
     labels = label_names(spec, count, published.meta["categories"] if count == _IMAGENET else None)
     revision = content_id("torchvision", spec.name, identity, repr(chosen.transform), labels)
-    return Description(revised(revision, spec), labels, shape=shape_of(chosen.transform))
+    return as_computed(Description(revision, labels, shape=shape_of(chosen.transform)), spec)
 
 
 def _preprocessing(spec: Spec, published: Any) -> Any:

@@ -20,6 +20,7 @@ from c2b_ray.errors import SpecError
 from c2b_ray.models import catalog
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import numbers, read_labels
+from c2b_ray.models.torch_runtime import of_device, with_precision
 from c2b_ray.roles import Blocks, Description, Floats, Pixels, Shape, ShapedEncoder, TextImageEncoder
 from c2b_ray.schemas import content_id
 
@@ -72,7 +73,8 @@ def describe(spec: Spec) -> Description | None:
     if encoder is None:
         return None
     revision = _revision(encoder.revision, settings.labels, settings.templates, settings.temperature)
-    return Description(revision, settings.labels, of_device=encoder.of_device, shape=encoder.shape)
+    device = of_device(spec)
+    return Description(revision, settings.labels, of_device=device, shape=encoder.shape, facts=encoder.facts)
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def _settings(spec: Spec) -> tuple[_Settings, Spec]:
     if temperature <= 0:
         raise SpecError(f"{spec.text}: temperature={temperature} is not above 0")
     inner = replace(spec, options={k: v for k, v in spec.options.items() if k not in _ZERO_SHOT_OPTIONS})
-    return _Settings(labels, templates, temperature), inner
+    return _Settings(labels, templates, temperature), with_precision(inner)
 
 
 def _labels(spec: Spec, listed: str | None) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from c2b_ray.config.placement import PlacementConfig, Precision, Stage, StagePlacement
+from c2b_ray.config.placement import Computing, Decoder, PlacementConfig, Precision, Stage, StagePlacement
 from c2b_ray.errors import ConfigError
 
 MOST_THREADS = 16
@@ -84,6 +84,12 @@ class Placement:
     labels: Mapping[str, str] = field(default_factory=dict)
     precision: Precision | None = None
     decoders: int = 0
+    decode: Decoder | None = None
+    compile: bool | None = None
+
+    @property
+    def computing(self) -> Computing:
+        return Computing(self.precision, self.decode, self.compile)
 
     def record(self) -> dict[str, Any]:
         """Returns the entry in a run's manifest."""

@@ -21,7 +21,7 @@ import ray.data
 import ray.exceptions
 from ray.data import ActorPoolStrategy, TaskPoolStrategy
 
-from c2b_ray.config.placement import PlacementConfig, Precision
+from c2b_ray.config.placement import Computing, PlacementConfig
 from c2b_ray.errors import RunError
 from c2b_ray.models import devices
 from c2b_ray.pipelines import nodes
@@ -94,7 +94,7 @@ class OnRay:
         for start in range(0, len(functions), CALLS_AT_ONCE):
             some = functions[start : start + CALLS_AT_ONCE]
             # Put into the object store first: a function may hold much, and then travels by shared memory.
-            calls = [task.remote(ray.put(function), placement.precision) for function in some]
+            calls = [task.remote(ray.put(function), placement.computing) for function in some]
             try:
                 results += ray.get(calls)
             except ray.exceptions.RayError as error:
@@ -185,8 +185,8 @@ def _watched(reports: Reports, teller: Teller) -> Iterator[None]:
 
 
 @carried
-def _called(function: Callable[[], T], precision: Precision | None) -> T:
-    with devices.assigned(ray.get_gpu_ids(), precision):
+def _called(function: Callable[[], T], computing: Computing) -> T:
+    with devices.assigned(ray.get_gpu_ids(), computing):
         return function()
 
 

@@ -51,7 +51,7 @@ class Worker(Generic[R]):
             name = ray.get_runtime_context().get_actor_id() or ""
             self._reporter = Reporter(assignment.reports, name, job.config.restarts)
             # Ray hides no GPU from an actor that has none.
-            devices.assign(ray.get_gpu_ids(), job.config.placement.precision)
+            devices.assign(ray.get_gpu_ids(), job.config.placement.computing)
             with self._reporter.loading():
                 self._role = job.role_factory()
             self._pool = ThreadPoolExecutor(_threads(job.config.placement, self._role), thread_name_prefix="step")

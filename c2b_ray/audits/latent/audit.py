@@ -31,7 +31,7 @@ from c2b_ray.config.latent import EvidenceConfig, LatentConfig
 from c2b_ray.config.latent_file import read_latent_config
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.filesystems.documents import FileOrFields
-from c2b_ray.models import catalog
+from c2b_ray.models import catalog, devices
 from c2b_ray.models.gradient_schemes import chosen_label
 from c2b_ray.pipelines.latent import IMAGES, SEARCH, Specs, described, search_all
 from c2b_ray.report.latent.report import write_report
@@ -154,7 +154,8 @@ def _planned(config: LatentConfig, models: Backend, steps: Steps) -> Plan:
 def _stated(config: LatentConfig, models: Backend, generators: Mapping[str, Description]) -> list[Stated]:
     """Returns every problem with its models' revisions. Raises ConfigError and SpecError before anything is
     searched."""
-    classifiers = {name: models.describe("classifier", spec) for name, spec in config.classifiers.items()}
+    with devices.exactly():  # as their gradients are computed
+        classifiers = {name: models.describe("classifier", spec) for name, spec in config.classifiers.items()}
     result = []
     problems = config.each()
     for name, problem in zip(names_of(problems), problems, strict=True):

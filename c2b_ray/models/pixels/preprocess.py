@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +20,7 @@ from torchvision.transforms._presets import ImageClassification
 from c2b_ray.models.pixels.filters import Filter
 from c2b_ray.models.pixels.shape import shaped
 from c2b_ray.models.spec_options import to_pil
-from c2b_ray.roles import Blocks, Pixels, Shape
+from c2b_ray.roles import Pixels, Shape
 
 Transform = Callable[[Any], torch.Tensor]
 _FILTERS: dict[Any, Filter] = {
@@ -95,8 +96,8 @@ class OnArrays:
     def normalised(self, stacked: torch.Tensor) -> torch.Tensor:
         """float32 (pictures, 3, height, width) with channels last, on the device of `stacked`."""
         values = stacked.permute(0, 3, 1, 2).to(torch.float32).div_(255)
-        mean, std = (torch.tensor(v, dtype=torch.float32, device=stacked.device) for v in (self.mean, self.std))
-        return values.sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
+        mean, std = (_channels(values, stacked.device) for values in (self.mean, self.std))
+        return values.sub_(mean).div_(std)
 
     @property
     def shape(self) -> Shape:
@@ -112,13 +113,20 @@ class OnArrays:
         return shaped(image, self.shape)
 
 
+@lru_cache(maxsize=64)
+def _channels(values: tuple[float, ...], device: torch.device) -> torch.Tensor:
+    """Returns a value per channel on a device, float32 (channels, 1, 1). Kept, because making it waits for the GPU."""
+    with torch.inference_mode(mode=False):
+        return torch.tensor(values, dtype=torch.float32, device=device).view(-1, 1, 1)
+
+
 @dataclass(frozen=True)
 class Prepared:
-    """The second half of `OnArrays`, for pictures whose first half another process has done."""
+    """The second half of `OnArrays`, for `Blocks` of pictures whose first half another process has done."""
 
     arrays: OnArrays
 
-    def stacked(self, rows: Blocks, pinned: bool = False) -> torch.Tensor:
+    def stacked(self, rows: Any, pinned: bool = False) -> torch.Tensor:
         """uint8 (pictures, height, width, 3)."""
         if not pinned:
             return torch.from_numpy(rows if rows.flags.writeable else rows.copy())
