@@ -16,16 +16,17 @@ from c2b_ray.roles import Shape
 from c2b_ray.steps.prepared import View, prepared
 
 
-def preparing(shapes: Iterable[Shape | None]) -> Prepare | None:
+def preparing(shapes: Iterable[Shape | None], keep_bytes: bool = False) -> Prepare | None:
     """Returns a preparation of `bytes` for models of these shapes; None where no model takes prepared pictures.
 
-    A shape that gives pictures of several sizes counts as none. The bytes stay where a model has none.
+    A shape that gives pictures of several sizes counts as none. The bytes stay where a model has none, or
+    with `keep_bytes`.
     """
     shapes = list(shapes)
     known = dict.fromkeys(shape for shape in shapes if shape is not None and shape.frame is not None)
     if not known:
         return None
-    keep_bytes = any(shape not in known for shape in shapes)
+    keep_bytes = keep_bytes or any(shape not in known for shape in shapes)
     return partial(_prepared, shapes=tuple(known), keep_bytes=keep_bytes)
 
 

@@ -40,6 +40,11 @@ def column_of(shape: Shape) -> str:
     return f"{PIXELS} {' '.join(sides)}"
 
 
+def is_pixels(column: str) -> bool:
+    """Tells whether a column of prepared rows holds pixels."""
+    return column.startswith(f"{PIXELS} ")
+
+
 def prepared(rows: pa.Table, views: Sequence[View], keep_bytes: bool = False) -> pa.Table:
     """Returns the rows with a column of pixels for each view; each picture is decoded once, and one at a time.
 
@@ -65,7 +70,7 @@ def blocks_of(rows: pa.Table) -> dict[str, Blocks]:
 
     What a row with an error has there is meaningless. Nothing is copied where a column is in one piece.
     """
-    return {name: _block(rows[name]) for name in rows.column_names if name.startswith(f"{PIXELS} ")}
+    return {name: _block(rows[name]) for name in rows.column_names if is_pixels(name)}
 
 
 def _show(data: pa.BinaryScalar, row: int, views: Sequence[View], blocks: Sequence[Blocks]) -> str | None:
