@@ -8,6 +8,7 @@ A table of such rows is what other processes hand to the process of the model, w
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -63,6 +64,18 @@ def prepared(rows: pa.Table, views: Sequence[View], keep_bytes: bool = False) ->
     for view, block in zip(views, blocks, strict=True):
         rows = rows.append_column(column_of(view.shape), _column(block, there))
     return rows
+
+
+def asked_for(rows: pa.Table, shape: Shape) -> pa.Table:
+    """Returns the rows with a shape that `prepared_as_asked` reads: one process then prepares for several models."""
+    return rows.replace_schema_metadata({"shape": json.dumps([shape.size, shape.filter, shape.crop])})
+
+
+def prepared_as_asked(rows: pa.Table, shaped: Callable[[Pixels, Shape], Pixels]) -> pa.Table:
+    """Returns `prepared` of rows from `asked_for`."""
+    size, kind, crop = json.loads(rows.schema.metadata[b"shape"])
+    shape = Shape(tuple(size) if isinstance(size, list) else size, kind, tuple(crop) if crop else None)
+    return prepared(rows, [View(shape, shaped)])
 
 
 def blocks_of(rows: pa.Table) -> dict[str, Blocks]:
