@@ -5,10 +5,8 @@ It joins `steps.prepared`, which decodes, and `models.pixels.shape`, which resiz
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
-
-import pyarrow as pa
 
 from c2b_ray.models.pixels.shape import shaped
 from c2b_ray.pipelines.stage import Prepare
@@ -16,18 +14,16 @@ from c2b_ray.roles import Shape
 from c2b_ray.steps.prepared import View, prepared
 
 
-def preparing(shapes: Iterable[Shape | None]) -> Prepare | None:
+def preparing(shapes: Iterable[Shape | None], keep_bytes: bool = False) -> Prepare | None:
     """Returns a preparation of `bytes` for models of these shapes; None where no model takes prepared pictures.
 
-    A shape that gives pictures of several sizes counts as none. The bytes stay where a model has none.
+    A shape that gives pictures of several sizes counts as none. The bytes stay where a model has none, or
+    with `keep_bytes`.
     """
     shapes = list(shapes)
     known = dict.fromkeys(shape for shape in shapes if shape is not None and shape.frame is not None)
     if not known:
         return None
-    keep_bytes = any(shape not in known for shape in shapes)
-    return partial(_prepared, shapes=tuple(known), keep_bytes=keep_bytes)
-
-
-def _prepared(rows: pa.Table, shapes: Sequence[Shape], keep_bytes: bool) -> pa.Table:
-    return prepared(rows, [View(shape, shaped) for shape in shapes], keep_bytes)
+    keep_bytes = keep_bytes or any(shape not in known for shape in shapes)
+    # Of functions that import little, so that the processes start fast.
+    return partial(prepared, views=tuple(View(shape, shaped) for shape in known), keep_bytes=keep_bytes)
