@@ -21,12 +21,15 @@ def preparing(shapes: Iterable[Shape | None]) -> Prepare | None:
 
     A shape that gives pictures of several sizes counts as none. The bytes stay where a model has none.
     """
+    known, every = usable(shapes)
+    return partial(_prepared, shapes=known, keep_bytes=not every) if known else None
+
+
+def usable(shapes: Iterable[Shape | None]) -> tuple[tuple[Shape, ...], bool]:
+    """Returns the shapes by which pictures can be prepared, each once, and whether that is all that the models need."""
     shapes = list(shapes)
-    known = dict.fromkeys(shape for shape in shapes if shape is not None and shape.frame is not None)
-    if not known:
-        return None
-    keep_bytes = any(shape not in known for shape in shapes)
-    return partial(_prepared, shapes=tuple(known), keep_bytes=keep_bytes)
+    known = tuple(dict.fromkeys(shape for shape in shapes if shape is not None and shape.frame is not None))
+    return known, all(shape in known for shape in shapes)
 
 
 def _prepared(rows: pa.Table, shapes: Sequence[Shape], keep_bytes: bool) -> pa.Table:
