@@ -13,7 +13,7 @@ from c2b_ray.pipelines.stage import Rows, Runner, StageConfig
 from c2b_ray.roles import Captioner, TextImageEncoder
 from c2b_ray.schemas.evaluate import SAID, SEEN
 from c2b_ray.steps.evaluate.looking import describe_mistakes, embed_seen
-from c2b_ray.steps.in_place import Load, on_images, reading
+from c2b_ray.steps.in_place import Load, with_reading
 from c2b_ray.store.parts import opened
 
 EMBED: StageConfig = replace(CLASSIFY, schema=SEEN, stage="embed")
@@ -32,7 +32,7 @@ def embed_images(
     runner: Runner, images: Images, wanted: pa.Table, encoder: Callable[[], TextImageEncoder], out: str, on: OnProgress
 ) -> None:
     """Writes the embeddings of the `wanted` images (`image_id`, `look_id`), as parts of `SEEN`."""
-    step, role = partial(on_images, step=embed_seen), partial(reading, images.source, encoder)
+    step, role = with_reading(embed_seen, encoder, images.source)
     rows, config = _rows(images.parts, wanted), _of(EMBED, wanted)
     runner.run(rows, step, role, out, id_column="look_id", config=config, on_progress=on)
 
@@ -41,7 +41,7 @@ def describe_images(
     runner: Runner, images: Images, wanted: pa.Table, captioner: Callable[[], Captioner], out: str, on: OnProgress
 ) -> None:
     """Writes captions of the `wanted` images (`image_id`, `look_id`, `label`), as parts of `SAID`."""
-    step, role = partial(on_images, step=describe_mistakes), partial(reading, images.source, captioner)
+    step, role = with_reading(describe_mistakes, captioner, images.source)
     rows, config = _rows(images.parts, wanted), _of(DESCRIBE, wanted)
     runner.run(rows, step, role, out, id_column="look_id", config=config, on_progress=on)
 

@@ -20,10 +20,14 @@ def preparing(shapes: Iterable[Shape | None], keep_bytes: bool = False) -> Prepa
     A shape that gives pictures of several sizes counts as none. The bytes stay where a model has none, or
     with `keep_bytes`.
     """
-    shapes = list(shapes)
-    known = dict.fromkeys(shape for shape in shapes if shape is not None and shape.frame is not None)
-    if not known:
-        return None
-    keep_bytes = keep_bytes or any(shape not in known for shape in shapes)
+    known, every = usable(shapes)
     # Of functions that import little, so that the processes start fast.
-    return partial(prepared, views=tuple(View(shape, shaped) for shape in known), keep_bytes=keep_bytes)
+    views = tuple(View(shape, shaped) for shape in known)
+    return partial(prepared, views=views, keep_bytes=keep_bytes or not every) if known else None
+
+
+def usable(shapes: Iterable[Shape | None]) -> tuple[tuple[Shape, ...], bool]:
+    """Returns the shapes by which pictures can be prepared, each once, and whether that is all that the models need."""
+    shapes = list(shapes)
+    known = tuple(dict.fromkeys(shape for shape in shapes if shape is not None and shape.frame is not None))
+    return known, all(shape in known for shape in shapes)

@@ -86,6 +86,9 @@ IMAGES = pa.schema(
     ]
 )
 
+PLACED_IMAGES = pa.schema([field for field in IMAGES if field.name != "bytes"])
+"""The columns of images whose bytes stay in their source."""
+
 VERIFICATIONS = pa.schema(
     [
         pa.field("verification_id", _text, nullable=False),  # hash of image, class, verifier and all its questions

@@ -169,7 +169,7 @@ def fetch(batch: pa.Table, source: ImageSource, keep: bool = True) -> pa.Table:
     `keep`: whether it holds their bytes; otherwise it holds their rows, by which `in_place` reads them again.
     """
     found = fetched(source, batch["row"].to_pylist())
-    seen = [_looked_at(data, error) for data, error in zip(found.data, found.errors, strict=True)]
+    seen = [looked_at(data, error) for data, error in zip(found.data, found.errors, strict=True)]
     return images_table(batch["image_id"], found.keys, found.data, seen, None if keep else batch["row"])
 
 
@@ -191,8 +191,8 @@ def fetched(source: ImageSource, rows: Sequence[int]) -> Fetched:
     return Fetched(images["key"], data, errors)
 
 
-def _looked_at(data: bytes | None, error: str | None) -> Seen:
-    """Pixels are released one by one: a batch would be large."""
+def looked_at(data: bytes | None, error: str | None) -> Seen:
+    """Returns what is seen of an image, which is decoded as small as that allows. `error`: why it is not opened."""
     if error is not None:
         return Seen(None, None, error)
     try:

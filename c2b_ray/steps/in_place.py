@@ -6,9 +6,11 @@ was changed since the run first read it is an error of its row.
 
 from __future__ import annotations
 
+import pickle
 import threading
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,14 +18,18 @@ import pyarrow.compute as pc
 
 from c2b_ray.roles import Remote
 from c2b_ray.schemas import IMAGES, has_content
-from c2b_ray.steps.draw import ImageSource, fetched
+from c2b_ray.steps.draw import Fetched, ImageSource, fetched
 
 COLUMNS = ["image_id", "key", "row", "size", "bytes", "content", "pixels", "error"]
 """The columns of `schemas.IMAGES` that `InPlace` and those who look at pictures need: all but the fingerprint."""
 
 R = TypeVar("R")
+Prepare = Callable[[pa.Table], pa.Table]
 Load = Callable[[], ImageSource]
 
+_MOST_OPEN = 4
+_opened: dict[object, InPlace] = {}
+_lock = threading.Lock()
 NO_SOURCE = "the run does not hold its bytes, and their source is not known"
 
 
@@ -52,6 +58,14 @@ class InPlace:
             data[at], errors[at] = of_row, error
         return _with(_with(images, "bytes", pa.array(data, pa.binary())), "error", pa.array(errors, pa.string()))
 
+    def fetched(self, rows: Sequence[int]) -> Fetched:
+        """Returns the images of these rows of the source, in their order."""
+        assert self._load is not None
+        with self._lock:  # it may keep what it reads
+            if self._source is None:
+                self._source = self._load()
+            return fetched(self._source, rows)
+
     def _read(self, images: pa.Table) -> list[tuple[bytes | None, str | None]]:
         placed = np.flatnonzero(images["row"].is_valid().to_numpy()).tolist()
         result: list[tuple[bytes | None, str | None]] = [(None, "no bytes")] * images.num_rows
@@ -60,10 +74,7 @@ class InPlace:
         if self._load is None:
             return [(None, NO_SOURCE)] * images.num_rows
         rows, sizes, contents = (images[name].to_pylist() for name in ("row", "size", "content"))
-        with self._lock:  # it may keep what it reads
-            if self._source is None:
-                self._source = self._load()
-            found = fetched(self._source, [rows[at] for at in placed])
+        found = self.fetched([rows[at] for at in placed])
         for at, data, error in zip(placed, found.data, found.errors, strict=True):
             result[at] = _checked(data, error, sizes[at], contents[at])
         return result
@@ -105,12 +116,41 @@ class ReadingRemote(Reading[R]):
         return self.role.calls_at_once
 
 
-def reading(load: Load | None, make: Callable[[], R]) -> Reading[R]:
-    """Returns a stage's role whose step is given to `on_images`."""
+def with_reading(
+    step: Callable[[pa.Table, R], pa.Table], make: Callable[[], R], load: Load | None, prepare: object = None
+) -> tuple[Callable[[pa.Table, Any], pa.Table], Callable[[], Any]]:
+    """Returns the step and the factory of the role of a stage whose images are read in the step, where nothing prepares
+    them before."""
+    return (step, make) if prepare is not None else (partial(_on_images, step=step), partial(_reading, load, make))
+
+
+def reading_before(load: Load | None, prepare: Prepare | None) -> Prepare | None:
+    """Returns a preparation of images whose bytes are read before; None where there is none."""
+    return None if prepare is None else partial(_prepared, load=load, prepare=prepare)
+
+
+def _prepared(images: pa.Table, load: Load | None, prepare: Prepare) -> pa.Table:
+    return prepare(in_place(load).with_bytes(images))
+
+
+def _reading(load: Load | None, make: Callable[[], R]) -> Reading[R]:
     role = make()
-    return (ReadingRemote if isinstance(role, Remote) else Reading)(role, InPlace(load))
+    return (ReadingRemote if isinstance(role, Remote) else Reading)(role, in_place(load))
 
 
-def on_images(images: pa.Table, reading: Reading[R], step: Callable[[pa.Table, R], pa.Table]) -> pa.Table:
-    """Calls a step with the images and their bytes."""
+def _on_images(images: pa.Table, reading: Reading[R], step: Callable[[pa.Table, R], pa.Table]) -> pa.Table:
     return step(reading.images.with_bytes(images), reading.role)
+
+
+def in_place(load: Load | None) -> InPlace:
+    """Returns the images of a source, which a process opens once however often this is called."""
+    try:
+        key: object = pickle.dumps(load)
+    except (pickle.PicklingError, AttributeError, TypeError):  # of this process alone
+        key = load
+    with _lock:
+        if key not in _opened:
+            while len(_opened) >= _MOST_OPEN:
+                del _opened[next(iter(_opened))]
+            _opened[key] = InPlace(load)
+        return _opened[key]

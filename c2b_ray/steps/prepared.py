@@ -9,17 +9,18 @@ A table of such rows is what other processes hand to the process of the model, w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.errors import ImageError
 from c2b_ray.roles import Blocks, Pixels, Shape
-from c2b_ray.steps.decode import decode
+from c2b_ray.steps.decode import decoded
 
 PIXELS = "pixels"
+Saw = Callable[[int, Pixels], None]
+"""Is told the number of a row, and its picture."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +53,14 @@ def prepared(rows: pa.Table, views: Sequence[View], keep_bytes: bool = False) ->
     `bytes` are left out unless `keep_bytes`. A row with an error, known or found here, has no pixels.
     """
     errors: list[str | None] = rows["error"].to_pylist()
-    blocks = [np.zeros((rows.num_rows, *view.frame, 3), np.uint8) for view in views]
-    for row, data in enumerate(rows["bytes"]):
-        if errors[row] is None:
-            errors[row] = _show(data, row, views, blocks)
-    there = pa.array([error is None for error in errors], pa.bool_())
+    files = (data.as_py() if errors[row] is None else None for row, data in enumerate(rows["bytes"]))
+    columns = shown(files, errors, views)
     place = rows.schema.get_field_index("error")
     rows = rows.set_column(place, rows.schema.field(place), pa.array(errors, pa.string()))
     if not keep_bytes:
         rows = rows.drop_columns(["bytes"])
-    for view, block in zip(views, blocks, strict=True):
-        rows = rows.append_column(column_of(view.shape), _column(block, there))
+    for name, column in columns.items():
+        rows = rows.append_column(name, column)
     return rows
 
 
@@ -78,25 +76,33 @@ def prepared_as_asked(rows: pa.Table, shaped: Callable[[Pixels, Shape], Pixels])
     return prepared(rows, [View(shape, shaped)])
 
 
+def shown(
+    files: Iterable[bytes | None], errors: list[str | None], views: Sequence[View], saw: Saw | None = None
+) -> dict[str, pa.Array]:
+    """Returns a column of pixels for each view, by name; each file is decoded once, and one at a time.
+
+    `errors`: why a file is not opened; gets the reason why one is no picture. `saw`: is told of each picture.
+    """
+    blocks = [np.zeros((len(errors), *view.frame, 3), np.uint8) for view in views]
+    for row, data in enumerate(files):
+        if errors[row] is not None:
+            continue
+        pixels, errors[row] = decoded(data)
+        if pixels is not None:
+            for view, block in zip(views, blocks, strict=True):
+                block[row] = view.shaped(pixels, view.shape)
+            if saw is not None:
+                saw(row, pixels)
+    there = pa.array([error is None for error in errors], pa.bool_())
+    return {column_of(view.shape): _column(block, there) for view, block in zip(views, blocks, strict=True)}
+
+
 def blocks_of(rows: pa.Table) -> dict[str, Blocks]:
     """Returns the pixels of prepared rows by the name of their column, uint8 (rows, height × width × 3).
 
     What a row with an error has there is meaningless. Nothing is copied where a column is in one piece.
     """
     return {name: _block(rows[name]) for name in rows.column_names if is_pixels(name)}
-
-
-def _show(data: pa.BinaryScalar, row: int, views: Sequence[View], blocks: Sequence[Blocks]) -> str | None:
-    """Puts a picture into the blocks; returns why there is none."""
-    if not data.is_valid:
-        return "no bytes"
-    try:
-        pixels = decode(data.as_py())
-    except ImageError as reason:
-        return str(reason)
-    for view, block in zip(views, blocks, strict=True):
-        block[row] = view.shaped(pixels, view.shape)
-    return None
 
 
 def _column(block: Blocks, there: pa.Array) -> pa.Array:

@@ -48,7 +48,7 @@ class C2BRun(Run):
     """A run of `c2b audit`."""
 
     SINCE: ClassVar = {
-        "images": ("row", "size", "pixels"),
+        "images": ("row", "size", "bytes", "pixels"),
         "intersections": _OF_CAPTIONS,
         "pooled": ("basis", *_OF_CAPTIONS),
     }

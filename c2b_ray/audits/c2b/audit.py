@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from c2b_ray.audits.c2b.budget import Grant, call_with_run, first_grant, grant_so_far, next_grant, targets, write_scores
 from c2b_ray.audits.c2b.classes import with_classes
-from c2b_ray.audits.c2b.classifying import classify, contestants
+from c2b_ray.audits.c2b.classifying import classify, classifying, contestants
 from c2b_ray.audits.c2b.drawing import Drawing, Plan, from_generator, from_index
 from c2b_ray.audits.c2b.labelled import from_labels
 from c2b_ray.audits.c2b.preflight import check
@@ -110,7 +110,7 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
     findings."""
     models.runner.check_paths(run.path, paths_read(config))
     classifiers = contestants(config, run, models)
-    plans = _plans(config, run, models, steps)
+    plans = _plans(config, run, models, classifiers, steps)
     drawing = Drawing(plans, run, verifier_of(config, run, models, steps), steps)
     grant: Grant | None = grant_so_far(run, first_grant(run.captions, config))
     while grant is not None:
@@ -128,9 +128,11 @@ def _to_confirm(run: C2BRun) -> dict[CellKey, int]:
     return to_confirm(run.scores, run.captions, run.draws)
 
 
-def _plans(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[Plan]:
+def _plans(
+    config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], steps: Steps
+) -> list[Plan]:
     if config.images.sources == ("labelled",):
-        return [from_labels(config, run, models, steps)]
+        return [from_labels(config, run, models, classifiers, steps)]
     encoder = None
     if config.images.index is not None:  # before a language model is called for nothing
         index = models.describe("index", config.images.index)
@@ -146,7 +148,7 @@ def _answer(
 ) -> None:
     """Classifies the drawn images and scores the answers."""
     run = drawing.run
-    with steps.step(f"classify: {', '.join(config.specs)}") as on_progress:
+    with steps.step(classifying(config)) as on_progress:
         classify(classifiers, run, models, on_progress, drawing.source)
     with steps.step("score"):
         write_scores(run, config, models.runner)

@@ -31,6 +31,11 @@ def contestants(config: AuditConfig, run: C2BRun, models: Backend) -> list[Conte
     return contestants
 
 
+def classifying(config: AuditConfig) -> str:
+    """Returns the name of the step in which the classifiers answer."""
+    return f"classify: {', '.join(config.specs)}"
+
+
 def classify(
     classifiers: Sequence[Contestant], run: C2BRun, models: Backend, on_progress: OnProgress, source: Load | None
 ) -> None:

@@ -5,7 +5,7 @@ It composes steps and the run; `steps.labelled_images` represents rows until the
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,12 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.audits.c2b.drawing import FETCH_IMAGES, CollectRows, Plan, SourcePlan, Targets, by_rows, first_of
+from c2b_ray.audits.c2b.classifying import classifying
+from c2b_ray.audits.c2b.drawing import CollectRows, Plan, SourcePlan, Targets, by_rows, first_of
 from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.identity import check_unchanged
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
-from c2b_ray.pipelines.images import ImageStages, OnProgress
+from c2b_ray.pipelines.images import Contestant, OnProgress
+from c2b_ray.pipelines.one_pass import Places, look_and_classify
 from c2b_ray.schemas import seed_of
 from c2b_ray.steps.accept import SeenImages
 from c2b_ray.steps.draw import Rows, wanted
@@ -46,6 +48,7 @@ class TablePlan:
     draws: RowDraws
     captions: pa.Table
     collect: CollectRows
+    doing: str
     source: Load | None = None
 
     def select(self, targets: Targets, seen: SeenImages, besides: Collection[str] = ()) -> Selection:
@@ -56,13 +59,18 @@ class TablePlan:
     def gather(self, draws: Draws, run: C2BRun, steps: Steps) -> None:
         assert isinstance(draws, RowDraws)
         run.begin_writing()
-        with steps.step(FETCH_IMAGES) as on_progress:
+        with steps.step(self.doing) as on_progress:
             self.collect(draws.distinct(), run.location("images"), on_progress)
 
 
-def from_labels(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Plan:
+def from_labels(
+    config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], steps: Steps
+) -> Plan:
     """Writes proposals and captions from the columns of a labelled table into the run; returns a plan with its rows as
-    images."""
+    images.
+
+    All images that it gathers are to be classified, so that it has the classifiers answer at once.
+    """
     path = str(config.images.table)
     with steps.step("read labels"):
         load = partial(LabelledTable, path, columns=config.images.renamed)
@@ -91,13 +99,14 @@ def from_labels(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
     give_back()
 
     def collect(rows: Rows, out: str, on_progress: OnProgress) -> object:
-        return ImageStages(models.runner).collect(rows, revision, load, out, on_progress, config.keep_images)
+        to = Places(out, run.location("predictions"), config.keep_images)
+        return look_and_classify(models.runner, (rows, revision), load, classifiers, to, on_progress)
 
     if config.budget is None:
-        return TablePlan(draws, captions, collect, load)
+        return TablePlan(draws, captions, collect, classifying(config), load)
     images = wanted(draws.distinct(), revision)
     select = first_of(_shuffled(draws.table(), config.seed), captions)
-    return SourcePlan(select, images, by_rows(collect), FETCH_IMAGES, load)
+    return SourcePlan(select, images, by_rows(collect), classifying(config), load)
 
 
 def _warnings(config: AuditConfig, table: LabelledTable, proposals: pa.Table) -> list[str]:

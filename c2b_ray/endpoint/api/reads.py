@@ -123,6 +123,8 @@ class Results:
         groups = self._groups(name)
         for group in self._index(name, groups).groups_of(image_id):
             rows = groups.read(group, ["image_id", column])
+            if column not in rows.column_names:  # images that the run holds no bytes of
+                continue
             matches = rows.filter(pc.and_(pc.equal(rows["image_id"], image_id), pc.is_valid(rows[column])))
             if matches.num_rows:
                 return bytes(matches[column][0].as_py())
