@@ -1,7 +1,7 @@
 """Builds modules without the random weights that a file is about to replace.
 
 A library's constructor draws every weight at random, which takes most of the time of loading a large model. Inside
-`without_random_weights` memory for weights is taken and left as it is. Everything else is computed as always: buffers
+`built` memory for weights is taken and left as it is. Everything else is computed as always: buffers
 that no file holds (positions, masks, anchors), constants, tied weights. Only for modules whose every weight then comes
 from a file. It knows PyTorch's ways of drawing numbers, and no model.
 """
@@ -27,18 +27,30 @@ _INITIAL = frozenset(
 )  # fmt: skip
 
 
-class without_random_weights(TorchFunctionMode):
+_SCALES = frozenset(getattr(torch.Tensor, name) for name in ("mul_", "add_", "sub_", "div_", "clamp_"))
+
+
+class WithoutRandomWeights(TorchFunctionMode):
     """A block in which tensors are not filled with random numbers in place; this thread only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._drawn: Any = None  # the last of them: scaling what was not drawn is left out too
 
     def __torch_function__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if func in _DRAWS or func in _INITIAL:
-            return args[0] if args else (kwargs or {})["tensor"]
+            self._drawn = args[0] if args else (kwargs or {})["tensor"]
+            return self._drawn
+        if args and args[0] is self._drawn:
+            if func in _SCALES:
+                return self._drawn
+            self._drawn = None
         return func(*args, **(kwargs or {}))
 
 
 def built(build: Callable[[], Any]) -> Any:
     """Returns what `build` returns: a module that has its weights from a file, or is about to get them."""
-    with without_random_weights():
+    with WithoutRandomWeights():
         return build()
