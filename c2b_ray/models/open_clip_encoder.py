@@ -17,6 +17,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preproc
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models import devices, weights
 from c2b_ray.models.batched_run import Compute, Runtime, compiled, run
+from c2b_ray.models.building import built
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.packed import pack
 from c2b_ray.models.pixels.preprocess import OnArrays, batched, shape_of
@@ -140,7 +142,8 @@ def load(spec: Spec) -> OpenClipEncoder:
         decoder_for(spec, device),
     )
     sources = _sources(spec)
-    model = _created(spec, sources.name, precision=precision, device=device, **sources.arguments, **_WITH_WEIGHTS)
+    arguments = {"precision": precision, "device": device, **sources.arguments, **_WITH_WEIGHTS}
+    model = built(partial(_created, spec, sources.name, **arguments))
     tokenizer = _tokenizer(sources)
     try:
         revision = _revision(spec, sources, model, precision)

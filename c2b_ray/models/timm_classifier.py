@@ -28,6 +28,7 @@ from timm.models import get_pretrained_cfg, save_for_hf
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models import weights
+from c2b_ray.models.building import built
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.pixels.preprocess import shape_of
 from c2b_ray.models.spec_options import label_names
@@ -132,7 +133,8 @@ def _from_directory(spec: Spec, directory: Path, loaded: bool) -> tuple[Any, Pat
         raise SpecError(f"{spec.text}: {directory} holds no config.json; expected a directory that timm saved")
     # Under any other name timm would read a pickle first, were one beside it.
     file = weights.checked(directory / _FILE)
-    return _created(spec, f"local-dir:{directory}", pretrained=loaded), file
+    create = partial(_created, spec, f"local-dir:{directory}", pretrained=loaded)
+    return built(create) if loaded else create(), file
 
 
 def _from_hub(spec: Spec, loaded: bool) -> tuple[Any, Path]:
@@ -145,7 +147,8 @@ def _from_hub(spec: Spec, loaded: bool) -> tuple[Any, Path]:
     file = weights.checked(weights.from_hub(config.hf_hub_id, name, spec.text))
     # custom_load is for weights in another framework's format; what lies on the hub as safetensors is timm's own.
     overlay = {"file": str(file), "custom_load": False}
-    return _created(spec, spec.name, pretrained=loaded, pretrained_cfg_overlay=overlay), file
+    create = partial(_created, spec, spec.name, pretrained=loaded, pretrained_cfg_overlay=overlay)
+    return built(create) if loaded else create(), file
 
 
 def _with_weights_of(spec: Spec, file: Path, loaded: bool) -> tuple[Any, Path]:
@@ -154,7 +157,8 @@ def _with_weights_of(spec: Spec, file: Path, loaded: bool) -> tuple[Any, Path]:
     head = f"{layer[0] if isinstance(layer, (tuple, list)) else layer}.weight"
     if not shapes.get(head):
         raise WeightsError(f"{file}: no tensor {head!r}, the classification layer of {spec.name}")
-    module = _created(spec, spec.name, num_classes=shapes[head][0])
+    create = partial(_created, spec, spec.name, num_classes=shapes[head][0])
+    module = built(create) if loaded else create()
     if loaded:
         weights.load_into(module, weights.read_safetensors(file), file)
     return module, file

@@ -24,6 +24,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -35,6 +36,7 @@ from torch import nn
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models import weights
+from c2b_ray.models.building import built
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.pixels.preprocess import shape_of
 from c2b_ray.models.spec_options import label_names, numbers, positive
@@ -198,6 +200,8 @@ def _with_weights_of(spec: Spec, file: Path) -> nn.Module:
         auxiliary = any(name.startswith(("aux", "AuxLogits")) for name in tensors)
         arguments = {"init_weights": False, "aux_logits": auxiliary}
     count = _classes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, file)
-    module: nn.Module = torchvision.models.get_model(spec.name, weights=None, num_classes=count, **arguments)
+    module: nn.Module = built(
+        partial(torchvision.models.get_model, spec.name, weights=None, num_classes=count, **arguments)
+    )
     weights.load_into(module, tensors, file)
     return module

@@ -80,6 +80,10 @@ class OnRay:
     def check_paths(self, out: str | None, read: Mapping[str, str]) -> None:
         check_on_every_node(out, read)
 
+    def gpus(self, config: StageConfig) -> float:
+        """Returns the GPUs of each process of a stage."""
+        return self._placed(config).placement.gpus
+
     def call(self, function: Callable[[], T], config: StageConfig) -> T:
         (result,) = self.call_each([function], config)
         return result

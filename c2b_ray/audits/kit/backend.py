@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, partial
@@ -79,14 +79,18 @@ class ActorsBackend(InCallingProcess):
         from c2b_ray.pipelines.ray_stage import OnRay
 
         super().__init__(placement)
-        self.runner: Runner = OnRay(placement)
+        self._on_ray = OnRay(placement)
+        self.runner: Runner = self._on_ray
         self.searcher = self.runner
 
     def describe(self, role: str, spec: str) -> Description:
         if role == "language_model":  # this process calls it
             return catalog.describe(role, spec) or description_of_loaded(self, role, spec)
         computing = computing_of(role, self._placement)
-        known = describe(role, computing, spec)
+        # Without GPUs every process there computes on a CPU, so that this one can say what a model will be.
+        on_cpus = not self._on_ray.gpus(DESCRIBED_IN[role])
+        with devices.assigned(()) if on_cpus else nullcontext():
+            known = describe(role, computing, spec)
         if known is None or known.of_device:
             return self.runner.call(partial(described, role, computing, spec), DESCRIBED_IN[role])
         return known
