@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -67,7 +67,7 @@ def compiled(module: Compute) -> Compute:
     return result
 
 
-def run(module: Compute, rows: Sequence[Any], prepare: Preparation, runtime: Runtime) -> Floats:
+def run(module: Compute, rows: Any, prepare: Preparation, runtime: Runtime) -> Floats:
     """Returns the module's output for every row, float32 (rows, width), NaN included; (0, 0) for no rows.
 
     Rows are prepared and run `runtime.batch` at a time, so that no more than two batches are ever decoded into tensors.
