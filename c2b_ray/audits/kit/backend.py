@@ -79,7 +79,9 @@ class ActorsBackend(InCallingProcess):
         from c2b_ray.pipelines.ray_stage import OnRay
 
         super().__init__(placement)
-        self.runner: Runner = OnRay(placement)
+        runner = OnRay(placement)
+        runner.check_placement()
+        self.runner: Runner = runner
         self.searcher = self.runner
 
     def describe(self, role: str, spec: str) -> Description:
