@@ -125,7 +125,7 @@ def audited(table: Path, spec: str, via: str, placement: dict[str, Any] | None =
     with tempfile.TemporaryDirectory(dir=table.parent) as out:
         config = {
             "task": "Name the label.",
-            "classes": [f"label_{number}" for number in range(CLASSES)],
+            "classes": list(Nothing.labels[:CLASSES]),
             "classifier": spec,
             "images": {"source": "labelled", "table": str(table)},
         }
@@ -159,13 +159,10 @@ def loader(table: Path, weights: Path, workers: int, precision: str) -> dict[str
     from PIL import Image
     from safetensors.torch import load_file
     from torch.utils.data import DataLoader, Dataset
-    from torchvision import transforms
 
     began = time.time()
     files = files_of(table)
     prepare = timm.data.create_transform(**timm.data.resolve_model_data_config(timm.create_model("resnet50")))
-    assert isinstance(prepare, transforms.Compose)
-
     class Files(Dataset):  # type: ignore[type-arg]
         def __len__(self) -> int:
             return len(files)

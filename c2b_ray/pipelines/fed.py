@@ -11,17 +11,19 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
 
+from c2b_ray.pipelines.busy import BusyClock
 from c2b_ray.pipelines.stage import Job, answered, checked, threads_of
 from c2b_ray.processes.pool import Processes
 
 R = TypeVar("R")
 
 
-def answers_of_fed(batches: Iterator[pa.Table], job: Job[R]) -> Generator[pa.Table, None, None]:
+def answers_of_fed(batches: Iterator[pa.Table], job: Job[R], clock: BusyClock) -> Generator[pa.Table, None, None]:
     """Yields the step's answer to each batch, in the order of the batches; the processes are ahead by a few batches.
 
     They begin before the role is built. When closed early, it waits for the batches that are in the step.
@@ -34,11 +36,14 @@ def answers_of_fed(batches: Iterator[pa.Table], job: Job[R]) -> Generator[pa.Tab
     waiting: deque[Future[pa.Table]] = deque()
 
     def step(coming: list[Future[pa.Table]], batch: pa.Table) -> pa.Table:
-        rows = checked(coming.pop().result(), batch, job)
-        return _own(answered(rows, job, role.result()))
+        rows, model = checked(coming.pop().result(), batch, job), role.result()
+        with clock.at_work("model"):
+            return _own(answered(rows, job, model))
 
     with ExitStack() as stack:
-        pool = stack.enter_context(Processes(job.prepare, placement.decoders, most + 1))
+        pool = stack.enter_context(
+            Processes(job.prepare, placement.decoders, most + 1, at_work=partial(clock.at_work, "decoding"))
+        )
         steps = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="step"))
         try:
             for batch in batches:

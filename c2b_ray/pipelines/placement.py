@@ -17,8 +17,6 @@ from c2b_ray.errors import ConfigError
 
 MOST_THREADS = 16
 """Batches in progress in one process. More threads would wait for Python's lock."""
-READ_HERE = 64
-"""Images that one thread of a process without Ray reads at once."""
 SMALLEST_SHARE = 0.1
 """Share of a GPU. By default no process shares a GPU with less than this free."""
 ELASTIC_ACTORS = 16
@@ -31,14 +29,6 @@ GPU_THREADS = 3
 
 FED_CPUS = 1.0
 """CPUs that a process reserves whose rows come prepared: it copies blocks and writes answers while its GPU computes."""
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The machine of this process, as far as it may use it."""
-
-    cores: int
-    gpus: int = 0
 
 
 @dataclass(frozen=True)
@@ -150,32 +140,14 @@ def placed(
     return replace(placement, max_actors=max(placement.min_actors, placement.max_actors))
 
 
-def on_this_machine(stage: Stage, config: PlacementConfig, machine: Machine, prepared: bool = False) -> Placement:
-    """Returns the placement in one process without Ray, for which a file sets only `batch`, `threads` and `decoders`.
-
-    `prepared`: whether other processes can prepare the stage's rows. They do where a GPU computes, or where there are
-    more than two cores; on two, whatever decodes takes its time from the model.
-    """
-    section, cores = config.stage(stage), machine.cores
-    placement = defaults(stage, Cluster((Node(cpus=cores),)))
-    if not NEEDS[stage].model:  # no other process shares the work, and each thread holds a batch of encoded images
-        placement = Placement(min(placement.batch, READ_HERE), min(MOST_THREADS, cores))
-    elif machine.gpus and NEEDS[stage].gpu_batch:
-        placement = replace(placement, batch=NEEDS[stage].gpu_batch)
-    decoders = 0
-    if prepared:
-        decoders = section.decoders if section.decoders is not None else _decoders(machine)
-    if decoders and machine.gpus and NEEDS[stage].threads:
-        placement = replace(placement, threads=GPU_THREADS)
-    batch, threads = section.batch or placement.batch, section.threads or placement.threads
-    return Placement(batch, threads, cpus=0.0, decoders=decoders)
-
-
-def _decoders(machine: Machine) -> int:
-    """Returns how many processes decode on a machine, beside one that computes."""
-    if machine.gpus:
-        return max(1, machine.cores - 1)
-    return machine.cores // 2 if machine.cores > 2 else 0
+def check(config: PlacementConfig, cluster: Cluster) -> None:
+    """Raises ConfigError where a stage of the file requires nodes that this cluster can never have, before any stage
+    begins."""
+    for stage in NEEDS:
+        section = config.stage(stage)
+        if not cluster.elastic:
+            here = tuple(node for node in cluster.nodes if matches(section.labels or {}, node.labels))
+            _check_possible(stage, section, here, config.file)
 
 
 def defaults(stage: Stage, cluster: Cluster, served: bool = False, gpus: float | None = None) -> Placement:

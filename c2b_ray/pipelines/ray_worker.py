@@ -14,7 +14,8 @@ from c2b_ray.models import devices
 from c2b_ray.pipelines.outputs import Outputs
 from c2b_ray.pipelines.placement import Placement
 from c2b_ray.pipelines.reports import Reporter, Reports
-from c2b_ray.pipelines.stage import Job, checked, cut, each_once, ids_of, prepared, stepped, threads_of
+from c2b_ray.pipelines.row_ids import each_once, ids_of
+from c2b_ray.pipelines.stage import Job, checked, cut, prepared, stepped, threads_of
 from c2b_ray.pipelines.worker_errors import carried
 from c2b_ray.processes.pool import Processes
 from c2b_ray.roles import Remote

@@ -17,15 +17,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from c2b_ray.config.placement import Stage
+from c2b_ray.pipelines.busy import Busy
 from c2b_ray.pipelines.outputs import Also, Outputs, Written, outputs, with_second
 from c2b_ray.pipelines.placement import MOST_THREADS, Placement
 from c2b_ray.pipelines.progress import Progress, Teller
-from c2b_ray.store.digests import Digests, absent, digests, distinct
+from c2b_ray.pipelines.row_ids import ids_of
+from c2b_ray.store.digests import Digests, absent, distinct
 from c2b_ray.store.memory import give_back
 
 R = TypeVar("R")
@@ -99,6 +99,7 @@ class StageResult:
     """What this call wrote: `rows`, of which `errors` have an error. `resumed`: rows of the source that `out` held
     before.
 
+    `busy`: of a stage with processes that decode, how busy its parts were.
     Where the ids of the source's rows are not known before they are read, `resumed` counts all rows that `out` held.
     """
 
@@ -106,12 +107,15 @@ class StageResult:
     errors: int
     resumed: int
     seconds: float
+    busy: Busy | None = None
 
 
 class Runner(Protocol):
-    """Runs stages. `placements`: the placement of each named stage that has written rows, for a run's record."""
+    """Runs stages. For a run's record, of each named stage that has written rows: `placements`, its placement, and
+    `stages`, how fast it was and what it waited for (`measured`)."""
 
     placements: dict[str, dict[str, Any]]
+    stages: dict[str, dict[str, Any]]
 
     def check_paths(self, out: str | None, read: Mapping[str, str]) -> None:
         """Raises ConfigError, before work starts, where a path is missing on a node that does the work.
@@ -198,7 +202,16 @@ def write_stage(
         give_back()
         after = parts.drop_repeats(job.id_column)
         to.settle()
-    return StageResult(after.rows - len(done), after.errors - errors, resumed, time.monotonic() - began)
+    busy = None if teller.busy is None else teller.busy()
+    return StageResult(after.rows - len(done), after.errors - errors, resumed, time.monotonic() - began, busy)
+
+
+def measured(before: Mapping[str, Any] | None, result: StageResult) -> dict[str, Any]:
+    """Returns the entry of a stage in a run's manifest, with what earlier calls of it measured."""
+    rows = result.rows + (before or {}).get("rows", 0)
+    seconds = result.seconds + (before or {}).get("seconds", 0.0)
+    entry = {"rows": rows, "seconds": round(seconds, 3), "rows_per_second": round(rows / max(seconds, 1e-9), 1)}
+    return entry if result.busy is None else {**entry, "busy": result.busy.record()}
 
 
 def _resumed(rows: Rows, id_column: str, done: Digests) -> tuple[int, bool]:
@@ -214,40 +227,6 @@ def _resumed(rows: Rows, id_column: str, done: Digests) -> tuple[int, bool]:
     counts = [(len(some), int(absent(some, done).sum())) for some in ids]
     missing = sum(lacking for _, lacking in counts)
     return sum(rows for rows, _ in counts) - missing, missing > 0
-
-
-def not_yet(table: pa.Table, id_column: str, done: Digests) -> pa.Table:
-    """Returns the rows whose ids are not among the sorted digests `done`; of a list of ids, only the missing
-    ones stay."""
-    if not len(done):
-        return table
-    ids = table[id_column].combine_chunks()
-    if not pa.types.is_list(ids.type):
-        return table.filter(pa.array(absent(ids, done)))
-    left = absent(ids.flatten(), done)
-    owners = pc.list_parent_indices(ids).to_numpy()[left]
-    ends = np.cumsum(np.bincount(owners, minlength=len(ids)))
-    lists = pa.ListArray.from_arrays(pa.array(np.concatenate([[0], ends]), pa.int32()), ids.flatten().filter(left))
-    position = table.schema.get_field_index(id_column)
-    table = table.set_column(position, id_column, lists)
-    return table.filter(pc.greater(pc.list_value_length(lists), 0))
-
-
-def ids_of(rows: pa.Table, id_column: str) -> pa.ChunkedArray:
-    """Returns the ids of the rows that the step has to return; lists of ids are flattened."""
-    ids = rows[id_column]
-    return pc.list_flatten(ids) if pa.types.is_list(ids.type) else ids
-
-
-def each_once(table: pa.Table, id_column: str) -> pa.Table:
-    """Returns the table with every id once. Raises ValueError where an id is null."""
-    ids = table[id_column]
-    if ids.null_count:
-        raise ValueError(f"{id_column} is null in {ids.null_count} rows of the source")
-    if pa.types.is_list(ids.type):
-        ids = pc.list_element(ids, 0)
-    _, first = np.unique(digests(ids), return_index=True)
-    return table if len(first) == table.num_rows else table.take(np.sort(first))
 
 
 def cut(block: pa.Table, config: StageConfig) -> list[pa.Table]:

@@ -21,7 +21,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from socket import socketpair
@@ -52,16 +52,22 @@ class _Cannot(Exception):
 class Processes:
     """Up to `workers` processes that call `function`, with at most `ahead` results that nobody has dropped.
 
-    `cannot`: why no other process can load the function, or None; threads of this one then call it.
+    `at_work` wraps each call of the function, by whichever thread waits for it. `cannot`: why no other process can load
+    the function, or None; threads of this one then call it.
 
     `submit` waits while there are so many: a result counts until the table is dropped with all that was taken from it
     uncopied. Results have to be dropped in the order in which they were asked for.
     """
 
     def __init__(
-        self, function: Function, workers: int, ahead: int, dumps: Callable[[Any], bytes] = pickle.dumps
+        self,
+        function: Function,
+        workers: int,
+        ahead: int,
+        dumps: Callable[[Any], bytes] = pickle.dumps,
+        at_work: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self._function, self._pickled = function, b""
+        self._function, self._pickled, self._at_work = function, b"", at_work
         self.cannot: str | None = None
         try:
             self._pickled = dumps(function)
@@ -157,7 +163,8 @@ class Processes:
         _Died."""
         worker = self._worker()
         try:
-            kind, value = worker.call(table, slot.number)
+            with self._at_work():
+                kind, value = worker.call(table, slot.number)
         except _Died:
             with self._lock:
                 self._all.discard(worker)

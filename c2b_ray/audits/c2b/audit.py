@@ -121,7 +121,7 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
         drawing.confirm(cells)
         _answer(config, drawing, models, classifiers, steps)
     if models.runner.placements:
-        run.update({"placement": models.runner.placements})
+        run.update({"placement": models.runner.placements, "stages": models.runner.stages})
 
 
 def _to_confirm(run: C2BRun) -> dict[CellKey, int]:

@@ -80,6 +80,7 @@ class ActorsBackend(InCallingProcess):
 
         super().__init__(placement)
         self._on_ray = OnRay(placement)
+        self._on_ray.check_placement()
         self.runner: Runner = self._on_ray
         self.searcher = self.runner
 

@@ -123,7 +123,7 @@ def walk(plan: Plan, run: LatentRun, models: Backend, steps: Steps) -> None:
             search_all(models.runner, plan.rows, work, run.location("searches"), on_progress)
     _write_directions(run, [row["search_id"] for row in plan.rows], plan.config.evidence)
     if placements := models.runner.placements:
-        run.update({"placement": placements})
+        run.update({"placement": placements, "stages": models.runner.stages})
 
 
 def _planned(config: LatentConfig, models: Backend, steps: Steps) -> Plan:
