@@ -48,12 +48,13 @@ def build(
         models.runner.check_paths(None, {images: "images"})
         with steps.step("load the encoder"):
             factory = models.encoder(encoder)
-            made_by = _made_by(images, models.describe("encoder", encoder), encoder, wish)
+            known = models.describe("encoder", encoder)
+            made_by = _made_by(images, known, encoder, wish)
         listed = sizes(images)
         if (summary := pipeline.built(out, made_by, listed)) is not None:
             return summary
         with steps.step("embed images") as on_progress:
-            pipeline.embed_source(models.runner, rows, factory, made_by, out, on_progress)
+            pipeline.embed_source(models.runner, rows, factory, made_by, out, on_progress, known.shape)
     with steps.step("build the index"):
         return pipeline.build(out, made_by, wish, listed)
 

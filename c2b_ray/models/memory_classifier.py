@@ -133,16 +133,18 @@ class MemoryClassifier:
 
         ServiceError where the model fails, or answers with another number of rows or labels.
         """
-        both = (batches(rows, self._batch) for rows in (images, keys))
-        answers = [self._logits(*part, self._answer) for part in zip(*both, strict=True)]
+        answers = self._in_batches(images, keys, self._answer)
         return np.concatenate(answers) if answers else np.zeros((0, len(self.labels)), np.float32)
 
     def logits_of_shaped(self, images: Blocks) -> Floats:
         """Returns `logits` of pictures prepared by `shape`, uint8 (images, height, width, 3)."""
         keys = [f"number {row + 1} of {len(images)}" for row in range(len(images))]
-        both = (batches(rows, self._batch) for rows in (list(images), keys))
-        answers = [self._logits(*part, self._answer_shaped) for part in zip(*both, strict=True)]
+        answers = self._in_batches(list(images), keys, self._answer_shaped)
         return np.concatenate(answers) if answers else np.zeros((0, len(self.labels)), np.float32)
+
+    def _in_batches(self, images: Sequence[Pixels], keys: Sequence[str], answer: Answering) -> list[Floats]:
+        pairs = zip(batches(images, self._batch), batches(keys, self._batch), strict=True)
+        return [self._logits(some, names, answer) for some, names in pairs]
 
     def _logits(self, images: Sequence[Pixels], keys: Sequence[str], answer: Answering) -> Floats:
         array = partial(self._array, answer)

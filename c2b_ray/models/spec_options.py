@@ -75,7 +75,7 @@ def label_names(spec: Spec, count: int, usual: Sequence[str] | None) -> tuple[st
     return names
 
 
-def batches(rows: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+def batches(rows: Any, size: int) -> Iterator[Sequence[Any]]:
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
 

@@ -92,7 +92,8 @@ def _known(spec: Spec, module: Any, file: Path) -> tuple[Description, dict[str, 
         raise SpecError(f"{spec.text}: takes {data['input_size'][0]} channels, not red, green and blue")
     labels = label_names(spec, module.num_classes, _labels_of_module(module))
     revision = revised(content_id("timm", weights.file_revision(file), data, labels), spec)
-    shape = shape_of(create_transform(**data, is_training=False))
+    with torch.device("cpu"):  # also where the module is described without memory
+        shape = shape_of(create_transform(**data, is_training=False))
     return Description(revision, labels, shape=shape), data
 
 

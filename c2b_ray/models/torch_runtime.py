@@ -118,7 +118,9 @@ def placed(module: nn.Module, runtime: Runtime, layout: torch.memory_format) -> 
     return module.to(runtime.device, memory_format=layout)  # type: ignore[call-overload,no-any-return]
 
 
-def run(module: Callable[[torch.Tensor], Any], rows: Sequence[Any], prepare: Preparation, runtime: Runtime) -> Floats:
+def run(
+    module: Callable[[torch.Tensor], Any], rows: Sequence[Any] | Blocks, prepare: Preparation, runtime: Runtime
+) -> Floats:
     """Returns the module's output for every row, float32 (rows, width), NaN included; (0, 0) for no rows.
 
     Rows are prepared and run `runtime.batch` at a time, so that no more than two batches are ever decoded into tensors.

@@ -22,9 +22,10 @@ from c2b_ray.models.index import build as faiss_build
 from c2b_ray.models.index.manifest import MANIFEST, Manifest
 from c2b_ray.models.index.plan import Wish
 from c2b_ray.pipelines.images import CLASSIFY, OnProgress
+from c2b_ray.pipelines.preparing import preparing
 from c2b_ray.pipelines.sources.clip_retrieval import Partition
 from c2b_ray.pipelines.stage import Rows, Runner
-from c2b_ray.roles import TextImageEncoder
+from c2b_ray.roles import Shape, TextImageEncoder
 from c2b_ray.schemas import embeddings
 from c2b_ray.steps.embed import embed
 from c2b_ray.store import files
@@ -74,8 +75,11 @@ def embed_source(
     made_by: dict[str, Any],
     out: str,
     on_progress: OnProgress | None = None,
+    shape: Shape | None = None,
 ) -> None:
     """Writes the embeddings of all `images` (`sources.datasets.read`) into `out`.building; resumes an earlier call.
+
+    `shape`: how pictures are prepared for the encoder, where another process can do that.
 
     Raises RunError where that call had another source, SourceError where no image can be used.
     """
@@ -88,7 +92,16 @@ def embed_source(
         raise RunError(f"{building} was begun from other images or another encoder; delete it, or choose another --out")
     schema = embeddings(int(made_by["dimension"]))
     config = replace(CLASSIFY, schema=schema, stage="embed", rows_per_file=2048, total=images.total)
-    runner.run(images, embed, encoder, building, id_column="key", config=config, on_progress=on_progress)
+    runner.run(
+        images,
+        embed,
+        encoder,
+        building,
+        id_column="key",
+        config=config,
+        on_progress=on_progress,
+        prepare=preparing([shape], keep_bytes=True),
+    )
 
 
 def build(out: str, made_by: dict[str, Any], wish: Wish, listed: pa.Table) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def prepared_there(block: pa.Table, assignment: ray.ObjectRef[Assignment[R]]) ->
     died_before = here.reports.attempt(name)
     if died_before and job.prepare is not None:
         with Processes(job.prepare, 1, 1, cloudpickle.dumps) as process:
-            rows = checked(pa.concat_tables(process.one_by_one(block)), block, job)
+            rows = checked(process.one_by_one(block), block, job)
     else:
         rows = prepared(block, job)
     here.reports.succeeded(name)

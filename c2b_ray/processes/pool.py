@@ -36,6 +36,9 @@ from c2b_ray.errors import ServiceError
 Function = Callable[[pa.Table], pa.Table]
 _PROGRAM = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); import c2b_ray.processes.worker as w; w.main()"
 _ENDS_WITHIN_S = 2.0
+TRIES_ALONE = 2
+"""How often a row is tried alone: something else may have ended the process at the first time."""
+TRIES_MARKED = 5
 
 
 class _Died(Exception):
@@ -114,13 +117,13 @@ class Processes:
                 except _Cannot as reason:
                     self.cannot = str(reason)
                 except _Died:
-                    return pa.concat_tables(self._one_by_one(table, slot))
+                    return self._one_by_one(table, slot)
             return self._function(table)
         finally:
             if not lent:
                 self._free.put(slot)
 
-    def one_by_one(self, table: pa.Table) -> list[pa.Table]:
+    def one_by_one(self, table: pa.Table) -> pa.Table:
         """Returns the function of each row of a table over which a process has died. Raises ServiceError where no
         other process can load the function."""
         slot = self._free.get()
@@ -131,18 +134,23 @@ class Processes:
         finally:
             self._free.put(slot)
 
-    def _one_by_one(self, table: pa.Table, slot: _Slot) -> list[pa.Table]:
-        results = []
-        for at in range(table.num_rows):
-            row = table.slice(at, 1)
+    def _one_by_one(self, table: pa.Table, slot: _Slot) -> pa.Table:
+        results = [slot.copied(self._alone(table.slice(at, 1), slot)) for at in range(table.num_rows)]
+        return pa.concat_tables(results, promote_options="default")  # a row with an error may have a column more
+
+    def _alone(self, row: pa.Table, slot: _Slot) -> int:
+        for _ in range(TRIES_ALONE):
             try:
-                size = self._once(row, slot)
-            except _Died as end:
-                size = self._once(
-                    _marked(row, f"the process that opened it died ({end}), also when it was alone"), slot
-                )
-            results.append(slot.copied(size))
-        return results
+                return self._once(row, slot)
+            except _Died as death:
+                end = death
+        marked = _marked(row, f"the process that opened it died ({end}), also when it was alone")
+        for _ in range(TRIES_MARKED):  # what ends a process now is not the row
+            with suppress(_Died):
+                return self._once(marked, slot)
+        raise ServiceError(
+            f"processes that open images are ended again and again ({end}), most often for want of memory"
+        )
 
     def _once(self, table: pa.Table, slot: _Slot) -> int:
         """Has one worker call the function; returns the size of the result. Raises what the function raises, or

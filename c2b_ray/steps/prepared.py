@@ -8,6 +8,7 @@ A table of such rows is what other processes hand to the process of the model, w
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -39,6 +40,11 @@ def column_of(shape: Shape) -> str:
     """Returns the name of the column with the pixels of a shape."""
     sides = (str(side) for side in (shape.size, shape.filter, shape.crop))
     return f"{PIXELS} {' '.join(sides)}"
+
+
+def is_pixels(column: str) -> bool:
+    """Tells whether a column of prepared rows holds pixels."""
+    return column.startswith(f"{PIXELS} ")
 
 
 def prepared(rows: pa.Table, views: Sequence[View], keep_bytes: bool = False) -> pa.Table:
@@ -79,12 +85,24 @@ def shown(
     return {column_of(view.shape): _column(block, there) for view, block in zip(views, blocks, strict=True)}
 
 
+def asked_for(rows: pa.Table, shape: Shape) -> pa.Table:
+    """Returns the rows with a shape that `prepared_as_asked` reads: one process then prepares for several models."""
+    return rows.replace_schema_metadata({"shape": json.dumps([shape.size, shape.filter, shape.crop])})
+
+
+def prepared_as_asked(rows: pa.Table, shaped: Callable[[Pixels, Shape], Pixels]) -> pa.Table:
+    """Returns `prepared` of rows from `asked_for`."""
+    size, kind, crop = json.loads(rows.schema.metadata[b"shape"])
+    shape = Shape(tuple(size) if isinstance(size, list) else size, kind, tuple(crop) if crop else None)
+    return prepared(rows, [View(shape, shaped)])
+
+
 def blocks_of(rows: pa.Table) -> dict[str, Blocks]:
     """Returns the pixels of prepared rows by the name of their column, uint8 (rows, height × width × 3).
 
     What a row with an error has there is meaningless. Nothing is copied where a column is in one piece.
     """
-    return {name: _block(rows[name]) for name in rows.column_names if name.startswith(f"{PIXELS} ")}
+    return {name: _block(rows[name]) for name in rows.column_names if is_pixels(name)}
 
 
 def _column(block: Blocks, there: pa.Array) -> pa.Array:

@@ -32,7 +32,7 @@ class Preparation(Protocol):
     """Preprocessing of rows into a batch of a model's input, in two halves between which the batch is copied to the
     model's device."""
 
-    def stacked(self, rows: Sequence[Any], pinned: bool = False) -> torch.Tensor:
+    def stacked(self, rows: Any, pinned: bool = False) -> torch.Tensor:
         """Does the first half, on the CPU; `pinned`: in memory from which a GPU copies by itself."""
 
     def normalised(self, stacked: torch.Tensor) -> torch.Tensor:

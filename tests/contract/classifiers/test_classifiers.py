@@ -18,7 +18,8 @@ from small_classifiers import KEYS, LABELS, onnx_file, pictures
 
 from c2b_ray.errors import WeightsError
 from c2b_ray.models import catalog, devices
-from c2b_ray.roles import Classifier
+from c2b_ray.models.pixels.shape import shaped
+from c2b_ray.roles import Classifier, ShapedClassifier
 from c2b_ray.world.zoo import names
 
 KINDS = ["timm", "torchvision", "hf", "onnx", "zero_shot", "http", "table", "module", "callable"]
@@ -52,6 +53,17 @@ def test_a_batch_of_any_size_gives_the_same(classifier: Classifier) -> None:
     whole = classifier.logits(images, KEYS)
     alone = [classifier.logits([image], [key]) for image, key in zip(images, KEYS, strict=True)]
     np.testing.assert_allclose(np.concatenate(alone), whole, atol=1e-4)
+
+
+def test_pictures_that_are_prepared_elsewhere_have_the_same_logits(classifier: Classifier) -> None:
+    if not isinstance(classifier, ShapedClassifier) or classifier.shape is None:
+        pytest.skip("it prepares its pictures itself")
+    shape = classifier.shape
+    prepared = np.stack([shaped(image, shape) for image in pictures()])
+    assert prepared.shape[1:3] == shape.frame
+    prepared.flags.writeable = False  # as what another process has written
+    assert np.array_equal(classifier.logits_of_shaped(prepared), classifier.logits(pictures(), KEYS))
+    assert classifier.logits_of_shaped(prepared[:0]).shape == (0, 5)
 
 
 def test_no_images(classifier: Classifier) -> None:
