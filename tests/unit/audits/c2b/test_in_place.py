@@ -102,15 +102,10 @@ def test_images_are_read_and_decoded_once(photos: Path, monkeypatch: pytest.Monk
     opened = Folder.read
     monkeypatch.setattr(Folder, "read", lambda self, name, most: read.append(name) or opened(self, name, most))
     seen: list[str] = []
-    model = c2b_ray.InMemory(brightness, LABELS, revision="1")
-    config = {
-        "task": "t",
-        "classes": LABELS,
-        "images": {"source": "labelled", "table": str(photos / "table.csv")},
-    }
-    run = c2b_ray.audit(
-        config, photos.parent / "run", classifier={"a": model, "b": model}, listener=lambda e: seen.append(e.step)
-    )
+    models = {name: c2b_ray.InMemory(brightness, LABELS, revision=name) for name in "ab"}
+    config = {"task": "t", "classes": LABELS, "images": {"source": "labelled", "table": str(photos / "table.csv")}}
+    run = c2b_ray.audit(config, photos.parent / "run", classifier=models, listener=lambda e: seen.append(e.step))
+    assert isinstance(run, C2BRun)
     in_pass = read[:COUNT]
     assert sorted(in_pass) == sorted(f"{n}.png" for n in range(COUNT))
     assert len(decoded) == COUNT
