@@ -54,11 +54,12 @@ def of_revision(factory: Callable[[], M], revision: str, spec: str) -> M:
 @dataclass(frozen=True)
 class Contestant:
     """A classifier of an audit: how to load it, what to ask it, and how pictures are prepared for it, where another
-    process can do that."""
+    process can do that. `takes_files`: whether it decodes encoded images itself (`roles.FileClassifier`)."""
 
     classifier: Callable[[], Classifier]
     question: Classification
     shape: Shape | None = None
+    takes_files: bool = False
 
 
 @dataclass(frozen=True)

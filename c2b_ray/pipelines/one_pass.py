@@ -8,39 +8,26 @@ It joins `steps.look` with a source and the shapes of models. Processes without 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from c2b_ray.models.pixels.shape import shaped
 from c2b_ray.pipelines.images import CLASSIFY, Contestant, OnProgress, loaded, with_prediction_ids
 from c2b_ray.pipelines.numbered import numbered
 from c2b_ray.pipelines.outputs import Also
 from c2b_ray.pipelines.preparing import usable
 from c2b_ray.pipelines.stage import Runner, StageResult
-from c2b_ray.roles import Shape
 from c2b_ray.schemas import IMAGES
 from c2b_ray.schemas.path import PLACED_IMAGES
 from c2b_ray.steps import draw
-from c2b_ray.steps.in_place import Load, in_place
-from c2b_ray.steps.look import look, predict_looked_at
-from c2b_ray.steps.prepared import View
-
-
-@dataclass(frozen=True)
-class Looking:
-    """Reads rows where they lie and looks at them, in any process (`steps.look.look`). `load`: opens their source."""
-
-    load: Load
-    shapes: tuple[Shape, ...]
-    keep: bool
-    with_files: bool
-
-    def __call__(self, rows: pa.Table) -> pa.Table:
-        found = in_place(self.load).fetched(rows["row"].to_pylist())
-        return look(rows, found, [View(shape, shaped) for shape in self.shapes], self.keep, self.with_files)
+from c2b_ray.steps.decode import BATCH_PIXELS
+from c2b_ray.steps.in_place import Load
+from c2b_ray.steps.look import FILE, Others, look
+from c2b_ray.steps.predict import LoadedClassifier, predict_all
 
 
 @dataclass(frozen=True)
@@ -68,15 +55,33 @@ def look_and_classify(
     numbers, revision = rows
     asked = numbered(numbers, revision, "prediction_id", partial(with_prediction_ids, questions=questions))
     total = len(numbers) * len(classifiers)
-    shapes, all_shaped = usable(one.shape for one in classifiers)
+    views, every = usable(one.shape for one in classifiers)
+    others: Others = "none" if every else "files" if any(one.takes_files for one in classifiers) else "decoded"
     return runner.run(
         replace(asked, total=total),
-        predict_looked_at,
+        _predicted,
         partial(loaded, classifiers),
         to.predictions,
         id_column="prediction_id",
         config=replace(CLASSIFY, total=total),
         on_progress=on_progress,
-        prepare=Looking(source, shapes, to.keep, not all_shaped),
+        prepare=partial(look, load=source, views=views, keep=to.keep, others=others),
         also=Also(to.images, IMAGES if to.keep else PLACED_IMAGES, "image_id"),
     )
+
+
+def _predicted(images: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
+    return pa.concat_tables([predict_all(some.drop_columns(["bytes"]), classifiers) for some in _in_memory(images)])
+
+
+def _in_memory(images: pa.Table) -> Iterator[pa.Table]:
+    """Yields the images, as many at a time as models may decode at once."""
+    first = 0
+    if FILE in images.column_names:
+        undecoded = pc.if_else(pc.is_valid(images[FILE]), images["pixels"], 0)
+        pixels = pc.fill_null(undecoded, 0).to_numpy().astype(np.int64)
+        for row in range(1, images.num_rows):
+            if pixels[first : row + 1].sum() > BATCH_PIXELS:
+                yield images.slice(first, row - first)
+                first = row
+    yield images.slice(first)

@@ -20,14 +20,13 @@ def preparing(shapes: Iterable[Shape | None], keep_bytes: bool = False) -> Prepa
     A shape that gives pictures of several sizes counts as none. The bytes stay where a model has none, or
     with `keep_bytes`.
     """
-    known, every = usable(shapes)
-    # Of functions that import little, so that the processes start fast.
-    views = tuple(View(shape, shaped) for shape in known)
-    return partial(prepared, views=views, keep_bytes=keep_bytes or not every) if known else None
+    views, every = usable(shapes)
+    return partial(prepared, views=views, keep_bytes=keep_bytes or not every) if views else None
 
 
-def usable(shapes: Iterable[Shape | None]) -> tuple[tuple[Shape, ...], bool]:
-    """Returns the shapes by which pictures can be prepared, each once, and whether that is all that the models need."""
+def usable(shapes: Iterable[Shape | None]) -> tuple[tuple[View, ...], bool]:
+    """Returns how pictures can be prepared, each way once, and whether that is all that the models need."""
     shapes = list(shapes)
-    known = tuple(dict.fromkeys(shape for shape in shapes if shape is not None and shape.frame is not None))
-    return known, all(shape in known for shape in shapes)
+    known = dict.fromkeys(shape for shape in shapes if shape is not None and shape.frame is not None)
+    # Of functions that import little, so that the processes start fast.
+    return tuple(View(shape, shaped) for shape in known), all(shape in known for shape in shapes)

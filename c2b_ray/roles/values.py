@@ -161,7 +161,8 @@ class Description:
 
     `encoder`, `encoder_revision` and `count` describe an index: the encoder of its embeddings, and its number of
     images. `of_device`: the revision depends on the device, so the process that runs the model has to determine it.
-    `shape`: how pictures are prepared for the model, where another process can do that.
+    `shape`: how pictures are prepared for the model, where another process can do that. `takes_files`: whether the
+    model decodes encoded images itself, as one that answers remotely does.
     `facts`: the model's settings and their sources; two descriptions of one model are equal whatever they say.
     """
 
@@ -173,4 +174,5 @@ class Description:
     count: int | None = None
     of_device: bool = False
     shape: Shape | None = None
+    takes_files: bool = False
     facts: tuple[ModelFact, ...] = field(default=(), compare=False)

@@ -38,9 +38,33 @@ def has_content(data: bytes, content: str) -> bool:
 
 
 def content_ids(step: str, values: Iterable[Any], *settings: Any) -> list[str]:
-    """Returns `content_id(step, value, *settings)` of each value; serialises the settings only once."""
-    first, rest = _json(step), [_json(part) for part in settings]
-    return [content_id(first, value, *rest) for value in values]
+    """Returns `content_id(step, value, *settings)` of each value; settings are serialised only once."""
+    return ids_between((step,), values, settings)
+
+
+def ids_between(before: tuple[Any, ...], values: Iterable[Any], after: tuple[Any, ...] = ()) -> list[str]:
+    """Returns `content_id(*before, value, *after)` of each value, in a fraction of the time."""
+    begun, end = hashlib.blake2b(digest_size=10), _Bytes()
+    for part in before:
+        _add(begun, part)
+    for part in after:
+        _add(end, part)
+    rest, ids = bytes(end.data), []
+    for value in values:
+        digest, data = begun.copy(), _json(value)
+        digest.update(len(data).to_bytes(8, "big") + data + rest)
+        ids.append(digest.hexdigest())
+    return ids
+
+
+class _Bytes:
+    """Holds what a digest would be updated with."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def update(self, data: Any) -> None:
+        self.data += data
 
 
 def _json(part: Any) -> bytes:

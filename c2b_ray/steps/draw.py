@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from c2b_ray.errors import ImageError
 from c2b_ray.roles import GenerationRequest, ImageGenerator
 from c2b_ray.schemas import DRAWS, IMAGES, content_id, content_of, seed_of
+from c2b_ray.schemas.ids import ids_between
 from c2b_ray.steps.decode import decode_reduced
 from c2b_ray.steps.duplicates import FINE_ENOUGH, fingerprint
 from c2b_ray.steps.generating import images_of, png
@@ -76,7 +77,7 @@ def image_ids(rows: Rows, revision: str) -> pa.Array:
     """Returns the ids of many rows. They are made a few at a time: as Python strings they take four times the
     memory."""
     parts = [
-        pa.array([image_id(revision, row) for row in rows[start : start + IDS_AT_ONCE].tolist()], pa.string())
+        pa.array(ids_between(("image", revision), rows[start : start + IDS_AT_ONCE].tolist()), pa.string())
         for start in range(0, len(rows), IDS_AT_ONCE)
     ]
     return pa.concat_arrays(parts) if parts else pa.array([], pa.string())

@@ -30,7 +30,8 @@ from c2b_ray.roles import (
     ShapedEncoder,
     TextImageEncoder,
 )
-from c2b_ray.steps.decode import decode_batch
+from c2b_ray.steps.decode import decode_batch, decoded
+from c2b_ray.steps.look import FILE, pixels_in
 from c2b_ray.steps.prepared import blocks_of, column_of
 
 Files = Sequence[bytes | None]
@@ -47,17 +48,34 @@ class DecodedOnce:
     """The pictures of rows for several models: prepared ones (`steps.prepared`) where a model takes these, otherwise
     files, which are decoded once for all models that run here."""
 
-    def __init__(self, files: Files, blocks: Mapping[str, Blocks] | None = None, errors: Errors = ()) -> None:
-        self._files, self._blocks, self._errors = files, blocks or {}, errors
+    def __init__(
+        self,
+        files: Files,
+        blocks: Mapping[str, Blocks] | None = None,
+        errors: Errors = (),
+        pixels: Sequence[Pixels | None] = (),
+    ) -> None:
+        """`pixels`: of files that are decoded already."""
+        self._files, self._blocks, self._errors, self._pixels = files, blocks or {}, errors, pixels
 
     @staticmethod
     def of(rows: pa.Table) -> DecodedOnce:
+        """Returns the pictures of rows that were prepared (`steps.prepared`), looked at (`steps.look`), or neither."""
+        errors = rows["error"].to_pylist()
+        if FILE in rows.column_names:
+            return DecodedOnce(rows[FILE].to_pylist(), blocks_of(rows), errors, pixels_in(rows))
         files = files_of(rows) if "bytes" in rows.column_names else []
-        return DecodedOnce(files, blocks_of(rows), rows["error"].to_pylist())
+        return DecodedOnce(files, blocks_of(rows), errors)
 
     @cached_property
     def _decoded(self) -> tuple[list[Pixels | None], list[str | None]]:
-        return decode_batch(self._files)
+        if not self._pixels:
+            return decode_batch(self._files)
+        found = [
+            (pixels, None) if pixels is not None else (None, error) if error is not None else decoded(data)
+            for pixels, error, data in zip(self._pixels, self._errors, self._files, strict=True)
+        ]
+        return [pixels for pixels, _ in found], [error for _, error in found]
 
     def logits(
         self, rows: Sequence[int], keys: Sequence[str], classifier: Classifier

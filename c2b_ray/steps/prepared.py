@@ -64,18 +64,6 @@ def prepared(rows: pa.Table, views: Sequence[View], keep_bytes: bool = False) ->
     return rows
 
 
-def asked_for(rows: pa.Table, shape: Shape) -> pa.Table:
-    """Returns the rows with a shape that `prepared_as_asked` reads: one process then prepares for several models."""
-    return rows.replace_schema_metadata({"shape": json.dumps([shape.size, shape.filter, shape.crop])})
-
-
-def prepared_as_asked(rows: pa.Table, shaped: Callable[[Pixels, Shape], Pixels]) -> pa.Table:
-    """Returns `prepared` of rows from `asked_for`."""
-    size, kind, crop = json.loads(rows.schema.metadata[b"shape"])
-    shape = Shape(tuple(size) if isinstance(size, list) else size, kind, tuple(crop) if crop else None)
-    return prepared(rows, [View(shape, shaped)])
-
-
 def shown(
     files: Iterable[bytes | None], errors: list[str | None], views: Sequence[View], saw: Saw | None = None
 ) -> dict[str, pa.Array]:
@@ -95,6 +83,18 @@ def shown(
                 saw(row, pixels)
     there = pa.array([error is None for error in errors], pa.bool_())
     return {column_of(view.shape): _column(block, there) for view, block in zip(views, blocks, strict=True)}
+
+
+def asked_for(rows: pa.Table, shape: Shape) -> pa.Table:
+    """Returns the rows with a shape that `prepared_as_asked` reads: one process then prepares for several models."""
+    return rows.replace_schema_metadata({"shape": json.dumps([shape.size, shape.filter, shape.crop])})
+
+
+def prepared_as_asked(rows: pa.Table, shaped: Callable[[Pixels, Shape], Pixels]) -> pa.Table:
+    """Returns `prepared` of rows from `asked_for`."""
+    size, kind, crop = json.loads(rows.schema.metadata[b"shape"])
+    shape = Shape(tuple(size) if isinstance(size, list) else size, kind, tuple(crop) if crop else None)
+    return prepared(rows, [View(shape, shaped)])
 
 
 def blocks_of(rows: pa.Table) -> dict[str, Blocks]:

@@ -27,7 +27,7 @@ def contestants(config: AuditConfig, run: C2BRun, models: Backend) -> list[Conte
         known = models.describe("classifier", spec)
         asking = classification(name, known, config.classes, label_map, config.right)
         run.update({"models": {f"{CLASSIFIER}{name}": {"spec": spec, "revision": asking.revision}}})
-        contestants.append(Contestant(models.classifier(spec), asking, known.shape))
+        contestants.append(Contestant(models.classifier(spec), asking, known.shape, known.takes_files))
     return contestants
 
 
