@@ -17,9 +17,9 @@ from torchvision.transforms._presets import ImageClassification
 from c2b_ray.config.placement import Computing
 from c2b_ray.errors import SpecError
 from c2b_ray.models import devices
+from c2b_ray.models.batched_run import Runtime
 from c2b_ray.models.catalog import parse
 from c2b_ray.models.pixels.preprocess import batched
-from c2b_ray.models.batched_run import Runtime
 from c2b_ray.models.torch_runtime import TorchClassifier, placed, runtime_of
 from c2b_ray.roles import Floats, Pixels
 
