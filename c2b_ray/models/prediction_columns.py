@@ -96,7 +96,8 @@ class _Choice:
         """Returns the choice of a column that is called a label, which may be the truth: only where nothing beside it
         says that the table is one of images rather than answers."""
         chosen = self._long(name)
-        if chosen.probability is not None:
+        fractions = [other for other in self._unit if self._is_fraction(other) and kind_of(other) == "other"]
+        if chosen.probability is not None and not fractions:
             self._refuse_truth_of_two(name, chosen.probability)
             return chosen
         if others := [other for other in chosen.aside if not PANDAS.match(other.strip())]:
