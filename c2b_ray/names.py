@@ -7,7 +7,6 @@ import re
 import unicodedata
 from functools import lru_cache
 
-
 _INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]")
 """Characters without a width: spaces and joiners of no width, soft hyphens, marks of direction and of byte order,
 variants of a sign. They come with copied text, and nobody sees them."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import posixpath
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -85,11 +85,26 @@ class TableClassifier:
         """
         logits = np.full((len(keys), len(self.labels)), np.nan, np.float32)
         for row_number, key in enumerate(keys):
-            row = self._rows.get(key)
-            row = self._normal.get(_normalised(key)) if row is None else row
+            row = self.row_of(key)
             if row is not None:
                 logits[row_number] = self._logits[row]
         return logits
+
+    @property
+    def files(self) -> Collection[str]:
+        """The files that the table lists, as it writes them."""
+        return self._rows.keys()
+
+    def row_of(self, key: str) -> int | None:
+        """Returns the number of the file `key` among `files`; None where the table does not list it."""
+        row = self._rows.get(key)
+        return self._normal.get(_normalised(key)) if row is None else row
+
+    def likeliest(self) -> NDArray[np.int64]:
+        """Returns the position of each file's likeliest label, −1 where none is, int64 (files,)."""
+        best = self._logits.max(axis=1)
+        single = (self._logits == best[:, None]).sum(axis=1) == 1  # NaN equals nothing
+        return np.where(single, self._logits.argmax(axis=1), -1)
 
 
 def load(spec: Spec) -> TableClassifier:

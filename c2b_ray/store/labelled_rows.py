@@ -29,9 +29,9 @@ from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.filesystems import resolve
 from c2b_ray.filesystems.documents import parse_json
 from c2b_ray.filesystems.patience import file_info, open_input
+from c2b_ray.filesystems.pictures import IMAGES
 from c2b_ray.store.text_tables import read_csv, read_metadata, reading
 
-IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
 METADATA = ("metadata.csv", "metadata.jsonl")
 FILE_NAME, LABEL, FILE = "file_name", "label", "image"
 ROWS_AT_ONCE = 16_384
