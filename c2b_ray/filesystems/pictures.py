@@ -24,10 +24,11 @@ _LISTED = 3
 
 @dataclass
 class LeftOut:
-    """What a source does not give: reason → how many, with the first example of each."""
+    """What a source does not give: reason → how many, with the first example of each. `notes`: what else is odd."""
 
     counts: dict[str, int] = field(default_factory=dict)
     examples: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def add(self, reason: str, example: str = "", count: int = 1) -> None:
         if count:
@@ -44,12 +45,14 @@ class LeftOut:
     def merge(self, other: LeftOut) -> None:
         for reason, count in other.counts.items():
             self.add(reason, other.examples[reason], count)
+        self.notes += other.notes
 
     def sentences(self) -> Iterator[str]:
-        """Yields a sentence for each reason, in the order in which they were met."""
+        """Yields a sentence for each reason, in the order in which they were met, and the notes."""
         for reason, count in self.counts.items():
             example = f", such as {self.examples[reason]!r}" if self.examples[reason] else ""
             yield f"left out: {count:,} × {reason}{example}"
+        yield from self.notes
 
     def as_dict(self) -> dict[str, int]:
         return dict(self.counts)

@@ -25,7 +25,7 @@ from c2b_ray.steps.accept import SeenImages
 from c2b_ray.steps.draw import Rows, wanted
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.labelled_images import RowDraws, labelled_pair_rows, labelled_rows, lacking
-from c2b_ray.steps.labels import TARGET, Compared, blanks, left_out
+from c2b_ray.steps.labels import TARGET, Compared, blanks, left_out, not_compared
 from c2b_ray.steps.select import Draws, Selection, cells_of, shares
 from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store.c2b_run import C2BRun
@@ -76,16 +76,15 @@ def from_labels(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
         run.write("proposals", proposals)
         run.write("captions", captions)
         blank = blanks(table.labels, config.classes, pc.unique(proposals["attribute"]).to_pylist())
-        warnings = [*_of_predictions(config, table), *_warnings(config, table, proposals)]
+        warnings = [*table.left_out.sentences(), *_of_predictions(config, table), *_warnings(config, table, proposals)]
         warnings += map(_of_blank, blank.items())
         for warning in [
             *warnings[:WARNINGS_SHOWN],
             *([f"and {len(warnings) - WARNINGS_SHOWN} more"] if len(warnings) > WARNINGS_SHOWN else []),
         ]:
             steps.warn(warning)
-        run.update(
-            {"models": {"table": {"spec": path, "revision": revision}}, "blank_rows": blank, "warnings": warnings}
-        )
+        notes = {"blank_rows": blank, "left_out": table.left_out.as_dict(), "warnings": warnings}
+        run.update({"models": {"table": {"spec": path, "revision": revision}}, **notes})
 
     del table
     give_back()
@@ -104,7 +103,10 @@ def _warnings(config: AuditConfig, table: LabelledTable, proposals: pa.Table) ->
     """Returns what a labelled table seems to offer but is not compared."""
     if config.attributes:
         return lacking(proposals, config.classes, config.attributes)
-    return [f"column {name} is no attribute: {why}" for name, why in left_out(table.labels).items()]
+    reasons = left_out(table.labels) | table.not_labels
+    said = [f"column {name} is no attribute: {why}" for name, why in reasons.items()]
+    attributes = [name for name in table.labels.column_names if name != TARGET and name not in reasons]
+    return [*said, *not_compared(table.labels, config.classes, attributes)]
 
 
 def _of_predictions(config: AuditConfig, table: LabelledTable) -> list[str]:

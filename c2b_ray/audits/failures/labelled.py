@@ -58,7 +58,7 @@ def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, ste
     }
     run.update({"models": {**noted, "images": {"spec": images.location, "revision": images.revision}}})
     rows, answered = rows_of(images, config, chosen(images.labels, None, FIELD))
-    refuse_other_images(images, rows, answered, config, run, steps)
+    warn(images, rows, answered, config, run, steps)
     with steps.step("find copies") as on_progress:
         every = len(rows)
         rows, answered = without_copies(images, rows, answered, Output(run, models.runner, on_progress))
@@ -100,18 +100,19 @@ def rows_of(images: LabelledTable, config: FailuresConfig, columns: Iterable[str
     return rows, Answered(named, values, np.array(parts, object), np.arange(len(rows)))
 
 
-def refuse_other_images(
+def warn(
     images: LabelledTable, rows: list[int], answered: Answered, config: FailuresConfig, run: FailuresRun, steps: Steps
 ) -> None:
-    """Raises SourceError where a table of predictions is one of other images; says what else is odd about it."""
-    if not any(map(is_table, config.specs.values())):
-        return
-    keys, label_map = images.keys.take(pa.array(rows, pa.int64())).to_pylist(), config.label_map
-    known = label_map if isinstance(label_map, dict) else None
-    warnings = compared_with(config.specs, keys, answered.labels.tolist(), config.labels, known)
+    """Says what the images' source holds besides, and what is odd about a table of predictions. Raises SourceError
+    where it is one of other images."""
+    warnings = list(images.left_out.sentences())
+    if any(map(is_table, config.specs.values())):
+        keys, label_map = images.keys.take(pa.array(rows, pa.int64())).to_pylist(), config.label_map
+        known = label_map if isinstance(label_map, dict) else None
+        warnings += compared_with(config.specs, keys, answered.labels.tolist(), config.labels, known)
     for warning in warnings:
         steps.warn(warning)
-    run.update({"warnings": warnings})
+    run.update({"warnings": warnings, "left_out": images.left_out.as_dict()})
 
 
 def without_copies(

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c2b_ray.errors import C2BError, SourceError
+from c2b_ray.filesystems.differing_names import cause_of
 from c2b_ray.models import catalog
-from c2b_ray.models.prediction_matching import cause_of
 from c2b_ray.names import normalise
 from c2b_ray.steps.predict import LabelMap, classification
 
@@ -22,7 +22,7 @@ SCHEME = "table"
 
 
 def is_table(spec: str) -> bool:
-    return catalog.parse(spec).scheme == SCHEME
+    return spec.partition(":")[0] == SCHEME
 
 
 def compared_with(

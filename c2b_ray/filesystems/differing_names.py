@@ -1,4 +1,4 @@
-"""Says why the files of a table of predictions are not those of the images: the commonest cause, with an example.
+"""Says why the files that a table lists are not those that are there: the commonest cause, with an example.
 
 It knows names of files, and opens none.
 """
@@ -6,6 +6,7 @@ It knows names of files, and opens none.
 from __future__ import annotations
 
 import posixpath
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,12 @@ from urllib.parse import unquote
 
 SAMPLE = 2_000
 """The most images whose names are compared with those of the table."""
+
+
+def same_form(name: str) -> str:
+    """Returns the name of a file below a folder in the form in which names are one: accents in one of Unicode's forms,
+    slashes, no `./` and no doubled slash."""
+    return posixpath.normpath(unicodedata.normalize("NFC", name).replace("\\", "/"))
 
 
 def path_of(key: str) -> str:
@@ -44,7 +51,7 @@ CAUSES: tuple[tuple[str, Callable[[str], str]], ...] = (
 
 @dataclass(frozen=True)
 class Cause:
-    """`what`: in which the names differ. `listed`, `called`: one name of the table, and the image's."""
+    """`what`: in which the names differ. `listed`, `called`: one name of the table, and the image's own."""
 
     what: str
     listed: str
