@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from c2b_ray.errors import ConfigError, ImageError, SourceError, nearest
 from c2b_ray.filesystems import THREADS, concerns_the_store, refusal, resolve
-from c2b_ray.filesystems.confined import MAX_BYTES, Folder
+from c2b_ray.filesystems.confined import MAX_BYTES, Folder, in_other_forms, is_local
 from c2b_ray.filesystems.documents import parse_json
 from c2b_ray.filesystems.pictures import LeftOut
 from c2b_ray.schemas import Pieces, content_id, texts
@@ -104,10 +104,15 @@ class LabelledTable:
         give_back()  # the memory of the columns as read
         return labels
 
-    @property
+    @cached_property
     def left_out(self) -> LeftOut:
-        """What is in the file or folder and not among the rows, by reason."""
-        return self._rows.left_out
+        """What is in the file or folder and not among the rows, by reason; and which names are joined to files that are
+        called alike in another of Unicode's forms."""
+        found, image = self._rows.left_out, self._names[IMAGE]
+        if is_local(resolve(self.location)[0]) and pa.types.is_string(self._rows.schema.field(image).type):
+            names = (name for table in self._rows.each([image]) for name in table[image].to_pylist() if name)
+            found.notes += in_other_forms(self._rows.folder, names)
+        return found
 
     @property
     def not_labels(self) -> dict[str, str]:
