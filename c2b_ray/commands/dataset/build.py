@@ -39,6 +39,7 @@ from c2b_ray.pipelines.shards.planned import CAPTIONS, PlannedCaptions
 from c2b_ray.pipelines.shards.workshop import Recipe, Task
 from c2b_ray.steps.dataset.plan import Plan
 from c2b_ray.store.dataset_build import MANIFEST, DatasetBuild, building, manifest_problems
+from c2b_ray.store.document_digests import DIGESTS, RECORDED
 from c2b_ray.store.manifest import differences, unnamed
 
 if TYPE_CHECKING:
@@ -255,6 +256,7 @@ class _Build:
             "draws": plan.draws,
             "drops": dict(sorted(drops.items())),
             **notes,
+            RECORDED: DIGESTS,
             "repeated": self._directory.repeated(),
             "seconds": round(time.monotonic() - began, 3),
             "versions": versions(),
