@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from functools import lru_cache
 
 _INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]")
@@ -28,6 +29,14 @@ def folded(name: str) -> str:
 def normalise(name: str) -> str:
     """Returns `folded` without underscores, quotes and closing punctuation: the form in which names are compared."""
     return folded(name.replace("_", " ").strip(" .,;:'\""))
+
+
+def repeated_names(names: Iterable[str]) -> list[list[int]]:
+    """Returns the positions of each name that comes more than once, in whatever case, spaces and form of accents."""
+    at: dict[str, list[int]] = {}
+    for number, name in enumerate(names):
+        at.setdefault(folded(name), []).append(number)
+    return [numbers for numbers in at.values() if len(numbers) > 1]
 
 
 _VOWEL_SOUNDS = ("hour", "honest", "honour", "honor", "heir", "unid", "unim", "unin")

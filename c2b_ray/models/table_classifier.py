@@ -39,6 +39,7 @@ from c2b_ray.models.prediction_columns import OPTIONS, Chosen, choose
 from c2b_ray.models.prediction_contents import texts_of
 from c2b_ray.models.prediction_files import read, rows_in_footer, without_lists
 from c2b_ray.models.spec_options import read_labels
+from c2b_ray.names import folded, repeated_names, without_invisible
 from c2b_ray.roles import Description, Floats, ModelFact, Pixels
 from c2b_ray.schemas import content_id
 
@@ -189,7 +190,7 @@ def _long(
         probabilities_of_answers = table[probability].cast(pa.float32()).to_numpy(zero_copy_only=False)
     _check_probabilities(path, probabilities_of_answers[:, None])
     names = files.combine_chunks().dictionary_encode()
-    labels = tuple(dict.fromkeys([*known, *sorted(pc.unique(classes).to_pylist())]))
+    classes, labels = _as_labels(path, classes, known)
     rows = names.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     columns = pc.index_in(classes, value_set=pa.array(labels, pa.string())).to_numpy().astype(np.int64)
     cells = rows * len(labels) + columns
@@ -199,6 +200,31 @@ def _long(
     probabilities[rows, columns] = probabilities_of_answers
     _check_sums(path, names.dictionary.to_pylist(), probabilities)
     return TableClassifier(names.dictionary.to_pylist(), labels, probabilities, path, facts)
+
+
+def _as_labels(path: str, classes: pa.ChunkedArray, known: Sequence[str]) -> tuple[pa.ChunkedArray, tuple[str, ...]]:
+    """Returns the answers in one spelling each, and the labels: those that are known, then all others, sorted. Names
+    that differ only in case, spaces or the form of accents are one."""
+    if repeated := repeated_names(known):
+        name, numbers = known[repeated[0][0]], " and ".join(str(at + 1) for at in repeated[0])
+        raise SourceError(
+            f"{path}: `labels` lists {name!r} more than once ({numbers}), so that an answer does not tell which is "
+            "meant; give each label a name of its own there and in the table"
+        )
+    counted = sorted(
+        pc.value_counts(classes).to_pylist(),
+        key=lambda row: (row["values"] != _clean(row["values"]), -row["counts"], row["values"]),
+    )
+    spelt = {folded(name): name for name in known}
+    of_answer = {row["values"]: spelt.setdefault(folded(row["values"]), row["values"]) for row in counted}
+    written = classes.combine_chunks().dictionary_encode()
+    names = pa.array([of_answer[name] for name in written.dictionary.to_pylist()], pa.string())
+    labels = tuple(dict.fromkeys([*known, *sorted(of_answer.values())]))
+    return pa.chunked_array([names.take(written.indices)]), labels
+
+
+def _clean(name: str) -> str:
+    return unicodedata.normalize("NFC", without_invisible(name)).strip()
 
 
 def _check_distinct(path: str, cells: NDArray[np.int64], files: pa.ChunkedArray, classes: pa.ChunkedArray) -> None:

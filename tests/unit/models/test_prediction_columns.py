@@ -189,7 +189,7 @@ def test_whatever_the_columns_the_prediction_is_the_answer_or_the_table_is_refus
     tmp_path: Path, others: dict[str, list[object]], predicted: str
 ) -> None:
     """The named prediction differs from every other column, so that an answer shows which column was taken."""
-    pq.write_table(pa.table({"file": FILES, **others, predicted: ANSWERS}), tmp_path / "t.parquet")
+    pq.write_table(pa.table({**others, "file": FILES, predicted: ANSWERS}), tmp_path / "t.parquet")
     try:
         found = catalog.classifier(f"table:{tmp_path / 't.parquet'}")
     except InputError:
