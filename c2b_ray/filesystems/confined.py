@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
+import unicodedata
+from collections.abc import Iterable
 from contextlib import closing
 from typing import Any
 
@@ -50,8 +52,7 @@ class Folder:
             return open_input(self._filesystem, path)
         if not self._follow_links and _has_link(base, path) and not os.path.realpath(path).startswith(f"{base}/"):
             raise ImageError(f"{name}: a link that leads out of the folder; expected a file below it")
-        # Without O_NONBLOCK, opening a pipe would block.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = _opened(base, path)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise ImageError(f"{name}: not a regular file")
@@ -69,6 +70,41 @@ class Folder:
                 if size > most:
                     raise ImageError(f"too large: more than {most} bytes")
         return b"".join(parts)
+
+
+def _opened(base: str, path: str) -> int:
+    """Opens the file, also where its name below `base` is written in another of Unicode's forms than on the disk."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # without O_NONBLOCK, opening a pipe would block
+    try:
+        return os.open(path, flags)
+    except FileNotFoundError:
+        if (other := _in_other_form(base, path[len(base) + 1 :])) is None:
+            raise
+        return os.open(other, flags)
+
+
+def _in_other_form(base: str, name: str) -> str | None:
+    """Returns the path below `base` of a file that is called alike in another of Unicode's forms; None without."""
+    for form in ("NFC", "NFD") if not name.isascii() else ():
+        other = f"{base}/{unicodedata.normalize(form, name)}"
+        if other != f"{base}/{name}" and os.path.exists(other) and os.path.realpath(other).startswith(f"{base}/"):
+            return other
+    return None
+
+
+def is_local(filesystem: fs.FileSystem) -> bool:
+    return isinstance(filesystem, fs.LocalFileSystem)
+
+
+def in_other_forms(folder: str, names: Iterable[str]) -> list[str]:
+    """Returns a sentence about names that are joined to files of another of Unicode's forms, if there are any."""
+    base = os.path.realpath(folder)
+    unlike = [name for name in names if not name.isascii() and not os.path.exists(f"{base}/{name}")]
+    joined = [name for name in unlike if _in_other_form(base, posixpath.normpath(name)) is not None]
+    if not joined:
+        return []
+    count = "1 name is" if len(joined) == 1 else f"{len(joined):,} names are"
+    return [f"{count} written in another of Unicode's forms than the file's, such as {joined[0]!r}; they are joined"]
 
 
 def _has_link(base: str, path: str) -> bool:

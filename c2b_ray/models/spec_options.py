@@ -5,6 +5,7 @@ It knows no library of models, so a loader that needs no PyTorch does not import
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,13 +57,20 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
     try:
         if Path(path).suffix.lower() != ".json":
             text = Path(path).read_text(encoding="utf-8-sig")
-            return tuple(line.strip() for line in text.strip("\r\n").splitlines())
+            return _unquoted(path, tuple(line.strip() for line in text.strip("\r\n").splitlines()))
         names = read_json(path)
     except (OSError, ValueError, InputError) as error:
         raise SpecError(f"labels {path}: {error}") from error
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise SpecError(f"labels {path}: expected a JSON list of strings")
     return tuple(names)
+
+
+def _unquoted(path: str | Path, lines: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the lines. Raises SpecError where each is quoted, so that the quotes would be part of the names."""
+    if lines and all(re.fullmatch(r"""(["']).*\1\s*,?""", line) for line in lines):
+        raise SpecError(f"labels {path}: every line is quoted, such as {lines[0]}; write the names alone, one a line")
+    return lines
 
 
 def label_names(spec: Spec, count: int, usual: Sequence[str] | None) -> tuple[str, ...]:

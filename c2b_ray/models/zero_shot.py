@@ -10,6 +10,7 @@ and those of the encoder. It knows the encoder's role and nothing of its library
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from c2b_ray.errors import SpecError
 from c2b_ray.models import catalog
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import numbers, read_labels
+from c2b_ray.names import repeated_names, without_invisible
 from c2b_ray.roles import Description, Floats, Pixels, TextImageEncoder
 from c2b_ray.schemas import content_id
 
@@ -94,6 +96,17 @@ def _labels(spec: Spec, listed: str | None) -> tuple[str, ...]:
     if not listed:
         raise SpecError(f"{spec.text}: an encoder classifies among labels=NAMES.txt or labels=bus,boat; give them")
     labels = read_labels(listed) if Path(listed).is_file() else tuple(name.strip() for name in listed.split(","))
-    if len(set(labels)) < 2 or len(set(labels)) < len(labels) or not all(labels):
-        raise SpecError(f"{spec.text}: labels={listed!r} must be two names or more, each once")
+    labels = tuple(unicodedata.normalize("NFC", without_invisible(label)) for label in labels)
+    if not all(labels):
+        empty = f"name {labels.index('') + 1} of {len(labels)} is empty"
+        raise SpecError(f"{spec.text}: labels={listed!r}: {empty}; remove it")
+    if len(labels) < 2:
+        raise SpecError(f"{spec.text}: labels={listed!r} is one name; give two or more")
+    if repeated := repeated_names(labels):
+        numbers_of = (" and ".join(str(at + 1) for at in places) for places in repeated)
+        said = [f"{labels[places[0]]!r} ({number})" for places, number in zip(repeated, numbers_of, strict=True)]
+        raise SpecError(
+            f"{spec.text}: labels={listed!r} has a name more than once: {', '.join(said[:5])}. Their captions are one, "
+            "so that nothing tells their images apart; give each a name of its own, such as 'crane bird', 'crane truck'"
+        )
     return labels
