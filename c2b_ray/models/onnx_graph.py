@@ -157,8 +157,10 @@ def _output(spec: Spec, outputs: Sequence[Any]) -> Any:
 def _only(spec: Spec, outputs: Sequence[Any]) -> Any:
     first = outputs[0]
     able = [output for output in outputs if output.type in DTYPES and not _is_map(output)]
-    if not able or (first not in able and first.type in DTYPES):
-        return first  # which is refused, with its reason
+    if not able:  # refused, with the reason of the one that says most
+        return next((output for output in outputs if not output.type.startswith("tensor(")), first)
+    if first not in able and first.type in DTYPES:
+        return first
     if len(able) > 1:
         listed = ", ".join(f"{output.name} {output.shape}" for output in able)
         raise SpecError(

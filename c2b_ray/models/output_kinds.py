@@ -40,11 +40,13 @@ VARIED = 1e-3
 
 @dataclass(frozen=True)
 class OutputKind:
-    """The `kind`, the evidence for it in words, and how far a row's probabilities may sum from 1."""
+    """The `kind`, the evidence for it in words, how far a row's probabilities may sum from 1, and whether the kind is
+    `assumed`, because the numbers were the same for all pictures."""
 
     kind: Kind
     evidence: str
     tolerance: float = RUNNING
+    assumed: bool = False
 
     def as_logits(self, rows: Floats) -> Floats:
         """Returns logits whose softmax is the model's probabilities; NaN stays NaN.
@@ -96,15 +98,27 @@ def kind_named(text: str, where: str) -> Kind:
     raise SpecError(f"{where}: output={text!r}; {nearest(text, KINDS)}")
 
 
-def judged(rows: Floats, where: str, stated: Kind | None = None, hint: Hint = "", how: str = "?output=") -> OutputKind:
+def judged(
+    rows: Floats,
+    where: str,
+    stated: Kind | None = None,
+    hint: Hint = "",
+    how: str = "?output=",
+    assuming: bool = False,
+) -> OutputKind:
     """Returns what a model's numbers on varied pictures are; `rows` is float32 (pictures, labels).
 
-    `how`: what states the kind, for messages. Raises SpecError where the numbers contradict what is `stated`, are of no
-    kind that can be used, or leave it open.
+    `how`: what states the kind, for messages. `assuming`: numbers that are the same for all pictures are taken for
+    probabilities where they can be, else for logits, and not asked about.
+
+    Raises SpecError where the numbers contradict what is `stated`, are of no kind that can be used, or leave it open.
     """
     given = rows[~(np.isnan(rows) | np.isposinf(rows)).any(axis=1)].astype(np.float64)
     if rows.shape[1] == 1:
         return OutputKind(stated or "logits", "one number for a picture")
+    if assuming and not stated and (not len(given) or np.ptp(given, axis=0).max() < VARIED):
+        fits = len(given) and (fit := _distribution(given)) is not None and fit.off <= SURE + fit.rounding
+        return OutputKind("probabilities" if fits else "logits", "the same numbers for each picture", assumed=True)
     if not len(given):
         if stated or hint == "softmax":
             return OutputKind(stated or "probabilities", "as stated" if stated else "by its last node, Softmax")
@@ -155,17 +169,15 @@ def _refuse_scores(rows: Floats, where: str, hint: Hint, how: str) -> None:
             f"and of a single sigmoid p, 1 − p and p; if they are logits by training, state {how}logits "
             f"({_example(rows)})"
         )
-    if steady:
+    if steady and (np.count_nonzero(rows, axis=1) > 1).any():
         raise SpecError(
             f"{where}: its numbers are none below 0 and all rows sum to {sums[0]:.4g}, as probabilities times a factor "
             f"do; export the probabilities themselves, or state {how}logits if they are logits ({_example(rows)})"
         )
-    for name, shares in (
-        ("−log p", np.exp(-rows)),
-        ("log2 p", np.exp2(rows)),
-        ("log10 p", 10.0 ** np.minimum(rows, 9)),
-    ):
-        if _sum_off(shares) <= SURE and np.ptp(shares, axis=0).max() >= 20 * SURE:
+    bounded = np.clip(rows, -300, 300)
+    several = (np.count_nonzero(rows, axis=1) > 1).any()  # those of nine times one label are logits
+    for name, shares in (("−log p", np.exp(-bounded)), ("log2 p", np.exp2(bounded)), ("log10 p", 10.0**bounded)):
+        if several and _sum_off(shares) <= SURE / 10 and np.ptp(shares, axis=0).max() >= 20 * SURE:
             raise SpecError(
                 f"{where}: its numbers are {name} of probabilities p; export p, or log p to base e; if they are "
                 f"logits, state {how}logits ({_example(rows)})"

@@ -26,7 +26,7 @@ def in_memory() -> dict[str, MemoryClassifier]:
     module = torchvision.models.squeezenet1_1(num_classes=5)
     return hold(
         {
-            "module": InMemory(module, LABELS, Preprocess(64), batch=2),
+            "module": InMemory(module, LABELS, Preprocess(64), batch=2, output="logits"),
             "callable": InMemory(brightness, LABELS, batch=2),
         }
     )

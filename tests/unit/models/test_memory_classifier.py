@@ -106,7 +106,7 @@ def test_probabilities_become_log_probabilities_and_nan_stays() -> None:
     rows = np.random.default_rng(0).dirichlet(np.ones(3), 5)
     rows[1] = np.nan
     rows[2] = [1, 0, 0]
-    found = logits(lambda images: torch.tensor(rows, dtype=torch.float16))
+    found = logits(lambda images: torch.tensor(rows, dtype=torch.float16), output="probabilities")
     good = [0, 3, 4]
     np.testing.assert_allclose(np.exp(found[good]), rows[good], atol=2e-3)
     assert np.isnan(found[1]).all()
@@ -118,16 +118,16 @@ def test_probabilities_become_log_probabilities_and_nan_stays() -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda images: np.zeros((len(images), 4)), r"shape \(2, 4\); its 3 labels make \(2, 3\)"),
+        (lambda images: np.zeros((len(images), 4)), r"shape \(14, 4\); its 3 labels make \(14, 3\)"),
         (lambda images: np.zeros(3), r"shape \(3,\)"),
         (lambda images: 1 / 0, "ZeroDivisionError: division by zero"),
         (lambda images: [["high", "low", "low"]] * len(images), "ValueError"),
     ],
 )
 def test_a_model_that_does_not_answer_is_refused_before_the_audit(answer: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=f"classifier: lambda .*{message}.*tried on two plain grey pictures"):
+    with pytest.raises(ConfigError, match=f"classifier: lambda .*{message}.*tried on small pictures"):
         hold(answer, LABELS)
-    with pytest.raises(ServiceError, match=message.replace("2", "5")):
+    with pytest.raises(ServiceError, match=message.replace("14", "5")):
         logits(answer)
 
 
