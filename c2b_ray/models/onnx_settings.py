@@ -21,17 +21,8 @@ from c2b_ray.errors import SpecError, nearest
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.onnx_beside import beside
 from c2b_ray.models.onnx_start import start_of
+from c2b_ray.models.spec_options import WORDS, UnstatedPreprocessingError
 
-MEAN = (0.485, 0.456, 0.406)
-STD = (0.229, 0.224, 0.225)
-WORDS: Mapping[str, Mapping[str, str]] = {
-    "imagenet": {"mean": ",".join(map(str, MEAN)), "std": ",".join(map(str, STD)), "scale": str(1 / 255)},
-    "unit": {"mean": "0", "std": "1", "scale": str(1 / 255)},
-    "minus-one-one": {"mean": "0.5", "std": "0.5", "scale": str(1 / 255)},
-    "none": {"mean": "0", "std": "1", "scale": "1"},
-}
-"""The settings by `preprocess=` word: pixels become numbers normalised as for ImageNet, from 0 to 1, from −1 to 1, or
-stay from 0 to 255."""
 NORMALISATION = ("mean", "std", "scale")
 GEOMETRY = ("size", "resize", "squash", "interpolation", "channels")
 _ALSO = {"image_mean": "mean", "norm_mean": "mean", "normalize_mean": "mean", "pixel_mean": "mean", "image_std": "std",
@@ -39,10 +30,6 @@ _ALSO = {"image_mean": "mean", "norm_mean": "mean", "normalize_mean": "mean", "p
          "imgsz": "size"}  # fmt: skip
 _RANGES = {"0_255": "none", "zeroto255": "none", "normalized_0_1": "unit", "zerotoone": "unit",
            "normalized_1_1": "minus-one-one", "minusonetoone": "minus-one-one"}  # fmt: skip
-
-
-class UnstatedPreprocessingError(SpecError):
-    """Nothing states how pictures become a graph's input."""
 
 
 @dataclass(frozen=True)

@@ -163,11 +163,11 @@ def _refuse_scores(rows: Floats, where: str, hint: Hint, how: str) -> None:
         )
     if hint == "sigmoid" or (rows.min() >= 0 and rows.max() <= 1):
         heads = f"; all sum to {sums[0]:.4g}, as those of several heads do" if steady else ""
+        unless = "" if hint else f"; if they are logits by training, state {how}logits"
         raise SpecError(
             f"{where}: its numbers lie between 0 and 1 and do not sum to 1{heads}: scores of each label on its own "
             "(sigmoids, multi-label), which are not supported; export the softmax over labels that exclude each other, "
-            f"and of a single sigmoid p, 1 − p and p; if they are logits by training, state {how}logits "
-            f"({_example(rows)})"
+            f"and of a single sigmoid p, 1 − p and p{unless} ({_example(rows)})"
         )
     if steady and (np.count_nonzero(rows, axis=1) > 1).any():
         raise SpecError(

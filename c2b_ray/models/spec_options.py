@@ -5,7 +5,7 @@ It knows no library of models, so a loader that needs no PyTorch does not import
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,21 @@ BATCH = 64
 """Rows that go through a model at once, where the spec's `batch=` does not say otherwise."""
 GPU_BATCH = 256
 """The default batch on a GPU, which smaller batches leave idle."""
+
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+WORDS: Mapping[str, Mapping[str, str]] = {
+    "imagenet": {"mean": ",".join(map(str, MEAN)), "std": ",".join(map(str, STD)), "scale": str(1 / 255)},
+    "unit": {"mean": "0", "std": "1", "scale": str(1 / 255)},
+    "minus-one-one": {"mean": "0.5", "std": "0.5", "scale": str(1 / 255)},
+    "none": {"mean": "0", "std": "1", "scale": "1"},
+}
+"""The settings by `preprocess=` word: pixels become numbers normalised as for ImageNet, from 0 to 1, from −1 to 1, or
+stay from 0 to 255."""
+
+
+class UnstatedPreprocessingError(SpecError):
+    """Nothing states how pictures become a graph's input."""
 
 
 def positive(spec: Spec, option: str, default: int) -> int:
