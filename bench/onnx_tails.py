@@ -2,7 +2,7 @@
 
     PYTHONPATH=.:tests/support python bench/onnx_tails.py [--graphs 2000]
 
-Each graph ends in one to three random nodes after one of nine heads (`tests/support/onnx_tails.py`); the oracle is
+Each graph ends in one to three random nodes after one of nine heads (`tests/support/tailed_graphs.py`); the oracle is
 onnxruntime itself. It ends with status 1 where one is wrong.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from onnx_tails import HEADS, TAILS, Recipe, outcome
+from tailed_graphs import HEADS, TAILS, Recipe, outcome
 
 
 def recipe_of(seed: int) -> Recipe:

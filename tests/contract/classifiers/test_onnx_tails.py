@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx_tails import HEADS, TAILS, Recipe, outcome
+from tailed_graphs import HEADS, TAILS, Recipe, outcome
 
 FORM = ("Mul 1", "Add 0", "Clip 0 1", "transposes", "reshapes", "halves", "Gather")
 SOFTMAX = ("softmax", "exp of log-softmax", "softmax written out", "average of two", "softmax in half")
