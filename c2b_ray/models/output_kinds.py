@@ -35,7 +35,7 @@ chance."""
 RUNNING = 0.05
 """The tolerance for sums on real pictures, once the kind is known."""
 VARIED = 1e-3
-"""The least difference between two pictures' numbers that tells anything."""
+"""The least difference between two pictures' numbers that tells anything, as a part of the largest number."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,12 @@ class OutputKind:
 @dataclass(frozen=True)
 class _Fit:
     """How well rows fit a distribution: `off` is the largest distance of a sum from 1, `rounding` what rounding to few
-    digits explains of it, `spread` the largest difference of a number between pictures."""
+    digits explains of it, `spread` the largest difference of a number between pictures, `most` the largest number."""
 
     off: float
     rounding: float
     spread: float
+    most: float
 
     @property
     def near(self) -> bool:
@@ -87,7 +88,7 @@ class _Fit:
     def sure(self) -> bool:
         """Whether the sums stay at 1 while the numbers vary by much more than the sums do."""
         unexplained = max(0.0, self.off - self.rounding)
-        return unexplained <= SURE and self.spread >= max(VARIED, 20 * unexplained)
+        return unexplained <= SURE and self.spread >= max(VARIED * self.most, 20 * unexplained)
 
 
 def kind_named(text: str, where: str) -> Kind:
@@ -141,7 +142,11 @@ def _found(rows: Floats, where: str, hint: Hint, how: str) -> OutputKind:
         if fit.sure or (fit.near and hint == "softmax"):
             return OutputKind(kind, f"none below 0, and rows sum to {total}", max(RUNNING, 2 * fit.rounding))
         if fit.near:
-            why = "hardly differ between pictures" if fit.spread < VARIED else f"sum to {total} but for {fit.off:.2g}"
+            why = (
+                "hardly differ between pictures"
+                if fit.off <= SURE + fit.rounding
+                else f"sum to {total} but for {fit.off:.2g}"
+            )
             raise SpecError(
                 f"{where}: its numbers on the trial pictures look like {kind} and {why}, so {_ask(how)} "
                 f"({_example(rows)})"
@@ -223,7 +228,7 @@ def _distribution(rows: Floats) -> _Fit | None:
         if np.abs(rows - np.round(rows, digits)).max() <= 2e-7:
             rounding = min(0.3, rows.shape[1] * 0.5 * 10.0**-digits)
             break
-    return _Fit(_sum_off(rows), rounding, float(np.ptp(rows, axis=0).max()))
+    return _Fit(_sum_off(rows), rounding, float(np.ptp(rows, axis=0).max()), float(rows.max()))
 
 
 def _sum_off(shares: Floats) -> float:

@@ -71,15 +71,16 @@ def by_number(mapping: Mapping[Any, Any], where: str) -> list[str]:
 
     Raises WeightsError where the numbers are not 0, 1, 2, … without a gap.
     """
-    numbered = {_number(key): str(value).strip() for key, value in mapping.items()}
-    if None in numbered:  # class_to_idx: the names come first
-        numbered = {_number(value): str(key).strip() for key, value in mapping.items()}
+    keys, values = ([_number(part) for part in parts] for parts in (mapping.keys(), mapping.values()))
+    if None not in keys:
+        numbered = dict(zip(keys, (str(value).strip() for value in mapping.values()), strict=True))
+    else:  # class_to_idx: the names come first
+        numbered = dict(zip(values, (str(key).strip() for key in mapping), strict=True))
     if not mapping or None in numbered or len(numbered) < len(mapping):
         raise WeightsError(f"{where} is no mapping from numbers to names: {_short(str(dict(mapping)))}; {REMEDY}")
-    numbers = sorted(number for number in numbered if number is not None)
-    back = [_number(value) for value in mapping.values()]
-    if None not in back and sorted(map(int, map(str, back))) == numbers and back != [_number(key) for key in mapping]:
+    if None not in keys and keys != values and set(keys) == set(values):
         raise WeightsError(f"{where} maps numbers to numbers, in two ways: {_short(str(dict(mapping)))}; {REMEDY}")
+    numbers = sorted(number for number in numbered if number is not None)
     if numbers != list(range(len(numbers))):
         absent = next(i for i in range(len(numbers) + 1) if i not in numbered)
         begins = f"begins at {numbers[0]}" if numbers[0] else f"has no number {absent}"
