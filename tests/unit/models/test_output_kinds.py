@@ -100,7 +100,7 @@ def test_a_constant_may_be_assumed_and_says_so() -> None:
 
 def test_real_rows_of_another_kind_than_the_trials_end_the_run_and_nan_stays() -> None:
     kind = judged(P, "m")
-    with pytest.raises(ServiceError, match="its numbers are probabilities, .* it gives 3, -1, 0, …"):
+    with pytest.raises(ServiceError, match=r"its numbers are probabilities, .* it gives 3, -1, 0, …"):
         kind.as_logits(np.array([[3, -1, 0]], np.float32))
     assert np.isnan(kind.as_logits(np.array([[np.nan] * 3], np.float32))).all()
     np.testing.assert_allclose(kind.as_logits(np.array([[1, 0]], np.float32)), [[0, -87.3]], atol=0.1)
