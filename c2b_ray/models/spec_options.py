@@ -118,8 +118,8 @@ def _numbers(spec: Spec, option: str) -> list[float] | None:
         raise SpecError(
             f"{spec.text}: {option}={spec.options[option]!r} is neither a number nor three (red,green,blue)"
         )
-    if option == "std" and 0 in values:
-        raise SpecError(f"{spec.text}: std of 0")
+    if option == "std" and min(values) <= 0:
+        raise SpecError(f"{spec.text}: std={spec.options[option]}: a standard deviation is above 0")
     return values * 3 if len(values) == 1 else values
 
 
