@@ -130,7 +130,7 @@ class MemoryClassifier:
         self.revision = content_id(SCHEME, named, list(self.labels), *stated)
         self._stated = source.output
         self.kind = OutputKind(source.output or "logits", "as stated")
-        self.facts = (label_fact(self.labels, "the program that holds the model"),)
+        self.facts: tuple[ModelFact, ...] = (label_fact(self.labels, "the program that holds the model"),)
 
     @property
     def spec(self) -> str:

@@ -63,7 +63,8 @@ def settings_of(spec: Spec, model: Any, taken: str, dtype: str, sides: tuple[int
         _sourced(near.normalisation, near.file),
         _of_graph(model, taken, dtype),
     ]
-    values, sources = {}, {}
+    values: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for level in (*reversed(geometry), _sourced({k: v for k, v in spec.options.items() if k in GEOMETRY}, "the spec")):
         if {"resize", "squash"} & level.keys():  # of one level: the one replaces the other
             values = {key: value for key, value in values.items() if key not in ("resize", "squash")}

@@ -19,9 +19,13 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from c2b_ray.errors import ServiceError, SpecError, nearest
 from c2b_ray.roles import Floats
+
+Rows = NDArray[np.float64]
+"""Numbers on the trial pictures, (pictures, labels), without rows that hold none."""
 
 Kind = Literal["logits", "probabilities", "log-probabilities", "percent"]
 Hint = Literal["softmax", "sigmoid", ""]
@@ -133,7 +137,7 @@ def looks_like_probabilities(rows: Floats) -> bool:
     return len(finite) > 1 and finite.shape[1] > 1 and (fit := _distribution(finite)) is not None and fit.sure
 
 
-def _found(rows: Floats, where: str, hint: Hint, how: str) -> OutputKind:
+def _found(rows: Rows, where: str, hint: Hint, how: str) -> OutputKind:
     known: tuple[tuple[Kind, float, str], ...] = (("probabilities", 1, "1"), ("percent", 100, "100"))
     for kind, whole, total in known:
         fit = _distribution(rows / whole)
@@ -157,7 +161,7 @@ def _found(rows: Floats, where: str, hint: Hint, how: str) -> OutputKind:
     return OutputKind("logits", "rows that are no distribution")
 
 
-def _refuse_scores(rows: Floats, where: str, hint: Hint, how: str) -> None:
+def _refuse_scores(rows: Rows, where: str, hint: Hint, how: str) -> None:
     """Raises SpecError for numbers that are neither logits nor a distribution."""
     sums = rows.sum(axis=1)
     steady = rows.min() >= 0 and np.ptp(sums) <= SURE * max(1.0, abs(sums[0])) and np.ptp(rows, axis=0).max() >= VARIED
@@ -189,7 +193,7 @@ def _refuse_scores(rows: Floats, where: str, hint: Hint, how: str) -> None:
             )
 
 
-def _agreeing(rows: Floats, where: str, stated: Kind, hint: Hint, how: str) -> OutputKind:
+def _agreeing(rows: Rows, where: str, stated: Kind, hint: Hint, how: str) -> OutputKind:
     """Returns the stated kind. Raises SpecError where the numbers contradict it."""
     evidence = f"as {how}{stated} states"
     if stated == "logits":
@@ -219,7 +223,7 @@ def _agreeing(rows: Floats, where: str, stated: Kind, hint: Hint, how: str) -> O
     return OutputKind(stated, evidence, max(RUNNING, 2 * fit.rounding))
 
 
-def _distribution(rows: Floats) -> _Fit | None:
+def _distribution(rows: Rows) -> _Fit | None:
     """Returns how well rows fit a distribution; None where a number is below 0 or above 1."""
     if rows.min() < -1e-4 or rows.max() > 1 + SURE:
         return None
@@ -231,7 +235,7 @@ def _distribution(rows: Floats) -> _Fit | None:
     return _Fit(_sum_off(rows), rounding, float(np.ptp(rows, axis=0).max()), float(rows.max()))
 
 
-def _sum_off(shares: Floats) -> float:
+def _sum_off(shares: Rows) -> float:
     with np.errstate(over="ignore"):
         return float(np.abs(shares.sum(axis=1) - 1).max())
 
@@ -240,6 +244,6 @@ def _ask(how: str) -> str:
     return f"state what they are: {how}{' or '.join((', '.join(KINDS[:-1]), KINDS[-1]))}"
 
 
-def _example(rows: Floats) -> str:
+def _example(rows: Rows) -> str:
     row = rows[-1]
     return f"a row is {', '.join(f'{value:.4g}' for value in row[:5])}{', …' if len(row) > 5 else ''}"

@@ -44,7 +44,7 @@ def names_of(text: str, where: str) -> list[str]:
     """Parses names from a text. Raises WeightsError where it is neither a list nor a mapping of names."""
     if len(text) > LONGEST:
         raise WeightsError(f"{where} has {len(text)} characters; {REMEDY}")
-    value = text
+    value: Any = text
     if text.lstrip()[:1] in "[{(":
         try:
             value = parse_json(text)

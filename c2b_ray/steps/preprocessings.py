@@ -51,7 +51,7 @@ def try_preprocessings(
             continue
         found = answers(logits, classifier.labels, Classes(asked.classes, asked.labels_of_class), asked.right)
         right = sum(
-            answer is not None and target in (answer.answered or [answer.predicted_class])
+            answer is not None and (target == answer.predicted_class or target in (answer.answered or ()))
             for answer, target in zip(found, targets, strict=True)
         )
         tried.append(Tried(word, right, len(images)))
