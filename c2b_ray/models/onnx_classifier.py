@@ -35,13 +35,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 from c2b_ray.errors import ServiceError, WeightsError
 from c2b_ray.models.catalog import Spec, description_of
 from c2b_ray.models.onnx_graph import Graph, bytes_of, content_of, graph_of, is_kind, not_of_labels, read_model
 from c2b_ray.models.onnx_preprocessing import facts_of, preprocessing
-from c2b_ray.models.onnx_session import CUDA, session_of
+from c2b_ray.models.onnx_session import CUDA, has_cuda, session_of
 from c2b_ray.models.onnx_settings import layout_of, settings_of
 from c2b_ray.models.onnx_trial import Trial, tried
 from c2b_ray.models.output_kinds import OutputKind, judged, kind_named
@@ -118,7 +117,7 @@ def describe(spec: Spec) -> Description | None:
     try:
         return description_of(_loaded(replace(spec, options={**spec.options, "device": "cpu"}), path, model))
     except WeightsError:
-        if CUDA in onnxruntime.get_available_providers():
+        if has_cuda():
             return None
         raise
 

@@ -229,6 +229,12 @@ def _own(path: Path, pictures: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _compared(rows: np.ndarray, found: np.ndarray) -> tuple[Outcome, str]:
+    answered = ~np.isnan(rows).any(axis=1)
+    if (np.isnan(found).any(axis=1) == answered).any():
+        return "wrong", "a number where the graph has none, or the reverse"
+    if not answered.any():
+        return "right", "no number"
+    rows, found = rows[answered], found[answered]
     shares = np.exp(found.astype(np.float64) - found.max(axis=1, keepdims=True))
     shares /= shares.sum(axis=1, keepdims=True)
     given = np.where(rows == rows.max(axis=1, keepdims=True), shares, 0).max(axis=1)
