@@ -23,6 +23,7 @@ from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import label_names
 from c2b_ray.models.torch_runtime import TorchClassifier, revised, runtime_of
+from c2b_ray.models.written_names import by_number
 from c2b_ray.roles import Description
 from c2b_ray.schemas import content_id
 
@@ -61,7 +62,7 @@ def _from(directory: Path, spec: Spec, kind: Any, **options: Any) -> Any:
 
 
 def _known(spec: Spec, directory: Path, config: Any, processor: Any) -> Description:
-    usual = tuple(str(config.id2label[i]) for i in range(config.num_labels))
+    usual = by_number(config.id2label, f"{directory}/config.json: id2label") if "labels" not in spec.options else None
     labels = label_names(spec, config.num_labels, usual)
     files = sorted(directory.glob("*.safetensors"))
     revision = content_id("hf", weights.file_revision(*files), processor.to_dict(), labels)

@@ -75,7 +75,8 @@ _VLLM = {
     ),
 }  # fmt: skip
 _ONNX = {
-    **_SHAPE, "layout": Part.WORD, "labels": Part.LABELS, "input": Part.TEXT, "output": Part.TEXT,
+    **_SHAPE, **dict.fromkeys(("preprocess", "squash", "interpolation", "channels", "layout"), Part.WORD),
+    "labels": Part.LABELS, **dict.fromkeys(("input", "output", "output_name"), Part.TEXT),
     "threads": Part.NUMBERS, "batch": Part.NUMBERS, "device": Part.DEVICE,
 }  # fmt: skip
 _WORDS = {"template": Part.TEXT, "vocabulary": Part.FILE, "temperature": Part.NUMBERS}

@@ -72,6 +72,12 @@ def test_numbers_are_checked(file: Path, query: str) -> None:
         catalog.classifier(f"torchvision:squeezenet1_1?weights={file}&{query}")
 
 
+def test_means_of_pixels_from_0_to_255_are_refused_with_those_of_pixels_from_0_to_1(file: Path) -> None:
+    for query, fitting in (("mean=123.675,116.28,103.53", "mean=0.485,0.456,0.406"), ("std=58.395", "std=0.229")):
+        with pytest.raises(SpecError, match=f"is of pixels from 0 to 255, .* give {fitting}"):
+            catalog.describe("classifier", f"torchvision:squeezenet1_1?weights={file}&{query}")
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
