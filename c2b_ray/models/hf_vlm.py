@@ -3,7 +3,8 @@
     hf-vlm:org/name    from the Hugging Face hub
     hf-vlm:PATH        a directory with config.json, model.safetensors, tokenizer and processor
 
-Options: revision (of the repository), dtype (float32, float16, bfloat16), device, batch (rows at once, 8 by default).
+Options: revision (of the repository), dtype (float32, float16, bfloat16), device, batch (rows at once, 8 by default),
+unused (`tensor_names`).
 Weights are read from safetensors alone, and no code of a repository is run. Only decoder-only models are supported:
 encoder-decoder models (Florence-2, BLIP-2 on T5) are refused.
 
@@ -34,12 +35,14 @@ from c2b_ray.models.spec_options import batches, positive, to_pil
 from c2b_ray.models.text.captioned import among_usable, no_answer, probable, scores_among_usable
 from c2b_ray.models.text.chat_tokens import stop_ids
 from c2b_ray.models.text.prompted import CAPTION_TOKENS, captions, question_prompt, scoring_prompt, wording
+from c2b_ray.models.tensor_names import selection_of
 from c2b_ray.models.torch_runtime import device_of
 from c2b_ray.models.transformers_lm import dtype_of
+from c2b_ray.models.transformers_weights import load_strictly
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, Description, Floats, Pixels, Question
 from c2b_ray.schemas import content_id
 
-_OPTIONS = ("revision", "dtype", "device", "batch")
+_OPTIONS = ("revision", "dtype", "device", "batch", "unused")
 
 
 def load(spec: Spec) -> TransformersCaptioner:
@@ -52,9 +55,9 @@ def load(spec: Spec) -> TransformersCaptioner:
     common = {"trust_remote_code": False, "local_files_only": True}
     try:
         processor = cast(Any, AutoProcessor).from_pretrained(directory, **common)
-        model = cast(Any, AutoModelForImageTextToText).from_pretrained(
-            directory, dtype=dtype, use_safetensors=True, **common
-        )
+        model = load_strictly(
+            AutoModelForImageTextToText, directory, selection_of(spec), dtype=dtype, **common
+        ).model
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         lines = " ".join(str(error).split())
         what = f"{lines[:500]}{hint_for(lines)}"

@@ -131,8 +131,14 @@ def _prefix(wanted: Collection[str], found: Collection[str], source: str | Path)
     """Returns what all names of a copy of the weights begin with; "" where there is no copy, or one without a
     prefix."""
     copies = _copies(set(wanted), found)
+    refuse_copies(copies, found, source)
+    return copies[0] if copies else ""
+
+
+def refuse_copies(copies: Collection[str], found: Collection[str], source: str | Path) -> None:
+    """Raises WeightsError where a file holds several copies of the weights, each under a prefix or without one ("")."""
     if len(copies) < 2:
-        return copies[0] if copies else ""
+        return
     named = [f"{len([n for n in found if n.startswith(copy)])} tensors {copy}*" for copy in copies if copy]
     plain = ["tensors without a prefix"] if "" in copies else []
     choices = [f"?tensors={copy or UNPREFIXED}" for copy in copies]
@@ -140,6 +146,23 @@ def _prefix(wanted: Collection[str], found: Collection[str], source: str | Path)
         f"{source} holds {len(copies)} copies of the weights ({', '.join([*plain, *named])}), such as raw and averaged "
         f"(EMA) ones; which shall answer? Write {' or '.join(choices)}"
     )
+
+
+def twins(found: Collection[str]) -> list[str]:
+    """Returns the prefixes (up to the first dot, "" for none) of equally named groups of tensors; [] where no two
+    groups are."""
+    names = set(found)
+    firsts = dict.fromkeys(name.partition(".")[0] + "." for name in found if "." in name)
+    groups = {first: {name.removeprefix(first) for name in names if name.startswith(first)} for first in firsts}
+    for first, group in groups.items():
+        if len(group) < 2:
+            continue
+        alike = [other for other, names_of in groups.items() if len(group & names_of) > 0.9 * len(group | names_of)]
+        if len(alike) > 1:
+            return alike
+        if len(group & names) > 0.9 * len(group):
+            return ["", first]
+    return []
 
 
 def _copies(wanted: set[str], found: Collection[str]) -> list[str]:
@@ -234,7 +257,8 @@ def remedy(misfit: Misfit, head: Collection[str] = ()) -> str:
             "Likeliest cause: weights of another architecture, or named by another library; name the architecture that "
             "they are of, or convert their names"
         )
-    if missing and of_head and all(name.startswith(of_head) for name in missing) and not unexpected and not shapes:
+    weight_of_head = {f"{name}.weight" for name in head} & set(missing)
+    if weight_of_head and all(name.startswith(of_head) for name in missing) and not unexpected and not shapes:
         return (
             "Likeliest cause: a backbone without its classification head, which gives no answers; give the weights of "
             "the whole classifier"
