@@ -77,13 +77,12 @@ class BertGuesser:
 
     def _model(self, config: Any) -> Any:
         """Returns the model with a new head, which is trained here; everything below it comes from the file."""
-        base: str = AutoModelForSequenceClassification._model_mapping[type(config)].base_model_prefix
-        head = (rf"^(?!{re.escape(base)}\.)", rf"^{re.escape(base)}\.pooler\.")
-        arguments = {"local_files_only": self._local, "config": config}
+        kind: Any = AutoModelForSequenceClassification
+        arguments: dict[str, Any] = {"local_files_only": self._local, "config": config}
         try:
-            source = self._source
-            kind = AutoModelForSequenceClassification
-            return load_strictly(kind, source, Selection(), optional=head, **arguments).model
+            base = re.escape(kind._model_mapping[type(config)].base_model_prefix)
+            optional = (rf"^(?!{base}\.)", rf"^{base}\.pooler\.")
+            return load_strictly(kind, self._source, Selection(), optional=optional, **arguments).model
         except (OSError, ValueError, KeyError) as error:
             raise WeightsError(f"{self.name}: no BERT can be read from it (safetensors alone): {error}") from error
 

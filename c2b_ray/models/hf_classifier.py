@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from PIL import Image
@@ -43,7 +43,7 @@ def load(spec: Spec) -> TorchClassifier:
     directory = _directory(spec)
     with _refused(spec, directory):
         loaded = load_strictly(AutoModelForImageClassification, directory, selection_of(spec), **_LOCAL)
-        processor: Any = AutoImageProcessor.from_pretrained(directory, **_LOCAL)
+        processor = cast(Any, AutoImageProcessor).from_pretrained(directory, **_LOCAL)
     known = _known(spec, directory, loaded.model.config, processor, loaded.facts)
     module, transform = _Logits(loaded.model), _Processed(processor)
     return TorchClassifier(module, transform, known.labels, known.revision, runtime, known.facts)
@@ -85,9 +85,7 @@ def _is_of_timm(directory: Path) -> bool:
     return isinstance(about, dict) and "architecture" in about and "pretrained_cfg" in about
 
 
-def _known(
-    spec: Spec, directory: Path, config: Any, processor: Any, facts: tuple[ModelFact, ...]
-) -> Description:
+def _known(spec: Spec, directory: Path, config: Any, processor: Any, facts: tuple[ModelFact, ...]) -> Description:
     usual = _names(spec, config)
     labels = label_names(spec, config.num_labels, usual)
     files = sorted(directory.glob("*.safetensors"))

@@ -90,7 +90,7 @@ def sources(spec: Spec) -> Sources:
     origin = Origin(f"open_clip's settings of {name}/{tag}")
     # open_clip only warns where a tag was trained with QuickGELU.
     arguments = _arguments(file, bool(config.get("quick_gelu")), {**merge_preprocess_dict({}, config), **stated})
-    read = {key: origin for key in PREPROCESSING} | origins
+    read = dict.fromkeys(PREPROCESSING, origin) | origins
     return Sources(name, arguments, [file], _architecture(name), True, origin, read)
 
 
@@ -143,8 +143,8 @@ def _activation(
     if quick and plain:
         raise SpecError(
             f"{spec.text}: of the published weights of {name} some have QuickGELU ({_some(quick)}), others GELU "
-            f"({_some(plain)}), and a file does not say; write quickgelu=true or quickgelu=false, or pretrained_cfg=TAG "
-            "of the weights that yours began from"
+            f"({_some(plain)}), and a file does not say; write quickgelu=true or quickgelu=false, or "
+            "pretrained_cfg=TAG of the weights that yours began from"
         )
     return bool(quick), _origin(name, known, chosen, "quickgelu")
 

@@ -87,7 +87,12 @@ def trainable(spec: Spec) -> Trainable:
         return build(spec, loaded).module
 
     return Trainable(
-        spec.text, known, transform, module, partial(_saved, local, known.labels), lambda folder: f"timm:{folder}{query}"
+        spec.text,
+        known,
+        transform,
+        module,
+        partial(_saved, local, known.labels),
+        lambda folder: f"timm:{folder}{query}",
     )
 
 

@@ -193,7 +193,16 @@ def _converted(module: Any, tensors: dict[str, Any], resized: bool) -> dict[str,
     try:
         converted: dict[str, Any] = dict(conversion(dict(tensors), module))
         check_fit(kinds_of(module.state_dict()), kinds_of(converted), "", "")
-    except (WeightsError, AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError):
+    except (
+        WeightsError,
+        AttributeError,
+        IndexError,
+        KeyError,
+        NotImplementedError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ):
         return None
     same = [name for name in converted if name in tensors]
     if not resized and any(converted[name].shape != tensors[name].shape for name in same):

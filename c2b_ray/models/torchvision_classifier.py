@@ -196,7 +196,9 @@ def _facts(spec: Spec, chosen: _Chosen, labels: tuple[str, ...]) -> tuple[ModelF
         ModelFact("architecture", spec.name, spec.text.partition("?")[0]),
         label_fact(spec, labels, named if own is not None else weights_name, assumed=own is not None),
         fact("input size", scaled, sizes, "size"),
-        fact("normalisation", normalisation(transform.mean, transform.std), {"mean", "std"} <= set(spec.options), "mean"),
+        fact(
+            "normalisation", normalisation(transform.mean, transform.std), {"mean", "std"} <= set(spec.options), "mean"
+        ),
     )
 
 

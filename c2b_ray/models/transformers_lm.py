@@ -32,10 +32,10 @@ from c2b_ray.errors import SpecError, nearest
 from c2b_ray.extras import hint_for
 from c2b_ray.models import devices
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.tensor_names import selection_of
 from c2b_ray.models.text.chat_tokens import ChatTokens, Tokenised, no_language_model
 from c2b_ray.models.text.prefixes import PrefixCache
 from c2b_ray.models.text.sampling import Row, RowLimits, Sampler, writable_mask
-from c2b_ray.models.tensor_names import selection_of
 from c2b_ray.models.torch_runtime import DTYPES, device_of
 from c2b_ray.models.transformers_weights import load_strictly
 from c2b_ray.models.weights import language_model_revision
@@ -49,18 +49,18 @@ _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch
 
 
 def load(spec: Spec) -> TransformersLanguageModel:
-    """The model of `hf:PATH_OR_NAME`. Options: dtype (float32, float16, bfloat16), device (cpu, cuda:1), revision, unused
-    (`tensor_names`).
+    """The model of `hf:PATH_OR_NAME`. Options: dtype (float32, float16, bfloat16), device (cpu, cuda:1), revision,
+    unused (`tensor_names`).
 
     By default on a GPU where there is one, in the dtype of its weights; in float32 on a CPU.
-    SpecError: an unknown option. WeightsError: nothing there, no safetensors, a tensor missing or unused. A model without a chat template or an
-    end token reads texts, and raises WeightsError where it is asked for a reply.
+    SpecError: an unknown option. WeightsError: nothing there, no safetensors, a tensor missing or unused. A model
+    without a chat template or an end token reads texts, and raises WeightsError where it is asked for a reply.
     """
     options = spec.options_among(_OPTIONS)
     device = device_of(spec)
     dtype = dtype_of(spec, device)
     wanted = options.get("revision")
-    common = {"revision": wanted or "main", "trust_remote_code": False}
+    common: dict[str, Any] = {"revision": wanted or "main", "trust_remote_code": False}
     try:
         tokenizer = AutoTokenizer.from_pretrained(spec.name, **common)
         loaded = load_strictly(AutoModelForCausalLM, spec.name, selection_of(spec), dtype=dtype, **common)

@@ -19,7 +19,7 @@ from typing import Any
 import transformers
 from huggingface_hub import try_to_load_from_cache
 from safetensors.torch import save_file
-from transformers.utils import is_accelerate_available
+from transformers.utils.import_utils import is_accelerate_available
 
 from c2b_ray.errors import InputError, WeightsError
 from c2b_ray.filesystems.documents import read_json
@@ -108,9 +108,7 @@ def _read(
     return model, _misfit(info, len(model.state_dict()), selection.unused, optional)
 
 
-def _misfit(
-    info: Mapping[str, Any], wanted: int, unused: tuple[str, ...], optional: Collection[str]
-) -> Misfit | None:
+def _misfit(info: Mapping[str, Any], wanted: int, unused: tuple[str, ...], optional: Collection[str]) -> Misfit | None:
     def left(names: Collection[str]) -> list[str]:
         return sorted(name for name in names if not any(re.search(pattern, name) for pattern in optional))
 
@@ -206,10 +204,10 @@ def _quiet() -> Iterator[None]:
     before = transformers.logging.get_verbosity()
     bar = transformers.utils.logging.is_progress_bar_enabled()
     transformers.logging.set_verbosity(logging.ERROR)
-    transformers.logging.disable_progress_bar()
+    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         transformers.logging.set_verbosity(before)
         if bar:
-            transformers.logging.enable_progress_bar()
+            transformers.logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -96,7 +96,9 @@ def _temperature(settings: _Settings, scale: float) -> float:
 def _facts(
     spec: Spec, settings: _Settings, temperature: float, encoder: tuple[ModelFact, ...]
 ) -> tuple[ModelFact, ...]:
-    stated = f"?temperature={spec.options['temperature']}" if "temperature" in spec.options else "the model's logit_scale"
+    stated = (
+        f"?temperature={spec.options['temperature']}" if "temperature" in spec.options else "the model's logit_scale"
+    )
     templates = "; ".join(repr(template) for template in settings.templates)
     about = "?template=" if "template" in spec.options else "default"
     return (
