@@ -124,6 +124,14 @@ def _numbers(spec: Spec, option: str) -> list[float] | None:
     return values * 3 if len(values) == 1 else values
 
 
+def truth(spec: Spec, option: str, default: bool) -> bool:
+    """Returns an option that is true or false. Raises SpecError for any other text."""
+    text = spec.options.get(option, str(default).lower())
+    if text not in ("true", "false"):
+        raise SpecError(f"{spec.text}: {option}={text!r} is neither true nor false")
+    return text == "true"
+
+
 def read_labels(path: str | Path) -> tuple[str, ...]:
     """Reads label names from a file: a JSON list of strings, or one name a line (an empty last line is ignored).
 

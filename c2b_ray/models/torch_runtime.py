@@ -26,7 +26,7 @@ from c2b_ray.models.catalog import Spec
 from c2b_ray.models.pixels.preprocess import OnArrays, Preparation, Prepared, Transform, batched
 from c2b_ray.models.spec_options import BATCH, GPU_BATCH, batches, positive
 from c2b_ray.models.transfer import Transfer
-from c2b_ray.roles import Blocks, Floats, Pixels, Shape
+from c2b_ray.roles import Blocks, Floats, ModelFact, Pixels, Shape
 from c2b_ray.schemas import content_id
 
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -142,13 +142,20 @@ class TorchClassifier:
     """A classification module with its preprocessing and label names; implements `roles.Classifier`."""
 
     def __init__(
-        self, module: nn.Module, transform: Transform, labels: tuple[str, ...], revision: str, runtime: Runtime
+        self,
+        module: nn.Module,
+        transform: Transform,
+        labels: tuple[str, ...],
+        revision: str,
+        runtime: Runtime,
+        facts: tuple[ModelFact, ...] = (),
     ) -> None:
         self.preparation = batched(transform)
         channels_last = isinstance(self.preparation, OnArrays) or runtime.device.type == "cuda"
         self.module = placed(module, runtime, torch.channels_last if channels_last else torch.preserve_format)
         self.labels = labels
         self.revision = revision
+        self.facts = facts
         self._runtime = runtime
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:

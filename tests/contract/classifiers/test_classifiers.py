@@ -91,13 +91,15 @@ def test_weights_of_ones_own_are_described_from_their_header(tmp_path: Path) -> 
     assert known is not None
     assert known == catalog.description_of(catalog.classifier(spec))
     assert len(known.labels) == 7
-    # What only its weights tell is told when they are loaded.
-    save_file({**tensors, "conv1.0.weight": torch.zeros(1)}, file)
+    save_file({**tensors, "conv1.0.weight": tensors["conv1.0.weight"] + 1}, file)
     other = catalog.describe("classifier", spec)
     assert other is not None
     assert other.revision != known.revision
-    with pytest.raises(WeightsError):
-        catalog.classifier(spec)
+    # Its header tells that it does not fit.
+    save_file({**tensors, "conv1.0.weight": torch.zeros(1)}, file)
+    for read in (catalog.classifier, lambda text: catalog.describe("classifier", text)):
+        with pytest.raises(WeightsError, match=r"of another shape \(conv1\.0\.weight"):
+            read(spec)
 
 
 @pytest.mark.parametrize("softmax", [False, True])
