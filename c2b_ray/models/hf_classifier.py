@@ -28,9 +28,8 @@ from c2b_ray.models.model_facts import label_fact, normalisation
 from c2b_ray.models.spec_options import label_names
 from c2b_ray.models.tensor_names import selection_of
 from c2b_ray.models.torch_runtime import TorchClassifier, revised, runtime_of
-from c2b_ray.models.written_names import by_number
-from c2b_ray.roles import Description
 from c2b_ray.models.transformers_weights import check_header, load_strictly
+from c2b_ray.models.written_names import by_number
 from c2b_ray.roles import Description, ModelFact
 from c2b_ray.schemas import content_id
 
@@ -77,6 +76,14 @@ def _refused(spec: Spec, directory: Path) -> Iterator[None]:
         lines = " ".join(str(error).split())
         hint = f". Its {_CONFIG} is timm's: write timm:{spec.name}" if _is_of_timm(directory) else ""
         raise WeightsError(f"{spec.text}: transformers makes no image classifier of it: {lines[:500]}{hint}") from error
+
+
+def _is_of_timm(directory: Path) -> bool:
+    try:
+        about = read_json(directory / _CONFIG)
+    except (OSError, ValueError, InputError):
+        return False
+    return isinstance(about, dict) and "architecture" in about and "pretrained_cfg" in about
 
 
 def _known(spec: Spec, directory: Path, config: Any, processor: Any, facts: tuple[ModelFact, ...]) -> Description:
