@@ -197,8 +197,9 @@ class AuditConfig(Strict):
         if self.right == "among_classes" and len(self.classes) == 1:
             raise ValueError("right: among_classes needs two classes or more; with one, every answer would be right")
         if isinstance(self.label_map, dict) and self.classes:
+            known = set(map(normalise, self.classes))
             for name in self.label_map:
-                if name not in self.classes:
+                if normalise(name) not in known:
                     raise ValueError(f"label_map has {name!r}, not in `classes`; {nearest(name, self.classes)}")
         return self
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Any
 
@@ -84,7 +85,12 @@ class Folder:
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
         if not self._follow_links:
             flags |= self._no_link(name, path)
-        descriptor = os.open(path, flags)
+        try:
+            descriptor = os.open(path, flags)
+        except FileNotFoundError:
+            if (other := _in_other_form(self._base, path[len(self._base) + 1 :])) is None:
+                raise
+            descriptor = os.open(other, flags & ~os.O_NOFOLLOW)  # which was seen to lie inside
         about = os.fstat(descriptor)
         if not stat.S_ISREG(about.st_mode):
             os.close(descriptor)
@@ -125,3 +131,27 @@ def _steps(base: str, path: str) -> list[str]:
     """Returns the folders on the way from `base` to `path`, with `path`."""
     names = path[len(base) + 1 :].split("/") if path != base else []
     return ["/".join([base, *names[: n + 1]]) for n in range(len(names))]
+
+
+def _in_other_form(base: str, name: str) -> str | None:
+    """Returns the path below `base` of a file that is called alike in another of Unicode's forms; None without."""
+    for form in ("NFC", "NFD") if not name.isascii() else ():
+        other = f"{base}/{unicodedata.normalize(form, name)}"
+        if other != f"{base}/{name}" and os.path.exists(other) and os.path.realpath(other).startswith(f"{base}/"):
+            return other
+    return None
+
+
+def is_local(filesystem: fs.FileSystem) -> bool:
+    return isinstance(filesystem, fs.LocalFileSystem)
+
+
+def in_other_forms(folder: str, names: Iterable[str]) -> list[str]:
+    """Returns a sentence about names that are joined to files of another of Unicode's forms, if there are any."""
+    base = os.path.realpath(folder)
+    unlike = [name for name in names if not name.isascii() and not os.path.exists(f"{base}/{name}")]
+    joined = [name for name in unlike if _in_other_form(base, posixpath.normpath(name)) is not None]
+    if not joined:
+        return []
+    count = "1 name is" if len(joined) == 1 else f"{len(joined):,} names are"
+    return [f"{count} written in another of Unicode's forms than the file's, such as {joined[0]!r}; they are joined"]

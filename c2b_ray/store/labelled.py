@@ -17,11 +17,13 @@ import pyarrow.compute as pc
 
 from c2b_ray.errors import ConfigError, ImageError, SourceError, nearest
 from c2b_ray.filesystems import concerns_the_store, is_remote, refusal, resolve
-from c2b_ray.filesystems.confined import MAX_BYTES, Folder
+from c2b_ray.filesystems.confined import MAX_BYTES, Folder, in_other_forms, is_local
 from c2b_ray.filesystems.documents import parse_json
+from c2b_ray.filesystems.pictures import LeftOut
 from c2b_ray.filesystems.readers import Readers
 from c2b_ray.schemas import Pieces, content_id, texts
-from c2b_ray.store.labelled_rows import LABEL, open_rows
+from c2b_ray.store.image_folders import LABEL
+from c2b_ray.store.labelled_rows import open_rows
 from c2b_ray.store.memory import give_back
 
 IMAGE, TARGET, KEY = "image", "target_class", "key"
@@ -63,6 +65,8 @@ class LabelledTable:
             return wanted
         if name in there or name == KEY:
             return name if name in there else ""
+        if name == IMAGE and {"jpg", "key", "status", "url"} <= set(there):  # as img2dataset writes it
+            return "jpg"
         if name == TARGET and LABEL in there and (self._class_names(LABEL) or self._is_folder):
             return LABEL
         raise ConfigError(
@@ -98,6 +102,22 @@ class LabelledTable:
         labels = pa.table({TARGET if name == target else name: column.whole() for name, column in columns.items()})
         give_back()  # the memory of the columns as read
         return labels
+
+    @cached_property
+    def left_out(self) -> LeftOut:
+        """What is in the file or folder and not among the rows, by reason; and which names are joined to files that are
+        called alike in another of Unicode's forms."""
+        found, image = self._rows.left_out, self._names[IMAGE]
+        if is_local(resolve(self.location)[0]) and pa.types.is_string(self._rows.schema.field(image).type):
+            names = (name for table in self._rows.each([image]) for name in table[image].to_pylist() if name)
+            found.notes += in_other_forms(self._rows.folder, names)
+        return found
+
+    @property
+    def not_labels(self) -> dict[str, str]:
+        """Columns that hold no labels → what they hold, such as lists or bytes."""
+        schema, taken = self._rows.schema, {*self._names.values()}
+        return {f.name: f"it holds {f.type}" for f in schema if f.name not in taken and not _is_label(f.type)}
 
     @cached_property
     def keys(self) -> pa.Array:

@@ -95,8 +95,8 @@ def test_an_onnx_graph_answers_as_on_the_cpu(spec: str, tmp_path: Path) -> None:
     file = tmp_path / "net.onnx"
     torch.onnx.export(module, (torch.zeros(1, 3, 224, 224),), file, dynamic_shapes=({0: torch.export.Dim("n")},))
     images = pictures(20)
-    expected = logits(catalog.classifier(f"onnx:{file}?device=cpu"), images)
-    answer = logits(catalog.classifier(f"onnx:{file}?device=cuda"), images)
+    expected = logits(catalog.classifier(f"onnx:{file}?preprocess=imagenet&device=cpu"), images)
+    answer = logits(catalog.classifier(f"onnx:{file}?preprocess=imagenet&device=cuda"), images)
     assert float(np.abs(answer - expected).max()) < ALLOWED["fp32"] * float(expected.std())
 
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from c2b_ray.models.pixels.filters import Filter
 from c2b_ray.models.pixels.resize import Window, resize
 from c2b_ray.roles import Pixels, Shape
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """From images, uint8 (height, width, 3), to the input tensor; each field as in `onnx_classifier`'s table."""
+    """From images, uint8 (height, width, 3), to the input tensor; each field as in `onnx_classifier`'s table.
+
+    `repr` is of the fields that each had from the start; `unusual` names the others where they differ from the default.
+    """
 
     height: int
     width: int
@@ -25,6 +29,17 @@ class Preprocessing:
     scale: float
     channels_last: bool
     dtype: str
+    squash: bool = field(default=False, repr=False)
+    interpolation: Filter = field(default="bilinear", repr=False)
+    bgr: bool = field(default=False, repr=False)
+
+    @property
+    def unusual(self) -> list[str]:
+        return [
+            *(["squash"] if self.squash else []),
+            *([self.interpolation] if self.interpolation != "bilinear" else []),
+            *(["bgr"] if self.bgr else []),
+        ]
 
     def __call__(self, images: Sequence[Pixels]) -> NDArray[Any]:
         """(images, 3, height, width), or (images, height, width, 3) where channels come last."""
@@ -43,7 +58,8 @@ class Preprocessing:
         mean, std = (np.array(values, np.float32).reshape(channels) for values in (self.mean, self.std))
         rows = np.empty((len(images), *shape), self.dtype)
         for row, image in zip(rows, images, strict=True):
-            pixels = image if self.channels_last else image.transpose(2, 0, 1)
+            pixels = image[..., ::-1] if self.bgr else image
+            pixels = pixels if self.channels_last else pixels.transpose(2, 0, 1)
             if self.dtype == "uint8":
                 row[...] = pixels
                 continue
@@ -57,6 +73,8 @@ class Preprocessing:
         return rows
 
     def _cropped(self, image: Pixels) -> Pixels:
+        if self.squash:
+            return resize(image, self.height, self.width, self.interpolation)
         short = min(self.height, self.width)
         tall, wide = round(self.resize * self.height / short), round(self.resize * self.width / short)
         height, width = image.shape[:2]
@@ -67,4 +85,4 @@ class Preprocessing:
         else:
             size = (tall, max(wide, tall * width // height))
         window = Window(round((size[0] - self.height) / 2), round((size[1] - self.width) / 2), self.height, self.width)
-        return resize(image, *size, "bilinear", window)
+        return resize(image, *size, self.interpolation, window)
