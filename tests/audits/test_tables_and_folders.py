@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -90,10 +91,8 @@ def test_a_dataset_notes_what_it_leaves_out_and_notices_changed_documents(photos
         data = (out / name).read_bytes()
         for at in range(0, len(data), max(1, len(data) // 12)):
             (out / name).write_bytes(data[:at] + bytes([data[at] ^ 0x20]) + data[at + 1 :])
-            try:
+            with suppress(InputError):  # where it is no document any more
                 assert verify(str(out)).problems, f"{name} at {at}"
-            except InputError:
-                pass  # it is no document any more
         (out / name).write_bytes(data)
     assert verify(str(out)).problems == []
     manifest = json.loads((out / "manifest.json").read_text())
@@ -124,7 +123,7 @@ def test_an_output_that_nobody_reads_is_no_traceback(tmp_path: Path, redirection
 NAMES = st.sampled_from(
     ["red/a.png", "red/b.PNG", "green/c.jpg", "d.png", "red/deep/e.png", "green/cafe\u0301.png", "green/caf\u00e9.png",
      "red/f.heic", "g", "all.zip", "00000.tar", "00000.parquet", "data.arrow", "state.json", "dataset_dict.json",
-     "metadata.csv", "metadata.jsonl", "train/h.png", "test/i.png", ".hidden/j.png", "t.parquet", "notes.txt", "x.tar.gz"]
+     "metadata.csv", "metadata.jsonl", "train/h.png", "test/i.png", ".hidden/j.png", "t.parquet", "notes.txt"]
 )  # fmt: skip
 CONTENTS = st.sampled_from(
     [picture(1), picture(2)[:50], b"", b"{}", b"[]", b"file_name,weather\nred/a.png,sun\n", b"file_name\n", b"\xff\xfe",
@@ -156,7 +155,5 @@ def test_any_layout_of_a_folder_is_read_or_refused_and_every_picture_is_a_row_or
     assert sorted(keys) == sorted(read)
     others = {name for name in layout if name not in read and not name.startswith("metadata.")}
     hidden = sum(name.startswith(".") for name in layout)
-    files = [
-        count for reason, count in table.left_out.counts.items() if "metadata" not in reason and "link" not in reason
-    ]
-    assert sum(files) >= len(others) - hidden
+    counts = table.left_out.counts.items()
+    assert sum(n for reason, n in counts if "metadata" not in reason and "link" not in reason) >= len(others) - hidden
