@@ -280,7 +280,7 @@ def _file(path: str, table: pa.Table, options: Mapping[str, str]) -> str:
         )
     if any(not table[name].cast(pa.string()).equals(table[names[0]].cast(pa.string())) for name in names):
         raise SourceError(f"{path}: columns {_listed(names)} may name the files; say which with ?file=COLUMN")
-    return names[0]
+    return str(names[0])
 
 
 def _without_ignored(path: str, table: pa.Table, options: Mapping[str, str]) -> pa.Table:

@@ -159,6 +159,8 @@ def _folder(location: str, field: str, filesystem: fs.FileSystem, path: str) -> 
     names = {info.base_name: info for info in infos}
     if "dataset_dict.json" in names:
         splits = sorted(n for n, info in names.items() if info.type == fs.FileType.Directory)
+        if not splits:
+            raise SourceError(f"{location}: has a dataset_dict.json and none of its splits; copy the dataset again")
         raise ConfigError(field, f"{location} holds several splits; name one, such as {location}/{splits[0]}")
     if "state.json" in names:
         table, size = saved_to_disk.read(location, filesystem, path)

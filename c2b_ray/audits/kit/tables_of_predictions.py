@@ -41,7 +41,7 @@ def compared_with(
     said = []
     for spec in specs.values():
         if is_table(spec) and keys:
-            table = catalog.classifier(spec)
+            table: Any = catalog.classifier(spec)
             rows = np.array([-1 if (row := table.row_of(key)) is None else row for key in keys], np.int64)
             said += _unlisted(spec, table, keys, rows)
             if truth is not None:
@@ -50,7 +50,7 @@ def compared_with(
 
 
 def _unlisted(spec: str, table: Any, keys: Sequence[str], rows: NDArray[np.int64]) -> list[str]:
-    lacking = [keys[at] for at in np.flatnonzero(rows < 0)]
+    lacking = [keys[at] for at in np.flatnonzero(rows < 0).tolist()]
     if not lacking:
         return []
     cause = cause_of(table.files, lacking)

@@ -55,7 +55,7 @@ def holds_images(location: Location, names: list[str]) -> bool:
     footers = (_footer(location, name) for name in names)
     schema = next((footer.schema for footer in footers if footer.schema is not None), None)
     column = None if schema is None else _image_column(schema)
-    return column is not None and _binary(schema.field(column).type)
+    return schema is not None and column is not None and _binary(schema.field(column).type)
 
 
 def read(location: Location, names: list[str], limit: int | None) -> Rows:
