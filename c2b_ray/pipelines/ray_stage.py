@@ -1,6 +1,7 @@
 """Runs stages in Ray: tasks read the rows, a pool of actors that each hold the role steps them, and tasks write them.
 
-`stage` defines what a stage is and promises; this module knows Ray Data only.
+`stage` defines what a stage is and promises; `ray_plan` makes a pipeline of Ray Data of it; this module runs it and
+watches over it.
 """
 
 from __future__ import annotations
@@ -19,21 +20,19 @@ import pyarrow as pa
 import ray
 import ray.data
 import ray.exceptions
-from ray.data import ActorPoolStrategy, TaskPoolStrategy
 
 from c2b_ray.config.placement import Computing, PlacementConfig
 from c2b_ray.errors import RunError
 from c2b_ray.models import devices
 from c2b_ray.pipelines import nodes
-from c2b_ray.pipelines.outputs import Also, Outputs, Written, write_part
-from c2b_ray.pipelines.placement import Cluster, Placement, check, placed, within
+from c2b_ray.pipelines.outputs import Also, Outputs, Written
+from c2b_ray.pipelines.placement import Cluster, check, placed, within
 from c2b_ray.pipelines.progress import Progress, Teller
-from c2b_ray.pipelines.ray_worker import Assignment, Worker, prepared_there
+from c2b_ray.pipelines.ray_plan import dataset, planned
+from c2b_ray.pipelines.ray_worker import Assignment
 from c2b_ray.pipelines.reports import Reports
-from c2b_ray.pipelines.row_ids import not_yet
 from c2b_ray.pipelines.shared_paths import check_on_every_node, node_without, not_shared, working_nodes
 from c2b_ray.pipelines.stage import (
-    BLOCK_BYTES,
     Job,
     Prepare,
     Rows,
@@ -42,28 +41,15 @@ from c2b_ray.pipelines.stage import (
     measured,
     write_stage,
 )
-from c2b_ray.pipelines.worker_errors import as_raised, carried, carried_rows
+from c2b_ray.pipelines.worker_errors import as_raised, carried
 from c2b_ray.store.digests import Digests
 from c2b_ray.store.memory import give_back
 from c2b_ray.store.parts import Parts
 
 R = TypeVar("R")
 T = TypeVar("T")
-Expand = Callable[[pa.Table], Iterator[pa.Table]]
-# CPUs that a reading task reserves. It waits more than it computes; and Ray 2.60 joins neighbouring operators that
-# reserve the same into one task, whose blocks are then bounded in rows only (`_plan`), however large the images.
-READ_CPUS = 0.5
-# What a task that writes reserves: no more than Ray keeps free for each step of a stage on two processors. With a whole
-# one none was written before the source was through, so that a death lost all that was answered by then.
-WRITE_CPUS = 0.25
-# What a task reserves that prepares rows: it computes all the time.
-PREPARE_CPUS = 1.0
-PREPARED_BYTES = 2 * BLOCK_BYTES
-"""Of a block of prepared rows, which holds as many as a batch of the model: 256 pictures of 224 pixels take 38 MB. Ray
-cuts one of more than half as many again, and the rest is a small batch."""
 GIVE_BACK_SECONDS = 10.0
 CALLS_AT_ONCE = 64
-SUMMARY = pa.schema([("rows", pa.int64()), ("errors", pa.int64())])
 
 
 class OnRay:
@@ -153,7 +139,7 @@ class OnRay:
         reports = Reports(to.parts.run)
         assignment = Assignment(job, to, reports)
         with _watched(reports, teller):
-            for summary in _summaries(_plan(dataset(rows), assignment, done)):
+            for summary in _summaries(planned(dataset(rows), assignment, done)):
                 yield Written(summary["rows"], summary["errors"])
 
     def _check_shared(self, parts: Parts) -> None:
@@ -201,84 +187,6 @@ def _called(function: Callable[[], T], computing: Computing) -> T:
         return function()
 
 
-def dataset(rows: Rows) -> ray.data.Dataset:
-    """Returns the rows as a Ray dataset. Ray's workers expand the blocks."""
-    blocks = ray.data.from_arrow(list(rows.blocks))
-    if rows.expand is None:
-        return blocks
-    # Put once: it may hold the ids of all rows that are wanted, which workers then share uncopied.
-    expand = partial(_expanded, expand=ray.put(rows.expand))
-    return blocks.map_batches(expand, batch_format="pyarrow", batch_size=None, num_cpus=READ_CPUS)
-
-
-@carried_rows
-def _expanded(block: pa.Table, expand: ray.ObjectRef[Expand]) -> Iterator[pa.Table]:
-    yield from ray.get(expand)(block)
-
-
-def _plan(rows: ray.data.Dataset, assignment: Assignment[R], done: Digests) -> ray.data.Dataset:
-    """Returns the stage as a lazy dataset of `SUMMARY` rows, one per part written."""
-    job, config, placement = assignment.job, assignment.job.config, assignment.job.config.placement
-    if len(done):
-        left_out = partial(_not_yet, id_column=job.id_column, done=ray.put(done))
-        rows = rows.map_batches(left_out, batch_format="pyarrow", batch_size=None)
-    elsewhere = job.prepare is not None and placement.decoders > 0
-    # An actor finishes a whole block before any of it can be written. Sources fill blocks up to BLOCK_BYTES, which for
-    # small rows would be a run's whole work in one block.
-    at_once = min(placement.batch, config.rows_per_file) if elsewhere else config.rows_per_file
-    rows = rows.repartition(target_num_rows_per_block=at_once)
-    if elsewhere:
-        rows = _prepared(rows, assignment)
-        assignment = replace(assignment, job=replace(job, prepare=None))
-    # Not `map_batches`: Ray 2.60's refuses a process with a GPU that takes whole blocks.
-    answers = rows.map_batches_internal(
-        Worker,
-        fn_constructor_args=(assignment,),
-        batch_format="pyarrow",
-        batch_size=None,  # whole blocks, which the actor cuts
-        compute=_pool(placement),
-        num_cpus=placement.cpus,
-        num_gpus=placement.gpus or None,
-        label_selector=dict(placement.labels) or None,
-    )
-    write = partial(_write, to=assignment.to)
-    # Images are collected by blocks, which are bounded in bytes: so many rows of them may not fit into memory.
-    holds_bytes = any(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) for kind in config.schema.types)
-    holds_bytes = holds_bytes or (job.also is not None and "bytes" in job.also.schema.names)
-    rows_at_once = None if holds_bytes else config.rows_per_file
-    summaries = answers.map_batches(write, batch_format="pyarrow", batch_size=rows_at_once, num_cpus=WRITE_CPUS)
-    context = summaries.context  # that of `rows`, and of this pipeline alone
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    context.raise_original_map_exception = True
-    context.target_max_block_size = PREPARED_BYTES if elsewhere else BLOCK_BYTES
-    return summaries
-
-
-def _prepared(rows: ray.data.Dataset, assignment: Assignment[R]) -> ray.data.Dataset:
-    """Returns the rows as tasks prepare them, a block of a batch each."""
-    placement = assignment.job.config.placement
-    # Ray joins operators that reserve the same: the actors would prepare.
-    alike = placement.cpus == PREPARE_CPUS and not placement.gpus
-    return rows.map_batches(
-        partial(prepared_there, assignment=ray.put(assignment)),
-        batch_format="pyarrow",
-        batch_size=None,
-        compute=TaskPoolStrategy(placement.decoders),
-        num_cpus=PREPARE_CPUS - 0.01 if alike else PREPARE_CPUS,
-    )
-
-
-def _pool(placement: Placement) -> ActorPoolStrategy:
-    """Returns a pool whose actors take two blocks each, so that threads that are through with one begin the next."""
-    return ActorPoolStrategy(
-        min_size=placement.min_actors,
-        max_size=placement.max_actors,
-        max_concurrent_calls_per_actor=2,
-        enable_true_multi_threading=True,
-    )
-
-
 def _summaries(dataset: ray.data.Dataset) -> Iterator[dict[str, int]]:
     """Runs the stage and yields its summaries. Workers' errors are raised as they were raised there."""
     with warnings.catch_warnings():
@@ -290,16 +198,3 @@ def _summaries(dataset: ray.data.Dataset) -> Iterator[dict[str, int]]:
                 yield from batch.to_pylist()
         except ray.exceptions.RayError as error:
             raise as_raised(error) from None
-
-
-@carried
-def _not_yet(batch: pa.Table, id_column: str, done: ray.ObjectRef[Digests]) -> pa.Table:
-    return not_yet(batch, id_column, ray.get(done))  # shared memory, not a copy
-
-
-@carried
-def _write(batch: pa.Table, to: Outputs) -> pa.Table:
-    if not batch.num_rows:
-        return SUMMARY.empty_table()
-    written = write_part(batch, to)
-    return pa.table({"rows": [written.rows], "errors": [written.errors]}, SUMMARY)

@@ -1,7 +1,6 @@
 """The contract of runners, for the one that runs stages in this process; and what holds for it alone."""
 
 import os
-import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from runner_contract import RunnerContract, ids_in, ids_of, left_behind, named, rows, run
+from runner_contract import RunnerContract, deadly, erring, ids_in, ids_of, left_behind, named, rows, run, signed
 
 from c2b_ray.errors import SourceError
 from c2b_ray.pipelines.here import Here
@@ -62,25 +61,6 @@ class TestFed(RunnerContract):
             run(runner, rows(200), tmp_path, prepare=disliking)
         assert run(runner, rows(200), tmp_path).resumed % 16 == 0
         assert ids_in(tmp_path) == ids_of(200)
-
-
-def signed(batch: pa.Table) -> pa.Table:
-    return batch.append_column("pid", pa.array([os.getpid()] * batch.num_rows))
-
-
-def deadly(batch: pa.Table) -> pa.Table:
-    if "error" not in batch.column_names:
-        batch = batch.append_column("error", pa.nulls(batch.num_rows, pa.string()))
-    for row in batch.to_pylist():
-        if row["error"] is None and row["id"] in ("r00017", "r00018"):
-            os._exit(3)
-        if row["error"] is None and row["id"] == "r00150":
-            os.kill(os.getpid(), signal.SIGKILL)
-    return batch
-
-
-def erring(batch: pa.Table, role: str) -> pa.Table:
-    return pa.table({"id": batch["id"], "by": [role] * batch.num_rows, "error": batch["error"]})
 
 
 def disliking(batch: pa.Table) -> pa.Table:

@@ -7,6 +7,7 @@ to be pickled by value, as the workers cannot import it.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -83,6 +84,25 @@ def shown(batch: pa.Table, role: str) -> pa.Table:
 
 
 SECOND = pa.schema([("id", pa.string()), ("length", pa.int64())])
+
+
+def signed(batch: pa.Table) -> pa.Table:
+    return batch.append_column("pid", pa.array([os.getpid()] * batch.num_rows))
+
+
+def deadly(batch: pa.Table) -> pa.Table:
+    if "error" not in batch.column_names:
+        batch = batch.append_column("error", pa.nulls(batch.num_rows, pa.string()))
+    for row in batch.to_pylist():
+        if row["error"] is None and row["id"] in ("r00017", "r00018"):
+            os._exit(3)
+        if row["error"] is None and row["id"] == "r00150":
+            os.kill(os.getpid(), signal.SIGKILL)
+    return batch
+
+
+def erring(batch: pa.Table, role: str) -> pa.Table:
+    return pa.table({"id": batch["id"], "by": [role] * batch.num_rows, "error": batch["error"]})
 
 
 def ids_in(out: Path) -> list[str]:
