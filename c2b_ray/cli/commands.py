@@ -14,6 +14,7 @@ from c2b_ray.cli import (
     audit,
     audit_log,
     backup,
+    check,
     clip_bias,
     compare,
     dataset,
@@ -43,6 +44,7 @@ app = typer.Typer(
 )
 app.command("demo")(audit.demo)
 app.command("audit")(audit.audit)
+app.command("check")(check.check)
 app.command("report")(audit.report)
 app.command("ask")(ask.ask)
 app.command("compare")(compare.compare)

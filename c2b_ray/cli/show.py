@@ -58,6 +58,8 @@ def summary(shown: Summary, as_json: bool) -> None:
     if as_json:
         print_json(shown.to_json)
         return
+    for text in shown.first:
+        out().print(text, style="red", soft_wrap=True, markup=False, highlight=False)
     if shown.rows:
         out().print(summary_table(shown))
     for text in shown.lines:

@@ -130,6 +130,13 @@ class AuditConfig(Strict):
         "a class is the mean over its labels. Without it each class must be a label.",
     )
 
+    check: bool = Field(
+        True,
+        description="Answers a few hundred labelled images of all classes first, and stops where these answers show "
+        "that the classifier is set up wrongly: its label names are in another order than its outputs, for example. "
+        "`false`: goes on anyway.",
+    )
+
     @field_validator("classes", mode="before")
     @classmethod
     def _some_classes(cls, classes: Any) -> Any:

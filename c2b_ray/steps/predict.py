@@ -26,13 +26,14 @@ LabelMap = Mapping[str, Sequence[int | str]]
 @dataclass(frozen=True)
 class Classification:
     """What a classifier decides on each image: its name and revision, the task's classes, the labels that stand for
-    each class, and the rule for right answers."""
+    each class, the rule for right answers, and the names of all labels."""
 
     classifier: str
     revision: str
     classes: tuple[str, ...]
     labels_of_class: tuple[tuple[int, ...], ...]
     right: Right = "top1"
+    labels: tuple[str, ...] = ()
 
     def prediction_id(self, image_id: str) -> str:
         return self.prediction_ids([image_id])[0]
@@ -90,7 +91,7 @@ def classification(
         )
     if right == "top5" and len(labels) <= FIVE:
         raise ConfigError("right", f"{spec} has {len(labels)} labels, so that any of five is always right; use top1")
-    return Classification(spec, classifier.revision, tuple(classes), groups, right)
+    return Classification(spec, classifier.revision, tuple(classes), groups, right, tuple(labels))
 
 
 def _refuse_shared(groups: Sequence[Sequence[int]], classes: Sequence[str], labels: Sequence[str], field: str) -> None:

@@ -38,10 +38,12 @@ _COSINE = 1.01
 
 
 class C2BManifest(Manifest):
-    """`blank_rows`: for each column of a labelled table, the rows of the audit's classes without a value."""
+    """`blank_rows`: for each column of a labelled table, the rows of the audit's classes without a value.
+    `setup`: what the answers show about how the classifiers are set up."""
 
     budget: dict[str, Any] | None = None
     blank_rows: dict[str, int] | None = None
+    setup: list[dict[str, Any]] | None = None
 
 
 class C2BRun(Run):

@@ -18,8 +18,10 @@ from c2b_ray.audits.c2b.budget import Grant, call_with_run, first_grant, grant_s
 from c2b_ray.audits.c2b.classes import with_classes
 from c2b_ray.audits.c2b.classifying import classify, classifying, contestants
 from c2b_ray.audits.c2b.drawing import Drawing, Plan, from_generator, from_index
+from c2b_ray.audits.c2b.first_look import must_look, refuse_hopeless, some_of_each_class
 from c2b_ray.audits.c2b.labelled import from_labels
 from c2b_ray.audits.c2b.preflight import check
+from c2b_ray.audits.c2b.setup import note_setup
 from c2b_ray.audits.c2b.size import most_images
 from c2b_ray.audits.c2b.verifying import verifier_of
 from c2b_ray.audits.kit.backend import AUTO, backend, check_via
@@ -87,7 +89,7 @@ def audit(
     config = with_classes(_checked(read_audit(config, specs_of(in_memory)), via))
     via = session.chosen(lambda: most_images(config))
     check(config, via)
-    fields = config.model_dump(mode="json")
+    fields = config.model_dump(mode="json", exclude={"check"})  # it changes no result: a stopped run may go on without
     run_id = content_id("c2b", fields)
     steps = Steps(listener)
     with open_c2b_run(out or f"{RUNS}/c2b-{run_id}", run_id, fields) as run, backend(via, session.placement) as models:
@@ -109,10 +111,14 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
     """Walks the path from the task to the scores, as often as a budget grants images, and once more to confirm
     findings."""
     models.runner.check_paths(run.path, paths_read(config))
-    classifiers = contestants(config, run, models)
+    classifiers = contestants(config, run, models, steps)
     plans = _plans(config, run, models, classifiers, steps)
     drawing = Drawing(plans, run, verifier_of(config, run, models, steps), steps)
     grant: Grant | None = grant_so_far(run, first_grant(run.captions, config))
+    if grant is not None and must_look(config, run):
+        drawing.draw(targets(run.captions, grant, config), some_of_each_class(config, run))
+        _classify(config, drawing, models, classifiers, steps)
+        refuse_hopeless(config, run, [one.question for one in classifiers], models.runner, steps)
     while grant is not None:
         drawing.draw(targets(run.captions, grant, config))
         _answer(config, drawing, models, classifiers, steps)
@@ -148,11 +154,18 @@ def _answer(
 ) -> None:
     """Classifies the drawn images and scores the answers."""
     run = drawing.run
-    with steps.step(classifying(config)) as on_progress:
-        classify(classifiers, run, models, on_progress, drawing.source)
+    _classify(config, drawing, models, classifiers, steps)
     with steps.step("score"):
         write_scores(run, config, models.runner)
+        note_setup(config, run, [one.question for one in classifiers], models.runner)
     _refuse_unanswered(run, config, models.runner)
+
+
+def _classify(
+    config: AuditConfig, drawing: Drawing, models: Backend, classifiers: Sequence[Contestant], steps: Steps
+) -> None:
+    with steps.step(classifying(config)) as on_progress:
+        classify(classifiers, drawing.run, models, on_progress, drawing.source)
 
 
 def _unanswered(run: C2BRun, classifiers: Sequence[str]) -> str | None:

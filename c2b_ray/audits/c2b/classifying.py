@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.facts import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
 from c2b_ray.pipelines.images import Contestant, ImageStages, OnProgress, Selection, prediction_ids, selected
@@ -18,7 +20,7 @@ from c2b_ray.store.digests import Digests, absent, digests
 from c2b_ray.store.parts import opened
 
 
-def contestants(config: AuditConfig, run: C2BRun, models: Backend) -> list[Contestant]:
+def contestants(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[Contestant]:
     """Returns the classifiers of an audit and notes them in its run. Raises ConfigError where one has no label for a
     class."""
     label_map = config.label_map if isinstance(config.label_map, dict) else None
@@ -26,7 +28,8 @@ def contestants(config: AuditConfig, run: C2BRun, models: Backend) -> list[Conte
     for name, spec in config.specs.items():
         known = models.describe("classifier", spec)
         asking = classification(name, known, config.classes, label_map, config.right)
-        run.update({"models": {f"{CLASSIFIER}{name}": {"spec": spec, "revision": asking.revision}}})
+        run.update({"models": {f"{CLASSIFIER}{name}": model_row(spec, known)}})
+        warn_of_assumptions(steps, name, known)
         contestants.append(Contestant(models.classifier(spec), asking, known.shape, known.takes_files))
     return contestants
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.audits.c2b.verifying import Verifier
 from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.facts import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.identity import check_unchanged
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
@@ -95,9 +96,10 @@ class Drawing:
         """Opens the source of those images whose bytes the run does not hold."""
         return next((plan.source for plan in self.plans if plan.source is not None), None)
 
-    def draw(self, targets: Targets) -> None:
-        """Draws `targets` images of each cell, or as many as exist, into the run's `draws` and `pool`."""
-        chosen = self._chosen(targets, ())
+    def draw(self, targets: Targets, only: Callable[[Selection], Selection] | None = None) -> None:
+        """Draws `targets` images of each cell, or as many as exist, into the run's `draws` and `pool`. `only`: takes
+        some of the draws, and leaves the others for another call."""
+        chosen = self._chosen(targets, (), only)
         self._write("pool", [one.looked for one in chosen])
         self._write("draws", [one.drawn for one in chosen])
         if any(one.looked.num_rows for one in chosen) and not any(one.drawn.num_rows for one in chosen):
@@ -113,7 +115,9 @@ class Drawing:
     def _write(self, name: str, several: Sequence[Draws]) -> None:
         self.run.write_batches(name, (batch for draws in several for batch in draws.to_batches()))
 
-    def _chosen(self, targets: Targets, besides: Collection[str]) -> list[Selection]:
+    def _chosen(
+        self, targets: Targets, besides: Collection[str], only: Callable[[Selection], Selection] | None = None
+    ) -> list[Selection]:
         """Selects images in a few rounds, all cells together: missing images are fetched and verified until no cell
         lacks any.
 
@@ -125,6 +129,8 @@ class Drawing:
         while True:
             seen = _looked(run, self.verifier, about)
             chosen = [plan.select(targets, seen, besides) for plan in self.plans]
+            if only is not None:
+                chosen = [only(one) for one in chosen]
             missing = [one.missing for one in chosen]
             lacking = sum(one.num_rows for one in missing)
             if not lacking:
@@ -189,9 +195,10 @@ def from_index(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) 
             pools = pools.fixed(config.images_per_cell)
         check_unchanged(run, lambda: images, models.index(path), models.runner)
         models_used = {
-            "encoder": {"spec": index.encoder, "revision": encoder.revision},
+            "encoder": model_row(index.encoder, encoder),
             "index": {"spec": path, "revision": index.revision},
         }
+        warn_of_assumptions(steps, index.encoder, encoder)
         run.update({"models": models_used})
 
     def collect(rows: Rows, out: str, on_progress: OnProgress) -> object:
@@ -206,14 +213,16 @@ def from_generator(config: AuditConfig, run: C2BRun, models: Backend, steps: Ste
     spec = str(config.images.generator)
     assert config.images_per_cell is not None
     with steps.step("plan images to generate"):
-        revision = models.describe("image_generator", spec).revision
+        known = models.describe("image_generator", spec)
+        revision = known.revision
+        warn_of_assumptions(steps, spec, known)
         factory = partial(of_revision, models.image_generator(spec), revision, spec)
         captions = run.captions
         check_captions(captions)
         fewest = min(map(len, cells_of(captions).values()), default=1)
         most = ceil(config.images_per_cell / fewest) * (2 if config.confirm else 1)
         draws, images = generated(captions, revision, most, config.seed)
-        run.update({"models": {"generator": {"spec": spec, "revision": revision}}})
+        run.update({"models": {"generator": model_row(spec, known)}})
 
     def collect(needed: pa.Table, out: str, on_progress: OnProgress) -> object:
         return ImageStages(models.runner).generate(needed, factory, out, on_progress)

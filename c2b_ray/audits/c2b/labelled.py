@@ -110,6 +110,14 @@ def from_labels(
     return SourcePlan(select, images, by_rows(collect), classifying(config), load)
 
 
+def remarks(config: AuditConfig) -> list[str]:
+    """Returns what an audit of a labelled table will not use of it, and why."""
+    table = LabelledTable(str(config.images.table), columns=config.images.renamed)
+    proposals, *_ = labelled_rows(table.labels, "", config.classes, config.attributes, Limit(1, config.seed))
+    blank = blanks(table.labels, config.classes, pc.unique(proposals["attribute"]).to_pylist())
+    return [*_warnings(config, table, proposals), *map(_of_blank, blank.items())]
+
+
 def _warnings(config: AuditConfig, table: LabelledTable, proposals: pa.Table) -> list[str]:
     """Returns what a labelled table seems to offer but is not compared."""
     if config.attributes:

@@ -9,6 +9,7 @@ from functools import partial
 import pyarrow as pa
 
 from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.facts import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
 from c2b_ray.pipelines.calibrate import beholder_of, calibrate
@@ -44,10 +45,12 @@ def verifier_of(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
     about = config.verification
     if about is None:
         return None
-    revision = models.describe("captioner", about.model).revision
+    known = models.describe("captioner", about.model)
+    revision = known.revision
     factory = partial(of_revision, models.captioner(about.model), revision, about.model)
     questions = checks(about.model, revision, config.classes, run.captions)
-    run.update({"models": {"verifier": {"spec": about.model, "revision": revision}}})
+    run.update({"models": {"verifier": model_row(about.model, known)}})
+    warn_of_assumptions(steps, about.model, known)
     if about.calibration is not None and not run.has("calibration"):
         with steps.step("calibrate the verifier") as on_progress:
             opened = partial(calibration_table, about.calibration)

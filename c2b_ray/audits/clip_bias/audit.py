@@ -19,6 +19,7 @@ from c2b_ray.audits.clip_bias.preflight import checked, images_in
 from c2b_ray.audits.clip_bias.pretraining import measure_pretraining
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.events import Listener, Steps
+from c2b_ray.audits.kit.facts import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.session import Session
@@ -86,7 +87,7 @@ def walk(config: ClipBiasConfig, embedding: Embedding, models: Backend, steps: S
     """Runs the whole protocol, from embeddings to the tables."""
     run = embedding.run
     models.runner.check_paths(run.path, paths_read(config))
-    encoders = _encoders(config, run, models)
+    encoders = _encoders(config, run, models, steps)
     measured = Measured()
     data, recall = {}, {}
     for name in config.datasets:
@@ -111,13 +112,14 @@ def walk(config: ClipBiasConfig, embedding: Embedding, models: Backend, steps: S
         run.update({"placement": placements, "stages": models.runner.stages})
 
 
-def _encoders(config: ClipBiasConfig, run: ClipBiasRun, models: Backend) -> dict[str, Encoder]:
-    encoders = {
-        name: Encoder(name, spec, models.describe("encoder", spec).revision, models.encoder(spec))
-        for name, spec in config.models.items()
+def _encoders(config: ClipBiasConfig, run: ClipBiasRun, models: Backend, steps: Steps) -> dict[str, Encoder]:
+    known = {name: models.describe("encoder", spec) for name, spec in config.models.items()}
+    for name, one in known.items():
+        warn_of_assumptions(steps, name, one)
+    run.update({"models": {f"encoder {name}": model_row(spec, known[name]) for name, spec in config.models.items()}})
+    return {
+        name: Encoder(name, spec, known[name].revision, models.encoder(spec)) for name, spec in config.models.items()
     }
-    run.update({"models": {f"encoder {n}": {"spec": e.spec, "revision": e.revision} for n, e in encoders.items()}})
-    return encoders
 
 
 def window_of(config: ClipBiasConfig, performance: dict[str, float]) -> list[str]:

@@ -21,6 +21,7 @@ from c2b_ray.audits.failures.estimate import expected
 from c2b_ray.audits.failures.generalise import generalise
 from c2b_ray.audits.failures.labelled import find_labelled
 from c2b_ray.audits.failures.preflight import checked
+from c2b_ray.audits.failures.setup import note_setup, of_baselines
 from c2b_ray.audits.failures.trust import measure_trust
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.costs import Cost
@@ -95,6 +96,7 @@ def walk(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps
     work = start(config, run, models, steps, config.seed)
     draws = config.budget.draws
     hypotheses = discover(work, int(draws * config.budget.discovery))
+    note_setup(config, run, work.drawing.stage.contenders, of_baselines(work), steps)
     work.doubts.update(measure_trust(work))
     write_candidates(work)
     confirmation = Confirmation(work, hypotheses)

@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 
 from c2b_ray.audits.failures.describing import Describing
 from c2b_ray.audits.failures.drawing import Drawing
-from c2b_ray.audits.failures.labels import baselines, contenders
+from c2b_ray.audits.failures.labels import baselines, contenders, noted_classifiers
 from c2b_ray.audits.failures.sources import generated
 from c2b_ray.audits.failures.work import Work
 from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.facts import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.pipelines.images import of_revision
@@ -36,14 +37,10 @@ def start(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Step
     assert config.images.generate is not None
     source = generated(config.images.generate.model, models, seed)
     classifiers = contenders(config, models)
-    noted = {
-        f"classifier {one.decider.classifier}": {
-            "spec": config.specs[one.decider.classifier],
-            "revision": one.decider.revision,
-        }
-        for one in classifiers
-    }
-    run.update({"models": {"generator": {"spec": source.name, "revision": source.revision}, **noted}})
+    noted = noted_classifiers(config, models, steps)
+    known = models.describe("image_generator", source.name)
+    warn_of_assumptions(steps, source.name, known)
+    run.update({"models": {"generator": model_row(source.name, known), **noted}})
     stage = RoundStage(models.runner, source.load, classifiers, run.location("rounds"), seed)
     size = min(MOST_ROUND, max(LEAST_ROUND, config.budget.draws // ROUNDS_OF_A_RUN))
     drawing = Drawing(run, stage, source, [one.decider for one in classifiers], size, config.budget.draws)
@@ -56,8 +53,10 @@ def start(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Step
 def _describing(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps) -> Describing | None:
     if config.captioner is None:
         return None
-    revision = models.describe("captioner", config.captioner).revision
-    run.update({"models": {"captioner": {"spec": config.captioner, "revision": revision}}})
+    known = models.describe("captioner", config.captioner)
+    revision = known.revision
+    run.update({"models": {"captioner": model_row(config.captioner, known)}})
+    warn_of_assumptions(steps, config.captioner, known)
     factory = partial(of_revision, models.captioner(config.captioner), revision, config.captioner)
     return Describing(run, models.runner, factory, revision, steps)
 

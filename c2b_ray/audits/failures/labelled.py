@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 from c2b_ray.audits.failures.drawing import MEASURE, SEARCH, TEST
 from c2b_ray.audits.failures.labelled_claims import Answers, Parts, claims_of, hypotheses
-from c2b_ray.audits.failures.labels import baselines, contenders
+from c2b_ray.audits.failures.labels import baselines, contenders, noted_classifiers
+from c2b_ray.audits.failures.setup import note_setup, of_images
 from c2b_ray.audits.failures.standing_in import rounds_of
 from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.loaders import Backend
@@ -52,10 +53,7 @@ def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, ste
     images = LabelledTable(config.images.labelled.table, FIELD, config.images.labelled.columns)
     check_classes(images.labels, config.labels, FIELD, "labels")
     classifiers = contenders(config, models)
-    noted = {
-        f"classifier {name}": {"spec": spec, "revision": one.decider.revision}
-        for (name, spec), one in zip(config.specs.items(), classifiers, strict=True)
-    }
+    noted = noted_classifiers(config, models, steps)
     run.update({"models": {**noted, "images": {"spec": images.location, "revision": images.revision}}})
     rows, answered = rows_of(images, config, chosen(images.labels, None, FIELD))
     warn(images, rows, answered, config, run, steps)
@@ -64,6 +62,7 @@ def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, ste
         rows, answered = without_copies(images, rows, answered, Output(run, models.runner, on_progress))
     with steps.step("classify labelled images") as on_progress:
         answers = answers_to(images, rows, answered, classifiers, Output(run, models.runner, on_progress))
+    note_setup(config, run, classifiers, of_images(answered, answers), steps)
     with steps.step("find conditions of failures"):
         claims = claims_of(answered, answers, config)
         tested = hypotheses(config, images.location, Parts(answered, answers), claims)

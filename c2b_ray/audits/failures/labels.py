@@ -6,9 +6,12 @@ It reads models' descriptions, and loads only models that have none.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.facts import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.config.hierarchy import Ancestry, read_hierarchy
@@ -83,6 +86,14 @@ def contenders(config: FailuresConfig, models: Backend) -> tuple[Contender, ...]
         Contender(models.classifier(spec), decider(config, name, models.describe("classifier", spec), ancestry))
         for name, spec in config.specs.items()
     )
+
+
+def noted_classifiers(config: FailuresConfig, models: Backend, steps: Steps) -> dict[str, dict[str, Any]]:
+    """Returns the manifest's entries of a run's classifiers, and warns of their assumed settings."""
+    known = {name: models.describe("classifier", spec) for name, spec in config.specs.items()}
+    for name, one in known.items():
+        warn_of_assumptions(steps, name, one)
+    return {f"classifier {name}": model_row(spec, known[name]) for name, spec in config.specs.items()}
 
 
 def baselines(config: FailuresConfig) -> dict[str, Candidate]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from c2b_ray.audits.failures.labels import ancestry_of
 from c2b_ray.audits.failures.work import Work
+from c2b_ray.audits.kit.facts import model_row, warn_of_assumptions
 from c2b_ray.metrics.intervals import wilson_interval
 from c2b_ray.pipelines.images import of_revision
 from c2b_ray.pipelines.rounds import inspect_all
@@ -45,8 +46,10 @@ def measure_trust(work: Work) -> dict[str, str]:
 def _seen(work: Work, labels: list[str]) -> dict[str, list[Answer]]:
     """Returns what the verifier sees in each image of a label's sample."""
     spec = str(work.config.verifier)
-    revision = work.models.describe("captioner", spec).revision
-    work.run.update({"models": {"verifier": {"spec": spec, "revision": revision}}})
+    described = work.models.describe("captioner", spec)
+    revision = described.revision
+    work.run.update({"models": {"verifier": model_row(spec, described)}})
+    warn_of_assumptions(work.steps, spec, described)
     images = [(label, one["image"]) for label in labels for one in work.drawing.sample(work.baselines[label])]
     ids = [content_id("inspect", revision, label, work.config.labels, data) for label, data in images]
     known = _known(work, ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.errors import InputError, RunError
@@ -15,7 +16,7 @@ def language_model_row(models: Backend, spec: str) -> dict[str, str]:
     return {"spec": spec, "revision": models.describe("language_model", spec).revision}
 
 
-def note_models(run: Run, rows: Mapping[str, Mapping[str, str]]) -> None:
+def note_models(run: Run, rows: Mapping[str, Mapping[str, Any]]) -> None:
     """Notes models by name: each with its spec and revision. Raises RunError where the run has noted another revision.
 
     Use it for models whose results a run writes once, or reads without asking which revision made them.

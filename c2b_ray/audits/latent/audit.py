@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.events import Listener, Steps
+from c2b_ray.audits.kit.facts import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
@@ -103,6 +104,7 @@ class Plan:
     problems: list[ProblemRow]
     hyperplanes: pa.Table
     models: dict[str, Any]
+    classifiers: dict[str, Description]
 
 
 def walk(plan: Plan, run: LatentRun, models: Backend, steps: Steps) -> None:
@@ -111,6 +113,8 @@ def walk(plan: Plan, run: LatentRun, models: Backend, steps: Steps) -> None:
     run.write("hyperplanes", plan.hyperplanes)
     run.write("problems", pa.Table.from_pylist(plan.problems, PROBLEMS))
     run.update({"models": plan.models})
+    for name, known in plan.classifiers.items():
+        warn_of_assumptions(steps, name, known)
     if plan.rows:
         run.begin_writing()
         work = (plan.config, plan.orders, plan.specs)
@@ -131,12 +135,14 @@ def _planned(config: LatentConfig, models: Backend, steps: Steps) -> Plan:
     problems that cannot be searched."""
     with steps.step("hyperplanes"):
         generators = {name: _describe(spec, models) for name, spec in config.generators.items()}
-        stated = _stated(config, models, generators)
+        with devices.exactly():  # as their gradients are computed
+            classifiers = {name: models.describe("classifier", spec) for name, spec in config.classifiers.items()}
+        stated = _stated(config, classifiers, generators)
         of = grounds(config, generators)
         for one in stated:
             if one.problem.target is not None:
                 learn_from_references(of, one.problem, one.specs, models)
-    plan = Plan(config, {}, [], {}, [], of.table(), _models(stated, config))
+    plan = Plan(config, {}, [], {}, [], of.table(), _models(config, classifiers, generators), classifiers)
     for one in stated:
         order = order_of(one, of)
         if isinstance(order, LeftOut):
@@ -151,11 +157,11 @@ def _planned(config: LatentConfig, models: Backend, steps: Steps) -> Plan:
     return plan
 
 
-def _stated(config: LatentConfig, models: Backend, generators: Mapping[str, Description]) -> list[Stated]:
+def _stated(
+    config: LatentConfig, classifiers: Mapping[str, Description], generators: Mapping[str, Description]
+) -> list[Stated]:
     """Returns every problem with its models' revisions. Raises ConfigError and SpecError before anything is
     searched."""
-    with devices.exactly():  # as their gradients are computed
-        classifiers = {name: models.describe("classifier", spec) for name, spec in config.classifiers.items()}
     result = []
     problems = config.each()
     for name, problem in zip(names_of(problems), problems, strict=True):
@@ -199,11 +205,12 @@ def _checked_via(config: LatentConfig, session: Session) -> str:
     return session.chosen(lambda: 0 if searches <= FEW else None)
 
 
-def _models(stated: Sequence[Stated], config: LatentConfig) -> dict[str, Any]:
-    revisions = {spec: revision for one in stated for spec, revision in one.specs.revisions.items()}
+def _models(
+    config: LatentConfig, classifiers: Mapping[str, Description], generators: Mapping[str, Description]
+) -> dict[str, Any]:
     return {
-        "classifier": [{"spec": spec, "revision": revisions.get(spec)} for spec in config.classifiers.values()],
-        "generator": [{"spec": spec, "revision": revisions.get(spec)} for spec in config.generators.values()],
+        "classifier": [model_row(spec, classifiers[name]) for name, spec in config.classifiers.items()],
+        "generator": [model_row(spec, generators[name]) for name, spec in config.generators.items()],
     }
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.facts import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.noted import language_model_row, note_models
 from c2b_ray.config.prompts import PromptsConfig
@@ -89,13 +91,19 @@ def begin(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps)
     """Returns the work with its models described, and notes the models in the run. Raises RunError where one is another
     model than the run began with: its prompts are written once, and searches of both models would be read together."""
     work = described(config, run, models, steps)
-    rows = {f"generator {n}": {"spec": s, "revision": work.revisions[n]} for n, s in config.generators.items()}
+    used = {f"generator {name}": ("image_generator", spec) for name, spec in config.generators.items()}
+    used["judge"] = ("captioner", config.judge)
+    if config.encoder is not None:
+        used["encoder"] = ("encoder", config.encoder)
+    rows: dict[str, Mapping[str, Any]] = {}
+    for name, (role, spec) in used.items():
+        known = models.describe(role, spec)
+        rows[name] = model_row(spec, known)
+        warn_of_assumptions(steps, name, known)
     rows["language model"] = {"spec": config.language_model, "revision": work.language_model_revision}
     if config.reader is not None:
         rows["reader"] = language_model_row(models, config.reader)
-    if config.encoder is not None:
-        rows["encoder"] = {"spec": config.encoder, "revision": models.describe("encoder", config.encoder).revision}
-    note_models(run, rows | {"judge": {"spec": config.judge, "revision": work.judge_revision}})
+    note_models(run, rows)
     return work
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.events import Listener, Steps
+from c2b_ray.audits.kit.facts import warn_of_assumptions
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import versions
@@ -161,7 +162,7 @@ def _begin(
         crew = as_begun(crew_of(config, about["labels"], models), about, directory.location)
     if "models" not in about:
         begun = {"format": FORMAT, "config": fields, "config_hash": hash_now, "models": crew.revisions()}
-        about |= {**begun, "versions": versions()}
+        about |= {**begun, "facts": _facts(config, models, steps), "versions": versions()}
         directory.begin(about)
     plan = Plan(dataset_id(about), about["plan"]["draws"], config.shard_draws, config.batch)
     sources, distance = config.images.sources, config.near_duplicates
@@ -170,6 +171,14 @@ def _begin(
         format=format_of(about),
     )  # fmt: skip
     return plan, recipe
+
+
+def _facts(config: DatasetConfig, models: Backend, steps: Steps) -> dict[str, Any]:
+    """Returns the settings of each classifier and where they were read; warns of those that are assumed."""
+    known = {name: models.describe("classifier", spec) for name, spec in config.specs.items()}
+    for name, one in known.items():
+        warn_of_assumptions(steps, name, one)
+    return {name: [asdict(fact) for fact in one.facts] for name, one in known.items()}
 
 
 def _captions_whole(directory: DatasetBuild, about: Mapping[str, Any]) -> bool:

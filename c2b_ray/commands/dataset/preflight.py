@@ -22,7 +22,7 @@ def estimate(config: FileOrFields | DatasetConfig) -> list[Cost]:
     """
     config = read_dataset_config(config)
     check_specs(config)
-    captions, draws, labels = _size(config)
+    captions, draws, labels = size_of(config)
     for name, spec in config.specs.items():
         truths_of(config, name, catalog.described("classifier", spec), labels)
     shards = -(-draws // config.shard_draws)
@@ -43,7 +43,7 @@ def estimate(config: FileOrFields | DatasetConfig) -> list[Cost]:
     return [*costs, Cost("rows to keep", 0, most, note="at most, where every image fails")]
 
 
-def _size(config: DatasetConfig) -> tuple[int, int, list[str]]:
+def size_of(config: DatasetConfig) -> tuple[int, int, list[str]]:
     """Returns the numbers of captions and draws, at most, and the labels of the captions."""
     if config.images.labelled is not None:
         numbered = Numbered(0)

@@ -111,7 +111,7 @@ def _models(config: EvaluateConfig, truth: GroundTruth) -> dict[str, Any]:
     held = truth.run.manifest.get("models", {})
     return {
         "classifier": [
-            {"spec": spec, "revision": held.get(f"{CLASSIFIER}{name}", {}).get("revision")}
+            {"revision": None, **held.get(f"{CLASSIFIER}{name}", {}), "spec": spec}
             for name, spec in config.specs.items()
         ],
         "sentence_encoder": {

@@ -17,6 +17,7 @@ from c2b_ray.report.c2b.method import right_line
 from c2b_ray.report.c2b.notes import copies_line, one_caption_line
 from c2b_ray.report.c2b.pooled import pooled_sentence, strongest_pooled
 from c2b_ray.report.c2b.ranking import Group, cells_of, leading, ranked, strongest_first
+from c2b_ray.report.kit.setup import setup_lines
 from c2b_ray.report.kit.summary import Column, Summary
 from c2b_ray.steps.score_row import ScoreRow
 from c2b_ray.store.c2b_run import C2BRun
@@ -50,9 +51,11 @@ def summary(run: C2BRun) -> Summary:
         marks=of_findings.marks,
         lines=[*lines, *filter(None, (rule,)), *cautions, tally(cells, len(pooled), len(pairs))],
         report=run.report,
+        first=setup_lines(run.manifest),
         to_json={
             "run": run.path,
             "report": run.report,
+            "setup": run.manifest.get("setup") or [],
             "verdicts": verdicts,
             "cautions": cautions,
             "blank_rows": run.manifest.get("blank_rows") or {},

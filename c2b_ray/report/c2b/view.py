@@ -38,6 +38,7 @@ from c2b_ray.report.kit import words
 from c2b_ray.report.kit.gallery import Shelf
 from c2b_ray.report.kit.method import Method, mapping, number
 from c2b_ray.report.kit.redact import clean, names_of
+from c2b_ray.report.kit.setup import SetupNote, setup_notes
 from c2b_ray.schemas import AGREEMENT, CALIBRATION, DRAWS, INTERSECTIONS, POOLED, PROPOSALS, VERIFICATIONS
 
 MOST_DETAILED = 24  # groups with a plot and pictures; the others are tables
@@ -122,6 +123,7 @@ class Findings:
 @dataclass(frozen=True)
 class View:
     headline: Headline
+    setup: tuple[SetupNote, ...]
     classifiers: tuple[str, ...]
     interval_name: str
     tau: str
@@ -170,6 +172,7 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: PagePlan, t
     answers = taken(tables.captions, tables.draws, tables.predictions, {group.classifier for group in groups})
     return View(
         headline=_headline(manifest, config, cells, tables),
+        setup=setup_notes(manifest),
         classifiers=tuple(names.values()),
         interval_name=words.percent(1 - alpha),
         tau=words.decimal(tau),

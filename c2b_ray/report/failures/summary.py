@@ -19,6 +19,7 @@ from c2b_ray.report.failures.sentences import measured_alike, says, target_of
 from c2b_ray.report.failures.spending import spending
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.method import mapping
+from c2b_ray.report.kit.setup import setup_lines
 from c2b_ray.report.kit.summary import Column, Summary
 from c2b_ray.store.run import Run
 from c2b_ray.text import finite
@@ -52,9 +53,11 @@ def summary(run: Run) -> Summary:
         marks=["bad"] * len(shown),
         lines=lines,
         report=run.report,
+        first=setup_lines(facts.manifest),
         to_json={
             "run": run.path,
             "report": run.report,
+            "setup": facts.manifest.get("setup") or [],
             "verdicts": {name: of[name] for name in (FAILURE, NOT_SHOWN, UNDETERMINED)},
             "images": {
                 f"{stage} {part}": effort.images for (stage, part), effort in sorted(facts.tallies.efforts.items())

@@ -25,6 +25,7 @@ from c2b_ray.report.failures.spending import Spending, spending
 from c2b_ray.report.failures.transfers import Transfers, transfers
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.method import Method, mapping
+from c2b_ray.report.kit.setup import SetupNote, setup_notes
 
 MOST_SENTENCES = 40
 
@@ -32,6 +33,7 @@ MOST_SENTENCES = 40
 @dataclass(frozen=True)
 class View:
     headline: Headline
+    setup: tuple[SetupNote, ...]
     classifiers: tuple[str, ...]
     several: bool
     labelled: bool
@@ -69,6 +71,7 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
     rest = undecided_first(facts.hypotheses)
     return View(
         headline=headline.headline(facts),
+        setup=setup_notes(facts.manifest),
         classifiers=tuple(facts.names.values()),
         several=len(facts.names) > 1,
         labelled=facts.labelled,

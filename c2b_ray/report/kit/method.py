@@ -30,10 +30,22 @@ _ROLES = {
 
 
 @dataclass(frozen=True)
+class Fact:
+    """A setting of a model. `assumed`: no file states it; `option`: the spec's option that would."""
+
+    name: str
+    value: str
+    source: str
+    assumed: bool
+    option: str
+
+
+@dataclass(frozen=True)
 class Model:
     role: str
     spec: str
     revision: str
+    facts: tuple[Fact, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,14 @@ class Method:
     file: str
     command: str
     shortened: bool  # paths or credentials were taken out of the file
+
+    @property
+    def assumptions(self) -> tuple[tuple[Model, Fact], ...]:
+        return tuple((model, fact) for model in self.models for fact in model.facts if fact.assumed)
+
+    @property
+    def stated(self) -> tuple[tuple[Model, Fact], ...]:
+        return tuple((model, fact) for model in self.models for fact in model.facts if not fact.assumed)
 
 
 def method_of(
@@ -97,7 +117,15 @@ def _models(models: Mapping[str, Any]) -> Iterator[Model]:
             if spec == words.UNKNOWN and not entry.get("revision"):
                 continue
             revision = entry.get("revision")
-            yield Model(name, spec, words.UNKNOWN if revision is None else str(revision))
+            yield Model(name, spec, words.UNKNOWN if revision is None else str(revision), tuple(_facts(entry)))
+
+
+def _facts(entry: Mapping[str, Any]) -> Iterator[Fact]:
+    facts = entry.get("facts")
+    for fact in facts if isinstance(facts, list | tuple) else ():
+        one = mapping(fact)
+        name, value, source, option = (clean(str(one.get(key, ""))) for key in ("name", "value", "source", "option"))
+        yield Fact(name, value, source, bool(one.get("assumed")), option)
 
 
 def _entries(value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:

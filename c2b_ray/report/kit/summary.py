@@ -17,8 +17,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Summary:
-    """`rows`: texts, one for each column; `marks`: "bad", "good" or "" for each row. `report`: the page's path, for
-    people at that machine; "" without one. `to_json`: for programs."""
+    """`rows`: texts, one for each column; `marks`: "bad", "good" or "" for each row. `first`: lines above the
+    table, about what puts all of it in doubt. `report`: the page's path, for people at that machine; "" without one.
+    `to_json`: for programs."""
 
     title: str
     columns: Sequence[Column]
@@ -27,3 +28,4 @@ class Summary:
     lines: Sequence[str]
     report: str = ""
     to_json: Mapping[str, Any] = field(default_factory=dict)
+    first: Sequence[str] = ()

@@ -1,0 +1,88 @@
+"""Whether a run's answers to its labels' bare prompts, or to labelled images, show that a classifier was set up
+wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from c2b_ray.audits.failures.labelled_claims import Answers
+from c2b_ray.audits.failures.work import Work
+from c2b_ray.audits.kit.events import Steps
+from c2b_ray.config.failures import FailuresConfig
+from c2b_ray.pipelines.rounds import Contender
+from c2b_ray.steps.discovery.conditions import Answered as AnsweredImages
+from c2b_ray.steps.discovery.rounds import Decider
+from c2b_ray.steps.predict import Classification
+from c2b_ray.steps.setup import Answered, detected, positions
+from c2b_ray.steps.setup_words import sentences, setup_finding
+from c2b_ray.store.failures_run import FailuresRun
+
+Count = tuple[str, str, str | None, bool, int]
+"""The classifier, the images' label, the label that it answered (None: no single one), whether that is a failure, and
+of how many images."""
+
+MOST_IMAGES = 20_000
+
+
+def note_setup(
+    config: FailuresConfig, run: FailuresRun, classifiers: Iterable[Contender], counts: Sequence[Count], steps: Steps
+) -> None:
+    """Writes what the answers show into the run's manifest, as `setup`, and warns of it."""
+    labelled = config.images.labelled is not None
+    found = []
+    for one in classifiers:
+        asking = _asking(one.decider)
+        answered = _answered(asking, [count for count in counts if count[0] == asking.classifier], config.seed)
+        is_table = config.specs[asking.classifier].startswith("table:")
+        found += [setup_finding(each, asking, labelled) for each in detected(asking, answered, is_table)]
+    run.update({"setup": found})
+    for each in found:
+        steps.warn(sentences(each, len(config.specs) > 1))
+
+
+def of_baselines(work: Work) -> list[Count]:
+    """Returns the answers to the images of the labels' bare prompts."""
+    label_of = {caption.caption_id: label for label, caption in work.baselines.items()}
+    rows = work.run.read("rounds", ["caption_id", "classifier", "draws", "failures", "predicted", "counts"])
+    result: list[Count] = []
+    for row in rows.to_pylist():
+        label = label_of.get(row["caption_id"])
+        if label is None:
+            continue
+        name, failures = row["classifier"], row["failures"]
+        result.append((name, label, label, False, row["draws"] - failures))
+        result += [
+            (name, label, answer, True, count) for answer, count in zip(row["predicted"], row["counts"], strict=True)
+        ]
+        result.append((name, label, None, True, failures - sum(row["counts"])))
+    return result
+
+
+def of_images(answered: AnsweredImages, answers: Answers) -> list[Count]:
+    """Returns the answers to labelled images, one of each picture."""
+    once = answered.once(np.ones(len(answered.labels), bool))
+    return [
+        (name, str(answered.labels[row]), answers.predicted[name][row], bool(answers.failed[name][row]), 1)
+        for name, known in answers.known.items()
+        for row in np.flatnonzero(once & known).tolist()
+    ]
+
+
+def _asking(decider: Decider) -> Classification:
+    groups = tuple(tuple(np.flatnonzero(truth.members).tolist()) for truth in decider.truths.values())
+    return Classification(decider.classifier, decider.revision, tuple(decider.truths), groups, labels=decider.names)
+
+
+def _answered(asking: Classification, counts: Sequence[Count], seed: int) -> Answered:
+    at, number = positions(asking.labels), {name: i for i, name in enumerate(asking.classes)}
+    truth, answer, times = [], [], []
+    for _, label, given, fails, count in counts:
+        own = asking.labels_of_class[number[label]][0]
+        truth.append(number[label])
+        answer.append(at.get(given, -1) if fails and given is not None else -1 if fails else own)
+        times.append(count)
+    rows = np.repeat(np.arange(len(times)), times)
+    rows = np.random.default_rng(seed).permutation(rows)[:MOST_IMAGES]
+    return Answered(np.array(truth, np.int64)[rows], np.array(answer, np.int64)[rows])

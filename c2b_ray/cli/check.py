@@ -1,0 +1,81 @@
+"""`c2b check`: whether a config's models are read as they were meant, before a run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from c2b_ray.cli import show
+
+if TYPE_CHECKING:
+    from c2b_ray.commands.check import Answer, Checked, CheckedModel
+
+MOST_LABELS = 5
+ROLES = {
+    "image_generator": "image generator",
+    "language_model": "language model",
+    "sentence_encoder": "sentence encoder",
+}
+
+
+def check(
+    file: Annotated[
+        str, typer.Argument(metavar="FILE.yaml", help="An audit file, or a file of c2b failures or c2b dataset build.")
+    ],
+    via: Annotated[str, typer.Option(help="Where the run's models will run, as for c2b audit.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Check a config before its run: load each model, and answer three pictures.
+
+    Prints what was read from where, what is assumed, the classifiers' likeliest labels beside each picture's class, and
+    what will be left out. The exit status is 2 where the run would refuse the config.
+    """
+    from c2b_ray.commands.check import check as check_config
+
+    checked = check_config(file, via)
+    if as_json:
+        models = [{**asdict(model), "labels": list(model.labels)} for model in checked.models]
+        show.print_json({"models": models, "pictures": checked.pictures, "left_out": list(checked.left_out)})
+        return
+    _print(checked)
+
+
+def _print(checked: Checked) -> None:
+    for model in checked.models:
+        show.line(f"{model.field}: {model.spec}{'' if model.answers else f' ({ROLES.get(model.role, model.role)})'}")
+        for line in _lines(model):
+            show.line(f"  {line}")
+        show.line("")
+    if any(model.answers for model in checked.models):
+        show.line(f"The pictures are {checked.pictures}.")
+    for remark in checked.left_out:
+        show.line(f"left out: {remark}")
+    known = [answer.right for model in checked.models for answer in model.answers if answer.right is not None]
+    if known and not any(known):
+        show.line(
+            f"None of {len(known)} answers is right. If that surprises you, look at the label names and the "
+            "normalisation above before the run."
+        )
+
+
+def _lines(model: CheckedModel) -> list[str]:
+    lines = [f"revision: {model.revision}"]
+    if model.labels:
+        more = f" … {model.labels[-1]}" if len(model.labels) > MOST_LABELS else ""
+        lines.append(f"{len(model.labels):,} labels: {', '.join(model.labels[:MOST_LABELS])}{more}")
+    for fact in model.facts:
+        if fact.assumed:
+            stated = f"; state it with {fact.option}= in the spec" if fact.option else ""
+            lines.append(f"{fact.name}: {fact.value} — ASSUMED: {fact.source}{stated}")
+        else:
+            lines.append(f"{fact.name}: {fact.value} (from {fact.source})")
+    return [*lines, *map(_answered, model.answers)]
+
+
+def _answered(answer: Answer) -> str:
+    top = ", ".join(f"{label} {probability:.0%}" for label, probability in answer.top)
+    what = f"{answer.picture} ({answer.of_class})" if answer.of_class else answer.picture
+    mark = {True: "right: ", False: "wrong: ", None: ""}[answer.right]
+    return f"{what} → {mark}{top}"
