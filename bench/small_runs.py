@@ -117,7 +117,7 @@ def audited(place: Path, table: str) -> None:
         config = {
             "task": "Name the label.",
             "classes": [f"label_{number}" for number in range(LABELS)],
-            "classifier": f"onnx:{place}/net.onnx?threads=1",
+            "classifier": f"onnx:{place}/net.onnx?threads=1&preprocess=imagenet",
             "images": {"source": "labelled", "table": str(place / f"{table}.csv")},
         }
         run = c2b_ray.audit(config, Path(out) / "run")

@@ -5,20 +5,38 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from functools import lru_cache
+
+_INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]")
+"""Characters without a width: spaces and joiners of no width, soft hyphens, marks of direction and of byte order,
+variants of a sign. They come with copied text, and nobody sees them."""
+
+
+def without_invisible(name: str) -> str:
+    return _INVISIBLE.sub("", name)
 
 
 def folded(name: str) -> str:
     """Returns the name in lower case with single spaces; names that differ only in these are spelled alike.
 
     A letter with its accent is one character or two (Unicode's NFC and NFD), which look the same and are: here one.
+    Characters that nobody sees are left out, and a space that does not break is a space.
     """
-    return " ".join(unicodedata.normalize("NFC", name).lower().split())
+    return " ".join(unicodedata.normalize("NFC", without_invisible(name)).lower().split())
 
 
 def normalise(name: str) -> str:
     """Returns `folded` without underscores, quotes and closing punctuation: the form in which names are compared."""
     return folded(name.replace("_", " ").strip(" .,;:'\""))
+
+
+def repeated_names(names: Iterable[str]) -> list[list[int]]:
+    """Returns the positions of each name that comes more than once, in whatever case, spaces and form of accents."""
+    at: dict[str, list[int]] = {}
+    for number, name in enumerate(names):
+        at.setdefault(folded(name), []).append(number)
+    return [numbers for numbers in at.values() if len(numbers) > 1]
 
 
 _VOWEL_SOUNDS = ("hour", "honest", "honour", "honor", "heir", "unid", "unim", "unin")

@@ -1,8 +1,8 @@
 """`c2b`: parse, call, print.
 
-Exit status: 0 success, 1 a failed gate or a failure that is not the user's, 2 bad input, 130 interrupted (Ctrl-C), 143
-stopped (SIGTERM); after the last two the same command resumes. A command prints its result to standard output and
-everything else to standard error.
+Exit status: 0 success, 1 a failed gate or a failure that is not the user's, 2 bad input, 130 interrupted (Ctrl-C), 141
+nobody reads the output any more (`| head`), 143 stopped (SIGTERM); after an interruption the same command resumes. A
+command prints its result to standard output and everything else to standard error.
 
 This module imports nothing slow, so that its signal handlers are in place from the start.
 """
@@ -19,6 +19,9 @@ from typing import NoReturn
 
 INTERRUPTED = 128 + signal.SIGINT
 STOPPED = 128 + signal.SIGTERM
+UNREAD = 128 + signal.SIGPIPE
+_CLICKS_MARK = "PacifyFlushWrapper"
+"""What click replaces standard output with once nobody reads it any more."""
 _MESSAGES = {
     INTERRUPTED: "interrupted; run the same command again to resume",
     STOPPED: "stopped by SIGTERM; run the same command again to resume",
@@ -38,13 +41,17 @@ def command() -> None:
     SIGABRT: one `c2b gate` in twelve had the exit status 134 in place of its own.
     """
     status = 1
+    _open_streams()
 
     def leave() -> None:
         try:
             sys.stdout.flush()
             sys.stderr.flush()
-        except OSError:  # nobody reads the output any more
-            os._exit(120)  # as Python does
+        except BrokenPipeError:  # nobody reads the output any more
+            os._exit(UNREAD)
+        except OSError as error:
+            os.write(2, f"error: the output cannot be written: {error.strerror}\n".encode())
+            os._exit(2)
         os._exit(status)
 
     atexit.register(leave)  # the first to be registered is the last to be called
@@ -53,7 +60,23 @@ def command() -> None:
         status = 0
     except SystemExit as leaving:
         status = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        if type(sys.stdout).__name__ == _CLICKS_MARK:  # its status 1 is that of a failed gate
+            status = UNREAD
         raise
+
+
+def _open_streams() -> None:
+    """Opens the standard streams that the caller has closed: no file may get their numbers, or be printed into."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", errors="replace", closefd=False))  # noqa: SIM115
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import Annotated
 
@@ -96,6 +97,10 @@ def run() -> None:
         _fail(error, 2)
     except C2BError as error:
         _fail(error, 1)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        _fail(StorageError(f"the output cannot be written: {error.strerror}"), 2)
 
 
 def _fail(error: C2BError, status: int) -> None:

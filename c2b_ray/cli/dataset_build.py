@@ -89,8 +89,8 @@ def verify(
     if as_json:
         show.print_json(asdict(verified))
     else:
-        for problem in verified.problems:
-            print(visible(problem))
+        for line in (*verified.problems, *verified.notes):
+            print(visible(line))
         result = words.plural(len(verified.problems), "problem") if verified.problems else "intact"
         rows = f"{words.plural(verified.rows, 'row')} of {words.plural(verified.draws, 'draw')}"
         show.line(f"{dataset}: {result}; {rows} in {words.plural(verified.shards, 'shard')}")

@@ -10,6 +10,7 @@ import typer
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.session import Placement, session
 from c2b_ray.errors import ConfigError
+from c2b_ray.filesystems.pictures import said
 from c2b_ray.report.kit import words
 from c2b_ray.text import visible
 
@@ -121,7 +122,8 @@ def _tell(summary: dict[str, Any], errors: str, as_json: bool) -> None:
         show.print_json(summary)
         return
     bad = f", {words.count(summary['errors'])} could not be used ({errors})" if summary["errors"] else ""
-    show.line(f"{words.plural(summary['images'], 'image')} indexed in {summary['index']}{bad}")
+    left = f"; left out: {said(summary['left_out'])}" if summary.get("left_out") else ""
+    show.line(f"{words.plural(summary['images'], 'image')} indexed in {summary['index']}{bad}{left}")
 
 
 def _print_hits(hits: list[dict[str, Any]], as_json: bool) -> None:

@@ -98,7 +98,7 @@ class Bars:
             total = self._bars.tasks[self._bars.task_ids.index(task)].total or 1
             self._bars.update(task, total=total, completed=total, note=f"{event.seconds:.1f} s")
         elif event.progress is not None:
-            note = f"{_rate(event.progress)}/s{_bad(event)}{_whole(event)}"
+            note = f"{_rate(event.progress)}/s{_busy(event.progress)}{_bad(event)}{_whole(event)}"
             self._bars.update(task, total=event.progress.total, completed=event.progress.done, note=note)
 
 
@@ -187,11 +187,20 @@ def _rows(event: Event, is_under_way: bool = False) -> str:
     before = f" ({words.count(event.progress.resumed)} from before)" if event.progress.resumed else ""
     done = f"{words.count(event.progress.done)}{total} {event.progress.what}{before}"
     left = _left(event.progress) if is_under_way else ""
-    return f", {done}, {_rate(event.progress)} a second{left}{_bad(event)}{_whole(event)}"
+    return f", {done}, {_rate(event.progress)} a second{left}{_busy(event.progress)}{_bad(event)}{_whole(event)}"
 
 
 def _rate(progress: StageProgress) -> str:
     return f"{progress.rows_per_second:,.0f}" if progress.rows_per_second >= 10 else f"{progress.rows_per_second:.2g}"
+
+
+def _busy(progress: StageProgress) -> str:
+    """Says what a stage with processes that decode waits for."""
+    if progress.busy is None:
+        return ""
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in vars(progress.busy).items())
+    waits = f": all wait for {progress.busy.limit}" if progress.busy.limit else ""
+    return f" (busy: {shares}{waits})"
 
 
 def _left(progress: StageProgress) -> str:

@@ -6,6 +6,7 @@ source.
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Sequence
@@ -78,6 +79,10 @@ def summary_table(shown: Summary) -> Table:
 
 class _Console(Console):
     """A console that shows control characters instead of sending them to the terminal, and hides credentials."""
+
+    def on_broken_pipe(self) -> None:
+        """Leaves what follows unwritten, and ends the command as `print` does."""
+        raise BrokenPipeError(errno.EPIPE, "nobody reads the output")
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(visible(without_credentials(text)), **options)

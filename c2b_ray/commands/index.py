@@ -17,7 +17,7 @@ from c2b_ray.models.index.plan import Wish
 from c2b_ray.pipelines import index as pipeline
 from c2b_ray.pipelines import search
 from c2b_ray.pipelines.sources import clip_retrieval
-from c2b_ray.pipelines.sources.datasets import read
+from c2b_ray.pipelines.sources.datasets import opened
 from c2b_ray.pipelines.sources.files import sizes
 from c2b_ray.pipelines.stage import StageResult
 from c2b_ray.roles import Description
@@ -38,24 +38,28 @@ def build(
 
     An existing index is left as it is. Raises RunError where the files of `images` have changed since. A folder of
     clip-retrieval's embeddings is imported; its images must be below it. Returns `index`, `images` (indexed), `errors`
-    (images that could not be used, listed in `out`/errors.parquet), `kind`, `shards` and `memory`.
+    (images that could not be used, listed in `out`/errors.parquet), `left_out` (reason → files that are no images),
+    `kind`, `shards` and `memory`.
     """
     if clip_retrieval.is_folder(images):
         return import_folder(images, encoder, out, listener=session.listener, wish=wish)
-    rows = read(images)
-    steps = Steps(session.listener)
+    source = opened(images)
+    rows, steps = source.rows, Steps(session.listener)
+    for sentence in source.left_out.sentences():
+        steps.warn(sentence)
     with session.backend(lambda: rows.total) as models:
         models.runner.check_paths(None, {images: "images"})
         with steps.step("load the encoder"):
             factory = models.encoder(encoder)
-            made_by = _made_by(images, models.describe("encoder", encoder), encoder, wish)
+            known = models.describe("encoder", encoder)
+            made_by = _made_by(images, known, encoder, wish)
         listed = sizes(images)
         if (summary := pipeline.built(out, made_by, listed)) is not None:
             return summary
         with steps.step("embed images") as on_progress:
-            pipeline.embed_source(models.runner, rows, factory, made_by, out, on_progress)
+            pipeline.embed_source(models.runner, rows, factory, made_by, out, on_progress, known.shape)
     with steps.step("build the index"):
-        return pipeline.build(out, made_by, wish, listed)
+        return pipeline.build(out, made_by, wish, listed, source.left_out.as_dict())
 
 
 def import_folder(

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, WithJsonSchema, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
 from c2b_ray.config.images import Images
@@ -110,6 +117,12 @@ class AuditConfig(Strict):
         "class. top5: one of the five most probable does. among_classes: the class is more probable than the audit's "
         "other classes, whatever other labels are more probable.",
     )
+    keep_images: bool = Field(
+        False,
+        description="Copies the bytes of all images into the run. Otherwise the run holds them of generated images and "
+        "of those that its report shows; others are read where they lie, and checked against their hashes, so they "
+        "must stay there until the audit has finished.",
+    )
     label_map: LabelMap | None = Field(
         None,
         description="Class → labels of the classifier (indices or names), or the path of a JSON file with this "
@@ -191,10 +204,20 @@ class AuditConfig(Strict):
         if self.right == "among_classes" and len(self.classes) == 1:
             raise ValueError("right: among_classes needs two classes or more; with one, every answer would be right")
         if isinstance(self.label_map, dict) and self.classes:
+            known = set(map(normalise, self.classes))
             for name in self.label_map:
-                if name not in self.classes:
+                if normalise(name) not in known:
                     raise ValueError(f"label_map has {name!r}, not in `classes`; {nearest(name, self.classes)}")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_default(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves out `keep_images` where it is not set: a run's id is made from these fields, and runs of releases
+        without the field are resumed."""
+        fields: dict[str, Any] = serialise(self)
+        if not fields.get("keep_images"):
+            fields.pop("keep_images", None)
+        return fields
 
     @property
     def slots(self) -> int:

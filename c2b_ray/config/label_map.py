@@ -6,6 +6,7 @@ from typing import Any
 
 from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.filesystems.documents import read_json
+from c2b_ray.names import normalise
 
 
 def no_label(label_map: dict[Any, Any]) -> str | None:
@@ -28,4 +29,5 @@ def read_label_map(path: str, classes: list[str]) -> dict[str, list[int | str]]:
     if (strange := no_label(data)) is not None:
         raise ConfigError("label_map", f"{path}: {strange}")
     # A map of a whole label space may hold more classes than this task.
-    return {name: labels for name, labels in data.items() if name in classes or not classes}
+    wanted = set(map(normalise, classes))
+    return {name: labels for name, labels in data.items() if not classes or normalise(name) in wanted}

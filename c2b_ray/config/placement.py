@@ -1,15 +1,16 @@
 """A placement file: how many processes run each stage of an audit, and the resources of each.
 
 It knows fields and their limits, not the cluster's resources: `pipelines.placement` chooses what a file omits. A
-placement does not change which images an audit classifies, so it is not part of the run's id. `precision` changes
-answers by rounding: at half precision a model has a different revision, under which it answers again.
+placement does not change which images an audit classifies, so it is not part of the run's id. `precision`, `decode` and
+`compile` change answers by rounding: with them a model has a different revision, under which it answers again.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
@@ -20,6 +21,7 @@ from c2b_ray.filesystems.documents import FileOrFields, read_yaml
 
 Stage = Literal["fetch", "generate", "verify", "classify", "embed", "search", "shards"]
 Precision = Literal["fp32", "bf16", "fp16"]
+Decoder = Literal["cpu", "gpu"]
 
 DEPLOYMENTS = next(
     (parent / "deployments" for parent in Path(__file__).parents[1:3] if (parent / "deployments").is_dir()),
@@ -30,6 +32,15 @@ DEPLOYMENTS = next(
 _WORD = r"[a-zA-Z0-9](?:[a-zA-Z0-9_.-]{0,61}[a-zA-Z0-9])?"
 _LABEL = re.compile(rf"(?:[a-zA-Z0-9.-]{{1,253}}/)?{_WORD}")
 _SELECTOR = re.compile(rf"!?{_WORD}|!?in\({_WORD}(?:, ?{_WORD})*\)")
+
+
+@dataclass(frozen=True)
+class Computing:
+    """How the torch models of a stage compute. None leaves it to the model's spec, then to the default."""
+
+    precision: Precision | None = None
+    decode: Decoder | None = None
+    compile: bool | None = None
 
 
 class StagePlacement(Strict):
@@ -56,7 +67,27 @@ class StagePlacement(Strict):
     threads: int | None = Field(
         None, ge=1, le=256, description="Batches that one process works on at the same time, if its model allows it."
     )
+    decoders: int | None = Field(
+        None,
+        ge=0,
+        le=1024,
+        description="Processes that read, decode and resize images for those of the model; 0: these do it themselves.",
+    )
     precision: Precision | None = Field(None, description="The number format in which a torch model computes.")
+    decode: Decoder | None = Field(
+        None,
+        description="What decodes and resizes JPEGs for a torch model (classify, embed): cpu, with Pillow's pixels, or "
+        "the model's gpu, with pixels that differ a little from them.",
+    )
+    compile: bool | None = Field(
+        None,
+        description="Whether a torch model is compiled (classify, embed): a minute or more at the start, and more "
+        "images a second after it.",
+    )
+
+    @property
+    def computing(self) -> Computing:
+        return Computing(self.precision, self.decode, self.compile)
 
     @field_validator("gpus")
     @classmethod
@@ -81,6 +112,12 @@ class StagePlacement(Strict):
             raise ValueError(f"min_actors {self.min_actors} is more than max_actors {self.max_actors}")
         return self
 
+    @model_validator(mode="after")
+    def _decodes_on_a_gpu(self) -> StagePlacement:
+        if self.decode == "gpu" and self.gpus == 0:
+            raise ValueError("decode: gpu needs a GPU, but gpus is 0; write decode: cpu, or give the stage GPUs")
+        return self
+
 
 class Stages(Strict):
     fetch: StagePlacement = StagePlacement()
@@ -90,6 +127,15 @@ class Stages(Strict):
     embed: StagePlacement = StagePlacement()
     search: StagePlacement = StagePlacement()
     shards: StagePlacement = StagePlacement()
+
+    @model_validator(mode="after")
+    def _only_where_torch_sees_images(self) -> Stages:
+        for stage in get_args(Stage):
+            section: StagePlacement = getattr(self, stage)
+            for name in ("decode", "compile"):
+                if stage not in ("classify", "embed") and getattr(section, name) is not None:
+                    raise ValueError(f"{stage}.{name}: only the stages classify and embed have it")
+        return self
 
 
 class PlacementConfig(Strict):

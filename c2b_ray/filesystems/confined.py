@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
+import unicodedata
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Any
 
@@ -34,7 +36,16 @@ class Folder:
         self._filesystem, self._follow_links = filesystem, follow_links
         self._local = isinstance(filesystem, fs.LocalFileSystem)
         # Without `..`, which the path of a folder may contain.
+        self._plain: set[str] = set()
         self._base = (os.path.realpath(folder) if self._local else posixpath.normpath(folder)).rstrip("/")
+
+    @property
+    def local(self) -> bool:
+        return self._local
+
+    def at(self, name: str) -> str:
+        """Returns the path of a file, for messages."""
+        return f"{self._base}/{name}"
 
     def open(self, name: str) -> Any:
         """Opens the file `name` of the folder for reading; it is seekable, and the caller closes it.
@@ -42,36 +53,105 @@ class Folder:
         Raises ImageError if the name is absolute, leads out of the folder (by `..`, or by a link unless
         `follow_links`), or is no regular file. Raises OSError if the file system refuses.
         """
-        base = self._base
-        path = posixpath.normpath(f"{base}/{name}")
-        if name.startswith("/") or "\0" in name or not path.startswith(f"{base}/"):
-            raise ImageError(f"{name}: leads out of the folder; expected the path of a file below it")
+        path = self._inside(name)
         if not self._local:
             return open_input(self._filesystem, path)
-        if not self._follow_links and _has_link(base, path) and not os.path.realpath(path).startswith(f"{base}/"):
-            raise ImageError(f"{name}: a link that leads out of the folder; expected a file below it")
-        # Without O_NONBLOCK, opening a pipe would block.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise ImageError(f"{name}: not a regular file")
-        return os.fdopen(descriptor, "rb", buffering=0)
+        return os.fdopen(self._descriptor(name, path)[0], "rb", buffering=0)
 
     def read(self, name: str, most: int) -> bytes:
-        """Returns the bytes of a file. Raises ImageError if there are more than `most`."""
-        parts, size = [], 0
-        with closing(self.open(name)) as file:
-            # A buffer of the file's size: one of `most` bytes costs more than reading a small file.
-            room = os.fstat(file.fileno()).st_size + 1 if self._local else most + 1
-            while part := file.read(min(max(room, _AT_LEAST), most + 1 - size)):
-                parts.append(bytes(part))
-                size += len(part)
-                if size > most:
-                    raise ImageError(f"too large: more than {most} bytes")
-        return b"".join(parts)
+        """Returns the bytes of a file. Raises ImageError if there are more than `most`, and the errors of `open`."""
+        if not self._local:
+            with closing(self.open(name)) as file:
+                return _whole(file.read, most, most)
+        descriptor, size = self._descriptor(name, self._inside(name))
+        try:
+            # One read of the file's size: a buffer of `most` bytes costs more than reading a small file.
+            data = os.read(descriptor, min(size, most) + 1)
+            if len(data) == size <= most:
+                return data
+            return _whole(lambda count: os.read(descriptor, count), most, size, data)
+        finally:
+            os.close(descriptor)
+
+    def _inside(self, name: str) -> str:
+        path = posixpath.normpath(f"{self._base}/{name}")
+        if name.startswith("/") or "\0" in name or not path.startswith(f"{self._base}/"):
+            raise ImageError(f"{name}: leads out of the folder; expected the path of a file below it")
+        return path
+
+    def _descriptor(self, name: str, path: str) -> tuple[int, int]:
+        """Opens a local file; returns its descriptor and size."""
+        # Without O_NONBLOCK, opening a pipe would block.
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+        if not self._follow_links:
+            flags |= self._no_link(name, path)
+        try:
+            descriptor = os.open(path, flags)
+        except FileNotFoundError:
+            if (other := _in_other_form(self._base, path[len(self._base) + 1 :])) is None:
+                raise
+            descriptor = os.open(other, flags & ~os.O_NOFOLLOW)  # which was seen to lie inside
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            os.close(descriptor)
+            raise ImageError(f"{name}: not a regular file")
+        return descriptor, about.st_size
+
+    def _no_link(self, name: str, path: str) -> int:
+        """Returns the flag by which a file is opened that is no link; none for a link to a file below the folder.
+
+        Raises ImageError for a link that leads out. Folders on the way are looked at once, because resolving links
+        costs more than reading a small file.
+        """
+        above = path.rpartition("/")[0]
+        if above not in self._plain:
+            if any(map(os.path.islink, _steps(self._base, above))):
+                return self._resolved(name, path)
+            self._plain.add(above)
+        return self._resolved(name, path) if os.path.islink(path) else os.O_NOFOLLOW
+
+    def _resolved(self, name: str, path: str) -> int:
+        if not os.path.realpath(path).startswith(f"{self._base}/"):
+            raise ImageError(f"{name}: a link that leads out of the folder; expected a file below it")
+        return 0
 
 
-def _has_link(base: str, path: str) -> bool:
-    """Returns whether any part of the way from `base` to `path` is a link. Resolving links costs much more."""
-    steps = path[len(base) + 1 :].split("/")
-    return any(os.path.islink("/".join([base, *steps[: n + 1]])) for n in range(len(steps)))
+def _whole(read: Callable[[int], Any], most: int, expected: int, data: bytes = b"") -> bytes:
+    """Returns `data` and the rest of a file, of which `read` returns as many bytes as asked for, or fewer."""
+    parts, size = [data], len(data)
+    while size <= most and (part := read(min(max(expected + 1, _AT_LEAST), most + 1 - size))):
+        parts.append(bytes(part))
+        size += len(part)
+    if size > most:
+        raise ImageError(f"too large: more than {most} bytes")
+    return b"".join(parts)
+
+
+def _steps(base: str, path: str) -> list[str]:
+    """Returns the folders on the way from `base` to `path`, with `path`."""
+    names = path[len(base) + 1 :].split("/") if path != base else []
+    return ["/".join([base, *names[: n + 1]]) for n in range(len(names))]
+
+
+def _in_other_form(base: str, name: str) -> str | None:
+    """Returns the path below `base` of a file that is called alike in another of Unicode's forms; None without."""
+    for form in ("NFC", "NFD") if not name.isascii() else ():
+        other = f"{base}/{unicodedata.normalize(form, name)}"
+        if other != f"{base}/{name}" and os.path.exists(other) and os.path.realpath(other).startswith(f"{base}/"):
+            return other
+    return None
+
+
+def is_local(filesystem: fs.FileSystem) -> bool:
+    return isinstance(filesystem, fs.LocalFileSystem)
+
+
+def in_other_forms(folder: str, names: Iterable[str]) -> list[str]:
+    """Returns a sentence about names that are joined to files of another of Unicode's forms, if there are any."""
+    base = os.path.realpath(folder)
+    unlike = [name for name in names if not name.isascii() and not os.path.exists(f"{base}/{name}")]
+    joined = [name for name in unlike if _in_other_form(base, posixpath.normpath(name)) is not None]
+    if not joined:
+        return []
+    count = "1 name is" if len(joined) == 1 else f"{len(joined):,} names are"
+    return [f"{count} written in another of Unicode's forms than the file's, such as {joined[0]!r}; they are joined"]

@@ -9,6 +9,7 @@ safetensors are read. It knows nothing of captions or attributes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,9 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 
 from c2b_ray.errors import SpecError, WeightsError
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.tensor_names import Selection
 from c2b_ray.models.torch_runtime import device_of
+from c2b_ray.models.transformers_weights import load_strictly
 
 OPTIONS = ("device", "epochs", "rate", "batch")
 LOCAL_DIR = "local-dir:"
@@ -48,8 +51,7 @@ class BertGuesser:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             config = self._loaded(AutoConfig, num_labels=number)
-            model = self._loaded(AutoModelForSequenceClassification, config=config, use_safetensors=True)
-            model = model.to(self._device).train()
+            model = self._model(config).to(self._device).train()
             optimiser = torch.optim.AdamW(model.parameters(), lr=self._rate)
             target = torch.as_tensor(groups, device=self._device)
             for _ in range(self._epochs):
@@ -72,6 +74,17 @@ class BertGuesser:
     def _tokens(self, texts: Sequence[str]) -> Any:
         tokens = self._tokenizer(list(texts), padding=True, truncation=True, max_length=LONGEST, return_tensors="pt")
         return tokens.to(self._device)
+
+    def _model(self, config: Any) -> Any:
+        """Returns the model with a new head, which is trained here; everything below it comes from the file."""
+        kind: Any = AutoModelForSequenceClassification
+        arguments: dict[str, Any] = {"local_files_only": self._local, "config": config}
+        try:
+            base = re.escape(kind._model_mapping[type(config)].base_model_prefix)
+            optional = (rf"^(?!{base}\.)", rf"^{base}\.pooler\.")
+            return load_strictly(kind, self._source, Selection(), optional=optional, **arguments).model
+        except (OSError, ValueError, KeyError) as error:
+            raise WeightsError(f"{self.name}: no BERT can be read from it (safetensors alone): {error}") from error
 
     def _loaded(self, kind: Any, **arguments: Any) -> Any:
         try:

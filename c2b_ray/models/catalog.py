@@ -25,6 +25,9 @@ from c2b_ray.roles import (
     Captioner,
     Classifier,
     Description,
+    FileCaptioner,
+    FileClassifier,
+    FileEncoder,
     ImageGenerator,
     ImageIndex,
     LanguageModel,
@@ -242,6 +245,8 @@ def description_of(model: Any) -> Description:
         encoder=getattr(model, "encoder", ""),
         encoder_revision=getattr(model, "encoder_revision", ""),
         count=getattr(model, "count", None),
+        shape=getattr(model, "shape", None),
+        takes_files=isinstance(model, FileClassifier | FileCaptioner | FileEncoder),
         facts=tuple(getattr(model, "facts", ())),
     )
 

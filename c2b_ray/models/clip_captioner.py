@@ -32,7 +32,7 @@ from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import numbers
 from c2b_ray.models.text.captioned import among_usable, no_answer, no_caption, probable, scores_among_usable
 from c2b_ray.names import a_or_an
-from c2b_ray.roles import Answer, CaptionReply, Description, Floats, Pixels, Question, TextImageEncoder
+from c2b_ray.roles import Answer, CaptionReply, Description, Floats, ModelFact, Pixels, Question, TextImageEncoder
 from c2b_ray.schemas import content_id
 
 Vocabulary = Mapping[str, Sequence[str]]
@@ -56,6 +56,7 @@ class ClipCaptioner:
     ) -> None:
         self._encoder, self._vocabulary, self._templates = encoder, vocabulary, tuple(templates)
         self._temperature = temperature
+        self.facts: tuple[ModelFact, ...] = tuple(getattr(encoder, "facts", ()))
         self._revision = _revision(encoder.revision, vocabulary, templates, temperature)
         self._known: dict[str, Floats] = {}
         self._met: dict[tuple[tuple[int, ...], bytes], Floats] = {}
@@ -147,14 +148,13 @@ def load(spec: Spec, vocabulary: Vocabulary | None = None) -> ClipCaptioner:
     return ClipCaptioner(encoder, settings.vocabulary, settings.templates, temperature)
 
 
-def describe(spec: Spec, vocabulary: Vocabulary | None = None) -> Description | None:
-    """Returns the description from the encoder's files; None where they do not contain its temperature."""
+def describe(spec: Spec, vocabulary: Vocabulary | None = None) -> Description:
+    """Returns the description from the encoder's files."""
     settings = _settings(spec, vocabulary)
     encoder, scale = open_clip_encoder.describe_scaled(settings.encoder)
     temperature = scale if settings.temperature is None else settings.temperature
-    if temperature is None:
-        return None
-    return Description(_revision(encoder.revision, settings.vocabulary, settings.templates, temperature))
+    revision = _revision(encoder.revision, settings.vocabulary, settings.templates, temperature)
+    return Description(revision, facts=encoder.facts)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which GPUs a model in this process may use, and in what precision it computes.
+"""Which GPUs a model in this process may use, and how it computes: precision, decoding, compilation.
 
 On a cluster Ray decides this. Since 2.60 Ray no longer hides GPUs from a process to which it assigned none: every such
 process would put its model onto the first GPU that it sees. Therefore the worker of a stage and the replica of a Serve
@@ -14,42 +14,46 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import get_args
 
-from c2b_ray.config.placement import Precision
+from c2b_ray.config.placement import Computing, Decoder, Precision
 from c2b_ray.errors import ServiceError, SpecError, nearest
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+ON_A_GPU: Precision = "fp16"
+"""The precision of a classifier on a GPU where neither its spec nor the placement names one (docs/decisions/008.md)."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+_UNSAID = Computing()
 _OF_A_WORKER = "RAY_RAYLET_PID"
 """The variable that Ray sets in the environment of its workers, and so of the programs that they start."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """The GPUs that Ray assigned to this process, as `ray.get_gpu_ids()` names them, and the placement's precision."""
+    """The GPUs that Ray assigned to this process, as `ray.get_gpu_ids()` names them, and what the placement says."""
 
     gpus: tuple[str, ...] = ()
-    precision: Precision | None = None
+    computing: Computing = _UNSAID
 
 
 _current: Assignment | None = None
-_precision: Precision | None = None
+_computing = Computing()
 
 
-def assign(gpus: Iterable[object], precision: str | None = None) -> None:
+def assign(gpus: Iterable[object], computing: Computing = _UNSAID) -> None:
     """Makes the models of this process use these GPUs and no others from now on; without any, the CPU.
 
     Raises SpecError for an unknown precision.
     """
     global _current
-    _current = Assignment(tuple(map(str, gpus)), _checked(precision))
+    _checked(computing.precision)
+    _current = Assignment(tuple(map(str, gpus)), computing)
 
 
 @contextmanager
-def assigned(gpus: Iterable[object], precision: str | None = None) -> Iterator[None]:
+def assigned(gpus: Iterable[object], computing: Computing = _UNSAID) -> Iterator[None]:
     """Like `assign`, until the end of the block."""
     global _current
     before = _current
-    assign(gpus, precision)
+    assign(gpus, computing)
     try:
         yield
     finally:
@@ -57,16 +61,40 @@ def assigned(gpus: Iterable[object], precision: str | None = None) -> Iterator[N
 
 
 @contextmanager
-def computing_in(precision: str | None) -> Iterator[None]:
-    """Makes models that the block loads or describes compute in this precision, where their specs name none; None
-    changes nothing. A driver describes models in the precision of the stage that will load them."""
-    global _precision
-    before = _precision
-    _precision = _checked(precision) or before
+def computing_in(computing: Computing) -> Iterator[None]:
+    """Makes models that the block loads or describes compute like this, where their specs say nothing else; None in a
+    field changes nothing. A driver describes models as the stage that will load them computes."""
+    global _computing
+    before = _computing
+    _checked(computing.precision)
+    _computing = _over(computing, before)
     try:
         yield
     finally:
-        _precision = before
+        _computing = before
+
+
+@contextmanager
+def exactly() -> Iterator[None]:
+    """Makes classifiers that the block loads or describes compute in float32 where neither spec nor placement says
+    otherwise: for gradients, which vanish in half precision, and for distances of features."""
+    with computing_in(_over(computing(), Computing("fp32", "cpu", compile=False))):
+        yield
+
+
+def _over(first: Computing, second: Computing) -> Computing:
+    """Returns `first`, with the fields of `second` where it has none."""
+    return Computing(
+        first.precision or second.precision,
+        first.decode or second.decode,
+        second.compile if first.compile is None else first.compile,
+    )
+
+
+def computing() -> Computing:
+    """Returns what the placement says for this process, or for the block of `computing_in`."""
+    current = assignment()
+    return _computing if current is None else _over(_computing, current.computing)
 
 
 def assignment() -> Assignment | None:
@@ -129,10 +157,29 @@ def device(wish: str | None, text: str, available: int) -> str:
 
 def precision(option: str | None, text: str) -> Precision | None:
     """Returns `precision=` of the spec `text`, else the placement's; None where neither names one."""
-    if option is not None:
-        return _checked(option, f"{text}: ")
-    current = assignment()
-    return _precision or (None if current is None else current.precision)
+    return _checked(option, f"{text}: ") if option is not None else computing().precision
+
+
+def decoder(device_name: str, text: str, why: str | None = None) -> Decoder:
+    """Returns what decodes JPEGs for the model of the spec `text` on this device.
+
+    Raises SpecError where the placement has a GPU decode for a model on a CPU; `why`: why it is not on a GPU.
+    """
+    if computing().decode != "gpu":
+        return "cpu"
+    if not device_name.startswith("cuda"):
+        raise SpecError(
+            f"{text}: the placement's `decode: gpu` needs a GPU, and this model runs on the {device_name} "
+            f"({why or 'this process sees no GPU'}); write `decode: cpu`"
+        )
+    return "gpu"
+
+
+def compiled(option: str | None, text: str) -> bool:
+    """Returns `compile=` of the spec `text`, else the placement's; False where neither says it."""
+    if option not in (None, "true", "false"):
+        raise SpecError(f"{text}: compile={option!r} is neither true nor false")
+    return option == "true" if option is not None else bool(computing().compile)
 
 
 def _checked(name: str | None, prefix: str = "") -> Precision | None:

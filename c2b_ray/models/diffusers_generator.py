@@ -31,6 +31,7 @@ from c2b_ray.errors import ServiceError, SpecError, WeightsError, nearest
 from c2b_ray.image_check import checked_image
 from c2b_ray.models import devices, diffusion_activations, diffusion_debias, weights
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.diffusers_weights import networks
 from c2b_ray.models.spec_options import batches, positive
 from c2b_ray.models.torch_runtime import DTYPES, device_of
 from c2b_ray.roles import Description, Floats, GeneratedImage, GenerationRequest
@@ -202,6 +203,7 @@ def _pipeline(spec: Spec, directory: Path, dtype: torch.dtype) -> Any:
             local_files_only=True,
             dtype=dtype,
             low_cpu_mem_usage=False,  # else it wants the package accelerate
+            **networks(directory, dtype),
         )
     except (json.JSONDecodeError, AttributeError, KeyError, TypeError, OSError, ValueError, RuntimeError) as error:
         lines = " ".join(str(error).split())

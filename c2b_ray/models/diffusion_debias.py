@@ -11,18 +11,20 @@ the same place; here the directions are the heads' own.) It knows torch, peft an
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel
+from peft import PeftModel, get_peft_model_state_dict
 from torch import Tensor
 
 from c2b_ray.errors import SpecError, WeightsError
 from c2b_ray.models import activation_heads, diffusion_activations, weights
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.tensor_names import check_fit, kinds_of
 from c2b_ray.schemas import seed_of
 
 ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
@@ -57,11 +59,20 @@ def merge_adapter(pipeline: Any, spec: Spec) -> None:
         raise WeightsError(f"{spec.text}: {folder} holds an adapter of the kind {kind}, expected LORA")
     name = diffusion_activations.denoiser_name(pipeline)
     try:
-        adapted: Any = PeftModel.from_pretrained(getattr(pipeline, name), folder)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Found missing adapter keys")  # an error here, by the next line
+            adapted: Any = PeftModel.from_pretrained(getattr(pipeline, name), folder)
+        _check_adapter(adapted, Path(folder) / ADAPTER)
         setattr(pipeline, name, adapted.merge_and_unload())
     except (ValueError, RuntimeError, KeyError, TypeError) as error:
         lines = " ".join(str(error).split())
         raise WeightsError(f"{spec.text}: the adapter does not fit the {name}: {lines[:300]}") from error
+
+
+def _check_adapter(adapted: Any, file: Path) -> None:
+    """Raises WeightsError where peft made up tensors of an adapter, or left some unread."""
+    wanted = kinds_of(get_peft_model_state_dict(adapted, save_embedding_layers=False))
+    check_fit(wanted, weights.read_kinds(file), file, "its adapter_config.json")
 
 
 @dataclass(frozen=True)

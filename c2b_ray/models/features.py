@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from c2b_ray.errors import InputError, SpecError
-from c2b_ray.models import catalog
+from c2b_ray.models import catalog, devices
 from c2b_ray.roles import Floats, Pixels, TextImageEncoder
 from c2b_ray.schemas import content_id
 
@@ -35,7 +35,8 @@ def load(text: str) -> Penultimate | Embedding | FidInception:
         return Embedding(text, catalog.encoder(text))
     except InputError as no_encoder:
         try:
-            classifier = catalog.classifier(text)
+            with devices.exactly():
+                classifier = catalog.classifier(text)
         except InputError as error:
             raise SpecError(f"{text}: is neither an encoder ({no_encoder}) nor a classifier ({error})") from error
     features = getattr(classifier, "features", None)

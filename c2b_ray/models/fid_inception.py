@@ -19,8 +19,9 @@ from torchvision.models import inception_v3
 from torchvision.models.inception import InceptionA, InceptionC, InceptionE
 
 from c2b_ray.models import weights
+from c2b_ray.models.batched_run import Runtime
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.torch_runtime import Runtime, runtime_of
+from c2b_ray.models.torch_runtime import batch_of, device_of
 from c2b_ray.roles import Floats, Pixels
 from c2b_ray.schemas import content_id
 
@@ -33,9 +34,11 @@ def load(spec: Spec) -> FidInception:
     """Loads the network. Raises SpecError for an unknown option, WeightsError for weights that do not fit."""
     spec.options_among(_OPTIONS)
     file = weights.checked(spec.name)
-    module = network()
+    module, device = network(), device_of(spec)
     weights.load_into(module, weights.read_safetensors(file), file)
-    return FidInception(module, content_id("fid-inception", weights.file_revision(file)), runtime_of(spec))
+    return FidInception(
+        module, content_id("fid-inception", weights.file_revision(file)), Runtime(device, batch_of(spec, device))
+    )
 
 
 class FidInception:

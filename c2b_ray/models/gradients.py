@@ -21,7 +21,7 @@ from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
 from c2b_ray.errors import SpecError
-from c2b_ray.models import catalog
+from c2b_ray.models import catalog, devices
 from c2b_ray.models.gradient_schemes import refuse_without_gradients
 from c2b_ray.models.memory_classifier import MemoryClassifier, evaluating
 from c2b_ray.models.pixels.preprocess import OnArrays, OneByOne
@@ -84,7 +84,8 @@ def _as_logits(rows: torch.Tensor) -> torch.Tensor:
 def gradient_classifier(text: str) -> TorchGradients:
     """Loads the classifier of a spec with its gradients. SpecError says why a classifier has none."""
     refuse_without_gradients(text)
-    classifier: Any = catalog.classifier(text)
+    with devices.exactly():
+        classifier: Any = catalog.classifier(text)
     if isinstance(classifier, MemoryClassifier) and classifier.module is None:
         raise SpecError(f"{text}: a function has no gradients; pass a torch module")
     if not isinstance(classifier, TorchClassifier | MemoryClassifier) or classifier.preparation is None:

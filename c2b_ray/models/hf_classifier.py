@@ -3,48 +3,64 @@
     hf:org/name        from the Hugging Face hub
     hf:PATH            a directory with config.json, model.safetensors and preprocessor_config.json
 
-Options: revision (of the repository), labels (file of names), device, batch, precision (fp32, bf16, fp16). Label names
-come from `labels`, else from config.json (`id2label`). Weights are read from safetensors only, and no code from a
-repository is run.
+Options: revision (of the repository), labels (file of names), device, batch, precision (fp32, bf16, fp16), compile
+(true, false), tensors and unused (`tensor_names`). Label names come from `labels`, else from config.json (`id2label`).
+Weights are read from safetensors only, each tensor of the model from the file (`transformers_weights`), and no code
+from a repository is run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from PIL import Image
 from torch import nn
 from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageClassification
 
-from c2b_ray.errors import WeightsError
-from c2b_ray.models import weights
+from c2b_ray.errors import InputError, WeightsError
+from c2b_ray.filesystems.documents import read_json
+from c2b_ray.models import tensor_names, weights
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.model_facts import label_fact, normalisation
 from c2b_ray.models.spec_options import label_names
-from c2b_ray.models.torch_runtime import TorchClassifier, revised, runtime_of
-from c2b_ray.roles import Description
+from c2b_ray.models.tensor_names import selection_of
+from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of
+from c2b_ray.models.transformers_weights import check_header, load_strictly
+from c2b_ray.models.written_names import by_number
+from c2b_ray.roles import Description, ModelFact
 from c2b_ray.schemas import content_id
 
-_OPTIONS = ("revision", "labels", "device", "batch", "precision")
+_OPTIONS = ("revision", "labels", "device", "batch", "precision", "compile", *tensor_names.OPTIONS)
+_CONFIG, _PROCESSOR = "config.json", "preprocessor_config.json"
 
 
 def load(spec: Spec) -> TorchClassifier:
     """Loads the classifier of an `hf:` spec. Raises SpecError where there are no files and WeightsError where there are
-    no usable safetensors."""
+    no usable safetensors, or where they lack a tensor."""
     runtime = runtime_of(spec)
     directory = _directory(spec)
-    model = _from(directory, spec, AutoModelForImageClassification, use_safetensors=True)
-    processor = _from(directory, spec, AutoImageProcessor)
-    known = _known(spec, directory, model.config, processor)
-    return TorchClassifier(_Logits(model), _Processed(processor), known.labels, known.revision, runtime)
+    with _refused(spec, directory):
+        loaded = load_strictly(AutoModelForImageClassification, directory, selection_of(spec), **_LOCAL)
+        processor = cast(Any, AutoImageProcessor).from_pretrained(directory, **_LOCAL)
+    known = _known(spec, directory, loaded.model.config, processor, loaded.facts)
+    module, transform = _Logits(loaded.model), _Processed(processor)
+    return TorchClassifier(module, transform, known.labels, known.revision, runtime, known.facts)
 
 
 def describe(spec: Spec) -> Description:
-    """Returns the description from the configs of the model and of its processor, and the weights' hash."""
+    """Returns the description from the configs of the model and of its processor, and the weights' hash and header."""
     directory = _directory(spec)
-    config, processor = (_from(directory, spec, kind) for kind in (AutoConfig, AutoImageProcessor))
-    return _known(spec, directory, config, processor)
+    with _refused(spec, directory):
+        config, processor = (kind.from_pretrained(directory, **_LOCAL) for kind in (AutoConfig, AutoImageProcessor))
+        facts = check_header(AutoModelForImageClassification, directory, selection_of(spec), **_LOCAL)
+    return _known(spec, directory, config, processor, facts)
+
+
+_LOCAL: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
 
 def _directory(spec: Spec) -> Path:
@@ -52,20 +68,51 @@ def _directory(spec: Spec) -> Path:
     return weights.directory(spec.name, spec.text, options.get("revision"), ["*.json"])
 
 
-def _from(directory: Path, spec: Spec, kind: Any, **options: Any) -> Any:
+@contextmanager
+def _refused(spec: Spec, directory: Path) -> Iterator[None]:
+    """Turns what transformers raises into WeightsError."""
     try:
-        return kind.from_pretrained(directory, trust_remote_code=False, local_files_only=True, **options)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, ImportError) as error:
         lines = " ".join(str(error).split())
-        raise WeightsError(f"{spec.text}: transformers makes no image classifier of it: {lines[:500]}") from error
+        hint = f". Its {_CONFIG} is timm's: write timm:{spec.name}" if _is_of_timm(directory) else ""
+        raise WeightsError(f"{spec.text}: transformers makes no image classifier of it: {lines[:500]}{hint}") from error
 
 
-def _known(spec: Spec, directory: Path, config: Any, processor: Any) -> Description:
-    usual = tuple(str(config.id2label[i]) for i in range(config.num_labels))
+def _is_of_timm(directory: Path) -> bool:
+    try:
+        about = read_json(directory / _CONFIG)
+    except (OSError, ValueError, InputError):
+        return False
+    return isinstance(about, dict) and "architecture" in about and "pretrained_cfg" in about
+
+
+def _known(spec: Spec, directory: Path, config: Any, processor: Any, facts: tuple[ModelFact, ...]) -> Description:
+    usual = None if "labels" in spec.options else by_number(config.id2label, f"{directory}/{_CONFIG}: id2label")
     labels = label_names(spec, config.num_labels, usual)
     files = sorted(directory.glob("*.safetensors"))
-    revision = content_id("hf", weights.file_revision(*files), processor.to_dict(), labels)
-    return Description(revised(revision, spec), labels)
+    identity = weights.file_revision(*files)
+    revision = content_id("hf", identity, processor.to_dict(), labels, *selection_of(spec).identity)
+    unnamed = usual is None or all(name == f"LABEL_{i}" for i, name in enumerate(usual))
+    stated = label_fact(spec, labels, None if unnamed else f"{_CONFIG} (id2label)")
+    architecture = ", ".join(config.architectures or [config.model_type])
+    about = (*facts, ModelFact("architecture", architecture, _CONFIG), stated, *_processing(processor))
+    return as_computed(Description(revision, labels, facts=about), spec)
+
+
+def _processing(processor: Any) -> Iterator[ModelFact]:
+    """Yields what the image processor does."""
+    settings = processor.to_dict()
+    if settings.get("do_resize", True) and settings.get("size"):
+        value = " × ".join(f"{name} {side}" for name, side in settings["size"].items() if side)
+        if settings.get("do_center_crop") and settings.get("crop_size"):
+            value += f", crop {' × '.join(str(side) for side in settings['crop_size'].values() if side)}"
+        yield ModelFact("input size", value, _PROCESSOR)
+    if settings.get("do_normalize", True) and settings.get("image_mean") and settings.get("image_std"):
+        yield ModelFact("normalisation", normalisation(settings["image_mean"], settings["image_std"]), _PROCESSOR)
+    else:
+        scaled = "pixels from 0 to 1" if settings.get("do_rescale", True) else "none"
+        yield ModelFact("normalisation", scaled, _PROCESSOR)
 
 
 class _Logits(nn.Module):

@@ -3,7 +3,8 @@
     hf-vlm:org/name    from the Hugging Face hub
     hf-vlm:PATH        a directory with config.json, model.safetensors, tokenizer and processor
 
-Options: revision (of the repository), dtype (float32, float16, bfloat16), device, batch (rows at once, 8 by default).
+Options: revision (of the repository), dtype (float32, float16, bfloat16), device, batch (rows at once, 8 by default),
+unused (`tensor_names`).
 Weights are read from safetensors alone, and no code of a repository is run. Only decoder-only models are supported:
 encoder-decoder models (Florence-2, BLIP-2 on T5) are refused.
 
@@ -31,15 +32,17 @@ from c2b_ray.extras import hint_for
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import batches, positive, to_pil
+from c2b_ray.models.tensor_names import selection_of
 from c2b_ray.models.text.captioned import among_usable, no_answer, probable, scores_among_usable
 from c2b_ray.models.text.chat_tokens import stop_ids
 from c2b_ray.models.text.prompted import CAPTION_TOKENS, captions, question_prompt, scoring_prompt, wording
 from c2b_ray.models.torch_runtime import device_of
 from c2b_ray.models.transformers_lm import dtype_of
+from c2b_ray.models.transformers_weights import load_strictly
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, Description, Floats, Pixels, Question
 from c2b_ray.schemas import content_id
 
-_OPTIONS = ("revision", "dtype", "device", "batch")
+_OPTIONS = ("revision", "dtype", "device", "batch", "unused")
 
 
 def load(spec: Spec) -> TransformersCaptioner:
@@ -49,12 +52,10 @@ def load(spec: Spec) -> TransformersCaptioner:
     device, batch = device_of(spec), positive(spec, "batch", 8)
     dtype = dtype_of(spec, device)
     directory = weights.directory(spec.name, spec.text, options.get("revision"), weights.WITH_TOKENIZER)
-    common = {"trust_remote_code": False, "local_files_only": True}
+    common: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
     try:
         processor = cast(Any, AutoProcessor).from_pretrained(directory, **common)
-        model = cast(Any, AutoModelForImageTextToText).from_pretrained(
-            directory, dtype=dtype, use_safetensors=True, **common
-        )
+        model = load_strictly(AutoModelForImageTextToText, directory, selection_of(spec), dtype=dtype, **common).model
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         lines = " ".join(str(error).split())
         what = f"{lines[:500]}{hint_for(lines)}"

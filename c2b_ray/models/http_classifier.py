@@ -7,7 +7,7 @@
 
 Requests are batched and sent several at a time; a batch that is refused (400, 413, 422) is halved until the image that
 is refused stands alone, whose row has then no answer. The bearer token is read from the environment variable
-C2B_HTTP_KEY. It does not know what is behind the URL.
+C2B_HTTP_KEY. Rows called logits that are probabilities are refused. It does not know what is behind the URL.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 
 from c2b_ray.errors import ServiceError, SpecError
-from c2b_ray.models.catalog import Spec
+from c2b_ray.models.catalog import Spec, description_of
 from c2b_ray.models.json_service import JsonService, Patience, Refused, check_url
-from c2b_ray.models.spec_options import batches, to_pil
-from c2b_ray.roles import Description, Floats, Pixels
+from c2b_ray.models.output_kinds import looks_like_probabilities
+from c2b_ray.models.spec_options import batches, label_fact, to_pil
+from c2b_ray.roles import Description, Floats, ModelFact, Pixels
 from c2b_ray.schemas import content_id
 
 KEY_VARIABLE = "C2B_HTTP_KEY"
@@ -31,6 +32,8 @@ BATCH = 32
 BEYOND, OFF = 1e-4, 1e-2
 """Tolerances for probabilities rounded to four decimals: by how much one may exceed 1, and how far the sum of a
 thousand may be from 1."""
+CHECKED = 64
+"""So many of the first rows of logits are checked for being probabilities."""
 PATIENCE = Patience(timeout_s=60, attempts=4, in_flight=4)
 
 
@@ -43,8 +46,7 @@ def load(spec: Spec) -> HttpClassifier:
 
 def describe(spec: Spec) -> Description:
     """Returns the description that the service gives of itself."""
-    classifier = load(spec)
-    return Description(classifier.revision, classifier.labels)
+    return description_of(load(spec))
 
 
 class HttpClassifier:
@@ -52,6 +54,7 @@ class HttpClassifier:
 
     def __init__(self, url: str, patience: Patience = PATIENCE) -> None:
         self._url, self._patience, self._answered = url, patience, False
+        self._first: Floats | None = np.zeros((0, 0), np.float32)  # None once the rows are known to be logits
         self._service = JsonService(url, KEY_VARIABLE, patience)
         about = self._service.ask("GET")
         labels = about.get("labels") if isinstance(about, dict) else None
@@ -60,6 +63,10 @@ class HttpClassifier:
         self.labels = tuple(labels)
         self._stated = about.get("revision")
         self.revision = content_id("http", url, list(labels), str(self._stated))
+        self.facts = (
+            label_fact(self.labels, "the service's answer to GET"),
+            ModelFact("output", "logits or probabilities, as each answer calls them", "the service's answers to POST"),
+        )
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         """Returns logits, float32 (images, labels); for probabilities, their logarithms; NaN for a row that is null or
@@ -124,7 +131,21 @@ class HttpClassifier:
             self._check_probabilities(logits)
             with np.errstate(divide="ignore"):
                 logits = np.log(logits)
+        else:
+            self._check_logits(logits)
         return logits
+
+    def _check_logits(self, rows: Floats) -> None:
+        """Raises ServiceError where the first rows that the service calls logits are probabilities."""
+        if self._first is None:
+            return
+        first = np.concatenate([self._first, rows]) if len(self._first) else rows
+        if looks_like_probabilities(first):
+            raise ServiceError(
+                f'{self._url}: the rows of "logits" are probabilities: none is below 0, and each sums to 1, as in '
+                f'{first[-1][:5].tolist()}; answer "probabilities", or the logits before the softmax'
+            )
+        self._first = None if len(first) >= CHECKED else first
 
     def _check_probabilities(self, rows: Floats) -> None:
         """Raises ServiceError for logits or independent scores sent as probabilities: rows with a number outside [0,

@@ -4,7 +4,8 @@
 
 A module is used on its device and in its dtype; it is in evaluation mode while it answers, and in its former mode
 afterwards. A callable gets a list of uint8 arrays (height, width, 3) and returns an array (pictures, labels). Both
-answer with logits; rows that are probabilities (none negative, each summing to 1) become their logarithms.
+answer with logits or with probabilities: which is known from what they give on trial pictures (`output_kinds`), before
+the audit, or from `InMemory(output=...)`.
 
 The revision of a module is a hash of its tensors, its classes' code and its preprocessing, so a run resumes with the
 same model and starts over with another one. A function cannot be hashed: a callable, or a module with a function for
@@ -16,8 +17,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
@@ -27,19 +29,22 @@ import torch
 from torch import nn
 
 from c2b_ray.errors import ConfigError, ServiceError, SpecError
+from c2b_ray.models.batched_run import Runtime, run
 from c2b_ray.models.catalog import Spec, description_of
 from c2b_ray.models.failing_pictures import failure_of
 from c2b_ray.models.module_content import ADDRESS, content_of
+from c2b_ray.models.output_kinds import KINDS, Kind, OutputKind, judged
 from c2b_ray.models.pixels.preprocess import OnArrays, Preparation, Transform, batched
-from c2b_ray.models.spec_options import BATCH, batches
-from c2b_ray.models.torch_runtime import Runtime, run
-from c2b_ray.roles import Description, Floats, Pixels
+from c2b_ray.models.spec_options import BATCH, batches, label_fact
+from c2b_ray.models.trial_pictures import trial_pictures
+from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape
 from c2b_ray.schemas import content_id
 
 Answering = Callable[[list[Pixels]], Any]
 Model = nn.Module | Answering
 SCHEME = "in-memory"
-_SUM = 1e-3  # how far probabilities may sum from 1; half precision with a thousand labels comes near to it
+SIDE = 64
+"""The height and width of the pictures on which a model is tried."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,8 @@ class InMemory:
     3) to logits or probabilities. `labels`: a name for each output. `preprocess`: for a module alone, a `Preprocess`,
     or a transform from a PIL image to a tensor (channels, height, width) as torchvision and timm make them; a timm
     model brings its own. `revision`: identifies the model where no hash can. `batch`: pictures per batch.
+    `output`: "logits", "probabilities", "log-probabilities" or "percent", where what it gives on trial pictures leaves
+    that open.
     """
 
     model: Model
@@ -88,6 +95,7 @@ class InMemory:
     preprocess: Preprocess | Transform | None = None
     revision: str | None = None
     batch: int = field(default=BATCH)
+    output: Kind | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.labels, str) or not all(isinstance(label, str) for label in self.labels) or not self.labels:
@@ -96,6 +104,8 @@ class InMemory:
             raise ConfigError("classifier", f"expected a torch module or a callable, not a {type(self.model).__name__}")
         if not isinstance(self.model, nn.Module) and self.preprocess is not None:
             raise ConfigError("preprocess", "is for a torch module; a callable gets the pictures as they are")
+        if self.output is not None and self.output not in KINDS:
+            raise ConfigError("output", f"{self.output!r} is none of {', '.join(KINDS)}")
         if self.batch < 1:
             raise ConfigError("batch", f"{self.batch}: at least 1")
 
@@ -109,15 +119,23 @@ class MemoryClassifier:
         self._batch, self._name, self._one_at_a_time = source.batch, name, Lock()
         self.module: nn.Module | None = None
         self.preparation: Preparation | None = None
+        self.shape: Shape | None = None  # where another process can prepare pictures (`roles.ShapedClassifier`)
         if isinstance(source.model, nn.Module):
             prepare, described = _preparing(source.model, source.preprocess)
             self._answer = _of_module(source.model, prepare)
+            if isinstance(prepare, OnArrays) and any(part.is_cuda for part in source.model.parameters()):
+                # On a CPU there is little to gain, and what the module fails on is named by its key.
+                self.shape, self._answer_shaped = prepare.shape, _of_module(source.model, prepare.prepared)
             self.module, self.preparation = source.model, prepare
             content = None if described is None else (content_of(source.model), described)
         else:
             self._answer, content = source.model, None
         named = source.revision or content or uuid.uuid4().hex
-        self.revision = content_id(SCHEME, named, list(self.labels))
+        stated = [] if source.output is None else [source.output]
+        self.revision = content_id(SCHEME, named, list(self.labels), *stated)
+        self._stated = source.output
+        self.kind = OutputKind(source.output or "logits", "as stated")
+        self.facts: tuple[ModelFact, ...] = (label_fact(self.labels, "the program that holds the model"),)
 
     @property
     def spec(self) -> str:
@@ -128,26 +146,61 @@ class MemoryClassifier:
 
         ServiceError where the model fails, or answers with another number of rows or labels.
         """
-        both = (batches(rows, self._batch) for rows in (images, keys))
-        answers = [self._logits(*part) for part in zip(*both, strict=True)]
+        return self._in_batches(images, keys, self._answer)
+
+    def logits_of_shaped(self, images: Blocks) -> Floats:
+        """Returns `logits` of pictures prepared by `shape`, uint8 (images, height, width, 3)."""
+        keys = [f"number {row + 1} of {len(images)}" for row in range(len(images))]
+        return self._in_batches(list(images), keys, self._answer_shaped)
+
+    def _in_batches(self, images: Sequence[Pixels], keys: Sequence[str], answer: Answering) -> Floats:
+        pairs = zip(batches(images, self._batch), batches(keys, self._batch), strict=True)
+        answers = [self.kind.as_logits(self._rows(some, names, answer)) for some, names in pairs]
         return np.concatenate(answers) if answers else np.zeros((0, len(self.labels)), np.float32)
 
-    def _logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
+    def try_out(self) -> None:
+        """Finds out, on trial pictures, whether the model answers, and with what kind of numbers.
+
+        Raises ServiceError where it does not answer, SpecError where its numbers are of no kind that can be used.
+        """
+        pictures = trial_pictures(SIDE, SIDE)
         try:
-            logits = self._array(images)
+            parts = [
+                self._rows(part, ["a trial picture"] * len(part), self._answer)
+                for part in batches(pictures, self._batch)
+            ]
+        except ServiceError:
+            parts = list(self._answered(pictures))
+            if not parts:
+                raise
+        rows = np.concatenate(parts)
+        self.kind = judged(rows, self._name, self._stated, how="c2b_ray.InMemory(…, output=) ", assuming=True)
+        fact = ModelFact("output", self.kind.kind, f"trial pictures: {self.kind.evidence}", self.kind.assumed, "output")
+        self.facts = (self.facts[0], fact)
+
+    def _answered(self, pictures: Sequence[Pixels]) -> Iterator[Floats]:
+        """Yields the rows of those pictures that the model answers alone: it may fail on an odd one."""
+        for picture in pictures:
+            with suppress(ServiceError):
+                yield self._rows([picture], ["a trial picture"], self._answer)
+
+    def _rows(self, images: Sequence[Pixels], keys: Sequence[str], answer: Answering) -> Floats:
+        array = partial(self._array, answer)
+        try:
+            logits = array(images)
         except Exception as error:  # whatever a stranger's code raises
-            raise ServiceError(f"{self._name} {failure_of(self._array, images, keys, error)}") from error
+            raise ServiceError(f"{self._name} {failure_of(array, images, keys, error)}") from error
         if logits.shape != (len(images), len(self.labels)):
             raise ServiceError(
                 f"{self._name} answered {len(images)} pictures with an array of shape {logits.shape}; its "
                 f"{len(self.labels)} labels make ({len(images)}, {len(self.labels)})"
             )
-        return np.log(np.maximum(logits, np.finfo(np.float32).tiny)) if _are_probabilities(logits) else logits
+        return logits
 
-    def _array(self, images: Sequence[Pixels]) -> Floats:
+    def _array(self, answer: Answering, images: Sequence[Pixels]) -> Floats:
         with self._one_at_a_time:
-            answer = self._answer([np.array(image) for image in images])  # copies, which the model may write to
-        return np.asarray(answer.detach().float().cpu() if isinstance(answer, torch.Tensor) else answer, np.float32)
+            logits = answer([np.array(image) for image in images])  # copies, which the model may write to
+        return np.asarray(logits.detach().float().cpu() if isinstance(logits, torch.Tensor) else logits, np.float32)
 
 
 _HELD: WeakValueDictionary[str, MemoryClassifier] = WeakValueDictionary()
@@ -160,8 +213,8 @@ def hold(
     caller keeps it.
 
     A single model is named after its class or function; several are a mapping, name → model. `labels` apply to every
-    model that is no `InMemory`. Raises ConfigError where a model does not return a row of logits for each of two grey
-    pictures.
+    model that is no `InMemory`. Raises ConfigError where a model does not return a row of numbers for each trial
+    picture, or where these are of no kind that can be used.
     """
     if isinstance(models, Mapping) and not models:
         raise ConfigError("classifier", "expected a model, or a mapping name → model with at least one")
@@ -170,10 +223,12 @@ def hold(
         source = _with_labels(model, labels)
         classifier = MemoryClassifier(source, name)
         try:
-            classifier.logits([np.full((64, 64, 3), 128, np.uint8)] * 2, ["grey", "grey"])
+            classifier.try_out()
         except ServiceError as error:
-            tried = "before the audit it is tried on two plain grey pictures, 64 × 64, as (height, width, 3) uint8"
+            tried = f"before the audit it is tried on small pictures, {SIDE} × {SIDE}, as (height, width, 3) uint8"
             raise ConfigError("classifier", f"{error}; {tried}") from error
+        except SpecError as error:
+            raise ConfigError("classifier", str(error)) from error
         held[name] = _HELD[classifier.spec] = classifier
     return held
 
@@ -257,8 +312,3 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
-
-
-def _are_probabilities(rows: Floats) -> bool:
-    finite = rows[np.isfinite(rows).all(axis=1)]
-    return bool(len(finite) and (finite >= 0).all() and (np.abs(finite.sum(axis=1) - 1) < _SUM).all())

@@ -49,5 +49,10 @@ def session_of(spec: Spec, path: Path) -> Any:
 def device_of(spec: Spec) -> str:
     """Returns `cpu` or `cuda:N`: the spec's device, else the GPU that this process may use where onnxruntime is built
     for GPUs."""
-    built = CUDA in onnxruntime.get_available_providers()
+    built = has_cuda()
     return devices.device(spec.options.get("device"), spec.text, len(list(DRIVER.glob("*"))) if built else 0)
+
+
+def has_cuda() -> bool:
+    """Returns whether onnxruntime is built for GPUs."""
+    return CUDA in onnxruntime.get_available_providers()

@@ -5,54 +5,63 @@
     open_clip:local-dir:PATH                      open_clip_config.json, open_clip_model.safetensors, tokenizer files
     open_clip:hf-hub:org/name                     the same from a hub repository
 
-Options: weights, device, batch, precision (fp32, fp16, bf16, pure_fp16, pure_bf16). Only safetensors are read: weights
-that are published as pickles alone are refused. It knows nothing of captions, images' sources or indices.
+Options: weights, device, batch, precision (fp32, fp16, bf16, pure_fp16, pure_bf16), compile (true, false), tensors and
+unused (`tensor_names`); with weights, what the file does not say: quickgelu (true, false), pretrained_cfg (the tag of
+the published weights whose variant and preprocessing it has); and overrides of the preprocessing: mean, std (one number
+or three), interpolation (bicubic, bilinear), resize_mode (shortest, longest, squash). Only safetensors are read:
+weights that are published as pickles alone are refused. It knows nothing of captions, images' sources or indices.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import open_clip
 import torch
-from huggingface_hub import snapshot_download
-from open_clip.pretrained import get_pretrained_cfg
-from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
+from open_clip.convert import convert_state_dict
+from open_clip.model import convert_to_custom_text_state_dict, resize_pos_embed, resize_text_pos_embed
+from open_clip.transform import PreprocessCfg, image_transform_v2
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
-from c2b_ray.models import devices, weights
+from c2b_ray.models import devices, tensor_names, weights
+from c2b_ray.models.batched_run import Compute, Runtime, compiled, run
+from c2b_ray.models.building import built
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.model_facts import normalisation
+from c2b_ray.models.open_clip_sources import PREPROCESSING, VARIANT, Sources, sources
 from c2b_ray.models.packed import pack
-from c2b_ray.models.pixels.preprocess import batched
-from c2b_ray.models.torch_runtime import Runtime, batch_of, device_of, run
-from c2b_ray.roles import Description, Floats, Pixels
+from c2b_ray.models.pixels.preprocess import OnArrays, batched, shape_of
+from c2b_ray.models.tensor_names import Naming, check_fit, kinds_of, naming, selection_of
+from c2b_ray.models.torch_runtime import batch_of, computing_facts, decoder_for, device_of, image_changes
+from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape
 from c2b_ray.schemas import content_id
 
-OPTIONS = ("weights", "device", "batch", "precision")
-_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors")
-_WITH_WEIGHTS: dict[str, bool] = {"require_pretrained": True}
-_WITHOUT: dict[str, bool] = {"load_weights": False, "pretrained_text": False}
+OPTIONS = ("weights", "device", "batch", "precision", "compile", *tensor_names.OPTIONS, *VARIANT, *PREPROCESSING)
 _PRECISIONS = ("fp32", "fp16", "bf16", "pure_fp16", "pure_bf16")
-_TOKENIZER = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "*.model", "added_tokens.json")
+_POSITION_IDS = "text.transformer.embeddings.position_ids"
+"""A buffer that older transformers saved and newer ones compute."""
 
 
 class OpenClipEncoder:
     """An open_clip model with its preprocessing and tokenizer; implements `roles.TextImageEncoder`."""
 
-    def __init__(self, model: Any, tokenizer: Any, revision: str, runtime: Runtime) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, revision: str, runtime: Runtime, facts: tuple[ModelFact, ...] = ()
+    ) -> None:
         self._model = model.eval().requires_grad_(False)
         pack(self._model)
         self._texts = _Texts(tokenizer)
-        self._images = batched(image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False))
+        self.preparation = batched(_transform(model))
         self._revision = revision
-        self._runtime = runtime
+        self.runtime, self.facts = runtime, facts
+        encode: Compute = model.encode_image
+        self.compute_images = compiled(encode) if runtime.compiled else encode
         self._dimension = 0
         self._dimension = self.encode_texts(["a photo"]).shape[1]
 
@@ -77,18 +86,34 @@ class OpenClipEncoder:
     def encode_images(self, images: Sequence[Pixels]) -> Floats:
         """Returns unit-norm embeddings, float32 (images, dimension), of uint8 (height, width, 3) images of any
         sizes."""
-        return self._unit(run(self._model.encode_image, images, self._images, self._runtime))
+        return self.unit(run(self.compute_images, images, self.preparation, self.runtime))
+
+    @property
+    def shape(self) -> Shape | None:
+        """How pictures are prepared, where another process can do that (`roles.ShapedEncoder`)."""
+        return self.preparation.shape if isinstance(self.preparation, OnArrays) else None
+
+    def embeddings_of_shaped(self, images: Blocks) -> Floats:
+        """Returns `encode_images` of pictures prepared by `shape`, uint8 (images, height, width, 3)."""
+        assert isinstance(self.preparation, OnArrays)
+        return self.unit(run(self.compute_images, images, self.preparation.prepared, self.runtime))
 
     def encode_texts(self, texts: Sequence[str]) -> Floats:
         """Returns unit-norm embeddings, float32 (texts, dimension); texts are truncated to the model's context."""
-        return self._unit(run(self._model.encode_text, texts, self._texts, self._runtime))
+        plain = replace(self.runtime, compiled=False)
+        return self.unit(run(self._model.encode_text, texts, self._texts, plain))
 
-    def _unit(self, embeddings: Floats) -> Floats:
+    def unit(self, embeddings: Floats) -> Floats:
+        """Returns `embeddings` scaled to length 1."""
         # Normalised here in float32, also where the model computes in half precision.
         if len(embeddings) == 0:
             return np.zeros((0, self._dimension), np.float32)
         unit: Floats = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
         return unit
+
+
+def _transform(model: Any) -> Any:
+    return image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False)
 
 
 class _Texts:
@@ -106,40 +131,118 @@ class _Texts:
 
 
 def load(spec: Spec) -> OpenClipEncoder:
-    """Loads the encoder of an `open_clip:` spec. Raises SpecError for wrong names, WeightsError for weights that cannot
-    be used."""
+    """Loads the encoder of an `open_clip:` spec. Raises SpecError for wrong names and for what a file does not say,
+    WeightsError for weights that cannot be used."""
     precision = _precision(spec)
     device = device_of(spec)
-    runtime = Runtime(device, batch_of(spec, device), open_clip.get_input_dtype(precision) or torch.float32)
-    sources = _sources(spec)
-    model = _created(spec, sources.name, precision=precision, device=device, **sources.arguments, **_WITH_WEIGHTS)
-    tokenizer = _tokenizer(sources)
+    runtime = Runtime(
+        device,
+        batch_of(spec, device),
+        open_clip.get_input_dtype(precision) or torch.float32,
+        devices.compiled(spec.options.get("compile"), spec.text),
+        decoder_for(spec, device),
+    )
+    origin = sources(spec)
+    model = built(partial(_created, spec, origin, precision, device))
+    names = _filled(spec, origin, model, loaded=True)
+    tokenizer = _tokenizer(origin)
+    revision = _revision(spec, origin, model, precision)
+    facts = (*_facts(origin, model, names), *computing_facts(spec, precision, device.type))
     try:
-        return OpenClipEncoder(model, tokenizer, _revision(sources, model, precision), runtime)
+        return OpenClipEncoder(model, tokenizer, revision, runtime, facts)
     except (IndexError, RuntimeError) as error:  # the first text goes through the model at once
         raise WeightsError(f"{spec.text}: its tokenizer does not fit its text model ({error})") from error
 
 
 def describe(spec: Spec) -> Description:
-    """Returns the description from a model without memory for its weights; of the weights only the file's hash is
-    needed."""
-    return _described(spec)[0]
+    """Returns the description from a model without memory for its weights; of the weights only the file's hash and
+    header are needed."""
+    return _described(spec).known
 
 
-def describe_scaled(spec: Spec) -> tuple[Description, float | None]:
-    """Returns the description, and the `logit_scale` of the loaded encoder; None where its file does not contain it."""
-    known, model, file = _described(spec)
-    if "logit_scale" not in weights.read_shapes(file):
-        return known, None
-    return known, float(weights.read_tensor(file, "logit_scale").to(model.logit_scale.dtype).exp())
+def describe_scaled(spec: Spec) -> tuple[Description, float]:
+    """Returns the description, and the `logit_scale` of the loaded encoder."""
+    described = _described(spec)
+    scale = weights.read_tensor(described.origin.files[0], described.names.names["logit_scale"])
+    return described.known, float(scale.to(described.model.logit_scale.dtype).exp())
 
 
-def _described(spec: Spec) -> tuple[Description, Any, Path]:
-    precision, sources = _precision(spec), _sources(spec)
-    with torch.device("meta"), _silent():
-        model = _created(spec, sources.name, precision=precision, device="meta", **sources.arguments, **_WITHOUT)
-    revision = _revision(sources, model, precision)
-    return Description(revision, dimension=int(sources.config["embed_dim"])), model, sources.files[0]
+@dataclass(frozen=True)
+class _Described:
+    known: Description
+    origin: Sources
+    model: Any
+    names: Naming
+
+
+def _described(spec: Spec) -> _Described:
+    precision, origin = _precision(spec), sources(spec)
+    with torch.device("meta"):
+        model = _created(spec, origin, precision, torch.device("meta"))
+        names = _filled(spec, origin, model, loaded=False)
+    revision = _revision(spec, origin, model, precision)
+    device = devices.device(spec.options.get("device"), spec.text, 0)
+    facts = (*_facts(origin, model, names), *computing_facts(spec, precision, device))
+    shape = None if devices.computing().decode == "gpu" else shape_of(_transform(model))
+    known = Description(revision, dimension=int(origin.config["embed_dim"]), shape=shape, facts=facts)
+    return _Described(known, origin, model, names)
+
+
+def _filled(spec: Spec, origin: Sources, model: Any, loaded: bool) -> Naming:
+    """Fills a model with the tensors of its file if `loaded`; else checks that it could."""
+    file = origin.files[0]
+    tensors = weights.read_safetensors(file) if loaded else weights.read_outlines(file)
+    wanted = kinds_of(model.state_dict())
+    names = naming(wanted, tensors, file, selection_of(spec))
+    chosen = {name: tensors[source] for name, source in names.names.items()}
+    try:
+        check_fit(wanted, kinds_of(chosen), file, _architecture(origin), rest=names.rest)
+    except WeightsError:
+        if names.rest:
+            raise
+        chosen = _converted(model, chosen, origin.published)
+        check_fit(wanted, kinds_of(chosen), file, _architecture(origin))
+    if loaded:
+        weights.load_into(model, chosen, file)
+    return names
+
+
+def _architecture(origin: Sources) -> str:
+    return origin.name if origin.published or "pretrained" in origin.arguments else "its open_clip_config.json"
+
+
+def _converted(model: Any, tensors: dict[str, Any], resized: bool) -> dict[str, Any]:
+    """Returns the tensors as open_clip converts them from other formats: MobileCLIP's, OpenAI's for a model with its
+    text model apart, a scale in one dimension. `resized`: also those of positions, for another size of pictures."""
+    result = dict(convert_state_dict(model, dict(tensors)))
+    if "positional_embedding" in result and not hasattr(model, "positional_embedding"):
+        result = dict(convert_to_custom_text_state_dict(result))
+    for name in ("logit_scale", "logit_bias"):
+        scalar = getattr(model, name, None)
+        if name in result and scalar is not None and result[name].numel() == scalar.numel():
+            result[name] = result[name].reshape(scalar.shape)
+    result.pop(_POSITION_IDS, None)
+    if resized:
+        resize_pos_embed(result, model)
+        resize_text_pos_embed(result, model)
+    return result
+
+
+def _facts(origin: Sources, model: Any, names: Naming) -> tuple[ModelFact, ...]:
+    prepared, read = model.visual.preprocess_cfg, origin.preprocessing
+    size = prepared["size"]
+    sides = "×".join(str(side) for side in size) if isinstance(size, (tuple, list)) else f"{size}×{size}"
+    value = f"{sides}, {prepared['resize_mode']}, {prepared['interpolation']}"
+    named = "open_clip_config.json" if origin.name.startswith("local-dir:") else f"open_clip:{origin.name}"
+    weakest = max((read["mean"], read["std"]), key=lambda o: o.assumed)
+    resized = max((read["resize_mode"], read["interpolation"]), key=lambda o: o.assumed)
+    return (
+        *names.facts(origin.files[0]),
+        ModelFact("architecture", origin.name.partition(":")[2] or origin.name, named),
+        origin.activation.fact("activation", "QuickGELU" if origin.quick_gelu else "GELU"),
+        resized.fact("input size", value),
+        weakest.fact("normalisation", normalisation(prepared["mean"], prepared["std"])),
+    )
 
 
 @contextmanager
@@ -160,97 +263,28 @@ def _precision(spec: Spec) -> str:
     return precision
 
 
-def _revision(sources: _Sources, model: Any, precision: str) -> str:
-    files = weights.file_revision(*sources.files)
-    return content_id("open_clip", files, model.visual.preprocess_cfg, precision)
+def _revision(spec: Spec, origin: Sources, model: Any, precision: str) -> str:
+    """Returns the revision; what changes embeddings of images alone, by rounding, stands behind a plus sign: such an
+    index is searched by texts of the same weights."""
+    files = weights.file_revision(*origin.files)
+    chosen = (*origin.variant, *selection_of(spec).identity)
+    revision = content_id("open_clip", files, model.visual.preprocess_cfg, precision, *chosen)
+    return "+".join([revision, *image_changes(spec)])
 
 
-@dataclass(frozen=True)
-class _Sources:
-    """The sources of a model: `name` and `arguments` of open_clip's constructor, the `files` that the revision depends
-    on (weights first), the model's `config`."""
-
-    name: str
-    arguments: dict[str, Any]
-    files: list[Path]
-    config: dict[str, Any]
-
-
-def _tokenizer(sources: _Sources) -> Any:
+def _tokenizer(origin: Sources) -> Any:
     try:
-        return open_clip.get_tokenizer(sources.name)
+        return open_clip.get_tokenizer(origin.name)
     except (OSError, ValueError, KeyError) as error:
-        raise WeightsError(f"no tokenizer can be read from {sources.name}: {error}") from error
+        raise WeightsError(f"no tokenizer can be read from {origin.name}: {error}") from error
 
 
-def _sources(spec: Spec) -> _Sources:
-    if spec.name.startswith(("local-dir:", "hf-hub:")):
-        if "weights" in spec.options:
-            raise SpecError(f"{spec.text}: it brings its own weights, weights= does not go with it")
-        local = spec.name.startswith("local-dir:")
-        directory = Path(spec.name.removeprefix("local-dir:")) if local else _downloaded(spec)
-        return _of_directory(spec, directory)
-    name, _, tag = spec.name.partition("/")
-    if name not in open_clip.list_models():
-        raise SpecError(f"{spec.text}: open_clip has no model {name!r}; {nearest(name, open_clip.list_models())}")
-    config: dict[str, Any] = {}
-    if "weights" in spec.options:
-        file = weights.checked(spec.options["weights"])
-    else:
-        file, config = _published(spec, name, tag)
-    arguments = {
-        "pretrained": str(file),
-        "force_quick_gelu": bool(config.get("quick_gelu")),  # open_clip only warns where a tag was trained with it
-        "force_preprocess_cfg": merge_preprocess_dict({}, config),
-    }
-    return _Sources(name, arguments, [file], open_clip.get_model_config(name))
-
-
-def _of_directory(spec: Spec, directory: Path) -> _Sources:
-    config = directory / "open_clip_config.json"
-    if not config.is_file():
-        raise SpecError(f"{spec.text}: {directory} holds no open_clip_config.json")
-    # Under any other name open_clip would read a pickle first, were one beside it.
-    file = weights.checked(next((directory / f for f in _FILES if (directory / f).is_file()), directory / _FILES[0]))
+def _created(spec: Spec, origin: Sources, precision: str, device: torch.device) -> Any:
+    """Returns the model without its weights."""
+    arguments = {**origin.arguments, "precision": precision, "device": device, "weights_only": True}
     try:
-        about = dict(json.loads(config.read_text(encoding="utf-8"))["model_cfg"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise WeightsError(f"{spec.text}: open_clip cannot build it from its config and weights: {error}") from error
-    extra = sorted({path for pattern in _TOKENIZER for path in directory.glob(pattern) if path.is_file()})
-    return _Sources(f"local-dir:{directory}", {}, [file, config, *extra], about)
-
-
-def _published(spec: Spec, name: str, tag: str) -> tuple[Path, dict[str, Any]]:
-    """Returns the safetensors file and the config of a tag in open_clip's list."""
-    tags = open_clip.list_pretrained_tags_by_model(name)
-    config = get_pretrained_cfg(name, tag)
-    if not tag or not config:
-        end = nearest(tag, tags) if tags else "open_clip lists none; give ?weights=PATH.safetensors"
-        raise SpecError(f"{spec.text}: {f'no weights {tag!r}' if tag else 'expected ARCH/WEIGHTS'} for {name}; {end}")
-    repository, _, filename = config.get("hf_hub", "").rpartition("/")
-    if not repository:
-        raise WeightsError(
-            f"{spec.text}: published as a pickle alone; convert it with safetensors.torch.save_file and give "
-            f"open_clip:{name}?weights=PATH.safetensors"
-        )
-    filename = f"{filename.rpartition('.')[0]}.safetensors" if filename else _FILES[0]
-    return weights.checked(weights.from_hub(repository, filename, spec.text)), config
-
-
-def _downloaded(spec: Spec) -> Path:
-    repository, _, revision = spec.name.removeprefix("hf-hub:").partition("@")
-    weights.from_hub(repository, _FILES[0], spec.text, revision or None)
-    config = weights.from_hub(repository, "open_clip_config.json", spec.text, revision or None)
-    try:
-        snapshot_download(repository, revision=revision or None, allow_patterns=["*.json", *_TOKENIZER])
-    except OSError as error:
-        raise SpecError(f"{spec.text}: the tokenizer of {repository} cannot be downloaded: {error}") from error
-    return config.parent
-
-
-def _created(spec: Spec, name: str, **arguments: Any) -> Any:
-    try:
-        return open_clip.create_model(name, weights_only=True, **arguments)
+        with _silent():
+            return open_clip.create_model(origin.name, load_weights=False, pretrained_text=False, **arguments)
     except (KeyError, TypeError, AssertionError, OSError, ValueError, RuntimeError) as error:
         lines = " ".join(str(error).split())
         raise WeightsError(

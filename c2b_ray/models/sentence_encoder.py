@@ -24,7 +24,9 @@ from c2b_ray.extras import needed_by
 from c2b_ray.filesystems.spec_paths import LOCAL_DIR
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import positive
+from c2b_ray.models.tensor_names import Selection
 from c2b_ray.models.torch_runtime import device_of
+from c2b_ray.models.transformers_weights import load_strictly
 from c2b_ray.roles import Description, Floats
 from c2b_ray.schemas import content_id
 
@@ -33,6 +35,8 @@ MODULES, WEIGHTS = "modules.json", "model.safetensors"
 OPTIONS = ("device", "batch")
 BATCH = 64
 _TRUSTED = "sentence_transformers."
+_UNREAD = (r"(^|\.)pooler\.", r"^(cls|lm_head|decoder)\.")
+"""Tensors that no embedding reads: a pooler, a language model's head, a decoder behind an encoder."""
 
 
 class SentenceTransformerEncoder:
@@ -73,9 +77,23 @@ def load(spec: Spec) -> SentenceTransformerEncoder:
             local_files_only=True,
             model_kwargs={"use_safetensors": True},
         )
-    except (OSError, ValueError, KeyError) as error:
+        _check_tensors(model, folder)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise WeightsError(f"{spec.text}: {error}") from error
     return SentenceTransformerEncoder(model, _revision(folder), batch)
+
+
+def _check_tensors(model: Any, folder: Path) -> None:
+    """Raises WeightsError where a transformer of the model has tensors that its file lacks: sentence-transformers
+    checks those of all other modules itself."""
+    for about, module in zip(json.loads((folder / MODULES).read_text(encoding="utf-8")), model, strict=False):
+        network = getattr(module, "auto_model", None)
+        if network is None:
+            continue
+        place = folder / about["path"]
+        arguments = {"local_files_only": True, "config": network.config}
+        if load_strictly(type(network), place, Selection(), optional=_UNREAD, **arguments).facts:
+            raise WeightsError(f"{place}: the names of its tensors begin with a prefix; save the model without it")
 
 
 def describe(spec: Spec) -> Description:

@@ -5,7 +5,8 @@ It knows no library of models, so a loader that needs no PyTorch does not import
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,27 @@ from PIL import Image
 from c2b_ray.errors import InputError, SpecError
 from c2b_ray.filesystems.documents import read_json
 from c2b_ray.models.catalog import Spec
-from c2b_ray.roles import Pixels
+from c2b_ray.roles import ModelFact, Pixels
 
 BATCH = 64
 """Rows that go through a model at once, where the spec's `batch=` does not say otherwise."""
 GPU_BATCH = 256
 """The default batch on a GPU, which smaller batches leave idle."""
+
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+WORDS: Mapping[str, Mapping[str, str]] = {
+    "imagenet": {"mean": ",".join(map(str, MEAN)), "std": ",".join(map(str, STD)), "scale": str(1 / 255)},
+    "unit": {"mean": "0", "std": "1", "scale": str(1 / 255)},
+    "minus-one-one": {"mean": "0.5", "std": "0.5", "scale": str(1 / 255)},
+    "none": {"mean": "0", "std": "1", "scale": "1"},
+}
+"""The settings by `preprocess=` word: pixels become numbers normalised as for ImageNet, from 0 to 1, from −1 to 1, or
+stay from 0 to 255."""
+
+
+class UnstatedPreprocessingError(SpecError):
+    """Nothing states how pictures become a graph's input."""
 
 
 def positive(spec: Spec, option: str, default: int) -> int:
@@ -32,7 +48,67 @@ def positive(spec: Spec, option: str, default: int) -> int:
 
 
 def numbers(spec: Spec, option: str) -> list[float] | None:
-    """Returns one finite number, or three separated by commas, as three; None where the option is absent."""
+    """Returns one finite number, or three separated by commas, as three; None where the option is absent.
+
+    `mean` and `std` are of pixels from 0 to 1: those of pixels from 0 to 255 are refused (`normalisation` reads both).
+    """
+    values = _numbers(spec, option)
+    if values is not None and option in ("mean", "std"):
+        _check_pixels(spec, option, values, 1.0)
+    return values
+
+
+def normalisation(spec: Spec, scale: float) -> tuple[list[float], list[float]]:
+    """Returns `mean` and `std` of pixels that are multiplied by `scale` before; both must be there."""
+    read = [(option, _numbers(spec, option) or []) for option in ("mean", "std")]
+    for option, values in read:
+        _check_pixels(spec, option, values, scale * 255)
+    return read[0][1], read[1][1]
+
+
+def _check_pixels(spec: Spec, option: str, values: list[float], white: float) -> None:
+    """Raises SpecError for a mean or std of pixels from 0 to 255 where pixels reach from 0 to 1, or the reverse.
+
+    `white`: the number of a white pixel.
+    """
+    text = spec.options[option]
+    if white <= 1.01 and max(map(abs, values)) > 1:
+        fitting = ",".join(f"{value / 255:.4g}" for value in dict.fromkeys(values))
+        raise SpecError(
+            f"{spec.text}: {option}={text} is of pixels from 0 to 255, but here they are from 0 to 1 before it; give "
+            f"{option}={fitting}, which is divided by 255"
+        )
+    trivial = values == [0.0] * 3 if option == "mean" else values == [1.0] * 3
+    if white >= 254 and not trivial and max(map(abs, values)) <= 1:
+        fitting = ",".join(f"{value * 255:.4g}" for value in dict.fromkeys(values))
+        raise SpecError(
+            f"{spec.text}: {option}={text} is of pixels from 0 to 1, but scale= leaves them from 0 to 255 before it; "
+            f"leave scale= out, or give {option}={fitting}"
+        )
+
+
+def sides(spec: Spec, option: str) -> tuple[int, int] | None:
+    """Returns a height and a width from one whole number, or from two with a comma between; None where the option is
+    absent."""
+    if option not in spec.options:
+        return None
+    parts = [part.strip() for part in spec.options[option].split(",")]
+    if len(parts) > 2 or not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+        raise SpecError(
+            f"{spec.text}: {option}={spec.options[option]!r} is neither a whole number above 0 nor two (height,width)"
+        )
+    return int(parts[0]), int(parts[-1])
+
+
+def switch(spec: Spec, option: str) -> bool:
+    """Returns whether an option is `true`; SpecError where it is neither that nor `false`."""
+    text = spec.options.get(option, "false").casefold()
+    if text not in ("true", "false"):
+        raise SpecError(f"{spec.text}: {option}={spec.options[option]!r}; true or false")
+    return text == "true"
+
+
+def _numbers(spec: Spec, option: str) -> list[float] | None:
     if option not in spec.options:
         return None
     try:
@@ -43,9 +119,17 @@ def numbers(spec: Spec, option: str) -> list[float] | None:
         raise SpecError(
             f"{spec.text}: {option}={spec.options[option]!r} is neither a number nor three (red,green,blue)"
         )
-    if option == "std" and 0 in values:
-        raise SpecError(f"{spec.text}: std of 0")
+    if option == "std" and min(values) <= 0:
+        raise SpecError(f"{spec.text}: std={spec.options[option]}: a standard deviation is above 0")
     return values * 3 if len(values) == 1 else values
+
+
+def truth(spec: Spec, option: str, default: bool) -> bool:
+    """Returns an option that is true or false. Raises SpecError for any other text."""
+    text = spec.options.get(option, str(default).lower())
+    if text not in ("true", "false"):
+        raise SpecError(f"{spec.text}: {option}={text!r} is neither true nor false")
+    return text == "true"
 
 
 def read_labels(path: str | Path) -> tuple[str, ...]:
@@ -56,13 +140,20 @@ def read_labels(path: str | Path) -> tuple[str, ...]:
     try:
         if Path(path).suffix.lower() != ".json":
             text = Path(path).read_text(encoding="utf-8-sig")
-            return tuple(line.strip() for line in text.strip("\r\n").splitlines())
+            return _unquoted(path, tuple(line.strip() for line in text.strip("\r\n").splitlines()))
         names = read_json(path)
     except (OSError, ValueError, InputError) as error:
         raise SpecError(f"labels {path}: {error}") from error
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise SpecError(f"labels {path}: expected a JSON list of strings")
     return tuple(names)
+
+
+def _unquoted(path: str | Path, lines: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the lines. Raises SpecError where each is quoted, so that the quotes would be part of the names."""
+    if lines and all(re.fullmatch(r"""(["']).*\1\s*,?""", line) for line in lines):
+        raise SpecError(f"labels {path}: every line is quoted, such as {lines[0]}; write the names alone, one a line")
+    return lines
 
 
 def label_names(spec: Spec, count: int, usual: Sequence[str] | None) -> tuple[str, ...]:
@@ -75,7 +166,13 @@ def label_names(spec: Spec, count: int, usual: Sequence[str] | None) -> tuple[st
     return names
 
 
-def batches(rows: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+def label_fact(labels: Sequence[str], source: str) -> ModelFact:
+    """Returns the fact about a classifier's label names; `source` is "" where nothing names them."""
+    listed = ", ".join(labels[:5]) + (f", …, {labels[-1]}" if len(labels) > 5 else "")
+    return ModelFact("label names", f"{len(labels)}: {listed}", source or "nothing names them", option="labels")
+
+
+def batches(rows: Any, size: int) -> Iterator[Sequence[Any]]:
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
 

@@ -2,11 +2,15 @@
 
     table:PATH.csv, table:PATH.parquet (local, or a URI such as s3://bucket/predictions.parquet)
 
-Three shapes, told apart by their columns (`file` may also be called key, path, filename or file_name):
+Three shapes, told apart by their columns (`prediction_columns`):
 
-    file, class, probability     long; labels are sorted; a class that a file does not list has probability 0
-    file, one column per label   wide, of probabilities; labels in the columns' order
-    file, label                  the predicted label alone, as probability 1
+    file, prediction, probability   long; labels are sorted; a class that a file does not list has probability 0
+    file, one column per label      wide, of probabilities; labels in the columns' order
+    file, prediction                the predicted label alone, as probability 1
+
+In Parquet, a row may hold a list of the likeliest labels and one of their probabilities, or, with `?labels=PATH`, a
+list of all labels' probabilities. Options name columns where names do not: file, prediction, probability, and ignore
+for those that are no labels.
 
 Every label in the table is a label of the classifier, whatever the audit's classes. A label that no file has is
 not known from a table that lists answers: `?labels=PATH` (one a line, or a JSON list) names all labels there are, in
@@ -19,27 +23,25 @@ back, divided by their sum where a file lists its likeliest classes only. It kno
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
-from typing import Any
+import unicodedata
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet
 from numpy.typing import NDArray
 
 from c2b_ray.errors import SourceError, SpecError
-from c2b_ray.filesystems import absent_bucket, refusal, resolve
-from c2b_ray.filesystems.patience import file_info, open_input
+from c2b_ray.filesystems import resolve
+from c2b_ray.filesystems.patience import file_info
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.prediction_columns import OPTIONS, Chosen, choose
+from c2b_ray.models.prediction_contents import texts_of
+from c2b_ray.models.prediction_files import read, rows_in_footer, without_lists
 from c2b_ray.models.spec_options import read_labels
-from c2b_ray.roles import Description, Floats, Pixels
+from c2b_ray.names import folded, repeated_names, without_invisible
+from c2b_ray.roles import Description, Floats, ModelFact, Pixels
 from c2b_ray.schemas import content_id
-
-FILE = ("file", "key", "path", "filename", "file_name")
-CLASS = ("class", "label", "prediction", "predicted", "predicted_class", "predicted_label")
-PROBABILITY = ("probability", "prob", "predicted_probability")
 
 FLOOR = float(np.finfo(np.float32).tiny)
 """Replaces probability 0: its logarithm, −87, is finite, and softmax maps it back to 0."""
@@ -57,8 +59,15 @@ SUM_TOLERANCE = 0.01
 class TableClassifier:
     """Predictions by key; implements `roles.Classifier`. `probabilities` is float32 (files, labels)."""
 
-    def __init__(self, files: Sequence[str], labels: tuple[str, ...], probabilities: Floats, path: str) -> None:
-        self.labels = labels
+    def __init__(
+        self,
+        files: Sequence[str],
+        labels: tuple[str, ...],
+        probabilities: Floats,
+        path: str,
+        facts: tuple[ModelFact, ...] = (),
+    ) -> None:
+        self.labels, self.facts = labels, facts
         self._logits = np.log(np.maximum(probabilities, FLOOR, dtype=np.float32))
         # Nothing is known of a file without any number; one of zeros was answered, and with none of the labels.
         self._logits[np.isnan(probabilities).all(axis=1)] = np.nan
@@ -77,31 +86,65 @@ class TableClassifier:
         """
         logits = np.full((len(keys), len(self.labels)), np.nan, np.float32)
         for row_number, key in enumerate(keys):
-            row = self._rows.get(key)
-            row = self._normal.get(_normalised(key)) if row is None else row
+            row = self.row_of(key)
             if row is not None:
                 logits[row_number] = self._logits[row]
         return logits
 
+    @property
+    def files(self) -> Collection[str]:
+        """The files that the table lists, as it writes them."""
+        return self._rows.keys()
+
+    def row_of(self, key: str) -> int | None:
+        """Returns the number of the file `key` among `files`; None where the table does not list it."""
+        row = self._rows.get(key)
+        return self._normal.get(_normalised(key)) if row is None else row
+
+    def likeliest(self) -> NDArray[np.int64]:
+        """Returns the position of each file's likeliest label, −1 where none is, int64 (files,)."""
+        best = self._logits.max(axis=1)
+        single = (self._logits == best[:, None]).sum(axis=1) == 1  # NaN equals nothing
+        return np.where(single, self._logits.argmax(axis=1), -1)
+
 
 def load(spec: Spec) -> TableClassifier:
     """The predictions of a `table:` spec; SourceError names the row or column that cannot be used."""
-    spec.options_among(("labels",))
+    spec.options_among(("labels", *OPTIONS))
     path = spec.name
     known = read_labels(spec.options["labels"]) if "labels" in spec.options else ()
-    table = _table(path)
-    file = _column(table, FILE)
-    if file is None or table.num_columns < 2 or len(table) == 0:
-        raise SourceError(f"{path}: expected rows with a column 'file' and predictions; it has {table.column_names}")
-    if table[file].null_count:
-        raise SourceError(f"{path}: row {_first(table[file].is_null())}: no {file}")
-    files = table[file].cast(pa.string())
-    label = _column(table, CLASS)
-    if label is None or pa.types.is_floating(table[label].type):
-        if known:
-            raise SpecError(f"{spec.text}: the table has a column for each label, so `labels` has nothing to add")
-        return _wide(path, files.to_pylist(), table.drop_columns([file]))
-    return _long(path, files, table, label, known)
+    table = without_lists(path, read(path), known, spec.options)
+    chosen = choose(path, table, spec.options, known)
+    if table[chosen.file].null_count:
+        raise SourceError(f"{path}: row {_first(table[chosen.file].is_null())}: no {chosen.file}")
+    files = table[chosen.file].cast(pa.string())
+    facts = _facts(path, chosen)
+    if chosen.answer is not None:
+        return _long(path, files, table, chosen, known, facts)
+    if known and set(known) != set(chosen.labels):
+        raise SpecError(
+            f"{spec.text}: the table has a column for each label, and `labels` lists others, such as "
+            f"{next(iter(set(known) ^ set(chosen.labels)))!r}"
+        )
+    return _wide(path, files.to_pylist(), table.select(chosen.labels), facts)
+
+
+def _facts(path: str, chosen: Chosen) -> tuple[ModelFact, ...]:
+    """Returns which column holds what, for a person."""
+    answers = (
+        f"column {chosen.answer!r}" if chosen.answer else f"the likeliest of {len(chosen.labels)} columns of labels"
+    )
+    facts = [
+        ModelFact("files", f"column {chosen.file!r}", path, option="file"),
+        ModelFact("answers", answers, path, assumed=chosen.assumed, option="prediction"),
+    ]
+    if chosen.answer:
+        said = f"column {chosen.probability!r}" if chosen.probability else "1 each: the table has none"
+        facts.append(ModelFact("probabilities", said, path, option="probability"))
+    if chosen.aside:
+        said = ", ".join(f"{name!r} ({why})" for name, why in chosen.aside.items())
+        facts.append(ModelFact("columns not used", said, path, option="ignore"))
+    return tuple(facts)
 
 
 def describe(spec: Spec) -> Description | None:
@@ -111,50 +154,13 @@ def describe(spec: Spec) -> Description | None:
         size = file_info(system, name).size
     except OSError:
         size = None
-    if size is not None and (size > SMALL or _rows_in_footer(spec.name) > SMALL_ROWS):
+    if size is not None and (size > SMALL or rows_in_footer(spec.name) > SMALL_ROWS):
         return None
     table = load(spec)
-    return Description(table.revision, table.labels)
+    return Description(table.revision, table.labels, facts=table.facts)
 
 
-def _rows_in_footer(path: str) -> int:
-    """Returns the number of rows of a Parquet file; 0 for any other, and for one that cannot be read."""
-    if not path.lower().endswith(".parquet"):
-        return 0
-    try:
-        system, name = resolve(path)
-        with open_input(system, name) as stream:
-            return int(pyarrow.parquet.read_metadata(stream).num_rows)
-    except (OSError, pa.ArrowException):
-        return 0  # `load` says why
-
-
-def _table(path: str) -> pa.Table:
-    try:
-        system, name = resolve(path)
-        with open_input(system, name) as stream:
-            if name.lower().endswith(".parquet"):
-                return pyarrow.parquet.read_table(stream)
-            if name.lower().endswith(".csv"):
-                return _csv(stream)
-    except (OSError, pa.ArrowException) as error:
-        absent = absent_bucket(path) if isinstance(error, FileNotFoundError) else refusal(path, error)
-        raise SourceError(absent or f"{path}: the table of predictions cannot be read: {error}") from error
-    raise SourceError(f"{path}: expected a .csv or .parquet file")
-
-
-def _csv(stream: Any) -> pa.Table:
-    # Names stay text: Arrow would make numbers of classes called 7 and 007, and dates of some files.
-    text = dict.fromkeys((*FILE, *CLASS), pa.string())
-    convert = pyarrow.csv.ConvertOptions(column_types=text, strings_can_be_null=True, null_values=[""])
-    return pyarrow.csv.read_csv(stream, convert_options=convert)
-
-
-def _wide(path: str, files: list[str], columns: pa.Table) -> TableClassifier:
-    for name in columns.column_names:
-        kind = columns[name].type
-        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-            raise SourceError(f"{path}: column {name!r} is {kind}, expected probabilities")
+def _wide(path: str, files: list[str], columns: pa.Table, facts: tuple[ModelFact, ...]) -> TableClassifier:
     values = [columns[name].cast(pa.float32()).to_numpy(zero_copy_only=False) for name in columns.column_names]
     probabilities = np.stack(values, axis=1)
     _check_probabilities(path, probabilities)
@@ -163,23 +169,28 @@ def _wide(path: str, files: list[str], columns: pa.Table) -> TableClassifier:
     for row, file in enumerate(files, 1):
         if seen.setdefault(file, row) != row:
             raise SourceError(f"{path}: row {row}: {file!r} is there already, in row {seen[file]}")
-    return TableClassifier(files, tuple(columns.column_names), probabilities, path)
+    return TableClassifier(files, tuple(columns.column_names), probabilities, path, facts)
 
 
-def _long(path: str, files: pa.ChunkedArray, table: pa.Table, label: str, known: Sequence[str]) -> TableClassifier:
-    classes = table[label].cast(pa.string())
+def _long(
+    path: str,
+    files: pa.ChunkedArray,
+    table: pa.Table,
+    chosen: Chosen,
+    known: Sequence[str],
+    facts: tuple[ModelFact, ...],
+) -> TableClassifier:
+    assert chosen.answer is not None
+    classes = texts_of(table[chosen.answer])
     if classes.null_count:
-        raise SourceError(f"{path}: row {_first(classes.is_null())}: no {label}")
-    probability = _column(table, PROBABILITY)
+        raise SourceError(f"{path}: row {_first(classes.is_null())}: no {chosen.answer}")
+    probability = chosen.probability
     probabilities_of_answers = np.ones(len(table), np.float32)
     if probability is not None:
-        try:
-            probabilities_of_answers = table[probability].cast(pa.float32()).to_numpy(zero_copy_only=False)
-        except pa.ArrowException as error:
-            raise SourceError(f"{path}: column {probability!r}: {error}") from error
+        probabilities_of_answers = table[probability].cast(pa.float32()).to_numpy(zero_copy_only=False)
     _check_probabilities(path, probabilities_of_answers[:, None])
     names = files.combine_chunks().dictionary_encode()
-    labels = tuple(dict.fromkeys([*known, *sorted(pc.unique(classes).to_pylist())]))
+    classes, labels = _as_labels(path, classes, known)
     rows = names.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     columns = pc.index_in(classes, value_set=pa.array(labels, pa.string())).to_numpy().astype(np.int64)
     cells = rows * len(labels) + columns
@@ -188,7 +199,32 @@ def _long(path: str, files: pa.ChunkedArray, table: pa.Table, label: str, known:
     probabilities = np.zeros((len(names.dictionary), len(labels)), np.float32)
     probabilities[rows, columns] = probabilities_of_answers
     _check_sums(path, names.dictionary.to_pylist(), probabilities)
-    return TableClassifier(names.dictionary.to_pylist(), labels, probabilities, path)
+    return TableClassifier(names.dictionary.to_pylist(), labels, probabilities, path, facts)
+
+
+def _as_labels(path: str, classes: pa.ChunkedArray, known: Sequence[str]) -> tuple[pa.ChunkedArray, tuple[str, ...]]:
+    """Returns the answers in one spelling each, and the labels: those that are known, then all others, sorted. Names
+    that differ only in case, spaces or the form of accents are one."""
+    if repeated := repeated_names(known):
+        name, numbers = known[repeated[0][0]], " and ".join(str(at + 1) for at in repeated[0])
+        raise SourceError(
+            f"{path}: `labels` lists {name!r} more than once ({numbers}), so that an answer does not tell which is "
+            "meant; give each label a name of its own there and in the table"
+        )
+    counted = sorted(
+        pc.value_counts(classes).to_pylist(),
+        key=lambda row: (row["values"] != _clean(row["values"]), -row["counts"], row["values"]),
+    )
+    spelt = {folded(name): name for name in known}
+    of_answer = {row["values"]: spelt.setdefault(folded(row["values"]), row["values"]) for row in counted}
+    written = classes.combine_chunks().dictionary_encode()
+    names = pa.array([of_answer[name] for name in written.dictionary.to_pylist()], pa.string())
+    labels = tuple(dict.fromkeys([*known, *sorted(of_answer.values())]))
+    return pa.chunked_array([names.take(written.indices)]), labels
+
+
+def _clean(name: str) -> str:
+    return unicodedata.normalize("NFC", without_invisible(name)).strip()
 
 
 def _check_distinct(path: str, cells: NDArray[np.int64], files: pa.ChunkedArray, classes: pa.ChunkedArray) -> None:
@@ -220,14 +256,11 @@ def _check_sums(path: str, files: Sequence[str], probabilities: NDArray[np.float
         )
 
 
-def _column(table: pa.Table, names: Sequence[str]) -> str | None:
-    return next((name for name in names if table.column_names.count(name) == 1), None)
-
-
 def _first(mask: pa.ChunkedArray) -> int:
     """Returns the 1-based number of the first row, not counting the header, where `mask` holds."""
     return int(pc.index(mask, True).as_py()) + 1
 
 
 def _normalised(key: str) -> str:
-    return posixpath.normpath(key.replace("\\", "/")).lstrip("/")
+    """Returns the key as a path below a folder, whatever the separators, and its accents in one of Unicode's forms."""
+    return posixpath.normpath(unicodedata.normalize("NFC", key).replace("\\", "/")).lstrip("/")

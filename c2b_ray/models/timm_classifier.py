@@ -5,9 +5,18 @@
     timm:PATH, timm:local-dir:PATH              a directory with config.json and model.safetensors, as timm saves it
     timm:hf-hub:org/name                        the same two files from a hub repository
 
-Options: weights, labels (file of names), device, batch, precision (fp32, bf16, fp16). Label names come from `labels`,
-else from config.json (`label_names`), else from ImageNet's lemmas where the number of outputs is one of ImageNet's,
-else they are label_0, label_1, …. Only safetensors are read: where timm would fall back to a pickle, this refuses.
+Options: weights, labels (file of names), device, batch, precision (fp32, bf16, fp16), compile (true,
+false), tensors and unused (`tensor_names`), and overrides of the preprocessing:
+
+    mean, std       one number or three: normalisation, after pixels were divided by 255
+    size            the side of the square that the model sees
+    crop_pct, crop_mode, interpolation   as timm means them
+    use_train_size  true for the size of training; by default the test size, as timm's validate.py has it
+
+Without them it is that of the config.json or of the named tag (`timm:resnet50.a1_in1k?weights=…`). Label names come
+from `labels`, else from config.json (`label_names`), else from ImageNet's lemmas where the number of outputs is one of
+ImageNet's, else they are label_0, label_1, …. Only safetensors are read: where timm would fall back to a pickle, this
+refuses.
 """
 
 from __future__ import annotations
@@ -17,25 +26,31 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import urlencode
 
-import timm
 import torch
 from timm.data.config import resolve_model_data_config
 from timm.data.imagenet_info import ImageNetInfo, infer_imagenet_subset
 from timm.data.transforms_factory import create_transform
-from timm.models import get_pretrained_cfg, save_for_hf
+from timm.models import save_for_hf
 
-from c2b_ray.errors import SpecError, WeightsError, nearest
-from c2b_ray.models import weights
+from c2b_ray.errors import SpecError
+from c2b_ray.models import building, tensor_names, weights
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.spec_options import label_names
-from c2b_ray.models.torch_runtime import TorchClassifier, revised, runtime_of
+from c2b_ray.models.model_facts import label_fact, normalisation
+from c2b_ray.models.pixels.preprocess import shape_of
+from c2b_ray.models.spec_options import label_names, numbers, positive, truth
+from c2b_ray.models.tensor_names import selection_of
+from c2b_ray.models.timm_modules import CONFIG, FILE, Built, build, is_directory
+from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of
 from c2b_ray.models.trainable import Trainable
-from c2b_ray.roles import Description
+from c2b_ray.roles import Description, ModelFact
 from c2b_ray.schemas import content_id
 
-_OPTIONS = ("weights", "labels", "device", "batch", "precision")
-_FILE = "model.safetensors"
+_PREPROCESSING = ("mean", "std", "size", "crop_pct", "crop_mode", "interpolation", "use_train_size")
+_OPTIONS = ("weights", "labels", "device", "batch", "precision", "compile", *tensor_names.OPTIONS, *_PREPROCESSING)
+_CROPS = ("center", "squash", "border")
+_INTERPOLATIONS = ("bilinear", "bicubic", "nearest", "lanczos", "box", "hamming")
 
 
 def load(spec: Spec) -> TorchClassifier:
@@ -43,32 +58,42 @@ def load(spec: Spec) -> TorchClassifier:
     used."""
     spec.options_among(_OPTIONS)
     runtime = runtime_of(spec)
-    module, file = _module(spec, loaded=True)
-    known, data = _known(spec, module, file)
+    built = building.built(partial(build, spec, loaded=True))
+    known, data = _known(spec, built)
     transform = create_transform(**data, is_training=False)
-    return TorchClassifier(module, transform, known.labels, known.revision, runtime)
+    return TorchClassifier(built.module, transform, known.labels, known.revision, runtime, known.facts)
 
 
 def describe(spec: Spec) -> Description:
-    """Returns the description from a module without memory for its weights; of the weights only the file's hash is
-    needed."""
+    """Returns the description from a module without memory for its weights; of the weights only the file's hash and
+    header are needed."""
     spec.options_among(_OPTIONS)
     with torch.device("meta"):
-        return _known(spec, *_module(spec, loaded=False))[0]
+        return _known(spec, build(spec, loaded=False))[0]
 
 
 def trainable(spec: Spec) -> Trainable:
     """Returns the module of a `timm:` spec for training; it is saved as a directory in timm's format."""
     spec.options_among(_OPTIONS)
     with torch.device("meta"):
-        module, file = _module(spec, loaded=False)
-    known, data = _known(spec, module, file)
-    config = file.parent / "config.json"
-    local = config.read_bytes() if _is_directory(spec) else None
-    save = partial(_saved, local, known.labels)
+        built = build(spec, loaded=False)
+    known, data = _known(spec, built)
+    config = built.file.parent / CONFIG
+    local = config.read_bytes() if is_directory(spec) else None
+    options = {name: value for name, value in spec.options.items() if name in _PREPROCESSING}
+    query = f"?{urlencode(options, safe=',')}" if options else ""
     transform = create_transform(**data, is_training=False)
+
+    def module(loaded: bool) -> Any:
+        return build(spec, loaded).module
+
     return Trainable(
-        spec.text, known, transform, lambda loaded: _module(spec, loaded)[0], save, lambda folder: f"timm:{folder}"
+        spec.text,
+        known,
+        transform,
+        module,
+        partial(_saved, local, known.labels),
+        lambda folder: f"timm:{folder}{query}",
     )
 
 
@@ -76,101 +101,96 @@ def _saved(config: bytes | None, labels: tuple[str, ...], module: Any) -> dict[s
     """Returns the files of a saved module. `config`: the config of the directory from which the module was loaded."""
     with TemporaryDirectory() as folder:
         save_for_hf(module.to(memory_format=torch.contiguous_format), folder, safe_serialization=True)
-        files = {name: (Path(folder) / name).read_bytes() for name in ("config.json", _FILE)}
-    about = json.loads(config or files["config.json"])
+        files = {name: (Path(folder) / name).read_bytes() for name in (CONFIG, FILE)}
+    about = json.loads(config or files[CONFIG])
     about = {**about, "label_names": list(labels), "num_classes": len(labels)}
-    return files | {"config.json": json.dumps(about, indent=2).encode() + b"\n"}
+    return files | {CONFIG: json.dumps(about, indent=2).encode() + b"\n"}
 
 
-def _known(spec: Spec, module: Any, file: Path) -> tuple[Description, dict[str, Any]]:
+def _known(spec: Spec, built: Built) -> tuple[Description, dict[str, Any]]:
     """Returns the description of a module, and timm's settings of its preprocessing."""
-    if module.num_classes <= 0:
-        raise SpecError(f"{spec.text}: has no classification layer, it only gives features")
-    data: dict[str, Any] = resolve_model_data_config(module)  # type: ignore[no-untyped-call]
+    module = built.module
+    data = _preprocessing(spec, module)
+    usual = _labels_of_module(module)
+    labels = label_names(spec, module.num_classes, usual)
+    identity = content_id("timm", weights.file_revision(built.file), data, labels, *selection_of(spec).identity)
+    facts = (*built.names.facts(built.file), *_facts(spec, built, data, labels))
+    with torch.device("cpu"):  # also where the module is described without memory
+        shape = shape_of(create_transform(**data, is_training=False))
+    return as_computed(Description(identity, labels, shape=shape, facts=facts), spec), data
+
+
+def _preprocessing(spec: Spec, module: Any) -> dict[str, Any]:
+    """Returns timm's settings of the preprocessing, with the spec's overrides."""
+    arguments: dict[str, Any] = {name: numbers(spec, name) for name in ("mean", "std")}
+    if "size" in spec.options:
+        arguments["img_size"] = positive(spec, "size", 1)
+    for name, known in (("crop_mode", _CROPS), ("interpolation", _INTERPOLATIONS)):
+        arguments[name] = spec.options.get(name)
+        if arguments[name] not in (None, *known):
+            raise SpecError(f"{spec.text}: {name}={arguments[name]!r} is none of {', '.join(known)}")
+    if (share := numbers(spec, "crop_pct")) is not None:
+        arguments["crop_pct"] = share[0]
+        if not 0 < share[0] <= 1:
+            raise SpecError(f"{spec.text}: crop_pct={share[0]} is no share of the picture: above 0, at most 1")
+    data: dict[str, Any] = resolve_model_data_config(  # type: ignore[no-untyped-call]
+        module, arguments, use_test_size=not truth(spec, "use_train_size", False)
+    )
     if data["input_size"][0] != 3:
         raise SpecError(f"{spec.text}: takes {data['input_size'][0]} channels, not red, green and blue")
-    labels = label_names(spec, module.num_classes, _labels_of_module(module))
-    revision = revised(content_id("timm", weights.file_revision(file), data, labels), spec)
-    return Description(revision, labels), data
+    config = module.pretrained_cfg
+    if config.get("fixed_input_size") and tuple(data["input_size"]) != tuple(config["input_size"]):
+        if "size" in spec.options:
+            raise SpecError(f"{spec.text}: the model takes pictures of {_size(config)} alone, not of {_size(data)}")
+        data["input_size"] = config["input_size"]
+    return data
 
 
-def _module(spec: Spec, loaded: bool) -> tuple[Any, Path]:
-    """Returns the module, with its weights if `loaded`, and the file of the weights."""
-    name = spec.name
-    if name.startswith("hf-hub:"):
-        repository, _, revision = name.removeprefix("hf-hub:").partition("@")
-        for file in (_FILE, "config.json"):
-            config = weights.from_hub(repository, file, spec.text, revision or None)
-        return _from_directory(spec, config.parent, loaded)
-    registered = _is_registered(name)
-    if _is_directory(spec):
-        return _from_directory(spec, Path(name.removeprefix("local-dir:")), loaded)
-    if not registered:
-        known = set(timm.list_models()) | set(timm.list_pretrained())
-        raise SpecError(f"{spec.text}: timm has no model {name!r}; {nearest(name, known)}")
-    if "weights" in spec.options:
-        return _with_weights_of(spec, weights.checked(spec.options["weights"]), loaded)
-    return _from_hub(spec, loaded)
+def _size(data: dict[str, Any]) -> str:
+    return "×".join(str(side) for side in data["input_size"][1:])
 
 
-def _is_registered(name: str) -> bool:
-    return bool("/" not in name and "\\" not in name and timm.is_model(name))
+def _facts(spec: Spec, built: Built, data: dict[str, Any], labels: tuple[str, ...]) -> tuple[ModelFact, ...]:
+    def fact(name: str, value: str, *options: str) -> ModelFact:
+        return _fact(spec, built, name, value, options)
+
+    architecture = str(built.module.pretrained_cfg.get("architecture") or spec.name)
+    source = CONFIG if built.config is not None else spec.text.partition("?")[0]
+    return (
+        ModelFact("architecture", architecture, source),
+        _label_fact(spec, built, labels),
+        fact("input size", _size(data), "size"),
+        fact("crop", f"{data['crop_mode']}, {data['crop_pct']:g} of the picture", "crop_pct", "crop_mode"),
+        fact("interpolation", str(data["interpolation"]), "interpolation"),
+        fact("normalisation", normalisation(data["mean"], data["std"]), "mean", "std"),
+    )
 
 
-def _is_directory(spec: Spec) -> bool:
-    return spec.name.startswith("local-dir:") or (not _is_registered(spec.name) and Path(spec.name).is_dir())
+def _fact(spec: Spec, built: Built, name: str, value: str, options: tuple[str, ...]) -> ModelFact:
+    """Returns a fact of the preprocessing. It is assumed where weights of one's own are prepared like timm's default
+    tag, or where a config.json states no such key."""
+    if all(option in spec.options for option in options):
+        return ModelFact(name, value, " ".join(f"?{option}={spec.options[option]}" for option in options))
+    option = next(option for option in options if option not in spec.options)
+    if built.config is not None:
+        keys = [{"size": "input_size"}.get(o, o) for o in options if o not in spec.options]
+        if all(key in built.config or f"test_{key}" in built.config for key in keys):
+            return ModelFact(name, value, CONFIG, option=option)
+        return ModelFact(name, value, f"timm's default: {CONFIG} states none", True, option)
+    config = built.module.pretrained_cfg
+    tag = f"{config.get('architecture') or spec.name}.{config.get('tag')}" if config.get("tag") else spec.name
+    own = "weights" in spec.options and "." not in spec.name
+    return ModelFact(name, value, f"timm's settings of {tag}", own, option)
 
 
-def _from_directory(spec: Spec, directory: Path, loaded: bool) -> tuple[Any, Path]:
-    if "weights" in spec.options:
-        raise SpecError(f"{spec.text}: a directory brings its own weights, weights= does not go with it")
-    if not (directory / "config.json").is_file():
-        raise SpecError(f"{spec.text}: {directory} holds no config.json; expected a directory that timm saved")
-    # Under any other name timm would read a pickle first, were one beside it.
-    file = weights.checked(directory / _FILE)
-    return _created(spec, f"local-dir:{directory}", pretrained=loaded), file
-
-
-def _from_hub(spec: Spec, loaded: bool) -> tuple[Any, Path]:
-    config = _config(spec)
-    if not config.hf_hub_id:
-        raise SpecError(f"{spec.text}: timm publishes no safetensors for it; give ?weights=PATH.safetensors")
-    name = config.hf_hub_filename or _FILE
-    if name.endswith((".bin", ".pth", ".pt")):
-        name = name.rpartition(".")[0].replace("pytorch_model", "model") + ".safetensors"
-    file = weights.checked(weights.from_hub(config.hf_hub_id, name, spec.text))
-    # custom_load is for weights in another framework's format; what lies on the hub as safetensors is timm's own.
-    overlay = {"file": str(file), "custom_load": False}
-    return _created(spec, spec.name, pretrained=loaded, pretrained_cfg_overlay=overlay), file
-
-
-def _with_weights_of(spec: Spec, file: Path, loaded: bool) -> tuple[Any, Path]:
-    shapes = weights.read_shapes(file)
-    layer = _config(spec).classifier
-    head = f"{layer[0] if isinstance(layer, (tuple, list)) else layer}.weight"
-    if not shapes.get(head):
-        raise WeightsError(f"{file}: no tensor {head!r}, the classification layer of {spec.name}")
-    module = _created(spec, spec.name, num_classes=shapes[head][0])
-    if loaded:
-        weights.load_into(module, weights.read_safetensors(file), file)
-    return module, file
-
-
-def _config(spec: Spec) -> Any:
-    """Returns timm's registered settings of a model, such as the location of its weights and its layers' names."""
-    try:
-        return get_pretrained_cfg(spec.name, allow_unregistered=False)
-    except RuntimeError as error:
-        tagged = timm.list_pretrained(spec.name.partition(".")[0] + "*")
-        raise SpecError(f"{spec.text}: {error} {nearest(spec.name, tagged or timm.list_pretrained())}") from error
-
-
-def _created(spec: Spec, name: str, **arguments: Any) -> Any:
-    try:
-        return timm.create_model(name, **arguments)
-    except (json.JSONDecodeError, KeyError, TypeError, AssertionError, OSError, ValueError, RuntimeError) as error:
-        lines = " ".join(str(error).split())
-        raise WeightsError(f"{spec.text}: timm cannot build it from its config and weights: {lines[:500]}") from error
+def _label_fact(spec: Spec, built: Built, labels: tuple[str, ...]) -> ModelFact:
+    if built.module.pretrained_cfg.get("label_names"):
+        return label_fact(spec, labels, CONFIG if built.config is not None else "timm's settings")
+    subset = infer_imagenet_subset(built.module)
+    if not subset:
+        return label_fact(spec, labels, None)
+    own = "weights" in spec.options or built.config is not None
+    return label_fact(spec, labels, f"timm's names of {subset}, for its number of outputs", assumed=own)
 
 
 def _labels_of_module(module: Any) -> tuple[str, ...] | None:

@@ -1,4 +1,4 @@
-"""The shared runtime of PyTorch models: device, batch size, precision and a loop over batches.
+"""The shared runtime of PyTorch models: device, batch size, precision, and what of them makes a revision of its own.
 
 It knows no library of models: a classifier is any module from a batch of tensors to logits, with the function that
 makes a tensor of a picture.
@@ -6,28 +6,35 @@ makes a tensor of a picture.
 
 from __future__ import annotations
 
+import copy
 import ctypes
+import logging
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from c2b_ray.config.placement import Precision
-from c2b_ray.errors import ServiceError, SpecError
+from c2b_ray.config.placement import Decoder, Precision
+from c2b_ray.errors import ServiceError, SpecError, WeightsError
 from c2b_ray.models import devices
+from c2b_ray.models.batched_run import Compute, Runtime, compiled, run
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.pixels.preprocess import OnArrays, Preparation, Transform, batched
-from c2b_ray.models.spec_options import BATCH, GPU_BATCH, batches, positive
-from c2b_ray.models.transfer import Transfer
-from c2b_ray.roles import Floats, Pixels
+from c2b_ray.models.pixels.gpu_decode import decoder_name
+from c2b_ray.models.pixels.preprocess import OnArrays, Transform, batched
+from c2b_ray.models.spec_options import GPU_BATCH, positive
+from c2b_ray.models.unused_gpus import why_unused
+from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape
 from c2b_ray.schemas import content_id
+
+log = logging.getLogger(__name__)
 
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -53,7 +60,14 @@ def device_of(spec: Spec) -> torch.device:
         raise SpecError(f"{spec.text}: no device {name!r} here; device=cpu always works") from error
     if device.type == "cpu":
         _keep_memory()
+        _say(_why_unused())
     return device
+
+
+@cache
+def _say(why: str | None) -> None:
+    if why:
+        log.warning("the model runs on the CPU: %s", why)
 
 
 @cache
@@ -69,30 +83,88 @@ def _keep_memory() -> None:
             mallopt(name, size)
 
 
-@dataclass(frozen=True)
-class Runtime:
-    """A model's device, batch size and precision."""
-
-    device: torch.device
-    batch: int = BATCH
-    dtype: torch.dtype = torch.float32
-
-
 def runtime_of(spec: Spec) -> Runtime:
-    """Returns `device=`, `batch=` and `precision=` of a spec; by default the process's device, a batch size that suits
-    it, and the placement's precision, or float32."""
+    """Returns `device=`, `batch=`, `precision=` and `compile=` of a classifier's spec; by default the process's device,
+    a batch size that suits it, what the placement says, and on a GPU half precision (`devices.ON_A_GPU`)."""
     device = device_of(spec)
-    return Runtime(device, batch_of(spec, device), DTYPES[_precision(spec)])
+    compiled = devices.compiled(spec.options.get("compile"), spec.text)
+    return Runtime(device, batch_of(spec, device), DTYPES[_precision(spec)], compiled, decoder_for(spec, device))
 
 
-def revised(revision: str, spec: Spec) -> str:
-    """Returns the revision of a model in the spec's precision, because answers in half precision differ by rounding."""
-    precision = _precision(spec)
-    return revision if precision == "fp32" else content_id(revision, precision)
+def as_computed(known: Description, spec: Spec) -> Description:
+    """Returns the description of a classifier as this process computes it: answers in half precision, of pictures that
+    a GPU decodes, or by compiled code differ by rounding, and so have revisions of their own.
+
+    A process that knows not on which device the model will be leaves that to the process that does (`of_device`).
+    """
+    precision, changes = _precision(spec), image_changes(spec)
+    revision = known.revision
+    if precision != "fp32" or changes:
+        revision = content_id(revision, precision, *changes)
+    return replace(
+        known,
+        revision=revision,
+        of_device=known.of_device or of_device(spec),
+        shape=None if devices.computing().decode == "gpu" else known.shape,
+        facts=(*known.facts, *computing_facts(spec, precision, _device_name(spec))),
+    )
+
+
+def image_changes(spec: Spec) -> list[str]:
+    """Returns what changes a model's answers to images by rounding, beside its precision: a GPU's decoder, compiled
+    code."""
+    decoding = [decoder_name()] if devices.computing().decode == "gpu" else []
+    return [*decoding, *(["compiled"] if devices.compiled(spec.options.get("compile"), spec.text) else [])]
+
+
+def decoder_for(spec: Spec, device: torch.device) -> Decoder:
+    """Returns what decodes JPEGs for a model. Raises SpecError for a GPU that is not there."""
+    return devices.decoder(device.type, spec.text, _why_unused())
+
+
+def of_device(spec: Spec) -> bool:
+    """Tells whether the precision of a classifier depends on the device of the process that will load it, which this
+    process does not know."""
+    return devices.assignment() is None and "device" not in spec.options and _named(spec) is None
+
+
+def with_precision(spec: Spec) -> Spec:
+    """Returns the spec of a classifier with its precision stated."""
+    return replace(spec, options={**spec.options, "precision": spec.options.get("precision") or _precision(spec)})
+
+
+def computing_facts(spec: Spec, precision: str, device: str) -> tuple[ModelFact, ...]:
+    """Returns how a model computes, and who says so."""
+    if "precision" in spec.options:
+        source = "spec"
+    elif _named(spec) is not None:
+        source = "placement"
+    else:
+        source = f"default on {'a GPU' if device.startswith('cuda') else f'the {device}'}"
+    facts = [ModelFact("precision", precision, source, option="precision")]
+    if devices.computing().decode == "gpu":
+        facts.append(ModelFact("decoding", f"on the GPU, by {decoder_name()}", "placement"))
+    if devices.compiled(spec.options.get("compile"), spec.text):
+        facts.append(
+            ModelFact("compiled", "yes", "spec" if "compile" in spec.options else "placement", option="compile")
+        )
+    return tuple(facts)
+
+
+def _named(spec: Spec) -> Precision | None:
+    return devices.precision(spec.options.get("precision"), spec.text)
 
 
 def _precision(spec: Spec) -> Precision:
-    return devices.precision(spec.options.get("precision"), spec.text) or "fp32"
+    return _named(spec) or (devices.ON_A_GPU if _device_name(spec).startswith("cuda") else "fp32")
+
+
+def _device_name(spec: Spec) -> str:
+    return devices.device(spec.options.get("device"), spec.text, torch.cuda.device_count())
+
+
+def _why_unused() -> str | None:
+    return why_unused(torch.version.cuda, torch.cuda.device_count())
 
 
 def batch_of(spec: Spec, device: torch.device) -> int:
@@ -103,62 +175,107 @@ def batch_of(spec: Spec, device: torch.device) -> int:
 def placed(module: nn.Module, runtime: Runtime, layout: torch.memory_format) -> nn.Module:
     """Prepares the module for inference on the runtime's device and in its precision, with weights laid out for it.
 
-    Statistics of batch normalisation stay float32, as its kernels allow: 8 bits of a variance are too few.
+    Statistics of batch normalisation stay float32, as its kernels allow: 8 bits of a variance are too few. Raises
+    WeightsError where a weight is beyond the range of float16.
     """
     module = module.eval().requires_grad_(False)
+    module.to(runtime.device, memory_format=layout)  # type: ignore[call-overload]
     if runtime.dtype != torch.float32:
         norms = [part for part in module.modules() if isinstance(part, _BatchNorm)]
         exact = [{name: tensor.clone() for name, tensor in norm.state_dict().items()} for norm in norms]
         module.to(runtime.dtype)
         for norm, state in zip(norms, exact, strict=True):
             norm.float().load_state_dict(state)
+        if runtime.dtype == torch.float16:
+            _check_range(module)
     elif runtime.device.type == "cuda":
         # float32 is float32: by default cuDNN rounds the factors of a convolution to 10 bits.
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    return module.to(runtime.device, memory_format=layout)  # type: ignore[call-overload,no-any-return]
+    return module
 
 
-def run(module: Callable[[torch.Tensor], Any], rows: Sequence[Any], prepare: Preparation, runtime: Runtime) -> Floats:
-    """Returns the module's output for every row, float32 (rows, width), NaN included; (0, 0) for no rows.
-
-    Rows are prepared and run `runtime.batch` at a time, so that no more than two batches are ever decoded into tensors.
-    """
-    results = []
-    transfer = Transfer(runtime.device)
-    with torch.inference_mode():
-        parts = list(batches(rows, runtime.batch))
-        loaded = transfer(partial(prepare.stacked, pinned=transfer.pinned), parts)
-        for part, stacked in zip(parts, loaded, strict=True):
-            values = prepare.normalised(stacked)
-            output = module(values.to(runtime.dtype) if values.is_floating_point() else values)
-            if not isinstance(output, torch.Tensor) or output.ndim != 2 or len(output) != len(part):
-                shape = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
-                raise ServiceError(f"a model answered {len(part)} rows with {shape}")
-            results.append(output.float().cpu().numpy())
-    return np.concatenate(results) if results else np.zeros((0, 0), np.float32)
+def _check_range(module: nn.Module) -> None:
+    named = [(name, values) for name, values in module.named_parameters() if values.device.type != "meta"]
+    finite = torch.stack([values.isfinite().all() for _, values in named]).tolist() if named else []
+    for (name, _), fits in zip(named, finite, strict=True):
+        if not fits:
+            raise WeightsError(f"{name} has values that float16 cannot hold (beyond 65504): write precision=bf16")
 
 
 class TorchClassifier:
-    """A classification module with its preprocessing and label names; implements `roles.Classifier`."""
+    """A classification module with its preprocessing and label names; implements `roles.Classifier`.
+
+    `facts`: as in `roles.Description`.
+    """
 
     def __init__(
-        self, module: nn.Module, transform: Transform, labels: tuple[str, ...], revision: str, runtime: Runtime
+        self,
+        module: nn.Module,
+        transform: Transform,
+        labels: tuple[str, ...],
+        revision: str,
+        runtime: Runtime,
+        facts: tuple[ModelFact, ...] = (),
     ) -> None:
         self.preparation = batched(transform)
         channels_last = isinstance(self.preparation, OnArrays) or runtime.device.type == "cuda"
         self.module = placed(module, runtime, torch.channels_last if channels_last else torch.preserve_format)
-        self.labels = labels
-        self.revision = revision
-        self._runtime = runtime
+        self.labels, self.revision, self.facts = labels, revision, facts
+        self.runtime = runtime
+        self.compute: Compute = compiled(self.module) if runtime.compiled else self.module
+        self._exact: nn.Module | None = None
+        self._making = threading.Lock()
 
     def logits(self, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
         """Logits, float32 (images, labels); a NaN of the module stays one. `keys` are ignored."""
         if len(images) == 0:
             return np.zeros((0, len(self.labels)), np.float32)
-        logits = run(self.module, images, self.preparation, self._runtime)
+        return self._answers(images, self.preparation)
+
+    @property
+    def shape(self) -> Shape | None:
+        """How pictures are prepared, where another process can do that (`roles.ShapedClassifier`)."""
+        return self.preparation.shape if isinstance(self.preparation, OnArrays) else None
+
+    def logits_of_shaped(self, images: Blocks) -> Floats:
+        """Returns `logits` of pictures prepared by `shape`, uint8 (images, height, width, 3)."""
+        if len(images) == 0:
+            return np.zeros((0, len(self.labels)), np.float32)
+        assert isinstance(self.preparation, OnArrays)
+        return self._answers(images, self.preparation.prepared)
+
+    def _answers(self, rows: Any, prepare: Any) -> Floats:
+        logits = self.checked(run(self.compute, rows, prepare, self.runtime))
+        if len(beyond := self.beyond(logits)):
+            part: Any = rows[beyond] if isinstance(rows, np.ndarray) else [rows[i] for i in beyond]
+            logits[beyond] = run(self.exact, part, prepare, self.exactly)
+        return logits
+
+    def checked(self, logits: Floats) -> Floats:
+        """Returns `logits` after checking their number."""
         if logits.shape[1] != len(self.labels):
             raise ServiceError(f"a classifier of {len(self.labels)} labels answered with {logits.shape[1]} logits")
         return logits
+
+    def beyond(self, logits: Floats) -> NDArray[np.intp]:
+        """Returns the rows in which a float16 may have overflowed, which are to be answered in float32 (`exact`)."""
+        if self.runtime.dtype != torch.float16:
+            return np.zeros(0, np.intp)
+        return np.flatnonzero(~np.isfinite(logits).all(axis=1))
+
+    @property
+    def exactly(self) -> Runtime:
+        """The runtime of `exact`."""
+        return replace(self.runtime, dtype=torch.float32, compiled=False)
+
+    @property
+    def exact(self) -> nn.Module:
+        """The module in float32, made when the first row needs it."""
+        with self._making:
+            if self._exact is None:
+                log.warning("answers of this model overflow float16; those pictures are answered again in float32")
+                self._exact = copy.deepcopy(self.module).float()
+            return self._exact
 
     def features(self, images: Sequence[Pixels]) -> Floats:
         """Returns the input of the last layer, float32 (images, dimension). Raises SpecError where no linear layer
@@ -173,7 +290,7 @@ class TorchClassifier:
             return result
 
         try:
-            return run(penultimate, images, self.preparation, self._runtime)
+            return run(penultimate, images, self.preparation, self.runtime)
         finally:
             hook.remove()
 

@@ -4,8 +4,9 @@
     torchvision:resnet50?weights=IMAGENET1K_V1          others of its published weights
     torchvision:mobilenet_v2?weights=PATH.safetensors   weights of one's own, named as torchvision names them
 
-Options: labels (file of names), device, batch, precision (fp32, bf16, fp16), and overrides of the preprocessing.
-Without them it is that of the named weights; for weights of one's own, that of the architecture's DEFAULT weights.
+Options: labels (file of names), device, batch, precision (fp32, bf16, fp16), compile (true, false), tensors and unused
+(`tensor_names`), and overrides of the preprocessing. Without them it is that of the named weights; for weights of one's
+own, that of the architecture's DEFAULT weights, which is an assumption and is named as one.
 
     mean, std       one number or three: normalisation, after pixels were divided by 255
     size            the centre crop's side; the shorter side before it is resized in the default's proportion to it
@@ -23,25 +24,34 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 from urllib.parse import urlencode
 
+import torch
 import torchvision
 from safetensors.torch import save
 from torch import nn
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
-from c2b_ray.models import weights
+from c2b_ray.models import tensor_names, weights
+from c2b_ray.models.building import built
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.model_facts import label_fact, normalisation
+from c2b_ray.models.pixels.preprocess import shape_of
 from c2b_ray.models.spec_options import label_names, numbers, positive
-from c2b_ray.models.torch_runtime import TorchClassifier, revised, runtime_of
+from c2b_ray.models.tensor_names import Naming, TensorKind, check_fit, kinds_of, naming, selection_of
+from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of
 from c2b_ray.models.trainable import Trainable
-from c2b_ray.roles import Description
+from c2b_ray.roles import Description, ModelFact
 from c2b_ray.schemas import content_id
 
-_OPTIONS = ("weights", "labels", "device", "batch", "precision", "mean", "std", "size", "resize", "crop")
+_PREPROCESSING = ("mean", "std", "size", "resize", "crop")
+_OPTIONS = ("weights", "labels", "device", "batch", "precision", "compile", *tensor_names.OPTIONS, *_PREPROCESSING)
+_AUXILIARY = ("googlenet", "inception_v3")
+"""Architectures with auxiliary heads, which serve training alone and exist where a file has them."""
 _IMAGENET = 1000
 _FILE, _LABELS = "model.safetensors", "labels.json"
 _HEAD = re.compile(r"(fc|head|heads\.head|classifier\.?(\d*))\.weight")
@@ -54,10 +64,9 @@ def load(spec: Spec) -> TorchClassifier:
     spec.options_among(_OPTIONS)
     runtime = runtime_of(spec)
     chosen = _chosen(spec)
-    file = chosen.file
-    module = _published(spec, chosen.published) if file is None else _with_weights_of(spec, file)
+    module = _published(spec, chosen.published) if chosen.own is None else _with_weights_of(spec, chosen.own)
     known = _known(spec, chosen)
-    return TorchClassifier(module, chosen.transform, known.labels, known.revision, runtime)
+    return TorchClassifier(module, chosen.transform, known.labels, known.revision, runtime, known.facts)
 
 
 def describe(spec: Spec) -> Description:
@@ -76,10 +85,11 @@ def trainable(spec: Spec) -> Trainable:
     def build(loaded: bool) -> nn.Module:
         if not loaded:
             return _anew(spec, len(known.labels))
-        return _published(spec, chosen.published) if chosen.file is None else _with_weights_of(spec, chosen.file)
+        return _published(spec, chosen.published) if chosen.own is None else _with_weights_of(spec, chosen.own)
 
     def reload(folder: str) -> str:
-        options = {name: value for name, value in spec.options.items() if name not in ("weights", "labels")}
+        rewritten = ("weights", "labels", *tensor_names.OPTIONS)
+        options = {name: value for name, value in spec.options.items() if name not in rewritten}
         options = {"weights": f"{folder}/{_FILE}", "labels": f"{folder}/{_LABELS}", **options}
         return f"torchvision:{spec.name}?{urlencode(options, safe='/')}"
 
@@ -95,18 +105,28 @@ def trainable(spec: Spec) -> Trainable:
 
 
 def _anew(spec: Spec, count: int) -> nn.Module:
-    arguments = {"aux_logits": False, "init_weights": True} if spec.name in ("googlenet", "inception_v3") else {}
+    arguments = {"aux_logits": False, "init_weights": True} if spec.name in _AUXILIARY else {}
     module: nn.Module = torchvision.models.get_model(spec.name, weights=None, num_classes=count, **arguments)
     return module
 
 
 @dataclass(frozen=True)
+class _Own:
+    """A file of weights, how its tensors are named, its number of outputs and whether it has auxiliary heads."""
+
+    file: Path
+    names: Naming
+    outputs: int
+    auxiliary: bool
+
+
+@dataclass(frozen=True)
 class _Chosen:
-    """The weights of a spec: published weights with their preprocessing, or the `file` of others."""
+    """The weights of a spec: published weights with their preprocessing, or weights of one's own."""
 
     published: Any
     transform: Any
-    file: Path | None
+    own: _Own | None
 
 
 def _chosen(spec: Spec) -> _Chosen:
@@ -119,18 +139,71 @@ def _chosen(spec: Spec) -> _Chosen:
     if not named and not Path(name).suffix and not Path(name).exists():
         raise SpecError(f"{spec.text}: no weights {name!r}; {nearest(name, enum.__members__)} or PATH.safetensors")
     published = enum[name] if named else enum.DEFAULT
-    return _Chosen(published, _preprocessing(spec, published), None if named else weights.checked(name))
+    return _Chosen(published, _preprocessing(spec, published), None if named else _own(spec, weights.checked(name)))
+
+
+def _own(spec: Spec, file: Path) -> _Own:
+    """Reads a file's header, and checks that its names and shapes are those of the architecture."""
+    kinds = weights.read_kinds(file)
+    names = naming(_outline(spec, _IMAGENET, True), kinds, file, selection_of(spec))
+    found = names.of(kinds)
+    outputs = _classes({name: kind.shape for name, kind in found.items()}, file)
+    auxiliary = any(name.startswith(("aux", "AuxLogits")) for name in found)
+    check_fit(_outline(spec, outputs, auxiliary), found, file, spec.name, rest=names.rest)
+    return _Own(file, names, outputs, auxiliary)
+
+
+def _outline(spec: Spec, outputs: int, auxiliary: bool) -> dict[str, TensorKind]:
+    try:
+        with torch.device("meta"):
+            module = _empty(spec, outputs, auxiliary)
+    except RuntimeError:  # RegNets compute their widths with tensors, which needs memory
+        module = _empty(spec, outputs, auxiliary)
+    return kinds_of(module.state_dict())
+
+
+def _empty(spec: Spec, outputs: int, auxiliary: bool) -> nn.Module:
+    # Left to themselves, the architectures with auxiliary heads warn.
+    arguments = {"init_weights": False, "aux_logits": auxiliary} if spec.name in _AUXILIARY else {}
+    module: nn.Module = torchvision.models.get_model(spec.name, weights=None, num_classes=outputs, **arguments)
+    return module
 
 
 def _known(spec: Spec, chosen: _Chosen) -> Description:
-    published = chosen.published
-    if chosen.file is None:
+    published, own = chosen.published, chosen.own
+    if own is None:
         count, identity = len(published.meta["categories"]), published.url  # its last digits are the file's checksum
     else:
-        count, identity = _classes(weights.read_shapes(chosen.file), chosen.file), weights.file_revision(chosen.file)
+        count, identity = own.outputs, weights.file_revision(own.file)
     labels = label_names(spec, count, published.meta["categories"] if count == _IMAGENET else None)
-    revision = content_id("torchvision", spec.name, identity, repr(chosen.transform), labels)
-    return Description(revised(revision, spec), labels)
+    selected = selection_of(spec).identity
+    revision = content_id("torchvision", spec.name, identity, repr(chosen.transform), labels, *selected)
+    facts = _facts(spec, chosen, labels)
+    return as_computed(Description(revision, labels, shape=shape_of(chosen.transform), facts=facts), spec)
+
+
+def _facts(spec: Spec, chosen: _Chosen, labels: tuple[str, ...]) -> tuple[ModelFact, ...]:
+    transform, own = chosen.transform, chosen.own
+    weights_name = f"torchvision's {chosen.published}"
+    sizes = "size" in spec.options or {"resize", "crop"} <= set(spec.options)
+    scaled = f"{transform.crop_size[0]} of {transform.resize_size[0]}, {transform.interpolation.value}"
+
+    def fact(name: str, value: str, stated: bool, option: str) -> ModelFact:
+        if stated:
+            given = [f"?{o}={spec.options[o]}" for o in _PREPROCESSING if o in spec.options]
+            return ModelFact(name, value, " ".join(given))
+        return ModelFact(name, value, weights_name, own is not None, option)
+
+    named = f"{weights_name}, for the number of outputs" if len(labels) == _IMAGENET else None
+    return (
+        *(own.names.facts(own.file) if own is not None else ()),
+        ModelFact("architecture", spec.name, spec.text.partition("?")[0]),
+        label_fact(spec, labels, named if own is not None else weights_name, assumed=own is not None),
+        fact("input size", scaled, sizes, "size"),
+        fact(
+            "normalisation", normalisation(transform.mean, transform.std), {"mean", "std"} <= set(spec.options), "mean"
+        ),
+    )
 
 
 def _preprocessing(spec: Spec, published: Any) -> Any:
@@ -182,20 +255,15 @@ def _classes(shapes: Mapping[str, tuple[int, ...]], file: Path) -> int:
     layers = sorted((int(match[2] or 0), name) for name in shapes if (match := _HEAD.fullmatch(name)))
     if not layers or not shapes[layers[-1][1]]:
         raise WeightsError(
-            f"{file}: no tensor named as torchvision names the last layer (fc.weight, classifier.1.weight)"
+            f"{file}: no tensor named as torchvision names the last layer (fc.weight, classifier.1.weight): a backbone "
+            "without its head, or weights of another library; give those of the whole classifier"
         )
     return shapes[layers[-1][1]][0]
 
 
-def _with_weights_of(spec: Spec, file: Path) -> nn.Module:
+def _with_weights_of(spec: Spec, own: _Own) -> nn.Module:
     """Returns the module with the file's tensors."""
-    tensors = weights.read_safetensors(file)
-    arguments: dict[str, Any] = {}
-    if spec.name in ("googlenet", "inception_v3"):
-        # Their auxiliary heads serve training alone and exist where the file has them; left to themselves they warn.
-        auxiliary = any(name.startswith(("aux", "AuxLogits")) for name in tensors)
-        arguments = {"init_weights": False, "aux_logits": auxiliary}
-    count = _classes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, file)
-    module: nn.Module = torchvision.models.get_model(spec.name, weights=None, num_classes=count, **arguments)
-    weights.load_into(module, tensors, file)
+    tensors = weights.read_safetensors(own.file)
+    module: nn.Module = built(partial(_empty, spec, own.outputs, own.auxiliary))
+    weights.load_into(module, {name: tensors[source] for name, source in own.names.names.items()}, own.file)
     return module

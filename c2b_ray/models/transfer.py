@@ -51,11 +51,10 @@ class Transfer:
                 yield self._ready(*waiting.result())
 
     def _load(self, prepare: Callable[[T], torch.Tensor], part: T) -> tuple[torch.Tensor, torch.cuda.Event | None]:
-        batch = prepare(part)
         if self._stream is None:
-            return batch.to(self.device), None
-        with torch.cuda.stream(self._stream):
-            copy = batch.to(self.device, non_blocking=True)
+            return prepare(part).to(self.device), None
+        with torch.cuda.stream(self._stream):  # also what `prepare` does on the device, such as decoding
+            copy = prepare(part).to(self.device, non_blocking=True)
             return copy, self._stream.record_event()
 
     def _ready(self, copy: torch.Tensor, copied: torch.cuda.Event | None) -> torch.Tensor:

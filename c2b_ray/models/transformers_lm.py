@@ -32,39 +32,42 @@ from c2b_ray.errors import SpecError, nearest
 from c2b_ray.extras import hint_for
 from c2b_ray.models import devices
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.tensor_names import selection_of
 from c2b_ray.models.text.chat_tokens import ChatTokens, Tokenised, no_language_model
 from c2b_ray.models.text.prefixes import PrefixCache
 from c2b_ray.models.text.sampling import Row, RowLimits, Sampler, writable_mask
 from c2b_ray.models.torch_runtime import DTYPES, device_of
+from c2b_ray.models.transformers_weights import load_strictly
 from c2b_ray.models.weights import language_model_revision
 from c2b_ray.roles import ChatReply, ChatRequest, Description, TokenLogProb
 
 MAX_ROWS = 64
 MAX_LOGITS = 2**27  # entries of one batch's logits in next_tokens and log_likelihood: half a GiB of float32
 MAX_WHITESPACE = 8  # between JSON tokens: enough to indent, too little to never end
-_OPTIONS = ("dtype", "device", "revision")
+_OPTIONS = ("dtype", "device", "revision", "unused")
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 def load(spec: Spec) -> TransformersLanguageModel:
-    """The model of `hf:PATH_OR_NAME`. Options: dtype (float32, float16, bfloat16), device (cpu, cuda:1), revision.
+    """The model of `hf:PATH_OR_NAME`. Options: dtype (float32, float16, bfloat16), device (cpu, cuda:1), revision,
+    unused (`tensor_names`).
 
     By default on a GPU where there is one, in the dtype of its weights; in float32 on a CPU.
-    SpecError: an unknown option. WeightsError: nothing there, no safetensors. A model without a chat template or an
-    end token reads texts, and raises WeightsError where it is asked for a reply.
+    SpecError: an unknown option. WeightsError: nothing there, no safetensors, a tensor missing or unused. A model
+    without a chat template or an end token reads texts, and raises WeightsError where it is asked for a reply.
     """
     options = spec.options_among(_OPTIONS)
     device = device_of(spec)
     dtype = dtype_of(spec, device)
     wanted = options.get("revision")
-    common = {"revision": wanted or "main", "trust_remote_code": False}
+    common: dict[str, Any] = {"revision": wanted or "main", "trust_remote_code": False}
     try:
         tokenizer = AutoTokenizer.from_pretrained(spec.name, **common)
-        model = AutoModelForCausalLM.from_pretrained(spec.name, dtype=dtype, use_safetensors=True, **common)
+        loaded = load_strictly(AutoModelForCausalLM, spec.name, selection_of(spec), dtype=dtype, **common)
     except (OSError, ValueError, ImportError) as error:
         raise no_language_model(spec.text, f"{error}{hint_for(str(error))}") from error
     revision = language_model_revision(spec.name, wanted)
-    return TransformersLanguageModel(cast(Any, model).to(device), tokenizer, revision or "", spec.text)
+    return TransformersLanguageModel(loaded.model.to(device), tokenizer, revision or "", spec.text)
 
 
 def describe(spec: Spec) -> Description | None:

@@ -7,6 +7,7 @@ whatever its author wrote into it, so it is refused by name and by content, on d
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
@@ -16,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from c2b_ray.errors import SpecError, WeightsError
+from c2b_ray.models.tensor_names import TensorKind, check_fit, kinds_of
 
 _PICKLES = {".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt", ".joblib", ".tar"}
 WITH_TOKENIZER = ["*.json", "*.jinja", "*.txt", "tokenizer.model"]
@@ -56,11 +58,21 @@ def read_safetensors(path: str | Path) -> dict[str, torch.Tensor]:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (no mapping)
 
 
-def read_shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
-    """Reads the shape of every tensor of a file from its header. Raises WeightsError where the file is refused."""
+def read_kinds(path: str | Path) -> dict[str, TensorKind]:
+    """Reads the shape and kind of every tensor of a file from its header. Raises WeightsError where the file is
+    refused."""
     path = checked(path)
     with safe_open(path, framework="pt") as file:
-        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118  (no mapping)
+        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  (no mapping)
+        return {n: TensorKind(tuple(s.get_shape()), s.get_dtype().startswith(("F", "BF"))) for n, s in slices.items()}
+
+
+def read_outlines(path: str | Path) -> dict[str, torch.Tensor]:
+    """Returns a tensor without memory in the place of each of a file, from its header. Raises WeightsError where the
+    file is refused."""
+    dtypes = {True: torch.float32, False: torch.int64}
+    kinds = read_kinds(path)
+    return {n: torch.empty(kind.shape, dtype=dtypes[kind.floating], device="meta") for n, kind in kinds.items()}
 
 
 def read_tensor(path: str | Path, name: str) -> torch.Tensor:
@@ -70,29 +82,17 @@ def read_tensor(path: str | Path, name: str) -> torch.Tensor:
         return tensor
 
 
-def load_into(module: nn.Module, tensors: dict[str, torch.Tensor], source: str | Path) -> None:
+def load_into(
+    module: nn.Module, tensors: dict[str, torch.Tensor], source: str | Path, head: Collection[str] = ()
+) -> None:
     """Copy `tensors` into `module`, each name and shape accounted for, floats cast to the module's own dtype.
 
     Batch counters (`num_batches_tracked`) may be absent: inference does not read them. WeightsError names the first
-    tensors that are missing, unexpected or of another shape; `source` is the file to name.
+    tensors that are missing, unexpected or of another shape; `source` is the file to name, `head` the module's last
+    layer.
     """
     wanted = module.state_dict()
-    missing = [n for n in wanted if n not in tensors and not n.endswith("num_batches_tracked")]
-    unexpected = [n for n in tensors if n not in wanted]
-    shapes = [
-        f"{n} {tuple(tensors[n].shape)} for {tuple(w.shape)}"
-        for n, w in wanted.items()
-        if n in tensors and tensors[n].shape != w.shape
-    ]
-    kinds = [
-        f"{n} {tensors[n].dtype} for {w.dtype}"
-        for n, w in wanted.items()
-        if n in tensors and tensors[n].is_floating_point() != w.is_floating_point()
-    ]
-    result = {"missing": missing, "unexpected": unexpected, "of another shape": shapes, "of another kind": kinds}
-    complaints = [f"{len(names)} {what} ({_first(names)})" for what, names in result.items() if names]
-    if complaints:
-        raise WeightsError(f"{source} does not fit {type(module).__name__}: {'; '.join(complaints)}")
+    check_fit(kinds_of(wanted), kinds_of(tensors), source, type(module).__name__, head)
     # Into the module's own dict, which has what safetensors lack: the version that some modules ask for.
     wanted.update(tensors)
     module.load_state_dict(wanted)
@@ -174,7 +174,3 @@ def language_model_revision(name: str, revision: str | None) -> str | None:
     except HFValidationError:  # a path where nothing is
         return None
     return Path(config).parent.name[:20] if isinstance(config, str) else None
-
-
-def _first(names: list[str], count: int = 3) -> str:
-    return ", ".join(names[:count]) + (", …" if len(names) > count else "")

@@ -4,12 +4,16 @@
     open_clip:local-dir:PATH?labels=bus,boat&template=a photo of a {}.|a drawing of a {}.
 
 Options: labels (a file of names, or names with commas between), template (with {} for the label; several with |
-between, whose embeddings are averaged: Radford et al. 2021, section 3.1.4), temperature (100 by default, CLIP's own),
-and those of the encoder. It knows the encoder's role and nothing of its library.
+between, whose embeddings are averaged: Radford et al. 2021, section 3.1.4), temperature (by default the encoder's own
+`logit_scale`, 100 for most CLIP models), and those of the encoder.
+
+The probability of a label is the softmax, over the labels, of temperature × cosine, as in CLIP. Models trained with a
+sigmoid (SigLIP) add one bias to all logits, which cancels in the softmax; their scale does not.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,14 +21,18 @@ from pathlib import Path
 import numpy as np
 
 from c2b_ray.errors import SpecError
-from c2b_ray.models import catalog
+from c2b_ray.models import open_clip_encoder
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.model_facts import label_fact
 from c2b_ray.models.spec_options import numbers, read_labels
-from c2b_ray.roles import Description, Floats, Pixels, TextImageEncoder
+from c2b_ray.models.torch_runtime import of_device, with_precision
+from c2b_ray.names import repeated_names, without_invisible
+from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape, ShapedEncoder, TextImageEncoder
 from c2b_ray.schemas import content_id
 
 TEMPLATE = "a photo of a {}."
 TEMPERATURE = 100.0
+_ROUNDING = 0.1
 _ZERO_SHOT_OPTIONS = ("labels", "template", "temperature")
 
 
@@ -32,8 +40,14 @@ class ZeroShotClassifier:
     """Cosine similarities to each label's mean embedding, times `temperature`; implements `roles.Classifier`."""
 
     def __init__(
-        self, encoder: TextImageEncoder, labels: Sequence[str], templates: Sequence[str], temperature: float
+        self,
+        encoder: TextImageEncoder,
+        labels: Sequence[str],
+        templates: Sequence[str],
+        temperature: float,
+        facts: tuple[ModelFact, ...] = (),
     ) -> None:
+        self.facts = facts
         self._encoder, self.labels, self._temperature = encoder, tuple(labels), temperature
         self.revision = _revision(encoder.revision, labels, templates, temperature)
         texts = encoder.encode_texts([template.format(label) for label in labels for template in templates])
@@ -45,30 +59,68 @@ class ZeroShotClassifier:
         similarities = self._encoder.encode_images(images) @ self._anchors.T
         return (self._temperature * similarities).astype(np.float32)
 
+    @property
+    def shape(self) -> Shape | None:
+        """The encoder's."""
+        return self._encoder.shape if isinstance(self._encoder, ShapedEncoder) else None
+
+    def logits_of_shaped(self, images: Blocks) -> Floats:
+        """Returns `logits` of pictures prepared by `shape`, uint8 (images, height, width, 3)."""
+        assert isinstance(self._encoder, ShapedEncoder)
+        similarities = self._encoder.embeddings_of_shaped(images) @ self._anchors.T
+        return (self._temperature * similarities).astype(np.float32)
+
 
 def load(spec: Spec) -> ZeroShotClassifier:
     """Loads the classifier of an encoder's spec with `labels`. Raises SpecError for no labels, one label, or a template
     without {}."""
     settings, inner = _settings(spec)
-    encoder: TextImageEncoder = catalog.loader("encoder", inner)(inner)
-    return ZeroShotClassifier(encoder, settings.labels, settings.templates, settings.temperature)
+    encoder = open_clip_encoder.load(inner)
+    temperature = _temperature(settings, encoder.logit_scale)
+    facts = _facts(spec, settings, temperature, encoder.facts)
+    return ZeroShotClassifier(encoder, settings.labels, settings.templates, temperature, facts)
 
 
-def describe(spec: Spec) -> Description | None:
+def describe(spec: Spec) -> Description:
     """Returns the description from the encoder's files."""
     settings, inner = _settings(spec)
-    encoder = catalog.describe_spec("encoder", inner)
-    if encoder is None:
-        return None
-    revision = _revision(encoder.revision, settings.labels, settings.templates, settings.temperature)
-    return Description(revision, settings.labels, of_device=encoder.of_device)
+    encoder, scale = open_clip_encoder.describe_scaled(inner)
+    temperature = _temperature(settings, scale)
+    revision = _revision(encoder.revision, settings.labels, settings.templates, temperature)
+    facts = _facts(spec, settings, temperature, encoder.facts)
+    return Description(revision, settings.labels, of_device=of_device(spec), shape=encoder.shape, facts=facts)
 
 
 @dataclass(frozen=True)
 class _Settings:
+    """Settings of a spec; `temperature` None stands for the encoder's own."""
+
     labels: tuple[str, ...]
     templates: list[str]
-    temperature: float
+    temperature: float | None
+
+
+def _temperature(settings: _Settings, scale: float) -> float:
+    """Returns the factor on cosines: the spec's, else the encoder's, of which 100 is stored with a rounding error."""
+    if settings.temperature is not None:
+        return settings.temperature
+    return TEMPERATURE if abs(scale - TEMPERATURE) < _ROUNDING else scale
+
+
+def _facts(
+    spec: Spec, settings: _Settings, temperature: float, encoder: tuple[ModelFact, ...]
+) -> tuple[ModelFact, ...]:
+    stated = (
+        f"?temperature={spec.options['temperature']}" if "temperature" in spec.options else "the model's logit_scale"
+    )
+    templates = "; ".join(repr(template) for template in settings.templates)
+    about = "?template=" if "template" in spec.options else "default"
+    return (
+        *encoder,
+        label_fact(spec, settings.labels, None),
+        ModelFact("prompts", templates, about, option="template"),
+        ModelFact("temperature", f"{temperature:.6g}", stated, option="temperature"),
+    )
 
 
 def _revision(encoder: str, labels: Sequence[str], templates: Sequence[str], temperature: float) -> str:
@@ -83,17 +135,29 @@ def _settings(spec: Spec) -> tuple[_Settings, Spec]:
     for template in templates:
         if template.count("{}") != 1 or template.replace("{}", "").count("{") + template.replace("{}", "").count("}"):
             raise SpecError(f"{spec.text}: template={template!r} must hold {{}} once, where the label goes")
-    temperature = (numbers(spec, "temperature") or [TEMPERATURE])[0]
-    if temperature <= 0:
+    stated = numbers(spec, "temperature")
+    temperature = stated[0] if stated else None
+    if temperature is not None and temperature <= 0:
         raise SpecError(f"{spec.text}: temperature={temperature} is not above 0")
     inner = replace(spec, options={k: v for k, v in spec.options.items() if k not in _ZERO_SHOT_OPTIONS})
-    return _Settings(labels, templates, temperature), inner
+    return _Settings(labels, templates, temperature), with_precision(inner)
 
 
 def _labels(spec: Spec, listed: str | None) -> tuple[str, ...]:
     if not listed:
         raise SpecError(f"{spec.text}: an encoder classifies among labels=NAMES.txt or labels=bus,boat; give them")
     labels = read_labels(listed) if Path(listed).is_file() else tuple(name.strip() for name in listed.split(","))
-    if len(set(labels)) < 2 or len(set(labels)) < len(labels) or not all(labels):
-        raise SpecError(f"{spec.text}: labels={listed!r} must be two names or more, each once")
+    labels = tuple(unicodedata.normalize("NFC", without_invisible(label)) for label in labels)
+    if not all(labels):
+        empty = f"name {labels.index('') + 1} of {len(labels)} is empty"
+        raise SpecError(f"{spec.text}: labels={listed!r}: {empty}; remove it")
+    if len(labels) < 2:
+        raise SpecError(f"{spec.text}: labels={listed!r} is one name; give two or more")
+    if repeated := repeated_names(labels):
+        numbers_of = (" and ".join(str(at + 1) for at in places) for places in repeated)
+        said = [f"{labels[places[0]]!r} ({number})" for places, number in zip(repeated, numbers_of, strict=True)]
+        raise SpecError(
+            f"{spec.text}: labels={listed!r} has a name more than once: {', '.join(said[:5])}. Their captions are one, "
+            "so that nothing tells their images apart; give each a name of its own, such as 'crane bird', 'crane truck'"
+        )
     return labels

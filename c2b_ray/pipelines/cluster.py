@@ -21,6 +21,7 @@ from ray._private.node import Node
 from tenacity import Retrying, retry_if_not_exception_type, stop_after_attempt, wait_exponential
 
 from c2b_ray.errors import ServiceError
+from c2b_ray.pipelines import machine
 from c2b_ray.store.memory import few_heaps
 
 ADDRESS = "RAY_ADDRESS"
@@ -37,19 +38,20 @@ RETRY_WAIT = wait_exponential(min=1, max=15)
 
 
 @contextmanager
-def ensure_ray(num_cpus: int | None = None, object_store_mb: int = 512) -> Iterator[bool]:
+def ensure_ray(num_cpus: int | None = None, object_store_mb: int | None = None) -> Iterator[bool]:
     """Runs the body with Ray: over this process's connection, else the cluster at RAY_ADDRESS, else a new one here.
 
-    `num_cpus` (None: all) and `object_store_mb` apply to a new cluster only. At the end, only a connection made by this
-    call is closed, and only a cluster started by it is stopped. Yields whether it started one, so that what runs on it
-    can end with it. Raises ServiceError where the cluster at RAY_ADDRESS does not answer.
+    `num_cpus` (None: all) and `object_store_mb` (None: `machine.object_store_mb`) apply to a new cluster only. At the
+    end, only a connection made by this call is closed, and only a cluster started by it is stopped. Yields whether it
+    started one, so that what runs on it can end with it. Raises ServiceError where the cluster at RAY_ADDRESS does not
+    answer.
     """
     ours = not ray.is_initialized()
     try:
         if ours:
             few_heaps()
             with _environment(), _handlers_kept():
-                _connect(num_cpus, object_store_mb)
+                _connect(num_cpus, object_store_mb or machine.object_store_mb())
         _quiet()
         yield ours and not _elsewhere()
     finally:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -19,26 +19,27 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from c2b_ray.config.placement import PlacementConfig
-from c2b_ray.pipelines.placement import on_this_machine
+from c2b_ray.pipelines.busy import BusyClock
+from c2b_ray.pipelines.fed import answers_of_fed
+from c2b_ray.pipelines.machine import machine
+from c2b_ray.pipelines.outputs import Also, Outputs, Written, write_part
+from c2b_ray.pipelines.placement_here import on_this_machine
 from c2b_ray.pipelines.progress import Progress, Teller
+from c2b_ray.pipelines.row_ids import each_once, not_yet
 from c2b_ray.pipelines.stage import (
     BLOCK_BYTES,
     Job,
+    Prepare,
     Rows,
     StageConfig,
     StageResult,
-    Written,
-    cores,
     cut,
-    each_once,
-    not_yet,
+    measured,
     stepped,
     threads_of,
-    write_part,
     write_stage,
 )
 from c2b_ray.store.digests import Digests
-from c2b_ray.store.parts import Parts
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -50,6 +51,7 @@ class Here:
     def __init__(self, placement: PlacementConfig | None = None) -> None:
         self._placement = placement or PlacementConfig()
         self.placements: dict[str, dict[str, Any]] = {}
+        self.stages: dict[str, dict[str, Any]] = {}
 
     def check_paths(self, out: str | None, read: Mapping[str, str]) -> None:
         """Does nothing: all work is done in this process, so no other node has to see the paths."""
@@ -70,17 +72,21 @@ class Here:
         id_column: str,
         config: StageConfig,
         on_progress: Callable[[Progress], None] | None = None,
+        prepare: Prepare | None = None,
+        also: Also | None = None,
     ) -> StageResult:
         if config.stage is not None:
-            config = replace(config, placement=on_this_machine(config.stage, self._placement, cores()))
-        job = Job(step, role_factory, id_column, config)
+            placement = on_this_machine(config.stage, self._placement, machine(), prepare is not None)
+            config = replace(config, placement=placement)
+        job = Job(step, role_factory, id_column, config, prepare, also)
         result = write_stage(out, rows, job, on_progress, partial(_written, rows, job))
         if config.stage is not None and result.rows:
             self.placements[config.stage] = config.placement.record()
+            self.stages[config.stage] = measured(self.stages.get(config.stage), result)
         return result
 
 
-def _written(rows: Rows, job: Job[R], parts: Parts, done: Digests, teller: Teller) -> Generator[Written, None, None]:
+def _written(rows: Rows, job: Job[R], to: Outputs, done: Digests, teller: Teller) -> Generator[Written, None, None]:
     """Writes the answers in parts of `rows_per_file` rows, or fewer where these hold many bytes."""
     held: list[pa.Table] = []
     rows_held = bytes_held = 0
@@ -90,10 +96,11 @@ def _written(rows: Rows, job: Job[R], parts: Parts, done: Digests, teller: Telle
         table = pa.concat_tables(held)
         held.clear()
         rows_held = bytes_held = 0
-        return write_part(table, parts, job.id_column)
+        return write_part(table, to)
 
     size = job.config.rows_per_file
-    with closing(_answers(_batches(rows, job, done), job)) as answers:
+    clock = BusyClock(job.config.placement.decoders, threads_of(job.config.placement))
+    with closing(_answers(_batches(rows, job, done), job, clock, teller)) as answers:
         try:
             for answer in answers:
                 if held and rows_held + answer.num_rows > size:
@@ -112,12 +119,20 @@ def _written(rows: Rows, job: Job[R], parts: Parts, done: Digests, teller: Telle
         yield write()
 
 
-def _answers(batches: Iterator[pa.Table], job: Job[R]) -> Generator[pa.Table, None, None]:
+def _answers(
+    batches: Iterator[pa.Table], job: Job[R], clock: BusyClock, teller: Teller
+) -> Generator[pa.Table, None, None]:
     """Yields the step's answer to each batch, in the order of the batches. Each thread steps one batch at a time.
 
     When closed early, it waits for the batches that are in the step and begins no other.
     """
     threads = threads_of(job.config.placement)
+    if job.config.placement.decoders and job.prepare is not None:
+        teller.busy = clock.busy
+        read = _read_ahead(batches, partial(clock.at_work, "reading"))
+        with closing(read), closing(answers_of_fed(read, job, clock)) as answers:
+            yield from answers
+        return
     with closing(_read_ahead(batches)) as read, ThreadPoolExecutor(threads, thread_name_prefix="step") as pool:
         waiting: deque[Future[pa.Table]] = deque()
         role: list[R] = []  # built for the first batch: where nothing is left to do, no model is loaded
@@ -156,10 +171,17 @@ def _batches(rows: Rows, job: Job[R], done: Digests) -> Iterator[pa.Table]:
         yield from cut(each_once(rest, job.id_column), job.config)
 
 
-def _read_ahead(items: Iterator[T]) -> Generator[T, None, None]:
-    """Yields the items. A thread reads the next one while this one is used."""
+def _read_ahead(
+    items: Iterator[T], at_work: Callable[[], AbstractContextManager[None]] = nullcontext
+) -> Generator[T, None, None]:
+    """Yields the items. A thread reads the next one while this one is used; `at_work` wraps each read."""
+
+    def read() -> T | None:
+        with at_work():
+            return next(items, None)
+
     with ThreadPoolExecutor(1, thread_name_prefix="read") as reader:
-        coming = reader.submit(next, items, None)
+        coming = reader.submit(read)
         while (item := coming.result()) is not None:
-            coming = reader.submit(next, items, None)
+            coming = reader.submit(read)
             yield item

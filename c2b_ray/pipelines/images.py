@@ -5,7 +5,6 @@ It knows which step runs over which table, and leaves reading, writing and resum
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,13 +15,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from c2b_ray.pipelines.numbered import numbered, one_at_a_time
+from c2b_ray.pipelines.preparing import preparing
 from c2b_ray.pipelines.progress import Progress
 from c2b_ray.pipelines.stage import Rows, Runner, StageConfig, StageResult
-from c2b_ray.roles import Captioner, Classifier, ImageGenerator, LanguageModel, TextImageEncoder
+from c2b_ray.roles import Captioner, Classifier, ImageGenerator, LanguageModel, Shape, TextImageEncoder
 from c2b_ray.schemas import IMAGES, PREDICTIONS, VERIFICATIONS
+from c2b_ray.schemas.path import PLACED_IMAGES
 from c2b_ray.steps import draw
 from c2b_ray.steps.decode import BATCH_PIXELS, pixels_of
-from c2b_ray.steps.draw import ImageSource, fetch, image_ids
+from c2b_ray.steps.draw import ImageSource, fetch
+from c2b_ray.steps.in_place import COLUMNS, Load, completed, reading_before, with_reading
 from c2b_ray.steps.predict import Classification, LoadedClassifier, check_revision, predict_all
 from c2b_ray.steps.verify import Checks, verify
 from c2b_ray.store.digests import DIGEST, Digests, absent, among, digests, distinct
@@ -34,9 +37,8 @@ FETCH = StageConfig(IMAGES, stage="fetch", rows_per_file=1024)
 GENERATE = StageConfig(IMAGES, stage="generate", rows_per_file=512)
 VERIFY = StageConfig(VERIFICATIONS, stage="verify", rows_per_file=1024, weigh=pixels_of, most_weight=BATCH_PIXELS)
 CLASSIFY = replace(VERIFY, schema=PREDICTIONS, stage="classify")
-FETCHED_AT_ONCE = 256
-MOST_BLOCKS, MOST_READS = 128, 512
-"""The most blocks of row numbers, and of part names. Each block costs a driver on Ray some memory, however small."""
+MOST_READS = 512
+"""The most blocks of part names. Each block costs a driver on Ray some memory, however small."""
 
 
 M = TypeVar("M", Captioner, ImageGenerator, LanguageModel, TextImageEncoder)
@@ -51,10 +53,13 @@ def of_revision(factory: Callable[[], M], revision: str, spec: str) -> M:
 
 @dataclass(frozen=True)
 class Contestant:
-    """A classifier of an audit: how to load it, and what to ask it."""
+    """A classifier of an audit: how to load it, what to ask it, and how pictures are prepared for it, where another
+    process can do that. `takes_files`: whether it decodes encoded images itself (`roles.FileClassifier`)."""
 
     classifier: Callable[[], Classifier]
     question: Classification
+    shape: Shape | None = None
+    takes_files: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,20 +126,16 @@ class ImageStages:
         source: Callable[[], ImageSource],
         out: str,
         on_progress: OnProgress,
+        keep: bool = False,
     ) -> StageResult:
-        """Fetches the `wanted` rows of `source` and writes the images' bytes into Parquet parts under `out`.
+        """Fetches the `wanted` rows of `source` and writes the images into Parquet parts under `out`.
 
-        `revision`: of the source; the images' ids contain it.
+        `revision`: of the source; the images' ids contain it. `keep`: whether the parts hold the images' bytes, which
+        are otherwise read where they lie by the stages that need them.
         """
-        # Ids are made where the rows are fetched: as text they take eight times the memory of the numbers.
-        numbers = wanted.astype(np.min_scalar_type(wanted.max(initial=0)))  # held, and sent, while images are fetched
-        size = max(FETCHED_AT_ONCE, ceil(len(numbers) / MOST_BLOCKS))
-        blocks = [pa.table({"row": numbers[start : start + size]}) for start in range(0, max(1, len(numbers)), size)]
-        named = partial(_with_ids, revision=revision)
-        rows = Rows(blocks, named, len(wanted), lambda: (part["image_id"] for block in blocks for part in named(block)))
-        config = replace(FETCH, total=len(wanted))
-        load = partial(_one_at_a_time, source)
-        return self.runner.run(rows, fetch, load, out, id_column="image_id", config=config, on_progress=on_progress)
+        config = replace(FETCH, total=len(wanted), schema=IMAGES if keep else PLACED_IMAGES)
+        rows, load, step = numbered(wanted, revision), partial(one_at_a_time, source), partial(fetch, keep=keep)
+        return self.runner.run(rows, step, load, out, id_column="image_id", config=config, on_progress=on_progress)
 
     def generate(
         self, wanted: pa.Table, generator: Callable[[], ImageGenerator], out: str, on_progress: OnProgress
@@ -153,57 +154,53 @@ class ImageStages:
         questions: Checks,
         out: str,
         on_progress: OnProgress,
+        source: Load | None = None,
     ) -> StageResult:
         """Asks the captioner what it sees in each of the `wanted` images (`image_id`, `target_class`,
-        `verification_id`)."""
+        `verification_id`). `source`: of those whose bytes are not in the parts."""
         parts = opened(images)
         names = _name_blocks(_holding(parts, np.unique(digests(wanted["image_id"]))))
         expand, ids = partial(images_wanted, parts=parts, wanted=Wanted.by_image(wanted)), wanted["verification_id"]
         rows = Rows(names, expand, wanted.num_rows, lambda: iter([ids]))
-        config, step = replace(VERIFY, total=wanted.num_rows), partial(verify, checks=questions)
+        step, role = with_reading(partial(verify, checks=questions), captioner, source)
+        config = replace(VERIFY, total=wanted.num_rows)
         return self.runner.run(
-            rows, step, captioner, out, id_column="verification_id", config=config, on_progress=on_progress
+            rows, step, role, out, id_column="verification_id", config=config, on_progress=on_progress
         )
 
     def classify(
-        self, images: Selection, classifiers: Sequence[Contestant], out: str, on_progress: OnProgress
+        self,
+        images: Selection,
+        classifiers: Sequence[Contestant],
+        out: str,
+        on_progress: OnProgress,
+        source: Load | None = None,
     ) -> StageResult:
         """Writes all classifiers' predictions of the selected images into Parquet parts under `out`.
 
-        It makes one pass: an image is read and decoded once for all classifiers.
+        It makes one pass: an image is read and decoded once for all classifiers. `source`: of those whose bytes are not
+        in the parts.
         """
         total = images.total * len(classifiers)
         questions = [one.question for one in classifiers]
         expand = partial(_images_to_classify, images=images, questions=questions)
         rows = Rows(images.blocks, expand, total, partial(prediction_ids, questions, images))
-        config, role = replace(CLASSIFY, total=total), partial(_loaded, classifiers)
+        prepare = reading_before(source, preparing(one.shape for one in classifiers))
+        step, role = with_reading(predict_all, partial(loaded, classifiers), source, prepare)
+        config = replace(CLASSIFY, total=total)
         return self.runner.run(
-            rows, predict_all, role, out, id_column="prediction_id", config=config, on_progress=on_progress
+            rows,
+            step,
+            role,
+            out,
+            id_column="prediction_id",
+            config=config,
+            on_progress=on_progress,
+            prepare=prepare,
         )
 
 
-class _OneAtATime:
-    """A source that serves one thread at a time, because it may keep what it reads. Sources of other processes are not
-    affected."""
-
-    def __init__(self, source: ImageSource) -> None:
-        self._source = source
-        self._lock = threading.Lock()
-
-    @property
-    def revision(self) -> str:
-        return self._source.revision
-
-    def fetch(self, ids: Sequence[int]) -> pa.Table:
-        with self._lock:
-            return self._source.fetch(ids)
-
-
-def _one_at_a_time(load: Callable[[], ImageSource]) -> ImageSource:
-    return _OneAtATime(load())
-
-
-def _loaded(classifiers: Sequence[Contestant]) -> list[LoadedClassifier]:
+def loaded(classifiers: Sequence[Contestant]) -> list[LoadedClassifier]:
     return [LoadedClassifier(one.classifier(), one.question) for one in classifiers]
 
 
@@ -217,17 +214,21 @@ def prediction_ids(questions: Sequence[Classification], images: Selection) -> It
 
 def _images_to_classify(names: pa.Table, images: Selection, questions: Sequence[Classification]) -> Iterator[pa.Table]:
     for name in names["name"].to_pylist():
-        table = images.of(images.parts.read(name))
-        names_of = table["image_id"].to_pylist()
-        ids = list(zip(*(question.prediction_ids(names_of) for question in questions), strict=True))
-        yield table.append_column("prediction_id", pa.array(ids, pa.list_(pa.string())))
+        yield with_prediction_ids(images.of(completed(images.parts.read(name, COLUMNS))), questions)
+
+
+def with_prediction_ids(images: pa.Table, questions: Sequence[Classification]) -> pa.Table:
+    """Returns the images with the ids of all predictions of each, a list per image."""
+    names = images["image_id"].to_pylist()
+    ids = list(zip(*(question.prediction_ids(names) for question in questions), strict=True))
+    return images.append_column("prediction_id", pa.array(ids, pa.list_(pa.string())))
 
 
 def images_wanted(names: pa.Table, parts: Parts, wanted: Wanted) -> Iterator[pa.Table]:
     """Yields for each of the named parts its wanted images: their row there, with the columns of what is wanted."""
     for name in names["name"].to_pylist():
         # Not a join of tables: Arrow's cannot carry binary columns of more than 2 GiB.
-        images = parts.read(name)
+        images = completed(parts.read(name, COLUMNS))
         of_part = wanted.of(images["image_id"])
         at = pc.index_in(of_part["image_id"].combine_chunks(), images["image_id"].combine_chunks())
         rows = images.take(at)
@@ -256,12 +257,6 @@ class Wanted:
         first, last = (np.searchsorted(self.digests, marks, side=side) for side in ("left", "right"))
         ranges = [np.arange(a, b) for a, b in zip(first, last, strict=True)]
         return self.rows.take(np.concatenate([np.zeros(0, np.int64), *ranges]))
-
-
-def _with_ids(rows: pa.Table, revision: str) -> Iterator[pa.Table]:
-    for start in range(0, rows.num_rows, FETCHED_AT_ONCE):
-        some = rows.slice(start, FETCHED_AT_ONCE)
-        yield some.append_column("image_id", image_ids(some["row"].to_numpy(), revision))
 
 
 def _holding(parts: Parts, wanted: Digests) -> list[str]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,10 @@ from c2b_ray.models.index import build as faiss_build
 from c2b_ray.models.index.manifest import MANIFEST, Manifest
 from c2b_ray.models.index.plan import Wish
 from c2b_ray.pipelines.images import CLASSIFY, OnProgress
+from c2b_ray.pipelines.preparing import preparing
 from c2b_ray.pipelines.sources.clip_retrieval import Partition
 from c2b_ray.pipelines.stage import Rows, Runner
-from c2b_ray.roles import TextImageEncoder
+from c2b_ray.roles import Shape, TextImageEncoder
 from c2b_ray.schemas import embeddings
 from c2b_ray.steps.embed import embed
 from c2b_ray.store import files
@@ -74,8 +76,11 @@ def embed_source(
     made_by: dict[str, Any],
     out: str,
     on_progress: OnProgress | None = None,
+    shape: Shape | None = None,
 ) -> None:
     """Writes the embeddings of all `images` (`sources.datasets.read`) into `out`.building; resumes an earlier call.
+
+    `shape`: how pictures are prepared for the encoder, where another process can do that.
 
     Raises RunError where that call had another source, SourceError where no image can be used.
     """
@@ -88,19 +93,31 @@ def embed_source(
         raise RunError(f"{building} was begun from other images or another encoder; delete it, or choose another --out")
     schema = embeddings(int(made_by["dimension"]))
     config = replace(CLASSIFY, schema=schema, stage="embed", rows_per_file=2048, total=images.total)
-    runner.run(images, embed, encoder, building, id_column="key", config=config, on_progress=on_progress)
+    runner.run(
+        images,
+        embed,
+        encoder,
+        building,
+        id_column="key",
+        config=config,
+        on_progress=on_progress,
+        prepare=preparing([shape], keep_bytes=True),
+    )
 
 
-def build(out: str, made_by: dict[str, Any], wish: Wish, listed: pa.Table) -> dict[str, Any]:
+def build(
+    out: str, made_by: dict[str, Any], wish: Wish, listed: pa.Table, left_out: Mapping[str, int] | None = None
+) -> dict[str, Any]:
     """Builds the index at `out` from the embeddings of `embed_source`, removes these, and returns the index's summary.
 
-    `listed`: the files that the embeddings were made from.
+    `listed`: the files that the embeddings were made from. `left_out`: reason → how many of them are no images.
     """
     building = _building(out)
     errors = read_stage(building, ["key", "error"])
     failed = errors.filter(pc.is_valid(errors["error"]))
     if failed.num_rows == errors.num_rows:
-        reason = pc.mode(failed["error"])[0].as_py()["mode"] if failed.num_rows else "there is none"
+        reasons = Counter(failed["error"].to_pylist()).most_common(1)
+        reason = f"{reasons[0][0]} ({reasons[0][1]:,} of {errors.num_rows:,})" if reasons else "there is none"
         raise SourceError(f"{made_by['images']}: no image can be used; the commonest reason: {reason}")
     encoder = made_by["encoder"], made_by["encoder_revision"]
     with tempfile.TemporaryDirectory(prefix="c2b-parts-") as scratch:
@@ -112,11 +129,11 @@ def build(out: str, made_by: dict[str, Any], wish: Wish, listed: pa.Table) -> di
 
         def more(where: Path, manifest: Manifest) -> None:
             files.write_table(f"{where}/{ERRORS}", failed)
-            _note(where, _summary(out, made_by, manifest, failed.num_rows), listed)
+            _note(where, _summary(out, made_by, manifest, failed.num_rows, left_out), listed)
 
         manifest = _written(out, lambda where: faiss_build.write(where, *encoder, parts, wish, more=more))
     files.remove_directory(building)
-    return _summary(out, made_by, manifest, failed.num_rows)
+    return _summary(out, made_by, manifest, failed.num_rows, left_out)
 
 
 def _written(out: str, write: Callable[[str], Manifest]) -> Manifest:
@@ -153,9 +170,12 @@ def import_folder(
     return _summary(out, made_by, manifest, manifest.skipped)
 
 
-def _summary(out: str, made_by: dict[str, Any], manifest: Manifest, errors: int) -> dict[str, Any]:
+def _summary(
+    out: str, made_by: dict[str, Any], manifest: Manifest, errors: int, left_out: Mapping[str, int] | None = None
+) -> dict[str, Any]:
     of_index = {"kind": manifest.kind, "shards": len(manifest.shards), "memory": manifest.plan.memory}
-    return {"index": out, "images": manifest.count, "errors": errors, **of_index, "made_by": made_by}
+    counts = {"images": manifest.count, "errors": errors, "left_out": dict(left_out or {})}
+    return {"index": out, **counts, **of_index, "made_by": made_by}
 
 
 def _note(folder: Path, summary: dict[str, Any], listed: pa.Table) -> None:

@@ -30,6 +30,12 @@ def cluster() -> Cluster:
         time.sleep(0.25)
 
 
+def present() -> Cluster:
+    """Returns the cluster as it is at this moment, whoever holds its GPUs."""
+    nodes = _nodes()
+    return Cluster(tuple(nodes), startable(nodes, ray._private.state.state.get_cluster_config()))
+
+
 def _nodes() -> list[Node]:
     free = ray._private.state.available_resources_per_node()  # type: ignore[no-untyped-call]
     nodes = []

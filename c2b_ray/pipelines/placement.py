@@ -12,17 +12,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from c2b_ray.config.placement import PlacementConfig, Precision, Stage, StagePlacement
+from c2b_ray.config.placement import Computing, Decoder, PlacementConfig, Precision, Stage, StagePlacement
 from c2b_ray.errors import ConfigError
 
 MOST_THREADS = 16
 """Batches in progress in one process. More threads would wait for Python's lock."""
-READ_HERE = 64
-"""Images that one thread of a process without Ray reads at once."""
 SMALLEST_SHARE = 0.1
 """Share of a GPU. By default no process shares a GPU with less than this free."""
 ELASTIC_ACTORS = 16
 """Processes that a stage may grow to where the nodes that an autoscaler can start are not known."""
+
+
+GPU_THREADS = 3
+"""Batches in progress in a process that owns a GPU and gets prepared rows: one is computed, one copied, one written."""
+
+
+FED_CPUS = 1.0
+"""CPUs that a process reserves whose rows come prepared: it copies blocks and writes answers while its GPU computes."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,8 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Placement:
-    """The processes of a stage. `threads`: 0 for one per core of the process's machine."""
+    """The processes of a stage. `threads`: 0 for one per core of the process's machine. `decoders`: processes that
+    prepare rows for those of the model; 0: these prepare rows themselves."""
 
     batch: int
     threads: int = 1
@@ -66,6 +73,13 @@ class Placement:
     gpus: float = 0.0
     labels: Mapping[str, str] = field(default_factory=dict)
     precision: Precision | None = None
+    decoders: int = 0
+    decode: Decoder | None = None
+    compile: bool | None = None
+
+    @property
+    def computing(self) -> Computing:
+        return Computing(self.precision, self.decode, self.compile)
 
     def record(self) -> dict[str, Any]:
         """Returns the entry in a run's manifest."""
@@ -102,11 +116,14 @@ NEEDS: dict[Stage, _Needs] = {
 }
 
 
-def placed(stage: Stage, config: PlacementConfig, cluster: Cluster, served: bool = False) -> Placement:
+def placed(
+    stage: Stage, config: PlacementConfig, cluster: Cluster, served: bool = False, prepared: bool = False
+) -> Placement:
     """Returns the stage's placement: the values of `config`, and defaults for the rest.
 
-    `served`: the models answer from Ray Serve, so that the stage's processes only wait for them. Raises ConfigError
-    where `config` requires nodes that this cluster can never have.
+    `served`: the models answer from Ray Serve, so that the stage's processes only wait for them. `prepared`: whether
+    other processes can prepare the stage's rows. Raises ConfigError where `config` requires nodes that this cluster can
+    never have.
     """
     section = config.stage(stage)
     # An autoscaler does not say which labels its nodes will have.
@@ -115,20 +132,22 @@ def placed(stage: Stage, config: PlacementConfig, cluster: Cluster, served: bool
     if not cluster.elastic:
         _check_possible(stage, section, here, config.file)
     placement = defaults(stage, usable, served, section.gpus)
+    if prepared and not served:
+        placement = _fed(placement, usable, section.decoders)
     placement = replace(placement, **section.model_dump(exclude_none=True))
     if section.min_actors is None:
         return replace(placement, min_actors=min(placement.min_actors, placement.max_actors))
     return replace(placement, max_actors=max(placement.min_actors, placement.max_actors))
 
 
-def on_this_machine(stage: Stage, config: PlacementConfig, cores: int) -> Placement:
-    """Returns the placement in one process without Ray, for which a file sets only `batch` and `threads`."""
-    section = config.stage(stage)
-    placement = defaults(stage, Cluster((Node(cpus=cores),)))
-    if not NEEDS[stage].model:  # no other process shares the work, and each thread holds a batch of encoded images
-        placement = Placement(min(placement.batch, READ_HERE), min(MOST_THREADS, cores))
-    batch, threads = section.batch or placement.batch, section.threads or placement.threads
-    return Placement(batch, threads, cpus=0.0)
+def check(config: PlacementConfig, cluster: Cluster) -> None:
+    """Raises ConfigError where a stage of the file requires nodes that this cluster can never have, before any stage
+    begins."""
+    for stage in NEEDS:
+        section = config.stage(stage)
+        if not cluster.elastic:
+            here = tuple(node for node in cluster.nodes if matches(section.labels or {}, node.labels))
+            _check_possible(stage, section, here, config.file)
 
 
 def defaults(stage: Stage, cluster: Cluster, served: bool = False, gpus: float | None = None) -> Placement:
@@ -147,6 +166,25 @@ def defaults(stage: Stage, cluster: Cluster, served: bool = False, gpus: float |
     if not any(node.cpus for node in nodes):
         return Placement(needs.batch, max_actors=1 if needs.per_node else ELASTIC_ACTORS, cpus=1.0)
     return _waiting(needs, nodes) if served or not needs.model else _on_cpus(needs, nodes)
+
+
+def _fed(placement: Placement, cluster: Cluster, decoders: int | None) -> Placement:
+    """Returns the placement where tasks prepare the rows: of processes with a GPU, unless `decoders` says otherwise.
+
+    Such a process computes on few cores, and all that there may be start at once: they load while the first rows are
+    prepared.
+    """
+    if decoders == 0 or (decoders is None and not placement.gpus):
+        return placement
+    cpus = min(placement.cpus, FED_CPUS)
+    nodes = [*cluster.nodes, *cluster.startable]
+    left = int(sum(node.cpus for node in nodes) - cpus * placement.max_actors - 1)
+    placement = replace(placement, cpus=cpus, decoders=max(1, left) if decoders is None else decoders)
+    if not placement.gpus:
+        return placement
+    most = placement.max_actors
+    threads = min(placement.threads, GPU_THREADS)
+    return replace(placement, threads=threads, min_actors=1 if cluster.elastic else most)
 
 
 def within(placement: Placement, free_cpus: Sequence[float], elastic: bool = False) -> Placement:

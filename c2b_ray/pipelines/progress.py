@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from c2b_ray.pipelines.busy import Busy
+
 
 @dataclass(frozen=True)
 class Whole:
@@ -24,7 +26,8 @@ class Progress:
 
     `answered`: rows that the step has answered; the last of them may not be in a part yet. The rate counts these.
     `total`: rows of the source, where known; at the end it equals `resumed` + `rows`. `what`: what a row is. `whole`:
-    the progress of the whole run, where the step is one of many.
+    the progress of the whole run, where the step is one of many. `busy`: how busy those are that work for the stage,
+    where it has processes that decode.
     """
 
     rows: int
@@ -35,6 +38,7 @@ class Progress:
     answered: int = 0
     what: str = "rows"
     whole: Whole | None = None
+    busy: Busy | None = None
 
     @property
     def seconds_left(self) -> float | None:
@@ -57,11 +61,15 @@ class Teller:
         self._began, self._lock = time.monotonic(), threading.RLock()
         self.rows, self.errors, self._answered = 0, 0, 0
         self._failure: BaseException | None = None
+        self.busy: Callable[[], Busy] | None = None
 
     def tell(self) -> None:
         if self._listener is not None:
             rate = self._answered / max(time.monotonic() - self._began, 1e-9)
-            self._listener(Progress(self.rows, self.errors, self._resumed, self._total, rate, self._answered))
+            busy = None if self.busy is None else self.busy()
+            self._listener(
+                Progress(self.rows, self.errors, self._resumed, self._total, rate, self._answered, busy=busy)
+            )
 
     def wrote(self, rows: int, errors: int) -> None:
         """Counts written rows. Raises what the listener raised meanwhile, even in another thread."""

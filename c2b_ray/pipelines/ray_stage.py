@@ -1,6 +1,7 @@
 """Runs stages in Ray: tasks read the rows, a pool of actors that each hold the role steps them, and tasks write them.
 
-`stage` defines what a stage is and promises; this module knows Ray Data only.
+`stage` defines what a stage is and promises; `ray_plan` makes a pipeline of Ray Data of it; this module runs it and
+watches over it.
 """
 
 from __future__ import annotations
@@ -19,45 +20,36 @@ import pyarrow as pa
 import ray
 import ray.data
 import ray.exceptions
-from ray.data import ActorPoolStrategy
 
-from c2b_ray.config.placement import PlacementConfig, Precision
+from c2b_ray.config.placement import Computing, PlacementConfig
 from c2b_ray.errors import RunError
 from c2b_ray.models import devices
 from c2b_ray.pipelines import nodes
-from c2b_ray.pipelines.placement import Cluster, Placement, placed, within
+from c2b_ray.pipelines.outputs import Also, Outputs, Written
+from c2b_ray.pipelines.placement import Cluster, check, placed, within
 from c2b_ray.pipelines.progress import Progress, Teller
-from c2b_ray.pipelines.ray_worker import Assignment, Worker
+from c2b_ray.pipelines.ray_plan import dataset, planned
+from c2b_ray.pipelines.ray_worker import Assignment
 from c2b_ray.pipelines.reports import Reports
 from c2b_ray.pipelines.shared_paths import check_on_every_node, node_without, not_shared, working_nodes
 from c2b_ray.pipelines.stage import (
-    BLOCK_BYTES,
     Job,
+    Prepare,
     Rows,
     StageConfig,
     StageResult,
-    Written,
-    not_yet,
-    write_part,
+    measured,
     write_stage,
 )
-from c2b_ray.pipelines.worker_errors import as_raised, carried, carried_rows
+from c2b_ray.pipelines.worker_errors import as_raised, carried
 from c2b_ray.store.digests import Digests
 from c2b_ray.store.memory import give_back
 from c2b_ray.store.parts import Parts
 
 R = TypeVar("R")
 T = TypeVar("T")
-Expand = Callable[[pa.Table], Iterator[pa.Table]]
-# CPUs that a reading task reserves. It waits more than it computes; and Ray 2.60 joins neighbouring operators that
-# reserve the same into one task, whose blocks are then bounded in rows only (`_plan`), however large the images.
-READ_CPUS = 0.5
-# What a task that writes reserves: no more than Ray keeps free for each step of a stage on two processors. With a whole
-# one none was written before the source was through, so that a death lost all that was answered by then.
-WRITE_CPUS = 0.25
 GIVE_BACK_SECONDS = 10.0
 CALLS_AT_ONCE = 64
-SUMMARY = pa.schema([("rows", pa.int64()), ("errors", pa.int64())])
 
 
 class OnRay:
@@ -71,9 +63,18 @@ class OnRay:
         self._cluster: Cluster | None = None
         self._shared: set[tuple[str, str]] = set()
         self.placements: dict[str, dict[str, Any]] = {}
+        self.stages: dict[str, dict[str, Any]] = {}
+
+    def check_placement(self) -> None:
+        """Raises ConfigError where the placement requires what no node has, before the first stage."""
+        check(self._placement, nodes.present())
 
     def check_paths(self, out: str | None, read: Mapping[str, str]) -> None:
         check_on_every_node(out, read)
+
+    def gpus(self, config: StageConfig) -> float:
+        """Returns the GPUs of each process of a stage."""
+        return self._placed(config).placement.gpus
 
     def call(self, function: Callable[[], T], config: StageConfig) -> T:
         (result,) = self.call_each([function], config)
@@ -89,7 +90,7 @@ class OnRay:
         for start in range(0, len(functions), CALLS_AT_ONCE):
             some = functions[start : start + CALLS_AT_ONCE]
             # Put into the object store first: a function may hold much, and then travels by shared memory.
-            calls = [task.remote(ray.put(function), placement.precision) for function in some]
+            calls = [task.remote(ray.put(function), placement.computing) for function in some]
             try:
                 results += ray.get(calls)
             except ray.exceptions.RayError as error:
@@ -106,33 +107,39 @@ class OnRay:
         id_column: str,
         config: StageConfig,
         on_progress: Callable[[Progress], None] | None = None,
+        prepare: Prepare | None = None,
+        also: Also | None = None,
     ) -> StageResult:
-        config = self._placed(config)
-        job = Job(step, role_factory, id_column, config)
+        config = self._placed(config, prepare is not None)
+        job = Job(step, role_factory, id_column, config, prepare, also)
         result = write_stage(out, rows, job, on_progress, partial(self._written, rows, job))
         if config.stage is not None and result.rows:
             self.placements[config.stage] = config.placement.record()
+            self.stages[config.stage] = measured(self.stages.get(config.stage), result)
         return result
 
-    def _placed(self, config: StageConfig) -> StageConfig:
+    def _placed(self, config: StageConfig, prepared: bool = False) -> StageConfig:
         if self._cluster is None:  # before any stage of this runner holds GPUs
             self._cluster = nodes.cluster()
         placement = config.placement
         if config.stage is not None:
-            placement = placed(config.stage, self._placement, self._cluster, self._served)
+            placement = placed(config.stage, self._placement, self._cluster, self._served, prepared)
         if config.total is not None:  # more processes than blocks would load a model for nothing
-            most = max(placement.min_actors, math.ceil(config.total / config.rows_per_file))
-            placement = replace(placement, max_actors=min(placement.max_actors, most))
+            least = self._placement.stage(config.stage).min_actors if config.stage else placement.min_actors
+            most = max(least or 1, math.ceil(config.total / config.rows_per_file))
+            fewest, most = (min(number, most) for number in (placement.min_actors, placement.max_actors))
+            placement = replace(placement, min_actors=fewest, max_actors=most)
         return replace(config, placement=within(placement, nodes.free_cpus(), self._cluster.elastic))
 
     def _written(
-        self, rows: Rows, job: Job[R], parts: Parts, done: Digests, teller: Teller
+        self, rows: Rows, job: Job[R], to: Outputs, done: Digests, teller: Teller
     ) -> Generator[Written, None, None]:
-        self._check_shared(parts)
-        reports = Reports(parts.run)
-        assignment = Assignment(job, parts, reports)
+        for parts in to.all:
+            self._check_shared(parts)
+        reports = Reports(to.parts.run)
+        assignment = Assignment(job, to, reports)
         with _watched(reports, teller):
-            for summary in _summaries(_plan(dataset(rows), assignment, done)):
+            for summary in _summaries(planned(dataset(rows), assignment, done)):
                 yield Written(summary["rows"], summary["errors"])
 
     def _check_shared(self, parts: Parts) -> None:
@@ -175,67 +182,9 @@ def _watched(reports: Reports, teller: Teller) -> Iterator[None]:
 
 
 @carried
-def _called(function: Callable[[], T], precision: Precision | None) -> T:
-    with devices.assigned(ray.get_gpu_ids(), precision):
+def _called(function: Callable[[], T], computing: Computing) -> T:
+    with devices.assigned(ray.get_gpu_ids(), computing):
         return function()
-
-
-def dataset(rows: Rows) -> ray.data.Dataset:
-    """Returns the rows as a Ray dataset. Ray's workers expand the blocks."""
-    blocks = ray.data.from_arrow(list(rows.blocks))
-    if rows.expand is None:
-        return blocks
-    # Put once: it may hold the ids of all rows that are wanted, which workers then share uncopied.
-    expand = partial(_expanded, expand=ray.put(rows.expand))
-    return blocks.map_batches(expand, batch_format="pyarrow", batch_size=None, num_cpus=READ_CPUS)
-
-
-@carried_rows
-def _expanded(block: pa.Table, expand: ray.ObjectRef[Expand]) -> Iterator[pa.Table]:
-    yield from ray.get(expand)(block)
-
-
-def _plan(rows: ray.data.Dataset, assignment: Assignment[R], done: Digests) -> ray.data.Dataset:
-    """Returns the stage as a lazy dataset of `SUMMARY` rows, one per part written."""
-    job, config, placement = assignment.job, assignment.job.config, assignment.job.config.placement
-    if len(done):
-        left_out = partial(_not_yet, id_column=job.id_column, done=ray.put(done))
-        rows = rows.map_batches(left_out, batch_format="pyarrow", batch_size=None)
-    # An actor finishes a whole block before any of it can be written. Sources fill blocks up to BLOCK_BYTES, which for
-    # small rows would be a run's whole work in one block.
-    rows = rows.repartition(target_num_rows_per_block=config.rows_per_file)
-    # Not `map_batches`: Ray 2.60's refuses a process with a GPU that takes whole blocks.
-    answers = rows.map_batches_internal(
-        Worker,
-        fn_constructor_args=(assignment,),
-        batch_format="pyarrow",
-        batch_size=None,  # whole blocks, which the actor cuts
-        compute=_pool(placement),
-        num_cpus=placement.cpus,
-        num_gpus=placement.gpus or None,
-        label_selector=dict(placement.labels) or None,
-    )
-    write = partial(_write, parts=assignment.parts, id_column=job.id_column)
-    # Images are collected by blocks, which are bounded in bytes: so many rows of them may not fit into memory.
-    holds_bytes = any(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) for kind in config.schema.types)
-    rows_at_once = None if holds_bytes else config.rows_per_file
-    summaries = answers.map_batches(write, batch_format="pyarrow", batch_size=rows_at_once, num_cpus=WRITE_CPUS)
-    context = summaries.context  # that of `rows`, and of this pipeline alone
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    context.raise_original_map_exception = True
-    context.target_max_block_size = BLOCK_BYTES
-    return summaries
-
-
-def _pool(placement: Placement) -> ActorPoolStrategy:
-    """Returns a pool whose actors take two blocks each, so that threads that are through with one begin the next."""
-    return ActorPoolStrategy(
-        min_size=placement.min_actors,
-        max_size=placement.max_actors,
-        max_concurrent_calls_per_actor=2,
-        enable_true_multi_threading=True,
-    )
 
 
 def _summaries(dataset: ray.data.Dataset) -> Iterator[dict[str, int]]:
@@ -249,16 +198,3 @@ def _summaries(dataset: ray.data.Dataset) -> Iterator[dict[str, int]]:
                 yield from batch.to_pylist()
         except ray.exceptions.RayError as error:
             raise as_raised(error) from None
-
-
-@carried
-def _not_yet(batch: pa.Table, id_column: str, done: ray.ObjectRef[Digests]) -> pa.Table:
-    return not_yet(batch, id_column, ray.get(done))  # shared memory, not a copy
-
-
-@carried
-def _write(batch: pa.Table, parts: Parts, id_column: str) -> pa.Table:
-    if not batch.num_rows:
-        return SUMMARY.empty_table()
-    written = write_part(batch, parts, id_column)
-    return pa.table({"rows": [written.rows], "errors": [written.errors]}, SUMMARY)

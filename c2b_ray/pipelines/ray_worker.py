@@ -8,15 +8,18 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 import ray
+from ray import cloudpickle
 
 from c2b_ray.models import devices
+from c2b_ray.pipelines.outputs import Outputs
 from c2b_ray.pipelines.placement import Placement
 from c2b_ray.pipelines.reports import Reporter, Reports
-from c2b_ray.pipelines.stage import Job, cut, each_once, ids_of, stepped, threads_of
+from c2b_ray.pipelines.row_ids import each_once, ids_of
+from c2b_ray.pipelines.stage import Job, checked, cut, prepared, stepped, threads_of
 from c2b_ray.pipelines.worker_errors import carried
+from c2b_ray.processes.pool import Processes
 from c2b_ray.roles import Remote
 from c2b_ray.store.digests import digests
-from c2b_ray.store.parts import Parts
 
 R = TypeVar("R")
 
@@ -26,7 +29,7 @@ class Assignment(Generic[R]):
     """What is sent to the workers."""
 
     job: Job[R]
-    parts: Parts
+    to: Outputs
     reports: Reports
 
 
@@ -49,7 +52,7 @@ class Worker(Generic[R]):
             name = ray.get_runtime_context().get_actor_id() or ""
             self._reporter = Reporter(assignment.reports, name, job.config.restarts)
             # Ray hides no GPU from an actor that has none.
-            devices.assign(ray.get_gpu_ids(), job.config.placement.precision)
+            devices.assign(ray.get_gpu_ids(), job.config.placement.computing)
             with self._reporter.loading():
                 self._role = job.role_factory()
             self._pool = ThreadPoolExecutor(_threads(job.config.placement, self._role), thread_name_prefix="step")
@@ -71,6 +74,22 @@ class Worker(Generic[R]):
         answer = stepped(batch, self._job, self._role)
         self._reporter.answered(answer.num_rows)
         return answer
+
+
+@carried
+def prepared_there(block: pa.Table, assignment: ray.ObjectRef[Assignment[R]]) -> pa.Table:
+    """Prepares a block, in a task. Where a task has died over it before, a process of the task's own takes the risk:
+    a row over which that dies too becomes an error."""
+    here = ray.get(assignment)
+    job, name = here.job, f"prepare-{_name(block, here.job.id_column)}"
+    died_before = here.reports.attempt(name)
+    if died_before and job.prepare is not None:
+        with Processes(job.prepare, 1, 1, cloudpickle.dumps) as process:
+            rows = checked(process.one_by_one(block), block, job)
+    else:
+        rows = prepared(block, job)
+    here.reports.succeeded(name)
+    return rows
 
 
 def _name(block: pa.Table, id_column: str) -> str:

@@ -45,7 +45,7 @@ class Reports:
 
     def clear(self) -> None:
         """Deletes the stage's messages except the signal to stop: a process on another node may still be at work."""
-        for kind in ("open", "at", "death"):
+        for kind in ("open", "at", "death", "attempt"):
             internal_kv._internal_kv_del(f"{self.stage}/{kind}/", del_by_prefix=True, namespace=NAMESPACE)
 
     # A process's side.
@@ -76,6 +76,15 @@ class Reports:
             counts[what] = len(self._keys(f"death/{what}"))
             self.end(process, what)
         return counts
+
+    def attempt(self, what: str) -> int:
+        """Notes that a task begins `what`; returns how many began it before and did not succeed: they died."""
+        before = len(self._keys(f"attempt/{what}"))
+        self._put(f"attempt/{what}/{uuid.uuid4().hex}", "")
+        return before
+
+    def succeeded(self, what: str) -> None:
+        internal_kv._internal_kv_del(f"{self.stage}/attempt/{what}/", del_by_prefix=True, namespace=NAMESPACE)
 
     def forgive(self, what: str) -> None:
         """Deletes the deaths at `what`, which has succeeded since."""

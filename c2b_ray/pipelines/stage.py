@@ -1,8 +1,9 @@
 """A stage: a step mapped over all rows of a source, into Parquet parts, resumable after any death.
 
-    rows → those not yet written → step, given a role → parts
+    rows → those not yet written → prepare, in any process → step, given a role → parts
 
-This module holds what all runners of stages share. It does not know what the step does, where rows come from, or Ray;
+`prepare` needs no role, so runners call it in other processes than the one that holds the model. This module holds what
+all runners of stages share. It does not know what the step does, where rows come from, or Ray;
 `here` runs a stage in this process and `ray_stage` in Ray's. A row is done when a part that holds its id has its final
 name; a part is whole or absent (`parts`). So after the death of any process, the same call resumes where the parts end.
 """
@@ -16,19 +17,25 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from c2b_ray.config.placement import Stage
+from c2b_ray.pipelines.busy import Busy
+from c2b_ray.pipelines.outputs import Also, Outputs, Written, outputs, with_second
 from c2b_ray.pipelines.placement import MOST_THREADS, Placement
 from c2b_ray.pipelines.progress import Progress, Teller
-from c2b_ray.store.digests import Digests, absent, digests, distinct
+from c2b_ray.pipelines.row_ids import ids_of
+from c2b_ray.store.digests import Digests, absent, distinct
 from c2b_ray.store.memory import give_back
-from c2b_ray.store.parts import Parts, failed, writing
 
 R = TypeVar("R")
 T = TypeVar("T")
+Prepare = Callable[[pa.Table], pa.Table]
+"""Turns rows into what the step gets: as many rows, with the same ids, in their order.
+
+It is pure, can be sent to other processes, and does not import the library of any model there: such a process starts in
+a fraction of a second.
+"""
 BLOCK_BYTES = 32 * 2**20
 ONE_PROCESS = Placement(batch=64)
 
@@ -92,6 +99,7 @@ class StageResult:
     """What this call wrote: `rows`, of which `errors` have an error. `resumed`: rows of the source that `out` held
     before.
 
+    `busy`: of a stage with processes that decode, how busy its parts were.
     Where the ids of the source's rows are not known before they are read, `resumed` counts all rows that `out` held.
     """
 
@@ -99,12 +107,15 @@ class StageResult:
     errors: int
     resumed: int
     seconds: float
+    busy: Busy | None = None
 
 
 class Runner(Protocol):
-    """Runs stages. `placements`: the placement of each named stage that has written rows, for a run's record."""
+    """Runs stages. For a run's record, of each named stage that has written rows: `placements`, its placement, and
+    `stages`, how fast it was and what it waited for (`measured`)."""
 
     placements: dict[str, dict[str, Any]]
+    stages: dict[str, dict[str, Any]]
 
     def check_paths(self, out: str | None, read: Mapping[str, str]) -> None:
         """Raises ConfigError, before work starts, where a path is missing on a node that does the work.
@@ -135,14 +146,18 @@ class Runner(Protocol):
         id_column: str,
         config: StageConfig,
         on_progress: Callable[[Progress], None] | None = None,
+        prepare: Prepare | None = None,
+        also: Also | None = None,
     ) -> StageResult:
         """Maps `step` over `rows` into parts under `out`, each id once, leaving out the ids that parts there hold.
 
         `step` returns one row per row. `id_column` is in its input and its output and identifies a row permanently.
         Where it is a list of ids in the input, the step returns one row per id, and gets only the ids that are not
-        done. `out` may hold the rows of other sources too. Raises RunError where another process writes to `out`;
-        StorageError where the file system refuses; what `role_factory` or `step` raises is raised unchanged. After any
-        of these, and after a kill, the same call resumes, with this runner or another.
+        done. With `prepare` the step gets what that returns of rows. With `also` a second table is written: of each
+        row that the step gets, the columns of that table. `out` may hold the rows of other sources too. Raises RunError
+        where another process writes to `out`; StorageError where the file system refuses; what `role_factory`,
+        `prepare` or `step` raises is raised unchanged. After any of these, and after a kill, the same call resumes,
+        with this runner or another.
         """
 
 
@@ -154,14 +169,8 @@ class Job(Generic[R]):
     role_factory: Callable[[], R]
     id_column: str
     config: StageConfig
-
-
-@dataclass(frozen=True)
-class Written:
-    """One part: its rows, and how many of them have an error."""
-
-    rows: int
-    errors: int
+    prepare: Prepare | None = None
+    also: Also | None = None
 
 
 def write_stage(
@@ -169,15 +178,16 @@ def write_stage(
     rows: Rows,
     job: Job[R],
     on_progress: Callable[[Progress], None] | None,
-    work: Callable[[Parts, Digests, Teller], Generator[Written, None, None]],
+    work: Callable[[Outputs, Digests, Teller], Generator[Written, None, None]],
 ) -> StageResult:
     """Runs a stage as the only writer of `out`: counts the existing rows, has the rest written, drops repeats.
 
-    `work` writes the missing rows. It gets the parts to write to, the digests of the ids that exist, and the `Teller`
+    `work` writes the missing rows. It gets the outputs to write to, the digests of the ids that exist, and the `Teller`
     to report answered rows to. It is not called where nothing is missing.
     """
     began = time.monotonic()
-    with writing(out) as parts:
+    with outputs(out, job.config.schema, job.id_column, job.also) as to:
+        parts = to.parts
         before = parts.census(job.id_column)
         done, errors = distinct(before.ids), before.errors
         del before
@@ -186,14 +196,22 @@ def write_stage(
         teller.tell()
         if missing:
             give_back()  # what was taken to see what there is: a stage may take hours
-            with closing(work(parts, done, teller)) as written:
+            with closing(work(to, done, teller)) as written:
                 for part in written:
                     teller.wrote(part.rows, part.errors)
         give_back()
         after = parts.drop_repeats(job.id_column)
-        if not parts.names():
-            parts.put("part-empty.parquet", job.config.schema.empty_table())
-    return StageResult(after.rows - len(done), after.errors - errors, resumed, time.monotonic() - began)
+        to.settle()
+    busy = None if teller.busy is None else teller.busy()
+    return StageResult(after.rows - len(done), after.errors - errors, resumed, time.monotonic() - began, busy)
+
+
+def measured(before: Mapping[str, Any] | None, result: StageResult) -> dict[str, Any]:
+    """Returns the entry of a stage in a run's manifest, with what earlier calls of it measured."""
+    rows = result.rows + (before or {}).get("rows", 0)
+    seconds = result.seconds + (before or {}).get("seconds", 0.0)
+    entry = {"rows": rows, "seconds": round(seconds, 3), "rows_per_second": round(rows / max(seconds, 1e-9), 1)}
+    return entry if result.busy is None else {**entry, "busy": result.busy.record()}
 
 
 def _resumed(rows: Rows, id_column: str, done: Digests) -> tuple[int, bool]:
@@ -211,45 +229,6 @@ def _resumed(rows: Rows, id_column: str, done: Digests) -> tuple[int, bool]:
     return sum(rows for rows, _ in counts) - missing, missing > 0
 
 
-def write_part(table: pa.Table, parts: Parts, id_column: str) -> Written:
-    parts.write(table, id_column)
-    return Written(table.num_rows, int(failed(table).sum()))
-
-
-def not_yet(table: pa.Table, id_column: str, done: Digests) -> pa.Table:
-    """Returns the rows whose ids are not among the sorted digests `done`; of a list of ids, only the missing
-    ones stay."""
-    if not len(done):
-        return table
-    ids = table[id_column].combine_chunks()
-    if not pa.types.is_list(ids.type):
-        return table.filter(pa.array(absent(ids, done)))
-    left = absent(ids.flatten(), done)
-    owners = pc.list_parent_indices(ids).to_numpy()[left]
-    ends = np.cumsum(np.bincount(owners, minlength=len(ids)))
-    lists = pa.ListArray.from_arrays(pa.array(np.concatenate([[0], ends]), pa.int32()), ids.flatten().filter(left))
-    position = table.schema.get_field_index(id_column)
-    table = table.set_column(position, id_column, lists)
-    return table.filter(pc.greater(pc.list_value_length(lists), 0))
-
-
-def ids_of(rows: pa.Table, id_column: str) -> pa.ChunkedArray:
-    """Returns the ids of the rows that the step has to return; lists of ids are flattened."""
-    ids = rows[id_column]
-    return pc.list_flatten(ids) if pa.types.is_list(ids.type) else ids
-
-
-def each_once(table: pa.Table, id_column: str) -> pa.Table:
-    """Returns the table with every id once. Raises ValueError where an id is null."""
-    ids = table[id_column]
-    if ids.null_count:
-        raise ValueError(f"{id_column} is null in {ids.null_count} rows of the source")
-    if pa.types.is_list(ids.type):
-        ids = pc.list_element(ids, 0)
-    _, first = np.unique(digests(ids), return_index=True)
-    return table if len(first) == table.num_rows else table.take(np.sort(first))
-
-
 def cut(block: pa.Table, config: StageConfig) -> list[pa.Table]:
     """Returns the block in batches of at most `batch` rows and `most_weight`, in order."""
     weights = [0] * block.num_rows if config.weigh is None else list(config.weigh(block))
@@ -264,12 +243,34 @@ def cut(block: pa.Table, config: StageConfig) -> list[pa.Table]:
 
 
 def stepped(batch: pa.Table, job: Job[R], role: R) -> pa.Table:
-    """Returns the step's answer to a batch, in the stage's schema. Raises ValueError where its ids differ from the
-    batch's."""
-    table = job.step(batch, role).select(job.config.schema.names).cast(job.config.schema)
-    if sorted(table[job.id_column].to_pylist()) != sorted(ids_of(batch, job.id_column).to_pylist()):
+    """Prepares a batch and returns the step's answer to it, as `answered` does."""
+    return answered(prepared(batch, job), job, role)
+
+
+def prepared(batch: pa.Table, job: Job[R]) -> pa.Table:
+    """Returns the batch as the step gets it. Raises ValueError where its ids differ from the batch's."""
+    return batch if job.prepare is None else checked(job.prepare(batch), batch, job)
+
+
+def checked(rows: pa.Table, batch: pa.Table, job: Job[R]) -> pa.Table:
+    """Returns the prepared rows of a batch. Raises ValueError where their ids differ from the batch's."""
+    if not rows[job.id_column].equals(batch[job.id_column]):
+        raise ValueError(f"rows are prepared one by one, but {job.id_column} is not what it was before")
+    return rows
+
+
+def answered(rows: pa.Table, job: Job[R], role: R) -> pa.Table:
+    """Returns the step's answer to prepared rows, in the stage's schema, with the second table's rows, if any, beside
+    it. Raises ValueError where its ids differ from the rows'."""
+    table = job.step(rows, role).select(job.config.schema.names).cast(job.config.schema)
+    if not _same(table[job.id_column], ids_of(rows, job.id_column)):
         raise ValueError(f"a step gives one row per row, but {job.id_column} of its output is not that of its input")
-    return table
+    return with_second(table, rows, job.id_column, job.also)
+
+
+def _same(ids: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:
+    """Tells whether the ids are the same in some order."""
+    return ids.equals(others) or sorted(ids.to_pylist()) == sorted(others.to_pylist())
 
 
 def threads_of(placement: Placement) -> int:

@@ -20,11 +20,14 @@ from c2b_ray.roles.protocols import (
     LatentGenerator,
     Remote,
     SentenceEncoder,
+    ShapedClassifier,
+    ShapedEncoder,
     TextEncoder,
     TextImageEncoder,
 )
 from c2b_ray.roles.values import (
     Answer,
+    Blocks,
     CaptionReply,
     ChatReply,
     ChatRequest,
@@ -37,12 +40,14 @@ from c2b_ray.roles.values import (
     Neighbours,
     Pixels,
     Question,
+    Shape,
     TokenLogProb,
 )
 
 __all__ = [
     "ActivationReader",
     "Answer",
+    "Blocks",
     "CaptionReply",
     "CaptionScorer",
     "Captioner",
@@ -70,6 +75,9 @@ __all__ = [
     "Remote",
     "ReplyContinuer",
     "SentenceEncoder",
+    "Shape",
+    "ShapedClassifier",
+    "ShapedEncoder",
     "TextEncoder",
     "TextImageEncoder",
     "TokenCounter",

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from c2b_ray.roles.values import (
     Answer,
+    Blocks,
     CaptionReply,
     Floats,
     GeneratedImage,
@@ -19,6 +20,7 @@ from c2b_ray.roles.values import (
     Neighbours,
     Pixels,
     Question,
+    Shape,
 )
 
 
@@ -168,6 +170,35 @@ class FileClassifier(Protocol):
 
     def logits_of_files(self, files: Sequence[bytes | None], keys: Sequence[str]) -> tuple[Floats, list[str | None]]:
         """Returns `Classifier.logits`, and why a file cannot be decoded; its row is then NaN."""
+        ...
+
+
+@runtime_checkable
+class ShapedClassifier(Protocol):
+    """A classifier that also answers pictures that another process has prepared for it."""
+
+    @property
+    def shape(self) -> Shape | None:
+        """Returns how pictures are prepared; None where this classifier prepares them itself."""
+        ...
+
+    def logits_of_shaped(self, images: Blocks) -> Floats:
+        """Returns `Classifier.logits` of pictures prepared by `shape`, uint8 (images, height, width, 3)."""
+        ...
+
+
+@runtime_checkable
+class ShapedEncoder(Protocol):
+    """An encoder that also embeds pictures that another process has prepared for it."""
+
+    @property
+    def shape(self) -> Shape | None:
+        """Returns how pictures are prepared; None where this encoder prepares them itself."""
+        ...
+
+    def embeddings_of_shaped(self, images: Blocks) -> Floats:
+        """Returns `TextImageEncoder.encode_images` of pictures prepared by `shape`, uint8 (images, height, width,
+        3)."""
         ...
 
 

@@ -14,6 +14,28 @@ Pixels = NDArray[np.uint8]
 
 Floats = NDArray[np.float32]
 
+Blocks = NDArray[np.uint8]
+"""Decoded images of one size: uint8, (images, height, width, 3), RGB, C-contiguous."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a model wants its pictures resized and cropped, before it scales and normalises them.
+
+    `size`: of the shorter side, or (height, width), or None where nothing is resized; `filter`: Pillow's; `crop`:
+    (height, width) of the centre, or None. A process without the model can prepare pictures by it
+    (`models.pixels.shape.shaped`), and hand them to the model's process as a block.
+    """
+
+    size: int | tuple[int, int] | None
+    filter: Literal["bilinear", "bicubic"]
+    crop: tuple[int, int] | None
+
+    @property
+    def frame(self) -> tuple[int, int] | None:
+        """(height, width) of every prepared picture; None where it depends on the picture's own size."""
+        return self.crop or (self.size if isinstance(self.size, tuple) else None)
+
 
 @dataclass(frozen=True)
 class Message:
@@ -139,6 +161,8 @@ class Description:
 
     `encoder`, `encoder_revision` and `count` describe an index: the encoder of its embeddings, and its number of
     images. `of_device`: the revision depends on the device, so the process that runs the model has to determine it.
+    `shape`: how pictures are prepared for the model, where another process can do that. `takes_files`: whether the
+    model decodes encoded images itself, as one that answers remotely does.
     `facts`: the model's settings and their sources; two descriptions of one model are equal whatever they say.
     """
 
@@ -149,4 +173,6 @@ class Description:
     encoder_revision: str = ""
     count: int | None = None
     of_device: bool = False
+    shape: Shape | None = None
+    takes_files: bool = False
     facts: tuple[ModelFact, ...] = field(default=(), compare=False)

@@ -17,7 +17,7 @@ from c2b_ray.schemas.failures import (
     ROUNDS,
     TRANSFERS,
 )
-from c2b_ray.schemas.ids import Pieces, content_id, content_ids, seed_of, texts
+from c2b_ray.schemas.ids import Pieces, content_id, content_ids, content_of, has_content, seed_of, texts
 from c2b_ray.schemas.path import (
     CALIBRATION,
     CALIBRATION_ANSWERS,
@@ -67,7 +67,9 @@ __all__ = [
     "Pieces",
     "content_id",
     "content_ids",
+    "content_of",
     "embeddings",
+    "has_content",
     "seed_of",
     "texts",
 ]

@@ -74,12 +74,20 @@ IMAGES = pa.schema(
     [
         pa.field("image_id", _text, nullable=False),  # hash of the source's revision and the image's position in it
         pa.field("key", _text, nullable=False),  # the image's name in its source
-        pa.field("bytes", pa.binary()),  # encoded, as in the source; null where they are not a picture
-        pa.field("content", _text),  # hash of the bytes as they were fetched; null where there were none
+        pa.field("row", pa.int64()),  # of the image in its source, where the run leaves its bytes there
+        pa.field("size", pa.int64()),  # bytes of the image; null where there were none
+        # Encoded, as in the source; null where they are not a picture, or stay in the source (`row`).
+        pa.field("bytes", pa.binary()),
+        # SHA-256 of the bytes as they were fetched, in hexadecimal (`ids.content_of`); null where there were none.
+        pa.field("content", _text),
+        pa.field("pixels", pa.int32()),  # height × width that the bytes decode to; null where they are not a picture
         pa.field("fingerprint", pa.binary()),  # `steps.duplicates`, of the decoded picture; null where there is none
         pa.field("error", _text),  # why the bytes cannot be read or are not a picture
     ]
 )
+
+PLACED_IMAGES = pa.schema([field for field in IMAGES if field.name != "bytes"])
+"""The columns of images whose bytes stay in their source."""
 
 VERIFICATIONS = pa.schema(
     [

@@ -29,23 +29,26 @@ LAPTOP = DEPLOYMENTS / "laptop.yaml"
 
 
 class OneModel(BaseModel):
-    """`args` of an app that serves one model: its spec, and how many threads may call it at once."""
+    """`args` of an app that serves one model: its spec, and how many threads may call it at once. `decoders`: of an
+    encoder, the processes that decode its images; by default one per reserved CPU where it has a GPU."""
 
     model_config = ConfigDict(extra="forbid")
 
     model: str
     threads: int = Field(default=1, ge=1)
+    decoders: int | None = Field(default=None, ge=0)
 
 
 class ManyModels(BaseModel):
     """`args` of an app whose requests name their models: how many models a replica keeps, the most gigabytes of their
-    weights together, and its threads."""
+    weights together, its threads, and the processes that decode for classifiers, as in `OneModel`."""
 
     model_config = ConfigDict(extra="forbid")
 
     models_per_replica: int = Field(default=4, ge=1)
     models_gb: float | None = Field(default=None, gt=0)
     threads: int = Field(default=1, ge=1)
+    decoders: int | None = Field(default=None, ge=0)
 
 
 def language_model(args: OneModel) -> Application:
@@ -92,8 +95,11 @@ OF_ONE_MODEL = ("language_model", "encoder", "captioner", "image_generator")
 
 
 def _bound(kind: str, args: OneModel | ManyModels, **options: Any) -> Application:
+    if args.decoders is not None and kind not in ("encoder", "classifiers"):
+        raise ConfigError("args.decoders", f"an app of kind {kind} decodes no images for its model; leave it out")
     deployment: Deployment = _DEPLOYMENTS[kind]
-    return deployment.options(**options).bind(**args.model_dump())
+    # An option that is not set is not passed: only what shows a model images has processes that decode.
+    return deployment.options(**options).bind(**args.model_dump(exclude_none=True))
 
 
 def targets(

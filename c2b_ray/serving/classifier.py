@@ -16,14 +16,15 @@ from ray import serve
 from c2b_ray.errors import ServiceError, WeightsError
 from c2b_ray.models import catalog
 from c2b_ray.models.weight_bytes import weight_bytes
-from c2b_ray.roles import Classifier, Floats, Pixels
+from c2b_ray.roles import Blocks, Classifier, Floats, Pixels, ShapedClassifier
 from c2b_ray.serving.answers import Answers
+from c2b_ray.serving.decoding import Decoders
 from c2b_ray.serving.gather import CachedSettings, Gather, settings_of
 from c2b_ray.serving.hands import Hands
 from c2b_ray.serving.limits import Limits, limits_here
 from c2b_ray.serving.payload import Packed
-from c2b_ray.serving.pictures import Rows, answered, weight
-from c2b_ray.serving.replica import can_be_probed, take_gpus
+from c2b_ray.serving.pictures import Rows, answered, answered_prepared, weight
+from c2b_ray.serving.replica import can_be_probed, decoders_here, take_gpus
 from c2b_ray.serving.shelf import Room, Shelf
 
 DEPLOYMENT = "Classifiers"
@@ -44,9 +45,16 @@ class _Loaded:
 class ClassifierServer:
     """Serves any classifier of the catalogue; the request's multiplexed model id is the spec."""
 
-    def __init__(self, models_per_replica: int = 4, threads: int = 1, models_gb: float | None = None) -> None:
+    def __init__(
+        self,
+        models_per_replica: int = 4,
+        threads: int = 1,
+        models_gb: float | None = None,
+        decoders: int | None = None,
+    ) -> None:
         take_gpus()
         self._hands = Hands(DEPLOYMENT, threads)
+        self._decoders = Decoders(self._hands, decoders_here(decoders))
         self._settings = CachedSettings()
         self._answers = Answers()
         self._shelf = Shelf(self._hands, self._load, _check, _size, Room.of(models_per_replica, models_gb))
@@ -70,7 +78,9 @@ class ClassifierServer:
         loaded = await self._shelf.named()
 
         async def ask(some: Packed, at: Sequence[int]) -> Rows:
-            rows = await weight(self._hands, some, self._settings.max_batch_size)
+            rows = len(some)
+            if not self._decoders.take(loaded.classifier, [some]):  # whose processes decode one picture at a time
+                rows = await weight(self._hands, some, self._settings.max_batch_size)
             return await loaded.gather.ask((some, [keys[i] for i in at]), rows)
 
         if not loaded.cached:
@@ -93,21 +103,29 @@ class ClassifierServer:
         classifier = catalog.classifier(spec)
         _refuse_damaged(spec, classifier)
         # One batch more than the model takes calls: it is decoded while the others are computed.
-        gather = Gather(partial(self._answer, classifier), lambda: self._settings, self._hands.threads + 1)
+        ahead = 2 if self._decoders.count else 1
+        gather = Gather(partial(self._answer, classifier), lambda: self._settings, self._hands.threads + ahead)
         # A table answers by key, and what is elsewhere may change there.
         return _Loaded(spec, classifier, gather, classifier.revision, can_be_probed(spec))
 
     async def _answer(self, classifier: Classifier, items: list[Item]) -> list[Rows]:
         keys = [key for _, keys in items for key in keys]
+        packs = [packed for packed, _ in items]
+        if isinstance(classifier, ShapedClassifier) and self._decoders.take(classifier, packs):
+            assert classifier.shape is not None
+            prepared = partial(_checked_logits, classifier)
+            width = len(classifier.labels)
+            return await answered_prepared(self._hands, self._decoders, packs, width, classifier.shape, prepared)
 
         def call(images: list[Pixels], at: list[int]) -> Floats:
             return _logits(classifier, images, [keys[i] for i in at])
 
-        return await answered(self._hands, [packed for packed, _ in items], len(classifier.labels), call)
+        return await answered(self._hands, packs, len(classifier.labels), call)
 
     def __del__(self) -> None:
         if hasattr(self, "_hands"):
             self._hands.close()
+            self._decoders.close()
 
 
 def _check(spec: str) -> object:
@@ -127,8 +145,15 @@ def _refuse_damaged(spec: str, classifier: Classifier) -> None:
 
 
 def _logits(classifier: Classifier, images: Sequence[Pixels], keys: Sequence[str]) -> Floats:
-    logits = classifier.logits(images, keys)
-    expected = (len(keys), len(classifier.labels))
+    return _of_shape(classifier.logits(images, keys), (len(keys), len(classifier.labels)))
+
+
+def _checked_logits(classifier: ShapedClassifier, images: Blocks) -> Floats:
+    logits = classifier.logits_of_shaped(images)
+    return _of_shape(logits, (len(images), logits.shape[-1]))
+
+
+def _of_shape(logits: Floats, expected: tuple[int, int]) -> Floats:
     if logits.shape != expected:
         raise ServiceError(f"{DEPLOYMENT}: a classifier gave logits of shape {logits.shape}, not {expected}")
     return logits

@@ -15,15 +15,16 @@ from ray import serve
 
 from c2b_ray.errors import ServiceError
 from c2b_ray.models import catalog
-from c2b_ray.roles import Floats, Pixels
+from c2b_ray.roles import Blocks, Floats, Pixels, ShapedEncoder
 from c2b_ray.serving.answers import Answers
+from c2b_ray.serving.decoding import Decoders
 from c2b_ray.serving.failures import carried_in_text
 from c2b_ray.serving.gather import CachedSettings, Gather, settings_of
 from c2b_ray.serving.hands import Hands
 from c2b_ray.serving.limits import Limits, limits_here
 from c2b_ray.serving.payload import Packed
-from c2b_ray.serving.pictures import Rows, answered, weight
-from c2b_ray.serving.replica import can_be_probed, refuse_other_model, take_gpus
+from c2b_ray.serving.pictures import Rows, answered, answered_prepared, weight
+from c2b_ray.serving.replica import can_be_probed, decoders_here, refuse_other_model, take_gpus
 
 DEPLOYMENT = "Encoder"
 
@@ -32,17 +33,19 @@ DEPLOYMENT = "Encoder"
 class EncoderServer:
     """Serves one encoder; every call names the model that the caller expects."""
 
-    def __init__(self, model: str, threads: int = 1) -> None:
+    def __init__(self, model: str, threads: int = 1, decoders: int | None = None) -> None:
         take_gpus()
         self._spec = model
         with carried_in_text():
             self._encoder = catalog.encoder(model)
         self._hands = Hands(DEPLOYMENT, threads)
+        self._decoders = Decoders(self._hands, decoders_here(decoders))
+        ahead = 2 if self._decoders.count else 1
         self._settings = CachedSettings()
         self._answers = Answers()
         self._texts: Gather[Sequence[str], Floats] = Gather(self._encode_texts, lambda: self._settings, threads)
         # One batch more than the model takes calls: it is decoded while the others are computed.
-        self._images: Gather[Packed, Rows] = Gather(self._encode_images, lambda: self._settings, threads + 1)
+        self._images: Gather[Packed, Rows] = Gather(self._encode_images, lambda: self._settings, threads + ahead)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Applies new `CachedSettings`, also while it serves."""
@@ -68,6 +71,8 @@ class EncoderServer:
         refuse_other_model(DEPLOYMENT, self._spec, model)
 
         async def ask(some: Packed, at: Sequence[int]) -> Rows:
+            if self._decoders.take(self._encoder, [some]):  # whose processes decode one picture at a time
+                return await self._images.ask(some, len(some))
             return await self._images.ask(some, await weight(self._hands, some, self._settings.max_batch_size))
 
         return await self._answers.of((owner, self._spec, self._encoder.revision), self._hands, images, ask)
@@ -93,6 +98,17 @@ class EncoderServer:
         return [embeddings[a:b] for a, b in pairwise(accumulate(map(len, requests), initial=0))]
 
     async def _encode_images(self, requests: list[Packed]) -> list[Rows]:
+        encoder = self._encoder
+        if isinstance(encoder, ShapedEncoder) and self._decoders.take(encoder, requests):
+            assert encoder.shape is not None
+
+            def of_block(block: Blocks) -> Floats:
+                return self._sound(encoder.embeddings_of_shaped(block), len(block))
+
+            return await answered_prepared(
+                self._hands, self._decoders, requests, self._encoder.dimension, encoder.shape, of_block
+            )
+
         def call(images: list[Pixels], _: list[int]) -> Floats:
             return self._sound(self._encoder.encode_images(images), len(images))
 
@@ -116,3 +132,4 @@ class EncoderServer:
     def __del__(self) -> None:
         if hasattr(self, "_hands"):  # not there if the model failed to load
             self._hands.close()
+            self._decoders.close()

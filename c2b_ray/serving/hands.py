@@ -24,6 +24,9 @@ R = TypeVar("R")
 STUCK_AFTER_S = 900.0
 """A single model call longer than this makes a replica unhealthy, and Serve replaces it."""
 
+MOST_WAITING = 64
+"""Calls that wait for other processes at once."""
+
 TEST_EVERY_S = 30.0
 """How long an answer counts as a sign of health, and how often an idle model is tested; rare, to keep idling cheap."""
 
@@ -40,6 +43,7 @@ class Hands:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="model")
         self._loading = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._decoding = ThreadPoolExecutor(max(threads, _cpus()), thread_name_prefix="decode")
+        self._waiting = ThreadPoolExecutor(MOST_WAITING, thread_name_prefix="wait")
         self._running: dict[int, float] = {}
         self._tickets = itertools.count()
         self._sound_at: float | None = None
@@ -82,6 +86,10 @@ class Hands:
         """Calls `call` beside the model's calls, on as many threads as the replica has CPUs, and returns its result."""
         return await asyncio.get_running_loop().run_in_executor(self._decoding, lambda: call(*args, **kwargs))
 
+    async def wait(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Calls `call`, which waits for other processes and computes little, on a thread for such calls."""
+        return await asyncio.get_running_loop().run_in_executor(self._waiting, lambda: call(*args, **kwargs))
+
     async def check(self, test: Callable[[], object], every_s: float = TEST_EVERY_S) -> None:
         """Raises where a call is stuck, or where `test` raises.
 
@@ -107,6 +115,7 @@ class Hands:
         self._pool.shutdown(wait=True)
         self._loading.shutdown(wait=True)
         self._decoding.shutdown(wait=True)
+        self._waiting.shutdown(wait=True)
 
 
 def _cpus() -> int:

@@ -12,7 +12,8 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from c2b_ray.roles import Floats, Pixels
+from c2b_ray.roles import Blocks, Floats, Pixels, Shape
+from c2b_ray.serving.decoding import Decoders
 from c2b_ray.serving.hands import Hands
 from c2b_ray.serving.payload import Packed, PackedFiles, pixels_of, unpack_files
 from c2b_ray.steps.decode import BATCH_PIXELS, pixel_count
@@ -40,6 +41,23 @@ async def answered(
     if good:
         pixels = [image for image in images if image is not None]
         answers[good] = await hands.run_batch(call, len(good), pixels, good)
+    return [(answers[a:b], errors[a:b]) for a, b in pairwise(accumulate(map(len, packs), initial=0))]
+
+
+async def answered_prepared(
+    hands: Hands,
+    decoders: Decoders,
+    packs: Sequence[Packed],
+    width: int,
+    shape: Shape,
+    call: Callable[[Blocks], Floats],
+) -> list[Rows]:
+    """Returns what `answered` returns, of files that processes decode, from a call with a block of pictures."""
+    block, errors = await decoders.shaped(packs, shape)
+    good = [i for i, error in enumerate(errors) if error is None]
+    answers = np.full((len(block), width), np.nan, np.float32)
+    if good:
+        answers[good] = await hands.run_batch(call, len(good), block if len(good) == len(block) else block[good])
     return [(answers[a:b], errors[a:b]) for a, b in pairwise(accumulate(map(len, packs), initial=0))]
 
 

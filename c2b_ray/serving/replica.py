@@ -24,6 +24,14 @@ def take_gpus() -> None:
         devices.assign(ray.get_gpu_ids())
 
 
+def decoders_here(wanted: int | None) -> int:
+    """Returns how many processes decode for this replica: as `wanted`, else one per CPU that a replica with a GPU has
+    reserved, and none for one without."""
+    if wanted is not None or not ray.is_initialized() or not ray.get_gpu_ids():
+        return wanted or 0
+    return max(1, int(ray.get_runtime_context().get_assigned_resources().get("CPU", 1)))  # type: ignore[no-untyped-call]
+
+
 def refuse_other_model(deployment: str, serves: str, wanted: str) -> None:
     """Raises ServiceError where a caller wants another model than the served one: an audit must never confuse two
     models."""

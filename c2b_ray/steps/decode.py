@@ -122,9 +122,14 @@ def decoded(
 
 
 def pixels_of(images: pa.Table) -> list[int]:
-    """Returns the number of pixels that each row of `bytes` decodes to, by its header alone; 0 where nothing will be
-    decoded."""
-    return [pixel_count(data) for data in images["bytes"].to_pylist()]
+    """Returns the number of pixels that each row decodes to, by `pixels` or the header of its `bytes`; 0 where nothing
+    will be decoded.
+
+    Of rows with neither column, which hold a place or pixels of their own size, all weigh 0.
+    """
+    none: list[None] = [None] * images.num_rows
+    known, data = (images[name].to_pylist() if name in images.column_names else none for name in ("pixels", "bytes"))
+    return [pixel_count(of_row) if count is None else count for count, of_row in zip(known, data, strict=True)]
 
 
 def pixel_count(data: bytes | None) -> int:

@@ -8,15 +8,17 @@ they are needed. It does not know where encoder, index and table are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from c2b_ray.errors import ImageError
 from c2b_ray.roles import GenerationRequest, ImageGenerator
-from c2b_ray.schemas import DRAWS, IMAGES, content_id, seed_of
+from c2b_ray.schemas import DRAWS, IMAGES, content_id, content_of, seed_of
+from c2b_ray.schemas.ids import ids_between
 from c2b_ray.steps.decode import decode_reduced
 from c2b_ray.steps.duplicates import FINE_ENOUGH, fingerprint
 from c2b_ray.steps.generating import images_of, png
@@ -35,6 +37,15 @@ class ImageSource(Protocol):
 
     def fetch(self, ids: Sequence[int]) -> pa.Table:
         """Returns columns `key`, `bytes` and, where bytes can be missing, `error`; a row per id, in their order."""
+        ...
+
+
+@runtime_checkable
+class DirectSource(Protocol):
+    """A source that also returns bytes as they are, not in a table."""
+
+    def read(self, ids: Sequence[int]) -> tuple[pa.Array, list[bytes | None], list[str | None]]:
+        """Returns the columns of `fetch`."""
         ...
 
 
@@ -66,7 +77,7 @@ def image_ids(rows: Rows, revision: str) -> pa.Array:
     """Returns the ids of many rows. They are made a few at a time: as Python strings they take four times the
     memory."""
     parts = [
-        pa.array([image_id(revision, row) for row in rows[start : start + IDS_AT_ONCE].tolist()], pa.string())
+        pa.array(ids_between(("image", revision), rows[start : start + IDS_AT_ONCE].tolist()), pa.string())
         for start in range(0, len(rows), IDS_AT_ONCE)
     ]
     return pa.concat_arrays(parts) if parts else pa.array([], pa.string())
@@ -109,50 +120,89 @@ def generate(batch: pa.Table, generator: ImageGenerator) -> pa.Table:
     made = images_of(generator, requests)
     keys = pa.array([f"{request.prompt} (seed {request.seed})" for request in requests], pa.string())
     encoded = [None if image.pixels is None else png(image.pixels) for image in made]
-    marks = [None if image.pixels is None else fingerprint(image.pixels) for image in made]
-    return _images(batch["image_id"], keys, encoded, marks, [image.error for image in made])
+    seen = [
+        Seen(None, None, image.error)
+        if image.pixels is None
+        else Seen(fingerprint(image.pixels), image.pixels.shape[0] * image.pixels.shape[1], None)
+        for image in made
+    ]
+    return images_table(batch["image_id"], keys, encoded, seen)
 
 
-def _images(
+class Seen(NamedTuple):
+    """What was seen of an image: its fingerprint and its number of pixels, or why it is no picture."""
+
+    fingerprint: bytes | None
+    pixels: int | None
+    error: str | None
+
+
+def images_table(
     ids: pa.ChunkedArray,
-    keys: pa.Array,
+    keys: pa.Array | pa.ChunkedArray,
     encoded: Sequence[bytes | None],
-    fingerprints: Sequence[bytes | None],
-    errors: Sequence[str | None],
+    seen: Sequence[Seen],
+    rows: pa.ChunkedArray | None = None,
 ) -> pa.Table:
-    """Returns a table of `schemas.IMAGES`. Bytes that are no picture are dropped: a run holds no other files."""
-    kept = [data if mark is not None else None for data, mark in zip(encoded, fingerprints, strict=True)]
+    """Returns a table of `schemas.IMAGES`. `rows`: of the images in their source, where their bytes stay there.
+
+    Bytes that are no picture are dropped: a run holds no other files.
+    """
+    is_picture = [one.fingerprint is not None for one in seen]
+    kept = [data if there and rows is None else None for data, there in zip(encoded, is_picture, strict=True)]
     columns = {
         "image_id": ids,
         "key": keys,
+        "row": pa.nulls(len(seen), pa.int64()) if rows is None else pc.if_else(is_picture, rows, None),
+        "size": pa.array([None if data is None else len(data) for data in encoded], pa.int64()),
         "bytes": pa.array(kept, pa.binary()),
-        "content": pa.array([None if data is None else content_id(data) for data in encoded], pa.string()),
-        "fingerprint": pa.array(fingerprints, pa.binary()),
-        "error": pa.array(errors, pa.string()),
+        "content": pa.array([None if data is None else content_of(data) for data in encoded], pa.string()),
+        "pixels": pa.array([one.pixels for one in seen], pa.int32()),
+        "fingerprint": pa.array([one.fingerprint for one in seen], pa.binary()),
+        "error": pa.array([one.error for one in seen], pa.string()),
     }
     return pa.table(columns).cast(IMAGES)
 
 
-def fetch(batch: pa.Table, source: ImageSource) -> pa.Table:
-    """Fetches the images of a batch of `wanted` rows: a table of `schemas.IMAGES`."""
-    images = source.fetch(batch["row"].to_pylist())
-    encoded = images["bytes"].to_pylist()
-    fetch_errors = images["error"].to_pylist() if "error" in images.column_names else [None] * len(encoded)
-    seen = [_looked_at(data, error) for data, error in zip(encoded, fetch_errors, strict=True)]
-    return _images(batch["image_id"], images["key"], encoded, [mark for mark, _ in seen], [error for _, error in seen])
+def fetch(batch: pa.Table, source: ImageSource, keep: bool = True) -> pa.Table:
+    """Fetches the images of a batch of `wanted` rows: a table of `schemas.IMAGES`.
+
+    `keep`: whether it holds their bytes; otherwise it holds their rows, by which `in_place` reads them again.
+    """
+    found = fetched(source, batch["row"].to_pylist())
+    seen = [looked_at(data, error) for data, error in zip(found.data, found.errors, strict=True)]
+    return images_table(batch["image_id"], found.keys, found.data, seen, None if keep else batch["row"])
 
 
-def _looked_at(data: bytes | None, error: str | None) -> tuple[bytes | None, str | None]:
-    """Returns the fingerprint of an image, or why it is no picture. Pixels are released one by one: a batch would be
-    large."""
+class Fetched(NamedTuple):
+    """Images of a source: the name of each, and its bytes or why there are none."""
+
+    keys: pa.Array | pa.ChunkedArray
+    data: list[bytes | None]
+    errors: list[str | None]
+
+
+def fetched(source: ImageSource, rows: Sequence[int]) -> Fetched:
+    """Returns the images of these rows, in their order; without copying their bytes, where the source can do that."""
+    if isinstance(source, DirectSource):
+        return Fetched(*source.read(rows))
+    images = source.fetch(rows)
+    data = images["bytes"].to_pylist()
+    errors = images["error"].to_pylist() if "error" in images.column_names else [None] * len(data)
+    return Fetched(images["key"], data, errors)
+
+
+def looked_at(data: bytes | None, error: str | None) -> Seen:
+    """Returns what is seen of an image, which is decoded as small as that allows. `error`: why it is not opened."""
     if error is not None:
-        return None, error
+        return Seen(None, None, error)
     try:
         if data is None:
             raise ImageError("no bytes")
-        return fingerprint(*decode_reduced(data, FINE_ENOUGH)), None
+        pixels, size = decode_reduced(data, FINE_ENOUGH)
+        return Seen(fingerprint(pixels, size), size[0] * size[1], None)
     except ImageError as reason:
-        return None, str(reason)
+        return Seen(None, None, str(reason))
 
 
 def no_numbers(n: int) -> pa.Array:

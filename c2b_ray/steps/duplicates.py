@@ -35,8 +35,11 @@ MEAN_DIFFERENCE, LARGEST_DIFFERENCE = 1.8, 16.0
 """Levels (of 255) by which the thumbnails of one picture, saved twice, may differ, on average and anywhere."""
 
 _HASH = 8
-_LEVELS_AT_ONCE = 1 << 18
-"""Levels that are summed at once: 64 million pixels at once, as whole numbers, would take a gigabyte."""
+_LEVELS_AT_ONCE = 1 << 15
+"""Levels that are summed at once: for more, OpenBLAS starts threads, which many processes beside each other pay for
+with twenty times the time."""
+_COMPILED_FROM = 1 << 17
+"""Levels of a picture from which on compiled sums are used: to load them takes as long as some thousand small ones."""
 _GREY = np.array([19595, 38470, 7471]) / 2**16  # of red, green and blue: ITU-R 601, as Pillow's "L"
 _SUMMED_AT_ONCE = 4096
 _BLOCK = 1 << 16
@@ -133,15 +136,23 @@ def fingerprint(pixels: Pixels, size: tuple[int, int] | None = None) -> bytes:
     factor does not divide them.
     """
     height, width = size or (pixels.shape[0], pixels.shape[1])
-    rows = _shares(height, pixels.shape[0], SIDE)
-    strips = np.zeros((SIDE, pixels.shape[1] * 3))
-    for start in range(0, len(pixels), at_once := max(1, _LEVELS_AT_ONCE // strips.shape[1])):
-        strips += rows[:, start : start + at_once] @ pixels[start : start + at_once].reshape(-1, strips.shape[1])
-    strips = strips.reshape(SIDE, -1, 3)
+    strips = _strips(np.ascontiguousarray(pixels).reshape(len(pixels), -1), height).reshape(SIDE, -1, 3)
     thumbnail = np.rint(_shares(width, pixels.shape[1], SIDE) @ strips / (height * width))
     coloured = np.rint(_shares(width, pixels.shape[1], SIDE + 1) @ strips / (height * width))
     grey = np.rint(coloured @ _GREY)
     return np.packbits(grey[:, 1:] > grey[:, :-1]).tobytes() + thumbnail.astype(np.uint8).tobytes()
+
+
+def _strips(lines: NDArray[np.uint8], height: int) -> NDArray[np.float64]:
+    """Returns the sums of a picture's lines over SIDE equal strips, (SIDE, levels)."""
+    if lines.size < _COMPILED_FROM:
+        rows, strips = _shares(height, len(lines), SIDE), np.zeros((SIDE, lines.shape[1]))
+        for start in range(0, len(lines), at_once := max(1, _LEVELS_AT_ONCE // lines.shape[1])):
+            strips += rows[:, start : start + at_once] @ lines[start : start + at_once]
+        return strips
+    from c2b_ray.steps.area_sums import strip_sums
+
+    return np.asarray(strip_sums(lines, height, SIDE), np.float64)
 
 
 @lru_cache(maxsize=64)

@@ -7,7 +7,7 @@ of an answer. It knows roles and files' bytes, and nothing of what is done with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 from c2b_ray.errors import ServiceError
 from c2b_ray.roles import (
     Answer,
+    Blocks,
     Captioner,
     Classifier,
     FileCaptioner,
@@ -24,11 +25,17 @@ from c2b_ray.roles import (
     Floats,
     Pixels,
     Question,
+    Shape,
+    ShapedClassifier,
+    ShapedEncoder,
     TextImageEncoder,
 )
-from c2b_ray.steps.decode import decode_batch
+from c2b_ray.steps.decode import decode_batch, decoded
+from c2b_ray.steps.look import FILE, pixels_in
+from c2b_ray.steps.prepared import blocks_of, column_of
 
 Files = Sequence[bytes | None]
+Errors = Sequence[str | None]
 
 
 def files_of(rows: pa.Table) -> list[bytes | None]:
@@ -38,20 +45,46 @@ def files_of(rows: pa.Table) -> list[bytes | None]:
 
 
 class DecodedOnce:
-    """Files for several models: decoded once for all models that run here."""
+    """The pictures of rows for several models: prepared ones (`steps.prepared`) where a model takes these, otherwise
+    files, which are decoded once for all models that run here."""
 
-    def __init__(self, files: Files) -> None:
-        self._files = files
+    def __init__(
+        self,
+        files: Files,
+        blocks: Mapping[str, Blocks] | None = None,
+        errors: Errors = (),
+        pixels: Sequence[Pixels | None] = (),
+    ) -> None:
+        """`pixels`: of files that are decoded already."""
+        self._files, self._blocks, self._errors, self._pixels = files, blocks or {}, errors, pixels
+
+    @staticmethod
+    def of(rows: pa.Table) -> DecodedOnce:
+        """Returns the pictures of rows that were prepared (`steps.prepared`), looked at (`steps.look`), or neither."""
+        errors = rows["error"].to_pylist()
+        if FILE in rows.column_names:
+            return DecodedOnce(rows[FILE].to_pylist(), blocks_of(rows), errors, pixels_in(rows))
+        files = files_of(rows) if "bytes" in rows.column_names else []
+        return DecodedOnce(files, blocks_of(rows), errors)
 
     @cached_property
     def _decoded(self) -> tuple[list[Pixels | None], list[str | None]]:
-        return decode_batch(self._files)
+        if not self._pixels:
+            return decode_batch(self._files)
+        found = [
+            (pixels, None) if pixels is not None else (None, error) if error is not None else decoded(data)
+            for pixels, error, data in zip(self._pixels, self._errors, self._files, strict=True)
+        ]
+        return [pixels for pixels, _ in found], [error for _, error in found]
 
     def logits(
         self, rows: Sequence[int], keys: Sequence[str], classifier: Classifier
     ) -> tuple[Floats, list[str | None]]:
         """Returns logits, float32 (rows, labels), of some of the files, and why one cannot be decoded; its row is then
         NaN."""
+        if isinstance(classifier, ShapedClassifier) and (shape := self._shape(classifier.shape)) is not None:
+            width = len(classifier.labels)
+            return self._of_blocks(rows, shape, width, classifier.logits_of_shaped), [self._errors[row] for row in rows]
         if isinstance(classifier, FileClassifier):
             return classifier.logits_of_files([self._files[row] for row in rows], keys)
         pixels, errors = self._decoded
@@ -61,6 +94,28 @@ class DecodedOnce:
             lambda images, at: classifier.logits(images, [keys[i] for i in at]),
         )
         return result, [errors[row] for row in rows]
+
+    def embeddings(self, encoder: TextImageEncoder) -> tuple[Floats, list[str | None]]:
+        """Returns `embeddings` of all rows."""
+        if isinstance(encoder, ShapedEncoder) and (shape := self._shape(encoder.shape)) is not None:
+            rows = range(len(self._errors))
+            return self._of_blocks(rows, shape, encoder.dimension, encoder.embeddings_of_shaped), list(self._errors)
+        return embeddings(self._files, encoder)
+
+    def _shape(self, shape: Shape | None) -> Shape | None:
+        """Returns the shape where the rows have pictures that are prepared by it."""
+        return shape if shape is not None and column_of(shape) in self._blocks else None
+
+    def _of_blocks(self, rows: Sequence[int], shape: Shape, width: int, call: Callable[[Blocks], Floats]) -> Floats:
+        assert shape.frame is not None
+        block = self._blocks[column_of(shape)].reshape(-1, *shape.frame, 3)
+        good = [i for i, row in enumerate(rows) if self._errors[row] is None]
+        if len(good) == len(block):
+            return call(block)
+        result = np.full((len(rows), width), np.nan, np.float32)
+        if good:
+            result[good] = call(block[[rows[i] for i in good]])
+        return result
 
 
 def embeddings(files: Files, encoder: TextImageEncoder) -> tuple[Floats, list[str | None]]:
@@ -73,7 +128,7 @@ def embeddings(files: Files, encoder: TextImageEncoder) -> tuple[Floats, list[st
 
 def embedded(rows: pa.Table, encoder: TextImageEncoder) -> tuple[list[list[float] | None], list[str | None]]:
     """Returns the embedding of each row's `bytes`, and its error, known or new: exactly one of the two is None."""
-    vectors, undecoded = embeddings(files_of(rows), encoder)
+    vectors, undecoded = DecodedOnce.of(rows).embeddings(encoder)
     errors = [known or new for known, new in zip(rows["error"].to_pylist(), undecoded, strict=True)]
     return [vector.tolist() if error is None else None for vector, error in zip(vectors, errors, strict=True)], errors
 

@@ -38,6 +38,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.names import folded
 from c2b_ray.schemas import COMPARISON, HYPOTHESES, INTERSECTIONS, SCORES
 from c2b_ray.schemas.clip_bias import CLIP_BIAS
 from c2b_ray.schemas.evaluate import AGREEMENT, VQA
@@ -209,15 +210,21 @@ def _chosen(gate: _Gate, cells: Sequence[GateCell]) -> list[GateCell]:
     cells = [cell for cell in cells if gate.column in cell.values]  # others are about something else
     if not gate.cell:
         return cells
-    chosen = [cell for cell in cells if cell.name == gate.cell]
+    wanted = _form(gate.cell)
+    chosen = [cell for cell in cells if _form(cell.name) == wanted]
     if not chosen and "*" in gate.cell:
         # Only * is special: names may hold any other sign.
-        pattern = re.sub(r"([?\[])", r"[\1]", gate.cell)
-        chosen = [cell for cell in cells if fnmatchcase(cell.name, pattern)]
+        pattern = re.sub(r"([?\[])", r"[\1]", wanted)
+        chosen = [cell for cell in cells if fnmatchcase(_form(cell.name), pattern)]
     if not chosen:
         names = nearest(gate.cell, {cell.name for cell in cells})
         raise ConfigError(OPTION, f"{gate.text!r}: the run has no cell {gate.cell!r}; {names}")
     return chosen
+
+
+def _form(cell: str) -> str:
+    """Returns a cell's name in the form in which names are one: in whatever case, spaces and form of accents."""
+    return "/".join(map(folded, cell.split("/")))
 
 
 def _checked(gate: _Gate, cell: GateCell) -> Check:

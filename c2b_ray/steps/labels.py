@@ -140,6 +140,31 @@ def blanks(labels: pa.Table, classes: Sequence[str], attributes: Iterable[str]) 
     return {name: count for name, count in counts.items() if count}
 
 
+def not_compared(labels: pa.Table, classes: Sequence[str], attributes: Iterable[str]) -> list[str]:
+    """Returns in words in which classes an attribute shows one value only, so that nothing is compared there. An
+    attribute that is the class under another name, or goes with it, shows one value in each."""
+    targets = Compared.of(labels, TARGET)
+    forms = {normalise(name): number for number, name in enumerate(classes)}
+    class_of = np.array([forms.get(form or "", -1) for form in targets.forms], np.int64)[targets.numbers]
+    said = []
+    for attribute in attributes:
+        column = Compared.of(labels, attribute)
+        known = (class_of >= 0) & ~column.missing
+        pairs = np.unique(class_of[known] * len(column.forms) + column.numbers[known])
+        shown: dict[str, set[str]] = {}
+        for number, value in zip(*np.divmod(pairs, len(column.forms)), strict=True):
+            shown.setdefault(classes[number], set()).add(str(column.forms[value]))
+        single = {name: min(values) for name, values in shown.items() if len(values) == 1}
+        if len(single) == len(classes) > 1 and all(normalise(name) == value for name, value in single.items()):
+            said.append(f"column {attribute} is the class itself, so nothing is compared by it")
+        elif single:
+            name = next(iter(single))
+            where = f"in {len(single):,} of {len(classes):,} classes" if len(classes) > 1 else "in the class"
+            example = f"such as {single[name]!r} of {name}"
+            said.append(f"column {attribute} has one value only {where}, {example}, so nothing is compared there")
+    return said
+
+
 def no_attribute(column: pa.ChunkedArray) -> str | None:
     """Returns why a column is not used as an attribute unless it is named; None where it is used."""
     values = [str(value) for value in column.unique().to_pylist() if value is not None]

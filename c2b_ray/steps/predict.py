@@ -6,7 +6,7 @@ It knows the label map; `right` decides which answers are right. It does not kno
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from c2b_ray.config import Right
 from c2b_ray.errors import ConfigError, WeightsError, nearest
-from c2b_ray.names import normalise
+from c2b_ray.names import folded, normalise
 from c2b_ray.roles import Classifier
 from c2b_ray.schemas import PREDICTIONS, content_ids
 from c2b_ray.steps import encoded
@@ -78,7 +78,12 @@ def classification(
     index: dict[str, list[int]] = defaultdict(list)
     for i, text in enumerate(labels):
         index[normalise(text)].append(i)
-    groups = tuple(_labels_of(name, index, label_map, spec, field) for name in classes)
+    chosen = (
+        None
+        if label_map is None
+        else {name: _entry(label_map, keys, name) for name, keys in _spelt(label_map, classes)}
+    )
+    groups = tuple(_labels_of(name, index, chosen, spec, field) for name in classes)
     _refuse_shared(groups, classes, labels, field if label_map is None else _map_field(field))
     if right == "among_classes" and len(classes) < 2:
         raise ConfigError(
@@ -99,6 +104,23 @@ def _refuse_shared(groups: Sequence[Sequence[int]], classes: Sequence[str], labe
                     f"{owner[label]!r} and {name!r} share the label {labels[label]!r} (index {label}), so that one "
                     "answer would be right for both; give it to one of them",
                 )
+
+
+def _spelt(label_map: LabelMap, classes: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yields each class with the keys of the label map that are the same name."""
+    keys: dict[str, list[str]] = defaultdict(list)
+    for key in label_map:
+        keys[normalise(key)].append(key)
+    yield from ((name, keys[normalise(name)]) for name in classes)
+
+
+def _entry(label_map: LabelMap, keys: Sequence[str], name: str) -> Sequence[int | str]:
+    """Returns the labels of a class. Raises ConfigError where two keys of the map are spelt like it."""
+    alike = [key for key in keys if folded(key) == folded(name)]
+    if len(alike or keys) > 1:
+        listed = " and ".join(map(repr, (alike or keys)[:2]))
+        raise ConfigError("label_map", f"{listed} are the same name; keep one entry for the class {name!r}")
+    return label_map[(alike or keys)[0]] if keys else []
 
 
 def _map_field(field: str) -> str:
@@ -179,7 +201,7 @@ def predict_all(images: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa
     """Returns the answers of several classifiers: a table of `schemas.PREDICTIONS`. Each image is decoded once.
 
     `images` has `prediction_id` besides the columns of `schemas.IMAGES`: for each image the list of its wanted
-    predictions, each by one of the classifiers.
+    predictions, each by one of the classifiers. `steps.prepared` may have put pixels in the place of `bytes`.
     """
     once = _Images.of(images)
     wanted = [set(row) for row in images["prediction_id"].to_pylist()]
@@ -213,7 +235,7 @@ class _Images:
     def of(images: pa.Table) -> _Images:
         errors = images["error"].to_pylist()
         ids, keys = images["image_id"].to_pylist(), images["key"].to_pylist()
-        return _Images(ids, keys, encoded.DecodedOnce(encoded.files_of(images)), errors)
+        return _Images(ids, keys, encoded.DecodedOnce.of(images), errors)
 
 
 def _predictions(

@@ -37,7 +37,8 @@ def check_encoder(encoder: TextImageEncoder | Description, index: ImageIndex | D
             f"the index holds embeddings of {index.encoder} with {index.dimension} dimensions, the encoder gives "
             f"{encoder.dimension}: build the index with this encoder (c2b index build)"
         )
-    if encoder.revision != index.encoder_revision:
+    # What stands behind a plus sign changes images' embeddings by rounding alone, such as a GPU's decoder.
+    if encoder.revision.partition("+")[0] != index.encoder_revision.partition("+")[0]:
         raise SourceError(
             f"the index holds embeddings of {index.encoder} at revision {index.encoder_revision}, the encoder is at "
             f"revision {encoder.revision}: build the index again (c2b index build), or load the weights that made it"

@@ -8,7 +8,9 @@ confirmation_pool.parquet              and the images that were examined for the
 calibration.parquet                    if images were verified
 agreement.parquet                      if they come from two sources
 intersections.parquet                  if pairs of attributes were requested
-images/  verifications/  predictions/  Parquet parts
+images/  verifications/  predictions/  Parquet parts. Images hold their place, size and hash; their bytes only where
+                                       nothing else holds them, or the audit asks for it (`keep_images`)
+shown/                                 Parquet parts of the pictures that the report shows
 """
 
 from __future__ import annotations
@@ -47,7 +49,11 @@ class C2BManifest(Manifest):
 class C2BRun(Run):
     """A run of `c2b audit`."""
 
-    SINCE: ClassVar = {"intersections": _OF_CAPTIONS, "pooled": ("basis", *_OF_CAPTIONS)}
+    SINCE: ClassVar = {
+        "images": ("row", "size", "bytes", "pixels"),
+        "intersections": _OF_CAPTIONS,
+        "pooled": ("basis", *_OF_CAPTIONS),
+    }
 
     @property
     def proposals(self) -> pa.Table:

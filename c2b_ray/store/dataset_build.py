@@ -2,6 +2,7 @@
 
     dataset.json     what is built; another config is refused
     history.json     each process that built here, and the tasks that were repeated because it or its workers died
+    digests.json     the digests of these documents, and of manifest.json, when the last build had ended
 
 It knows these documents, not how shards are made.
 """
@@ -20,16 +21,18 @@ from typing import Any
 
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.filesystems import resolve
-from c2b_ray.store import files, writer
+from c2b_ray.store import document_digests, files, writer
+from c2b_ray.store.document_digests import DIGESTS
 from c2b_ray.store.shards import CANDIDATES, REPEATS, REPLIES, WORK, ShardFiles
 
 ABOUT, MANIFEST, HISTORY = "dataset.json", "manifest.json", "history.json"
+DOCUMENTS = (ABOUT, MANIFEST, HISTORY)
 BUSY = "busy-"
 OVER = "over-"
 """The prefix of the folder of a process that is counted and being removed."""
 _FIELDS = {ABOUT: ("config", "config_hash", "plan"), MANIFEST: ("config_hash", "shards", "rows", "drops"), HISTORY: ()}
 """The fields that each document must have."""
-_UNFINISHED = rf"({re.escape(ABOUT)}|{re.escape(MANIFEST)}|{re.escape(HISTORY)})\.tmp-[0-9a-f]{{8}}"
+_UNFINISHED = rf"({'|'.join(map(re.escape, (*DOCUMENTS, DIGESTS)))})\.tmp-[0-9a-f]{{8}}"
 
 
 @dataclass
@@ -97,6 +100,7 @@ class DatasetBuild:
             if not other.startswith(OVER):
                 self._settle(other, "killed")
         self.files.begin_writing()
+        document_digests.forget(self.files)
         self.history[self.files.writer] = {"ended": None, "workers_lost": 0, "repeated": 0}
         self._write(HISTORY, self.history)
         for other in left:
@@ -108,6 +112,8 @@ class DatasetBuild:
     def _end_writing(self, how: str) -> None:
         self._settle(self.files.writer, how)
         self._write(HISTORY, self.history)
+        if how == "finished" and all(map(self.files.exists, DOCUMENTS)):
+            document_digests.record(self.files, DOCUMENTS)
         self._clear_away(self.files.writer)
 
     def _clear_away(self, process: str) -> None:
@@ -137,7 +143,8 @@ def building(location: str) -> Iterator[DatasetBuild]:
     with writer.single_writer(location) as still_ours:
         build = DatasetBuild(ShardFiles(location.rstrip("/"), uuid.uuid4().hex), still_ours)
         if build.about is None:
-            ours = {*writer.FILES, "captions.parquet", HISTORY, MANIFEST, WORK, CANDIDATES, REPEATS, "shards", "drops"}
+            ours = {*writer.FILES, "captions.parquet", HISTORY, MANIFEST, DIGESTS, WORK, CANDIDATES, REPEATS}
+            ours |= {"shards", "drops"}
             if others := [name for name in files.entries(location) if name not in ours and ".tmp-" not in name]:
                 raise RunError(
                     f"{location} is not empty and holds no dataset ({others[0]} …); choose an empty --out", run=location

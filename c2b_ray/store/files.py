@@ -245,7 +245,8 @@ def write_table(location: str | Path, table: pa.Table) -> None:
 
 def read_table(location: str | Path, columns: list[str] | None = None) -> pa.Table:
     """Returns a Parquet file, or all `part-*.parquet` of a directory, as one table."""
-    return pa.concat_tables(parquet(path, lambda file: file.read(columns)) for path in table_files(location))
+    parts = [parquet(path, lambda file: file.read(columns)) for path in table_files(location)]
+    return pa.concat_tables(parts, promote_options="default")  # a run of two releases: older parts lack columns
 
 
 def table_files(location: str | Path) -> list[str]:

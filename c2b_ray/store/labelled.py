@@ -7,10 +7,8 @@ not know the meaning of labels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from io import RawIOBase
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -18,11 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.errors import ConfigError, ImageError, SourceError, nearest
-from c2b_ray.filesystems import THREADS, concerns_the_store, refusal, resolve
-from c2b_ray.filesystems.confined import MAX_BYTES, Folder
+from c2b_ray.filesystems import concerns_the_store, is_remote, refusal, resolve
+from c2b_ray.filesystems.confined import MAX_BYTES, Folder, in_other_forms, is_local
 from c2b_ray.filesystems.documents import parse_json
+from c2b_ray.filesystems.pictures import LeftOut
+from c2b_ray.filesystems.readers import Readers
 from c2b_ray.schemas import Pieces, content_id, texts
-from c2b_ray.store.labelled_rows import LABEL, open_rows
+from c2b_ray.store.image_folders import LABEL
+from c2b_ray.store.labelled_rows import open_rows
 from c2b_ray.store.memory import give_back
 
 IMAGE, TARGET, KEY = "image", "target_class", "key"
@@ -64,6 +65,8 @@ class LabelledTable:
             return wanted
         if name in there or name == KEY:
             return name if name in there else ""
+        if name == IMAGE and {"jpg", "key", "status", "url"} <= set(there):  # as img2dataset writes it
+            return "jpg"
         if name == TARGET and LABEL in there and (self._class_names(LABEL) or self._is_folder):
             return LABEL
         raise ConfigError(
@@ -99,6 +102,22 @@ class LabelledTable:
         labels = pa.table({TARGET if name == target else name: column.whole() for name, column in columns.items()})
         give_back()  # the memory of the columns as read
         return labels
+
+    @cached_property
+    def left_out(self) -> LeftOut:
+        """What is in the file or folder and not among the rows, by reason; and which names are joined to files that are
+        called alike in another of Unicode's forms."""
+        found, image = self._rows.left_out, self._names[IMAGE]
+        if is_local(resolve(self.location)[0]) and pa.types.is_string(self._rows.schema.field(image).type):
+            names = (name for table in self._rows.each([image]) for name in table[image].to_pylist() if name)
+            found.notes += in_other_forms(self._rows.folder, names)
+        return found
+
+    @property
+    def not_labels(self) -> dict[str, str]:
+        """Columns that hold no labels → what they hold, such as lists or bytes."""
+        schema, taken = self._rows.schema, {*self._names.values()}
+        return {f.name: f"it holds {f.type}" for f in schema if f.name not in taken and not _is_label(f.type)}
 
     @cached_property
     def keys(self) -> pa.Array:
@@ -142,24 +161,21 @@ class LabelledTable:
 
     def fetch(self, ids: Sequence[int]) -> pa.Table:
         """Returns the columns `key`, `bytes`, `error` of the rows `ids`, in their order."""
+        keys, data, errors = self.read(ids)
+        return pa.table({"key": keys, "bytes": pa.array(data, pa.binary()), "error": pa.array(errors, pa.string())})
+
+    def read(self, ids: Sequence[int]) -> tuple[pa.Array, list[bytes | None], list[str | None]]:
+        """Returns the columns of `fetch` without copying bytes. Raises SourceError where the disk or store does not
+        answer."""
         values = self._rows.images(self._names[IMAGE], ids)
         folder = Folder(resolve(self.location)[0], self._rows.folder)
-        size = max(1, ceil(len(values) / THREADS))
-        shares = [values[start : start + size] for start in range(0, len(values), size)]
-        # An object store answers slowly, but serves many requests at once.
-        read = self._readers.map(lambda share: [self._image(value, folder) for value in share], shares)
-        values = [image for share in read for image in share]
-        return pa.table(
-            {
-                "key": self.keys.take(pa.array(ids, pa.int64())).cast(pa.string()),
-                "bytes": pa.array([data for data, _ in values], pa.binary()),
-                "error": pa.array([error for _, error in values], pa.string()),
-            }
-        )
+        read = self._readers.map(lambda value: self._image(value, folder), values, partial(_place, folder))
+        keys = self.keys.take(pa.array(ids, pa.int64())).cast(pa.string())
+        return keys, [data for data, _ in read], [error for _, error in read]
 
     @cached_property
-    def _readers(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(THREADS, thread_name_prefix="read")
+    def _readers(self) -> Readers:
+        return Readers(patient=is_remote(self.location))
 
     def _image(self, value: Any, folder: Folder) -> tuple[bytes | None, str | None]:
         if isinstance(value, dict):  # the form of images in Hugging Face datasets
@@ -206,6 +222,12 @@ class _Coded:
         kinds = (pa.int8(), pa.int16(), pa.int32())
         smallest = next(kind for kind in kinds if len(column.dictionary) < 2 ** (kind.bit_width - 1))
         return pa.DictionaryArray.from_arrays(column.indices.cast(smallest), column.dictionary)
+
+
+def _place(folder: Folder, value: Any) -> str:
+    """Returns where a value of the column of images lies, for messages."""
+    name = value.get("path") if isinstance(value, dict) else value
+    return folder.at(name) if isinstance(name, str) else folder.at("")
 
 
 def _row_names(first: int, count: int) -> pa.Array:

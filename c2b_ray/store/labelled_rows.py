@@ -14,7 +14,7 @@ import os
 import posixpath
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from threading import Lock
 from typing import Any, Protocol
@@ -27,26 +27,24 @@ from pyarrow import fs
 
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.filesystems import resolve
-from c2b_ray.filesystems.documents import parse_json
 from c2b_ray.filesystems.patience import file_info, open_input
-from c2b_ray.store.text_tables import read_csv, read_metadata, reading
+from c2b_ray.filesystems.pictures import LeftOut, is_hidden
+from c2b_ray.store import image_folders, img2dataset, saved_to_disk
+from c2b_ray.store.text_tables import read_csv, reading
 
-IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
-METADATA = ("metadata.csv", "metadata.jsonl")
-FILE_NAME, LABEL, FILE = "file_name", "label", "image"
 ROWS_AT_ONCE = 16_384
-_SPLITS = {"train", "test", "validation", "valid", "val", "dev"}
 _SPLIT_FILE = re.compile(r"(.+)-\d{5}-of-\d{5}\.parquet$")
 
 
 class Rows(Protocol):
     """Rows of any format. `folder`: the folder that image paths are relative to. `size`: bytes of the files, which the
-    revision includes. `count`: the number of rows."""
+    revision includes. `count`: the number of rows. `left_out`: what else is in the file or folder."""
 
     schema: pa.Schema
     folder: str
     size: int
     count: int
+    left_out: LeftOut
 
     def columns(self, names: Sequence[str]) -> pa.Table:
         """Returns columns unconverted. A name may be that of a struct's field, as in Parquet."""
@@ -62,9 +60,18 @@ class Rows(Protocol):
 class InMemory:
     """A table that is read as a whole."""
 
-    def __init__(self, table: pa.Table, folder: str, size: int) -> None:
+    def __init__(
+        self,
+        table: pa.Table,
+        folder: str,
+        size: int,
+        left_out: LeftOut | None = None,
+        read: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """`read`: turns a value of the column of images into another one, such as a place in a file into its bytes."""
         self._table, self.schema, self.folder, self.size = table, table.schema, folder, size
         self.count = int(table.num_rows)
+        self.left_out, self._read = left_out or LeftOut(), read
 
     def columns(self, names: Sequence[str]) -> pa.Table:
         return _named(self._table, names)
@@ -74,15 +81,19 @@ class InMemory:
             yield _named(self._table.slice(start, ROWS_AT_ONCE), names)
 
     def images(self, column: str, rows: Sequence[int]) -> list[Any]:
-        return [self._table[column][row].as_py() for row in rows]
+        values = [self._table[column][row].as_py() for row in rows]
+        return values if self._read is None else [self._read(value) for value in values]
 
 
 class InParquet:
     """Parquet files with one schema. Callers ask for images in order, so only one row group of images is held. Threads
     of a stage may share it, and read one at a time: a file's reader serves no two at once."""
 
-    def __init__(self, files: Sequence[pq.ParquetFile], folder: str, size: int) -> None:
+    def __init__(
+        self, files: Sequence[pq.ParquetFile], folder: str, size: int, left_out: LeftOut | None = None
+    ) -> None:
         self._files, self.schema, self.folder, self.size = files, files[0].schema_arrow, folder, size
+        self.left_out = left_out or LeftOut()
         self._groups = [(file, group) for file in files for group in range(file.metadata.num_row_groups)]
         sizes = (file.metadata.row_group(group).num_rows for file, group in self._groups)
         self._ends = list(accumulate(sizes, initial=0))
@@ -148,17 +159,37 @@ def _folder(location: str, field: str, filesystem: fs.FileSystem, path: str) -> 
     names = {info.base_name: info for info in infos}
     if "dataset_dict.json" in names:
         splits = sorted(n for n, info in names.items() if info.type == fs.FileType.Directory)
+        if not splits:
+            raise SourceError(f"{location}: has a dataset_dict.json and none of its splits; copy the dataset again")
         raise ConfigError(field, f"{location} holds several splits; name one, such as {location}/{splits[0]}")
     if "state.json" in names:
-        return _saved_to_disk(location, filesystem, path)
+        table, size = saved_to_disk.read(location, filesystem, path)
+        return InMemory(table, path, size)
     if parquet := _parquet_files(filesystem, path, infos):
         _refuse_splits(location, field, [info.path for info in parquet])
+        if (found := img2dataset.read(location, filesystem, path, [info.base_name for info in parquet])) is not None:
+            return InMemory(found.table, path, found.size, found.left_out, found.image)
         with reading(location, "a folder of Parquet files"):
             files = [pq.ParquetFile(open_input(filesystem, info.path)) for info in parquet]
             if any(file.schema_arrow.names != files[0].schema_arrow.names for file in files):
                 raise SourceError(f"{location}: its Parquet files have different columns")
-            return InParquet(files, path, sum(info.size for info in parquet))
-    return _image_folder(location, field, filesystem, path)
+            left_out = _beside(filesystem, path, {info.path for info in parquet})
+            return InParquet(files, path, sum(info.size for info in parquet), left_out)
+    table, size, left_out = image_folders.read(location, field, filesystem, path)
+    return InMemory(table, path, size, left_out)
+
+
+def _beside(filesystem: fs.FileSystem, path: str, tables: set[str]) -> LeftOut:
+    """Returns the tables of other kinds, and in other folders, that lie beside those that are read."""
+    left_out = LeftOut()
+    if isinstance(filesystem, fs.LocalFileSystem):  # os.walk: Arrow's own selector follows links without end
+        paths = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+    else:
+        paths = [info.path for info in file_info(filesystem, fs.FileSelector(path)) if info.type == fs.FileType.File]
+    for name in sorted(whole[len(path) :].lstrip("/") for whole in paths if whole not in tables):
+        if not is_hidden(name) and name.endswith((".parquet", ".arrow", ".csv", ".tsv", ".jsonl")):
+            left_out.add("table beside or below the Parquet files that are read", name)
+    return left_out
 
 
 def _parquet_files(filesystem: fs.FileSystem, path: str, infos: Sequence[fs.FileInfo]) -> list[fs.FileInfo]:
@@ -170,69 +201,9 @@ def _parquet_files(filesystem: fs.FileSystem, path: str, infos: Sequence[fs.File
 
 
 def _refuse_splits(location: str, field: str, paths: Sequence[str]) -> None:
-    splits = {match[1] for path in paths if (match := _SPLIT_FILE.match(posixpath.basename(path)))}
+    names = [posixpath.basename(path) for path in paths]
+    splits = {match[1] for name in names if (match := _SPLIT_FILE.match(name))}
+    splits |= {stem for name in names if (stem := name.removesuffix(".parquet")) in image_folders.SPLITS}
     if len(splits) > 1:
         said = ", ".join(sorted(splits))
         raise ConfigError(field, f"{location} holds several splits ({said}); name a file, or a folder of one split")
-
-
-def _saved_to_disk(location: str, filesystem: fs.FileSystem, path: str) -> Rows:
-    with reading(location, "a dataset that `save_to_disk` wrote"):
-        with open_input(filesystem, f"{path}/state.json") as stream:
-            state = parse_json(bytes(stream.read()))
-        names = [posixpath.basename(str(file["filename"])) for file in state["_data_files"]]
-        tables, size = [], 0
-        for name in names:
-            size += file_info(filesystem, f"{path}/{name}").size
-            local = isinstance(filesystem, fs.LocalFileSystem)
-            source = pa.memory_map(f"{path}/{name}") if local else open_input(filesystem, f"{path}/{name}")
-            tables.append(pa.ipc.open_stream(source).read_all())
-        return InMemory(pa.concat_tables(tables), path, size)
-
-
-def _image_folder(location: str, field: str, filesystem: fs.FileSystem, path: str) -> Rows:
-    files = _files_below(filesystem, path)
-    names = sorted(n for n in files if n.lower().endswith(IMAGES) and not any(p[0] == "." for p in n.split("/")))
-    if not names:
-        expected = "a table, Parquet files, a dataset that `save_to_disk` wrote, or folders of images, one a class"
-        raise SourceError(f"{location}: no labelled images there; expected {expected}")
-    labels = [name.split("/")[0] if "/" in name else None for name in names]
-    classes = {label for label in labels if label is not None}
-    if classes and classes <= _SPLITS:
-        splits = sorted(classes)
-        raise ConfigError(field, f"{location} holds splits ({', '.join(splits)}); name one: {location}/{splits[0]}")
-    table = pa.table({FILE: pa.array(names, pa.string()), LABEL: pa.array(labels, pa.string())})
-    metadata = next((name for name in METADATA if name in files), None)
-    size = 0 if metadata is None else int(file_info(filesystem, f"{path}/{metadata}").size)
-    if metadata is not None:
-        table = _joined(f"{location}/{metadata}", table, read_metadata(location, filesystem, f"{path}/{metadata}"))
-    return InMemory(table, path, size)
-
-
-def _files_below(filesystem: fs.FileSystem, path: str) -> set[str]:
-    """Returns the paths of regular files relative to the folder. It does not follow links to folders, which may lead
-    upwards."""
-    if not isinstance(filesystem, fs.LocalFileSystem):
-        infos = file_info(filesystem, fs.FileSelector(path, recursive=True))
-        return {info.path[len(path) + 1 :] for info in infos if info.type == fs.FileType.File}
-    result = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
-    return {os.path.relpath(name, path) for name in result if os.path.isfile(name)}
-
-
-def _joined(location: str, images: pa.Table, metadata: pa.Table) -> pa.Table:
-    """Adds the metadata to each image. The folder's name is the class unless the metadata has one."""
-    if FILE_NAME not in metadata.column_names:
-        raise SourceError(f"{location}: no column {FILE_NAME!r}; it has {', '.join(metadata.column_names)}")
-    named = metadata[FILE_NAME].to_pylist()
-    if len(set(named)) < len(named):
-        again = next(name for name in named if named.count(name) > 1)
-        raise SourceError(f"{location}: {again!r} is there twice; an image has one row")
-    at = pc.index_in(images[FILE], metadata[FILE_NAME].combine_chunks())
-    if at.null_count == len(at):
-        raise SourceError(f"{location}: none of its files is there; {FILE_NAME} is relative to the folder")
-    columns = {FILE: images[FILE], LABEL: images[LABEL]}
-    for name in metadata.column_names:
-        if name != FILE_NAME:
-            value = metadata[name].take(at)
-            columns[name] = pc.coalesce(value, images[LABEL]) if name == LABEL else value
-    return pa.table(columns)

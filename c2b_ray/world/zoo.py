@@ -136,7 +136,8 @@ def trainable(spec: Spec) -> Trainable:
 
 def _zero_shot(spec: Spec) -> Spec:
     inner = _inner(spec, "encoder", "open_clip", "local-dir:")
-    return replace(inner, options={"labels": ",".join(CLASSES), **inner.options})
+    # A fixed temperature: runs of the world's encoder, whose own scale is 20, resume with the numbers they began with.
+    return replace(inner, options={"labels": ",".join(CLASSES), "temperature": "100", **inner.options})
 
 
 def load_captioner(spec: Spec) -> Captioner:

@@ -52,7 +52,8 @@ def manifest_of(out: Path) -> dict:
 
 def left_over(out: Path) -> set[str]:
     """What is in a finished dataset's directory besides its files."""
-    known = {"captions.parquet", "dataset.json", "manifest.json", "history.json", "shards", "drops", ".lock"}
+    known = {"captions.parquet", "dataset.json", "manifest.json", "history.json", "digests.json"}
+    known |= {"shards", "drops", ".lock"}
     files = {str(file.relative_to(out)) for file in out.rglob("*") if file.is_file()}
     return {name for name in files if name.partition("/")[0] not in known}
 
@@ -161,4 +162,5 @@ def test_on_an_object_store_that_spoils_a_tenth_of_all_requests(s3_proxy, s3_obj
     assert contents(tmp_path / "back") == undisturbed
     objects = s3_objects.client().list_objects_v2(Bucket="tests", Prefix=f"{out.name}/")["Contents"]
     names = {one["Key"].split("/")[1] for one in objects if not one["Key"].endswith("/")}  # no markers of folders
-    assert names <= {".lease", "captions.parquet", "dataset.json", "manifest.json", "history.json", "shards", "drops"}
+    documents = {"dataset.json", "manifest.json", "history.json", "digests.json"}
+    assert names <= {".lease", "captions.parquet", "shards", "drops", *documents}

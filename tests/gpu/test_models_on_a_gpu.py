@@ -52,7 +52,7 @@ def test_a_classifier_answers_as_on_the_cpu(spec: str, precision: str) -> None:
 def test_batches_that_are_copied_while_others_compute_are_not_mixed_up(spec: str) -> None:
     """Many small batches, from several threads at once, as a stage's processes send them."""
     images = pictures(64) * 8
-    classifier = catalog.classifier(f"{spec}&device=cuda&batch=16")
+    classifier = catalog.classifier(f"{spec}&device=cuda&batch=16&precision=fp32")
     expected = logits(classifier, images[:64])
     with ThreadPoolExecutor(4) as pool:
         for answer in pool.map(lambda _: logits(classifier, images), range(8)):
@@ -95,8 +95,8 @@ def test_an_onnx_graph_answers_as_on_the_cpu(spec: str, tmp_path: Path) -> None:
     file = tmp_path / "net.onnx"
     torch.onnx.export(module, (torch.zeros(1, 3, 224, 224),), file, dynamic_shapes=({0: torch.export.Dim("n")},))
     images = pictures(20)
-    expected = logits(catalog.classifier(f"onnx:{file}?device=cpu"), images)
-    answer = logits(catalog.classifier(f"onnx:{file}?device=cuda"), images)
+    expected = logits(catalog.classifier(f"onnx:{file}?preprocess=imagenet&device=cpu"), images)
+    answer = logits(catalog.classifier(f"onnx:{file}?preprocess=imagenet&device=cuda"), images)
     assert float(np.abs(answer - expected).max()) < ALLOWED["fp32"] * float(expected.std())
 
 

@@ -10,12 +10,14 @@ import pytest
 import ray
 import runner_contract
 from ray import cloudpickle
-from runner_contract import CONFIG, SCHEMA, RunnerContract, ids_in, ids_of, named, rows, run
+from runner_contract import CONFIG, SCHEMA, RunnerContract, deadly, erring, ids_in, ids_of, named, rows, run, signed
 
 from c2b_ray.errors import ServiceError
+from c2b_ray.pipelines.outputs import Also
 from c2b_ray.pipelines.placement import Placement
 from c2b_ray.pipelines.ray_stage import OnRay
 from c2b_ray.pipelines.stage import StageConfig
+from c2b_ray.store.parts import read_stage
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -28,6 +30,30 @@ def contract_travels_by_value() -> Iterator[None]:
 @pytest.fixture
 def runner() -> OnRay:
     return OnRay()
+
+
+FED = StageConfig(SCHEMA, Placement(batch=16, cpus=0.3, decoders=2, threads=2), rows_per_file=32)
+
+
+def test_tasks_prepare_what_actors_answer(runner: OnRay, tmp_path: Path) -> None:
+    also = Also(str(tmp_path / "second"), pa.schema([("id", pa.string()), ("pid", pa.int64())]), "id")
+
+    def by_process(batch: pa.Table, role: str) -> pa.Table:
+        return named(batch, str(os.getpid()))
+
+    first = tmp_path / "first"
+    assert run(runner, rows(200), first, by_process, config=FED, prepare=signed, also=also).rows == 200
+    answering, preparing = read_stage(str(first)), read_stage(also.out)
+    assert sorted(answering["id"].to_pylist()) == sorted(preparing["id"].to_pylist()) == ids_of(200)
+    assert not set(answering["by"].to_pylist()) & {str(pid) for pid in preparing["pid"].to_pylist()}
+
+
+def test_a_row_that_ends_its_task_is_an_error_and_no_other_is_lost(runner: OnRay, tmp_path: Path) -> None:
+    run(runner, rows(100), tmp_path, erring, config=FED, prepare=deadly)
+    assert ids_in(tmp_path) == ids_of(100)
+    errors = {row["id"]: row["error"] for row in read_stage(str(tmp_path)).to_pylist() if row["error"]}
+    assert set(errors) == {"r00017", "r00018"}
+    assert "exit status 3" in errors["r00017"]
 
 
 class TestOnRay(RunnerContract):

@@ -31,7 +31,7 @@ class PlantedRenders:
 
     def _answer(self, image: bytes) -> str:
         scene = self.scenes.get(image)
-        if scene is None:  # grey pictures, with which models in memory are tested first
+        if scene is None:  # pictures on which models in memory are tried first
             return CLASSES[0]
         planted = scene.target_class == self.label and all(scene.attribute(k) == v for k, v in self.values.items())
         return self.target if planted and Random(image).random() < self.rate else scene.target_class

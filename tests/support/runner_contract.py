@@ -7,6 +7,7 @@ to be pickled by value, as the workers cannot import it.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,9 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from c2b_ray.errors import ConfigError, RunError, ServiceError, SourceError
+from c2b_ray.pipelines.outputs import Also
 from c2b_ray.pipelines.placement import Placement
 from c2b_ray.pipelines.progress import Progress
-from c2b_ray.pipelines.stage import Rows, Runner, StageConfig
+from c2b_ray.pipelines.stage import Prepare, Rows, Runner, StageConfig
 from c2b_ray.store.parts import read_stage, writing
 
 SCHEMA = pa.schema([("id", pa.string()), ("by", pa.string()), ("error", pa.string())])
@@ -50,10 +52,57 @@ def run(
     role: Any = "first",
     config: StageConfig = CONFIG,
     on_progress: Callable[[Progress], None] | None = None,
+    prepare: Prepare | None = None,
+    also: Also | None = None,
 ) -> Any:
     """Runs the toy step. `role`: the role itself, or a function that makes it."""
     factory = role if callable(role) else lambda: role
-    return runner.run(source, step, factory, str(out), id_column="id", config=config, on_progress=on_progress)
+    return runner.run(
+        source,
+        step,
+        factory,
+        str(out),
+        id_column="id",
+        config=config,
+        on_progress=on_progress,
+        prepare=prepare,
+        also=also,
+    )
+
+
+def measured(batch: pa.Table) -> pa.Table:
+    """The toy preparation: adds what a model would be shown, and columns of a second table."""
+    ids = batch["id"].to_pylist()
+    shown = pa.array([name.encode() * 3 for name in ids], pa.binary(18))
+    return batch.append_column("shown", shown).append_column("length", pa.array(map(len, ids), pa.int64()))
+
+
+def shown(batch: pa.Table, role: str) -> pa.Table:
+    """The toy step of prepared rows."""
+    by = [data[:6].decode() + role for data in batch["shown"].to_pylist()]
+    return pa.table({"id": batch["id"], "by": by, "error": pa.nulls(batch.num_rows, pa.string())})
+
+
+SECOND = pa.schema([("id", pa.string()), ("length", pa.int64())])
+
+
+def signed(batch: pa.Table) -> pa.Table:
+    return batch.append_column("pid", pa.array([os.getpid()] * batch.num_rows))
+
+
+def deadly(batch: pa.Table) -> pa.Table:
+    if "error" not in batch.column_names:
+        batch = batch.append_column("error", pa.nulls(batch.num_rows, pa.string()))
+    for row in batch.to_pylist():
+        if row["error"] is None and row["id"] in ("r00017", "r00018"):
+            os._exit(3)
+        if row["error"] is None and row["id"] == "r00150":
+            os.kill(os.getpid(), signal.SIGKILL)
+    return batch
+
+
+def erring(batch: pa.Table, role: str) -> pa.Table:
+    return pa.table({"id": batch["id"], "by": [role] * batch.num_rows, "error": batch["error"]})
 
 
 def ids_in(out: Path) -> list[str]:
@@ -93,6 +142,40 @@ class RunnerContract:
         assert ids_in(tmp_path) == ids_of(260)
         by = read_stage(str(tmp_path), ["by"])["by"].to_pylist()
         assert (by.count("first"), by.count("second")) == (200, 60)
+
+    def test_a_step_gets_prepared_rows_whose_columns_are_a_second_table(self, runner: Runner, tmp_path: Path) -> None:
+        first, second = tmp_path / "first", tmp_path / "second"
+        also = Also(str(second), SECOND, "id")
+        assert run(runner, rows(90), first, shown, prepare=measured, also=also).rows == 90
+        result = run(runner, rows(200), first, shown, prepare=measured, also=also)
+        assert (result.rows, result.resumed) == (110, 90)
+        assert read_stage(str(first)).sort_by("id")["by"].to_pylist() == [f"{name}first" for name in ids_of(200)]
+        assert read_stage(str(first)).schema == SCHEMA
+        assert read_stage(str(second)).sort_by("id").equals(pa.table({"id": ids_of(200), "length": [6] * 200}, SECOND))
+        assert left_behind(first) == left_behind(second) == []
+
+    def test_lists_of_ids_have_one_row_each_in_the_second_table(self, runner: Runner, tmp_path: Path) -> None:
+        def each(batch: pa.Table, role: str) -> pa.Table:
+            return (
+                pa.table({"id": batch["id"].combine_chunks().flatten()})
+                .append_column("by", pa.array([role] * len(batch["id"].combine_chunks().flatten())))
+                .append_column("error", pa.nulls(len(batch["id"].combine_chunks().flatten()), pa.string()))
+            )
+
+        source = pa.table({"image": ids_of(60), "id": [[f"{name}a", f"{name}b"] for name in ids_of(60)]})
+        also = Also(str(tmp_path / "second"), pa.schema([("image", pa.string())]), "image")
+        assert run(runner, Rows([source]), tmp_path / "first", each, also=also).rows == 120
+        assert sorted(read_stage(also.out)["image"].to_pylist()) == ids_of(60)
+
+    def test_no_rows_give_an_empty_second_table(self, runner: Runner, tmp_path: Path) -> None:
+        none = Rows([pa.table({"id": pa.array([], pa.string())})])
+        also = Also(str(tmp_path / "second"), SECOND, "id")
+        run(runner, none, tmp_path / "first", shown, prepare=measured, also=also)
+        assert read_stage(also.out).equals(SECOND.empty_table())
+
+    def test_a_preparation_that_loses_a_row_is_refused(self, runner: Runner, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="rows are prepared one by one"):
+            run(runner, rows(20), tmp_path, shown, prepare=lambda batch: measured(batch).slice(1))
 
     def test_where_nothing_is_left_neither_step_nor_role_is_needed(self, runner: Runner, tmp_path: Path) -> None:
         with writing(str(tmp_path)) as parts:

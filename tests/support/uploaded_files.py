@@ -24,7 +24,8 @@ def model() -> bytes:
     logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", 2])
     graph = helper.make_graph(nodes, "g", [image], [logits], [weights])
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    helper.set_model_props(made, {"labels": '["bus", "boat"]'})
+    stated = {"labels": '["bus", "boat"]', "mean": "0.485,0.456,0.406", "std": "0.229,0.224,0.225"}
+    helper.set_model_props(made, stated)
     return made.SerializeToString()
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from c2b_ray.audits.c2b.budget import Grant, call_with_run, first_grant, grant_so_far, next_grant, targets, write_scores
 from c2b_ray.audits.c2b.classes import with_classes
-from c2b_ray.audits.c2b.classifying import classify, contestants
+from c2b_ray.audits.c2b.classifying import classify, classifying, contestants
 from c2b_ray.audits.c2b.drawing import Drawing, Plan, from_generator, from_index
 from c2b_ray.audits.c2b.first_look import must_look, refuse_hopeless, some_of_each_class
 from c2b_ray.audits.c2b.labelled import from_labels
@@ -112,31 +112,33 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
     findings."""
     models.runner.check_paths(run.path, paths_read(config))
     classifiers = contestants(config, run, models, steps)
-    plans = _plans(config, run, models, steps)
+    plans = _plans(config, run, models, classifiers, steps)
     drawing = Drawing(plans, run, verifier_of(config, run, models, steps), steps)
     grant: Grant | None = grant_so_far(run, first_grant(run.captions, config))
     if grant is not None and must_look(config, run):
         drawing.draw(targets(run.captions, grant, config), some_of_each_class(config, run))
-        _classify(config, run, models, classifiers, steps)
+        _classify(config, drawing, models, classifiers, steps)
         refuse_hopeless(config, run, [one.question for one in classifiers], models.runner, steps)
     while grant is not None:
         drawing.draw(targets(run.captions, grant, config))
-        _answer(config, run, models, classifiers, steps)
+        _answer(config, drawing, models, classifiers, steps)
         grant = next_grant(run, grant, config)
     if config.confirm and (cells := call_with_run(_to_confirm, run, config, models.runner)):
         drawing.confirm(cells)
-        _answer(config, run, models, classifiers, steps)
+        _answer(config, drawing, models, classifiers, steps)
     if models.runner.placements:
-        run.update({"placement": models.runner.placements})
+        run.update({"placement": models.runner.placements, "stages": models.runner.stages})
 
 
 def _to_confirm(run: C2BRun) -> dict[CellKey, int]:
     return to_confirm(run.scores, run.captions, run.draws)
 
 
-def _plans(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[Plan]:
+def _plans(
+    config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], steps: Steps
+) -> list[Plan]:
     if config.images.sources == ("labelled",):
-        return [from_labels(config, run, models, steps)]
+        return [from_labels(config, run, models, classifiers, steps)]
     encoder = None
     if config.images.index is not None:  # before a language model is called for nothing
         index = models.describe("index", config.images.index)
@@ -147,9 +149,12 @@ def _plans(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> l
     return [plans[source](config, run, models, steps) for source in config.images.sources]
 
 
-def _answer(config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], steps: Steps) -> None:
+def _answer(
+    config: AuditConfig, drawing: Drawing, models: Backend, classifiers: Sequence[Contestant], steps: Steps
+) -> None:
     """Classifies the drawn images and scores the answers."""
-    _classify(config, run, models, classifiers, steps)
+    run = drawing.run
+    _classify(config, drawing, models, classifiers, steps)
     with steps.step("score"):
         write_scores(run, config, models.runner)
         note_setup(config, run, [one.question for one in classifiers], models.runner)
@@ -157,10 +162,10 @@ def _answer(config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequ
 
 
 def _classify(
-    config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], steps: Steps
+    config: AuditConfig, drawing: Drawing, models: Backend, classifiers: Sequence[Contestant], steps: Steps
 ) -> None:
-    with steps.step(f"classify: {', '.join(config.specs)}") as on_progress:
-        classify(classifiers, run, models, on_progress)
+    with steps.step(classifying(config)) as on_progress:
+        classify(classifiers, drawing.run, models, on_progress, drawing.source)
 
 
 def _unanswered(run: C2BRun, classifiers: Sequence[str]) -> str | None:

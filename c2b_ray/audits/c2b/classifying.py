@@ -13,6 +13,7 @@ from c2b_ray.audits.kit.facts import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
 from c2b_ray.pipelines.images import Contestant, ImageStages, OnProgress, Selection, prediction_ids, selected
+from c2b_ray.steps.in_place import Load
 from c2b_ray.steps.predict import classification
 from c2b_ray.store.c2b_run import CLASSIFIER, C2BRun
 from c2b_ray.store.digests import Digests, absent, digests
@@ -29,16 +30,24 @@ def contestants(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
         asking = classification(name, known, config.classes, label_map, config.right)
         run.update({"models": {f"{CLASSIFIER}{name}": model_row(spec, known)}})
         warn_of_assumptions(steps, name, known)
-        contestants.append(Contestant(models.classifier(spec), asking))
+        contestants.append(Contestant(models.classifier(spec), asking, known.shape, known.takes_files))
     return contestants
 
 
-def classify(classifiers: Sequence[Contestant], run: C2BRun, models: Backend, on_progress: OnProgress) -> None:
-    """Writes the missing predictions of all images that the run has drawn."""
+def classifying(config: AuditConfig) -> str:
+    """Returns the name of the step in which the classifiers answer."""
+    return f"classify: {', '.join(config.specs)}"
+
+
+def classify(
+    classifiers: Sequence[Contestant], run: C2BRun, models: Backend, on_progress: OnProgress, source: Load | None
+) -> None:
+    """Writes the missing predictions of all images that the run has drawn. `source`: of those whose bytes it does not
+    hold."""
     images = selected(run.location("images"), partial(_drawn, run))
     if _lacks_any(run, classifiers, images):
         run.begin_writing()
-    ImageStages(models.runner).classify(images, classifiers, run.location("predictions"), on_progress)
+    ImageStages(models.runner).classify(images, classifiers, run.location("predictions"), on_progress, source)
 
 
 def _drawn(run: C2BRun) -> Iterator[Digests]:

@@ -30,6 +30,7 @@ from c2b_ray.pipelines.search import retrieve as search
 from c2b_ray.steps.accept import COLUMNS, Content, SeenImages, contents
 from c2b_ray.steps.cells import CellKey
 from c2b_ray.steps.draw import Rows, generated
+from c2b_ray.steps.in_place import Load
 from c2b_ray.steps.retrieve import retrieved, to_retrieve
 from c2b_ray.steps.select import NEAREST, Draws, Pools, Selection, cells_of, check_captions, shares
 from c2b_ray.store.c2b_run import C2BRun
@@ -57,6 +58,11 @@ class Plan(Protocol):
         """Collects the images of these draws that the run lacks into the run."""
         ...
 
+    @property
+    def source(self) -> Load | None:
+        """Opens the source of images whose bytes the run does not hold; None where it holds all of this plan's."""
+        ...
+
 
 @dataclass(frozen=True)
 class SourcePlan:
@@ -67,6 +73,7 @@ class SourcePlan:
     wanted: pa.Table
     collect: Collect
     doing: str
+    source: Load | None = None
 
     def gather(self, draws: pa.Table, run: C2BRun, steps: Steps) -> None:
         needed = self.wanted.filter(pc.is_in(self.wanted["image_id"], draws["image_id"].combine_chunks()))
@@ -83,6 +90,11 @@ class Drawing:
     run: C2BRun
     verifier: Verifier | None
     steps: Steps
+
+    @property
+    def source(self) -> Load | None:
+        """Opens the source of those images whose bytes the run does not hold."""
+        return next((plan.source for plan in self.plans if plan.source is not None), None)
 
     def draw(self, targets: Targets, only: Callable[[Selection], Selection] | None = None) -> None:
         """Draws `targets` images of each cell, or as many as exist, into the run's `draws` and `pool`. `only`: takes
@@ -129,7 +141,7 @@ class Drawing:
                 if one.num_rows:
                     plan.gather(one, run, self.steps)
             if self.verifier is not None:  # labelled images, which are no tables, have none
-                self.verifier.verify(pa.concat_tables(missing), run, self.steps)
+                self.verifier.verify(pa.concat_tables(missing), run, self.steps, self.source)
             before = missing
 
 
@@ -190,9 +202,10 @@ def from_index(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) 
         run.update({"models": models_used})
 
     def collect(rows: Rows, out: str, on_progress: OnProgress) -> object:
-        return ImageStages(models.runner).collect(rows, index.revision, models.index(path), out, on_progress)
+        stages = ImageStages(models.runner)
+        return stages.collect(rows, index.revision, models.index(path), out, on_progress, config.keep_images)
 
-    return SourcePlan(pools.select, images, by_rows(collect), FETCH_IMAGES)
+    return SourcePlan(pools.select, images, by_rows(collect), FETCH_IMAGES, models.index(path))
 
 
 def from_generator(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> SourcePlan:

@@ -5,7 +5,7 @@ It composes steps and the run; `steps.labelled_images` represents rows until the
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,18 +13,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.audits.c2b.drawing import FETCH_IMAGES, CollectRows, Plan, SourcePlan, Targets, by_rows, first_of
+from c2b_ray.audits.c2b.classifying import classifying
+from c2b_ray.audits.c2b.drawing import CollectRows, Plan, SourcePlan, Targets, by_rows, first_of
 from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.identity import check_unchanged
 from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.tables_of_predictions import compared_with, is_table
 from c2b_ray.config import AuditConfig
-from c2b_ray.pipelines.images import ImageStages, OnProgress
+from c2b_ray.pipelines.images import Contestant, OnProgress
+from c2b_ray.pipelines.one_pass import Places, look_and_classify
 from c2b_ray.schemas import seed_of
 from c2b_ray.steps.accept import SeenImages
 from c2b_ray.steps.draw import Rows, wanted
+from c2b_ray.steps.in_place import Load
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.labelled_images import RowDraws, labelled_pair_rows, labelled_rows, lacking
-from c2b_ray.steps.labels import TARGET, blanks, left_out
+from c2b_ray.steps.labels import TARGET, Compared, blanks, left_out, not_compared
 from c2b_ray.steps.select import Draws, Selection, cells_of, shares
 from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store.c2b_run import C2BRun
@@ -45,6 +49,8 @@ class TablePlan:
     draws: RowDraws
     captions: pa.Table
     collect: CollectRows
+    doing: str
+    source: Load | None = None
 
     def select(self, targets: Targets, seen: SeenImages, besides: Collection[str] = ()) -> Selection:
         assert not besides  # no fresh images confirm what a labelled table shows (`config.defaults`)
@@ -54,13 +60,18 @@ class TablePlan:
     def gather(self, draws: Draws, run: C2BRun, steps: Steps) -> None:
         assert isinstance(draws, RowDraws)
         run.begin_writing()
-        with steps.step(FETCH_IMAGES) as on_progress:
+        with steps.step(self.doing) as on_progress:
             self.collect(draws.distinct(), run.location("images"), on_progress)
 
 
-def from_labels(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Plan:
+def from_labels(
+    config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], steps: Steps
+) -> Plan:
     """Writes proposals and captions from the columns of a labelled table into the run; returns a plan with its rows as
-    images."""
+    images.
+
+    All images that it gathers are to be classified, so that it has the classifiers answer at once.
+    """
     path = str(config.images.table)
     with steps.step("read labels"):
         load = partial(LabelledTable, path, columns=config.images.renamed)
@@ -75,27 +86,28 @@ def from_labels(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
         run.write("proposals", proposals)
         run.write("captions", captions)
         blank = blanks(table.labels, config.classes, pc.unique(proposals["attribute"]).to_pylist())
-        warnings = [*_warnings(config, table, proposals), *map(_of_blank, blank.items())]
+        warnings = [*table.left_out.sentences(), *_of_predictions(config, table), *_warnings(config, table, proposals)]
+        warnings += map(_of_blank, blank.items())
         for warning in [
             *warnings[:WARNINGS_SHOWN],
             *([f"and {len(warnings) - WARNINGS_SHOWN} more"] if len(warnings) > WARNINGS_SHOWN else []),
         ]:
             steps.warn(warning)
-        run.update(
-            {"models": {"table": {"spec": path, "revision": revision}}, "blank_rows": blank, "warnings": warnings}
-        )
+        notes = {"blank_rows": blank, "left_out": table.left_out.as_dict(), "warnings": warnings}
+        run.update({"models": {"table": {"spec": path, "revision": revision}}, **notes})
 
     del table
     give_back()
 
     def collect(rows: Rows, out: str, on_progress: OnProgress) -> object:
-        return ImageStages(models.runner).collect(rows, revision, load, out, on_progress)
+        to = Places(out, run.location("predictions"), config.keep_images)
+        return look_and_classify(models.runner, (rows, revision), load, classifiers, to, on_progress)
 
     if config.budget is None:
-        return TablePlan(draws, captions, collect)
+        return TablePlan(draws, captions, collect, classifying(config), load)
     images = wanted(draws.distinct(), revision)
     select = first_of(_shuffled(draws.table(), config.seed), captions)
-    return SourcePlan(select, images, by_rows(collect), FETCH_IMAGES)
+    return SourcePlan(select, images, by_rows(collect), classifying(config), load)
 
 
 def remarks(config: AuditConfig) -> list[str]:
@@ -110,7 +122,21 @@ def _warnings(config: AuditConfig, table: LabelledTable, proposals: pa.Table) ->
     """Returns what a labelled table seems to offer but is not compared."""
     if config.attributes:
         return lacking(proposals, config.classes, config.attributes)
-    return [f"column {name} is no attribute: {why}" for name, why in left_out(table.labels).items()]
+    reasons = left_out(table.labels) | table.not_labels
+    said = [f"column {name} is no attribute: {why}" for name, why in reasons.items()]
+    attributes = [name for name in table.labels.column_names if name != TARGET and name not in reasons]
+    return [*said, *not_compared(table.labels, config.classes, attributes)]
+
+
+def _of_predictions(config: AuditConfig, table: LabelledTable) -> list[str]:
+    """Returns what is odd about tables of predictions, on the images of the audit's classes."""
+    if not any(map(is_table, config.specs.values())):
+        return []
+    targets = Compared.of(table.labels, TARGET)
+    rows = np.flatnonzero(np.logical_or.reduce([targets.equal(name) for name in config.classes]))
+    keys, truth = table.keys.take(pa.array(rows)).to_pylist(), table.labels[TARGET].take(pa.array(rows)).to_pylist()
+    label_map = config.label_map if isinstance(config.label_map, dict) else None
+    return compared_with(config.specs, keys, truth, config.classes, label_map)
 
 
 def _of_blank(column: tuple[str, int]) -> str:

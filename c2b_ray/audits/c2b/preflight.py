@@ -5,12 +5,14 @@ It loads no weights: a classifier whose labels only the loaded model knows is ch
 
 from __future__ import annotations
 
+from c2b_ray.audits.c2b.trying import with_trial
 from c2b_ray.audits.c2b.verifying import calibration_table
 from c2b_ray.audits.kit.backend import check_via
 from c2b_ray.audits.kit.specs import check_specs, index_folder
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.models import catalog
+from c2b_ray.models.spec_options import UnstatedPreprocessingError
 from c2b_ray.names import normalise
 from c2b_ray.steps.calibrate import check_calibration
 from c2b_ray.steps.intersect import pairs
@@ -38,7 +40,10 @@ def check(config: AuditConfig, via: str) -> None:
         check_calibration(calibration_table(config.verification.calibration).labels, config.classes)
     label_map = config.label_map if isinstance(config.label_map, dict) else None
     for name, spec in config.specs.items():
-        known = catalog.describe("classifier", spec)
+        try:
+            known = catalog.describe("classifier", spec)
+        except UnstatedPreprocessingError as error:
+            raise with_trial(error, name, spec, config) from error
         if known is not None:
             classification(name, known, config.classes, label_map, config.right)
 

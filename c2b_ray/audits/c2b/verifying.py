@@ -16,6 +16,7 @@ from c2b_ray.pipelines.calibrate import beholder_of, calibrate
 from c2b_ray.pipelines.images import ImageStages, of_revision
 from c2b_ray.roles import Captioner
 from c2b_ray.steps.calibrate import counted, to_ask
+from c2b_ray.steps.in_place import Load
 from c2b_ray.steps.verify import Checks, checks, wanted
 from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.labelled import LabelledTable
@@ -29,14 +30,14 @@ class Verifier:
     questions: Checks
     stages: ImageStages
 
-    def verify(self, draws: pa.Table, run: C2BRun, steps: Steps) -> None:
+    def verify(self, draws: pa.Table, run: C2BRun, steps: Steps, source: Load | None) -> None:
         """Verifies the images of these draws that are not verified yet, each once for each class that it was
-        drawn for."""
+        drawn for. `source`: of images whose bytes the run does not hold."""
         run.begin_writing()
         with steps.step("verify images") as on_progress:
             needed = wanted(run.captions, draws, self.questions)
             images, out = run.location("images"), run.location("verifications")
-            self.stages.verify(images, needed, self.captioner, self.questions, out, on_progress)
+            self.stages.verify(images, needed, self.captioner, self.questions, out, on_progress, source)
 
 
 def verifier_of(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> Verifier | None:

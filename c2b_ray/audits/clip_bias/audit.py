@@ -109,7 +109,7 @@ def walk(config: ClipBiasConfig, embedding: Embedding, models: Backend, steps: S
     run.write("examples", example_table(list(data.values()), config.seed))
     _note(config, run, measured, data, performance)
     if placements := models.runner.placements:
-        run.update({"placement": placements})
+        run.update({"placement": placements, "stages": models.runner.stages})
 
 
 def _encoders(config: ClipBiasConfig, run: ClipBiasRun, models: Backend, steps: Steps) -> dict[str, Encoder]:

@@ -109,7 +109,13 @@ def walk(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps
     spent = {f"{stage} {part}": count for (stage, part), count in sorted(work.drawing.spent.items())}
     dropped = {} if work.describing is None else work.describing.dropped
     placements = models.runner.placements
-    run.update({"spent": spent, "dropped_sentences": dropped, **({"placement": placements} if placements else {})})
+    run.update(
+        {
+            "spent": spent,
+            "dropped_sentences": dropped,
+            **({"placement": placements, "stages": models.runner.stages} if placements else {}),
+        }
+    )
 
 
 def _counts(run: FailuresRun) -> dict[str, int]:

@@ -23,6 +23,8 @@ def beside(work: Work) -> list[TransferRow]:
     rows, answered = rows_of(images, work.config, ())
     if not rows:
         raise ConfigError("labelled", f"no row of {images.location} has one of the run's labels as its target_class")
+    for sentence in images.left_out.sentences():
+        work.steps.warn(sentence)
     with work.steps.step("find copies") as on_progress:
         rows, answered = without_copies(images, rows, answered, Output(work.run, work.models.runner, on_progress))
     classifiers = work.drawing.stage.contenders

@@ -25,6 +25,7 @@ from c2b_ray.audits.failures.setup import note_setup, of_images
 from c2b_ray.audits.failures.standing_in import rounds_of
 from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.tables_of_predictions import compared_with, is_table
 from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.names import normalise
 from c2b_ray.pipelines.images import OnProgress
@@ -55,6 +56,7 @@ def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, ste
     noted = noted_classifiers(config, models, steps)
     run.update({"models": {**noted, "images": {"spec": images.location, "revision": images.revision}}})
     rows, answered = rows_of(images, config, chosen(images.labels, None, FIELD))
+    warn(images, rows, answered, config, run, steps)
     with steps.step("find copies") as on_progress:
         every = len(rows)
         rows, answered = without_copies(images, rows, answered, Output(run, models.runner, on_progress))
@@ -95,6 +97,21 @@ def rows_of(images: LabelledTable, config: FailuresConfig, columns: Iterable[str
     parts = [PARTS[int(content_id("part", config.seed, names[row], row), 16) % len(PARTS)] for row in rows]
     named = np.array([of_row[row] for row in rows], object)
     return rows, Answered(named, values, np.array(parts, object), np.arange(len(rows)))
+
+
+def warn(
+    images: LabelledTable, rows: list[int], answered: Answered, config: FailuresConfig, run: FailuresRun, steps: Steps
+) -> None:
+    """Says what the images' source holds besides, and what is odd about a table of predictions. Raises SourceError
+    where it is one of other images."""
+    warnings = list(images.left_out.sentences())
+    if any(map(is_table, config.specs.values())):
+        keys, label_map = images.keys.take(pa.array(rows, pa.int64())).to_pylist(), config.label_map
+        known = label_map if isinstance(label_map, dict) else None
+        warnings += compared_with(config.specs, keys, answered.labels.tolist(), config.labels, known)
+    for warning in warnings:
+        steps.warn(warning)
+    run.update({"warnings": warnings, "left_out": images.left_out.as_dict()})
 
 
 def without_copies(

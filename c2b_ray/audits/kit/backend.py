@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, partial
@@ -21,13 +21,13 @@ from c2b_ray.audits.kit.loaders import (
     Backend,
     InCallingProcess,
     Loaders,
+    computing_of,
     describe,
     described,
     description_of_loaded,
     load,
-    precision_of,
 )
-from c2b_ray.config.placement import PlacementConfig, Precision
+from c2b_ray.config.placement import Computing, PlacementConfig
 from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.models import catalog, devices
 from c2b_ray.pipelines.here import Here
@@ -57,18 +57,18 @@ class EncoderThere:
     """Encodes texts where stages run. A worker keeps its model, because the next call is likely to reach it again."""
 
     runner: Runner
-    precision: Precision | None
+    computing: Computing
     spec: str
 
     def encode_texts(self, texts: Sequence[str]) -> Floats:
-        return self.runner.call(partial(_embedded, self.precision, self.spec, list(texts)), DESCRIBED_IN["encoder"])
+        return self.runner.call(partial(_embedded, self.computing, self.spec, list(texts)), DESCRIBED_IN["encoder"])
 
 
 _kept = cache(partial(load, "encoder"))
 
 
-def _embedded(precision: Precision | None, spec: str, texts: list[str]) -> Floats:
-    embeddings: Floats = _kept(precision, spec).encode_texts(texts)
+def _embedded(computing: Computing, spec: str, texts: list[str]) -> Floats:
+    embeddings: Floats = _kept(computing, spec).encode_texts(texts)
     return embeddings
 
 
@@ -79,20 +79,25 @@ class ActorsBackend(InCallingProcess):
         from c2b_ray.pipelines.ray_stage import OnRay
 
         super().__init__(placement)
-        self.runner: Runner = OnRay(placement)
+        self._on_ray = OnRay(placement)
+        self._on_ray.check_placement()
+        self.runner: Runner = self._on_ray
         self.searcher = self.runner
 
     def describe(self, role: str, spec: str) -> Description:
         if role == "language_model":  # this process calls it
             return catalog.describe(role, spec) or description_of_loaded(self, role, spec)
-        precision = precision_of(role, self._placement)
-        known = describe(role, precision, spec)
+        computing = computing_of(role, self._placement)
+        # Without GPUs every process there computes on a CPU, so that this one can say what a model will be.
+        on_cpus = not self._on_ray.gpus(DESCRIBED_IN[role])
+        with devices.assigned(()) if on_cpus else nullcontext():
+            known = describe(role, computing, spec)
         if known is None or known.of_device:
-            return self.runner.call(partial(described, role, precision, spec), DESCRIBED_IN[role])
+            return self.runner.call(partial(described, role, computing, spec), DESCRIBED_IN[role])
         return known
 
     def text_encoder(self, spec: str) -> TextEncoder:
-        return EncoderThere(self.runner, precision_of("encoder", self._placement), spec)
+        return EncoderThere(self.runner, computing_of("encoder", self._placement), spec)
 
     def start(
         self, language_model: str | None = None, encoder: str | None = None, captioner: str | None = None
@@ -112,12 +117,12 @@ class HereBackend:
         self.language_model = cache(catalog.language_model)
         stages = self._stages = placement or PlacementConfig()
         self._encoder, self._captioner, self._image_generator, self._classifier = (
-            cache(partial(load, role, stages.stage(stage).precision)) for role, stage in STAGES.items()
+            cache(partial(load, role, stages.stage(stage).computing)) for role, stage in STAGES.items()
         )
         self._index = cache(catalog.index)
 
     def describe(self, role: str, spec: str) -> Description:
-        return describe(role, precision_of(role, self._stages), spec) or description_of_loaded(self, role, spec)
+        return describe(role, computing_of(role, self._stages), spec) or description_of_loaded(self, role, spec)
 
     def text_encoder(self, spec: str) -> TextEncoder:
         encoder: TextEncoder = self._encoder(spec)

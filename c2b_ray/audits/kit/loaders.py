@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from c2b_ray.config.placement import PlacementConfig, Precision, Stage
+from c2b_ray.config.placement import Computing, PlacementConfig, Stage
 from c2b_ray.models import catalog, devices
 from c2b_ray.pipelines.images import CLASSIFY, GENERATE, VERIFY
 from c2b_ray.pipelines.search import RETRIEVE
@@ -24,6 +24,7 @@ from c2b_ray.roles import (
     TextEncoder,
     TextImageEncoder,
 )
+from c2b_ray.steps.decode import decoded
 
 DESCRIBED_IN = {
     "classifier": CLASSIFY,
@@ -90,24 +91,37 @@ STAGES: dict[str, Stage] = {
     "image_generator": "generate",
     "classifier": "classify",
 }
-"""By role, the stage that loads its models and decides their precision."""
+"""By role, the stage that loads its models and decides how they compute."""
 
 
-def load(role: str, precision: Precision | None, spec: str) -> Any:
-    """Loads the model of a role in the precision of its stage, so that its revision is the same in every process."""
-    with devices.computing_in(precision):
-        return catalog.load(role, spec)
+def load(role: str, computing: Computing, spec: str) -> Any:
+    """Loads the model of a role so that it computes as its stage says, with the same revision in every process."""
+    with devices.computing_in(computing):
+        model = catalog.load(role, spec)
+        if not _decodes_there(role, computing):
+            return model
+        from c2b_ray.models.gpu_files import decoding_files  # imports torch, which not every process needs
+
+        return decoding_files(model, spec, decoded)
 
 
-def describe(role: str, precision: Precision | None, spec: str) -> Description | None:
-    """Returns the model's description from its files or service; None where it has to be loaded."""
-    with devices.computing_in(precision):
+def describe(role: str, computing: Computing, spec: str) -> Description | None:
+    """Returns the model's description from its files or service; None where it has to be loaded, as where a GPU decodes
+    for it: a missing GPU is then found before the first image."""
+    if _decodes_there(role, computing):
+        return None
+    with devices.computing_in(computing):
         return catalog.describe(role, spec)
 
 
-def described(role: str, precision: Precision | None, spec: str) -> Description:
-    """Returns the model's description; the model is loaded where nothing else describes it."""
-    return describe(role, precision, spec) or catalog.description_of(load(role, precision, spec))
+def _decodes_there(role: str, computing: Computing) -> bool:
+    return computing.decode == "gpu" and role in ("classifier", "encoder")
+
+
+def described(role: str, computing: Computing, spec: str) -> Description:
+    """Returns the model's description, in a process like those that load it; the model is loaded where nothing else
+    describes it."""
+    return describe(role, computing, spec) or catalog.description_of(load(role, computing, spec))
 
 
 def description_of_loaded(loaders: Loaders, role: str, spec: str) -> Description:
@@ -116,9 +130,9 @@ def description_of_loaded(loaders: Loaders, role: str, spec: str) -> Description
     return catalog.description_of(factory(spec)())
 
 
-def precision_of(role: str, placement: PlacementConfig | None) -> Precision | None:
-    """Returns the precision in which a placement has the models of a role compute."""
-    return None if placement is None or role not in STAGES else placement.stage(STAGES[role]).precision
+def computing_of(role: str, placement: PlacementConfig | None) -> Computing:
+    """Returns how a placement has the models of a role compute."""
+    return Computing() if placement is None or role not in STAGES else placement.stage(STAGES[role]).computing
 
 
 class InCallingProcess:
@@ -146,4 +160,4 @@ class InCallingProcess:
         return self._factory("classifier", spec)
 
     def _factory(self, role: str, spec: str) -> Callable[[], Any]:
-        return partial(load, role, self._placement.stage(STAGES[role]).precision, spec)
+        return partial(load, role, self._placement.stage(STAGES[role]).computing, spec)

@@ -48,7 +48,9 @@ class ServeBackend:
         self._ensure = partial(
             ensure, placement=Path(placement.serve) if placement and placement.serve else LAPTOP, tenancy=tenancy
         )
-        self.runner: Runner = OnRay(placement, served=True)
+        runner = OnRay(placement, served=True)
+        runner.check_placement()
+        self.runner: Runner = runner
         self.searcher: Runner = Here()
 
     def describe(self, role: str, spec: str) -> Description:

@@ -32,7 +32,7 @@ from c2b_ray.config.latent import EvidenceConfig, LatentConfig
 from c2b_ray.config.latent_file import read_latent_config
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.filesystems.documents import FileOrFields
-from c2b_ray.models import catalog
+from c2b_ray.models import catalog, devices
 from c2b_ray.models.gradient_schemes import chosen_label
 from c2b_ray.pipelines.latent import IMAGES, SEARCH, Specs, described, search_all
 from c2b_ray.report.latent.report import write_report
@@ -127,7 +127,7 @@ def walk(plan: Plan, run: LatentRun, models: Backend, steps: Steps) -> None:
             search_all(models.runner, plan.rows, work, run.location("searches"), on_progress)
     _write_directions(run, [row["search_id"] for row in plan.rows], plan.config.evidence)
     if placements := models.runner.placements:
-        run.update({"placement": placements})
+        run.update({"placement": placements, "stages": models.runner.stages})
 
 
 def _planned(config: LatentConfig, models: Backend, steps: Steps) -> Plan:
@@ -135,7 +135,8 @@ def _planned(config: LatentConfig, models: Backend, steps: Steps) -> Plan:
     problems that cannot be searched."""
     with steps.step("hyperplanes"):
         generators = {name: _describe(spec, models) for name, spec in config.generators.items()}
-        classifiers = {name: models.describe("classifier", spec) for name, spec in config.classifiers.items()}
+        with devices.exactly():  # as their gradients are computed
+            classifiers = {name: models.describe("classifier", spec) for name, spec in config.classifiers.items()}
         stated = _stated(config, classifiers, generators)
         of = grounds(config, generators)
         for one in stated:

@@ -40,16 +40,22 @@ from c2b_ray.pipelines.shards.planned import CAPTIONS, PlannedCaptions
 from c2b_ray.pipelines.shards.workshop import Recipe, Task
 from c2b_ray.steps.dataset.plan import Plan
 from c2b_ray.store.dataset_build import MANIFEST, DatasetBuild, building, manifest_problems
+from c2b_ray.store.document_digests import DIGESTS, RECORDED
 from c2b_ray.store.manifest import differences, unnamed
 
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, Model
 
 
+_NOTES = ("without_value", "left_out", "warnings")
+"""Entries of the plan about a labelled table, which the manifest repeats."""
+
+
 @dataclass(frozen=True)
 class Built:
     """`rows` of `draws` were kept, the others left out by reason. `made`: shards that this call wrote. `without_value`:
-    rows of a labelled table that were not drawn, by the column (target_class, or one of `by`) that they lack."""
+    rows of a labelled table that were not drawn, by the column (target_class, or one of `by`) that they lack.
+    `left_out`: what the table's folder holds besides, reason → how many."""
 
     out: str
     draws: int
@@ -60,6 +66,7 @@ class Built:
     repeated: dict[str, int]
     seconds: float
     without_value: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
 
 
 def build_dataset(
@@ -201,7 +208,7 @@ class _Build:
             self._crews.close()
         return Built(
             self._directory.location, plan.draws, manifest["rows"], plan.shards, manifest["drops"], made,
-            manifest["repeated"], manifest["seconds"], manifest.get("without_value", {}),
+            manifest["repeated"], manifest["seconds"], manifest.get("without_value", {}), manifest.get("left_out", {}),
         )  # fmt: skip
 
     def _units(self, on_progress: Callable[[Progress], None], enough: int | None = None) -> OnUnits:
@@ -250,14 +257,15 @@ class _Build:
         for entry in shards:
             drops.update(entry["drops"]["reasons"])
         about = self._directory.about or {}
-        missing = about["plan"].get("without_value")
+        notes = {name: about["plan"][name] for name in _NOTES if about["plan"].get(name)}
         manifest = {
             "format": 1,
             "config_hash": about["config_hash"],
             "rows": sum(entry["rows"] for entry in shards),
             "draws": plan.draws,
             "drops": dict(sorted(drops.items())),
-            **({"without_value": missing} if missing else {}),
+            **notes,
+            RECORDED: DIGESTS,
             "repeated": self._directory.repeated(),
             "seconds": round(time.monotonic() - began, 3),
             "versions": versions(),

@@ -26,7 +26,7 @@ from c2b_ray.filesystems.patience import open_input
 from c2b_ray.names import mentions, normalise
 from c2b_ray.steps.dataset.captions import AT_ONCE
 from c2b_ray.steps.discovery.conditions import Condition
-from c2b_ray.steps.labels import TARGET, Texts, chosen, column_of, compared
+from c2b_ray.steps.labels import TARGET, Texts, chosen, column_of, compared, one_form, spellings
 from c2b_ray.steps.words import some
 from c2b_ray.store import files
 from c2b_ray.store.labelled import LabelledTable
@@ -118,7 +118,7 @@ def of_table(
     labels = table.labels
     targets = compared(labels, TARGET)
     columns = {name: compared(labels, column_of(labels, name)) for name in config.by}
-    wanted = list(label_names) or sorted({str(name) for name in labels[TARGET].unique().to_pylist() if name})
+    wanted = list(label_names) or _labels_of(table)
     if missing is not None:
         missing.update(_without_value({TARGET: targets}, np.ones(len(targets), bool)))
     for label in wanted:
@@ -134,6 +134,14 @@ def of_table(
             if rows:
                 said = "".join(f", {name}: {value}" for name, value in zip(columns, shown, strict=True))
                 yield label, f"a photo of {some(label)}{said}", rows
+
+
+def _labels_of(table: LabelledTable) -> list[str]:
+    """Returns the labels of a table, each in its most frequent spelling. Raises ConfigError for two that may or may not
+    be one."""
+    column = table.labels[TARGET]
+    one_form([str(name) for name in column.unique().to_pylist() if name], table.field, f"column {TARGET!r}")
+    return sorted(spellings(column).values())
 
 
 def _without_value(columns: Mapping[str, Texts], chosen: NDArray[np.bool_]) -> Counter[str]:

@@ -55,27 +55,36 @@ def by_captioner(config: Captions, models: Backend, steps: Steps) -> Iterator[tu
     assert config.images is not None
     assert config.captioner is not None
     factory, opened = models.captioner(config.captioner), partial(LabelledTable, config.images, IMAGES_FIELD)
-    said, without = models.runner.call(partial(_captioned, factory, opened, config.sentences), VERIFY)
+    said, without, unread = models.runner.call(partial(_captioned, factory, opened, config.sentences), VERIFY)
+    table = opened()
+    unlabelled = table.labels[TARGET].null_count
+    for sentence in table.left_out.sentences():
+        steps.warn(sentence)
+    for count, what in ((unlabelled, "no label"), (unread, "pictures that cannot be read")):
+        if count:
+            steps.warn(f"{count:,} of {len(table):,} rows of {config.images} have {what}, and so no caption")
     if not said:
         raise SourceError(f"{config.captioner} gave no image of {config.images} a caption that names its label")
     if without:
-        images = f"{without:,} of {without + len(said):,} images of {config.images}"
+        images = f"{without:,} of {without + len(said):,} images of {config.images} that were read"
         steps.warn(f"{images} have no caption that names its label")
     yield from said
 
 
 def _captioned(
     factory: Callable[[], Captioner], opened: Callable[[], LabelledTable], sentences: int
-) -> tuple[list[tuple[str, str]], int]:
-    """Returns the captions, and how many images have none."""
+) -> tuple[list[tuple[str, str]], int, int]:
+    """Returns the captions, how many images that were read have none, and how many could not be read."""
     table, captioner = opened(), factory()
     labels = table.labels[TARGET].to_pylist()
     rows = [row for row, label in enumerate(labels) if label is not None]
     said: list[tuple[str, str]] = []
+    read = 0
     for start in range(0, len(rows), BATCH):
         batch = rows[start : start + BATCH]
         pixels = _pixels(table, batch)
         usable = [(image, labels[row]) for image, row in zip(pixels, batch, strict=True) if image is not None]
+        read += len(usable)
         replies = captioner.caption([image for image, _ in usable], [label for _, label in usable])
         if len(replies) != len(usable):
             raise ServiceError(f"the captioner captioned {len(usable)} images with {len(replies)} captions")
@@ -85,7 +94,7 @@ def _captioned(
                 text = " ".join(map(finished, parts[:sentences]))
             if mentions(text, label):
                 said.append((label, text))
-    return said, len(rows) - len(said)
+    return said, read - len(said), len(rows) - read
 
 
 def _pixels(table: ImageSource, rows: Sequence[int]) -> list[Pixels | None]:

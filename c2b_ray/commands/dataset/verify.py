@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,8 @@ from c2b_ray.pipelines.stage import cores
 from c2b_ray.schemas.dataset import DATASET_ROWS, DROPS
 from c2b_ray.steps.dataset.plan import Plan, caption_of
 from c2b_ray.steps.decode import decode
-from c2b_ray.store.dataset_build import ABOUT, MANIFEST, manifest_problems, read_document
+from c2b_ray.store import document_digests
+from c2b_ray.store.dataset_build import ABOUT, DOCUMENTS, MANIFEST, manifest_problems, read_document
 from c2b_ray.store.digests import digests
 from c2b_ray.store.shards import DROPS as OF_DROPS
 from c2b_ray.store.shards import SHARDS, ShardFiles
@@ -34,12 +35,14 @@ MOST_LISTED = 20
 
 @dataclass(frozen=True)
 class Verified:
-    """`problems`: each names a file and what is wrong with it; empty where the dataset is whole."""
+    """`problems`: each names a file and what is wrong with it; empty where the dataset is whole. `notes`: what cannot
+    be told."""
 
     rows: int
     draws: int
     shards: int
     problems: list[str]
+    notes: list[str] = field(default_factory=list)
 
 
 def verify(location: str, listener: Listener | None = None) -> Verified:
@@ -74,9 +77,12 @@ class _Check:
         if not problems:
             with self._steps.step("compare ids") as on_progress:
                 problems += self._repeated_ids(on_progress)
-        return Verified(self._manifest["rows"], self._plan.draws, len(self._entries), problems)
+        note = document_digests.note(self._files, self._manifest)
+        notes = [] if note is None else [note]
+        return Verified(self._manifest["rows"], self._plan.draws, len(self._entries), problems, notes)
 
     def _of_documents(self) -> Iterator[str]:
+        yield from document_digests.problems(self._files, self._manifest, DOCUMENTS)
         yield from manifest_problems(self._manifest, self._about)
         listed = {entry["name"] for entry in self._entries}
         for folder in (SHARDS, OF_DROPS):

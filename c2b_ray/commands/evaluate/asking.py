@@ -16,12 +16,14 @@ from c2b_ray.commands.evaluate.methods import Method, folder_name
 from c2b_ray.commands.evaluate.truth import GroundTruth
 from c2b_ray.config.evaluate import B2T, EvaluateConfig
 from c2b_ray.pipelines.images import ImageStages, of_revision
+from c2b_ray.report.kit.sources import source_of
 from c2b_ray.roles import Captioner
 from c2b_ray.schemas.evaluate import SHOWN, VQA
 from c2b_ray.steps.evaluate.pseudo import keyword_questions, pseudo_verdicts, vqa_table
 from c2b_ray.steps.evaluate.recall import shown_table
 from c2b_ray.steps.evaluate.truth import TARGET, once
 from c2b_ray.steps.verify import WANTED, Checks, checks, wanted
+from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.parts import read_stage
 
 
@@ -82,7 +84,7 @@ class _Asking:
             [{WANTED[0]: i, WANTED[1]: t, WANTED[2]: questions.verification_id(i, t)} for i, t in pairs],
             pa.schema([(name, pa.string()) for name in WANTED]),
         )
-        return self._answers(truth.run.location("images"), table, questions, f"{self.out}/pseudo_labels/{folder}")
+        return self._answers(truth.run, table, questions, f"{self.out}/pseudo_labels/{folder}")
 
     def of_method(self, method: Method, questions: Checks, config: EvaluateConfig) -> pa.Table:
         """Asks about the images drawn first for each caption."""
@@ -95,11 +97,12 @@ class _Asking:
             return SHOWN.empty_table()  # what labelled images show is known
         table = wanted(captions, draws, questions)
         folder = f"{self.out}/drawn/{folder_name(method.name)}"
-        seen = self._answers(method.run.location("images"), table, questions, folder)
+        seen = self._answers(method.run, table, questions, folder)
         return shown_table(method.name, captions, draws, seen, 1 - config.alpha)
 
-    def _answers(self, images: str, table: pa.Table, questions: Checks, out: str) -> pa.Table:
+    def _answers(self, run: C2BRun, table: pa.Table, questions: Checks, out: str) -> pa.Table:
         with self.steps.step("ask about images") as on_progress:
-            ImageStages(self.models.runner).verify(images, table, self.captioner, questions, out, on_progress)
+            images, source = run.location("images"), source_of(run.config)
+            ImageStages(self.models.runner).verify(images, table, self.captioner, questions, out, on_progress, source)
         answers = read_stage(out)
         return answers.filter(pc.is_in(answers["verification_id"], table["verification_id"].combine_chunks()))

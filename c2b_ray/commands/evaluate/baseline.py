@@ -19,7 +19,8 @@ from c2b_ray.commands.evaluate.truth import GroundTruth
 from c2b_ray.config.evaluate import B2T, KeywordBaseline
 from c2b_ray.models.keywords import keywords, sentence
 from c2b_ray.pipelines.images import of_revision
-from c2b_ray.pipelines.looking import describe_images, embed_images
+from c2b_ray.pipelines.looking import Images, describe_images, embed_images
+from c2b_ray.report.kit.sources import source_of
 from c2b_ray.steps.evaluate.detected import Keywords, keyword_biases
 from c2b_ray.steps.evaluate.looking import look_id
 from c2b_ray.steps.evaluate.truth import TARGET, once
@@ -38,6 +39,11 @@ class Looking:
     out: str
     steps: Steps
 
+    @property
+    def _images(self) -> Images:
+        run = self.truth.run
+        return Images(run.location("images"), source_of(run.config))
+
     def vectors(self, encoder: str) -> Floats:
         """Returns a unit vector per row of the ground truth, NaN where there is none."""
         known = self.models.describe("encoder", encoder)
@@ -46,7 +52,7 @@ class Looking:
         folder = f"{self.out}/embeddings"
         with self.steps.step("embed the ground truth") as on:
             factory = partial(of_revision, self.models.encoder(encoder), known.revision, encoder)
-            embed_images(self.models.runner, self.truth.run.location("images"), wanted, factory, folder, on)
+            embed_images(self.models.runner, self._images, wanted, factory, folder, on)
         seen = read_stage(folder).to_pylist()
         of_image = {row["look_id"]: row["vector"] for row in seen}
         result = np.full((self.truth.labels.num_rows, known.dimension), np.nan, np.float32)
@@ -63,7 +69,7 @@ class Looking:
         wanted, folder = self._wanted(rows, "describe", revision), f"{self.out}/captions"
         with self.steps.step("describe mistakes") as on:
             factory = partial(of_revision, self.models.captioner(captioner), revision, captioner)
-            describe_images(self.models.runner, self.truth.run.location("images"), wanted, factory, folder, on)
+            describe_images(self.models.runner, self._images, wanted, factory, folder, on)
         said = {row["look_id"]: row["caption"] for row in read_stage(folder).to_pylist()}
         looks = zip(rows.tolist(), wanted["look_id"].to_pylist(), strict=True)
         return {row: said[look] for row, look in looks if said.get(look)}

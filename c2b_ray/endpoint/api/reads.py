@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from c2b_ray.endpoint.api.problems import ProblemError, not_found
 from c2b_ray.endpoint.ledger.job import Job
 from c2b_ray.report.kit.export import SPECS, Names, exported, names_in
+from c2b_ray.report.kit.pictures import shown
 from c2b_ray.schemas.dataset import DATASET_ROWS
 from c2b_ray.store import files
 from c2b_ray.store.failure_dataset import FailureDataset, open_dataset
@@ -112,16 +113,23 @@ class Results:
         return self._page(name, columns, groups.take(rows, columns))
 
     def image(self, image_id: str) -> bytes:
-        """Returns an image's encoded bytes. Raises 404 if the run has none with this id."""
+        """Returns an image's encoded bytes, or where the run does not hold them, the picture that its report shows.
+
+        Never what lies elsewhere: a tenant's run may name a folder of this machine. Raises 404 if there is neither.
+        """
         name, column = (ROWS, "image") if self.dataset is not None else ("images", "bytes")
         if name not in self.tables:
             raise not_found("image")
         groups = self._groups(name)
         for group in self._index(name, groups).groups_of(image_id):
             rows = groups.read(group, ["image_id", column])
+            if column not in rows.column_names:  # images that the run holds no bytes of
+                continue
             matches = rows.filter(pc.and_(pc.equal(rows["image_id"], image_id), pc.is_valid(rows[column])))
             if matches.num_rows:
                 return bytes(matches[column][0].as_py())
+        if self.run is not None and (data := shown(self.run).get(image_id)) is not None:
+            return data
         raise not_found("image")
 
     def document(self, name: str) -> bytes:

@@ -75,11 +75,13 @@ _VLLM = {
     ),
 }  # fmt: skip
 _ONNX = {
-    **_SHAPE, "layout": Part.WORD, "labels": Part.LABELS, "input": Part.TEXT, "output": Part.TEXT,
+    **_SHAPE, **dict.fromkeys(("preprocess", "squash", "interpolation", "channels", "layout"), Part.WORD),
+    "labels": Part.LABELS, **dict.fromkeys(("input", "output", "output_name"), Part.TEXT),
     "threads": Part.NUMBERS, "batch": Part.NUMBERS, "device": Part.DEVICE,
 }  # fmt: skip
 _WORDS = {"template": Part.TEXT, "vocabulary": Part.FILE, "temperature": Part.NUMBERS}
 _CLIP = {"weights": Part.WEIGHTS, **_RUNTIME}
+_TABLE = {"labels": Part.LABELS, **dict.fromkeys(("file", "prediction", "probability", "ignore"), Part.TEXT)}
 _URL, _SERVED = Grammar(Part.URL, {}), Grammar(Part.SERVED, {})
 
 SCHEMES: dict[tuple[str, str], Grammar | None] = {
@@ -91,7 +93,7 @@ SCHEMES: dict[tuple[str, str], Grammar | None] = {
     ("classifier", "open_clip"): Grammar(Part.MODEL, {**_CLIP, **_ZERO_SHOT}, "open_clip/"),
     ("classifier", "http"): _URL,
     ("classifier", "https"): _URL,
-    ("classifier", "table"): Grammar(Part.TABLE, {"labels": Part.LABELS}),
+    ("classifier", "table"): Grammar(Part.TABLE, _TABLE),
     ("classifier", "in-memory"): None,  # a model of the program that calls the library
     ("language_model", "hf"): Grammar(Part.MODEL, {"dtype": Part.WORD, "device": Part.DEVICE, "revision": Part.WORD}),
     ("language_model", "openai"): _SERVED,

@@ -7,7 +7,6 @@ take milliseconds. Images outside the index are read on demand; one that is gone
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -17,9 +16,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from c2b_ray.errors import ImageError, SourceError
-from c2b_ray.filesystems import THREADS, refusal, resolve
+from c2b_ray.filesystems import is_remote, refusal, resolve
 from c2b_ray.filesystems.confined import MAX_BYTES, Folder
 from c2b_ray.filesystems.patience import open_input
+from c2b_ray.filesystems.readers import Readers
 from c2b_ray.models.index.manifest import ROWS, Manifest, Part
 
 FILE, OFFSET, SIZE = "file", "offset", "size"
@@ -128,24 +128,22 @@ class _Outside:
         self._files: Any
         self._path: str
         self._files, self._path = resolve(root)
+        self._readers = Readers(patient=is_remote(root))
 
     def read(self, rows: pa.Table) -> tuple[list[bytes | None], list[str | None]]:
         """Returns for each row the bytes, or the reason why there are none."""
-        locations = rows.select([FILE, OFFSET, SIZE]).to_pylist()
-        with ThreadPoolExecutor(THREADS) as pool:  # an object store answers slowly, but many at once
-            result = list(
-                pool.map(
-                    lambda location: self._one(location[FILE], location[OFFSET], location[SIZE]),
-                    locations,
-                )
-            )
+        locations = list(zip(*(rows[name].to_pylist() for name in (FILE, OFFSET, SIZE)), strict=True))
+        folder = Folder(self._files, self._path)
+        result = self._readers.map(lambda at: self._one(folder, *at), locations, lambda at: folder.at(str(at[0])))
         return [data for data, _ in result], [error for _, error in result]
 
-    def _one(self, file: str | None, offset: int | None, size: int | None) -> tuple[bytes | None, str | None]:
+    def _one(
+        self, folder: Folder, file: str | None, offset: int | None, size: int | None
+    ) -> tuple[bytes | None, str | None]:
         if file is None:
             return None, "the source names no file of this image"
         try:
-            return self._bytes(file, offset, size)
+            return _bytes(folder, file, offset, size)
         except ImageError as error:
             return None, str(error)
         except FileNotFoundError:
@@ -153,15 +151,16 @@ class _Outside:
         except (OSError, pa.ArrowException, ValueError) as error:
             return None, f"{file}: {refusal(self._root, error) or f'cannot be read: {error}'}"
 
-    def _bytes(self, file: str, offset: int | None, size: int | None) -> tuple[bytes | None, str | None]:
-        if offset is None or size is None:
-            return Folder(self._files, self._path).read(file, MAX_BYTES), None
-        if offset < 0 or not 0 <= size <= MAX_BYTES:
-            return None, f"{file}: no image of {size} bytes at {offset}"
-        with closing(Folder(self._files, self._path).open(file)) as stream:
-            stream.seek(offset)
-            data = bytes(stream.read(size))
-        return (data, None) if len(data) == size else (None, f"{file}: ends before the image does")
+
+def _bytes(folder: Folder, file: str, offset: int | None, size: int | None) -> tuple[bytes | None, str | None]:
+    if offset is None or size is None:
+        return folder.read(file, MAX_BYTES), None
+    if offset < 0 or not 0 <= size <= MAX_BYTES:
+        return None, f"{file}: no image of {size} bytes at {offset}"
+    with closing(folder.open(file)) as stream:
+        stream.seek(offset)
+        data = bytes(stream.read(size))
+    return (data, None) if len(data) == size else (None, f"{file}: ends before the image does")
 
 
 def _without(table: pa.Table, *names: str) -> pa.Table:

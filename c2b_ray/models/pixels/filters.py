@@ -7,7 +7,6 @@ Source: Pillow, src/libImaging/Resample.c (`precompute_coeffs`, `normalize_coeff
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Filter = Literal["bilinear", "bicubic"]
+Floats = NDArray[np.float64]
 
 BITS = 22
 """Fractional bits in a weight; with 8 bits of a byte, 2 for sums beyond 255 and the sign, 32 are used."""
@@ -30,35 +30,37 @@ def weights(old: int, new: int, begin: int, end: int, kind: Filter) -> tuple[NDA
     at, reach = _FILTERS[kind]
     scale = old / new
     stretch = max(scale, 1.0)
-    spans, rows = [], []
-    for pixel in range(begin, end):
-        centre = (pixel + 0.5) * scale
-        first = max(int(centre - reach * stretch + 0.5), 0)
-        last = min(int(centre + reach * stretch + 0.5), old)
-        raw = [at((here - centre + 0.5) * (1.0 / stretch)) for here in range(first, last)]
-        total = sum(raw)
-        spans.append((first, last))
-        rows.append([int(math.copysign(0.5, value) + value / total * (1 << BITS)) for value in raw])
-    taps = max(last - first for first, last in spans)
-    starts = np.minimum([first for first, _ in spans], old - taps).astype(np.int64)
-    table = np.zeros((len(rows), taps), np.int32)
-    for row, (first, last) in enumerate(spans):
-        table[row, first - starts[row] : last - starts[row]] = rows[row]
-    return starts, table
+    centres = (np.arange(begin, end) + 0.5) * scale
+    firsts = np.maximum((centres - reach * stretch + 0.5).astype(np.int64), 0)
+    lasts = np.minimum((centres + reach * stretch + 0.5).astype(np.int64), old)
+    taps = int((lasts - firsts).max())
+    raw = np.zeros((len(centres), taps))
+    total = np.zeros(len(centres))
+    for tap in range(taps):  # in Pillow's order, which decides the last bit of a sum
+        here = firsts + tap
+        raw[:, tap] = np.where(here < lasts, at((here - centres + 0.5) * (1.0 / stretch)), 0.0)
+        total += raw[:, tap]
+    exact = raw / total[:, None] * (1 << BITS)
+    whole = (np.copysign(0.5, raw) + exact).astype(np.int32)
+    whole[np.arange(taps) >= (lasts - firsts)[:, None]] = 0
+    starts = np.minimum(firsts, old - taps)
+    # The weights end with the line where fewer than `taps` pixels are left: those before them are 0.
+    moved = (np.arange(taps) - (firsts - starts)[:, None]) % taps
+    return starts, np.take_along_axis(whole, moved, axis=1)
 
 
-def _bilinear(x: float) -> float:
-    return max(1.0 - abs(x), 0.0)
+def _bilinear(x: Floats) -> Floats:
+    return np.maximum(1.0 - np.abs(x), 0.0)
 
 
-def _bicubic(x: float) -> float:
-    a, x = -0.5, abs(x)
-    if x < 1.0:
-        return ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
-    return (((x - 5.0) * x + 8.0) * x - 4.0) * a if x < 2.0 else 0.0
+def _bicubic(x: Floats) -> Floats:
+    a, x = -0.5, np.abs(x)
+    near = ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
+    far = (((x - 5.0) * x + 8.0) * x - 4.0) * a
+    return np.where(x < 1.0, near, np.where(x < 2.0, far, 0.0))
 
 
-_FILTERS: dict[Filter, tuple[Callable[[float], float], float]] = {
+_FILTERS: dict[Filter, tuple[Callable[[Floats], Floats], float]] = {
     "bilinear": (_bilinear, 1.0),
     "bicubic": (_bicubic, 2.0),
 }

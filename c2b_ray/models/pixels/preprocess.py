@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torchvision import transforms
 from torchvision.transforms._presets import ImageClassification
-from torchvision.transforms.v2 import functional as F
 
 from c2b_ray.models.pixels.filters import Filter
-from c2b_ray.models.pixels.resize import Window, resize
+from c2b_ray.models.pixels.shape import shaped
 from c2b_ray.models.spec_options import to_pil
-from c2b_ray.roles import Pixels
+from c2b_ray.roles import Pixels, Shape
 
 Transform = Callable[[Any], torch.Tensor]
 _FILTERS: dict[Any, Filter] = {
@@ -33,7 +33,7 @@ class Preparation(Protocol):
     """Preprocessing of rows into a batch of a model's input, in two halves between which the batch is copied to the
     model's device."""
 
-    def stacked(self, rows: Sequence[Any], pinned: bool = False) -> torch.Tensor:
+    def stacked(self, rows: Any, pinned: bool = False) -> torch.Tensor:
         """Does the first half, on the CPU; `pinned`: in memory from which a GPU copies by itself."""
 
     def normalised(self, stacked: torch.Tensor) -> torch.Tensor:
@@ -43,6 +43,12 @@ class Preparation(Protocol):
 def batched(transform: Transform) -> OnArrays | OneByOne:
     """Returns a batched equivalent of `transform`."""
     return _read(transform) or OneByOne(transform)
+
+
+def shape_of(transform: Transform) -> Shape | None:
+    """Returns how a process without the model can prepare pictures for `transform`; None where it cannot."""
+    arrays = _read(transform)
+    return None if arrays is None else arrays.shape
 
 
 @dataclass(frozen=True)
@@ -90,31 +96,47 @@ class OnArrays:
     def normalised(self, stacked: torch.Tensor) -> torch.Tensor:
         """float32 (pictures, 3, height, width) with channels last, on the device of `stacked`."""
         values = stacked.permute(0, 3, 1, 2).to(torch.float32).div_(255)
-        mean, std = (torch.tensor(v, dtype=torch.float32, device=stacked.device) for v in (self.mean, self.std))
-        return values.sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
+        mean, std = (_channels(values, stacked.device) for values in (self.mean, self.std))
+        return values.sub_(mean).div_(std)
+
+    @property
+    def shape(self) -> Shape:
+        return Shape(self.size, self.filter, self.crop)
+
+    @property
+    def prepared(self) -> Prepared:
+        """The second half alone."""
+        return Prepared(self)
 
     def shaped(self, image: Pixels) -> Pixels:
         """`image` resized and cropped, uint8 (height, width, 3)."""
-        height, width = self._size(*image.shape[:2])
-        if self.crop is None:
-            return resize(image, height, width, self.filter)
-        tall, wide = self.crop
-        if tall <= height and wide <= width:
-            # Half a pixel is rounded to an even number, as torchvision does.
-            window = Window(round((height - tall) / 2), round((width - wide) / 2), tall, wide)
-            return resize(image, height, width, self.filter, window)
-        small = torch.tensor(resize(image, height, width, self.filter))
-        padded: Pixels = F.center_crop(small.permute(2, 0, 1), [tall, wide]).permute(1, 2, 0).numpy()
-        return padded
+        return shaped(image, self.shape)
 
-    def _size(self, height: int, width: int) -> tuple[int, int]:
-        if self.size is None:
-            return height, width
-        if isinstance(self.size, tuple):
-            return self.size
-        if width <= height:
-            return int(self.size * height / width), self.size
-        return self.size, int(self.size * width / height)
+
+@lru_cache(maxsize=64)
+def _channels(values: tuple[float, ...], device: torch.device) -> torch.Tensor:
+    """Returns a value per channel on a device, float32 (channels, 1, 1). Kept, because making it waits for the GPU."""
+    with torch.inference_mode(mode=False):
+        return torch.tensor(values, dtype=torch.float32, device=device).view(-1, 1, 1)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The second half of `OnArrays`, for `Blocks` of pictures whose first half another process has done."""
+
+    arrays: OnArrays
+
+    def stacked(self, rows: Any, pinned: bool = False) -> torch.Tensor:
+        """uint8 (pictures, height, width, 3)."""
+        if not pinned:
+            return torch.from_numpy(rows if rows.flags.writeable else rows.copy())
+        stacked = torch.empty(rows.shape, dtype=torch.uint8, pin_memory=True)
+        np.copyto(stacked.numpy(), rows)
+        return stacked
+
+    def normalised(self, stacked: torch.Tensor) -> torch.Tensor:
+        """As `OnArrays.normalised`."""
+        return self.arrays.normalised(stacked)
 
 
 def _read(transform: Any) -> OnArrays | None:

@@ -38,8 +38,7 @@ def resize(image: Pixels, height: int, width: int, kind: Filter, window: Window 
     top, left, tall, wide = window or Window(0, 0, height, width)
     if image.shape[:2] == (height, width):
         return image[top : top + tall, left : left + wide]
-    lost_down, lost_across = image.shape[0] - height, image.shape[1] - width
-    if lost_down > max(0, 2 * lost_across):  # Pillow 13, and none before, goes down first here
+    if goes_down_first((image.shape[0], image.shape[1]), (height, width)):
         whole = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling[kind.upper()]))
         return whole[top : top + tall, left : left + wide]
     across = weights(image.shape[1], width, left, left + wide, kind)
@@ -49,3 +48,9 @@ def resize(image: Pixels, height: int, width: int, kind: Filter, window: Window 
 
     resized: Pixels = two_passes(np.ascontiguousarray(image), *across, *down)
     return resized
+
+
+def goes_down_first(old: tuple[int, int], new: tuple[int, int]) -> bool:
+    """Tells whether Pillow 13, and none before, resizes pictures of this height and width down before across."""
+    lost_down, lost_across = old[0] - new[0], old[1] - new[1]
+    return lost_down > max(0, 2 * lost_across)

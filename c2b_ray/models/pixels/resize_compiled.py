@@ -1,14 +1,13 @@
-"""The two compiled passes of `resize`. Compiling takes two seconds, once per machine where the result can be cached,
-else once per process."""
+"""The two compiled passes of `resize`. Compiling takes two seconds (`compiled`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from c2b_ray.compiled import compiled
 from c2b_ray.models.pixels.filters import BITS
 
 _BITS = BITS
@@ -20,16 +19,6 @@ _STRIP = 32
 _PIXELS = types.Array(types.uint8, 3, "C", readonly=True)
 _STARTS = types.Array(types.int64, 1, "C", readonly=True)
 _WEIGHTS = types.Array(types.int32, 2, "C", readonly=True)
-
-
-def compiled(signature: Any = None) -> Callable[[Callable[..., Any]], Any]:
-    def decorate(function: Callable[..., Any]) -> Any:
-        try:
-            return njit(signature, cache=True, nogil=True)(function)
-        except RuntimeError:  # neither the package's folder nor the user's own can be written to
-            return njit(signature, nogil=True)(function)
-
-    return decorate
 
 
 @compiled()

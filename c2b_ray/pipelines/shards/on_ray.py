@@ -17,7 +17,7 @@ from typing import Any
 import ray
 import ray.exceptions
 
-from c2b_ray.config.placement import PlacementConfig, Precision
+from c2b_ray.config.placement import Computing, PlacementConfig
 from c2b_ray.errors import ServiceError
 from c2b_ray.models import devices
 from c2b_ray.pipelines import nodes
@@ -37,8 +37,8 @@ RESTARTS = 5
 class Hand:
     """One actor."""
 
-    def __init__(self, recipe: Recipe, precision: Precision | None) -> None:
-        devices.assign(ray.get_gpu_ids(), precision)  # Ray hides no GPU from an actor that has none
+    def __init__(self, recipe: Recipe, computing: Computing) -> None:
+        devices.assign(ray.get_gpu_ids(), computing)  # Ray hides no GPU from an actor that has none
         self._counters, self._recipe = Counters(), recipe
         self._workshop: Workshop | None = None
         self._making = threading.Lock()
@@ -126,7 +126,7 @@ class CrewsOnRay:
             }
             if placement.labels:
                 options["label_selector"] = dict(placement.labels)
-            handle = self._kind.options(**options).remote(self._recipe, placement.precision)
+            handle = self._kind.options(**options).remote(self._recipe, placement.computing)
             self._actors.append(_Actor(handle, handle.node.remote()))
 
     def _give_out(self, coming: Iterator[Task], again: deque[Task]) -> None:

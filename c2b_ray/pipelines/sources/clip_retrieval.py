@@ -30,7 +30,7 @@ from pyarrow import fs
 from c2b_ray.errors import SourceError
 from c2b_ray.filesystems import THREADS, absent_bucket, refusal, resolve
 from c2b_ray.filesystems.patience import file_info
-from c2b_ray.pipelines.sources.datasets import IMAGES
+from c2b_ray.filesystems.pictures import IMAGES
 from c2b_ray.pipelines.sources.files import Location, listing
 from c2b_ray.pipelines.sources.webdataset import members
 from c2b_ray.roles import Floats

@@ -20,6 +20,7 @@ from c2b_ray.errors import ImageError, SourceError
 from c2b_ray.filesystems import THREADS, Stores, concerns_the_store, refusal, resolve
 from c2b_ray.filesystems.confined import MAX_BYTES, Folder
 from c2b_ray.filesystems.patience import file_info, open_input
+from c2b_ray.filesystems.pictures import LeftOut, is_hidden, reason_of
 
 ROW = pa.schema([("key", pa.string()), ("bytes", pa.binary()), ("error", pa.string())])
 ROWS_AT_ONCE = 64
@@ -66,10 +67,12 @@ class Location:
 
 @dataclass
 class Listing:
-    """The files below a folder by their relative paths, sorted. `refused`: paths that cannot be read, and why."""
+    """The files below a folder by their relative paths, sorted. `refused`: paths that cannot be read, and why.
+    `left_out`: what is not listed, such as hidden files."""
 
     names: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    left_out: LeftOut = field(default_factory=LeftOut)
 
 
 def listing(location: Location) -> Listing:
@@ -133,6 +136,7 @@ def _walked(location: Location) -> Listing:
         try:
             status = os.stat(f"{location.path}/{folder}")
             if (status.st_dev, status.st_ino) in seen:
+                listed.left_out.add("linked folder that is listed already", folder)
                 continue
             seen.add((status.st_dev, status.st_ino))
             entries = sorted(os.scandir(f"{location.path}/{folder}"), key=lambda entry: entry.name)
@@ -145,25 +149,33 @@ def _walked(location: Location) -> Listing:
             ::-1
         ]
         for entry in entries:
-            if not _visible(entry.name) or not (entry.is_file() or _is_broken_link(entry)):
-                continue  # such as a pipe, which would never end
-            name = folder + entry.name
-            if _printable(name) == name:
-                listed.names.append(name)
-            else:
-                listed.refused[_printable(name)] = "the file's name is not UTF-8; rename it"
+            _list(listed, entry, folder + entry.name)
     return listed
+
+
+def _list(listed: Listing, entry: os.DirEntry[str], name: str) -> None:
+    if not _visible(entry.name):
+        listed.left_out.add(reason_of(name), _printable(name))
+    elif not (entry.is_file() or _is_broken_link(entry)):
+        if not entry.is_dir():  # such as a pipe, which would never end
+            listed.left_out.add("no regular file (a pipe, socket or device)", _printable(name))
+    elif _printable(name) == name:
+        listed.names.append(name)
+    else:
+        listed.refused[_printable(name)] = "the file's name is not UTF-8; rename it"
 
 
 def _selected(location: Location) -> Listing:
     selector = fs.FileSelector(location.path, recursive=True)
     infos = file_info(location.filesystem, selector)
-    names = (info.path[len(location.path) :].lstrip("/") for info in infos if info.type == fs.FileType.File)
-    return Listing([name for name in names if all(_visible(part) for part in name.split("/"))])
+    names = [info.path[len(location.path) :].lstrip("/") for info in infos if info.type == fs.FileType.File]
+    listed = Listing([name for name in names if not is_hidden(name)])
+    listed.left_out.add_files(name for name in names if is_hidden(name))
+    return listed
 
 
 def _visible(name: str) -> bool:
-    return not name.startswith(".")
+    return not is_hidden(name)
 
 
 def _is_broken_link(entry: os.DirEntry[str]) -> bool:

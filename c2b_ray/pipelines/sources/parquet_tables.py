@@ -23,10 +23,11 @@ from c2b_ray.pipelines.sources.files import ROW, ROWS_AT_ONCE, Location, tables,
 from c2b_ray.pipelines.stage import Rows
 
 EXPECTED = (
-    "expected `bytes` or `image` (binary, or a struct with `bytes` as Hugging Face has it), or `image` or `key` with "
-    "paths of files relative to the table"
+    "expected `bytes`, `image` or img2dataset's `jpg` (binary, or a struct with `bytes` as Hugging Face has it), or "
+    "`image` or `key` with paths of files relative to the table"
 )
 ROWS_PER_BLOCK = 1024
+_OF_IMG2DATASET = ("jpg", "png", "webp")
 UNITS = pa.schema(
     [("file", pa.string()), ("group", pa.int64()), ("first", pa.int64()), ("rows", pa.int64()), ("error", pa.string())]
 )
@@ -47,6 +48,14 @@ def has_images(location: Location, names: list[str]) -> bool:
     footers = (_footer(location, name) for name in names)
     schema = next((footer.schema for footer in footers if footer.schema is not None), None)
     return schema is not None and _image_column(schema) is not None
+
+
+def holds_images(location: Location, names: list[str]) -> bool:
+    """Returns whether the first table that can be read holds images as bytes, and not their paths."""
+    footers = (_footer(location, name) for name in names)
+    schema = next((footer.schema for footer in footers if footer.schema is not None), None)
+    column = None if schema is None else _image_column(schema)
+    return schema is not None and column is not None and _binary(schema.field(column).type)
 
 
 def read(location: Location, names: list[str], limit: int | None) -> Rows:
@@ -82,13 +91,13 @@ def _footer(location: Location, name: str) -> _Footer:
 
 
 def _image_column(schema: pa.Schema) -> str | None:
-    for name in ("bytes", "image", "key"):
+    for name in ("bytes", "image", *_OF_IMG2DATASET, "key"):
         if name not in schema.names:
             continue
         kind = schema.field(name).type
         if name != "key" and (_binary(kind) or (pa.types.is_struct(kind) and "bytes" in kind.names)):
             return name
-        if name != "bytes" and _text(kind):
+        if name in ("image", "key") and _text(kind):
             return name
     return None
 
@@ -193,7 +202,7 @@ def _converted(location: Location, file: str, table: pa.Table, first: int, other
     keys = pc.coalesce(table["key"].cast(pa.string()).combine_chunks(), numbered) if named else numbered
     column = _image_column(table.schema)
     data, errors = _content(location, posixpath.dirname(file), table[column])
-    noted = table["error"].cast(pa.string()).to_pylist() if "error" in table.column_names else [None] * table.num_rows
+    noted = _noted(table)
     columns = {
         "key": keys,
         "bytes": pa.array(data, pa.binary()),
@@ -203,6 +212,18 @@ def _converted(location: Location, file: str, table: pa.Table, first: int, other
         there = other.name in table.column_names
         columns[other.name] = table[other.name].cast(other.type) if there else pa.nulls(table.num_rows, other.type)
     return pa.table(columns)
+
+
+def _noted(table: pa.Table) -> list[str | None]:
+    """Returns why rows have no image, where the table itself says so: its column `error`, or img2dataset's `status`."""
+    if "error" in table.column_names:
+        return list(table["error"].cast(pa.string()).to_pylist())
+    if {"status", "error_message"} <= set(table.column_names):
+        pairs = zip(table["status"].to_pylist(), table["error_message"].to_pylist(), strict=True)
+        return [
+            None if status in (None, "success") else f"{status}: {message or 'no reason'}" for status, message in pairs
+        ]
+    return [None] * table.num_rows
 
 
 def _content(location: Location, folder: str, column: pa.ChunkedArray) -> tuple[list[bytes | None], list[str | None]]:

@@ -67,6 +67,7 @@ def _shard(location: Location, shard: str, images: tuple[str, ...]) -> Iterator[
                 key = next(k for k in _candidates(f"{shard}/{name}") if k not in used)
                 used.add(key)
                 yield _row(key, sample, images)
+                yield from _others(key, sample, images)
     except Exception as error:  # tarfile answers damage with whatever exception the damage causes
         why = f"{len(used)} samples were read, what follows is lost: {unread(error, location.source)}"
         yield {"key": shard, "error": f"a damaged shard: {why}"}
@@ -121,6 +122,15 @@ def _row(key: str, members: Sample, images: tuple[str, ...]) -> Sample:
     else:
         row["bytes"] = members[extensions[0]]
     return row
+
+
+def _others(key: str, members: Sample, images: tuple[str, ...]) -> Iterator[Sample]:
+    """Yields a row with an error for each picture that might as well have been that of its sample."""
+    first, *others = sorted((e for e in members if f".{e}".endswith(images)), key=_rank) or [""]
+    for other in others:
+        if other.count(".") == first.count("."):
+            why = f"a second picture of the sample, whose picture is .{first}: a sample's name ends at its first dot"
+            yield {"key": f"{key}.{other}", "error": f"{why}; give each picture a name of its own"}
 
 
 def _rank(extension: str) -> tuple[int, str]:

@@ -9,10 +9,12 @@ It reads a run and writes its report.html; it knows nothing of models or of how 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from c2b_ray.report.c2b.view import Tables, build_view, plan
 from c2b_ray.report.kit.page import render
-from c2b_ray.report.kit.pictures import read_pictures
-from c2b_ray.report.kit.thumbnails import thumbnails
+from c2b_ray.report.kit.pictures import keep_shown, left_in_place, read_pictures, shown
+from c2b_ray.report.kit.thumbnails import all_small, uri
 from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.files import write_bytes
 
@@ -20,7 +22,8 @@ from c2b_ray.store.files import write_bytes
 def write_report(run: C2BRun) -> str:
     """Writes `report.html` of a run, whole or not at all, and returns its path.
 
-    Only shown images are decoded. Raises StorageError where the file system refuses.
+    Only shown images are decoded, and those whose bytes the run does not hold are kept in it, as small as they are
+    shown. Raises StorageError where the file system refuses.
     """
     tables = Tables(
         rejected=run.rejected,
@@ -38,7 +41,14 @@ def write_report(run: C2BRun) -> str:
         pooled=run.read("pooled"),
     ).of_draws()
     planned = plan(tables)
-    pictures = thumbnails(read_pictures(run, planned.image_ids))
-    view = build_view(run.manifest, tables, planned, pictures)
+    view = build_view(run.manifest, tables, planned, _pictures(run, planned.image_ids))
     write_bytes(run.report, render("report.html.j2", view).encode())
     return run.report
+
+
+def _pictures(run: C2BRun, image_ids: Sequence[str]) -> dict[str, str]:
+    """Returns the pictures of the page by image id, and keeps those that only their source holds."""
+    known = shown(run)
+    new = all_small(read_pictures(run, [image_id for image_id in image_ids if image_id not in known]))
+    keep_shown(run, {image_id: new[image_id] for image_id in left_in_place(run, list(new))})
+    return {image_id: uri(jpeg) for image_id, jpeg in (known | new).items()}

@@ -5,26 +5,78 @@ Knows how a run keeps its tables; knows nothing of what pictures show.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.errors import SourceError
+from c2b_ray.errors import InputError, SourceError
 from c2b_ray.filesystems import resolve
 from c2b_ray.filesystems.patience import open_input
 from c2b_ray.filesystems.sealed import Sealed
+from c2b_ray.report.kit.sources import source_of
+from c2b_ray.steps.in_place import COLUMNS, InPlace, completed
 from c2b_ray.store import files
+from c2b_ray.store.parts import read_stage, writing
 from c2b_ray.store.run import Run
+
+SHOWN = "shown"
+_SHOWN = pa.schema([("image_id", pa.string()), ("bytes", pa.binary())])
 
 
 def read_pictures(run: Run, image_ids: Sequence[str]) -> dict[str, bytes]:
-    """Returns the encoded bytes of the existing images; ids of images without bytes are left out."""
+    """Returns the encoded bytes of the existing images, in the order of their ids.
+
+    They are those that the run holds, or lie still where it read them; of a picture that was changed or is gone since,
+    those that its report shows. Ids of images of which there is nothing are left out.
+    """
+    pictures = _of_images(run, image_ids)
+    missing = [image_id for image_id in image_ids if image_id not in pictures]
+    if missing:
+        pictures |= {image_id: data for image_id, data in shown(run).items() if image_id in set(missing)}
+    return {image_id: pictures[image_id] for image_id in image_ids if image_id in pictures}
+
+
+def _of_images(run: Run, image_ids: Sequence[str]) -> dict[str, bytes]:
+    """Returns bytes of images that the run holds, or that lie where it left them."""
     pictures: dict[str, bytes] = {}
-    for rows in chosen_rows(run, "images", "image_id", image_ids, ["image_id", "bytes"]):
+    images = InPlace(source_of(run.config))
+    for rows in chosen_rows(run, "images", "image_id", image_ids, COLUMNS):
+        try:
+            rows = images.with_bytes(rows)
+        except (InputError, OSError):  # the source is gone, or of another form
+            rows = completed(rows)
         rows = rows.filter(pc.is_valid(rows["bytes"]))
         pictures.update(zip(rows["image_id"].to_pylist(), rows["bytes"].to_pylist(), strict=True))
     return pictures
+
+
+def shown(run: Run) -> dict[str, bytes]:
+    """Returns the pictures that the run's report shows, by image id: JPEG, as small as they are shown."""
+    try:
+        rows = read_stage(run.location(SHOWN))
+    except SourceError:  # a run of a release before, or one without a report
+        return {}
+    return dict(zip(rows["image_id"].to_pylist(), rows["bytes"].to_pylist(), strict=True))
+
+
+def left_in_place(run: Run, image_ids: Sequence[str]) -> list[str]:
+    """Returns those of the images whose bytes the run does not hold."""
+    rows = chosen_rows(run, "images", "image_id", image_ids, ["image_id", "row"])
+    return [
+        image_id
+        for some in rows
+        for image_id in some.filter(pc.is_valid(completed(some)["row"]))["image_id"].to_pylist()
+    ]
+
+
+def keep_shown(run: Run, pictures: Mapping[str, bytes]) -> None:
+    """Adds pictures to those that the run's report shows."""
+    if not pictures:
+        return
+    columns = [pa.array(list(pictures), pa.string()), pa.array(list(pictures.values()), pa.binary())]
+    with writing(run.location(SHOWN)) as parts:
+        parts.write(pa.table(columns, schema=_SHOWN), "image_id")
 
 
 def chosen_rows(

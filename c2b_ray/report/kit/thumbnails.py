@@ -23,11 +23,21 @@ MOST_CHARACTERS = 5_000_000
 def thumbnail(data: bytes, largest: int = LARGEST) -> str:
     """Returns a data: URI of the image, its longer side at most `largest`, never enlarged. Raises ImageError as
     `decode` does."""
+    return uri(small(data, largest))
+
+
+def small(data: bytes, largest: int = LARGEST) -> bytes:
+    """Returns the image as a JPEG, its longer side at most `largest`, never enlarged. Raises ImageError as `decode`
+    does."""
     image = Image.fromarray(decode(data))
     image.thumbnail((largest, largest), Image.Resampling.LANCZOS)
     buffer = BytesIO()
     image.save(buffer, "JPEG", quality=QUALITY, optimize=True)
-    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return buffer.getvalue()
+
+
+def uri(jpeg: bytes) -> str:
+    return f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}"
 
 
 def thumbnail_or_nothing(data: bytes, largest: int) -> str:
@@ -41,12 +51,17 @@ def thumbnail_or_nothing(data: bytes, largest: int) -> str:
 def thumbnails(images: Mapping[str, bytes], most: int = MOST_CHARACTERS) -> dict[str, str]:
     """A thumbnail per image id, in that order: small ones once the larger have taken `most` characters; images that
     cannot be decoded are left out."""
-    thumbnails_by_id: dict[str, str] = {}
+    return {image_id: uri(jpeg) for image_id, jpeg in all_small(images, most).items()}
+
+
+def all_small(images: Mapping[str, bytes], most: int = MOST_CHARACTERS) -> dict[str, bytes]:
+    """Returns the JPEGs of `thumbnails`."""
+    jpegs: dict[str, bytes] = {}
     taken = 0
     for image_id, data in images.items():
         try:
-            thumbnails_by_id[image_id] = thumbnail(data, LARGEST if taken < most else SMALL)
+            jpegs[image_id] = small(data, LARGEST if taken < most else SMALL)
         except ImageError:
             continue
-        taken += len(thumbnails_by_id[image_id])
-    return thumbnails_by_id
+        taken += len(uri(jpegs[image_id]))
+    return jpegs

@@ -26,7 +26,7 @@ def in_memory() -> dict[str, MemoryClassifier]:
     module = torchvision.models.squeezenet1_1(num_classes=5)
     return hold(
         {
-            "module": InMemory(module, LABELS, Preprocess(64), batch=2),
+            "module": InMemory(module, LABELS, Preprocess(64), batch=2, output="logits"),
             "callable": InMemory(brightness, LABELS, batch=2),
         }
     )
@@ -46,7 +46,7 @@ def specs(tmp_path_factory: pytest.TempPathFactory, url: str, in_memory: dict[st
         "timm": f"timm:{timm_directory(place / 'timm')}?device=cpu&batch=2",
         "torchvision": f"torchvision:squeezenet1_1?weights={torchvision_file(place / 'w.safetensors')}"
         f"&labels={names}&size=64&batch=2&device=cpu",
-        "onnx": f"onnx:{onnx_file(place / 'm.onnx', [2, 3, 32, 32])}?labels={names}",
+        "onnx": f"onnx:{onnx_file(place / 'm.onnx', [2, 3, 32, 32])}?preprocess=imagenet&labels={names}",
         "hf": f"hf:{hf_directory(place / 'hf')}?device=cpu&batch=2",
         "zero_shot": f"world:clip?labels={','.join(LABELS)}&device=cpu&batch=2",
         "http": url,

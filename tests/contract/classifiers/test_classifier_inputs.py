@@ -63,7 +63,7 @@ def test_onnx_preprocessing_is_torchvisions(tmp_path: Path, resize: int) -> None
     weight = np.random.default_rng(1).normal(size=(3, 5)).astype(np.float32)
     expected = batch.mean(axis=(2, 3)) @ weight
     for name, shape in [("nchw", ["n", 3, 32, 32]), ("nhwc", ["n", 32, 32, 3])]:
-        spec = f"onnx:{onnx_file(tmp_path / f'{name}.onnx', shape)}?resize={resize}"
+        spec = f"onnx:{onnx_file(tmp_path / f'{name}.onnx', shape)}?resize={resize}&preprocess=imagenet"
         np.testing.assert_allclose(catalog.classifier(spec).logits(pictures(), KEYS), expected, atol=1e-4)
 
 
@@ -75,8 +75,10 @@ def test_a_uint8_onnx_input_gets_raw_pixels(tmp_path: Path) -> None:
 
 
 def test_onnx_softmax_outputs_become_log_probabilities(tmp_path: Path) -> None:
-    raw = catalog.classifier(f"onnx:{onnx_file(tmp_path / 'a.onnx', ['n', 3, 16, 16])}").logits(pictures(), KEYS)
-    spec = f"onnx:{onnx_file(tmp_path / 'b.onnx', ['n', 3, 16, 16], softmax=True)}"
+    raw = catalog.classifier(f"onnx:{onnx_file(tmp_path / 'a.onnx', ['n', 3, 16, 16])}?preprocess=unit").logits(
+        pictures(), KEYS
+    )
+    spec = f"onnx:{onnx_file(tmp_path / 'b.onnx', ['n', 3, 16, 16], softmax=True)}?preprocess=unit"
     found = catalog.classifier(spec).logits(pictures(), KEYS)
     np.testing.assert_allclose(np.exp(found).sum(axis=1), 1, atol=1e-5)
     np.testing.assert_allclose(found - found[:, :1], raw - raw[:, :1], atol=1e-4)
@@ -98,7 +100,7 @@ def test_nan_that_a_model_computes_stays_nan(tmp_path: Path) -> None:
     weight = next(t for t in model.graph.initializer if t.name == "w")
     weight.CopyFrom(numpy_helper.from_array(np.full((3, 5), np.nan, np.float32), "w"))
     onnx.save(model, tmp_path / "m.onnx")
-    assert np.isnan(nan_of(f"onnx:{tmp_path / 'm.onnx'}")).all()
+    assert np.isnan(nan_of(f"onnx:{tmp_path / 'm.onnx'}?preprocess=unit")).all()
 
 
 def test_metadata_of_an_onnx_file_replaces_the_defaults(tmp_path: Path) -> None:
@@ -111,4 +113,7 @@ def test_metadata_of_an_onnx_file_replaces_the_defaults(tmp_path: Path) -> None:
     assert told.labels == LABELS
     assert asked.labels == tuple(f"label_{i}" for i in range(5))
     np.testing.assert_array_equal(told.logits(pictures(), KEYS), asked.logits(pictures(), KEYS))
-    assert (told.logits(pictures(), KEYS) != catalog.classifier(f"onnx:{plain}").logits(pictures(), KEYS)).any()
+    assert (
+        told.logits(pictures(), KEYS)
+        != catalog.classifier(f"onnx:{plain}?preprocess=imagenet").logits(pictures(), KEYS)
+    ).any()

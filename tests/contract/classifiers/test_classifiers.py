@@ -18,7 +18,8 @@ from small_classifiers import KEYS, LABELS, onnx_file, pictures
 
 from c2b_ray.errors import WeightsError
 from c2b_ray.models import catalog, devices
-from c2b_ray.roles import Classifier
+from c2b_ray.models.pixels.shape import shaped
+from c2b_ray.roles import Classifier, ShapedClassifier
 from c2b_ray.world.zoo import names
 
 KINDS = ["timm", "torchvision", "hf", "onnx", "zero_shot", "http", "table", "module", "callable"]
@@ -52,6 +53,17 @@ def test_a_batch_of_any_size_gives_the_same(classifier: Classifier) -> None:
     whole = classifier.logits(images, KEYS)
     alone = [classifier.logits([image], [key]) for image, key in zip(images, KEYS, strict=True)]
     np.testing.assert_allclose(np.concatenate(alone), whole, atol=1e-4)
+
+
+def test_pictures_that_are_prepared_elsewhere_have_the_same_logits(classifier: Classifier) -> None:
+    if not isinstance(classifier, ShapedClassifier) or classifier.shape is None:
+        pytest.skip("it prepares its pictures itself")
+    shape = classifier.shape
+    prepared = np.stack([shaped(image, shape) for image in pictures()])
+    assert prepared.shape[1:3] == shape.frame
+    prepared.flags.writeable = False  # as what another process has written
+    assert np.array_equal(classifier.logits_of_shaped(prepared), classifier.logits(pictures(), KEYS))
+    assert classifier.logits_of_shaped(prepared[:0]).shape == (0, 5)
 
 
 def test_no_images(classifier: Classifier) -> None:
@@ -91,13 +103,15 @@ def test_weights_of_ones_own_are_described_from_their_header(tmp_path: Path) -> 
     assert known is not None
     assert known == catalog.description_of(catalog.classifier(spec))
     assert len(known.labels) == 7
-    # What only its weights tell is told when they are loaded.
-    save_file({**tensors, "conv1.0.weight": torch.zeros(1)}, file)
+    save_file({**tensors, "conv1.0.weight": tensors["conv1.0.weight"] + 1}, file)
     other = catalog.describe("classifier", spec)
     assert other is not None
     assert other.revision != known.revision
-    with pytest.raises(WeightsError):
-        catalog.classifier(spec)
+    # Its header tells that it does not fit.
+    save_file({**tensors, "conv1.0.weight": torch.zeros(1)}, file)
+    for read in (catalog.classifier, lambda text: catalog.describe("classifier", text)):
+        with pytest.raises(WeightsError, match=r"of another shape \(conv1\.0\.weight"):
+            read(spec)
 
 
 @pytest.mark.parametrize("softmax", [False, True])
@@ -113,11 +127,16 @@ def test_onnx_files_are_described(tmp_path: Path, softmax: bool) -> None:
     assert known.labels == LABELS
 
 
-def test_an_onnx_file_that_leaves_its_outputs_open_has_to_be_loaded(tmp_path: Path) -> None:
+def test_an_onnx_file_that_leaves_its_outputs_open_is_run_for_its_description(tmp_path: Path) -> None:
     model = onnx.load(onnx_file(tmp_path / "m.onnx", ["n", 3, 16, 16]))
     model.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "classes"
     onnx.save(model, tmp_path / "m.onnx")
-    assert catalog.describe("classifier", f"onnx:{tmp_path / 'm.onnx'}") is None
+    spec = f"onnx:{tmp_path / 'm.onnx'}?preprocess=imagenet"
+    known = catalog.describe("classifier", spec)
+    assert known == catalog.description_of(catalog.classifier(spec))
+    assert known is not None
+    assert known.facts == catalog.classifier(spec).facts
+    assert len(known.labels) == 5
 
 
 def test_a_large_table_of_predictions_is_not_read_for_its_description(tmp_path: Path) -> None:
@@ -142,7 +161,7 @@ def test_the_revision_is_of_the_content(kind: str, specs: dict[str, str], tmp_pa
         config = moved / "config.json"
         config.write_text(config.read_text().replace("bilinear", "bicubic"))
     elif kind == "onnx":
-        spec += "&mean=0.5"
+        spec = spec.replace("imagenet", "unit")
     else:
         moved.write_text(moved.read_text().replace("0.", "0.0", 1))
     assert catalog.classifier(spec).revision != before

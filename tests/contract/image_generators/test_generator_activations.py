@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import pytest
 import torch
 from diffusers import UNet2DConditionModel
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
 from tiny_pipeline import REQUESTS, difference
 
-from c2b_ray.errors import SpecError
+from c2b_ray.errors import SpecError, WeightsError
 from c2b_ray.models.activation_heads import LinearHead, decoded, encoded
 from c2b_ray.roles import GenerationRequest
 from c2b_ray.schemas import seed_of
@@ -86,6 +88,21 @@ class TestDebiasing:
         assert adapted.revision != plain.revision
         assert difference(adapted.generate(REQUESTS[:1])[0], plain.generate(REQUESTS[:1])[0]) > 1
         assert adapted.activation_names == plain.activation_names
+
+    def test_an_adapter_that_lacks_a_tensor_is_refused(
+        self, make: Callable[[str, str], Any], adapter: Path, tmp_path: Path
+    ) -> None:
+        """peft would draw one at random and only warn."""
+        folder = Path(shutil.copytree(adapter, tmp_path / "copy"))
+        file = folder / "adapter_model.safetensors"
+        tensors = load_file(file)
+        gone = next(name for name in tensors if name.endswith("lora_A.weight"))
+        save_file({name: tensor for name, tensor in tensors.items() if name != gone}, file)
+        with pytest.raises(WeightsError, match=r"1 missing \(.*lora_A\.weight"):
+            make("diffusers", f"lora={folder}")
+        save_file({**tensors, "extra": torch.zeros(1)}, file)
+        with pytest.raises(WeightsError, match=r"1 unexpected \(extra\)"):
+            make("diffusers", f"lora={folder}")
 
     def test_a_folder_without_an_adapter_is_refused(self, make: Callable[[str, str], Any], tmp_path: Path) -> None:
         with pytest.raises(SpecError, match=r"holds no adapter_model\.safetensors"):

@@ -2,13 +2,13 @@
 
 import pytest
 
-from c2b_ray.errors import ConfigError, InputError
+from c2b_ray.errors import ConfigError, InputError, WeightsError
 from c2b_ray.filesystems.documents import parse_json, read_json, read_yaml
 from c2b_ray.models import catalog
 from c2b_ray.models.index.manifest import Manifest
-from c2b_ray.models.onnx_classifier import _names
 from c2b_ray.models.spec_options import read_labels
 from c2b_ray.models.text.captioned import _unwrapped
+from c2b_ray.models.written_names import names_of
 from c2b_ray.serving.app import placements
 
 DEEP = "[" * 200_000
@@ -42,6 +42,7 @@ def test_what_a_model_or_a_graph_says_is_taken_as_text_where_it_is_no_json():
     assert parse_json(b'{"a": [1]}') == {"a": [1]}
     assert _unwrapped('{"answer": "dark"}') == "dark"
     assert _unwrapped(f'{{"answer": {DEEP}}}') == f'{{"answer": {DEEP}}}'
-    assert _names('["bus", "boat"]') == ["bus", "boat"]
-    assert _names(f"bus,{DEEP}") == ["bus", DEEP]
-    assert _names(DEEP) == [DEEP]
+    assert names_of('["bus", "boat"]', "m") == ["bus", "boat"]
+    assert names_of(f"bus,{DEEP}", "m") == ["bus", DEEP]
+    with pytest.raises(WeightsError, match="neither JSON nor a Python list or dict"):
+        names_of(DEEP, "m")

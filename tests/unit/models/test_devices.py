@@ -9,6 +9,7 @@ from pathlib import Path
 import faiss
 import pytest
 
+from c2b_ray.config.placement import Computing
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models import devices
 from c2b_ray.models.index.vectors import on_device
@@ -80,17 +81,17 @@ def test_a_gpu_that_is_only_claimed_is_said_in_the_log(caplog: pytest.LogCapture
 
 def test_the_precision_is_the_specs_else_the_placements() -> None:
     assert devices.precision(None, "timm:x") is None
-    with devices.assigned([0], "bf16"):
+    with devices.assigned([0], Computing("bf16")):
         assert (devices.precision(None, "timm:x"), devices.precision("fp16", "timm:x")) == ("bf16", "fp16")
-    with devices.computing_in("bf16"):  # a driver describes what a stage will load
+    with devices.computing_in(Computing("bf16")):  # a driver describes what a stage will load
         assert devices.precision(None, "timm:x") == "bf16"
-        with devices.computing_in(None):
+        with devices.computing_in(Computing()):
             assert devices.precision(None, "timm:x") == "bf16"
     assert devices.precision(None, "timm:x") is None
     with pytest.raises(SpecError, match="timm:x: no precision 'bf61'; did you mean 'bf16'"):
         devices.precision("bf61", "timm:x")
     with pytest.raises(SpecError, match="no precision 'half'"):
-        devices.assign([], "half")
+        devices.assign([], Computing("half"))
 
 
 def test_an_index_and_a_graph_stay_off_gpus_that_ray_gave_to_others(

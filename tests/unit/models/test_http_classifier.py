@@ -195,3 +195,23 @@ def test_the_token_is_sent_and_neither_shown_nor_pickled(
     assert pickle.loads(pickle.dumps(classifier)).labels == LABELS
     with pytest.raises(SpecError, match="put no password into the URL"):
         catalog.classifier("http://me:hush-hush@127.0.0.1:9/x")
+
+
+def test_probabilities_called_logits_are_refused_however_few_come_at_once(served: tuple[str, Service]) -> None:
+    url, service = served
+    rows = np.round(np.random.default_rng(0).dirichlet(np.ones(5), 3), 4)
+    service.answer = {"logits": rows.tolist()}
+    with pytest.raises(ServiceError, match=r'rows of "logits" are probabilities: .* answer "probabilities"'):
+        asked(url).logits(IMAGES, KEYS)
+    classifier = asked(url)
+    service.answer = {"logits": rows[:1].tolist()}
+    classifier.logits(IMAGES[:1], KEYS[:1])
+    service.answer = {"logits": rows[1:2].tolist()}
+    with pytest.raises(ServiceError, match='answer "probabilities"'):
+        classifier.logits(IMAGES[1:2], KEYS[1:2])
+
+
+def test_logits_between_0_and_1_are_logits_where_the_service_says_so(served: tuple[str, Service]) -> None:
+    url, service = served
+    service.answer = {"logits": [[0.1, 0.2, 0.3, 0.0, 0.5], [0.9, 0.1, 0.0, 0.3, 0.5], [0.4, 0.2, 0.4, 0.0, 0.5]]}
+    np.testing.assert_allclose(asked(url).logits(IMAGES, KEYS), service.answer["logits"], rtol=1e-6)

@@ -106,7 +106,7 @@ def test_probabilities_become_log_probabilities_and_nan_stays() -> None:
     rows = np.random.default_rng(0).dirichlet(np.ones(3), 5)
     rows[1] = np.nan
     rows[2] = [1, 0, 0]
-    found = logits(lambda images: torch.tensor(rows, dtype=torch.float16))
+    found = logits(lambda images: torch.tensor(rows, dtype=torch.float16), output="probabilities")
     good = [0, 3, 4]
     np.testing.assert_allclose(np.exp(found[good]), rows[good], atol=2e-3)
     assert np.isnan(found[1]).all()
@@ -118,16 +118,16 @@ def test_probabilities_become_log_probabilities_and_nan_stays() -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda images: np.zeros((len(images), 4)), r"shape \(2, 4\); its 3 labels make \(2, 3\)"),
+        (lambda images: np.zeros((len(images), 4)), r"shape \(14, 4\); its 3 labels make \(14, 3\)"),
         (lambda images: np.zeros(3), r"shape \(3,\)"),
         (lambda images: 1 / 0, "ZeroDivisionError: division by zero"),
         (lambda images: [["high", "low", "low"]] * len(images), "ValueError"),
     ],
 )
 def test_a_model_that_does_not_answer_is_refused_before_the_audit(answer: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=f"classifier: lambda .*{message}.*tried on two plain grey pictures"):
+    with pytest.raises(ConfigError, match=f"classifier: lambda .*{message}.*tried on small pictures"):
         hold(answer, LABELS)
-    with pytest.raises(ServiceError, match=message.replace("2", "5")):
+    with pytest.raises(ServiceError, match=message.replace("14", "5")):
         logits(answer)
 
 
@@ -246,3 +246,41 @@ def test_the_picture_that_a_model_fails_on_is_named():
     (classifier,) = hold(InMemory(crowded, ["a", "b"])).values()
     with pytest.raises(ServiceError, match=r"on 3 pictures together, and on none of them alone: MemoryError: no room"):
         classifier.logits([dark] * 3, ["1", "2", "3"])
+
+
+def with_softmax(images: list[Pixels]) -> Any:
+    return torch.softmax(torch.from_numpy(brightness(images)) / 20, dim=1)
+
+
+def test_probabilities_are_told_from_logits_once_and_for_all_batches() -> None:
+    held = hold({"p": InMemory(with_softmax, LABELS, batch=1), "l": InMemory(brightness, LABELS)})
+    images = pictures()
+    own = with_softmax(images).numpy()
+    np.testing.assert_allclose(np.exp(held["p"].logits(images, [""] * 5)), own, atol=1e-5)
+    np.testing.assert_allclose(held["l"].logits(images, [""] * 5), brightness(images), rtol=1e-6)
+    facts = {name: next(f for f in model.facts if f.name == "output").value for name, model in held.items()}
+    assert facts == {"p": "probabilities", "l": "logits"}
+
+
+def test_one_row_of_logits_that_sums_to_one_stays_logits() -> None:
+    def answer(images: list[Pixels]) -> Any:
+        return np.array([[0.25, 0.75, 0.0] if image.shape[0] != 64 else [5, -3, image.mean()] for image in images])
+
+    (classifier,) = hold(answer, LABELS).values()
+    np.testing.assert_array_equal(classifier.logits(pictures(1), [""]), [[0.25, 0.75, 0.0]])
+
+
+def test_scores_of_each_label_and_contradictions_are_refused_and_an_output_may_be_stated() -> None:
+    def sigmoids(images: list[Pixels]) -> Any:
+        return torch.sigmoid(torch.from_numpy(brightness(images)) / 50 - 2)
+
+    with pytest.raises(
+        ConfigError, match=r"classifier: sigmoids: .*scores of each label on its own .*output=\) logits"
+    ):
+        hold(sigmoids, LABELS)
+    (stated,) = hold(InMemory(sigmoids, LABELS, output="logits")).values()
+    np.testing.assert_allclose(stated.logits(pictures(), [""] * 5), sigmoids(pictures()), rtol=1e-6)
+    with pytest.raises(ConfigError, match="its rows are probabilities"):
+        hold(InMemory(with_softmax, LABELS, output="logits"))
+    with pytest.raises(ConfigError, match="output: 'softmax' is none of logits, probabilities"):
+        InMemory(with_softmax, LABELS, output="softmax")  # type: ignore[arg-type]

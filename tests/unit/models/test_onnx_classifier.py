@@ -65,7 +65,12 @@ def test_a_graph_that_takes_no_image_is_refused(tmp_path: Path, shapes: list[lis
         ("layout=nhwc", "did you mean 'nchw'"),
         ("input=in1", "no input 'in1'; did you mean 'in0'"),
         ("output=label", "no output 'label'"),
-        ("scale=big", "scale"),
+        ("scale=2", "leave out scale"),
+        ("preprocess=torch", "imagenet"),
+        ("squash=true&resize=9", "leave resize= out"),
+        ("squash=yes", "true or false"),
+        ("interpolation=area", "bilinear"),
+        ("channels=gbr", "bgr"),
         ("threads=0", "threads"),
         ("device=tpu", "no device 'tpu'"),
         ("labels=nowhere.txt", "nowhere"),
@@ -74,14 +79,15 @@ def test_a_graph_that_takes_no_image_is_refused(tmp_path: Path, shapes: list[lis
 )
 def test_options_are_checked(tmp_path: Path, query: str, reason: str) -> None:
     with pytest.raises(SpecError, match=reason):
-        catalog.classifier(f"onnx:{graph(tmp_path / 'm.onnx', ['n', 3, 8, 8])}?{query}")
+        catalog.classifier(f"onnx:{graph(tmp_path / 'm.onnx', ['n', 3, 8, 8])}?preprocess=imagenet&{query}")
 
 
-def test_a_free_size_is_224_unless_told(tmp_path: Path) -> None:
+def test_a_free_size_is_asked_for(tmp_path: Path) -> None:
     path = graph(tmp_path / "m.onnx", ["n", 3, "h", "w"])
-    for spec in (f"onnx:{path}", f"onnx:{path}?size=10&scale=1&mean=0&std=1"):
-        classifier = catalog.classifier(spec)
-        assert classifier.labels == ("label_0",)
+    with pytest.raises(SpecError, match=r"any height and width, .* state it in pixels, such as \?size=224"):
+        catalog.classifier(f"onnx:{path}?preprocess=none")
+    classifier = catalog.classifier(f"onnx:{path}?size=10,12&preprocess=none")
+    assert classifier.labels == ("label_0",)
     found = classifier.logits([np.full((20, 40, 3), 7, np.uint8)] * 3, [""] * 3)
     np.testing.assert_allclose(found, 7)
 
@@ -135,15 +141,9 @@ def test_probabilities_are_known_through_nodes_that_change_only_their_form(tmp_p
     np.testing.assert_allclose(found, np.log(np.exp(means) / np.exp(means).sum()), atol=1e-5)
 
 
-def test_sigmoids_are_probabilities_of_each_label(tmp_path: Path) -> None:
-    spec = f"onnx:{ending(tmp_path / 'm.onnx', 'Sigmoid')}?scale=0.01&mean=0&std=1&output=end0"
-    [found] = catalog.classifier(spec).logits([np.full((8, 8, 3), (0, 100, 200), np.uint8)], [""])
-    np.testing.assert_allclose(np.exp(found), 1 / (1 + np.exp([0, -1, -2])), atol=1e-5)
-
-
 def test_an_output_that_is_no_number_for_each_label_is_refused_with_the_others(tmp_path: Path) -> None:
-    spec = f"onnx:{ending(tmp_path / 'm.onnx')}"
+    spec = f"onnx:{ending(tmp_path / 'm.onnx')}?preprocess=imagenet"
     for read in (catalog.load, catalog.describe):
-        with pytest.raises(WeightsError, match=r"'whole' is 3 × 8 × 8 for an image, .* with \?output=: means"):
+        with pytest.raises(WeightsError, match=r"'whole' is 3 × 8 × 8 for an image, .* with \?output_name=: means"):
             read("classifier", spec)
-    assert catalog.classifier(f"{spec}?output=means").labels == ("label_0", "label_1", "label_2")
+    assert catalog.classifier(f"{spec}&output=means").labels == ("label_0", "label_1", "label_2")

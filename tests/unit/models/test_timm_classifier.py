@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import timm
 import torch
+from PIL import Image
 from safetensors.torch import save_file
+from timm.data.config import resolve_model_data_config
+from timm.data.transforms_factory import create_transform
 from timm.models import save_for_hf
 
 from c2b_ray.errors import SpecError, WeightsError
@@ -84,6 +88,82 @@ def test_a_config_that_says_nothing_is_refused(directory: Path, tmp_path: Path, 
 def test_names_that_mean_nothing_offer_the_nearest(name: str, reason: str) -> None:
     with pytest.raises(SpecError, match=reason):
         catalog.classifier(f"timm:{name}")
+
+
+def test_pictures_are_prepared_as_timms_validate_script_prepares_them(tmp_path: Path) -> None:
+    """The oracle is timm's own resolution with the test size, as in its validate.py."""
+    torch.manual_seed(0)
+    model = timm.create_model("test_resnet", num_classes=3)
+    save_for_hf(model, tmp_path / "own", safe_serialization=True)
+    config = json.loads((tmp_path / "own" / "config.json").read_text())
+    config["pretrained_cfg"] |= {"input_size": [3, 64, 64], "test_input_size": [3, 96, 96], "crop_pct": 0.8}
+    config["pretrained_cfg"]["test_crop_pct"] = 0.9
+    (tmp_path / "own" / "config.json").write_text(json.dumps(config))
+    loaded = timm.create_model(f"local-dir:{tmp_path / 'own'}", pretrained=False)
+    seen = []
+    for option, test in (("", True), ("?use_train_size=true", False)):
+        data = resolve_model_data_config(loaded, use_test_size=test)
+        expected = create_transform(**data, is_training=False)
+        classifier = catalog.classifier(f"timm:{tmp_path / 'own'}{option}")
+        image = np.random.default_rng(0).integers(0, 255, (150, 130, 3), dtype=np.uint8)
+        found = classifier.preparation.normalised(classifier.preparation.stacked([image]))  # type: ignore[attr-defined]
+        torch.testing.assert_close(found[0], expected(Image.fromarray(image)), atol=1e-5, rtol=1e-5)
+        facts = {fact.name: fact for fact in classifier.facts}  # type: ignore[attr-defined]
+        assert (facts["input size"].value, facts["crop"].value) == (
+            ("96×96", "center, 0.9 of the picture") if test else ("64×64", "center, 0.8 of the picture")
+        )
+        assert not any(fact.assumed for fact in classifier.facts if fact.name != "label names")  # type: ignore[attr-defined]
+        seen.append(classifier.revision)
+    assert len(set(seen)) == 2
+
+
+def test_what_no_file_states_is_named_as_an_assumption_until_the_spec_states_it(tmp_path: Path) -> None:
+    save_file(timm.create_model("test_resnet", num_classes=3).state_dict(), tmp_path / "w.safetensors")
+    (tmp_path / "names.txt").write_text("a\nb\nc\n")
+
+    def assumed(spec: str) -> dict[str, str]:
+        known = catalog.describe("classifier", spec)
+        assert known is not None
+        assert known.facts == catalog.description_of(catalog.classifier(spec)).facts
+        return {fact.name: fact.option for fact in known.facts if fact.assumed}
+
+    own = f"weights={tmp_path / 'w.safetensors'}&device=cpu"
+    preprocessing = {
+        "input size": "size", "crop": "crop_pct", "interpolation": "interpolation", "normalisation": "mean",
+    }  # fmt: skip
+    assert assumed(f"timm:test_resnet?{own}") == {"label names": "labels", **preprocessing}
+    named = f"{own}&labels={tmp_path / 'names.txt'}"
+    assert assumed(f"timm:test_resnet?{named}") == preprocessing
+    assert assumed(f"timm:test_resnet.r160_in1k?{named}") == {}
+    stated = "mean=0.5&std=0.5&size=96&crop_pct=1&crop_mode=squash&interpolation=bilinear"
+    assert assumed(f"timm:test_resnet?{named}&{stated}") == {}
+    classifier = catalog.classifier(f"timm:test_resnet?{named}&{stated}")
+    image = np.full((40, 60, 3), 255, np.uint8)
+    found = classifier.preparation.normalised(classifier.preparation.stacked([image]))  # type: ignore[attr-defined]
+    assert found.shape == (1, 3, 96, 96)
+    assert found.max() == found.min() == 1  # (1 − 0.5) / 0.5
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("crop_pct=2", "no share of the picture"),
+        ("crop_mode=middle", "none of center, squash, border"),
+        ("interpolation=cubic", "none of bilinear"),
+        ("use_train_size=yes", "neither true nor false"),
+        ("size=0", "not a whole number above 0"),
+    ],
+)
+def test_wrong_preprocessing_is_refused(directory: Path, option: str, reason: str) -> None:
+    with pytest.raises(SpecError, match=reason):
+        catalog.describe("classifier", f"timm:{directory}?{option}")
+
+
+def test_a_size_that_the_architecture_cannot_take_is_refused(tmp_path: Path) -> None:
+    save_file(timm.create_model("test_vit", num_classes=3).state_dict(), tmp_path / "w.safetensors")
+    spec = f"timm:test_vit?weights={tmp_path / 'w.safetensors'}"
+    with pytest.raises(SpecError, match=r"takes pictures of 160×160 alone, not of 96×96"):
+        catalog.describe("classifier", f"{spec}&size=96")
 
 
 def test_hub_weights_are_the_safetensors_of_the_tag(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -14,11 +14,13 @@ from torch import nn
 from torchvision.models import mobilenet_v2, vit_b_16
 from torchvision.transforms._presets import ImageClassification
 
+from c2b_ray.config.placement import Computing
 from c2b_ray.errors import SpecError
 from c2b_ray.models import devices
+from c2b_ray.models.batched_run import Runtime
 from c2b_ray.models.catalog import parse
 from c2b_ray.models.pixels.preprocess import batched
-from c2b_ray.models.torch_runtime import Runtime, TorchClassifier, placed, runtime_of
+from c2b_ray.models.torch_runtime import TorchClassifier, placed, runtime_of
 from c2b_ray.roles import Floats, Pixels
 
 CPU = torch.device("cpu")
@@ -132,7 +134,7 @@ def test_a_device_gets_bytes_and_computes_in_its_precision(make: object, dtype: 
 
 def test_batch_and_precision_are_the_specs_else_the_placements_else_the_devices() -> None:
     assert runtime_of(parse("timm:x?device=cpu")) == Runtime(CPU, 8, torch.float32)
-    with devices.assigned([], "bf16"):
+    with devices.assigned([], Computing("bf16")):
         assert runtime_of(parse("timm:x")) == Runtime(CPU, 8, torch.bfloat16)
         assert runtime_of(parse("timm:x?precision=fp16&batch=3")) == Runtime(CPU, 3, torch.float16)
     with pytest.raises(SpecError, match="no precision 'float16'"):

@@ -52,6 +52,35 @@ def test_options_override_the_preprocessing(query: str, expected: tuple[Any, ...
     assert (found.resize_size, found.crop_size, list(found.mean), list(found.std)) == expected
 
 
+def test_what_a_file_does_not_say_is_named_as_an_assumption_until_the_spec_states_it(
+    file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "names.txt").write_text("a\nb\nc\n")
+
+    def assumed(options: str) -> dict[str, str]:
+        spec = f"torchvision:squeezenet1_1?weights={file}{options}"
+        known = catalog.describe("classifier", spec)
+        assert known is not None
+        assert known.facts == catalog.description_of(catalog.classifier(spec)).facts
+        return {fact.name: fact.option for fact in known.facts if fact.assumed}
+
+    assert assumed("") == {"label names": "labels", "input size": "size", "normalisation": "mean"}
+    assert assumed(f"&labels={tmp_path / 'names.txt'}&mean=0.5&std=0.5&resize=64&crop=64") == {}
+
+
+def test_a_thousand_classes_are_taken_for_imagenets_and_said(tmp_path: Path) -> None:
+    save_file(torchvision.models.squeezenet1_1().state_dict(), tmp_path / "w.safetensors")
+    known = catalog.describe("classifier", f"torchvision:squeezenet1_1?weights={tmp_path / 'w.safetensors'}")
+    assert known is not None
+    assert known.labels[0] == "tench"
+    fact = next(fact for fact in known.facts if fact.name == "label names")
+    assert (fact.assumed, fact.option) == (True, "labels")
+    published = catalog.describe("classifier", "torchvision:squeezenet1_1")
+    assert published is not None
+    assert published.facts
+    assert not any(fact.assumed for fact in published.facts)
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -70,6 +99,12 @@ def test_names_that_mean_nothing_offer_the_nearest(name: str, reason: str) -> No
 def test_numbers_are_checked(file: Path, query: str) -> None:
     with pytest.raises(SpecError, match=query.partition("=")[0]):
         catalog.classifier(f"torchvision:squeezenet1_1?weights={file}&{query}")
+
+
+def test_means_of_pixels_from_0_to_255_are_refused_with_those_of_pixels_from_0_to_1(file: Path) -> None:
+    for query, fitting in (("mean=123.675,116.28,103.53", "mean=0.485,0.456,0.406"), ("std=58.395", "std=0.229")):
+        with pytest.raises(SpecError, match=f"is of pixels from 0 to 255, .* give {fitting}"):
+            catalog.describe("classifier", f"torchvision:squeezenet1_1?weights={file}&{query}")
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,10 @@ def test_what_does_not_fit_is_named() -> None:
         ({"3.weight": None}, r"w does not fit Sequential: 1 missing \(3\.weight\)"),
         ({"head.weight": torch.zeros(1)}, r"1 unexpected \(head\.weight\)"),
         ({"3.weight": torch.zeros(5, 4)}, r"of another shape \(3\.weight \(5, 4\) for \(2, 4\)\)"),
-        ({"3.weight": torch.zeros(2, 4, dtype=torch.int8)}, r"of another kind \(3\.weight torch\.int8"),
+        (
+            {"3.weight": torch.zeros(2, 4, dtype=torch.int8)},
+            r"of another kind \(3\.weight whole numbers for floating-point\)\. Likeliest cause: quantised",
+        ),
         ({f"x{i}": torch.zeros(1) for i in range(5)}, r"5 unexpected \(x0, x1, x2, …\)"),
     ]:
         changed = {n: t for n, t in {**tensors, **change}.items() if t is not None}

@@ -14,7 +14,7 @@ from PIL import Image
 from c2b_ray.errors import WeightsError
 from c2b_ray.pipelines.here import Here
 from c2b_ray.pipelines.images import Contestant, ImageStages, Wanted, prediction_ids, selected
-from c2b_ray.pipelines.stage import each_once, not_yet
+from c2b_ray.pipelines.row_ids import each_once, not_yet
 from c2b_ray.roles import Floats, Pixels
 from c2b_ray.schemas import IMAGES
 from c2b_ray.steps import decode

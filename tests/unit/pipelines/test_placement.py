@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations_with_replacement
 
 import pytest
 
-from c2b_ray.config.placement import read_placement
+from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.errors import ConfigError
-from c2b_ray.pipelines.placement import NEEDS, Cluster, Node, Placement, defaults, matches, placed, within
+from c2b_ray.pipelines.placement import (
+    NEEDS,
+    Cluster,
+    Node,
+    Placement,
+    check,
+    defaults,
+    matches,
+    placed,
+    within,
+)
+from c2b_ray.pipelines.placement_here import Machine, on_this_machine
 
 LAPTOP = Cluster((Node(cpus=2),))
 SIXTEEN = Cluster((Node(cpus=16),))
 ONE_GPU = Cluster((Node(cpus=16, gpus=1),))
+EIGHT_GPUS = Cluster((Node(cpus=128, gpus=8),))
 GPU_NODES = Cluster((Node(cpus=0), *(Node(cpus=64, gpus=8, labels={"pool": "gpu"}) for _ in range(3))))
 HEAD_ALONE = Cluster((Node(cpus=0),))
 GROWING = Cluster((Node(cpus=0),), startable=(Node(cpus=16),) * 10)
@@ -23,6 +36,7 @@ CLUSTERS = {
     "3 × 8 GPUs": GPU_NODES,
     "head alone": HEAD_ALONE,
     "growing": GROWING,
+    "eight GPUs": EIGHT_GPUS,
 }
 
 
@@ -47,6 +61,48 @@ CLUSTERS = {
 )
 def test_defaults_come_from_what_the_cluster_has(cluster, stage, expected):
     assert defaults(stage, CLUSTERS[cluster]) == expected
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        # On two cores a process that decodes would take its time from the model.
+        (Machine(2), Placement(batch=32, threads=2, cpus=0.0)),
+        (Machine(16), Placement(batch=32, threads=16, cpus=0.0, decoders=8)),
+        (Machine(16, gpus=1), Placement(batch=256, threads=3, cpus=0.0, decoders=15)),
+        (Machine(2, gpus=1), Placement(batch=256, threads=3, cpus=0.0, decoders=1)),
+    ],
+)
+def test_one_process_shares_its_machine_with_those_that_decode(machine, expected):
+    assert on_this_machine("classify", PlacementConfig(), machine, prepared=True) == expected
+    assert on_this_machine("classify", PlacementConfig(), machine).decoders == 0  # a model that decodes itself
+    file = read_placement({"stages": {"classify": {"decoders": 0, "batch": 8}}})
+    assert on_this_machine("classify", file, machine, prepared=True).decoders == 0
+
+
+@pytest.mark.parametrize(
+    ("cluster", "expected"),
+    [
+        ("laptop", Placement(batch=32, threads=2, max_actors=1, cpus=0.5)),
+        ("sixteen", Placement(batch=32, threads=16, max_actors=1, cpus=11.0)),
+        # Every GPU has one process, which starts at once; all other CPUs decode, but for one that reads and writes.
+        ("one GPU", Placement(batch=256, threads=3, max_actors=1, cpus=1.0, gpus=1.0, decoders=14)),
+        ("eight GPUs", Placement(256, threads=3, min_actors=8, max_actors=8, cpus=1.0, gpus=1.0, decoders=119)),
+        ("3 × 8 GPUs", Placement(256, threads=3, min_actors=24, max_actors=24, cpus=1.0, gpus=1.0, decoders=167)),
+        ("growing", Placement(batch=32, threads=16, max_actors=10, cpus=11.0)),
+    ],
+)
+def test_processes_decode_for_those_that_own_a_gpu(cluster, expected):
+    placement = placed("classify", PlacementConfig(), CLUSTERS[cluster], prepared=True)
+    assert placement == expected
+    assert placed("classify", PlacementConfig(), CLUSTERS[cluster], served=True, prepared=True).decoders == 0
+
+
+def test_a_placement_file_says_otherwise():
+    config = read_placement({"stages": {"classify": {"decoders": 4}}})
+    assert placed("classify", config, SIXTEEN, prepared=True).decoders == 4
+    none = read_placement({"stages": {"classify": {"decoders": 0}}})
+    assert placed("classify", none, ONE_GPU, prepared=True) == replace(defaults("classify", ONE_GPU), decoders=0)
 
 
 @pytest.mark.parametrize("stage", NEEDS)
@@ -155,7 +211,10 @@ def test_what_a_fixed_cluster_cannot_have_is_refused_and_what_may_come_is_not(se
     with pytest.raises(ConfigError, match=field) as refused:
         placed("classify", config, SIXTEEN)
     assert refused.value.location == str(file)
+    with pytest.raises(ConfigError, match=field):  # also before the stages that come first
+        check(config, SIXTEEN)
     placed("classify", config, HEAD_ALONE)
+    check(config, HEAD_ALONE)
 
 
 def test_labels_are_matched_as_ray_matches_them():

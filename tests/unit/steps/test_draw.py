@@ -10,7 +10,7 @@ from PIL import Image
 
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.roles import Neighbours
-from c2b_ray.schemas import DRAWS, PREDICTIONS, content_id
+from c2b_ray.schemas import DRAWS, PREDICTIONS, content_of
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.decode import decode
 from c2b_ray.steps.draw import fetch, image_id, wanted
@@ -118,7 +118,7 @@ def test_what_is_fetched_is_looked_at_and_only_pictures_are_kept():
     for row, said in ((text, "not an image"), (cut, "damaged"), (absent, "no such file"), (told, "doubts")):
         assert row["bytes"] is row["fingerprint"] is None
         assert said in row["error"]
-    assert [row["content"] for row in (picture, text, absent)] == [content_id(good), content_id(secret), None]
+    assert [row["content"] for row in (picture, text, absent)] == [content_of(good), content_of(secret), None]
 
 
 def test_a_photograph_is_not_decoded_whole_for_its_fingerprint_which_stays_its_own():

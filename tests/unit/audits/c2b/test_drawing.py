@@ -51,7 +51,7 @@ NOTHING = SeenImages(pa.table({"image_id": [], "fingerprint": []}).select, None,
 
 def plan_of(asked, path):
     with open_c2b_run(path, "0123456789abcdef0123", asked.model_dump(mode="json")) as run:
-        return from_labels(asked, run, HereBackend(), Steps()), run.captions
+        return from_labels(asked, run, HereBackend(), [], Steps()), run.captions
 
 
 def all_of(captions, n=2**31 - 1):
@@ -206,7 +206,7 @@ def test_what_a_labelled_table_leaves_out_is_said(tmp_path):
         images = {"source": "labelled", "table": str(tmp_path / "t.csv")}
         asked = asked_of(images, classes=["bus", "boat"], attributes=attributes)
         with open_c2b_run(tmp_path / str(len(told)), "0123456789abcdef0123", {}) as run:
-            from_labels(asked, run, HereBackend(), Steps(told.append))
+            from_labels(asked, run, HereBackend(), [], Steps(told.append))
         assert run.manifest["warnings"] == [event.step for event in told if event.kind == "warning"][-1:]
     said = [event.step for event in told if event.kind == "warning"]
     assert said == ["column score is no attribute: numbers", "weather of bus: no image shows 'snow'"]

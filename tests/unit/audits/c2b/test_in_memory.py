@@ -20,7 +20,7 @@ RED, BLUE = (200, 20, 20), (20, 20, 200)
 
 
 class Redness(nn.Module):
-    """Its two logits are the means of red and of blue."""
+    """Its two logits are ten times the means of red and of blue."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Redness(nn.Module):
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         self.calls += 1
-        return pixels.mean(dim=(2, 3))[:, [0, 2]] * self.scale
+        return pixels.mean(dim=(2, 3))[:, [0, 2]] * self.scale * 10
 
 
 PLAIN = c2b_ray.Preprocess(16, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
@@ -81,7 +81,7 @@ def test_the_same_module_resumes_and_another_one_does_not_enter_its_run(config: 
     assert first.calls > 1
     again = Redness()
     c2b_ray.audit(config, "run", classifier=c2b_ray.InMemory(again, LABELS, PLAIN))
-    assert again.calls == 1  # the grey pictures of the beginning
+    assert again.calls == 1  # the trial pictures of the beginning
     other = Redness()
     other.scale.data[:] = 2
     with pytest.raises(RunError):

@@ -53,7 +53,7 @@ def measure(photos, name):
     """A finished run of the pictures as they are."""
     asked = asked_of(photos)
     with open_c2b_run(photos / name, "0123456789abcdef0123", asked.model_dump(mode="json")) as run:
-        plan = from_labels(asked, run, HereBackend(), Steps())
+        plan = from_labels(asked, run, HereBackend(), [], Steps())
         images = fetch(wanted(plan.draws.distinct(), plan.draws.revision), LabelledTable(str(photos / "t.csv")))
         answers = [
             {"prediction_id": i, "image_id": i, "classifier": "m", "revision": "1", "predicted_class": "bus"}
@@ -81,7 +81,7 @@ def test_a_rerun_on_replaced_pictures_is_refused_and_names_the_first(photos):
 def test_a_file_that_is_gone_is_no_other_file(photos):
     run = measure(photos, "run")
     (photos / "3.png").unlink()
-    from_labels(asked_of(photos), run, HereBackend(), Steps())
+    from_labels(asked_of(photos), run, HereBackend(), [], Steps())
 
 
 def test_an_index_that_holds_its_images_is_not_read_again(photos):

@@ -12,7 +12,7 @@ import pytest
 
 from c2b_ray.errors import SourceError
 from c2b_ray.pipelines.sources import files as source_files
-from c2b_ray.pipelines.sources.datasets import read
+from c2b_ray.pipelines.sources.datasets import opened, read
 
 
 def rows_of(source: Path | str, limit: int | None = None) -> dict[str, dict[str, Any]]:
@@ -220,7 +220,7 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="holds nothing; expected"):
         read(str(tmp_path))
     files(tmp_path, a_dot_csv=b"a")
-    with pytest.raises(SourceError, match="holds 1 files of other kinds; expected"):
+    with pytest.raises(SourceError, match=r"holds no image \(1 × .csv file"):
         read(str(tmp_path))
     with pytest.raises(SourceError, match="expected a folder of images"):
         read(str(tmp_path / "a.csv"))
@@ -235,3 +235,48 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     (tmp_path / "damaged.parquet").write_bytes(b"nothing")
     with pytest.raises(SourceError, match="no Parquet file can be read"):
         read(str(tmp_path / "damaged.parquet"))
+
+
+def test_what_a_folder_holds_besides_its_images_is_counted_by_reason(tmp_path: Path) -> None:
+    files(tmp_path, a_dot_jpg=b"A", b_dot_jfif=b"B", c_dot_JPE=b"C", d_dot_avif=b"D", e_dot_heic=b"E", f=b"F")
+    files(tmp_path, g_dot_txt=b"G", h_dot_txt=b"H", i_dot_zip=b"I", _dot_hidden_dot_jpg=b"J")
+    files(tmp_path / "__MACOSX", x_dot_jpg=b"K")
+    files(tmp_path, deep__l_dot_png=b"L")
+    (tmp_path / "again").symlink_to("deep")
+    source = opened(str(tmp_path))
+    keys = [row["key"] for table in source.rows.tables() for row in table.to_pylist()]
+    assert keys == ["a.jpg", "b.jfif", "c.JPE", "deep/l.png"]
+    said = {reason.split(" ")[0]: count for reason, count in source.left_out.counts.items()}
+    assert said == {".avif": 1, ".heic": 1, "file": 1, ".txt": 2, ".zip": 1, "hidden": 2, "linked": 1}
+    assert any("such as 'd.avif'" in sentence for sentence in source.left_out.sentences())
+
+
+def test_two_pictures_of_one_sample_are_not_merged_without_a_word(tmp_path: Path) -> None:
+    shard(tmp_path / "s.tar", ("22.05.png", b"1"), ("22.06.png", b"2"), ("1.jpg", b"3"), ("1.mask.png", b"4"))
+    rows = rows_of(tmp_path / "s.tar")
+    assert {key for key, row in rows.items() if row["error"] is None} == {"s.tar/22", "s.tar/1"}
+    assert [key for key, row in rows.items() if row["error"]] == ["s.tar/22.06.png"]
+
+
+URLS = {"url": ["u0", "u1", "u2"], "key": ["000000000", "000000001", "000000002"]}
+STATUS = {"status": ["success", "failed_to_download", "success"], "error_message": [None, "HTTP Error 404", None]}
+
+
+@pytest.mark.parametrize("kind", ["webdataset", "files", "parquet"])
+def test_what_img2dataset_wrote_is_a_source_and_its_failed_rows_are_said(tmp_path: Path, kind: str) -> None:
+    images = {"jpg": pa.array([b"0", None, b"2"], pa.binary())} if kind == "parquet" else {}
+    pq.write_table(pa.table({**URLS, **STATUS, "caption": ["a", "b", "c"], **images}), tmp_path / "00000.parquet")
+    (tmp_path / "00000_stats.json").write_text("{}")
+    if kind == "webdataset":
+        shard(tmp_path / "00000.tar", ("000000000.jpg", b"0"), ("000000000.txt", b"a"), ("000000002.jpg", b"2"))
+    if kind == "files":
+        files(tmp_path / "00000", **{"000000000_dot_jpg": b"0", "000000000_dot_txt": b"a", "000000002_dot_jpg": b"2"})
+    source = opened(str(tmp_path))
+    rows = [row for table in source.rows.tables() for row in table.to_pylist()]
+    assert [row["bytes"] for row in rows if row["error"] is None] == [b"0", b"2"]
+    errors = [row["error"] for row in rows if row["error"]]
+    if kind == "parquet":
+        assert errors == ["failed_to_download: HTTP Error 404"]
+    else:
+        assert not errors
+        assert source.left_out.counts["row of img2dataset without an image (status failed_to_download)"] == 1

@@ -1,0 +1,145 @@
+"""Runs rows through a module in batches: prepared and copied ahead, computed, and copied back while it computes on.
+
+A batch for which a device has no memory is halved. It knows modules from a batch of tensors to a batch of rows, and not
+what they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from c2b_ray.config.placement import Decoder
+from c2b_ray.errors import ServiceError
+from c2b_ray.models.pixels.preprocess import Preparation
+from c2b_ray.models.spec_options import BATCH, batches
+from c2b_ray.models.transfer import Transfer
+from c2b_ray.roles import Floats
+
+log = logging.getLogger(__name__)
+Compute = Callable[[torch.Tensor], Any]
+COMPILER: dict[str, str | int | bool | Callable[..., Any]] = {"max_autotune": True, "freezing": True}
+"""Options of TorchInductor for compiled models: kernels chosen by timing, weights and normalisation folded in."""
+
+
+@dataclass
+class Limit:
+    """The most rows of a batch that a device's memory was seen to have room for."""
+
+    rows: int = sys.maxsize
+
+    def halve(self, rows: int, device: torch.device) -> None:
+        """Notes that `rows` were too many, and returns the memory of the failed batch to the device."""
+        if rows // 2 < self.rows:
+            self.rows = rows // 2
+            log.warning("%s has no memory for a batch of %d: batches of %d from here on", device, rows, self.rows)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A model's device, batch size and precision; whether it is compiled, and what decodes JPEGs for it."""
+
+    device: torch.device
+    batch: int = BATCH
+    dtype: torch.dtype = torch.float32
+    compiled: bool = False
+    decoder: Decoder = "cpu"
+    limit: Limit = field(default_factory=Limit, compare=False)
+
+    @property
+    def rows(self) -> int:
+        """The rows of a batch: `batch`, or what the device's memory has room for."""
+        return min(self.batch, self.limit.rows)
+
+
+def compiled(module: Compute) -> Compute:
+    """Returns the module compiled for one size of batch, at its first call (docs/guide/running.md)."""
+    result: Compute = torch.compile(module, dynamic=False, options=COMPILER)
+    return result
+
+
+def run(module: Compute, rows: Any, prepare: Preparation, runtime: Runtime) -> Floats:
+    """Returns the module's output for every row, float32 (rows, width), NaN included; (0, 0) for no rows.
+
+    Rows are prepared and run `runtime.batch` at a time, so that no more than two batches are ever decoded into tensors.
+    """
+    answers = Answers(runtime.device)
+    transfer = Transfer(runtime.device)
+    with torch.inference_mode():
+        parts = batches(rows, runtime.rows)
+        for stacked in transfer(partial(prepare.stacked, pinned=transfer.pinned), parts):
+            for output in computed(module, stacked, prepare, runtime):
+                answers.add(output)
+    return answers.gathered()
+
+
+def computed(module: Compute, stacked: torch.Tensor, prepare: Preparation, runtime: Runtime) -> Iterator[torch.Tensor]:
+    """Yields the module's outputs for a batch on its device, in order: one, or more where its memory does not suffice
+    for the whole batch. Later batches are then smaller. Raises ServiceError where not even one row fits."""
+    size = runtime.rows
+    if len(stacked) > size:
+        for part in torch.split(stacked, size):
+            yield from computed(module, part, prepare, runtime)
+        return
+    try:
+        output = _forward(module, stacked, prepare, runtime, size)
+    except torch.OutOfMemoryError as error:
+        if len(stacked) == 1:
+            reason = str(error).partition("\n")[0]
+            raise ServiceError(f"{runtime.device} has no memory for a batch of one row: {reason}") from error
+        output = None
+    if output is None:  # not in the handler, where the error still holds what was computed
+        runtime.limit.halve(len(stacked), runtime.device)
+        yield from computed(module, stacked, prepare, runtime)
+    else:
+        yield output
+
+
+def _forward(module: Compute, stacked: torch.Tensor, prepare: Preparation, runtime: Runtime, size: int) -> torch.Tensor:
+    count = len(stacked)
+    if runtime.compiled and count < size:  # else it would be compiled again for this size
+        stacked = torch.cat([stacked, stacked[-1:].expand(size - count, *stacked.shape[1:])])
+    values = prepare.normalised(stacked)
+    output = module(values.to(runtime.dtype) if values.is_floating_point() else values)
+    if not isinstance(output, torch.Tensor) or output.ndim != 2 or len(output) != len(stacked):
+        shape = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
+        raise ServiceError(f"a model answered {len(stacked)} rows with {shape}")
+    return output[:count]
+
+
+class Answers:
+    """Collects a model's outputs while it computes on: they are copied to the CPU by the device itself.
+
+    No more than two copies are in flight, so that the memory of many batches is not held.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._copies: list[tuple[torch.Tensor, torch.cuda.Event | None]] = []
+
+    def add(self, output: torch.Tensor) -> None:
+        if self._device.type != "cuda":
+            self._copies.append((output.float().cpu(), None))
+            return
+        host = torch.empty(output.shape, dtype=torch.float32, pin_memory=True)
+        host.copy_(output.float(), non_blocking=True)
+        event = torch.cuda.current_stream(self._device).record_event()
+        self._copies.append((host, event))
+        if len(self._copies) > 2 and (before := self._copies[-3][1]) is not None:
+            before.synchronize()
+
+    def gathered(self) -> Floats:
+        """Returns all outputs, float32 (rows, width); (0, 0) for none."""
+        if self._copies and (last := self._copies[-1][1]) is not None:
+            last.synchronize()
+        parts = [host.numpy() for host, _ in self._copies]
+        return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)

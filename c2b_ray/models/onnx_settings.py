@@ -1,0 +1,154 @@
+"""What is stated about an ONNX graph's input, and where: by the spec, the file, its exporter, or the files beside it.
+
+In this order, and the first that speaks of the normalisation speaks of all of it:
+
+    the spec                         preprocess=, or mean= and std= (and scale=)
+    the file's metadata              mean, std, scale, size, resize of the same names
+    an exporter's metadata           Ultralytics; Image.NominalPixelRange and Image.BitmapPixelFormat
+    a config beside the file         preprocessor_config.json (transformers, optimum), config.json (timm)
+    the graph                        a uint8 input; the nodes at its start (`onnx_start`)
+
+It decides nothing about pictures: `onnx_preprocessing` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from c2b_ray.errors import SpecError, nearest
+from c2b_ray.models.catalog import Spec
+from c2b_ray.models.onnx_beside import beside
+from c2b_ray.models.onnx_start import start_of
+from c2b_ray.models.spec_options import WORDS, UnstatedPreprocessingError
+
+NORMALISATION = ("mean", "std", "scale")
+GEOMETRY = ("size", "resize", "squash", "interpolation", "channels")
+_ALSO = {"image_mean": "mean", "norm_mean": "mean", "normalize_mean": "mean", "pixel_mean": "mean", "image_std": "std",
+         "norm_std": "std", "normalize_std": "std", "pixel_std": "std", "rescale_factor": "scale",
+         "imgsz": "size"}  # fmt: skip
+_RANGES = {"0_255": "none", "zeroto255": "none", "normalized_0_1": "unit", "zerotoone": "unit",
+           "normalized_1_1": "minus-one-one", "minusonetoone": "minus-one-one"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings by option, as texts, and the source of each; `word`: the `preprocess=` word that they come from."""
+
+    values: Mapping[str, str]
+    sources: Mapping[str, str] = field(default_factory=dict)
+    labels: tuple[list[str], str] | None = None
+
+    def spec(self, spec: Spec) -> Spec:
+        """Returns the spec with the settings among its options, to read them as options are read."""
+        return Spec(spec.text, spec.scheme, spec.name, {**spec.options, **self.values})
+
+
+def settings_of(spec: Spec, model: Any, taken: str, dtype: str, sides: tuple[int | None, int | None]) -> Settings:
+    """Returns what is stated about the input `taken` of a graph. Raises UnstatedPreprocessingError where nothing states
+    the normalisation, SpecError for statements that do not go together."""
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    own = {_ALSO.get(key, key): value.strip("[]() ") for key, value in metadata.items() if value.strip()}
+    near = beside(spec.name)
+    geometry = [
+        _sourced({key: own[key] for key in ("size", "resize") if key in own}, "the file's metadata"),
+        _sourced(_pixel_format(metadata), "the file's metadata (Image.BitmapPixelFormat)"),
+        _sourced(near.geometry if None in sides or sides == near.sides else {}, near.file),
+    ]
+    groups = [
+        _sourced(_of_spec(spec), "the spec"),
+        _sourced({key: own[key] for key in NORMALISATION if key in own}, "the file's metadata"),
+        _of_exporter(metadata),
+        _sourced(near.normalisation, near.file),
+        _of_graph(model, taken, dtype),
+    ]
+    values: dict[str, str] = {}
+    sources: dict[str, str] = {}
+    for level in (*reversed(geometry), _sourced({k: v for k, v in spec.options.items() if k in GEOMETRY}, "the spec")):
+        if {"resize", "squash"} & level.keys():  # of one level: the one replaces the other
+            values = {key: value for key, value in values.items() if key not in ("resize", "squash")}
+        values.update({key: value for key, (value, _) in level.items()})
+        sources.update({key: source for key, (_, source) in level.items()})
+    normal = _normalisation(spec, groups, dtype)
+    values.update({key: value for key, (value, _) in normal.items()})
+    sources.update({key: source for key, (_, source) in normal.items()})
+    return Settings(values, sources, near.labels)
+
+
+def layout_of(spec: Spec, model: Any) -> str | None:
+    """Returns the layout that the spec or the file's metadata states; None where neither does."""
+    own = next((entry.value for entry in model.metadata_props if entry.key == "layout"), None)
+    return spec.options.get("layout", own)
+
+
+Sourced = dict[str, tuple[str, str]]
+"""Values and their sources by option."""
+
+
+def _sourced(values: Mapping[str, str], source: str) -> Sourced:
+    return {key: (value, source) for key, value in values.items()}
+
+
+def _of_spec(spec: Spec) -> dict[str, str]:
+    stated = {key: spec.options[key] for key in NORMALISATION if key in spec.options}
+    word = spec.options.get("preprocess")
+    if word is None:
+        return stated
+    if word not in WORDS:
+        raise SpecError(f"{spec.text}: preprocess={word!r}; {nearest(word, WORDS)}")
+    if stated:
+        raise SpecError(f"{spec.text}: preprocess={word} states mean, std and scale; leave out {', '.join(stated)}")
+    return dict(WORDS[word])
+
+
+def _of_exporter(metadata: Mapping[str, str]) -> Sourced:
+    if "ultralytics" in f"{metadata.get('author', '')} {metadata.get('description', '')}".casefold():
+        return _sourced(WORDS["unit"], "the file's metadata (Ultralytics divides by 255 alone)")
+    folded = {key.casefold(): value.casefold().strip() for key, value in metadata.items()}
+    stated = folded.get("image.nominalpixelrange", "")
+    word = next((word for end, word in _RANGES.items() if stated.endswith(end)), None)
+    if word is None or folded.get("image.colorspacegamma") == "linear":
+        return {}
+    return _sourced(WORDS[word], f"the file's metadata (Image.NominalPixelRange {stated})")
+
+
+def _pixel_format(metadata: Mapping[str, str]) -> dict[str, str]:
+    stated = {key.casefold(): value.casefold() for key, value in metadata.items()}.get("image.bitmappixelformat", "")
+    return {"channels": stated[:3]} if stated[:3] in ("rgb", "bgr") else {}
+
+
+def _of_graph(model: Any, taken: str, dtype: str) -> Sourced:
+    if dtype == "uint8":
+        return _sourced(WORDS["none"], "the graph's input is uint8")
+    start = start_of(model.graph, taken)
+    return _sourced(WORDS[start.word], start.nodes) if start else {}
+
+
+def _normalisation(spec: Spec, groups: list[Sourced], dtype: str) -> Sourced:
+    """Returns mean, std and scale, of the first that states them; the spec and the file's own complete each other."""
+    by_spec, own, *others = groups
+    if dtype == "uint8":
+        if by_spec and by_spec != _sourced(WORDS["none"], "the spec"):
+            raise SpecError(
+                f"{spec.text}: the graph takes pixels as whole numbers from 0 to 255 (uint8), which nothing normalises "
+                f"before it; leave out {', '.join(spec.options.keys() & {*NORMALISATION, 'preprocess'})}"
+            )
+        return others[-1]
+    stated = {**own, **by_spec}
+    if not stated:
+        stated = next((group for group in others if group), {})
+    if not stated:
+        raise UnstatedPreprocessingError(
+            f"{spec.text}: nothing states how pixels become this graph's numbers, and each way gives other answers; "
+            "state what it was trained with: ?preprocess=imagenet (pixels / 255, then ImageNet's mean and std), unit "
+            "(pixels / 255), minus-one-one (pixels / 127.5 − 1), none (0 to 255 as they are), or ?mean=&std= of pixels "
+            "from 0 to 1"
+        )
+    absent = [key for key in ("mean", "std") if key not in stated]
+    if absent:
+        raise UnstatedPreprocessingError(
+            f"{spec.text}: {' and '.join(stated)} without {' and '.join(absent)} leaves the normalisation open; state "
+            "mean= and std= together (?mean=0&std=1 for none), or ?preprocess=imagenet, unit, minus-one-one or none"
+        )
+    return {"scale": (str(1 / 255), "with mean and std"), **stated}

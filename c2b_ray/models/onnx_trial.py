@@ -1,0 +1,80 @@
+"""Tries an ONNX graph on the trial pictures: whether it answers alike each time and in any batch, and with what kind
+of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from c2b_ray.errors import ServiceError, WeightsError
+from c2b_ray.models.trial_pictures import trial_pictures
+from c2b_ray.roles import Floats, Pixels
+
+ALONE = 3
+"""So many of the last pictures are also answered one by one."""
+LIKE, OTHER = 1e-3, 0.05
+"""How far an answer in a batch may be from the answer to the picture alone, as a part of how far answers differ at all:
+what arithmetic in another order makes; and from where on it is another answer."""
+
+Rows = Callable[[Sequence[Pixels]], Floats]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The numbers on the trial pictures, float32 (pictures, labels); `alone`: why pictures are answered one by one,
+    or ""."""
+
+    rows: Floats
+    alone: str = ""
+
+
+def tried(answer: Rows, batch: int, size: tuple[int, int], where: str) -> Trial:
+    """Returns the numbers of a graph on the trial pictures.
+
+    `answer` takes up to `batch` pictures at once. Raises WeightsError where no picture is answered, where
+    answers change from one time to the next, or where pictures of one batch change each other's answers.
+    """
+    pictures = trial_pictures(*size)
+    try:
+        alone = np.concatenate([answer([picture]) for picture in pictures[-ALONE:]])
+        again = answer([pictures[-1]])
+    except ServiceError as error:
+        raise WeightsError(f"{where}: {error}") from error
+    span = max(float(np.nanmax(np.ptp(alone, axis=0), initial=0)), 1e-6 * float(np.nanmax(np.abs(alone), initial=0)))
+    if _apart(alone[-1:], again, span) > LIKE:
+        raise WeightsError(
+            f"{where}: the graph gives two answers to one picture, so it draws at random: it was exported in training "
+            "mode; export it after model.eval()"
+        )
+    if batch == 1:
+        return Trial(np.concatenate([*(answer([picture]) for picture in pictures[:-ALONE]), alone]))
+    try:
+        parts = [answer(pictures[start : start + batch]) for start in range(0, len(pictures), batch)]
+        rows = np.concatenate(parts)
+    except (ServiceError, ValueError):  # ValueError: batches of other widths
+        rows = alone[:0]
+    if rows.shape == (len(pictures), alone.shape[1]):
+        apart = _apart(rows[-ALONE:], alone, span)
+        if apart <= LIKE:
+            return Trial(rows)
+        if apart > OTHER:
+            raise WeightsError(
+                f"{where}: the graph answers a picture otherwise in a batch of {min(batch, len(pictures))} than alone, "
+                "so pictures change each other's answers: it was exported in training mode (model.eval() before the "
+                "export mends it), or ?batch=1 states that pictures are answered alone"
+            )
+        why = "answers in a batch differ a little"
+    else:
+        why = "the graph holds a batch of one"
+    return Trial(np.concatenate([*(answer([picture]) for picture in pictures[:-ALONE]), alone]), why)
+
+
+def _apart(some: Floats, others: Floats, span: float) -> float:
+    """Returns the largest difference as a part of `span`; infinite where one has a number and the other none."""
+    if some.shape != others.shape or (np.isnan(some) != np.isnan(others)).any():
+        return float("inf")
+    with np.errstate(invalid="ignore"):
+        off = np.where(some == others, 0, np.abs(some - others))
+    return float(np.nanmax(off, initial=0)) / span if span else float(np.nanmax(off, initial=0) > 0)

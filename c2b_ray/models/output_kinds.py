@@ -1,0 +1,249 @@
+"""What a model's numbers are: logits, probabilities, their logarithms or percentages, by what it gives.
+
+A graph's last node tells little: a softmax may be followed by a product with one, be averaged with another, or be
+written out. So the numbers themselves decide, on pictures that are varied enough (`trial_pictures`):
+
+    probabilities        no number below 0, and the rows sum to 1 while the numbers vary
+    percent              likewise, to 100
+    log-probabilities    none above 0, and exp of the rows sums to 1
+    logits               what is left
+
+What fits two of them, or none well, is refused with the option that states it, and so is a statement that contradicts
+the numbers. Scores of each label on its own (sigmoids) are no kind of these: they are refused by name. It knows no
+library of models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from c2b_ray.errors import ServiceError, SpecError, nearest
+from c2b_ray.roles import Floats
+
+Rows = NDArray[np.float64]
+"""Numbers on the trial pictures, (pictures, labels), without rows that hold none."""
+
+Kind = Literal["logits", "probabilities", "log-probabilities", "percent"]
+Hint = Literal["softmax", "sigmoid", ""]
+"""The operator that gives a graph's output, where it is known. It settles what the numbers leave open."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
+TINY = float(np.finfo(np.float32).tiny)
+"""Replaces a probability of 0: its logarithm, −87, is finite, and softmax maps it back to 0."""
+SURE, NEAR = 1e-3, 2e-2
+"""How far sums may be from 1: by computing in half precision; and where that is too far to be sure and too near to be
+chance."""
+RUNNING = 0.05
+"""The tolerance for sums on real pictures, once the kind is known."""
+VARIED = 1e-3
+"""The least difference between two pictures' numbers that tells anything, as a part of the largest number."""
+
+
+@dataclass(frozen=True)
+class OutputKind:
+    """The `kind`, the evidence for it in words, how far a row's probabilities may sum from 1, and whether the kind is
+    `assumed`, because the numbers were the same for all pictures."""
+
+    kind: Kind
+    evidence: str
+    tolerance: float = RUNNING
+    assumed: bool = False
+
+    def as_logits(self, rows: Floats) -> Floats:
+        """Returns logits whose softmax is the model's probabilities; NaN stays NaN.
+
+        Raises ServiceError for a row that is not of this kind.
+        """
+        if self.kind == "logits":
+            return rows
+        if self.kind == "log-probabilities":
+            return np.maximum(rows, np.float32(np.log(TINY)))
+        shares = rows / np.float32(100) if self.kind == "percent" else rows
+        finite = shares[np.isfinite(shares).all(axis=1)]
+        off = np.abs(finite.sum(axis=1, dtype=np.float64) - 1)
+        wrong = (off > self.tolerance) | (finite < -SURE).any(axis=1)
+        if wrong.any():
+            row = ", ".join(f"{value:.4g}" for value in finite[wrong][0][:5])
+            raise ServiceError(
+                f"its numbers are {self.kind}, {self.evidence}, but for one of these pictures it gives {row}, …; "
+                "if they are logits, state that the output is logits"
+            )
+        return np.log(np.maximum(shares, np.float32(TINY)))
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """How well rows fit a distribution: `off` is the largest distance of a sum from 1, `rounding` what rounding to few
+    digits explains of it, `spread` the largest difference of a number between pictures, `most` the largest number."""
+
+    off: float
+    rounding: float
+    spread: float
+    most: float
+
+    @property
+    def near(self) -> bool:
+        return self.off <= NEAR + self.rounding
+
+    @property
+    def sure(self) -> bool:
+        """Whether the sums stay at 1 while the numbers vary by much more than the sums do."""
+        unexplained = max(0.0, self.off - self.rounding)
+        return unexplained <= SURE and self.spread >= max(VARIED * self.most, 20 * unexplained)
+
+
+def kind_named(text: str, where: str) -> Kind:
+    """Returns the kind that a text states. Raises SpecError for another word."""
+    for kind in KINDS:
+        if text == kind:
+            return kind
+    raise SpecError(f"{where}: output={text!r}; {nearest(text, KINDS)}")
+
+
+def judged(
+    rows: Floats,
+    where: str,
+    stated: Kind | None = None,
+    hint: Hint = "",
+    how: str = "?output=",
+    assuming: bool = False,
+) -> OutputKind:
+    """Returns what a model's numbers on varied pictures are; `rows` is float32 (pictures, labels).
+
+    `how`: what states the kind, for messages. `assuming`: numbers that are the same for all pictures are taken for
+    probabilities where they can be, else for logits, and not asked about.
+
+    Raises SpecError where the numbers contradict what is `stated`, are of no kind that can be used, or leave it open.
+    """
+    given = rows[~(np.isnan(rows) | np.isposinf(rows)).any(axis=1)].astype(np.float64)
+    if rows.shape[1] == 1:
+        return OutputKind(stated or "logits", "one number for a picture")
+    if assuming and not stated and (not len(given) or np.ptp(given, axis=0).max() < VARIED):
+        fits = len(given) and (fit := _distribution(given)) is not None and fit.off <= SURE + fit.rounding
+        return OutputKind("probabilities" if fits else "logits", "the same numbers for each picture", assumed=True)
+    if not len(given):
+        if stated or hint == "softmax":
+            return OutputKind(stated or "probabilities", "as stated" if stated else "by its last node, Softmax")
+        raise SpecError(f"{where}: it gives no number on any of the trial pictures, so {_ask(how)}")
+    return _agreeing(given, where, stated, hint, how) if stated else _found(given, where, hint, how)
+
+
+def looks_like_probabilities(rows: Floats) -> bool:
+    """Returns whether all rows are distributions, as logits can be by accident only where they hardly vary."""
+    finite = rows[np.isfinite(rows).all(axis=1)].astype(np.float64)
+    return len(finite) > 1 and finite.shape[1] > 1 and (fit := _distribution(finite)) is not None and fit.sure
+
+
+def _found(rows: Rows, where: str, hint: Hint, how: str) -> OutputKind:
+    known: tuple[tuple[Kind, float, str], ...] = (("probabilities", 1, "1"), ("percent", 100, "100"))
+    for kind, whole, total in known:
+        fit = _distribution(rows / whole)
+        if fit is None or (whole > 1 and rows.max() <= 1):
+            continue
+        if fit.sure or (fit.near and hint == "softmax"):
+            return OutputKind(kind, f"none below 0, and rows sum to {total}", max(RUNNING, 2 * fit.rounding))
+        if fit.near:
+            why = (
+                "hardly differ between pictures"
+                if fit.off <= SURE + fit.rounding
+                else f"sum to {total} but for {fit.off:.2g}"
+            )
+            raise SpecError(
+                f"{where}: its numbers on the trial pictures look like {kind} and {why}, so {_ask(how)} "
+                f"({_example(rows)})"
+            )
+    if _sum_off(np.exp(np.minimum(rows, 1))) <= SURE and rows.max() <= SURE:
+        return OutputKind("log-probabilities", "none above 0, and exp of the rows sums to 1")
+    _refuse_scores(rows, where, hint, how)
+    return OutputKind("logits", "rows that are no distribution")
+
+
+def _refuse_scores(rows: Rows, where: str, hint: Hint, how: str) -> None:
+    """Raises SpecError for numbers that are neither logits nor a distribution."""
+    sums = rows.sum(axis=1)
+    steady = rows.min() >= 0 and np.ptp(sums) <= SURE * max(1.0, abs(sums[0])) and np.ptp(rows, axis=0).max() >= VARIED
+    if hint == "softmax":
+        raise SpecError(
+            f"{where}: its last node is Softmax, but the rows sum to {sums[0]:.4g}: it is not over the labels; export "
+            "the softmax along the axis of labels, or the logits"
+        )
+    if hint == "sigmoid" or (rows.min() >= 0 and rows.max() <= 1):
+        heads = f"; all sum to {sums[0]:.4g}, as those of several heads do" if steady else ""
+        unless = "" if hint else f"; if they are logits by training, state {how}logits"
+        raise SpecError(
+            f"{where}: its numbers lie between 0 and 1 and do not sum to 1{heads}: scores of each label on its own "
+            "(sigmoids, multi-label), which are not supported; export the softmax over labels that exclude each other, "
+            f"and of a single sigmoid p, 1 − p and p{unless} ({_example(rows)})"
+        )
+    if steady and (np.count_nonzero(rows, axis=1) > 1).any():
+        raise SpecError(
+            f"{where}: its numbers are none below 0 and all rows sum to {sums[0]:.4g}, as probabilities times a factor "
+            f"do; export the probabilities themselves, or state {how}logits if they are logits ({_example(rows)})"
+        )
+    bounded = np.clip(rows, -300, 300)
+    several = (np.count_nonzero(rows, axis=1) > 1).any()  # those of nine times one label are logits
+    for name, shares in (("−log p", np.exp(-bounded)), ("log2 p", np.exp2(bounded)), ("log10 p", 10.0**bounded)):
+        if several and _sum_off(shares) <= SURE / 10 and np.ptp(shares, axis=0).max() >= 20 * SURE:
+            raise SpecError(
+                f"{where}: its numbers are {name} of probabilities p; export p, or log p to base e; if they are "
+                f"logits, state {how}logits ({_example(rows)})"
+            )
+
+
+def _agreeing(rows: Rows, where: str, stated: Kind, hint: Hint, how: str) -> OutputKind:
+    """Returns the stated kind. Raises SpecError where the numbers contradict it."""
+    evidence = f"as {how}{stated} states"
+    if stated == "logits":
+        for kind, whole in (("probabilities", 1), ("percent", 100)):
+            fit = _distribution(rows / whole)
+            if fit is not None and (whole == 1 or rows.max() > 1) and (fit.sure or (fit.near and hint == "softmax")):
+                raise SpecError(
+                    f"{where}: {how}logits, but on the trial pictures its rows are {kind}: none below 0, and they sum "
+                    f"to {whole}; state {how}{kind}, or nothing ({_example(rows)})"
+                )
+        if hint and rows.min() >= 0 and rows.max() <= 1:
+            _refuse_scores(rows, where, hint, how)
+        return OutputKind(stated, evidence)
+    if stated == "log-probabilities":
+        if rows.max() > NEAR or _sum_off(np.exp(np.minimum(rows, 1))) > NEAR:
+            raise SpecError(
+                f"{where}: {how}{stated}, but exp of the rows on the trial pictures does not sum to 1; {_example(rows)}"
+            )
+        return OutputKind(stated, evidence)
+    fit = _distribution(rows / (100 if stated == "percent" else 1))
+    if fit is None or not fit.near:
+        total = rows.sum(axis=1)
+        raise SpecError(
+            f"{where}: {how}{stated}, but on the trial pictures its rows are none: they reach from {rows.min():.4g} to "
+            f"{rows.max():.4g} and sum to {total.min():.4g} to {total.max():.4g} ({_example(rows)})"
+        )
+    return OutputKind(stated, evidence, max(RUNNING, 2 * fit.rounding))
+
+
+def _distribution(rows: Rows) -> _Fit | None:
+    """Returns how well rows fit a distribution; None where a number is below 0 or above 1."""
+    if rows.min() < -1e-4 or rows.max() > 1 + SURE:
+        return None
+    rounding = 0.0
+    for digits in (2, 3, 4, 5):
+        if np.abs(rows - np.round(rows, digits)).max() <= 2e-7:
+            rounding = min(0.3, rows.shape[1] * 0.5 * 10.0**-digits)
+            break
+    return _Fit(_sum_off(rows), rounding, float(np.ptp(rows, axis=0).max()), float(rows.max()))
+
+
+def _sum_off(shares: Rows) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.abs(shares.sum(axis=1) - 1).max())
+
+
+def _ask(how: str) -> str:
+    return f"state what they are: {how}{' or '.join((', '.join(KINDS[:-1]), KINDS[-1]))}"
+
+
+def _example(rows: Rows) -> str:
+    row = rows[-1]
+    return f"a row is {', '.join(f'{value:.4g}' for value in row[:5])}{', …' if len(row) > 5 else ''}"

@@ -1,0 +1,73 @@
+"""Answers of a stage in this process to rows that worker processes prepare.
+
+    a thread reads rows │ processes prepare them, a batch each │ threads are in the step, a batch each
+
+This process, which holds the model, touches a picture only as part of a block in shared memory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from typing import TypeVar
+
+import pyarrow as pa
+
+from c2b_ray.pipelines.busy import BusyClock
+from c2b_ray.pipelines.stage import Job, answered, checked, threads_of
+from c2b_ray.processes.pool import Processes
+
+R = TypeVar("R")
+
+
+def answers_of_fed(batches: Iterator[pa.Table], job: Job[R], clock: BusyClock) -> Generator[pa.Table, None, None]:
+    """Yields the step's answer to each batch, in the order of the batches; the processes are ahead by a few batches.
+
+    They begin before the role is built. When closed early, it waits for the batches that are in the step.
+    """
+    assert job.prepare is not None
+    placement = job.config.placement
+    threads = threads_of(placement)
+    most = placement.decoders + threads
+    role: Future[R] = Future()
+    waiting: deque[Future[pa.Table]] = deque()
+
+    def step(coming: list[Future[pa.Table]], batch: pa.Table) -> pa.Table:
+        rows, model = checked(coming.pop().result(), batch, job), role.result()
+        with clock.at_work("model"):
+            return _own(answered(rows, job, model))
+
+    with ExitStack() as stack:
+        pool = stack.enter_context(
+            Processes(job.prepare, placement.decoders, most + 1, at_work=partial(clock.at_work, "decoding"))
+        )
+        steps = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="step"))
+        try:
+            for batch in batches:
+                waiting.append(steps.submit(step, [pool.submit(batch)], batch))
+                if len(waiting) > most:
+                    _load(role, job)
+                    yield waiting.popleft().result()
+            while waiting:
+                _load(role, job)
+                yield waiting.popleft().result()
+        finally:
+            role.cancel()
+            for future in waiting:
+                future.cancel()
+
+
+def _load(role: Future[R], job: Job[R]) -> None:
+    if not role.done():
+        role.set_result(job.role_factory())
+
+
+def _own(answer: pa.Table) -> pa.Table:
+    """Returns a copy of the answer, which holds no block of the prepared rows in memory."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, answer.schema) as writer:
+        writer.write_table(answer)
+    return pa.ipc.open_stream(sink.getvalue()).read_all()

@@ -1,0 +1,284 @@
+"""Calls a function on tables in worker processes; the results are read from shared memory, uncopied.
+
+    submit(table) → a worker calls function(table) → shared memory → the table that the future returns
+
+A worker starts where one is needed, in a fraction of a second: it imports what the function needs, not the program's
+main module. Workers end with the pool, and with the process that owns it, also where that is killed. A worker that dies
+over a table is replaced, and the table's rows are tried again one by one; a row over which a second one dies is called
+with an `error`, which the function takes as a reason not to open the row.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext, suppress
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from socket import socketpair
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray.errors import ServiceError
+
+Function = Callable[[pa.Table], pa.Table]
+_PROGRAM = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); import c2b_ray.processes.worker as w; w.main()"
+_ENDS_WITHIN_S = 2.0
+TRIES_ALONE = 2
+"""How often a row is tried alone: something else may have ended the process at the first time."""
+TRIES_MARKED = 5
+
+
+class _Died(Exception):
+    """The worker is gone; the message says how it ended."""
+
+
+class _Cannot(Exception):
+    """No worker can load the function; the message says why."""
+
+
+class Processes:
+    """Up to `workers` processes that call `function`, with at most `ahead` results that nobody has dropped.
+
+    `at_work` wraps each call of the function, by whichever thread waits for it. `cannot`: why no other process can load
+    the function, or None; threads of this one then call it.
+
+    `submit` waits while there are so many: a result counts until the table is dropped with all that was taken from it
+    uncopied. Results have to be dropped in the order in which they were asked for.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        workers: int,
+        ahead: int,
+        dumps: Callable[[Any], bytes] = pickle.dumps,
+        at_work: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._function, self._pickled, self._at_work = function, b"", at_work
+        self.cannot: str | None = None
+        try:
+            self._pickled = dumps(function)
+        except Exception as error:  # whatever its parts raise
+            self.cannot = f"{type(error).__name__}: {error}"
+        self._memory = [_Slot(number) for number in range(ahead)]
+        self._free: SimpleQueue[_Slot] = SimpleQueue()
+        for slot in self._memory:
+            self._free.put(slot)
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="prepare")
+        self._lock = threading.Lock()
+        self._idle: list[_Worker] = []
+        self._all: set[_Worker] = set()
+        self._closed = False
+
+    def submit(self, table: pa.Table) -> Future[pa.Table]:
+        """Has a worker call the function on a table. What it raises there, the future raises."""
+        slot = self._free.get()
+        try:
+            return self._threads.submit(self._called, table, slot)
+        except BaseException:
+            self._free.put(slot)
+            raise
+
+    def close(self) -> None:
+        """Ends the workers, also those at work, and drops what waits."""
+        with self._lock:
+            self._closed = True
+            workers = list(self._all)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:
+            worker.end()
+        self._threads.shutdown(wait=True)
+        for slot in self._memory:
+            slot.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _called(self, table: pa.Table, slot: _Slot) -> pa.Table:
+        lent = False
+        try:
+            if self.cannot is None:
+                try:
+                    size = self._once(table, slot)
+                    lent = True
+                    return slot.read(size, self._free)
+                except _Cannot as reason:
+                    self.cannot = str(reason)
+                except _Died:
+                    return self._one_by_one(table, slot)
+            return self._function(table)
+        finally:
+            if not lent:
+                self._free.put(slot)
+
+    def one_by_one(self, table: pa.Table) -> pa.Table:
+        """Returns the function of each row of a table over which a process has died. Raises ServiceError where no
+        other process can load the function."""
+        slot = self._free.get()
+        try:
+            return self._one_by_one(table, slot)
+        except _Cannot as reason:
+            raise ServiceError(f"a process that opened images died, and none can take its place: {reason}") from None
+        finally:
+            self._free.put(slot)
+
+    def _one_by_one(self, table: pa.Table, slot: _Slot) -> pa.Table:
+        results = [slot.copied(self._alone(table.slice(at, 1), slot)) for at in range(table.num_rows)]
+        return pa.concat_tables(results, promote_options="default")  # a row with an error may have a column more
+
+    def _alone(self, row: pa.Table, slot: _Slot) -> int:
+        for _ in range(TRIES_ALONE):
+            try:
+                return self._once(row, slot)
+            except _Died as death:
+                end = death
+        marked = _marked(row, f"the process that opened it died ({end}), also when it was alone")
+        for _ in range(TRIES_MARKED):  # what ends a process now is not the row
+            with suppress(_Died):
+                return self._once(marked, slot)
+        raise ServiceError(
+            f"processes that open images are ended again and again ({end}), most often for want of memory"
+        )
+
+    def _once(self, table: pa.Table, slot: _Slot) -> int:
+        """Has one worker call the function; returns the size of the result. Raises what the function raises, or
+        _Died."""
+        worker = self._worker()
+        try:
+            with self._at_work():
+                kind, value = worker.call(table, slot.number)
+        except _Died:
+            with self._lock:
+                self._all.discard(worker)
+            worker.end()
+            raise
+        with self._lock:
+            self._idle.append(worker)
+        if kind == "raised":
+            raise value
+        return int(value)
+
+    def _worker(self) -> _Worker:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the pool is closed")
+            if self.cannot is not None:
+                raise _Cannot(self.cannot)
+            if self._idle:
+                return self._idle.pop()
+            worker = _Worker(self._pickled, self._memory)
+            self._all.add(worker)
+        try:
+            worker.wait_until_ready()
+        except (_Died, _Cannot) as reason:
+            with self._lock:
+                self._all.discard(worker)
+            worker.end()
+            raise _Cannot(str(reason)) from None
+        return worker
+
+
+class _Slot:
+    """Memory without a name, which workers write a result into and this process maps."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.descriptor = os.memfd_create(f"c2b-{number}", os.MFD_CLOEXEC)
+        self._mapped: mmap.mmap | None = None
+
+    def read(self, size: int, free: SimpleQueue[_Slot]) -> pa.Table:
+        """Returns the table in the first `size` bytes, uncopied; when nobody holds any of it, the slot is free
+        again."""
+        if self._mapped is None or len(self._mapped) < size:
+            self._mapped = mmap.mmap(self.descriptor, 0)
+        view = np.frombuffer(self._mapped, np.uint8, size)
+        weakref.finalize(view, free.put, self).atexit = False  # reentrant: a finalizer may run anywhere
+        return pa.ipc.open_stream(pa.py_buffer(view)).read_all()
+
+    def copied(self, size: int) -> pa.Table:
+        with mmap.mmap(self.descriptor, 0) as mapped:
+            return pa.ipc.open_stream(mapped[:size]).read_all()
+
+    def close(self) -> None:
+        os.close(self.descriptor)  # the memory goes with the last table that is in it
+
+
+class _Worker:
+    """A worker process, which one thread at a time uses."""
+
+    def __init__(self, function: bytes, slots: list[_Slot]) -> None:
+        ours, theirs = socketpair()
+        with theirs:
+            memory = [slot.descriptor for slot in slots]
+            arguments = [json.dumps(sys.path), str(os.getpid()), str(theirs.fileno()), json.dumps(memory)]
+            self._process = subprocess.Popen(  # noqa: S603 (of this interpreter and package)
+                [sys.executable, "-c", _PROGRAM, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), *memory),
+            )
+        self._connection = Connection(ours.detach())
+        self._function = function
+
+    def wait_until_ready(self) -> None:
+        """Raises _Cannot where it cannot load the function."""
+        kind, reason = self._exchange(self._function)
+        if kind != "ready":
+            raise _Cannot(reason)
+
+    def call(self, table: pa.Table, slot: int) -> tuple[str, Any]:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        return self._exchange(pickle.dumps(slot), sink.getvalue())
+
+    def end(self) -> None:
+        with suppress(OSError):
+            self._process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_ENDS_WITHIN_S)
+        with suppress(OSError):
+            self._connection.close()
+
+    def _exchange(self, *messages: Any) -> tuple[str, Any]:
+        try:
+            for message in messages:
+                self._connection.send_bytes(message)
+            answer: tuple[str, Any] = self._connection.recv()
+        except (EOFError, OSError):
+            raise _Died(self._how()) from None
+        return answer
+
+    def _how(self) -> str:
+        with suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(_ENDS_WITHIN_S)
+            if code < 0:
+                with suppress(ValueError):
+                    return signal.Signals(-code).name
+            return f"exit status {code}"
+        return "it closed its connection"
+
+
+def _marked(row: pa.Table, reason: str) -> pa.Table:
+    """Returns a row with an error."""
+    column = pa.array([reason] * row.num_rows, pa.string())
+    at = row.schema.get_field_index("error")
+    return row.append_column("error", column) if at < 0 else row.set_column(at, "error", column)

@@ -1,0 +1,156 @@
+"""Reads a run's images where they lie, each time they are needed: the run holds their place, size and hash.
+
+It knows tables of images and a source that fetches rows, and not what is done with the bytes. An image that is gone or
+was changed since the run first read it is an error of its row.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.roles import Remote
+from c2b_ray.schemas import IMAGES, has_content
+from c2b_ray.steps.draw import Fetched, ImageSource, fetched
+
+COLUMNS = ["image_id", "key", "row", "size", "bytes", "content", "pixels", "error"]
+"""The columns of `schemas.IMAGES` that `InPlace` and those who look at pictures need: all but the fingerprint."""
+
+R = TypeVar("R")
+Prepare = Callable[[pa.Table], pa.Table]
+Load = Callable[[], ImageSource]
+
+_MOST_OPEN = 4
+_opened: dict[object, InPlace] = {}
+_lock = threading.Lock()
+NO_SOURCE = "the run does not hold its bytes, and their source is not known"
+
+
+class InPlace:
+    """Images of one source. `load`: opens it, when the first image is read; None: the run holds all bytes."""
+
+    def __init__(self, load: Load | None) -> None:
+        self._load = load
+        self._source: ImageSource | None = None
+        self._lock = threading.Lock()
+
+    def with_bytes(self, images: pa.Table) -> pa.Table:
+        """Returns the images, rows of `schemas.IMAGES` with COLUMNS at least, with the `bytes` of each, or an `error`.
+
+        Raises SourceError where the source itself cannot be opened or does not answer.
+        """
+        images = completed(images)
+        known = pc.or_(pc.is_valid(images["bytes"]), pc.is_valid(images["error"]))
+        away = np.flatnonzero(~known.to_numpy())
+        if not len(away):
+            return images
+        some = images.take(pa.array(away))
+        found = self._read(some)
+        data, errors = images["bytes"].to_pylist(), images["error"].to_pylist()
+        for at, (of_row, error) in zip(away.tolist(), found, strict=True):
+            data[at], errors[at] = of_row, error
+        return _with(_with(images, "bytes", pa.array(data, pa.binary())), "error", pa.array(errors, pa.string()))
+
+    def fetched(self, rows: Sequence[int]) -> Fetched:
+        """Returns the images of these rows of the source, in their order."""
+        assert self._load is not None
+        with self._lock:  # it may keep what it reads
+            if self._source is None:
+                self._source = self._load()
+            return fetched(self._source, rows)
+
+    def _read(self, images: pa.Table) -> list[tuple[bytes | None, str | None]]:
+        placed = np.flatnonzero(images["row"].is_valid().to_numpy()).tolist()
+        result: list[tuple[bytes | None, str | None]] = [(None, "no bytes")] * images.num_rows
+        if not placed:
+            return result
+        if self._load is None:
+            return [(None, NO_SOURCE)] * images.num_rows
+        rows, sizes, contents = (images[name].to_pylist() for name in ("row", "size", "content"))
+        found = self.fetched([rows[at] for at in placed])
+        for at, data, error in zip(placed, found.data, found.errors, strict=True):
+            result[at] = _checked(data, error, sizes[at], contents[at])
+        return result
+
+
+def _checked(data: bytes | None, error: str | None, size: int, content: str) -> tuple[bytes | None, str | None]:
+    if data is None:
+        return None, f"it was there when the run first read it, and is not now: {error or 'no bytes'}"
+    if len(data) != size or not has_content(data, content):
+        return None, f"its bytes were changed after the run had first read them ({size} bytes then, {len(data)} now)"
+    return data, None
+
+
+def completed(images: pa.Table) -> pa.Table:
+    """Returns images of a run with null in columns that runs of releases before lack."""
+    for name in COLUMNS:
+        if name not in images.column_names:
+            images = images.append_column(IMAGES.field(name), pa.nulls(images.num_rows, IMAGES.field(name).type))
+    return images
+
+
+def _with(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
+    return table.set_column(table.schema.get_field_index(name), name, column)
+
+
+class Reading(Generic[R]):
+    """A role, and where the images that it looks at lie."""
+
+    def __init__(self, role: R, images: InPlace) -> None:
+        self.role, self.images = role, images
+
+
+class ReadingRemote(Reading[R]):
+    """A role that computes elsewhere (`roles.Remote`)."""
+
+    @property
+    def calls_at_once(self) -> int:
+        assert isinstance(self.role, Remote)
+        return self.role.calls_at_once
+
+
+def with_reading(
+    step: Callable[[pa.Table, R], pa.Table], make: Callable[[], R], load: Load | None, prepare: object = None
+) -> tuple[Callable[[pa.Table, Any], pa.Table], Callable[[], Any]]:
+    """Returns the step and the factory of the role of a stage whose images are read in the step, where nothing prepares
+    them before."""
+    return (step, make) if prepare is not None else (partial(_on_images, step=step), partial(_reading, load, make))
+
+
+def reading_before(load: Load | None, prepare: Prepare | None) -> Prepare | None:
+    """Returns a preparation of images whose bytes are read before; None where there is none."""
+    return None if prepare is None else partial(_prepared, load=load, prepare=prepare)
+
+
+def _prepared(images: pa.Table, load: Load | None, prepare: Prepare) -> pa.Table:
+    return prepare(in_place(load).with_bytes(images))
+
+
+def _reading(load: Load | None, make: Callable[[], R]) -> Reading[R]:
+    role = make()
+    return (ReadingRemote if isinstance(role, Remote) else Reading)(role, in_place(load))
+
+
+def _on_images(images: pa.Table, reading: Reading[R], step: Callable[[pa.Table, R], pa.Table]) -> pa.Table:
+    return step(reading.images.with_bytes(images), reading.role)
+
+
+def in_place(load: Load | None) -> InPlace:
+    """Returns the images of a source, which a process opens once however often this is called."""
+    try:
+        key: object = pickle.dumps(load)
+    except (pickle.PicklingError, AttributeError, TypeError):  # of this process alone
+        key = load
+    with _lock:
+        if key not in _opened:
+            while len(_opened) >= _MOST_OPEN:
+                del _opened[next(iter(_opened))]
+            _opened[key] = InPlace(load)
+        return _opened[key]
