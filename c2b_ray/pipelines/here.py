@@ -76,7 +76,7 @@ class Here:
         also: Also | None = None,
     ) -> StageResult:
         if config.stage is not None:
-            placement = on_this_machine(config.stage, self._placement, machine(), prepare is not None)
+            placement = on_this_machine(config.stage, self._placement, machine(), prepare is not None, config.total)
             config = replace(config, placement=placement)
         job = Job(step, role_factory, id_column, config, prepare, also)
         result = write_stage(out, rows, job, on_progress, partial(_written, rows, job))

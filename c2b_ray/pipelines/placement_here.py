@@ -9,6 +9,8 @@ from c2b_ray.pipelines.placement import GPU_THREADS, MOST_THREADS, NEEDS, Cluste
 
 READ_HERE = 64
 """Images that one thread of a process without Ray reads at once."""
+FEWEST_ROWS = 1000
+"""Rows from which on processes prepare them: starting each takes half a second of a core."""
 
 
 @dataclass(frozen=True)
@@ -19,11 +21,14 @@ class Machine:
     gpus: int = 0
 
 
-def on_this_machine(stage: Stage, config: PlacementConfig, machine: Machine, prepared: bool = False) -> Placement:
+def on_this_machine(
+    stage: Stage, config: PlacementConfig, machine: Machine, prepared: bool = False, rows: int | None = None
+) -> Placement:
     """Returns the placement in one process without Ray, for which a file sets only `batch`, `threads` and `decoders`.
 
-    `prepared`: whether other processes can prepare the stage's rows. They do where a GPU computes, or where there are
-    more than two cores; on two, whatever decodes takes its time from the model.
+    `prepared`: whether other processes can prepare the stage's `rows`. They do where a GPU computes, or where there are
+    more than two cores; on two, whatever decodes takes its time from the model. A few
+    rows are done before they would have started.
     """
     section, cores = config.stage(stage), machine.cores
     placement = defaults(stage, Cluster((Node(cpus=cores),)))
@@ -33,15 +38,17 @@ def on_this_machine(stage: Stage, config: PlacementConfig, machine: Machine, pre
         placement = replace(placement, batch=NEEDS[stage].gpu_batch)
     decoders = 0
     if prepared:
-        decoders = section.decoders if section.decoders is not None else _decoders(machine)
+        decoders = section.decoders if section.decoders is not None else _decoders(machine, rows)
     if decoders and machine.gpus and NEEDS[stage].threads:
         placement = replace(placement, threads=GPU_THREADS)
     batch, threads = section.batch or placement.batch, section.threads or placement.threads
     return Placement(batch, threads, cpus=0.0, decoders=decoders)
 
 
-def _decoders(machine: Machine) -> int:
+def _decoders(machine: Machine, rows: int | None) -> int:
     """Returns how many processes decode on a machine, beside one that computes."""
+    if rows is not None and rows < FEWEST_ROWS:
+        return 0
     if machine.gpus:
         return max(1, machine.cores - 1)
     return machine.cores // 2 if machine.cores > 2 else 0

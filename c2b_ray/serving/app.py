@@ -25,7 +25,9 @@ from c2b_ray.serving.generator import GeneratorServer
 from c2b_ray.serving.index import IndexServer
 from c2b_ray.serving.llm import LanguageModelServer
 
-LAPTOP = DEPLOYMENTS / "laptop.yaml"
+LAPTOP, GPU = DEPLOYMENTS / "laptop.yaml", DEPLOYMENTS / "gpu.yaml"
+LEFT_CPUS = 4
+"""CPUs of a GPU's node that no replica's decoding takes: they read, and send what was read."""
 
 
 class OneModel(BaseModel):
@@ -126,6 +128,22 @@ def targets(
         args = OneModel(**{**placed_app.args, "model": spec}) if spec else ManyModels(**placed_app.args)
         made.append(RunTarget(_bound(kind, args, **options), name=name, route_prefix=None))
     return made
+
+
+def on_gpu(placed: dict[str, ServeApplicationSchema], cpus: int) -> dict[str, ServeApplicationSchema]:
+    """Returns the apps of `placed` whose models are shown images, for a node of so many CPUs: all but a few decode."""
+    decoders = max(1, cpus - LEFT_CPUS)
+    result = {}
+    for name in (APPS["encoder"], APPS["classifiers"]):
+        app = placed[name].model_copy(deep=True)
+        app.args = {**app.args, "decoders": decoders}
+        for deployment in app.deployments:
+            # In Ray's books half of them: an encoder and classifiers take turns, and nothing else may starve.
+            options = deployment.model_dump(exclude_unset=True)["ray_actor_options"]
+            reserved = {**options, "num_cpus": max(0.1, decoders // 2)}
+            deployment.ray_actor_options = type(deployment.ray_actor_options)(**reserved)
+        result[name] = app
+    return result
 
 
 def placements(path: Path) -> dict[str, ServeApplicationSchema]:

@@ -21,10 +21,11 @@ from typing import Literal
 import ray
 from ray import serve
 from ray.serve import RunTarget
+from ray.serve.schema import ServeApplicationSchema
 
 from c2b_ray.errors import C2BError, ConfigError, ServiceError
 from c2b_ray.schemas import content_id
-from c2b_ray.serving.app import LAPTOP, OF_ONE_MODEL, placements, targets
+from c2b_ray.serving.app import GPU, LAPTOP, OF_ONE_MODEL, on_gpu, placements, targets
 from c2b_ray.serving.channel import APPS, PATIENCE_S, Channel
 from c2b_ray.serving.failures import from_text
 from c2b_ray.serving.handles import (
@@ -172,7 +173,7 @@ def _on_demand(wanted: Mapping[str, str | None], placement: Path, tenancy: Tenan
     apps = {kind: _serving(kind, spec, there) or _app_name(kind, spec) for kind, spec in wanted.items()}
     ours = {kind: name for kind, name in apps.items() if name not in there or name in held}
     # A misspelt spec or placement is refused before anything starts.
-    made = targets(ours, dict(wanted), placements(placement)) if ours else []
+    made = targets(ours, dict(wanted), _placed(placement)) if ours else []
     served = Served()
     try:
         if tenancy == "leased" and ours:
@@ -186,6 +187,16 @@ def _on_demand(wanted: Mapping[str, str | None], placement: Path, tenancy: Tenan
         served.stop()
         raise
     return apps, served
+
+
+def _placed(placement: Path) -> dict[str, ServeApplicationSchema]:
+    """Returns how the placement places each kind. Without one of the user's, models of images take a GPU where a node
+    has one, and the CPUs beside it decode."""
+    placed = placements(placement)
+    beside = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU")]  # type: ignore[no-untyped-call]
+    if placement == LAPTOP and beside:
+        placed.update(on_gpu(placements(GPU), max(int(node.get("CPU", 1)) for node in beside)))
+    return placed
 
 
 def _deploying(kinds: Collection[str], others: Collection[str]) -> bool:

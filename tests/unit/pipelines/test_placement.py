@@ -76,6 +76,7 @@ def test_defaults_come_from_what_the_cluster_has(cluster, stage, expected):
 def test_one_process_shares_its_machine_with_those_that_decode(machine, expected):
     assert on_this_machine("classify", PlacementConfig(), machine, prepared=True) == expected
     assert on_this_machine("classify", PlacementConfig(), machine).decoders == 0  # a model that decodes itself
+    assert on_this_machine("classify", PlacementConfig(), machine, prepared=True, rows=600).decoders == 0
     file = read_placement({"stages": {"classify": {"decoders": 0, "batch": 8}}})
     assert on_this_machine("classify", file, machine, prepared=True).decoders == 0
 
