@@ -86,11 +86,7 @@ def from_labels(
         run.write("captions", captions)
         blank = blanks(table.labels, config.classes, pc.unique(proposals["attribute"]).to_pylist())
         warnings = [*_warnings(config, table, proposals), *map(_of_blank, blank.items())]
-        for warning in [
-            *warnings[:WARNINGS_SHOWN],
-            *([f"and {len(warnings) - WARNINGS_SHOWN} more"] if len(warnings) > WARNINGS_SHOWN else []),
-        ]:
-            steps.warn(warning)
+        _warn(steps, warnings)
         run.update(
             {"models": {"table": {"spec": path, "revision": revision}}, "blank_rows": blank, "warnings": warnings}
         )
@@ -107,6 +103,12 @@ def from_labels(
     images = wanted(draws.distinct(), revision)
     select = first_of(_shuffled(draws.table(), config.seed), captions)
     return SourcePlan(select, images, by_rows(collect), classifying(config), load)
+
+
+def _warn(steps: Steps, warnings: Sequence[str]) -> None:
+    more = len(warnings) - WARNINGS_SHOWN
+    for warning in [*warnings[:WARNINGS_SHOWN], *([f"and {more} more"] if more > 0 else [])]:
+        steps.warn(warning)
 
 
 def _warnings(config: AuditConfig, table: LabelledTable, proposals: pa.Table) -> list[str]:
