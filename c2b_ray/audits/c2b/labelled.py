@@ -88,11 +88,7 @@ def from_labels(
         blank = blanks(table.labels, config.classes, pc.unique(proposals["attribute"]).to_pylist())
         warnings = [*table.left_out.sentences(), *_of_predictions(config, table), *_warnings(config, table, proposals)]
         warnings += map(_of_blank, blank.items())
-        for warning in [
-            *warnings[:WARNINGS_SHOWN],
-            *([f"and {len(warnings) - WARNINGS_SHOWN} more"] if len(warnings) > WARNINGS_SHOWN else []),
-        ]:
-            steps.warn(warning)
+        _warn(steps, warnings)
         notes = {"blank_rows": blank, "left_out": table.left_out.as_dict(), "warnings": warnings}
         run.update({"models": {"table": {"spec": path, "revision": revision}}, **notes})
 
@@ -116,6 +112,12 @@ def remarks(config: AuditConfig) -> list[str]:
     proposals, *_ = labelled_rows(table.labels, "", config.classes, config.attributes, Limit(1, config.seed))
     blank = blanks(table.labels, config.classes, pc.unique(proposals["attribute"]).to_pylist())
     return [*_warnings(config, table, proposals), *map(_of_blank, blank.items())]
+
+
+def _warn(steps: Steps, warnings: Sequence[str]) -> None:
+    more = len(warnings) - WARNINGS_SHOWN
+    for warning in [*warnings[:WARNINGS_SHOWN], *([f"and {more} more"] if more > 0 else [])]:
+        steps.warn(warning)
 
 
 def _warnings(config: AuditConfig, table: LabelledTable, proposals: pa.Table) -> list[str]:

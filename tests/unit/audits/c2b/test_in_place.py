@@ -1,4 +1,4 @@
-"""Images that stay where they are: what a run holds of them, how it reads them again, and what it says where it cannot."""
+"""Images that stay where they are: what a run holds of them, how it reads them again, what it says where it cannot."""
 
 from __future__ import annotations
 
