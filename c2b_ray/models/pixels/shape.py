@@ -11,7 +11,7 @@ from c2b_ray.roles import Pixels, Shape
 def shaped(image: Pixels, shape: Shape) -> Pixels:
     """Returns `image` resized and cropped, uint8 (height, width, 3); the values are those of torchvision's transforms
     of a picture of Pillow."""
-    height, width = resized_sides(shape.size, *image.shape[:2])
+    height, width = resized_size(shape.size, *image.shape[:2])
     if shape.crop is None:
         return resize(image, height, width, shape.filter)
     tall, wide = shape.crop
@@ -22,8 +22,8 @@ def shaped(image: Pixels, shape: Shape) -> Pixels:
     return _padded(resize(image, height, width, shape.filter), tall, wide)
 
 
-def resized_sides(size: int | tuple[int, int] | None, height: int, width: int) -> tuple[int, int]:
-    """Returns the height and width to which a picture is resized; `size` as in `Shape`."""
+def resized_size(size: int | tuple[int, int] | None, height: int, width: int) -> tuple[int, int]:
+    """Returns height and width of a picture of `height` × `width` that is resized to a `Shape`'s `size`."""
     if size is None:
         return height, width
     if isinstance(size, tuple):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from c2b_ray.models.pixels.filters import Filter
-from c2b_ray.models.pixels.shape import resized_sides
+from c2b_ray.models.pixels.shape import resized_size
 from c2b_ray.roles import Shape
 
 AT_ONCE = 96 * 10**6
@@ -57,7 +57,7 @@ def _alike(pictures: Sequence[torch.Tensor], shape: Shape) -> Iterator[tuple[lis
 
 def _goes_down_first(shape: Shape, height: int, width: int) -> bool:
     """As in `pixels.resize`."""
-    tall, wide = resized_sides(shape.size, height, width)
+    tall, wide = resized_size(shape.size, height, width)
     return height - tall > max(0, 2 * (width - wide))
 
 
@@ -68,7 +68,7 @@ def _shaped(pictures: Sequence[torch.Tensor], shape: Shape, down_first: bool) ->
         return _shaped(turned, Shape(size, shape.filter, crop), False).transpose(1, 2)  # type: ignore[arg-type]
     device, count = pictures[0].device, len(pictures)
     old = [(int(picture.shape[1]), int(picture.shape[2])) for picture in pictures]
-    new = [resized_sides(shape.size, *sides) for sides in old]
+    new = [resized_size(shape.size, *sides) for sides in old]
     tall, wide = shape.crop or new[0]
     # Half a pixel is rounded to an even number, as torchvision does. Below 0 the crop is larger than the picture, and
     # is filled with black.
