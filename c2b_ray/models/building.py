@@ -1,9 +1,9 @@
 """Builds modules without the random weights that a file is about to replace.
 
 A library's constructor draws every weight at random, which takes most of the time of loading a large model. Inside
-`built` a weight is left as its memory is, or filled with the middle of what would be drawn. Everything else is computed as always: buffers that
-no file holds (positions, masks, anchors), constants, tied weights. Only for modules whose every weight then comes from
-a file. It knows PyTorch's ways of drawing numbers, and no model.
+`built` a weight is left as its memory is, or filled with the middle of what would be drawn. Everything else is computed
+as always: buffers that no file holds (positions, masks, anchors), constants, tied weights. Only for modules whose every
+weight then comes from a file. It knows PyTorch's ways of drawing numbers, and no model.
 """
 
 from __future__ import annotations
