@@ -163,6 +163,7 @@ def loader(table: Path, weights: Path, workers: int, precision: str) -> dict[str
     began = time.time()
     files = files_of(table)
     prepare = timm.data.create_transform(**timm.data.resolve_model_data_config(timm.create_model("resnet50")))
+
     class Files(Dataset):  # type: ignore[type-arg]
         def __len__(self) -> int:
             return len(files)

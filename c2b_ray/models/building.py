@@ -1,9 +1,9 @@
 """Builds modules without the random weights that a file is about to replace.
 
 A library's constructor draws every weight at random, which takes most of the time of loading a large model. Inside
-`built` a weight is filled with the middle of what would be drawn. Everything else is computed as always: buffers that
-no file holds (positions, masks, anchors), constants, tied weights. Only for modules whose every weight then comes from
-a file. It knows PyTorch's ways of drawing numbers, and no model.
+`built` a weight is left as its memory is, or filled with the middle of what would be drawn. Everything else is computed
+as always: buffers that no file holds (positions, masks, anchors), constants, tied weights. Only for modules whose every
+weight then comes from a file. It knows PyTorch's ways of drawing numbers, and no model.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from torch.overrides import TorchFunctionMode
 T = TypeVar("T")
 _SCALES = frozenset(getattr(torch.Tensor, name) for name in ("erfinv_", "mul_", "add_", "sub_", "div_", "clamp_"))
 
+_INITIALISERS = frozenset((nn.init.kaiming_uniform_, nn.init.kaiming_normal_, nn.init.normal_, nn.init.uniform_))
+"""Those that PyTorch hands to a mode as a whole, and that only draw: their memory need not even be touched."""
+
 
 class _WithoutDraws(TorchFunctionMode):
     """Parameters are not filled with random numbers in place, in this thread. Other tensors are: what is drawn until it
@@ -30,11 +33,15 @@ class _WithoutDraws(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        first, given = args[0] if args else None, dict(kwargs or {})
+        given = dict(kwargs or {})
+        first = args[0] if args else given.get("tensor")  # as PyTorch's own initialisers hand it on
         if isinstance(first, nn.Parameter):
+            if func in _INITIALISERS:
+                return first
             if (middle := _middle(func, *args[1:3], **given)) is not None:
                 self._drawn = first
-                return first.fill_(middle)
+                with torch.no_grad():
+                    return first.fill_(middle)
             if func in _SCALES and first is self._drawn:
                 return first
         return func(*args, **given)

