@@ -20,7 +20,7 @@ from c2b_ray.errors import ConfigError
 from c2b_ray.filesystems.documents import FileOrFields, read_yaml
 
 Stage = Literal["fetch", "generate", "verify", "classify", "embed", "search", "shards"]
-Precision = Literal["fp32", "bf16", "fp16"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Decoder = Literal["cpu", "gpu"]
 
 DEPLOYMENTS = next(

@@ -18,7 +18,7 @@ from c2b_ray.config.placement import Computing, Decoder, Precision
 from c2b_ray.errors import ServiceError, SpecError, nearest
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-ON_A_GPU: Precision = "fp16"
+ON_A_GPU: Precision = "tf32"
 """The precision of a classifier on a GPU where neither its spec nor the placement names one (docs/decisions/008.md)."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _UNSAID = Computing()

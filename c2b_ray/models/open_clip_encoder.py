@@ -5,7 +5,7 @@
     open_clip:local-dir:PATH                      open_clip_config.json, open_clip_model.safetensors, tokenizer files
     open_clip:hf-hub:org/name                     the same from a hub repository
 
-Options: weights, device, batch, precision (fp32, fp16, bf16, pure_fp16, pure_bf16), compile (true, false), tensors and
+Options: weights, device, batch, precision (fp32, tf32, fp16, bf16, pure_fp16, pure_bf16), compile (true, false), tensors and
 unused (`tensor_names`); with weights, what the file does not say: quickgelu (true, false), pretrained_cfg (the tag of
 the published weights whose variant and preprocessing it has); and overrides of the preprocessing: mean, std (one number
 or three), interpolation (bicubic, bilinear), resize_mode (shortest, longest, squash). Only safetensors are read:
@@ -43,7 +43,7 @@ from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape
 from c2b_ray.schemas import content_id
 
 OPTIONS = ("weights", "device", "batch", "precision", "compile", *tensor_names.OPTIONS, *VARIANT, *PREPROCESSING)
-_PRECISIONS = ("fp32", "fp16", "bf16", "pure_fp16", "pure_bf16")
+_PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "pure_fp16", "pure_bf16")
 _POSITION_IDS = "text.transformer.embeddings.position_ids"
 """A buffer that older transformers saved and newer ones compute."""
 
@@ -138,9 +138,10 @@ def load(spec: Spec) -> OpenClipEncoder:
     runtime = Runtime(
         device,
         batch_of(spec, device),
-        open_clip.get_input_dtype(precision) or torch.float32,
+        open_clip.get_input_dtype(_of_weights(precision)) or torch.float32,
         devices.compiled(spec.options.get("compile"), spec.text),
         decoder_for(spec, device),
+        precision == "tf32",
     )
     origin = sources(spec)
     model = built(partial(_created, spec, origin, precision, device))
@@ -263,6 +264,11 @@ def _precision(spec: Spec) -> str:
     return precision
 
 
+def _of_weights(precision: str) -> str:
+    """Returns open_clip's name of the numbers that hold the weights."""
+    return "fp32" if precision == "tf32" else precision
+
+
 def _revision(spec: Spec, origin: Sources, model: Any, precision: str) -> str:
     """Returns the revision; what changes embeddings of images alone, by rounding, stands behind a plus sign: such an
     index is searched by texts of the same weights."""
@@ -281,7 +287,7 @@ def _tokenizer(origin: Sources) -> Any:
 
 def _created(spec: Spec, origin: Sources, precision: str, device: torch.device) -> Any:
     """Returns the model without its weights."""
-    arguments = {**origin.arguments, "precision": precision, "device": device, "weights_only": True}
+    arguments = {**origin.arguments, "precision": _of_weights(precision), "device": device, "weights_only": True}
     try:
         with _silent():
             return open_clip.create_model(origin.name, load_weights=False, pretrained_text=False, **arguments)

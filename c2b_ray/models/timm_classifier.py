@@ -5,7 +5,7 @@
     timm:PATH, timm:local-dir:PATH              a directory with config.json and model.safetensors, as timm saves it
     timm:hf-hub:org/name                        the same two files from a hub repository
 
-Options: weights, labels (file of names), device, batch, precision (fp32, bf16, fp16), compile (true,
+Options: weights, labels (file of names), device, batch, precision (fp32, tf32, bf16, fp16), compile (true,
 false), tensors and unused (`tensor_names`), and overrides of the preprocessing:
 
     mean, std       one number or three: normalisation, after pixels were divided by 255

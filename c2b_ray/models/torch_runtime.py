@@ -36,7 +36,12 @@ from c2b_ray.schemas import content_id
 
 log = logging.getLogger(__name__)
 
-DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+DTYPES: dict[Precision, torch.dtype] = {
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
 
 CPU_BATCH = 8
 """Rows in a batch on a CPU. The layers' outputs of more of them outgrow its caches and what the allocator keeps
@@ -85,14 +90,23 @@ def _keep_memory() -> None:
 
 def runtime_of(spec: Spec) -> Runtime:
     """Returns `device=`, `batch=`, `precision=` and `compile=` of a classifier's spec; by default the process's device,
-    a batch size that suits it, what the placement says, and on a GPU half precision (`devices.ON_A_GPU`)."""
-    device = device_of(spec)
+    a batch size that suits it, what the placement says, and on a GPU TF32 (`devices.ON_A_GPU`). Raises SpecError for TF32 on a
+    CPU."""
+    device, precision = device_of(spec), _precision(spec)
+    check_tf32(precision, device, spec)
     compiled = devices.compiled(spec.options.get("compile"), spec.text)
-    return Runtime(device, batch_of(spec, device), DTYPES[_precision(spec)], compiled, decoder_for(spec, device))
+    batch, decoder = batch_of(spec, device), decoder_for(spec, device)
+    return Runtime(device, batch, DTYPES[precision], compiled, decoder, precision == "tf32")
+
+
+def check_tf32(precision: str, device: torch.device, spec: Spec) -> None:
+    """Raises SpecError for TF32, in which only GPUs compute, on another device."""
+    if precision == "tf32" and device.type != "cuda":
+        raise SpecError(f"{spec.text}: precision tf32 is for GPUs, and this model is on the {device.type}; write fp32")
 
 
 def as_computed(known: Description, spec: Spec) -> Description:
-    """Returns the description of a classifier as this process computes it: answers in half precision, of pictures that
+    """Returns the description of a classifier as this process computes it: answers in less than float32, of pictures that
     a GPU decodes, or by compiled code differ by rounding, and so have revisions of their own.
 
     A process that knows not on which device the model will be leaves that to the process that does (`of_device`).
@@ -188,9 +202,6 @@ def placed(module: nn.Module, runtime: Runtime, layout: torch.memory_format) -> 
             norm.float().load_state_dict(state)
         if runtime.dtype == torch.float16:
             _check_range(module)
-    elif runtime.device.type == "cuda":
-        # float32 is float32: by default cuDNN rounds the factors of a convolution to 10 bits.
-        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     return module
 
 
@@ -266,7 +277,7 @@ class TorchClassifier:
     @property
     def exactly(self) -> Runtime:
         """The runtime of `exact`."""
-        return replace(self.runtime, dtype=torch.float32, compiled=False)
+        return replace(self.runtime, dtype=torch.float32, compiled=False, tf32=False)
 
     @property
     def exact(self) -> nn.Module:
