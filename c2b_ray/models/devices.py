@@ -19,7 +19,7 @@ from c2b_ray.errors import ServiceError, SpecError, nearest
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 ON_A_GPU: Precision = "tf32"
-"""The precision of a classifier on a GPU where neither its spec nor the placement names one (docs/decisions/008.md)."""
+"""The precision of a classifier on a GPU where neither its spec nor the placement names one (docs/guide/running.md)."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _UNSAID = Computing()
 _OF_A_WORKER = "RAY_RAYLET_PID"

@@ -3,10 +3,10 @@
     hf:org/name        from the Hugging Face hub
     hf:PATH            a directory with config.json, model.safetensors and preprocessor_config.json
 
-Options: revision (of the repository), labels (file of names), device, batch, precision (fp32, tf32, bf16, fp16), compile
-(true, false), tensors and unused (`tensor_names`). Label names come from `labels`, else from config.json (`id2label`).
-Weights are read from safetensors only, each tensor of the model from the file (`transformers_weights`), and no code
-from a repository is run.
+Options: revision (of the repository), labels (file of names), device, batch, precision (fp32, tf32, bf16, fp16),
+compile (true, false), tensors and unused (`tensor_names`). Label names come from `labels`, else from config.json
+(`id2label`). Weights are read from safetensors only, each tensor of the model from the file (`transformers_weights`),
+and no code from a repository is run.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@
     open_clip:local-dir:PATH                      open_clip_config.json, open_clip_model.safetensors, tokenizer files
     open_clip:hf-hub:org/name                     the same from a hub repository
 
-Options: weights, device, batch, precision (fp32, tf32, fp16, bf16, pure_fp16, pure_bf16), compile (true, false), tensors and
-unused (`tensor_names`); with weights, what the file does not say: quickgelu (true, false), pretrained_cfg (the tag of
-the published weights whose variant and preprocessing it has); and overrides of the preprocessing: mean, std (one number
-or three), interpolation (bicubic, bilinear), resize_mode (shortest, longest, squash). Only safetensors are read:
-weights that are published as pickles alone are refused. It knows nothing of captions, images' sources or indices.
+Options: weights, device, batch, precision (fp32, tf32, fp16, bf16, pure_fp16, pure_bf16), compile (true, false),
+tensors and unused (`tensor_names`); with weights, what the file does not say: quickgelu (true, false), pretrained_cfg
+(the tag of the published weights whose variant and preprocessing it has); and overrides of the preprocessing: mean, std
+(one number or three), interpolation (bicubic, bilinear), resize_mode (shortest, longest, squash). Only safetensors are
+read: weights that are published as pickles alone are refused. It knows nothing of captions, images' sources or indices.
 """
 
 from __future__ import annotations

@@ -91,8 +91,9 @@ def _keep_memory() -> None:
 
 def runtime_of(spec: Spec) -> Runtime:
     """Returns `device=`, `batch=`, `precision=` and `compile=` of a classifier's spec; by default the process's device,
-    a batch size that suits it, what the placement says, and on a GPU TF32 (`devices.ON_A_GPU`). Raises SpecError for TF32 on a
-    CPU."""
+    a batch size that suits it, what the placement says, and on a GPU TF32 (`devices.ON_A_GPU`).
+
+    Raises SpecError for TF32 on a CPU."""
     device, precision = device_of(spec), _precision(spec)
     check_tf32(precision, device, spec)
     compiled = devices.compiled(spec.options.get("compile"), spec.text)
@@ -107,8 +108,8 @@ def check_tf32(precision: str, device: torch.device, spec: Spec) -> None:
 
 
 def as_computed(known: Description, spec: Spec) -> Description:
-    """Returns the description of a classifier as this process computes it: answers in less than float32, of pictures that
-    a GPU decodes, or by compiled code differ by rounding, and so have revisions of their own.
+    """Returns the description of a classifier as this process computes it: answers in less than float32, of pictures
+    that a GPU decodes, or by compiled code differ by rounding, and so have revisions of their own.
 
     A process that knows not on which device the model will be leaves that to the process that does (`of_device`).
     """

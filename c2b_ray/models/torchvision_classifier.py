@@ -4,9 +4,9 @@
     torchvision:resnet50?weights=IMAGENET1K_V1          others of its published weights
     torchvision:mobilenet_v2?weights=PATH.safetensors   weights of one's own, named as torchvision names them
 
-Options: labels (file of names), device, batch, precision (fp32, tf32, bf16, fp16), compile (true, false), tensors and unused
-(`tensor_names`), and overrides of the preprocessing. Without them it is that of the named weights; for weights of one's
-own, that of the architecture's DEFAULT weights, which is an assumption and is named as one.
+Options: labels (file of names), device, batch, precision (fp32, tf32, bf16, fp16), compile (true, false), tensors and
+unused (`tensor_names`), and overrides of the preprocessing. Without them it is that of the named weights; for weights
+of one's own, that of the architecture's DEFAULT weights, which is an assumption and is named as one.
 
     mean, std       one number or three: normalisation, after pixels were divided by 255
     size            the centre crop's side; the shorter side before it is resized in the default's proportion to it

@@ -23,8 +23,8 @@ from PIL import Image
 
 from c2b_ray.errors import SpecError
 from c2b_ray.models.pixels.jpeg_header import read_header
+from c2b_ray.models.pixels.resize_tensors import can_resize, resized
 from c2b_ray.models.pixels.shape import shaped
-from c2b_ray.models.pixels.tensor_resize import shaped_tensors
 from c2b_ray.roles import Pixels, Shape
 
 MOST_BYTES = 64 * 2**20
@@ -105,7 +105,12 @@ class GpuPreparation:
         all files are none."""
         there = [i for i, data in enumerate(files) if data is not None and _for_gpu(data)]
         pictures = self._on_gpu([data for i in there if (data := files[i]) is not None])
-        by_gpu = {i: picture for i, picture in zip(there, pictures, strict=True) if picture is not None}
+        sizes = [None if picture is None else (int(picture.shape[1]), int(picture.shape[2])) for picture in pictures]
+        by_gpu = {
+            i: picture
+            for i, picture, size in zip(there, pictures, sizes, strict=True)
+            if picture is not None and size is not None and can_resize(size, self._shape)
+        }
         others = [i for i in range(len(files)) if i not in by_gpu]
         errors: list[str | None] = [None] * len(files)
         by_cpu: dict[int, Pixels] = {}
@@ -134,7 +139,7 @@ class GpuPreparation:
     def _together(self, count: int, by_gpu: dict[int, torch.Tensor], by_cpu: dict[int, Pixels]) -> torch.Tensor | None:
         if not by_gpu and not by_cpu:
             return None
-        block = shaped_tensors(list(by_gpu.values()), self._shape) if by_gpu else None
+        block = _resized(list(by_gpu.values()), self._shape) if by_gpu else None
         if block is not None and len(by_gpu) == count:
             return block
         size = next(iter(by_cpu.values())).shape if block is None else block.shape[1:]
@@ -144,6 +149,12 @@ class GpuPreparation:
         if by_cpu:
             whole[list(by_cpu)] = torch.from_numpy(np.stack(list(by_cpu.values()))).to(self._device)
         return whole
+
+
+def _resized(pictures: Sequence[torch.Tensor], shape: Shape) -> torch.Tensor:
+    """Returns pictures, each uint8 (3, height, width), resized and cropped, as uint8 (pictures, height, width, 3)."""
+    sizes = [(int(picture.shape[1]), int(picture.shape[2])) for picture in pictures]
+    return resized(torch.cat([picture.permute(1, 2, 0).reshape(-1) for picture in pictures]), sizes, shape)
 
 
 def _for_gpu(data: bytes) -> bool:
