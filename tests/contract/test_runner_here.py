@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from runner_contract import RunnerContract, deadly, erring, ids_in, ids_of, left_behind, named, rows, run, signed
+from runner_contract import RunnerContract, ids_in, ids_of, left_behind, named, rows, run
+from toy_preparations import deadly, erring, signed
 
 from c2b_ray.errors import SourceError
 from c2b_ray.pipelines.here import Here

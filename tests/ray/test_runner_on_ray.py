@@ -9,8 +9,10 @@ import pyarrow as pa
 import pytest
 import ray
 import runner_contract
+import toy_preparations
 from ray import cloudpickle
-from runner_contract import CONFIG, SCHEMA, RunnerContract, deadly, erring, ids_in, ids_of, named, rows, run, signed
+from runner_contract import CONFIG, SCHEMA, RunnerContract, ids_in, ids_of, named, rows, run
+from toy_preparations import deadly, erring, signed
 
 from c2b_ray.errors import ServiceError
 from c2b_ray.pipelines.outputs import Also
@@ -22,9 +24,11 @@ from c2b_ray.store.parts import read_stage
 
 @pytest.fixture(scope="module", autouse=True)
 def contract_travels_by_value() -> Iterator[None]:
-    cloudpickle.register_pickle_by_value(runner_contract)
+    for module in (runner_contract, toy_preparations):
+        cloudpickle.register_pickle_by_value(module)
     yield
-    cloudpickle.unregister_pickle_by_value(runner_contract)
+    for module in (runner_contract, toy_preparations):
+        cloudpickle.unregister_pickle_by_value(module)
 
 
 @pytest.fixture
