@@ -2,8 +2,8 @@
 
     python bench/run_bytes.py [--n N] [--place FOLDER]
 
-The JPEGs (`bench/photos.py`, about 59 kB each) are made once below --place, in a folder per class, with two attributes of
-two and three values. The classifier does nothing.
+The JPEGs (`bench/photos.py`, about 59 kB each) are made once below --place, in a folder per class, with two attributes.
+The classifier does nothing.
 """
 
 from __future__ import annotations
