@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from PIL import Image
 
 import c2b_ray
 from c2b_ray.commands.runs import write_report
+from c2b_ray.endpoint.api.problems import ProblemError
+from c2b_ray.endpoint.api.reads import Results
 from c2b_ray.errors import ImageError, SourceError
 from c2b_ray.filesystems.confined import Folder
 from c2b_ray.report.kit.pictures import read_pictures
@@ -201,3 +204,18 @@ def test_a_picture_is_read_where_it_lies_and_else_as_the_report_showed_it(photos
     (photos / names[image_id]).unlink()
     assert read_pictures(run, [image_id]) == {image_id: shown["bytes"][0].as_py()}
     assert bytes_of(run) < 200_000
+
+
+def test_an_endpoint_shows_what_the_run_holds_and_nothing_of_the_folder(photos: Path) -> None:
+    run = audit(photos)
+    shown = pq.read_table(Path(run.location("shown")))
+    kept = dict(zip(*(shown[name].to_pylist() for name in ("image_id", "bytes")), strict=True))
+    results = Results(SimpleNamespace(state="running"), run.path, run=run)  # type: ignore[arg-type]
+    for image_id in run.images["image_id"].to_pylist():
+        if image_id in kept:
+            assert results.image(image_id) == kept[image_id]
+        else:
+            with pytest.raises(ProblemError):
+                results.image(image_id)
+    assert 0 < len(kept) < COUNT
+    assert results.table("images").num_rows == COUNT
