@@ -86,11 +86,7 @@ def from_labels(
         run.write("proposals", proposals)
         run.write("captions", captions)
         blank, warnings = _remarks(config, table, proposals)
-        for warning in [
-            *warnings[:WARNINGS_SHOWN],
-            *([f"and {len(warnings) - WARNINGS_SHOWN} more"] if len(warnings) > WARNINGS_SHOWN else []),
-        ]:
-            steps.warn(warning)
+        _warn(steps, warnings)
         notes = {"blank_rows": blank, "left_out": table.left_out.as_dict(), "warnings": warnings}
         run.update({"models": {"table": {"spec": path, "revision": revision}}, **notes})
 
@@ -106,6 +102,13 @@ def from_labels(
     images = wanted(draws.distinct(), revision)
     select = first_of(_shuffled(draws.table(), config.seed), captions)
     return SourcePlan(select, images, by_rows(collect), classifying(config), load)
+
+
+def _warn(steps: Steps, warnings: Sequence[str]) -> None:
+    for warning in warnings[:WARNINGS_SHOWN]:
+        steps.warn(warning)
+    if len(warnings) > WARNINGS_SHOWN:
+        steps.warn(f"and {len(warnings) - WARNINGS_SHOWN} more")
 
 
 def remarks(config: AuditConfig) -> list[str]:
