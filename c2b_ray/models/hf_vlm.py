@@ -32,6 +32,7 @@ from c2b_ray.extras import hint_for
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import batches, positive, to_pil
+from c2b_ray.models.spec_tables import options_of
 from c2b_ray.models.tensor_names import selection_of
 from c2b_ray.models.text.captioned import among_usable, no_answer, probable, scores_among_usable
 from c2b_ray.models.text.chat_tokens import stop_ids
@@ -42,7 +43,7 @@ from c2b_ray.models.transformers_weights import load_strictly
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, Description, Floats, Pixels, Question
 from c2b_ray.schemas import content_id
 
-_OPTIONS = ("revision", "dtype", "device", "batch", "unused")
+_OPTIONS = options_of("captioner", "hf-vlm")
 
 
 def load(spec: Spec) -> TransformersCaptioner:

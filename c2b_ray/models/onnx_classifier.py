@@ -47,14 +47,12 @@ from c2b_ray.models.onnx_trial import Trial, tried
 from c2b_ray.models.output_kinds import OutputKind, judged, kind_named
 from c2b_ray.models.pixels.tensor import Preprocessing
 from c2b_ray.models.spec_options import BATCH, GPU_BATCH, batches, label_fact, label_names, positive
+from c2b_ray.models.spec_tables import options_of
 from c2b_ray.models.written_names import names_in
 from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape
 from c2b_ray.schemas import content_id
 
-_OPTIONS = (
-    "preprocess", "mean", "std", "scale", "size", "resize", "squash", "interpolation", "channels", "layout", "labels",
-    "input", "output", "output_name", "threads", "batch", "device",
-)  # fmt: skip
+_OPTIONS = options_of("classifier", "onnx")
 LARGEST_DESCRIBED = 512 * 2**20
 """The most bytes of a file that is run for its description; a larger one is described where it is used."""
 

@@ -29,20 +29,21 @@ from open_clip.model import convert_to_custom_text_state_dict, resize_pos_embed,
 from open_clip.transform import PreprocessCfg, image_transform_v2
 
 from c2b_ray.errors import SpecError, WeightsError, nearest
-from c2b_ray.models import devices, tensor_names, weights
+from c2b_ray.models import devices, weights
 from c2b_ray.models.batched_run import Compute, Runtime, compiled, run
 from c2b_ray.models.building import built
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.model_facts import normalisation
-from c2b_ray.models.open_clip_sources import PREPROCESSING, VARIANT, Sources, sources
+from c2b_ray.models.open_clip_sources import Sources, sources
 from c2b_ray.models.packed import pack
 from c2b_ray.models.pixels.preprocess import OnArrays, batched, shape_of
+from c2b_ray.models.spec_tables import options_of
 from c2b_ray.models.tensor_names import Naming, check_fit, kinds_of, naming, selection_of
 from c2b_ray.models.torch_runtime import batch_of, computing_facts, decoder_for, device_of, image_changes
 from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape
 from c2b_ray.schemas import content_id
 
-OPTIONS = ("weights", "device", "batch", "precision", "compile", *tensor_names.OPTIONS, *VARIANT, *PREPROCESSING)
+OPTIONS = options_of("encoder", "open_clip")
 _PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "pure_fp16", "pure_bf16")
 _POSITION_IDS = "text.transformer.embeddings.position_ids"
 """A buffer that older transformers saved and newer ones compute."""

@@ -35,10 +35,11 @@ from c2b_ray.errors import SourceError, SpecError
 from c2b_ray.filesystems import resolve
 from c2b_ray.filesystems.patience import file_info
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.prediction_columns import OPTIONS, Chosen, choose
+from c2b_ray.models.prediction_columns import Chosen, choose
 from c2b_ray.models.prediction_contents import texts_of
 from c2b_ray.models.prediction_files import read, rows_in_footer, without_lists
 from c2b_ray.models.spec_options import read_labels
+from c2b_ray.models.spec_tables import options_of
 from c2b_ray.names import folded, repeated_names, without_invisible
 from c2b_ray.roles import Description, Floats, ModelFact, Pixels
 from c2b_ray.schemas import content_id
@@ -110,7 +111,7 @@ class TableClassifier:
 
 def load(spec: Spec) -> TableClassifier:
     """The predictions of a `table:` spec; SourceError names the row or column that cannot be used."""
-    spec.options_among(("labels", *OPTIONS))
+    spec.options_among(options_of("classifier", "table"))
     path = spec.name
     known = read_labels(spec.options["labels"]) if "labels" in spec.options else ()
     table = without_lists(path, read(path), known, spec.options)

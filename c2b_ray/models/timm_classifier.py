@@ -35,11 +35,12 @@ from timm.data.transforms_factory import create_transform
 from timm.models import save_for_hf
 
 from c2b_ray.errors import SpecError
-from c2b_ray.models import building, tensor_names, weights
+from c2b_ray.models import building, weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.model_facts import label_fact, normalisation
 from c2b_ray.models.pixels.preprocess import shape_of
 from c2b_ray.models.spec_options import label_names, numbers, positive, truth
+from c2b_ray.models.spec_tables import options_of
 from c2b_ray.models.tensor_names import selection_of
 from c2b_ray.models.timm_modules import CONFIG, FILE, Built, build, is_directory
 from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of
@@ -48,7 +49,7 @@ from c2b_ray.roles import Description, ModelFact
 from c2b_ray.schemas import content_id
 
 _PREPROCESSING = ("mean", "std", "size", "crop_pct", "crop_mode", "interpolation", "use_train_size")
-_OPTIONS = ("weights", "labels", "device", "batch", "precision", "compile", *tensor_names.OPTIONS, *_PREPROCESSING)
+_OPTIONS = options_of("classifier", "timm")
 _CROPS = ("center", "squash", "border")
 _INTERPOLATIONS = ("bilinear", "bicubic", "nearest", "lanczos", "box", "hamming")
 

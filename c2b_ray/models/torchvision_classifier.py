@@ -42,6 +42,7 @@ from c2b_ray.models.catalog import Spec
 from c2b_ray.models.model_facts import label_fact, normalisation
 from c2b_ray.models.pixels.preprocess import shape_of
 from c2b_ray.models.spec_options import label_names, numbers, positive
+from c2b_ray.models.spec_tables import options_of
 from c2b_ray.models.tensor_names import Naming, TensorKind, check_fit, kinds_of, naming, selection_of
 from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of
 from c2b_ray.models.trainable import Trainable
@@ -49,7 +50,7 @@ from c2b_ray.roles import Description, ModelFact
 from c2b_ray.schemas import content_id
 
 _PREPROCESSING = ("mean", "std", "size", "resize", "crop")
-_OPTIONS = ("weights", "labels", "device", "batch", "precision", "compile", *tensor_names.OPTIONS, *_PREPROCESSING)
+_OPTIONS = options_of("classifier", "torchvision")
 _AUXILIARY = ("googlenet", "inception_v3")
 """Architectures with auxiliary heads, which serve training alone and exist where a file has them."""
 _IMAGENET = 1000

@@ -32,6 +32,7 @@ from c2b_ray.errors import SpecError, nearest
 from c2b_ray.extras import hint_for
 from c2b_ray.models import devices
 from c2b_ray.models.catalog import Spec
+from c2b_ray.models.spec_tables import options_of
 from c2b_ray.models.tensor_names import selection_of
 from c2b_ray.models.text.chat_tokens import ChatTokens, Tokenised, no_language_model
 from c2b_ray.models.text.prefixes import PrefixCache
@@ -44,7 +45,7 @@ from c2b_ray.roles import ChatReply, ChatRequest, Description, TokenLogProb
 MAX_ROWS = 64
 MAX_LOGITS = 2**27  # entries of one batch's logits in next_tokens and log_likelihood: half a GiB of float32
 MAX_WHITESPACE = 8  # between JSON tokens: enough to indent, too little to never end
-_OPTIONS = ("dtype", "device", "revision", "unused")
+_OPTIONS = options_of("language_model", "hf")
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 

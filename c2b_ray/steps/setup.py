@@ -8,31 +8,11 @@ that the search among all maps does not count as evidence. It knows numbers of c
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Literal
-
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
-from scipy.stats import beta
 
 from c2b_ray.steps.predict import Classification
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-Kind = Literal["shifted", "sorted", "reordered", "exchanged", "one answer", "outside", "chance", "perfect"]
-
-LEVEL = 0.001
-"""The probability of calling a right set-up hopeless, at most, over all tests of one classifier."""
-
-TIMES = 2
-"""Another map of answers to classes explains them if it makes at least this many times as many right as the labels."""
-
-MOST_ASSIGNED = 2_000
-"""The most classes among which the best one-to-one map is sought; its time grows with their cube."""
+from c2b_ray.steps.setup_evidence import LEVEL, Answered, Detected, Evidence, Ints, Kind, Mask, at_least, at_most
+from c2b_ray.steps.setup_maps import exchanged, other_meaning
 
 LEAST_PERFECT = 100
 NEARLY_ALL = 0.9
@@ -43,46 +23,8 @@ guessing; the smaller share holds where it is certainly above guessing."""
 LEAST = 50
 """Fewer images than this never show that a classifier has no skill."""
 
-_OF_A_MAP = LEVEL / 2 / 8  # two bounds for each of three maps and for exchanged classes
 _OF_SKILL = LEVEL / 2 / 3  # three ways to bound accuracy
 _INFORMED = 2.33  # standard deviations above chance: accuracy that is no accident, at 1 in 100
-_LEAST_CAP = 10
-
-
-@dataclass(frozen=True)
-class Answered:
-    """Images in random order: `truth` is the number of each one's class, `answer` the position of the label that the
-    classifier gave it, −1 where it gave no single one."""
-
-    truth: Ints
-    answer: Ints
-
-    def __len__(self) -> int:
-        return len(self.truth)
-
-    def at(self, rows: NDArray[np.intp] | Mask) -> Answered:
-        return Answered(self.truth[rows], self.answer[rows])
-
-
-@dataclass(frozen=True)
-class Detected:
-    """One way in which nearly all answers are wrong. `right` and `explained` of `images`: answers that are right, and
-    that `kind` explains.
-
-    `places`: by how many places answers are shifted. `label`: the position of the one answer; −1: no single answer.
-    `pairs`: (class number, label position): images of the class are answered with this label. `guess`: the accuracy of
-    the constant answer. `hopeless`: an audit of these answers would tell nothing about the classifier.
-    """
-
-    kind: Kind
-    images: int
-    right: int
-    explained: int = 0
-    places: int = 0
-    label: int = -1
-    pairs: tuple[tuple[int, int], ...] = field(default=())
-    guess: float = 0.0
-    hopeless: bool = True
 
 
 def detected(asking: Classification, answered: Answered, is_table: bool = False) -> list[Detected]:
@@ -93,9 +35,9 @@ def detected(asking: Classification, answered: Answered, is_table: bool = False)
     found: list[Detected] = []
     if len(answered) == 0:
         return found
-    evidence = _Evidence(asking, answered)
+    evidence = Evidence(asking, answered)
     if len(asking.classes) > 1:
-        found = _other_meaning(evidence) or _exchanged(evidence)
+        found = other_meaning(evidence) or exchanged(evidence)
         found = found or _without_skill(evidence)
     found = found or _outside(evidence)
     right = int(evidence.is_right(answered).sum())
@@ -104,239 +46,7 @@ def detected(asking: Classification, answered: Answered, is_table: bool = False)
     return found
 
 
-class _Evidence:
-    """The answers, with about equally many images of each class, and the labels that stand for the classes."""
-
-    def __init__(self, asking: Classification, answered: Answered) -> None:
-        self.classes = len(asking.classes)
-        self.groups = asking.labels_of_class
-        self.labels = asking.labels
-        self._size = 1 + max(len(asking.labels), 1 + max(max(group) for group in self.groups))
-        rank = _ranks(answered.truth)
-        counts = np.bincount(answered.truth, minlength=self.classes)
-        # A class of most images would hide what happens to all others.
-        cap = max(_LEAST_CAP, int(np.quantile(counts[counts > 0], 0.2, method="lower")))
-        self.balanced = answered.at(rank < cap)
-        third = _ranks(self.balanced.truth) % 3 == 0
-        self.chosen_on, self.tested_on = self.balanced.at(third), self.balanced.at(~third)
-
-    @cached_property
-    def class_of(self) -> Ints:
-        """The class of each label, −1 where it stands for none; the last element belongs to the answer −1."""
-        result = np.full(self._size, -1, np.int64)
-        for number, group in enumerate(self.groups):
-            result[list(group)] = number
-        return result
-
-    def is_right(self, answered: Answered) -> Mask:
-        right: Mask = self.class_of[answered.answer] == answered.truth
-        return right
-
-    def by_class(self, rows: Answered, chosen: Mask) -> Ints:
-        return np.bincount(rows.truth[chosen], minlength=self.classes)
-
-
-def _ranks(values: Ints) -> Ints:
-    """Returns for each element how many equal ones come before it."""
-    order = np.argsort(values, kind="stable")
-    starts = np.flatnonzero(np.diff(values[order], prepend=-1))
-    ranks = np.empty(len(values), np.int64)
-    ranks[order] = np.arange(len(values)) - np.repeat(starts, np.diff(np.append(starts, len(values))))
-    return ranks
-
-
-def at_least(count: int, of: int, level: float) -> float:
-    """Returns the lower bound of a rate (Clopper & Pearson 1934); it is too high with a probability of at most
-    `level`."""
-    return 0.0 if count == 0 else float(beta.ppf(level, count, of - count + 1))
-
-
-def at_most(count: int, of: int, level: float) -> float:
-    """Returns the upper bound of a rate, as `at_least`."""
-    return 1.0 if count >= of else float(beta.ppf(1 - level, count + 1, of - count))
-
-
-def _overturns(counts: Sequence[int], level: float, least: float) -> bool:
-    """Tells whether another map certainly explains at least the share `least` of the answers, and twice as many as are
-    right. `counts`: of answers that it explains, of right answers, of images."""
-    explained, right, images = counts
-    if not images:
-        return False
-    return at_least(explained, images, level) >= max(least, TIMES * at_most(right, images, level))
-
-
-Meaning = Callable[[Answered], Mask]
-"""Tells of which images the answer is right if labels meant what this map says."""
-
-
-def _other_meaning(evidence: _Evidence) -> list[Detected]:
-    """Looks for a map from labels to classes, other than the labels' own, that makes most classes' answers right."""
-    places, assigned = _places(evidence), _assigned(evidence)
-    candidates: list[tuple[Kind, Meaning | None]] = [
-        ("shifted", _shift_meaning(evidence, places) if places else None),
-        ("sorted", _sorted_meaning(evidence) if evidence.classes > 2 else None),
-        ("reordered", None if assigned is None else _assigned_meaning(evidence, assigned)),
-    ]
-    rows = evidence.tested_on
-    right = evidence.is_right(rows)
-    for kind, meaning in candidates:
-        if meaning is None:
-            continue
-        explained = meaning(rows)
-        now, then = evidence.by_class(rows, right), evidence.by_class(rows, explained)
-        wins, losses = int((then > now).sum()), int((then < now).sum())
-        counts = [int(explained.sum()), int(right.sum()), len(rows)]
-        if wins >= max(2, 2 * losses) and _overturns(counts, _OF_A_MAP, 0.2):
-            pairs = _moved(evidence, assigned)
-            circles = _circles(_successors(evidence, assigned)) if assigned is not None else []
-            if kind == "reordered" and [len(circle) for circle in circles] == [2] and len(pairs) == 2:
-                kind = "exchanged"
-            return [Detected(kind, counts[2], counts[1], counts[0], places, pairs=pairs)]
-    return []
-
-
-def _moved(evidence: _Evidence, assigned: Ints | None) -> tuple[tuple[int, int], ...]:
-    """Returns the classes to which another label than their own is assigned, each with this label."""
-    if assigned is None:
-        return ()
-    return tuple(
-        (k, label) for k, label in enumerate(assigned.tolist()) if label >= 0 and label not in evidence.groups[k]
-    )
-
-
-def _successors(evidence: _Evidence, assigned: Ints) -> Ints:
-    """Returns for each class the class whose label is assigned to it, −1 for none."""
-    return np.where(assigned >= 0, evidence.class_of[assigned], -1)
-
-
-def _places(evidence: _Evidence) -> int:
-    """Returns the distance between an answer and the class's label that is most frequent beside 0."""
-    rows = evidence.chosen_on
-    distances = np.concatenate(
-        [
-            rows.answer[(rows.truth == number) & (rows.answer >= 0)] - label
-            for number, group in enumerate(evidence.groups)
-            for label in group
-        ]
-    )
-    distances = distances[distances != 0]
-    if not len(distances):
-        return 0
-    values, counts = np.unique(distances, return_counts=True)
-    return int(values[counts.argmax()])
-
-
-def _shift_meaning(evidence: _Evidence, places: int) -> Meaning:
-    def shifted(rows: Answered) -> Mask:
-        meant = rows.answer - places
-        known = (rows.answer >= 0) & (meant >= 0) & (meant < len(evidence.class_of) - 1)
-        right: Mask = known & (evidence.class_of[np.where(known, meant, -1)] == rows.truth)
-        return right
-
-    return shifted
-
-
-def _sorted_meaning(evidence: _Evidence) -> Meaning | None:
-    """Returns the map by which the outputs stand for the names in alphabetical order, as those of folders do, or for
-    sorted names in the order of their numbers; None where the names are in both orders."""
-    names = evidence.labels
-    order = np.array(sorted(range(len(names)), key=lambda i: names[i]), np.int64)
-    if len(order) < 2 or (order == np.arange(len(order))).all():
-        order = np.array(sorted(range(len(names)), key=lambda i: _numbered(names[i])), np.int64)
-        if len(order) < 2 or (order == np.arange(len(order))).all():
-            return None
-
-    def meaning(rows: Answered) -> Mask:
-        known = (rows.answer >= 0) & (rows.answer < len(order))
-        meant = np.where(known, order[np.where(known, rows.answer, 0)], -1)
-        right: Mask = known & (evidence.class_of[meant] == rows.truth)
-        return right
-
-    return meaning
-
-
-def _numbered(name: str) -> tuple[tuple[int, str], ...]:
-    """Returns a key that sorts 2 before 10."""
-    return tuple((int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name))
-
-
-def _assigned(evidence: _Evidence) -> Ints | None:
-    """Returns the best one-to-one map: for each class the position of a label, −1 where it has no images; None for too
-    many classes."""
-    rows = evidence.chosen_on
-    if evidence.classes > MOST_ASSIGNED:
-        return None
-    # All labels of a class are one answer: its first label.
-    first = np.array([group[0] for group in evidence.groups], np.int64)
-    of = evidence.class_of[rows.answer]
-    answers = np.where(of >= 0, first[of], rows.answer)
-    columns = np.unique(np.concatenate([answers[answers >= 0], first]))
-    counts = np.zeros((evidence.classes, len(columns)))
-    known = answers >= 0
-    np.add.at(counts, (rows.truth[known], np.searchsorted(columns, answers[known])), 1)
-    counts[np.arange(evidence.classes), np.searchsorted(columns, first)] += 0.5  # of equal maps, the labels' own
-    classes, chosen = linear_sum_assignment(counts, maximize=True)
-    result = np.full(evidence.classes, -1, np.int64)
-    result[classes] = columns[chosen]
-    result[np.bincount(rows.truth, minlength=evidence.classes) == 0] = -1
-    return result
-
-
-def _assigned_meaning(evidence: _Evidence, assigned: Ints) -> Meaning:
-    return lambda rows: _answers_with(evidence, rows, assigned)
-
-
-def _answers_with(evidence: _Evidence, rows: Answered, assigned: Ints) -> Mask:
-    """Tells which images are answered with the label that is assigned to their class, or with another of the same
-    class's labels."""
-    target = assigned[rows.truth]
-    same_class = (evidence.class_of[rows.answer] >= 0) & (evidence.class_of[rows.answer] == evidence.class_of[target])
-    answered: Mask = (target >= 0) & ((rows.answer == target) | same_class)
-    return answered
-
-
-def _exchanged(evidence: _Evidence) -> list[Detected]:
-    """Looks for classes that are always taken for each other, among others that are right."""
-    assigned = _assigned(evidence)
-    if assigned is None:
-        return []
-    rows = evidence.tested_on
-    explained, right = _answers_with(evidence, rows, assigned), evidence.is_right(rows)
-    counts = [evidence.by_class(rows, mask) for mask in (explained, right, np.ones(len(rows), bool))]
-    circles = _circles(_successors(evidence, assigned))
-    sums, pairs = np.zeros(3, np.int64), []
-    for circle in circles:
-        of_circle = [int(sum(count[k] for k in circle)) for count in counts]
-        every = all(counts[0][k] > counts[1][k] for k in circle)
-        if every and _overturns(of_circle, _OF_A_MAP / len(circles), 0.5):
-            sums += of_circle
-            pairs += [(k, int(assigned[k])) for k in circle]
-    if not pairs:
-        return []
-    two = all(assigned[evidence.class_of[label]] in evidence.groups[k] for k, label in pairs)
-    explained_n, right_n, images = sums.tolist()
-    kind: Kind = "exchanged" if two else "reordered"
-    return [
-        Detected(kind, images, right_n, explained_n, pairs=tuple(pairs), hopeless=2 * len(pairs) > evidence.classes)
-    ]
-
-
-def _circles(successor: Ints) -> list[list[int]]:
-    """Returns the circles of two classes or more in a map from classes to classes (−1: to none)."""
-    circles, seen = [], set()
-    for start in range(len(successor)):
-        path: list[int] = []
-        at = start
-        while at >= 0 and at not in seen and at not in path:
-            path.append(at)
-            at = int(successor[at])
-        if at in path and len(path) - path.index(at) > 1:
-            circles.append(path[path.index(at) :])
-        seen.update(path)
-    return circles
-
-
-def _without_skill(evidence: _Evidence) -> list[Detected]:
+def _without_skill(evidence: Evidence) -> list[Detected]:
     """Tells whether accuracy is certainly next to that of guessing, and whether one answer is the reason."""
     rows = evidence.balanced
     right = evidence.is_right(rows)
@@ -379,7 +89,7 @@ def _by_class(right: Ints, images: Ints) -> float:
     return float(np.average(bounds, weights=images[there]))
 
 
-def _above_chance(evidence: _Evidence, rows: Answered, right: Mask) -> float:
+def _above_chance(evidence: Evidence, rows: Answered, right: Mask) -> float:
     """Returns by how many standard deviations more answers are right than if they were dealt to the images at random
     (Hoeffding 1951)."""
     n = len(rows)
@@ -393,7 +103,7 @@ def _above_chance(evidence: _Evidence, rows: Answered, right: Mask) -> float:
     return float((right.sum() - mean) / np.sqrt(squares / max(1, n - 1)))
 
 
-def _outside(evidence: _Evidence) -> list[Detected]:
+def _outside(evidence: Evidence) -> list[Detected]:
     """Tells whether nearly all images are answered with labels that stand for no class of the audit."""
     rows = evidence.balanced
     outside = evidence.class_of[rows.answer] < 0
@@ -401,8 +111,3 @@ def _outside(evidence: _Evidence) -> list[Detected]:
         return []
     right, label = int(evidence.is_right(rows).sum()), _most_frequent(rows.answer[outside])
     return [Detected("outside", len(rows), right, int(outside.sum()), label=label, hopeless=False)]
-
-
-def positions(labels: Sequence[str]) -> dict[str, int]:
-    """Returns the position of each label name; of a name that two labels have, the first."""
-    return {name: i for i, name in reversed(list(enumerate(labels)))}

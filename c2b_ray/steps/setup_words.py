@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from c2b_ray.steps.predict import Classification
-from c2b_ray.steps.setup import Detected
+from c2b_ray.steps.setup_evidence import Detected
 
 _PAIRS = 3
 _NAMES_CHECKED = "c2b check shows the names of the labels beside its answers to three pictures"

@@ -85,9 +85,7 @@ def from_labels(
         check_unchanged(run, partial(wanted, draws.distinct(), revision), load, models.runner)
         run.write("proposals", proposals)
         run.write("captions", captions)
-        blank = blanks(table.labels, config.classes, pc.unique(proposals["attribute"]).to_pylist())
-        warnings = [*table.left_out.sentences(), *_of_predictions(config, table), *_warnings(config, table, proposals)]
-        warnings += map(_of_blank, blank.items())
+        blank, warnings = _remarks(config, table, proposals)
         _warn(steps, warnings)
         notes = {"blank_rows": blank, "left_out": table.left_out.as_dict(), "warnings": warnings}
         run.update({"models": {"table": {"spec": path, "revision": revision}}, **notes})
@@ -106,12 +104,25 @@ def from_labels(
     return SourcePlan(select, images, by_rows(collect), classifying(config), load)
 
 
+def _warn(steps: Steps, warnings: Sequence[str]) -> None:
+    for warning in warnings[:WARNINGS_SHOWN]:
+        steps.warn(warning)
+    if len(warnings) > WARNINGS_SHOWN:
+        steps.warn(f"and {len(warnings) - WARNINGS_SHOWN} more")
+
+
 def remarks(config: AuditConfig) -> list[str]:
     """Returns what an audit of a labelled table will not use of it, and why."""
     table = LabelledTable(str(config.images.table), columns=config.images.renamed)
     proposals, *_ = labelled_rows(table.labels, "", config.classes, config.attributes, Limit(1, config.seed))
+    return _remarks(config, table, proposals)[1]
+
+
+def _remarks(config: AuditConfig, table: LabelledTable, proposals: pa.Table) -> tuple[dict[str, int], list[str]]:
+    """Returns the rows without a value by column, and all remarks in words."""
     blank = blanks(table.labels, config.classes, pc.unique(proposals["attribute"]).to_pylist())
-    return [*_warnings(config, table, proposals), *map(_of_blank, blank.items())]
+    said = [*table.left_out.sentences(), *_of_predictions(config, table), *_warnings(config, table, proposals)]
+    return blank, [*said, *map(_of_blank, blank.items())]
 
 
 def _warn(steps: Steps, warnings: Sequence[str]) -> None:

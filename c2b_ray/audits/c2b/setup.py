@@ -19,7 +19,8 @@ from c2b_ray.pipelines.stage import Runner
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.image_ids import ImageIds, codes, wide
 from c2b_ray.steps.predict import Classification
-from c2b_ray.steps.setup import Answered, Ints, detected, positions
+from c2b_ray.steps.setup import detected
+from c2b_ray.steps.setup_evidence import Answered, Ints, positions
 from c2b_ray.steps.setup_words import SetupFinding, setup_finding
 from c2b_ray.store.c2b_run import C2BRun
 

@@ -15,7 +15,8 @@ from c2b_ray.pipelines.rounds import Contender
 from c2b_ray.steps.discovery.conditions import Answered as AnsweredImages
 from c2b_ray.steps.discovery.rounds import Decider
 from c2b_ray.steps.predict import Classification
-from c2b_ray.steps.setup import Answered, detected, positions
+from c2b_ray.steps.setup import detected
+from c2b_ray.steps.setup_evidence import Answered, positions
 from c2b_ray.steps.setup_words import sentences, setup_finding
 from c2b_ray.store.failures_run import FailuresRun
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from c2b_ray.steps.predict import Classification
-from c2b_ray.steps.setup import Answered, detected
+from c2b_ray.steps.setup import detected
+from c2b_ray.steps.setup_evidence import Answered
 from c2b_ray.steps.setup_words import hopeless, sentences, setup_finding
 
 

@@ -127,7 +127,8 @@ def test_settings_are_noted_and_assumed_ones_warned_of(scenes, control, tmp_path
         ModelFact("label names", "10, bus to bicycle", "labels="),
     )
     warned = []
-    monkeypatch.setattr("c2b_ray.models.memory_classifier.MemoryClassifier.facts", facts, raising=False)
+    stated = property(lambda self: facts, lambda self, value: None)
+    monkeypatch.setattr("c2b_ray.models.memory_classifier.MemoryClassifier.facts", stated, raising=False)
     run = c2b_ray.audit(
         config(scenes, control, check=False), tmp_path / "run", "here",
         lambda event: warned.append(event.step) if event.kind == "warning" else None,

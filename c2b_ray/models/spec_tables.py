@@ -1,0 +1,205 @@
+"""What is read from where for each scheme of model specs: one table, from which loaders know their options, and which
+`c2b models SCHEME` prints.
+
+It knows names and words, and imports no library of models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_SHARED = {
+    "weights": "a safetensors file of your own weights",
+    "labels": "a file of label names in the order of the outputs: one a line, or a JSON list",
+    "revision": "the branch, tag or commit of a repository of the model hub",
+    "device": "cpu, cuda or cuda:N; default: a GPU where the process has one",
+    "batch": "how many images or texts go through the model at once",
+    "precision": "the numbers it computes in: fp32, bf16 or fp16",
+    "dtype": "the numbers it computes in, such as float32 or bfloat16",
+    "compile": "whether PyTorch compiles it: true or false",
+    "tensors": "of a file with two copies of the weights, the beginning of the names of those to read; or unprefixed",
+    "unused": "the beginning of the names of tensors in the file that are not read",
+    "mean": "the mean of each colour: one number or three; of pixels from 0 to 1",
+    "std": "the standard deviation of each colour: one number or three; of pixels from 0 to 1",
+    "size": "the size of the input in pixels: one number, or HEIGHT,WIDTH where both may differ",
+    "resize": "the shorter side to resize pictures to, before the centre is cut out",
+    "interpolation": "the filter that resizes: bilinear, bicubic, …",
+    "template": "the sentence for a label, such as “a photo of a [CLASS]”",
+    "temperature": "the scale of cosines before the softmax; default: the model's own",
+}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """`options`: name → meaning. `reads`: (setting, where it is read from, in this order; what happens if nothing
+    states it). `refuses`: in words."""
+
+    options: dict[str, str]
+    reads: tuple[tuple[str, str, str], ...] = ()
+    refuses: tuple[str, ...] = ()
+
+
+def _options(*names: str, **own: str) -> dict[str, str]:
+    return {**{name: _SHARED[name] for name in names}, **own}
+
+
+_PICKLES = "pickled weights (.pt, .pth, .bin): safetensors alone"
+_TENSORS = "a file that lacks a tensor of the model, or has one that the model does not use"
+_TORCH = ("device", "batch", "precision", "compile")
+_CLIP = {
+    "quickgelu": "whether the activation is QuickGELU: true or false",
+    "pretrained_cfg": "the published tag whose settings hold for weights of your own",
+    "resize_mode": "how pictures are fitted: shortest, longest or squash",
+}
+_CLIP_READS = (
+    ("preprocessing", "the spec; the published weights of the architecture, where all agree", "asked"),
+    ("activation", "quickgelu=; the published weights, where all agree", "asked"),
+)
+
+TABLES: dict[tuple[str, str], Reading] = {
+    ("classifier", "timm"): Reading(
+        _options(
+            "weights",
+            "labels",
+            *_TORCH,
+            "tensors",
+            "unused",
+            "mean",
+            "std",
+            "size",
+            "interpolation",
+            crop_pct="the share of the resized picture that is cut out",
+            crop_mode="center, squash or border",
+            use_train_size="true: the size of training, as timm's validate.py --use-train-size",
+        ),
+        (
+            ("architecture, weights", "timm's registry; config.json of a folder; weights=", "refused"),
+            ("label names", "labels=; the config's label_names; ImageNet's for 1,000 outputs", "label_0, …: assumed"),
+            ("preprocessing", "the spec; the config; the tag's settings", "the architecture's default tag: assumed"),
+        ),
+        (_PICKLES, _TENSORS),
+    ),
+    ("classifier", "torchvision"): Reading(
+        _options(
+            "weights",
+            "labels",
+            *_TORCH,
+            "tensors",
+            "unused",
+            "mean",
+            "std",
+            "size",
+            "resize",
+            crop="the side of the centre that is cut out",
+        ),
+        (
+            ("weights", "weights=, a file or the name of published weights; the DEFAULT ones", "refused"),
+            ("label names", "labels=; the categories of the weights; ImageNet's for 1,000", "label_0, …: assumed"),
+            ("preprocessing", "the spec; the weights' transforms", "that of the DEFAULT weights: assumed"),
+        ),
+        (_PICKLES, _TENSORS),
+    ),
+    ("classifier", "hf"): Reading(
+        _options("revision", "labels", *_TORCH, "tensors", "unused"),
+        (
+            ("architecture", "config.json", "refused"),
+            ("label names", "labels=; id2label of config.json", "label_0, …: assumed"),
+            ("preprocessing", "preprocessor_config.json", "refused"),
+        ),
+        (_PICKLES, _TENSORS, "id2label that begins at 1 or has a gap"),
+    ),
+    ("classifier", "open_clip"): Reading(
+        _options(
+            "labels",
+            "template",
+            "temperature",
+            "weights",
+            *_TORCH,
+            "tensors",
+            "unused",
+            "mean",
+            "std",
+            "interpolation",
+            **_CLIP,
+        ),
+        (
+            ("labels", "labels=, names separated by commas or a file", "refused"),
+            ("scale", "temperature=; the model's logit_scale", "refused"),
+            *_CLIP_READS,
+        ),
+        (_PICKLES, _TENSORS),
+    ),
+    ("classifier", "onnx"): Reading(
+        _options(
+            "mean",
+            "std",
+            "size",
+            "resize",
+            "interpolation",
+            "labels",
+            "batch",
+            "device",
+            preprocess="imagenet, unit (pixels / 255), minus-one-one (pixels / 127.5 − 1) or none (0 to 255)",
+            scale="1: mean and std are of pixels from 0 to 255",
+            squash="true: resize without regard to the shape",
+            channels="rgb or bgr",
+            layout="nchw or nhwc",
+            input="the name of the graph's input for pictures",
+            output="what its numbers are: logits, probabilities, log-probabilities or percent",
+            output_name="the name of the graph's output",
+            threads="how many threads compute",
+        ),
+        (
+            (
+                "normalisation",
+                "preprocess=, or mean= and std=; the metadata (mean and std, Ultralytics, "
+                "Image.NominalPixelRange); preprocessor_config.json or timm's config.json beside it; a uint8 input; "
+                "the nodes at the graph's start",
+                "asked",
+            ),
+            ("size", "the input's shape; size=; size or imgsz of the metadata; the config beside it", "asked"),
+            ("resize and crop", "the spec; the metadata; the config beside it", "the shorter side: assumed"),
+            ("label names", "labels=; the metadata; config.json beside it", "label_0, …: assumed"),
+            ("output", "the only one that can be labels; output_name=", "asked"),
+            ("what its numbers are", "output=; what it gives on fourteen fixed pictures", "asked"),
+        ),
+        ("sigmoids and multi-label outputs", "ZipMap outputs (export with zipmap: False)"),
+    ),
+    ("classifier", "table"): Reading(
+        _options(
+            "labels",
+            file="the column that names the image",
+            prediction="the column of the classifier's answers",
+            probability="the column of the answer's probability",
+            ignore="columns that are no labels, separated by commas",
+        ),
+        (
+            ("image", "file=; a column of a usual name", "refused"),
+            ("answers", "prediction=; columns of a usual name; a column for each label", "refused"),
+        ),
+        ("a table whose columns may be the truth or the answer",),
+    ),
+    ("classifier", "http"): Reading(
+        {},
+        (
+            ("labels, revision", "the service's answer to GET", "refused"),
+            ("answers", "logits or probabilities, as the service calls them", "refused"),
+        ),
+        ("rows called logits that are probabilities",),
+    ),
+    ("encoder", "open_clip"): Reading(
+        _options("weights", *_TORCH, "tensors", "unused", "mean", "std", "interpolation", **_CLIP),
+        _CLIP_READS,
+        (_PICKLES, _TENSORS),
+    ),
+    ("captioner", "hf-vlm"): Reading(
+        _options("revision", "dtype", "device", "batch", "unused"), refuses=(_PICKLES, _TENSORS)
+    ),
+    ("language_model", "hf"): Reading(_options("revision", "dtype", "device", "unused"), refuses=(_PICKLES, _TENSORS)),
+}
+TABLES["classifier", "https"] = TABLES["classifier", "http"]
+
+
+def options_of(role: str, scheme: str) -> dict[str, str]:
+    """Returns the options of a scheme's specs: name → meaning."""
+    return TABLES[role, scheme].options

@@ -1,0 +1,203 @@
+"""Looks for a map from a classifier's outputs to classes, other than its label names, by which its answers are right.
+
+A map is chosen on a third of the images and tested on the others, so that the search among all maps does not count as
+evidence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from c2b_ray.steps.setup_evidence import LEVEL, Answered, Detected, Evidence, Ints, Kind, Mask, at_least, at_most
+
+TIMES = 2
+"""Another map of answers to classes explains them if it makes at least this many times as many right as the labels."""
+
+MOST_ASSIGNED = 2_000
+"""The most classes among which the best one-to-one map is sought; its time grows with their cube."""
+
+_OF_A_MAP = LEVEL / 2 / 8  # two bounds for each of three maps and for exchanged classes
+
+
+def _overturns(counts: Sequence[int], level: float, least: float) -> bool:
+    """Tells whether another map certainly explains at least the share `least` of the answers, and twice as many as are
+    right. `counts`: of answers that it explains, of right answers, of images."""
+    explained, right, images = counts
+    if not images:
+        return False
+    return at_least(explained, images, level) >= max(least, TIMES * at_most(right, images, level))
+
+
+Meaning = Callable[[Answered], Mask]
+"""Tells of which images the answer is right if labels meant what this map says."""
+
+
+def other_meaning(evidence: Evidence) -> list[Detected]:
+    """Looks for a map from labels to classes, other than the labels' own, that makes most classes' answers right."""
+    places, assigned = _places(evidence), _assigned(evidence)
+    candidates: list[tuple[Kind, Meaning | None]] = [
+        ("shifted", _shift_meaning(evidence, places) if places else None),
+        ("sorted", _sorted_meaning(evidence) if evidence.classes > 2 else None),
+        ("reordered", None if assigned is None else _assigned_meaning(evidence, assigned)),
+    ]
+    rows = evidence.tested_on
+    right = evidence.is_right(rows)
+    for kind, meaning in candidates:
+        if meaning is None:
+            continue
+        explained = meaning(rows)
+        now, then = evidence.by_class(rows, right), evidence.by_class(rows, explained)
+        wins, losses = int((then > now).sum()), int((then < now).sum())
+        counts = [int(explained.sum()), int(right.sum()), len(rows)]
+        if wins >= max(2, 2 * losses) and _overturns(counts, _OF_A_MAP, 0.2):
+            pairs = _moved(evidence, assigned)
+            circles = _circles(_successors(evidence, assigned)) if assigned is not None else []
+            if kind == "reordered" and [len(circle) for circle in circles] == [2] and len(pairs) == 2:
+                kind = "exchanged"
+            return [Detected(kind, counts[2], counts[1], counts[0], places, pairs=pairs)]
+    return []
+
+
+def _moved(evidence: Evidence, assigned: Ints | None) -> tuple[tuple[int, int], ...]:
+    """Returns the classes to which another label than their own is assigned, each with this label."""
+    if assigned is None:
+        return ()
+    return tuple(
+        (k, label) for k, label in enumerate(assigned.tolist()) if label >= 0 and label not in evidence.groups[k]
+    )
+
+
+def _successors(evidence: Evidence, assigned: Ints) -> Ints:
+    """Returns for each class the class whose label is assigned to it, −1 for none."""
+    return np.where(assigned >= 0, evidence.class_of[assigned], -1)
+
+
+def _places(evidence: Evidence) -> int:
+    """Returns the distance between an answer and the class's label that is most frequent beside 0."""
+    rows = evidence.chosen_on
+    distances = np.concatenate(
+        [
+            rows.answer[(rows.truth == number) & (rows.answer >= 0)] - label
+            for number, group in enumerate(evidence.groups)
+            for label in group
+        ]
+    )
+    distances = distances[distances != 0]
+    if not len(distances):
+        return 0
+    values, counts = np.unique(distances, return_counts=True)
+    return int(values[counts.argmax()])
+
+
+def _shift_meaning(evidence: Evidence, places: int) -> Meaning:
+    def shifted(rows: Answered) -> Mask:
+        meant = rows.answer - places
+        known = (rows.answer >= 0) & (meant >= 0) & (meant < len(evidence.class_of) - 1)
+        right: Mask = known & (evidence.class_of[np.where(known, meant, -1)] == rows.truth)
+        return right
+
+    return shifted
+
+
+def _sorted_meaning(evidence: Evidence) -> Meaning | None:
+    """Returns the map by which the outputs stand for the names in alphabetical order, as those of folders do, or for
+    sorted names in the order of their numbers; None where the names are in both orders."""
+    names = evidence.labels
+    order = np.array(sorted(range(len(names)), key=lambda i: names[i]), np.int64)
+    if len(order) < 2 or (order == np.arange(len(order))).all():
+        order = np.array(sorted(range(len(names)), key=lambda i: _numbered(names[i])), np.int64)
+        if len(order) < 2 or (order == np.arange(len(order))).all():
+            return None
+
+    def meaning(rows: Answered) -> Mask:
+        known = (rows.answer >= 0) & (rows.answer < len(order))
+        meant = np.where(known, order[np.where(known, rows.answer, 0)], -1)
+        right: Mask = known & (evidence.class_of[meant] == rows.truth)
+        return right
+
+    return meaning
+
+
+def _numbered(name: str) -> tuple[tuple[int, str], ...]:
+    """Returns a key that sorts 2 before 10."""
+    return tuple((int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name))
+
+
+def _assigned(evidence: Evidence) -> Ints | None:
+    """Returns the best one-to-one map: for each class the position of a label, −1 where it has no images; None for too
+    many classes."""
+    rows = evidence.chosen_on
+    if evidence.classes > MOST_ASSIGNED:
+        return None
+    # All labels of a class are one answer: its first label.
+    first = np.array([group[0] for group in evidence.groups], np.int64)
+    of = evidence.class_of[rows.answer]
+    answers = np.where(of >= 0, first[of], rows.answer)
+    columns = np.unique(np.concatenate([answers[answers >= 0], first]))
+    counts = np.zeros((evidence.classes, len(columns)))
+    known = answers >= 0
+    np.add.at(counts, (rows.truth[known], np.searchsorted(columns, answers[known])), 1)
+    counts[np.arange(evidence.classes), np.searchsorted(columns, first)] += 0.5  # of equal maps, the labels' own
+    classes, chosen = linear_sum_assignment(counts, maximize=True)
+    result = np.full(evidence.classes, -1, np.int64)
+    result[classes] = columns[chosen]
+    result[np.bincount(rows.truth, minlength=evidence.classes) == 0] = -1
+    return result
+
+
+def _assigned_meaning(evidence: Evidence, assigned: Ints) -> Meaning:
+    return lambda rows: _answers_with(evidence, rows, assigned)
+
+
+def _answers_with(evidence: Evidence, rows: Answered, assigned: Ints) -> Mask:
+    """Tells which images are answered with the label that is assigned to their class, or with another of the same
+    class's labels."""
+    target = assigned[rows.truth]
+    same_class = (evidence.class_of[rows.answer] >= 0) & (evidence.class_of[rows.answer] == evidence.class_of[target])
+    answered: Mask = (target >= 0) & ((rows.answer == target) | same_class)
+    return answered
+
+
+def exchanged(evidence: Evidence) -> list[Detected]:
+    """Looks for classes that are always taken for each other, among others that are right."""
+    assigned = _assigned(evidence)
+    if assigned is None:
+        return []
+    rows = evidence.tested_on
+    explained, right = _answers_with(evidence, rows, assigned), evidence.is_right(rows)
+    counts = [evidence.by_class(rows, mask) for mask in (explained, right, np.ones(len(rows), bool))]
+    circles = _circles(_successors(evidence, assigned))
+    sums, pairs = np.zeros(3, np.int64), []
+    for circle in circles:
+        of_circle = [int(sum(count[k] for k in circle)) for count in counts]
+        every = all(counts[0][k] > counts[1][k] for k in circle)
+        if every and _overturns(of_circle, _OF_A_MAP / len(circles), 0.5):
+            sums += of_circle
+            pairs += [(k, int(assigned[k])) for k in circle]
+    if not pairs:
+        return []
+    two = all(assigned[evidence.class_of[label]] in evidence.groups[k] for k, label in pairs)
+    explained_n, right_n, images = sums.tolist()
+    kind: Kind = "exchanged" if two else "reordered"
+    return [
+        Detected(kind, images, right_n, explained_n, pairs=tuple(pairs), hopeless=2 * len(pairs) > evidence.classes)
+    ]
+
+
+def _circles(successor: Ints) -> list[list[int]]:
+    """Returns the circles of two classes or more in a map from classes to classes (−1: to none)."""
+    circles, seen = [], set()
+    for start in range(len(successor)):
+        path: list[int] = []
+        at = start
+        while at >= 0 and at not in seen and at not in path:
+            path.append(at)
+            at = int(successor[at])
+        if at in path and len(path) - path.index(at) > 1:
+            circles.append(path[path.index(at) :])
+        seen.update(path)
+    return circles
