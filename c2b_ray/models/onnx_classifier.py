@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
 
 from c2b_ray.errors import ServiceError, WeightsError
@@ -136,7 +137,7 @@ def describe(spec: Spec) -> Description | None:
         raise
 
 
-def _loaded(spec: Spec, path: Path, model: Any) -> OnnxClassifier:
+def _loaded(spec: Spec, path: Path, model: onnx.ModelProto) -> OnnxClassifier:
     session = session_of(spec, path)
     outputs = session.get_outputs()
     graph = graph_of(spec, session.get_inputs(), outputs, model, layout_of(spec, model))
@@ -158,7 +159,7 @@ def _loaded(spec: Spec, path: Path, model: Any) -> OnnxClassifier:
     content = content_of(model, path)
     # A graph of probabilities is read in another way than one of logits, and so are its answers.
     read_as = [classifier.kind.kind] if classifier.kind.kind in ("probabilities", "percent") else []
-    also = [*read_as, *prepare.unusual, *(["alone"] if trial.alone.startswith("answers") else [])]
+    also = [*read_as, *prepare.unusual]
     classifier.revision = content_id("onnx", *content, repr(prepare), graph.output, classifier.labels, *also)
     classifier.facts = (
         label_fact(classifier.labels, "the spec" if "labels" in spec.options else source if names else ""),

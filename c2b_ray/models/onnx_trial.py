@@ -14,9 +14,9 @@ from c2b_ray.roles import Floats, Pixels
 
 ALONE = 3
 """So many of the last pictures are also answered one by one."""
-LIKE, OTHER = 1e-3, 0.05
+LIKE, OTHER = 1e-2, 0.05
 """How far an answer in a batch may be from the answer to the picture alone, as a part of how far answers differ at all:
-what arithmetic in another order makes; and from where on it is another answer."""
+what half precision in another order makes; and from where on it is another answer."""
 
 Rows = Callable[[Sequence[Pixels]], Floats]
 
@@ -42,7 +42,8 @@ def tried(answer: Rows, batch: int, size: tuple[int, int], where: str) -> Trial:
         again = answer([pictures[-1]])
     except ServiceError as error:
         raise WeightsError(f"{where}: {error}") from error
-    span = max(float(np.nanmax(np.ptp(alone, axis=0), initial=0)), 1e-6 * float(np.nanmax(np.abs(alone), initial=0)))
+    finite = alone[np.isfinite(alone).all(axis=1)]
+    span = max(float(np.ptp(finite, axis=0).max()), 1e-6 * float(np.abs(finite).max())) if len(finite) else 0.0
     if _apart(alone[-1:], again, span) > LIKE:
         raise WeightsError(
             f"{where}: the graph gives two answers to one picture, so it draws at random: it was exported in training "
@@ -77,4 +78,5 @@ def _apart(some: Floats, others: Floats, span: float) -> float:
         return float("inf")
     with np.errstate(invalid="ignore"):
         off = np.where(some == others, 0, np.abs(some - others))
-    return float(np.nanmax(off, initial=0)) / span if span else float(np.nanmax(off, initial=0) > 0)
+    most = float(np.nanmax(off, initial=0))
+    return most / span if span else float("inf") if most else 0.0

@@ -119,6 +119,7 @@ def judged(
     Raises SpecError where the numbers contradict what is `stated`, are of no kind that can be used, or leave it open.
     """
     given = rows[~(np.isnan(rows) | np.isposinf(rows)).any(axis=1)].astype(np.float64)
+    given = np.where(np.isneginf(given), np.log(TINY), given)
     if rows.shape[1] == 1:
         return OutputKind(stated or "logits", "one number for a picture")
     if assuming and not stated and (not len(given) or np.ptp(given, axis=0).max() < VARIED):

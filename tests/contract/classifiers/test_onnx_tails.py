@@ -70,3 +70,7 @@ def test_what_is_neither_is_refused_with_its_reason(
 def test_no_tail_gives_a_wrong_number(tmp_path: Path, recipe: Recipe) -> None:
     kind, reason = outcome(recipe, tmp_path / "m.onnx")
     assert kind != "wrong", reason
+
+
+def test_logarithms_of_zero_are_probabilities_of_zero(tmp_path: Path) -> None:
+    assert outcome(Recipe("one-hot", ("Log",)), tmp_path / "m.onnx") == ("right", "log-probabilities")
