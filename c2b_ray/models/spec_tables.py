@@ -14,7 +14,7 @@ _SHARED = {
     "revision": "the branch, tag or commit of a repository of the model hub",
     "device": "cpu, cuda or cuda:N; default: a GPU where the process has one",
     "batch": "how many images or texts go through the model at once",
-    "precision": "the numbers it computes in: fp32, bf16 or fp16",
+    "precision": "the numbers it computes in: fp32, tf32 (GPUs alone), bf16 or fp16",
     "dtype": "the numbers it computes in, such as float32 or bfloat16",
     "compile": "whether PyTorch compiles it: true or false",
     "tensors": "of a file with two copies of the weights, the beginning of the names of those to read; or unprefixed",

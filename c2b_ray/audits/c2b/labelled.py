@@ -125,12 +125,6 @@ def _remarks(config: AuditConfig, table: LabelledTable, proposals: pa.Table) -> 
     return blank, [*said, *map(_of_blank, blank.items())]
 
 
-def _warn(steps: Steps, warnings: Sequence[str]) -> None:
-    more = len(warnings) - WARNINGS_SHOWN
-    for warning in [*warnings[:WARNINGS_SHOWN], *([f"and {more} more"] if more > 0 else [])]:
-        steps.warn(warning)
-
-
 def _warnings(config: AuditConfig, table: LabelledTable, proposals: pa.Table) -> list[str]:
     """Returns what a labelled table seems to offer but is not compared."""
     if config.attributes:
