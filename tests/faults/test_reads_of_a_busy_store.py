@@ -40,6 +40,10 @@ class _Run:
     def location(self, name: str) -> str:
         return f"{self.out}/{name}"
 
+    @property
+    def config(self) -> dict[str, object]:
+        return {}
+
 
 def _parquet(table):
     sink = io.BytesIO()
