@@ -33,6 +33,7 @@ from c2b_ray.audits.kit.noted import check_language_model
 from c2b_ray.audits.kit.replies import KeptReplies
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.audits.kit.specs import check_specs, paths_read
+from c2b_ray.audits.kit.tables_of_predictions import said_of_tables
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.errors import SourceError
@@ -177,6 +178,8 @@ def _refuse_unanswered(run: C2BRun, config: AuditConfig, runner: Runner) -> None
     """Raises SourceError where hardly any image was answered. The run's tables are written before."""
     reason = call_with_run(partial(_unanswered, classifiers=list(config.classifiers)), run, config, runner)
     if reason is not None:
+        keys = run.read("images", ["key"])["key"].unique().to_pylist()
+        reason = "; ".join([reason, *said_of_tables(config.specs, keys)])
         run.update({"status": "failed", "failure": reason})
         raise SourceError(
             f"{run.path}: {reason}. Its tables are kept. Mend the cause, delete {run.location('images')} and "

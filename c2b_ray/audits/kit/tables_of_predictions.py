@@ -49,6 +49,14 @@ def compared_with(
     return said
 
 
+def said_of_tables(specs: Mapping[str, str], keys: Sequence[str]) -> list[str]:
+    """Like `compared_with`, of images that are known by their names alone; a table of other images is said too."""
+    try:
+        return compared_with(specs, keys)
+    except SourceError as error:
+        return [str(error)]
+
+
 def _unlisted(spec: str, table: Any, keys: Sequence[str], rows: NDArray[np.int64]) -> list[str]:
     lacking = [keys[at] for at in np.flatnonzero(rows < 0).tolist()]
     if not lacking:

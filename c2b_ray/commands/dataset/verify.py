@@ -82,8 +82,8 @@ class _Check:
         return Verified(self._manifest["rows"], self._plan.draws, len(self._entries), problems, notes)
 
     def _of_documents(self) -> Iterator[str]:
-        yield from document_digests.problems(self._files, self._manifest, DOCUMENTS)
         yield from manifest_problems(self._manifest, self._about)
+        yield from document_digests.problems(self._files, self._manifest, DOCUMENTS)
         listed = {entry["name"] for entry in self._entries}
         for folder in (SHARDS, OF_DROPS):
             for name in self._files.names(folder):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from c2b_ray.audits.kit.tables_of_predictions import compared_with
+from c2b_ray.audits.kit.tables_of_predictions import compared_with, said_of_tables
 from c2b_ray.errors import SourceError
 from c2b_ray.filesystems.differing_names import cause_of
 
@@ -49,6 +49,8 @@ def test_a_table_of_other_images_is_refused_with_the_commonest_cause(tmp_path: P
     specs = table(tmp_path, *(f"{key.rpartition('/')[2]},red" for key in KEYS))
     with pytest.raises(SourceError, match=r"none of the 3 images; the table lists 'img_001.jpg', the image is"):
         compared_with(specs, KEYS)
+    (said,) = said_of_tables({**specs, "other": "world:resnet-planted-0"}, KEYS)
+    assert "they differ in the folder" in said
 
 
 def test_some_images_that_are_not_listed_are_counted(tmp_path: Path) -> None:
