@@ -108,7 +108,7 @@ def compiled_rates(
         except Exception as error:  # one way that fails must not end the others
             result[name] = f"failed: {str(error).splitlines()[0][:200]}"
             continue
-        mine = " (the product's)" if options.get("options") == COMPILER else ""
+        mine = " (the product's)" if options.get("options", {}) == COMPILER and "mode" not in options else ""
         result[name + mine] = {
             "rate": speed, "over_eager": round(speed / eager, 2), "start_s": start, "apart": round(apart, 4)
         }  # fmt: skip
