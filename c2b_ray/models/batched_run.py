@@ -28,8 +28,7 @@ from c2b_ray.roles import Floats
 log = logging.getLogger(__name__)
 Compute = Callable[[torch.Tensor], Any]
 COMPILER: dict[str, str | int | bool | Callable[..., Any]] = {}
-"""Options of TorchInductor for compiled models: its defaults, which take 13 to 20 s of an H200 for a ResNet-50 and make it
-1.6 times as fast. Choosing kernels by timing them takes minutes."""
+"""Options of TorchInductor for compiled models: its defaults. Choosing kernels by timing them takes minutes."""
 
 
 @dataclass
