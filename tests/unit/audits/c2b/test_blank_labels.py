@@ -31,7 +31,7 @@ def run(tmp_path_factory):
         "classes": ["bus", "boat"],
         "images": {"source": "labelled", "table": str(folder / "t.csv")},
     }
-    model = InMemory(lambda images: np.eye(2)[[0] * len(images)], labels=["bus", "boat"])
+    model = InMemory(lambda images: np.eye(2)[[0] * len(images)], labels=["bus", "boat"], output="probabilities")
     told = []
     made = audit(config, folder / "run", "here", told.append, classifier=model)
     return made, [event.step for event in told if event.kind == "warning"]
