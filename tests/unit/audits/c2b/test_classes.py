@@ -53,9 +53,7 @@ def test_what_cannot_be_all_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="different labels"):
         classes(tmp_path, one, other)
     (tmp_path / "wide.csv").write_text("file,crane,Crane\n0.jpg,0.25,0.75\n")
-    with pytest.raises(
-        ConfigError, match="'Crane' and 'crane' are the same name|'crane' and 'Crane' are the same name"
-    ):
+    with pytest.raises(ConfigError, match=r"'[Cc]rane' and '[Cc]rane' are the same name"):
         classes(tmp_path, f"table:{tmp_path / 'wide.csv'}")
     with pytest.raises(ConfigError, match="two classes or more"):
         classes(tmp_path, one, label_map={"vehicle": ["bus"]}, right="among_classes")
