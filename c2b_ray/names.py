@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 _INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]")
@@ -23,19 +23,24 @@ def folded(name: str) -> str:
     A letter with its accent is one character or two (Unicode's NFC and NFD), which look the same and are: here one.
     Characters that nobody sees are left out, and a space that does not break is a space.
     """
-    return " ".join(unicodedata.normalize("NFC", without_invisible(name)).lower().split())
+    return seen(name).lower()
 
 
 def normalise(name: str) -> str:
     """Returns `folded` without underscores, quotes and closing punctuation: the form in which names are compared."""
-    return folded(name.replace("_", " ").strip(" .,;:'\""))
+    return folded(without_invisible(name).replace("_", " ").strip(" .,;:'\""))
 
 
-def repeated_names(names: Iterable[str]) -> list[list[int]]:
-    """Returns the positions of each name that comes more than once, in whatever case, spaces and form of accents."""
+def seen(name: str) -> str:
+    """Returns the name as a reader sees it: names that differ in what is seen, as in case, stay apart."""
+    return " ".join(unicodedata.normalize("NFC", without_invisible(name)).split())
+
+
+def repeated_names(names: Iterable[str], form: Callable[[str], str] = folded) -> list[list[int]]:
+    """Returns the positions of each name that comes more than once in this form."""
     at: dict[str, list[int]] = {}
     for number, name in enumerate(names):
-        at.setdefault(folded(name), []).append(number)
+        at.setdefault(form(name), []).append(number)
     return [numbers for numbers in at.values() if len(numbers) > 1]
 
 

@@ -40,7 +40,7 @@ from c2b_ray.models.prediction_contents import texts_of
 from c2b_ray.models.prediction_files import read, rows_in_footer, without_lists
 from c2b_ray.models.spec_options import read_labels
 from c2b_ray.models.spec_tables import options_of
-from c2b_ray.names import folded, repeated_names, without_invisible
+from c2b_ray.names import repeated_names, seen
 from c2b_ray.roles import Description, Floats, ModelFact, Pixels
 from c2b_ray.schemas import content_id
 
@@ -205,8 +205,8 @@ def _long(
 
 def _as_labels(path: str, classes: pa.ChunkedArray, known: Sequence[str]) -> tuple[pa.ChunkedArray, tuple[str, ...]]:
     """Returns the answers in one spelling each, and the labels: those that are known, then all others, sorted. Names
-    that differ only in case, spaces or the form of accents are one."""
-    if repeated := repeated_names(known):
+    that look the same are one; those that differ in case may be two, and are refused where a class may be either."""
+    if repeated := repeated_names(known, seen):
         name, numbers = known[repeated[0][0]], " and ".join(str(at + 1) for at in repeated[0])
         raise SourceError(
             f"{path}: `labels` lists {name!r} more than once ({numbers}), so that an answer does not tell which is "
@@ -214,18 +214,14 @@ def _as_labels(path: str, classes: pa.ChunkedArray, known: Sequence[str]) -> tup
         )
     counted = sorted(
         pc.value_counts(classes).to_pylist(),
-        key=lambda row: (row["values"] != _clean(row["values"]), -row["counts"], row["values"]),
+        key=lambda row: (row["values"] != seen(row["values"]), -row["counts"], row["values"]),
     )
-    spelt = {folded(name): name for name in known}
-    of_answer = {row["values"]: spelt.setdefault(folded(row["values"]), row["values"]) for row in counted}
+    spelt = {seen(name): name for name in known}
+    of_answer = {row["values"]: spelt.setdefault(seen(row["values"]), row["values"]) for row in counted}
     written = classes.combine_chunks().dictionary_encode()
     names = pa.array([of_answer[name] for name in written.dictionary.to_pylist()], pa.string())
     labels = tuple(dict.fromkeys([*known, *sorted(of_answer.values())]))
     return pa.chunked_array([names.take(written.indices)]), labels
-
-
-def _clean(name: str) -> str:
-    return unicodedata.normalize("NFC", without_invisible(name)).strip()
 
 
 def _check_distinct(path: str, cells: NDArray[np.int64], files: pa.ChunkedArray, classes: pa.ChunkedArray) -> None:

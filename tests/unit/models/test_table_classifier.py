@@ -162,7 +162,7 @@ def test_numbers_of_classes_are_no_positions_among_the_numbers_that_were_answere
 
 
 def test_spellings_of_one_label_are_one_and_a_label_that_is_listed_twice_is_refused(tmp_path: Path) -> None:
-    found = table(tmp_path / "t.csv", "file,prediction\na,caf\u00e9\nb,cafe\u0301\nc,\u200bCaf\u00e9\nd,bus\n")
+    found = table(tmp_path / "t.csv", "file,prediction\na,caf\u00e9\nb,cafe\u0301\nc,\u200bcaf\u00e9\nd,bus\n")
     assert found.labels == ("bus", "caf\u00e9")
     assert probabilities(found, "a", "b", "c", "d") == [[0, 1], [0, 1], [0, 1], [1, 0]]
     (tmp_path / "names.txt").write_text("crane\nbus\ncrane\n")
