@@ -89,11 +89,13 @@ def _checked(data: bytes | None, error: str | None, size: int, content: str) -> 
 
 
 def completed(images: pa.Table) -> pa.Table:
-    """Returns images of a run with null in columns that runs of releases before lack."""
+    """Returns images of a run with null in columns that its parts lack."""
     for name in COLUMNS:
         if name not in images.column_names:
             images = images.append_column(IMAGES.field(name), pa.nulls(images.num_rows, IMAGES.field(name).type))
-    return images
+    # In one order, so that rows of parts with and without bytes can be joined.
+    known = [name for name in IMAGES.names if name in images.column_names]
+    return images.select([*known, *(name for name in images.column_names if name not in known)])
 
 
 def _with(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
