@@ -74,6 +74,7 @@ def test_its_metadata_has_ranges_extras_and_classifiers(wheel: zipfile.ZipFile) 
         "endpoint",
         "evaluate",
         "generate",
+        "gpu",
         "llm",
         "onnx",
         "s3",

