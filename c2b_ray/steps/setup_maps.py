@@ -21,6 +21,8 @@ MOST_ASSIGNED = 2_000
 """The most classes among which the best one-to-one map is sought; its time grows with their cube."""
 
 _OF_A_MAP = LEVEL / 2 / 8  # two bounds for each of three maps and for exchanged classes
+_OF_AN_EXCHANGE = LEVEL / 8
+"""The probability of naming two classes as exchanged that are not; nothing is stopped by it."""
 
 
 def _overturns(counts: Sequence[int], level: float, least: float) -> bool:
@@ -166,7 +168,7 @@ def exchanged(evidence: Evidence) -> list[Detected]:
     """Looks for classes that are always taken for each other, among others that are right."""
     assigned = _assigned(evidence)
     if assigned is None:
-        return []
+        return _without_exception(evidence)
     rows = evidence.tested_on
     explained, right = _answers_with(evidence, rows, assigned), evidence.is_right(rows)
     counts = [evidence.by_class(rows, mask) for mask in (explained, right, np.ones(len(rows), bool))]
@@ -179,13 +181,38 @@ def exchanged(evidence: Evidence) -> list[Detected]:
             sums += of_circle
             pairs += [(k, int(assigned[k])) for k in circle]
     if not pairs:
-        return []
+        return _without_exception(evidence)
     two = all(assigned[evidence.class_of[label]] in evidence.groups[k] for k, label in pairs)
     explained_n, right_n, images = sums.tolist()
     kind: Kind = "exchanged" if two else "reordered"
     return [
         Detected(kind, images, right_n, explained_n, pairs=tuple(pairs), hopeless=2 * len(pairs) > evidence.classes)
     ]
+
+
+def _without_exception(evidence: Evidence) -> list[Detected]:
+    """Looks for two classes whose images are all taken for the other: few suffice to show that.
+
+    Were an image of either class at least as often right as taken for the other, all n would be taken for it with a
+    probability of at most 2**-n. There are as many chances as pairs of classes.
+    """
+    rows = evidence.balanced
+    answered = evidence.class_of[rows.answer]
+    images = np.bincount(rows.truth, minlength=evidence.classes)
+    taken = np.zeros((evidence.classes, evidence.classes), np.int64)
+    np.add.at(taken, (rows.truth[answered >= 0], answered[answered >= 0]), 1)
+    always = (taken == images[:, None]) & (images > 0)[:, None]
+    chances = evidence.classes * (evidence.classes - 1) / 2
+    pairs = [
+        (int(a), int(b))
+        for a, b in np.argwhere(always & always.T)
+        if a < b and chances * 0.5 ** int(images[a] + images[b]) <= _OF_AN_EXCHANGE
+    ]
+    if not pairs:
+        return []
+    count = int(sum(images[a] + images[b] for a, b in pairs))
+    labels = tuple((k, evidence.groups[other][0]) for a, b in pairs for k, other in ((a, b), (b, a)))
+    return [Detected("exchanged", count, 0, count, pairs=labels, hopeless=False)]
 
 
 def _circles(successor: Ints) -> list[list[int]]:

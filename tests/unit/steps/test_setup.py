@@ -121,6 +121,18 @@ def test_two_classes_in_each_other_s_place_among_good_ones():
     assert (one.kind, one.hopeless) == ("exchanged", True)
 
 
+def test_two_classes_that_are_never_right_need_few_images():
+    """Of four classes with 8 images each: 6 pairs × 2**-16 = 9.2e-5, below 1.25e-4; with 7 images 3.7e-4, above."""
+    confusion = np.eye(4)[[0, 1, 3, 2]]
+    rng = np.random.default_rng(5)
+    for images, expected in ((8, [("exchanged", False, 16, {2, 3})]), (7, [])):
+        truth = np.repeat(np.arange(4), images)
+        answer = np.array([confusion[k].argmax() for k in truth])
+        order = rng.permutation(len(truth))
+        seen = detected(asking(confusion), Answered(truth[order], answer[order]))
+        assert [(one.kind, one.hopeless, one.explained, {k for k, _ in one.pairs}) for one in seen] == expected
+
+
 def test_one_answer_for_all():
     rng = np.random.default_rng(9)
     for classes, images in ((2, 400), (10, 400)):
