@@ -113,8 +113,9 @@ def _exchanged(found: Detected, asking: Classification) -> tuple[str, str, str]:
         if pair[::-1] not in pairs:
             pairs.append(pair)
     named = "; ".join(f"{a!r} and {b!r}" for a, b in pairs[:_PAIRS])
+    always = "always " if found.explained == found.images else ""
     return (
-        f"{named} are taken for each other: {_share(found.explained, found.images)} of their images are answered with "
+        f"{named} are {always}taken for each other: {_share(found.explained, found.images)} of their images are answered with "
         f"the other one's label, {_share(found.right, found.images)} with their own.",
         "Two names stand in each other's place: in the classifier's label names, in `label_map`, or in the images' "
         "own labels.",
