@@ -115,8 +115,8 @@ def _exchanged(found: Detected, asking: Classification) -> tuple[str, str, str]:
     named = "; ".join(f"{a!r} and {b!r}" for a, b in pairs[:_PAIRS])
     always = "always " if found.explained == found.images else ""
     return (
-        f"{named} are {always}taken for each other: {_share(found.explained, found.images)} of their images are answered with "
-        f"the other one's label, {_share(found.right, found.images)} with their own.",
+        f"{named} are {always}taken for each other: {_share(found.explained, found.images)} of their images are "
+        f"answered with the other one's label, {_share(found.right, found.images)} with their own.",
         "Two names stand in each other's place: in the classifier's label names, in `label_map`, or in the images' "
         "own labels.",
         f"Exchange them (`labels=FILE`, `label_map`), or mend the images' labels; {_NAMES_CHECKED}.",
