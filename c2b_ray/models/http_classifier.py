@@ -22,8 +22,9 @@ import numpy as np
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models.catalog import Spec, description_of
 from c2b_ray.models.json_service import JsonService, Patience, Refused, check_url
+from c2b_ray.models.model_facts import label_fact
 from c2b_ray.models.output_kinds import looks_like_probabilities
-from c2b_ray.models.spec_options import batches, label_fact, to_pil
+from c2b_ray.models.spec_options import batches, to_pil
 from c2b_ray.roles import Description, Floats, ModelFact, Pixels
 from c2b_ray.schemas import content_id
 
@@ -64,7 +65,7 @@ class HttpClassifier:
         self._stated = about.get("revision")
         self.revision = content_id("http", url, list(labels), str(self._stated))
         self.facts = (
-            label_fact(self.labels, "the service's answer to GET"),
+            label_fact(None, self.labels, "the service's answer to GET"),
             ModelFact("output", "logits or probabilities, as each answer calls them", "the service's answers to POST"),
         )
 

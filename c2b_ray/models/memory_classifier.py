@@ -32,10 +32,11 @@ from c2b_ray.errors import ConfigError, ServiceError, SpecError
 from c2b_ray.models.batched_run import Runtime, run
 from c2b_ray.models.catalog import Spec, description_of
 from c2b_ray.models.failing_pictures import failure_of
+from c2b_ray.models.model_facts import label_fact
 from c2b_ray.models.module_content import ADDRESS, content_of
 from c2b_ray.models.output_kinds import KINDS, Kind, OutputKind, judged
 from c2b_ray.models.pixels.preprocess import OnArrays, Preparation, Transform, batched
-from c2b_ray.models.spec_options import BATCH, batches, label_fact
+from c2b_ray.models.spec_options import BATCH, batches
 from c2b_ray.models.trial_pictures import trial_pictures
 from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape
 from c2b_ray.schemas import content_id
@@ -135,7 +136,7 @@ class MemoryClassifier:
         self.revision = content_id(SCHEME, named, list(self.labels), *stated)
         self._stated = source.output
         self.kind = OutputKind(source.output or "logits", "as stated")
-        self.facts: tuple[ModelFact, ...] = (label_fact(self.labels, "the program that holds the model"),)
+        self.facts: tuple[ModelFact, ...] = (label_fact(None, self.labels, "the program that holds the model"),)
 
     @property
     def spec(self) -> str:

@@ -8,11 +8,13 @@ from c2b_ray.models.catalog import Spec
 from c2b_ray.roles import ModelFact
 
 
-def label_fact(spec: Spec, labels: Sequence[str], source: str | None, assumed: bool = False) -> ModelFact:
-    """Returns the fact of a classifier's label names. `source`: what names them where `labels=` does not; None where
-    nothing does, so that they are numbers."""
+def label_fact(spec: Spec | None, labels: Sequence[str], source: str | None, assumed: bool = False) -> ModelFact:
+    """Returns the fact of a classifier's label names. `spec`: None where no spec can state them. `source`: what names
+    them where `labels=` does not; None where nothing does, so that they are numbers."""
     shown = ", ".join(list(labels[:3])) + (", …" if len(labels) > 3 else "")
     value = f"{len(labels)}: {shown}"
+    if spec is None:
+        return ModelFact("label names", value, source or "", assumed)
     if "labels" in spec.options:
         return ModelFact("label names", value, f"?labels={spec.options['labels']}")
     if source is None:

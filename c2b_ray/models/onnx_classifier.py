@@ -40,6 +40,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.errors import ServiceError, WeightsError
 from c2b_ray.models.catalog import Spec, description_of
+from c2b_ray.models.model_facts import label_fact
 from c2b_ray.models.onnx_graph import Graph, bytes_of, content_of, graph_of, is_kind, not_of_labels, read_model
 from c2b_ray.models.onnx_preprocessing import facts_of, preprocessing
 from c2b_ray.models.onnx_session import CUDA, has_cuda, session_of
@@ -47,7 +48,7 @@ from c2b_ray.models.onnx_settings import layout_of, settings_of
 from c2b_ray.models.onnx_trial import Trial, tried
 from c2b_ray.models.output_kinds import OutputKind, judged, kind_named
 from c2b_ray.models.pixels.tensor import Preprocessing
-from c2b_ray.models.spec_options import BATCH, GPU_BATCH, batches, label_fact, label_names, positive
+from c2b_ray.models.spec_options import BATCH, GPU_BATCH, batches, label_names, positive
 from c2b_ray.models.spec_tables import options_of
 from c2b_ray.models.written_names import names_in
 from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape
@@ -162,7 +163,7 @@ def _loaded(spec: Spec, path: Path, model: onnx.ModelProto) -> OnnxClassifier:
     also = [*read_as, *prepare.unusual]
     classifier.revision = content_id("onnx", *content, repr(prepare), graph.output, classifier.labels, *also)
     classifier.facts = (
-        label_fact(classifier.labels, "the spec" if "labels" in spec.options else source if names else ""),
+        label_fact(spec, classifier.labels, source if names else None),
         *facts_of(prepare, settings, graph),
         *_output_facts(spec, classifier.kind, graph, trial, len(outputs)),
     )

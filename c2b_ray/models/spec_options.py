@@ -16,7 +16,7 @@ from PIL import Image
 from c2b_ray.errors import InputError, SpecError
 from c2b_ray.filesystems.documents import read_json
 from c2b_ray.models.catalog import Spec
-from c2b_ray.roles import ModelFact, Pixels
+from c2b_ray.roles import Pixels
 
 BATCH = 64
 """Rows that go through a model at once, where the spec's `batch=` does not say otherwise."""
@@ -164,12 +164,6 @@ def label_names(spec: Spec, count: int, usual: Sequence[str] | None) -> tuple[st
     if len(names) != count:
         raise SpecError(f"{spec.text}: {len(names)} label names for {count} outputs; give them with ?labels=PATH")
     return names
-
-
-def label_fact(labels: Sequence[str], source: str) -> ModelFact:
-    """Returns the fact about a classifier's label names; `source` is "" where nothing names them."""
-    listed = ", ".join(labels[:5]) + (f", …, {labels[-1]}" if len(labels) > 5 else "")
-    return ModelFact("label names", f"{len(labels)}: {listed}", source or "nothing names them", option="labels")
 
 
 def batches(rows: Any, size: int) -> Iterator[Sequence[Any]]:
