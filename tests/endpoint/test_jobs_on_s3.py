@@ -82,6 +82,7 @@ def labelled(table: str, classifier: str) -> dict[str, object]:
         "classifier": classifier,
         "images": images,
         "check": False,
+        "keep_images": True,  # so that any image can be shown
     }
 
 
