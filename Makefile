@@ -7,7 +7,7 @@ UV_VERSION := 0.13.8
 export RAY_USAGE_STATS_ENABLED = 0
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help setup demo test test-long test-unit test-vllm check format lock lock-gpu clean
+.PHONY: help setup demo test test-long test-unit test-vllm net check format lock lock-gpu clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -36,6 +36,9 @@ test-long: $(STAMP)  ## those that kill processes, nodes, pods and servers, in a
 
 test-unit: $(STAMP)  ## the tests that need neither Ray nor network
 	$(BIN)/python -m pytest tests/unit
+
+net: $(STAMP)  ## play the golden net: all that the product says, against what it said before
+	$(BIN)/python tests/net/replay.py
 
 # The tests run in .venv; the replica that they deploy runs in .venv-vllm.
 test-vllm: $(STAMP)  ## real vLLM, built for CPUs, behind Ray Serve
