@@ -27,14 +27,14 @@ from net_sessions import Session
 
 VOLATILE_KEYS = re.compile(
     r"^(created|started|finished|began|ended|at|seconds|duration|elapsed|wall|cpu.*|.*_seconds|.*_at|.*_per_second|version|versions"
-    r"|host|hostname|pid|machine|python|platform|command|environment|rates|progress|time|times|cores)$"
+    r"|host|hostname|pid|machine|python|platform|command|environment|rates|progress|time|times|cores|parts)$"
 )
 VOLATILE_TEXT = (
     (re.compile(r"\b\d{1,2} [A-Z][a-z]+ \d{4}(?:, \d\d:\d\d UTC)?"), "<date>"),
     (re.compile(r"│ +[\d,.]+ │ +[\d.,]+ to [\d.,]+ │"), "│ <rate> │ <time> │"),
     (re.compile(r"\b[0-9a-f]{32}\b|\b[0-9a-f]{64}\b"), "<digest>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|\+00:00| UTC)?)?"), "<date>"),
-    (re.compile(r"\b\d[\d,]*(?:\.\d+)? ?(?:ms|s|min|h|seconds?|minutes?|hours?)\b"), "<time>"),
+    (re.compile(r"\b\d[\d,]*(?:\.\d+)?[ \u00a0\u202f]?(?:ms|s|min|h|seconds?|minutes?|hours?)\b"), "<time>"),
     (re.compile(r"\b\d[\d,]*(?:\.\d+)?(?:/s| images/s| a second)"), "<rate>"),
     (re.compile(r"\b\d[\d,]*(?:\.\d+)? ?(?:[kKMG]i?B|bytes)\b"), "<size>"),
     (re.compile(r"\bv?\d+\.\d+\.\d+(?:\.\w+)*(?:\+\w+)?\b"), "<version>"),
