@@ -33,11 +33,11 @@ def cluster_design(sums: ArrayLike, images: ArrayLike, variance: ArrayLike, weig
     covariance of the clusters' terms if images were independent with the variances v. The factor is Kish's design
     effect, so that counts divided by it are Rao and Scott's (1992, Biometrics 48: 577-585) effective ones.
 
-    Args: sums, images: (..., cells, clusters), images 0 or more; variance: v, of one image's number, (..., cells), above
-    0 where a cell has images; weights: signed, (..., sums, cells), 0 where a cell has none.
+    Args: sums, images: (..., cells, clusters), images 0 or more; variance: v, of one image's number, (..., cells),
+    above 0 where a cell has images; weights: signed, (..., sums, cells), 0 where a cell has none.
     Returns: `Design`, (..., sums); below 1 where clusters hold images of both sides and differences cancel. Where one
-    cluster holds all images of a cell that counts, nothing is known of its variance: factor infinity, degrees .5. NaN
-    where a weight is.
+    cluster holds all images of a cell that counts, nothing is known of its variance: the factor leaves one image, and
+    the degrees are .5. NaN where a weight is.
     Raises: ValueError where shapes do not fit.
     """
     y, n = np.asarray(sums, np.float64), np.asarray(images, np.float64)
@@ -58,7 +58,7 @@ def cluster_design(sums: ArrayLike, images: ArrayLike, variance: ArrayLike, weig
     degrees = _degrees(w, n, v[..., None] * correction**2, per_image)
     factor = np.divide(robust, independent, out=np.ones(robust.shape), where=independent > 0)
     unknown = ((w != 0) & single[..., None, :]).any(axis=-1)
-    factor = np.where(unknown, np.inf, np.maximum(factor, LEAST_FACTOR))
+    factor = np.where(unknown, whole.max(axis=-1, keepdims=True, initial=1.0), np.maximum(factor, LEAST_FACTOR))
     missing = np.isnan(w).any(axis=-1)
     degrees = np.where(unknown, LEAST_DEGREES, np.maximum(degrees, LEAST_DEGREES))
     return Design(np.where(missing, np.nan, factor), np.where(missing, np.nan, degrees))
