@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from c2b_ray.metrics.cluster_robust import LEAST_DEGREES, cluster_design
+from c2b_ray.metrics.cluster_robust import cluster_design
 from c2b_ray.metrics.contrasts import Design
 from c2b_ray.metrics.levels import MOST_DEVIATIONS, deviations
 from c2b_ray.steps.cells import CellImages
@@ -35,7 +34,8 @@ class ClusterSums:
     @property
     def count(self) -> Ints:
         """The number of clusters of each cell."""
-        return (self.images > 0).sum(axis=1)
+        count: Ints = (self.images > 0).sum(axis=1)
+        return count
 
     def variance(self) -> Floats:
         """Returns s(1 - s) of each cell, the variance of a right answer, s with half a right and half a wrong answer
@@ -50,7 +50,10 @@ class ClusterSums:
     def effective(self, confidence: float, variance: Floats | None = None) -> Floats:
         """Returns the number of independent images that give each cell's mean an interval as wide, at most all."""
         images = self.images.sum(axis=1)
-        return images / inflation(self.design(np.diag((images > 0).astype(np.float64)), variance), confidence)
+        effective: Floats = images / inflation(
+            self.design(np.diag((images > 0).astype(np.float64)), variance), confidence
+        )
+        return effective
 
 
 class Clusters:
@@ -120,8 +123,3 @@ def inflation(design: Design, confidence: float) -> Floats:
     reach = np.minimum(stdtrit(np.minimum(design.degrees, 1e6), (1 + confidence) / 2), MOST_DEVIATIONS)
     result: Floats = np.maximum(design.factor * (reach / z) ** 2, 1.0)
     return result
-
-
-def unknown(design: Design) -> NDArray[Any]:
-    """Returns which sums rest on a cell of one cluster."""
-    return design.degrees <= LEAST_DEGREES
