@@ -19,6 +19,8 @@ from c2b_ray.metrics.levels import MOST_DEVIATIONS, deviations
 from c2b_ray.steps.cells import CellImages
 from c2b_ray.steps.image_ids import Ints, Mask, numbered
 
+TOO_FEW_CLUSTERS = "too few clusters"
+
 Floats = NDArray[np.float64]
 
 
@@ -87,7 +89,7 @@ class Clusters:
     def scarce(self, clusters: int, needed: int | None) -> str:
         """Returns why a cell is open, in clusters. `needed`: clusters that would settle it; None: not known."""
         about = "" if needed is None else f": about {needed:,} in each value would settle it"
-        return f"too few clusters ({self.named}: {clusters:,} here){about}; more images of the same ones tell little"
+        return f"{TOO_FEW_CLUSTERS} ({self.named}: {clusters:,} here){about}; more images of the same ones tell little"
 
 
 def cluster_sums(cells: CellImages, group: slice, clusters: Ints, numbers: Ints | Mask, counted: Mask) -> ClusterSums:

@@ -145,19 +145,19 @@ def without_cluster(labels: pa.Table, cluster: str | None, attributes: Iterable[
     return labels.drop_columns([cluster]) if cluster in labels.column_names else labels
 
 
-def may_be_clusters(labels: pa.Table) -> list[str]:
-    """Returns in words which columns look as if they said which images belong together: by their names, with at least
+def may_be_clusters(labels: pa.Table) -> dict[str, str]:
+    """Returns column → in words, why it looks as if it said which images belong together: its name, and at least
     `FEWEST_CLUSTERS` values that recur."""
-    said = []
+    said = {}
     for name in labels.column_names:
         if name == TARGET or not _OF_CLUSTERS.search(name):
             continue
         values, rows = len(labels[name].drop_null().unique()), len(labels[name]) - labels[name].null_count
         if values >= FEWEST_CLUSTERS and rows >= 2 * values:
-            said.append(
+            said[name] = (
                 f"column {name} ({values:,} values, {rows / values:.0f} images each) may say which images belong "
-                f"together. Images of one {name} are then not independent, and intervals that take them so are too "
-                f"narrow: write `cluster: {name}` under `images`"
+                f"together. Images of one {name} are then not independent, and intervals that take them so are "
+                "too narrow"
             )
     return said
 

@@ -154,7 +154,8 @@ def _remarks(config: AuditConfig, table: LabelledTable, proposals: pa.Table) -> 
 def _warnings(config: AuditConfig, table: LabelledTable, proposals: pa.Table) -> list[str]:
     """Returns what a labelled table seems to offer but is not compared."""
     labels = compared_labels(config, table)
-    clusters = may_be_clusters(labels) if config.images.cluster is None else []
+    found = may_be_clusters(labels) if config.images.cluster is None else {}
+    clusters = [f"{why}: write `cluster: {name}` under `images`" for name, why in found.items()]
     if config.attributes:
         return [*clusters, *lacking(proposals, config.classes, config.attributes)]
     reasons = left_out(labels) | table.not_labels
