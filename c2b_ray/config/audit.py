@@ -196,6 +196,12 @@ class AuditConfig(Strict):
                 raise ValueError("`templates` are for captions; labelled images have none")
             if self.language_model is None and normalise(name) not in known:
                 raise ValueError(f"templates: there is no attribute {name!r}; {nearest(name, self.attributes or {})}")
+        for name in ("budget", "intersections"):
+            if self.images.cluster is not None and getattr(self, name):
+                raise ValueError(
+                    f"`{name}` takes images as independent, and images.cluster says that they are not: "
+                    "leave one of them out"
+                )
         if labelled and self.budget and self.intersections and self.images_per_caption is None:
             raise ValueError(
                 "`budget` and `intersections` of labelled images need `images_per_caption`: each combination of values "

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from c2b_ray.config.named import GeneratorSpec, IndexPath, Name, TablePath
 from c2b_ray.config.strict import Strict
@@ -44,6 +44,13 @@ class Images(Strict):
     columns: Columns | None = Field(
         None, description="The table's names of these columns, if they differ (for source: labelled)."
     )
+    cluster: Name | None = Field(
+        None,
+        description="The column that tells which images belong together, such as camera, patient or video; or "
+        "`folder`: the folder that an image lies in (for source: labelled). Intervals and tests then take clusters, "
+        "not images, as the independent samples. The column is no attribute. A row without a value is a cluster of "
+        "its own.",
+    )
     pool: int | None = Field(
         None,
         ge=1,
@@ -58,6 +65,15 @@ class Images(Strict):
         "says show class and value, checked in random order; the default with `verification`. nearest: the nearest "
         "ones, as in the paper; the default without it.",
     )
+
+    @model_serializer(mode="wrap")
+    def _without_default(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves out `cluster` where it is not set: a run's id is made from these fields, and runs of releases without
+        the field are resumed."""
+        fields: dict[str, Any] = serialise(self)
+        if fields.get("cluster") is None:
+            fields.pop("cluster", None)
+        return fields
 
     @property
     def renamed(self) -> dict[str, str]:
@@ -82,6 +98,8 @@ class Images(Strict):
                 raise ValueError(f"`{field}` does not belong to source: {said}")
         if self.columns is not None and "labelled" not in self.sources:
             raise ValueError(f"`columns` does not belong to source: {said}; it names a table's columns")
+        if self.cluster is not None and "labelled" not in self.sources:
+            raise ValueError(f"`cluster` does not belong to source: {said}; it names a column of a labelled table")
         for name in ("pool", "selection"):
             if "retrieve" not in self.sources and getattr(self, name) is not None:
                 raise ValueError(f"`{name}` does not belong to source: {said}; it says how to draw from an index")

@@ -16,26 +16,46 @@ test, whose tail at unequal totals and accuracies near 1 is too light by a facto
 Where one cell is far coarser than the rest is noisy (20 images against 200 that are all right), T moves in steps, and
 t is moved by up to half a step towards the null: by h/2 * exp(-2 * pi^2 * v / h^2), h the cell's step w/total and v the
 other cells' variance, which is how much of the steps that noise leaves (the first harmonic of a Gaussian on a lattice).
+
+Where images come in clusters, such as those of one camera, `design` says by how much the variance of each sum exceeds
+that of independent images, and how well that is known (`cluster_design`). Counts are then divided by that factor, and
+tails and limits are those of Student's t in place of the normal distribution. A design never makes a result surer: each
+p-value is the larger one, and each limit the farther one, of those with and without it.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit, logit, ndtr
+from scipy.special import expit, logit, ndtr, stdtr, stdtrit
 
 from c2b_ray.metrics.blocks import by_blocks
-from c2b_ray.metrics.levels import checked_margin, deviations
+from c2b_ray.metrics.levels import MOST_DEVIATIONS, checked_margin, deviations
 from c2b_ray.metrics.roots import FARTHEST, PRECISION, crossing, falling_root
 from c2b_ray.metrics.scores import Floats, Ints
 
-__all__ = ["contrast_counts", "contrast_interval", "contrast_none_p_values", "contrast_p_values"]
+__all__ = ["Design", "contrast_counts", "contrast_interval", "contrast_none_p_values", "contrast_p_values"]
 
 PSEUDO = 0.5  # right answers, and as many wrong ones, added to every cell
 STEPS = 5.0  # weight of the sum's own steps in the move of t
 NEAR = 1e-3  # deviates within which log(u / d) / d is its limit
 EDGE = 1e-6  # how near to the ends of its range a sum is looked at
+NORMAL = 1e6  # degrees of freedom from which on Student's t is normal
+
+
+@dataclass(frozen=True)
+class Design:
+    """How images were sampled, for every weighted sum; float64 (..., sums).
+
+    `factor`: the variance of the sum over that of as many independent images (Kish's design effect), above 0.
+    `degrees`: degrees of freedom of its estimate, above 0.
+    """
+
+    factor: Floats
+    degrees: Floats
 
 
 def contrast_counts(
@@ -63,7 +83,9 @@ def contrast_counts(
     return np.nan_to_num(np.asarray(accuracy, np.float64))[..., None, :] * total, total, w
 
 
-def contrast_p_values(correct: ArrayLike, total: ArrayLike, weights: ArrayLike, tau: float = 0.0) -> Floats:
+def contrast_p_values(
+    correct: ArrayLike, total: ArrayLike, weights: ArrayLike, tau: float = 0.0, design: Design | None = None
+) -> Floats:
     """Computes the p-value of every weighted sum of accuracies S for the interval null |S| <= tau.
 
     p = P(T beyond t, away from 0 | S = tau * sign(t)) + P(T beyond t, the same way | S = -tau * sign(t))
@@ -72,31 +94,33 @@ def contrast_p_values(correct: ArrayLike, total: ArrayLike, weights: ArrayLike, 
     beyond chance's reach, twice the one-sided p at tau = 0, continuous in between (Hodges & Lehmann 1954).
 
     Args: correct, total: of shapes that broadcast to (..., sums, cells), 0 <= correct <= total, not necessarily whole;
-    weights: signed, of the same shape; 0 where total is 0. tau: finite, 0 or more.
+    weights: signed, of the same shape; 0 where total is 0. tau: finite, 0 or more. design: None for independent images.
     Returns: float64 (..., sums) in [0, 1]; 1 where |S| <= tau; NaN where a weight is.
     Raises: ValueError for tau.
     """
     checked_margin(tau)
-    return by_blocks(partial(_p_values, tau=tau), correct, total, weights)
+    return _surest(partial(_p_values, tau=tau), (correct, total, weights), design)
 
 
-def _p_values(correct: Floats, total: Floats, weights: Floats, tau: float) -> Floats:
-    c, n, w, shape = _rows(correct, total, weights)
+def _p_values(correct: Floats, total: Floats, weights: Floats, degrees: Floats, tau: float) -> Floats:
+    c, n, w, df, shape = _rows(correct, total, weights, degrees)
     observed = _sums(c, n, w)
     p = np.where(np.isnan(observed), np.nan, 1.0)
     beyond = np.abs(observed) > tau
-    c, n = c[beyond], n[beyond]
+    c, n, df = c[beyond], n[beyond], df[beyond]
     w = w[beyond] * np.sign(observed[beyond])[:, None]
     if tau:
         c, n, w, ends = *(np.concatenate((one, one)) for one in (c, n, w)), np.repeat([tau, -tau], len(w))
-        tails = ndtr(-_deviate(c, n, w, ends)).reshape(2, -1).sum(axis=0)
+        tails = _tail(_deviate(c, n, w, ends), np.tile(df, 2)).reshape(2, -1).sum(axis=0)
     else:
-        tails = 2 * ndtr(-_deviate(c, n, w, np.zeros(len(w))))
+        tails = 2 * _tail(_deviate(c, n, w, np.zeros(len(w))), df)
     p[beyond] = np.minimum(tails, 1.0)
     return p.reshape(shape)
 
 
-def contrast_none_p_values(correct: ArrayLike, total: ArrayLike, weights: ArrayLike, tau: float) -> Floats:
+def contrast_none_p_values(
+    correct: ArrayLike, total: ArrayLike, weights: ArrayLike, tau: float, design: Design | None = None
+) -> Floats:
     """Computes the p-value of every weighted sum of accuracies S for the null |S| >= tau: small where S is certainly
     within (-tau, tau).
 
@@ -107,23 +131,27 @@ def contrast_none_p_values(correct: ArrayLike, total: ArrayLike, weights: ArrayL
     Raises: ValueError for tau.
     """
     checked_margin(tau)
-    return by_blocks(partial(_none_p_values, tau=tau), correct, total, weights)
+    return _surest(partial(_none_p_values, tau=tau), (correct, total, weights), design)
 
 
-def _none_p_values(correct: Floats, total: Floats, weights: Floats, tau: float) -> Floats:
-    c, n, w, shape = _rows(correct, total, weights)
+def _none_p_values(correct: Floats, total: Floats, weights: Floats, degrees: Floats, tau: float) -> Floats:
+    c, n, w, df, shape = _rows(correct, total, weights, degrees)
     observed = _sums(c, n, w)
     p = np.where(np.isnan(observed), np.nan, 1.0)
     within = np.abs(observed) < tau
-    c, n, w = c[within], n[within], w[within]
+    c, n, w, df = c[within], n[within], w[within], df[within]
     end = np.full(2 * len(w), -tau)
     both = _deviate(np.concatenate((c, c)), np.concatenate((n, n)), np.concatenate((w, -w)), end)
-    p[within] = ndtr(-both.reshape(2, -1).min(axis=0))
+    p[within] = _tail(both.reshape(2, -1).min(axis=0), df)
     return p.reshape(shape)
 
 
 def contrast_interval(
-    correct: ArrayLike, total: ArrayLike, weights: ArrayLike, confidence: float = 0.95
+    correct: ArrayLike,
+    total: ArrayLike,
+    weights: ArrayLike,
+    confidence: float = 0.95,
+    design: Design | None = None,
 ) -> tuple[Floats, Floats]:
     """Computes the limits of every weighted sum of accuracies: the sums that neither one-sided test rejects at (1 -
     confidence)/2.
@@ -136,21 +164,43 @@ def contrast_interval(
     Returns: (low, high), float64 (..., sums), low <= S <= high, within what the sum can be. NaN where a weight is.
     Raises: ValueError for the confidence.
     """
-    limits = by_blocks(partial(_limits, z=deviations(confidence)), correct, total, weights)
-    return limits[..., 0], limits[..., 1]
+    # Limits as (-low, high), so that the farther one is the larger one, as with p-values.
+    reach = _surest(partial(_limits, z=deviations(confidence)), (correct, total, weights), design)
+    return -reach[..., 0], reach[..., 1]
 
 
-def _limits(correct: Floats, total: Floats, weights: Floats, z: float) -> Floats:
-    c, n, w, shape = _rows(correct, total, weights)
+def _limits(correct: Floats, total: Floats, weights: Floats, degrees: Floats, z: float) -> Floats:
+    c, n, w, df, shape = _rows(correct, total, weights, degrees)
+    reach = np.tile(np.where(df < NORMAL, np.minimum(stdtrit(df, ndtr(z)), MOST_DEVIATIONS), z), 2)
     # Both ends in one go: of few sums, each step of the search costs what NumPy takes to be called.
-    low, high = np.split(_limit(np.concatenate((c, c)), np.concatenate((n, n)), np.concatenate((w, -w)), z), 2)
-    return np.stack((low.reshape(shape), -high.reshape(shape)), axis=-1)
+    low, high = np.split(_limit(np.concatenate((c, c)), np.concatenate((n, n)), np.concatenate((w, -w)), reach), 2)
+    return np.stack((-low.reshape(shape), -high.reshape(shape)), axis=-1)
 
 
-def _rows(correct: Floats, total: Floats, weights: Floats) -> tuple[Floats, Floats, Floats, tuple[int, ...]]:
+def _surest(function: Callable[..., Floats], counts: tuple[ArrayLike, ...], design: Design | None) -> Floats:
+    """Returns `function` of counts and degrees of freedom: for independent images, or the larger of that and of what
+    it is under the design."""
+    independent = by_blocks(function, *counts, np.inf)
+    if design is None:
+        return independent
+    correct, total, weights = counts
+    factor = design.factor[..., None]
+    of_clusters = np.asarray(correct) / factor, np.asarray(total) / factor, weights
+    return np.maximum(independent, by_blocks(function, *of_clusters, design.degrees[..., None]))
+
+
+def _tail(deviate: Floats, degrees: Floats) -> Floats:
+    """Returns the probability beyond a deviate, by Student's t, which with infinite degrees of freedom is normal."""
+    tail: Floats = np.where(degrees < NORMAL, stdtr(np.minimum(degrees, NORMAL), -deviate), ndtr(-deviate))
+    return tail
+
+
+def _rows(
+    correct: Floats, total: Floats, weights: Floats, degrees: Floats
+) -> tuple[Floats, Floats, Floats, Floats, tuple[int, ...]]:
     shape = correct.shape
-    c, n, w = (np.reshape(array, (prod(shape[:-1]), shape[-1])) for array in (correct, total, weights))
-    return c, n, w, shape[:-1]
+    c, n, w, df = (np.reshape(array, (prod(shape[:-1]), shape[-1])) for array in (correct, total, weights, degrees))
+    return c, n, w, df.max(axis=-1, initial=0.0), shape[:-1]
 
 
 def _sums(c: Floats, n: Floats, w: Floats) -> Floats:
@@ -158,24 +208,24 @@ def _sums(c: Floats, n: Floats, w: Floats) -> Floats:
     return sums
 
 
-def _limit(c: Floats, n: Floats, w: Floats, z: float) -> Floats:
-    """Finds the lower limit: the sum phi0 at which P(T >= t | phi0) = Phi(-z)."""
+def _limit(c: Floats, n: Floats, w: Floats, z: Floats) -> Floats:
+    """Finds the lower limit: the sum phi0 at which P(T >= t | phi0) = Phi(-z), for the z of each row."""
     limits = _sums(c, n, w)
     known = np.flatnonzero(~np.isnan(limits))
-    c, n, w, inside = c[known], n[known], w[known], limits[known]
+    c, n, w, inside, z = c[known], n[known], w[known], limits[known], z[known]
     least = np.minimum(w, 0.0).sum(axis=-1)
     smooth = (c + 1) / (n + 2)
     error = np.sqrt((w**2 * smooth * (1 - smooth) / np.maximum(n, PRECISION) * (w != 0)).sum(axis=-1))
     # The usual limit first: most lie next to it.
     outside = np.maximum(inside - z * error, (inside + least) / 2)
-    value_in, value_out = np.full(len(w), -z), _deviate(c, n, w, outside) - z
+    value_in, value_out = -z, _deviate(c, n, w, outside) - z
     near = value_out < 0
     inside, value_in = np.where(near, outside, inside), np.where(near, value_out, value_in)
     outside = np.where(near, least, outside)
-    value_out[near] = _deviate(c[near], n[near], w[near], least[near]) - z
+    value_out[near] = _deviate(c[near], n[near], w[near], least[near]) - z[near]
 
     def excess(at: Floats, rows: Ints) -> Floats:
-        return _deviate(c[rows], n[rows], w[rows], at) - z
+        return _deviate(c[rows], n[rows], w[rows], at) - z[rows]
 
     crossed = crossing(excess, (inside, outside), (value_in, value_out))
     limits[known] = np.minimum(crossed, limits[known])

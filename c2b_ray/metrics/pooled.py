@@ -1,8 +1,10 @@
 """Bias scores of an attribute's values pooled over all classes.
 
 Knows accuracies and how many images they rest on, a row per class; knows nothing of images or of what classes are.
-Classes and cells are taken as independent samples.
+Classes and cells are taken as independent samples, unless clusters are given.
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 
@@ -10,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from c2b_ray.metrics.blocks import BLOCK
+from c2b_ray.metrics.cluster_robust import cluster_design
 from c2b_ray.metrics.contrasts import contrast_interval, contrast_none_p_values, contrast_p_values
 from c2b_ray.metrics.scores import Floats
 
@@ -33,7 +36,13 @@ class Pooled:
     shares: Floats
 
 
-def pooled_bias_scores(accuracy: ArrayLike, images: ArrayLike, tau: float = 0.0, confidence: float = 0.95) -> Pooled:
+def pooled_bias_scores(
+    accuracy: ArrayLike,
+    images: ArrayLike,
+    tau: float = 0.0,
+    confidence: float = 0.95,
+    clusters: tuple[ArrayLike, ArrayLike] | None = None,
+) -> Pooled:
     """Computes φ of every value of an attribute, stratified by class.
 
     phi_j = sum over classes c of w_cj * phi_cj / sum of w_cj,   1/w_cj = 1/n_cj + 1/m^2 * sum of 1/n_ck over k != j
@@ -44,7 +53,8 @@ def pooled_bias_scores(accuracy: ArrayLike, images: ArrayLike, tau: float = 0.0,
     p-values are those of the weighted sum of all cells' accuracies (`contrasts`).
 
     Args: accuracy: (classes, values) in [0, 1], NaN where a cell holds no image; images: (classes, values), 0 or more,
-    need not be whole. tau: 0 or more. confidence: in (0, 1).
+    need not be whole. tau: 0 or more. confidence: in (0, 1). clusters: right answers and images (classes, values,
+    clusters), where images come in clusters that may hold images of several classes (`cluster_robust`).
     Returns: `Pooled`. 0: no class-stratified difference. No classes in: NaN.
     Raises: ValueError where shapes differ or are not two-dimensional, or for tau or the confidence.
     """
@@ -57,9 +67,14 @@ def pooled_bias_scores(accuracy: ArrayLike, images: ArrayLike, tau: float = 0.0,
     held = (n > 0) & ~np.isnan(a)
     shares = _shares(np.where(held, n, 0.0), held)
     rates, images_held = np.where(held, a, 0.0), np.where(held, n, 0.0)
+    by_cluster = None
+    if clusters is not None:
+        by_cluster = _ByCluster.of(*(np.where(held[..., None], np.asarray(one, np.float64), 0.0) for one in clusters))
     size = max(1, BLOCK // a.size)
     parts = [
-        _of_values(np.arange(start, min(start + size, a.shape[1])), shares, rates, images_held, tau, confidence)
+        _of_values(
+            np.arange(start, min(start + size, a.shape[1])), shares, (rates, images_held, by_cluster), tau, confidence
+        )
         for start in range(0, a.shape[1], size)
     ]
     gap, low, high, p, none_p = np.concatenate(parts, axis=1)
@@ -78,18 +93,41 @@ class _Shares:
     classes: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class _ByCluster:
+    """Right answers and images of all cells, (cells, clusters), and the variance of an answer (cells,)."""
+
+    right: Floats
+    images: Floats
+    variance: Floats
+
+    @classmethod
+    def of(cls, right: Floats, images: Floats) -> _ByCluster:
+        right, images = (one.reshape(-1, one.shape[-1]) for one in (right, images))
+        smooth = (right.sum(axis=1) + 0.5) / (images.sum(axis=1) + 1)
+        return cls(right, images, smooth * (1 - smooth))
+
+
 def _of_values(
-    values: NDArray[np.int64], shares: _Shares, rates: Floats, images: Floats, tau: float, confidence: float
+    values: NDArray[np.int64],
+    shares: _Shares,
+    counts: tuple[Floats, Floats, _ByCluster | None],
+    tau: float,
+    confidence: float,
 ) -> Floats:
     """Returns φ, its limits, p and none_p of some values, (5, values)."""
+    rates, images, by_cluster = counts
     itself = np.arange(rates.shape[1]) == values[:, None]
     others = np.maximum(shares.others[:, values], 1).T
     within = np.where(itself[:, None, :], 1.0, -(shares.held[None] / others[:, :, None]))  # (j, c, k)
     rows = (shares.share[:, values].T[:, :, None] * within).reshape(len(values), -1)
     rows[shares.classes[values] == 0] = np.nan
     cells = (rates * images).reshape(1, -1), images.reshape(1, -1), rows
-    low, high = contrast_interval(*cells, confidence)
-    p, none_p = contrast_p_values(*cells, tau), contrast_none_p_values(*cells, tau)
+    design = None
+    if by_cluster is not None:
+        design = cluster_design(by_cluster.right, by_cluster.images, by_cluster.variance, rows)
+    low, high = contrast_interval(*cells, confidence, design)
+    p, none_p = contrast_p_values(*cells, tau, design), contrast_none_p_values(*cells, tau, design)
     return np.stack((rows @ rates.ravel(), low, high, p, none_p))
 
 

@@ -43,6 +43,7 @@ SCORES = pa.schema(
         pa.field("basis", _text),
         pa.field("captions", pa.int64()),  # captions whose images the cell holds; null for labelled images
         pa.field("caption_spread", pa.float64()),  # standard deviation between captions of one cell; NaN: not known
+        pa.field("clusters", pa.int64()),  # clusters, such as cameras, that the images of n come from; null without
         pa.field("wanted", pa.int64()),  # distinct images that the cell should have; null for labelled images
         pa.field("undecided", pa.int64()),  # images of n without a single likeliest answer; they count as wrong
         pa.field("shared", pa.int64()),  # images of n that other values of the attribute hold as well
@@ -140,6 +141,7 @@ POOLED = pa.schema(
         pa.field("basis", _text),  # the weakest of the pooled cells, as in SCORES
         pa.field("captions", pa.int64()),  # captions whose images the pooled cells hold; null for labelled images
         pa.field("caption_spread", pa.float64()),  # the largest between captions of one cell; NaN: not known
+        pa.field("clusters", pa.int64()),  # clusters that the images come from, each once; null without
     ]
 )
 

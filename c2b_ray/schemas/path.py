@@ -70,6 +70,13 @@ DRAWS = pa.schema(
     ]
 )
 
+CLUSTERS = pa.schema(
+    [
+        pa.field("image_id", _text, nullable=False),
+        pa.field("cluster", _text),  # such as the camera; null where it is not known
+    ]
+)
+
 IMAGES = pa.schema(
     [
         pa.field("image_id", _text, nullable=False),  # hash of the source's revision and the image's position in it

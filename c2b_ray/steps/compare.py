@@ -7,7 +7,7 @@ or files.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from c2b_ray import metrics
 from c2b_ray.errors import RunError
 from c2b_ray.schemas import COMPARISON, COMPARISON_POOLED
+from c2b_ray.steps import clusters
 from c2b_ray.steps.answers import by_column
-from c2b_ray.steps.cells import Group, is_labelled
+from c2b_ray.steps.cells import CellName, Group, is_labelled
+from c2b_ray.steps.clusters import ClusterSums, inflation
 from c2b_ray.steps.sides import PairCount, SharedImages
 
 CHANGES = {"for": "better", "against": "worse", "none": "same", "undetermined": "undetermined"}
@@ -30,11 +32,12 @@ Cells = Mapping[Group, Mapping[str, PairCount]]
 @dataclass(frozen=True)
 class EffectivePairs:
     """The number of independent pairs of answers that tell as much as those of a cell, its captions, and how they
-    spread: columns of `schemas.COMPARISON`."""
+    spread: columns of `schemas.COMPARISON`. `gains`: by cluster, where images come in clusters."""
 
     effective: float
     captions: int | None = None
     caption_spread: float | None = None
+    gains: ClusterSums | None = None
 
 
 Cell = tuple[PairCount, EffectivePairs]
@@ -50,8 +53,9 @@ def compare(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
     McNemar's exact test, which keeps its level with few images. The false discovery rate is controlled over all cells,
     for accuracies and for φ separately. An image that one side did not draw, that a classifier did not answer, that a
     verifier refused, or that is a near-duplicate of another of its cell by A's `distinct`, is left out and counted. A
-    cell that is in doubt on either side is undetermined, and not tested. Captions are the sampling unit: the tests and
-    intervals are of as many images as would tell as much if each had a caption of its own.
+    cell that is in doubt on either side is undetermined, and not tested. Captions, or clusters where A's run has them,
+    are the sampling unit: the tests and intervals are of as many images as would tell as much if each had one of its
+    own.
 
     Raises RunError where no cell has an image that both sides drew.
     """
@@ -108,7 +112,7 @@ def compare_pooled(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
 def _pooled(cells: Sequence[Cell], confidence: float) -> dict[str, Any]:
     """Returns the numbers of one value over all classes."""
     n, only_a, only_b = (sum(getattr(count, name) for count, _ in cells) for name in ("n", "only_a", "only_b"))
-    pairs = _together(cells)
+    pairs = _together(cells, confidence)
     low, high = metrics.paired_difference_interval(*pairs, confidence)
     return {
         "classes": len(cells),
@@ -123,16 +127,22 @@ def _pooled(cells: Sequence[Cell], confidence: float) -> dict[str, Any]:
     }
 
 
-def _together(cells: Iterable[Cell]) -> tuple[float, float, float]:
+def _together(cells: Sequence[Cell], confidence: float) -> tuple[float, float, float]:
     """Returns only_a, only_b and n of cells together, as numbers of pairs that are independent.
 
     The sums over the cells, times  (sum of v_k * n_k) / (sum of v_k * n_k^2 / effective_k),  which leaves their
-    difference and gives it the variance that it has.
+    difference and gives it the variance that it has. Clusters may hold images of several cells: where images come in
+    clusters, the factor is that of the design of all cells together.
     """
     counts = np.array([(cell.only_a, cell.only_b, cell.n, known.effective) for cell, known in cells]).reshape(-1, 4)
     only_a, only_b, n, effective = counts.T
     noise = only_a + only_b + 1 - (only_b - only_a) ** 2 / np.maximum(n, 1)  # v_k * n_k, no cell's 0
-    share = noise.sum() / (noise * n / effective).sum() if len(counts) else 1.0
+    gains = [known.gains for _, known in cells if known.gains is not None]
+    if gains:
+        weights = (n / n.sum())[None]
+        share = 1 / float(inflation(clusters.together(gains).design(weights, noise / np.maximum(n, 1)), confidence)[0])
+    else:
+        share = noise.sum() / (noise * n / effective).sum() if len(counts) else 1.0
     return float(only_a.sum() * share), float(only_b.sum() * share), float(n.sum() * share)
 
 
@@ -146,7 +156,8 @@ def _carrier(cells: Mapping[str, Cell], alpha: float) -> str | None:
     """Returns the class without which the others do not show the same change; None where each can be left out."""
     gain = {target: cell.only_b - cell.only_a for target, (cell, _) in cells.items()}
     strongest = max(gain, key=lambda target: abs(gain[target]))
-    only_a, only_b, _ = _together(cell for target, cell in cells.items() if target != strongest)
+    others = [cell for target, cell in cells.items() if target != strongest]
+    only_a, only_b, _ = _together(others, 1 - alpha)
     same_way = (only_b - only_a) * sum(gain.values()) > 0
     return None if same_way and float(metrics.mcnemar_p_values(only_a, only_b)) <= alpha else strongest
 
@@ -167,11 +178,23 @@ def _effective_pairs(shared: SharedImages, confidence: float) -> list[EffectiveP
     """Returns those of each cell, in the order of `shared.counts`."""
     counts = [count for group in shared.counts.values() for count in group.values()]
     only_a, only_b, n = by_column([count.by_caption for count in counts], kinds=3)
+    if shared.gains is not None:
+        names = [CellName(*group, value) for group, of_group in shared.counts.items() for value in of_group]
+        return [
+            _in_clusters(count, shared.gains.get(name), confidence) for name, count in zip(names, counts, strict=True)
+        ]
     found = metrics.effective_pairs(only_a, only_b, n, confidence)
     if is_labelled(shared.a.draws):
         return [EffectivePairs(float(effective)) for effective in found.effective]
     numbers = zip(found.effective.tolist(), found.spread.tolist(), counts, strict=True)
     return [EffectivePairs(effective, len(count.by_caption), spread) for effective, spread, count in numbers]
+
+
+def _in_clusters(count: PairCount, gains: ClusterSums | None, confidence: float) -> EffectivePairs:
+    if gains is None or not count.n:
+        return EffectivePairs(float(count.n))
+    variance = (count.only_a + count.only_b + 1 - (count.only_b - count.only_a) ** 2 / count.n) / count.n
+    return EffectivePairs(float(gains.effective(confidence, np.array([variance]))[0]), gains=gains)
 
 
 def _padded(cells: Cells, names: Sequence[str]) -> tuple[NDArray[np.bool_], list[NDArray[np.int64]]]:

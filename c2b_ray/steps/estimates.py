@@ -17,6 +17,7 @@ from c2b_ray.metrics.intervals import wilson
 from c2b_ray.metrics.levels import deviations
 from c2b_ray.steps.answers import CellAnswers, by_column
 from c2b_ray.steps.cells import CellGroup, CellImages
+from c2b_ray.steps.clusters import Clusters, cluster_sums
 from c2b_ray.steps.confounding import Confounding
 from c2b_ray.steps.correction import correction_of, doubts_of_rows
 from c2b_ray.steps.image_ids import Ints
@@ -40,7 +41,7 @@ class Sample:
 
     `repeats`: copies that were left out, by cell. `shared`: how many images of each cell other values of its attribute
     hold. `captioned`: whether captions drew the images; otherwise each cell is one sample. `observed`: None where
-    nothing was verified.
+    nothing was verified. `clusters`: of the images; None where they are independent.
     """
 
     cells: CellImages
@@ -48,6 +49,7 @@ class Sample:
     shared: Ints
     captioned: bool
     observed: Observed | None
+    clusters: Clusters | None = None
 
     def shares(self, group: CellGroup) -> Floats:
         """Returns the share of each cell's images that other values hold."""
@@ -105,9 +107,14 @@ def estimated(
         _correct(estimates, groups, answers, sample.observed, thresholds)
     if sample.captioned:
         _spread_over_captions(estimates, counts, thresholds.confidence)
+    if sample.clusters is not None:
+        _spread_over_clusters(estimates, groups, sample.clusters, answers)
     z = np.float64(deviations(thresholds.confidence))
     for estimate in estimates:
-        low, high = wilson(estimate.accuracy * estimate.effective, estimate.effective, z)
+        effective = estimate.effective
+        if estimate.clusters is not None:
+            effective = estimate.clusters.effective(thresholds.confidence)
+        low, high = wilson(estimate.accuracy * effective, effective, z)
         estimate.columns |= {"accuracy": estimate.accuracy, "accuracy_low": low, "accuracy_high": high}
     return estimates
 
@@ -164,6 +171,21 @@ def _spread_over_captions(estimates: Sequence[Estimate], counts: Counts, confide
         estimate.effective = _inverse(_inverse(estimate.effective) + more)
         estimate.columns["captions"] = [len(of_cell) for of_cell in counts.by_caption[here]]
         estimate.columns["caption_spread"] = worth.spread[here]
+
+
+def _spread_over_clusters(
+    estimates: Sequence[Estimate], groups: Sequence[CellGroup], clusters: Clusters, answers: CellAnswers
+) -> None:
+    """Adds right answers by cluster, and marks the values whose images are all of one cluster."""
+    of_row = clusters.of(answers.cells)
+    for estimate, group in zip(estimates, groups, strict=True):
+        sums = cluster_sums(answers.cells, group.cells, of_row, answers.right, answers.answered)
+        estimate.clusters = sums
+        estimate.columns["clusters"] = sums.count
+        estimate.doubts = [
+            doubt or (clusters.single(value) if count == 1 else None)
+            for doubt, value, count in zip(estimate.doubts, estimate.values, sums.count.tolist(), strict=True)
+        ]
 
 
 def _noise(accuracy: Floats, images: Floats | Ints) -> Floats:

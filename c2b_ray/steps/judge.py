@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c2b_ray import metrics
+from c2b_ray.metrics.contrasts import Design
 from c2b_ray.metrics.levels import deviations
 from c2b_ray.steps.adjusted import Adjusted
+from c2b_ray.steps.clusters import ClusterSums
 from c2b_ray.steps.reasons import (
     EVIDENCE_OF_VALUES,
     MOST_SHARED,
@@ -34,7 +36,8 @@ class Estimate:
 
     `effective`: the number of independently drawn images of known content with the same information on the accuracy.
     `covariance`: (values, values) of the accuracies, where they are not independent. `adjust`: adjusts φ and its limits
-    for other attributes, where they are known; `adjusted`: its result. `columns`: further columns of each value.
+    for other attributes, where they are known; `adjusted`: its result. `clusters`: right answers by cluster, where
+    images come in clusters. `columns`: further columns of each value.
     """
 
     classifier: str
@@ -49,6 +52,7 @@ class Estimate:
     covariance: Floats | None = None
     adjust: Callable[[Floats, Floats, Floats], Adjusted | None] | None = None
     adjusted: Adjusted | None = None
+    clusters: ClusterSums | None = None
     columns: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -187,12 +191,14 @@ class Contrasts:
     """φ of every value of every estimate: its accuracy against those of the trusted others, or against all others where
     no trusted one has images.
 
-    Arrays have shape (rows, most values of any estimate); `phi` has (rows,).
+    Arrays have shape (rows, most values of any estimate); `phi` has (rows,). `design`: of the rows, where images come
+    in clusters.
     """
 
     correct: Floats
     total: Floats
     weights: Floats
+    design: Design | None = None
 
     @classmethod
     def of(cls, estimates: Sequence[Estimate]) -> Contrasts:
@@ -208,7 +214,7 @@ class Contrasts:
             correct[here], total[here], _ = counts
             start += n
         weights[np.isnan(weights).any(axis=1)] = np.nan
-        return cls(correct, total, weights)
+        return cls(correct, total, weights, _design(estimates))
 
     @property
     def phi(self) -> Floats:
@@ -219,13 +225,22 @@ class Contrasts:
     def limits(self, confidence: float, rows: NDArray[np.bool_] | None = None) -> tuple[Floats, Floats]:
         chosen = slice(None) if rows is None else rows
         arrays = (self.correct[chosen], self.total[chosen], self.weights[chosen])
-        return metrics.contrast_interval(*arrays, confidence)
+        design = self.design and Design(self.design.factor[chosen], self.design.degrees[chosen])
+        return metrics.contrast_interval(*arrays, confidence, design)
 
     def p_values(self, tau: float) -> Floats:
-        return metrics.contrast_p_values(self.correct, self.total, self.weights, tau)
+        return metrics.contrast_p_values(self.correct, self.total, self.weights, tau, self.design)
 
     def none_p_values(self, tau: float) -> Floats:
-        return metrics.contrast_none_p_values(self.correct, self.total, self.weights, tau)
+        return metrics.contrast_none_p_values(self.correct, self.total, self.weights, tau, self.design)
+
+
+def _design(estimates: Sequence[Estimate]) -> Design | None:
+    """Returns the design of every row; None where images are independent."""
+    parts = [one.clusters.design(_weights(one)) for one in estimates if one.clusters is not None]
+    if not parts:
+        return None
+    return Design(np.concatenate([part.factor for part in parts]), np.concatenate([part.degrees for part in parts]))
 
 
 def _weights(estimate: Estimate) -> Floats:

@@ -27,6 +27,13 @@ MOST_NUMBERS = 10
 TABLE = "images.table"
 FEW_VALUES = "give the table a column of a few values that recur, such as young and old in place of ages"
 
+FEWEST_CLUSTERS = 3
+_OF_CLUSTERS = re.compile(
+    r"(^|[_\W])(camera|cam|patient|subject|person|participant|animal|video|clip|movie|sequence|session|uploader|user|author"
+    r"|photographer|album|device|scanner|hospital|folder|source|slide|specimen)s?(_?(id|no|nr|number|name))?$",
+    re.IGNORECASE,
+)
+
 Texts = NDArray[np.object_]
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?$|\d{1,2}[/.]\d{1,2}[/.]\d{4}$|\d{1,2}:\d{2}(:\d{2})?$")
 _WHOLE = re.compile(r"[-+]?\d+$")
@@ -122,6 +129,37 @@ def chosen(
         remedy = "name those that are in `attributes`" if field == TABLE else FEW_VALUES
         raise ConfigError(field, f"no column beside image and target_class can be an attribute{said}; {remedy}")
     return result
+
+
+def without_cluster(labels: pa.Table, cluster: str | None, attributes: Iterable[str] = ()) -> pa.Table:
+    """Returns the labels without the column of clusters, which is no attribute. Raises ConfigError where the config
+    names it as one too."""
+    if cluster is None:
+        return labels
+    for name in attributes:
+        if normalise(name) == normalise(cluster):
+            raise ConfigError(
+                "images.cluster",
+                f"{cluster!r} is one of the `attributes` too, and each of its values would be one cluster; remove one",
+            )
+    return labels.drop_columns([cluster]) if cluster in labels.column_names else labels
+
+
+def may_be_clusters(labels: pa.Table) -> dict[str, str]:
+    """Returns column → in words, why it looks as if it said which images belong together: its name, and at least
+    `FEWEST_CLUSTERS` values that recur."""
+    said = {}
+    for name in labels.column_names:
+        if name == TARGET or not _OF_CLUSTERS.search(name):
+            continue
+        values, rows = len(labels[name].drop_null().unique()), len(labels[name]) - labels[name].null_count
+        if values >= FEWEST_CLUSTERS and rows >= 2 * values:
+            said[name] = (
+                f"column {name} ({values:,} values, {rows / values:.0f} images each) may say which images belong "
+                f"together. Images of one {name} are then not independent, and intervals that take them so are "
+                "too narrow"
+            )
+    return said
 
 
 def left_out(labels: pa.Table) -> dict[str, str]:

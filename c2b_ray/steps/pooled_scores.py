@@ -19,6 +19,7 @@ from c2b_ray import metrics
 from c2b_ray.metrics.scores import mean_of_others
 from c2b_ray.names import normalise
 from c2b_ray.schemas import POOLED
+from c2b_ray.steps import clusters
 from c2b_ray.steps.adjusted import Adjusted, Score, together
 from c2b_ray.steps.judge import Estimate, Floats
 from c2b_ray.steps.reasons import BASES, EVIDENCE_OF_VALUES, MOST_SHARED
@@ -47,6 +48,7 @@ class PooledRow(TypedDict):
     basis: str
     captions: int | None
     caption_spread: float | None
+    clusters: int | None
     q_value: NotRequired[float]
     verdict: NotRequired[str]
 
@@ -78,7 +80,8 @@ def pooled(estimates: Sequence[Estimate], thresholds: Thresholds) -> pa.Table:
 @dataclass(frozen=True)
 class _Cells:
     """The cells of one attribute; arrays have shape (classes, values). `accuracy`, `images`: of those not in doubt.
-    `captions`, `spread`: the number of captions, and how much they differ; NaN for labelled images."""
+    `captions`, `spread`: the number of captions, and how much they differ; NaN for labelled images. `by_cluster`: right
+    answers and images (classes, values, clusters); None where images are independent."""
 
     values: tuple[str, ...]
     accuracy: Floats
@@ -89,6 +92,11 @@ class _Cells:
     captions: Floats
     spread: Floats
     adjusted: tuple[Adjusted | None, ...]
+    by_cluster: tuple[Floats, Floats] | None
+
+    def clusters_of(self, j: int) -> int | None:
+        """Returns the number of clusters of a value; None where images are independent."""
+        return None if self.by_cluster is None else int((self.by_cluster[1][:, j].sum(axis=0) > 0).sum())
 
     def captions_of(self, j: int) -> int | None:
         """Returns the number of captions of a value; None for labelled images."""
@@ -116,13 +124,34 @@ def _cells(estimates: Sequence[Estimate]) -> _Cells:
         kept = [doubt is None for doubt in estimate.doubts]
         accuracy[c, trusted], images[c, trusted] = estimate.accuracy[kept], estimate.independent[kept]
         adjusted.append(None if estimate.adjusted is None else estimate.adjusted.among(columns, len(values)))
-    return _Cells(values, accuracy, images, right, seen, shared, captions, spread, tuple(adjusted))
+    return _Cells(
+        values, accuracy, images, right, seen, shared, captions, spread, tuple(adjusted), _by_cluster(estimates, values)
+    )
+
+
+def _by_cluster(estimates: Sequence[Estimate], values: Sequence[str]) -> tuple[Floats, Floats] | None:
+    """Returns right answers and images (classes, values, clusters); None where images are independent."""
+    parts = [estimate.clusters for estimate in estimates if estimate.clusters is not None]
+    if not parts:
+        return None
+    whole, start = clusters.together(parts), 0
+    right, images = (np.zeros((len(estimates), len(values), len(whole.clusters))) for _ in range(2))
+    for c, estimate in enumerate(estimates):
+        rows = slice(start, start + len(estimate.values))
+        columns = [values.index(normalise(value)) for value in estimate.values]
+        right[c, columns], images[c, columns] = whole.sums[rows], whole.images[rows]
+        start = rows.stop
+    return right, images
 
 
 def _tested(cells: _Cells, classes: NDArray[np.bool_], thresholds: Thresholds) -> tuple[metrics.Pooled, Adjusted]:
     """Returns φ over the chosen classes, and its adjustment for other attributes."""
     test = metrics.pooled_bias_scores(
-        cells.accuracy[classes], cells.images[classes], thresholds.tau, thresholds.confidence
+        cells.accuracy[classes],
+        cells.images[classes],
+        thresholds.tau,
+        thresholds.confidence,
+        cells.by_cluster and (cells.by_cluster[0][classes], cells.by_cluster[1][classes]),
     )
     of_classes = [one for one, chosen in zip(cells.adjusted, classes, strict=True) if chosen]
     return test, together(of_classes, test.shares, Score(test.phi, test.low, test.high), thresholds)
@@ -160,6 +189,7 @@ def _rows(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[PooledR
                 "basis": min((one.basis for one in estimates), key=BASES.index),
                 "captions": cells.captions_of(j),
                 "caption_spread": cells.spread_of(j),
+                "clusters": cells.clusters_of(j),
             }
         )
     return rows

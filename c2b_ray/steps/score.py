@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -20,11 +21,12 @@ from c2b_ray.names import normalise
 from c2b_ray.schemas import SCORES
 from c2b_ray.steps.answers import CellAnswers, answers_of
 from c2b_ray.steps.cells import images_of_cells, is_labelled
+from c2b_ray.steps.clusters import Clusters, inflation
 from c2b_ray.steps.confounding import Confounding
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.estimates import Counts, Observed, Sample, counted, estimated
 from c2b_ray.steps.group import grouped
-from c2b_ray.steps.judge import Estimate, judged
+from c2b_ray.steps.judge import Contrasts, Estimate, judged
 from c2b_ray.steps.pooled_scores import pooled
 from c2b_ray.steps.reasons import TOO_FEW, can_be_clear
 from c2b_ray.steps.score_row import ScoreRow
@@ -44,6 +46,7 @@ def score(
     alpha: float,
     verified: Verified | None = None,
     distinct: Distinct | None = None,
+    clusters: Clusters | None = None,
 ) -> pa.Table:
     """Returns a table of `schemas.SCORES`: a row per classifier and cell, in the order of `classifiers`, then of the
     captions.
@@ -53,10 +56,13 @@ def score(
     images: differences between the captions of a cell are part of the intervals. Findings that say the same share a
     `group`. The false discovery rate is controlled over all cells of all classifiers.
 
+    Where images come in `clusters`, such as those of one camera, clusters are the sampling unit, and a value of one
+    cluster is undetermined.
+
     Where images are `verified`, scores are corrected for what images show, and cells whose images cannot be trusted are
     undetermined; they are left out of the family of tests, and of the reference of the other values.
     """
-    return scored(captions, draws, predictions, classifiers, Thresholds(tau, alpha), verified, distinct)[0]
+    return scored(captions, draws, predictions, classifiers, Thresholds(tau, alpha), verified, distinct, clusters)[0]
 
 
 def scored(
@@ -67,9 +73,10 @@ def scored(
     thresholds: Thresholds,
     verified: Verified | None = None,
     distinct: Distinct | None = None,
+    clusters: Clusters | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """Returns the scores as `score` does, and a table of `schemas.POOLED`: those of all classes together."""
-    sample = _sample(captions, draws, verified, distinct)
+    sample = replace(_sample(captions, draws, verified, distinct), clusters=clusters)
     classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
     estimates: list[Estimate] = []
     rows: list[ScoreRow] = []
@@ -92,6 +99,8 @@ def scored(
     for row, judgement in zip(rows, judged(estimates, thresholds), strict=True):
         row |= judgement
     _settle(rows, thresholds)
+    if clusters is not None:
+        _in_clusters(rows, estimates, clusters, thresholds)
     scores = grouped(pa.Table.from_pylist(rows, SCORES), sample.cells, thresholds.tau)
     return scores, pooled(estimates, thresholds)
 
@@ -192,6 +201,23 @@ def _settle(rows: Sequence[ScoreRow], thresholds: Thresholds) -> None:
                 _name_scarce(row, group)
             elif row["undetermined_because"] == TOO_FEW:
                 row["undetermined_because"] = f"φ lies next to ±{tau:g}: no number of images would settle it"
+
+
+def _in_clusters(
+    rows: Sequence[ScoreRow], estimates: Sequence[Estimate], clusters: Clusters, thresholds: Thresholds
+) -> None:
+    """Says how many clusters would settle the undetermined cells, in place of images: more images of the same ones
+    change little."""
+    design = Contrasts.of(estimates).design
+    if design is None:
+        return
+    for row, factor in zip(rows, inflation(design, thresholds.confidence).tolist(), strict=True):
+        needed, known = row["images_to_settle"], row["clusters"]
+        row["images_to_settle"] = None
+        if row["undetermined_because"] is None or not row["undetermined_because"].startswith(TOO_FEW) or not known:
+            continue
+        more = None if needed is None else math.ceil(known * max(needed * factor / row["n"], 1.0))
+        row["undetermined_because"] = clusters.scarce(known, more)
 
 
 def _name_scarce(row: ScoreRow, group: Sequence[ScoreRow]) -> None:

@@ -35,6 +35,7 @@ class ScoreRow(TypedDict, total=False):
     basis: str
     captions: int | None
     caption_spread: float
+    clusters: int | None
     wanted: int | None
     undecided: int
     shared: int

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from c2b_ray.steps.answers import CellAnswers, answers_of, counts_by_caption
 from c2b_ray.steps.cells import CellImages, CellName, Group, images_of_cells
+from c2b_ray.steps.clusters import Clusters, ClusterSums, cluster_sums
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.image_ids import Ints, Mask
 from c2b_ray.steps.said import Said
@@ -26,7 +27,7 @@ class Side:
     and which images are near-duplicates of others.
 
     `said`: a verifier's answers about the images; None without a verifier. `doubts`: why the side's score of a cell is
-    in doubt.
+    in doubt. `clusters`: of the images; None where they are independent. A's count.
     """
 
     captions: pa.Table
@@ -36,6 +37,7 @@ class Side:
     distinct: Distinct | None = None
     said: Said | None = None
     doubts: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
+    clusters: Clusters | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,19 @@ class SharedImages:
         for name, count in counts.items():
             by_group.setdefault(Group(*name[:2]), {})[name.bias_class] = count
         return by_group
+
+    @cached_property
+    def gains(self) -> dict[CellName, ClusterSums] | None:
+        """Returns for each of A's cells, by cluster, the images that count, and how many more of them B got right than
+        A; None where images are independent."""
+        if self.a.clusters is None:
+            return None
+        of_row = self.a.clusters.of(self._counted)
+        gain = self._of_b.right.astype(np.int64) - self._of_a.right
+        return {
+            name: cluster_sums(self._counted, slice(number, number + 1), of_row, gain, self._answered)
+            for number, name in enumerate(self._counted.names)
+        }
 
     def _unshared(self) -> Ints:
         """Returns for each of A's cells the number of images that only one side drew."""

@@ -8,6 +8,7 @@ confirmation_pool.parquet              and the images that were examined for the
 calibration.parquet                    if images were verified
 agreement.parquet                      if they come from two sources
 intersections.parquet                  if pairs of attributes were requested
+clusters.parquet                       the cluster of each image, if the audit names what a cluster is
 images/  verifications/  predictions/  Parquet parts. Images hold their place, size and hash; their bytes only where
                                        nothing else holds them, or the audit asks for it (`keep_images`)
 shown/                                 Parquet parts of the pictures that the report shows
@@ -52,7 +53,8 @@ class C2BRun(Run):
     SINCE: ClassVar = {
         "images": ("row", "size", "bytes", "pixels"),
         "intersections": _OF_CAPTIONS,
-        "pooled": ("basis", *_OF_CAPTIONS),
+        "pooled": ("basis", *_OF_CAPTIONS, "clusters"),
+        "scores": ("clusters",),
     }
 
     @property

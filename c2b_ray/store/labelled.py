@@ -27,6 +27,8 @@ from c2b_ray.store.labelled_rows import open_rows
 from c2b_ray.store.memory import give_back
 
 IMAGE, TARGET, KEY = "image", "target_class", "key"
+FOLDER = "folder"
+"""Clusters by the folder that an image lies in."""
 KEYS_AT_ONCE = 16_384
 
 
@@ -102,6 +104,24 @@ class LabelledTable:
         labels = pa.table({TARGET if name == target else name: column.whole() for name, column in columns.items()})
         give_back()  # the memory of the columns as read
         return labels
+
+    def clusters(self, name: str, field: str = "images.cluster") -> pa.ChunkedArray | pa.Array:
+        """Returns the cluster of each image as text, null where there is none: a column of labels, or, where none is
+        called `folder`, the folder of each image.
+
+        Raises ConfigError, about `field`, for a column that is not there, and for folders of images that have no path.
+        """
+        if name in self.labels.column_names and name != TARGET:
+            return self.labels[name].cast(pa.string())
+        image = self._names[IMAGE]
+        kind = self._rows.schema.field(image).type
+        if name == FOLDER and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            paths = (chunk for table in self._rows.each([image]) for chunk in table[image].chunks)
+            return pa.chunked_array([_folders(chunk) for chunk in paths], pa.string())
+        others = [column for column in self.labels.column_names if column != TARGET]
+        if name == FOLDER:
+            raise ConfigError(field, f"{self.location} has no paths of images; name the column that has the clusters")
+        raise ConfigError(field, f"{self.location} has no column {name!r}; {nearest(name, [*others, FOLDER])}")
 
     @cached_property
     def left_out(self) -> LeftOut:
@@ -247,6 +267,12 @@ class _Sink(RawIOBase):
     def write(self, data: Any) -> int:
         self._to(data)
         return len(data)
+
+
+def _folders(paths: pa.Array) -> pa.Array:
+    """Returns the folder of each path; null for an image without one."""
+    folders = pc.replace_substring_regex(paths.cast(pa.string()), pattern="/?[^/]*$", replacement="")
+    return pc.if_else(pc.equal(folders, ""), pa.scalar(None, pa.string()), folders)
 
 
 def _is_label(kind: pa.DataType) -> bool:

@@ -23,6 +23,7 @@ from c2b_ray.pipelines.stage import Runner, StageConfig
 from c2b_ray.schemas import SCORES
 from c2b_ray.steps.agreement import agreement
 from c2b_ray.steps.cells import CellKey, Group, classes_of_labelled, counts_by_source, images_of_cells
+from c2b_ray.steps.clusters import Clusters
 from c2b_ray.steps.confirm import confirmed
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
@@ -168,6 +169,11 @@ def verification(run: C2BRun, distinct: Distinct) -> Verified | None:
     return Verified(rows, run.calibration, distinct)
 
 
+def clusters(run: C2BRun) -> Clusters | None:
+    """Returns the clusters of the run's images; None where they are taken as independent."""
+    return Clusters(run.read("clusters"), run.config["images"]["cluster"]) if run.has("clusters") else None
+
+
 def _from_pool(verified: Verified, run: C2BRun, draws: pa.Table, pool: str) -> Verified:
     """Adds the images that were looked at in the sources of `draws`, where the run has recorded them."""
     if not run.has(pool):
@@ -208,7 +214,7 @@ def _scores_of(run: C2BRun, config: AuditConfig) -> dict[str, pa.Table]:
 
     def scores(images: pa.Table, pool: str = "pool", about: Verified | None = verified) -> tuple[pa.Table, pa.Table]:
         known = about and _from_pool(about, run, images, pool)
-        return scored(captions, images, predictions, config.classifiers, thresholds, known, distinct)
+        return scored(captions, images, predictions, config.classifiers, thresholds, known, distinct, clusters(run))
 
     whole, pooled = scores(draws)
     if config.budget is not None:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.audits.c2b.budget import duplicates
+from c2b_ray.audits.c2b.budget import clusters, duplicates
 from c2b_ray.audits.c2b.classifiers import one_of, two_of
 from c2b_ray.audits.kit.identity import check_same_images
 from c2b_ray.errors import RunError, SourceError
@@ -178,7 +178,7 @@ def _side(run: C2BRun, classifier: str) -> Side:
     of_classifier = run.scores.filter(pc.equal(run.scores["classifier"], classifier)).to_pylist()
     doubts = {_cell_of(row): row["doubt"] for row in of_classifier if row["doubt"] is not None}
     said = Said(run.verifications) if run.has("verifications") else None
-    return Side(run.captions, run.draws, run.predictions, classifier, duplicates(run), said, doubts)
+    return Side(run.captions, run.draws, run.predictions, classifier, duplicates(run), said, doubts, clusters(run))
 
 
 def _thresholds(run_a: C2BRun, run_b: C2BRun) -> tuple[float, float]:

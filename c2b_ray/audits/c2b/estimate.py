@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from c2b_ray.audits.c2b.budget import first_grant, targets
 from c2b_ray.audits.c2b.classes import with_classes
+from c2b_ray.audits.c2b.labelled import compared_labels
 from c2b_ray.audits.c2b.preflight import check
 from c2b_ray.audits.c2b.size import ASSUMED_ATTRIBUTES, ASSUMED_VALUES
 from c2b_ray.audits.kit.backend import AUTO
@@ -123,10 +124,9 @@ def _of_table(config: AuditConfig) -> tuple[int, int]:
     """Returns the images of a labelled table at the first look and at most, those of intersections included."""
     table = LabelledTable(str(config.images.table), columns=config.images.renamed)
     limit = Limit(config.images_per_caption, config.seed)
-    proposals, captions, draws = labelled_rows(table.labels, table.revision, config.classes, config.attributes, limit)
-    more_captions, more = labelled_pair_rows(
-        table.labels, table.revision, pairs(proposals, config.intersections), limit
-    )
+    labels = compared_labels(config, table)
+    proposals, captions, draws = labelled_rows(labels, table.revision, config.classes, config.attributes, limit)
+    more_captions, more = labelled_pair_rows(labels, table.revision, pairs(proposals, config.intersections), limit)
     draws = RowDraws({**draws.rows, **more.rows}, table.revision)
     rows = len(draws.distinct())
     if config.budget is None:

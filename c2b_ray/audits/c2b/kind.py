@@ -18,6 +18,7 @@ KIND = RunKind(
         "pool": schemas.DRAWS,
         "confirmation": schemas.DRAWS,
         "confirmation_pool": schemas.DRAWS,
+        "clusters": schemas.CLUSTERS,
         "images": schemas.IMAGES,
         "verifications": schemas.VERIFICATIONS,
         "calibration": schemas.CALIBRATION,

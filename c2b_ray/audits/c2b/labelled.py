@@ -24,11 +24,19 @@ from c2b_ray.pipelines.images import Contestant, OnProgress
 from c2b_ray.pipelines.one_pass import Places, look_and_classify
 from c2b_ray.schemas import seed_of
 from c2b_ray.steps.accept import SeenImages
-from c2b_ray.steps.draw import Rows, wanted
+from c2b_ray.steps.draw import Rows, image_ids, wanted
 from c2b_ray.steps.in_place import Load
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.labelled_images import RowDraws, labelled_pair_rows, labelled_rows, lacking
-from c2b_ray.steps.labels import TARGET, Compared, blanks, left_out, not_compared
+from c2b_ray.steps.labels import (
+    TARGET,
+    Compared,
+    blanks,
+    left_out,
+    may_be_clusters,
+    not_compared,
+    without_cluster,
+)
 from c2b_ray.steps.select import Draws, Selection, cells_of, shares
 from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store.c2b_run import C2BRun
@@ -77,20 +85,23 @@ def from_labels(
         load = partial(LabelledTable, path, columns=config.images.renamed)
         table = load()
         limit, revision = Limit(config.images_per_caption, config.seed), table.revision
-        proposals, captions, draws = labelled_rows(table.labels, revision, config.classes, config.attributes, limit)
+        labels = compared_labels(config, table)
+        proposals, captions, draws = labelled_rows(labels, revision, config.classes, config.attributes, limit)
         chosen = pairs(proposals, config.intersections)
-        more_captions, more = labelled_pair_rows(table.labels, revision, chosen, limit)
+        more_captions, more = labelled_pair_rows(labels, revision, chosen, limit)
         draws = RowDraws({**draws.rows, **more.rows}, revision)
         captions = pa.concat_tables([captions, more_captions])
         check_unchanged(run, partial(wanted, draws.distinct(), revision), load, models.runner)
         run.write("proposals", proposals)
         run.write("captions", captions)
+        if config.images.cluster is not None:
+            run.write("clusters", _clusters(config.images.cluster, table, draws))
         blank, warnings = _remarks(config, table, proposals)
         _warn(steps, warnings)
         notes = {"blank_rows": blank, "left_out": table.left_out.as_dict(), "warnings": warnings}
         run.update({"models": {"table": {"spec": path, "revision": revision}}, **notes})
 
-    del table
+    del table, labels
     give_back()
 
     def collect(rows: Rows, out: str, on_progress: OnProgress) -> object:
@@ -104,6 +115,20 @@ def from_labels(
     return SourcePlan(select, images, by_rows(collect), classifying(config), load)
 
 
+def compared_labels(config: AuditConfig, table: LabelledTable) -> pa.Table:
+    """Returns the labels whose columns can be attributes. Raises ConfigError for a column of clusters that is not
+    there, or is an attribute too."""
+    if config.images.cluster is not None:
+        table.clusters(config.images.cluster)
+    return without_cluster(table.labels, config.images.cluster, config.attributes or ())
+
+
+def _clusters(name: str, table: LabelledTable, draws: RowDraws) -> pa.Table:
+    rows = draws.distinct()
+    of_rows = table.clusters(name).take(pa.array(rows))
+    return pa.table({"image_id": image_ids(rows, draws.revision), "cluster": of_rows})
+
+
 def _warn(steps: Steps, warnings: Sequence[str]) -> None:
     for warning in warnings[:WARNINGS_SHOWN]:
         steps.warn(warning)
@@ -114,7 +139,8 @@ def _warn(steps: Steps, warnings: Sequence[str]) -> None:
 def remarks(config: AuditConfig) -> list[str]:
     """Returns what an audit of a labelled table will not use of it, and why."""
     table = LabelledTable(str(config.images.table), columns=config.images.renamed)
-    proposals, *_ = labelled_rows(table.labels, "", config.classes, config.attributes, Limit(1, config.seed))
+    labels = compared_labels(config, table)
+    proposals, *_ = labelled_rows(labels, "", config.classes, config.attributes, Limit(1, config.seed))
     return _remarks(config, table, proposals)[1]
 
 
@@ -127,12 +153,15 @@ def _remarks(config: AuditConfig, table: LabelledTable, proposals: pa.Table) -> 
 
 def _warnings(config: AuditConfig, table: LabelledTable, proposals: pa.Table) -> list[str]:
     """Returns what a labelled table seems to offer but is not compared."""
+    labels = compared_labels(config, table)
+    found = may_be_clusters(labels) if config.images.cluster is None else {}
+    clusters = [f"{why}: write `cluster: {name}` under `images`" for name, why in found.items()]
     if config.attributes:
-        return lacking(proposals, config.classes, config.attributes)
-    reasons = left_out(table.labels) | table.not_labels
+        return [*clusters, *lacking(proposals, config.classes, config.attributes)]
+    reasons = left_out(labels) | table.not_labels
     said = [f"column {name} is no attribute: {why}" for name, why in reasons.items()]
-    attributes = [name for name in table.labels.column_names if name != TARGET and name not in reasons]
-    return [*said, *not_compared(table.labels, config.classes, attributes)]
+    attributes = [name for name in labels.column_names if name != TARGET and name not in reasons]
+    return [*clusters, *said, *not_compared(labels, config.classes, attributes)]
 
 
 def _of_predictions(config: AuditConfig, table: LabelledTable) -> list[str]:

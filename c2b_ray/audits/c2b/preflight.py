@@ -5,6 +5,7 @@ It loads no weights: a classifier whose labels only the loaded model knows is ch
 
 from __future__ import annotations
 
+from c2b_ray.audits.c2b.labelled import compared_labels
 from c2b_ray.audits.c2b.trying import with_trial
 from c2b_ray.audits.c2b.verifying import calibration_table
 from c2b_ray.audits.kit.backend import check_via
@@ -34,7 +35,8 @@ def check(config: AuditConfig, via: str) -> None:
         _check_index(config.images.index)
     if config.images.table is not None:
         table = LabelledTable(config.images.table, columns=config.images.renamed)
-        proposals, *_ = labelled_rows(table.labels, "", config.classes, config.attributes, Limit(1, config.seed))
+        labels = compared_labels(config, table)
+        proposals, *_ = labelled_rows(labels, "", config.classes, config.attributes, Limit(1, config.seed))
         pairs(proposals, config.intersections)
     if config.verification is not None and config.verification.calibration is not None:
         check_calibration(calibration_table(config.verification.calibration).labels, config.classes)

@@ -36,7 +36,7 @@ from c2b_ray.steps.discovery.candidates import table
 from c2b_ray.steps.discovery.conditions import Answered, Condition
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.image_ids import ImageIds
-from c2b_ray.steps.labels import check_classes, chosen, compared
+from c2b_ray.steps.labels import check_classes, chosen, compared, may_be_clusters
 from c2b_ray.store.failures_run import FailuresRun
 from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.store.parts import writing
@@ -109,6 +109,10 @@ def warn(
         keys, label_map = images.keys.take(pa.array(rows, pa.int64())).to_pylist(), config.label_map
         known = label_map if isinstance(label_map, dict) else None
         warnings += compared_with(config.specs, keys, answered.labels.tolist(), config.labels, known)
+    warnings += [
+        f"{why}; this search counts every image as independent: confirm what it finds on images of other clusters"
+        for why in may_be_clusters(images.labels).values()
+    ]
     for warning in warnings:
         steps.warn(warning)
     run.update({"warnings": warnings, "left_out": images.left_out.as_dict()})

@@ -55,6 +55,7 @@ def _settings(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> Iterato
         "Task": config.get("task"),
         "An answer is right when": _RIGHT.get(str(config.get("right"))),
         "Images": named_source or None,
+        "Independent samples": mapping(config.get("images")).get("cluster"),
         "Images per caption": config.get("images_per_caption"),
         "Captions per cell": config.get("captions_per_cell"),
         "Seed": config.get("seed"),

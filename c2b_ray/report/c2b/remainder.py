@@ -13,6 +13,7 @@ from c2b_ray.report.c2b.groups import paper_word
 from c2b_ray.report.c2b.ranking import Cell, Group
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.redact import clean
+from c2b_ray.steps.clusters import TOO_FEW_CLUSTERS
 
 MOST_LISTED = 100
 SMALLEST_LISTED = 5  # images: no cell of fewer settles, whatever they show
@@ -97,7 +98,8 @@ def _line(left: Sequence[Cell], everything: int, tau: float) -> str:
         return "Nothing: every cell has a verdict." if everything else "Nothing was scored."
     empty = sum(cell.n == 0 for cell in left)
     doubted = sum(bool(cell.doubt) for cell in left)
-    hopeless = sum(cell.n > 0 and cell.images_to_settle is None and not cell.doubt for cell in left)
+    clustered = sum(cell.because.startswith(TOO_FEW_CLUSTERS) for cell in left)
+    hopeless = sum(cell.n > 0 and cell.images_to_settle is None and not cell.doubt for cell in left) - clustered
     stays = "stays" if len(left) == 1 else "stay"
     parts = [
         f"{words.count(len(left))} of {words.plural(everything, 'cell')} {stays} open: the images at hand neither "
@@ -113,6 +115,11 @@ def _line(left: Sequence[Cell], everything: int, tau: float) -> str:
         )
     if doubted:
         parts.append(f"{words.plural(doubted, 'of them is', 'of them are')} in doubt for what the images show.")
+    if clustered:
+        parts.append(
+            f"{words.plural(clustered, 'of them needs', 'of them need')} images of more clusters; more of the "
+            "same ones would tell little."
+        )
     if hopeless:
         parts.append(
             f"No number of images would settle {words.count(hopeless)} of them: φ lies next to ±{words.decimal(tau)}, "

@@ -1,0 +1,111 @@
+"""Images in clusters, such as those of one camera, patient or video: the variance of a weighted sum of means.
+
+Works on sums and numbers of images by cell and cluster. Clusters are taken as the independent samples; within one, and
+also between its cells, images may depend on each other in any way. A design has a factor and degrees of freedom, which
+`contrast_interval` and its tests take: the binomial counts keep the right skewness, and the clusters give the width.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import fdtrc
+
+from c2b_ray.metrics.contrasts import Design
+from c2b_ray.metrics.scores import Floats
+
+__all__ = ["cluster_correlation", "cluster_design"]
+
+LEAST_FACTOR = 1e-2  # of a design whose clusters happen to agree: keeps counts finite
+LEAST_DEGREES = 0.5
+
+
+def cluster_design(sums: ArrayLike, images: ArrayLike, variance: ArrayLike, weights: ArrayLike) -> Design:
+    """Estimates how much clusters add to the variance of every weighted sum of cells' means.
+
+    S_j = sum over cells k of w_jk * Y_k / n_k
+    V_j = sum over clusters g of ( sum over k of w_jk * (y_gk - n_gk * Y_k / n_k) / (n_k * sqrt(1 - n_gk / n_k)) )^2
+    factor_j = V_j / (sum over k of w_jk^2 * v_k / n_k),   degrees_j = tr(M)^2 / tr(M^2)
+
+    y_gk is the sum, n_gk the number of a cluster's images in a cell, and Y_k, n_k are a cell's. V is the cluster-robust
+    variance with Bell and McCaffrey's correction for few clusters (2002, Survey Methodology 28: 169-181; "CR2"), which
+    for means of cells has this closed form. The degrees are Satterthwaite's (1946), as they propose, with M the
+    covariance of the clusters' terms if images were independent with the variances v. The factor is Kish's design
+    effect, so that counts divided by it are Rao and Scott's (1992, Biometrics 48: 577-585) effective ones.
+
+    Args: sums, images: (..., cells, clusters), images 0 or more; variance: v, of one image's number, (..., cells),
+    above 0 where a cell has images; weights: signed, (..., sums, cells), 0 where a cell has none.
+    Returns: `Design`, (..., sums); below 1 where clusters hold images of both sides and differences cancel. Where one
+    cluster holds all images of a cell that counts, nothing is known of its variance: the factor leaves one image, and
+    the degrees are .5. NaN where a weight is.
+    Raises: ValueError where shapes do not fit.
+    """
+    y, n = np.asarray(sums, np.float64), np.asarray(images, np.float64)
+    v, w = np.asarray(variance, np.float64), np.asarray(weights, np.float64)
+    if y.shape != n.shape or n.ndim < 2 or v.shape[-1:] != n.shape[-2:-1] or w.shape[-1:] != v.shape[-1:]:
+        raise ValueError(
+            f"need sums and images (..., cells, clusters), variance (..., cells) and weights (..., sums, cells); "
+            f"got {y.shape}, {n.shape}, {v.shape} and {w.shape}"
+        )
+    whole = n.sum(axis=-1)
+    per_image = np.divide(1.0, whole, out=np.zeros(whole.shape), where=whole > 0)
+    left = 1 - n * per_image[..., None]  # share of the cell's images in other clusters
+    single = (left < 1e-12).any(axis=-1)
+    correction = np.divide(1.0, np.sqrt(left), out=np.zeros(n.shape), where=left >= 1e-12) * per_image[..., None]
+    residual = (y - n * (y.sum(axis=-1) * per_image)[..., None]) * correction
+    robust = ((w @ residual) ** 2).sum(axis=-1)
+    independent = (w**2 * (v * per_image)[..., None, :]).sum(axis=-1)
+    degrees = _degrees(w, n, v[..., None] * correction**2, per_image)
+    factor = np.divide(robust, independent, out=np.ones(robust.shape), where=independent > 0)
+    unknown = ((w != 0) & single[..., None, :]).any(axis=-1)
+    factor = np.where(unknown, whole.max(axis=-1, keepdims=True, initial=1.0), np.maximum(factor, LEAST_FACTOR))
+    missing = np.isnan(w).any(axis=-1)
+    degrees = np.where(unknown, LEAST_DEGREES, np.maximum(degrees, LEAST_DEGREES))
+    return Design(np.where(missing, np.nan, factor), np.where(missing, np.nan, degrees))
+
+
+def _degrees(w: Floats, n: Floats, square: Floats, per_image: Floats) -> Floats:
+    """Computes tr(M)^2 / tr(M^2) for M = diag(D) - B'B, which is not formed: it has a row and column per cluster."""
+    own = w**2 @ (square * n)  # D, (..., sums, clusters)
+    # B_jkg, up to the weight of its cell: sqrt(square) * n_g / sqrt(n).
+    shared = np.sqrt(square * per_image[..., None]) * n
+    of_shared = w**2 @ shared**2  # the sum over cells of B^2
+    inner = np.einsum("...kg,...lg->...kl", shared, shared)
+    trace = (own - of_shared).sum(axis=-1)
+    squares = (own**2 - 2 * own * of_shared).sum(axis=-1) + np.einsum("...jk,...kl,...jl->...j", w**2, inner**2, w**2)
+    result: Floats = np.divide(trace**2, squares, out=np.full(trace.shape, LEAST_DEGREES), where=squares > 0)
+    return result
+
+
+def cluster_correlation(right: ArrayLike, images: ArrayLike) -> tuple[float, float]:
+    """Estimates the intraclass correlation of right answers within clusters, and tests it.
+
+    rho = (MSB - MSW) / (MSB + (m0 - 1) * MSW),   m0 = (N - sum of n_g^2 / N) / (G - 1)
+
+    by the one-way analysis of variance (Donner 1986, International Statistical Review 54: 67-82), summed over cells, so
+    that cells which differ in accuracy do not feign it. The p-value is that of F = MSB / MSW.
+
+    Args: right, images: whole numbers of shape (cells, clusters).
+    Returns: (rho, p). rho is in [-1, 1], 0: images of a cluster are no more alike than others. (NaN, 1) where no cell
+    has two clusters, or none has a cluster of two images.
+    Raises: ValueError where shapes differ or are not two-dimensional.
+    """
+    y, n = np.asarray(right, np.float64), np.asarray(images, np.float64)
+    if y.shape != n.shape or y.ndim != 2:
+        raise ValueError(f"right and images need one shape (cells, clusters), got {y.shape} and {n.shape}")
+    held = n > 0
+    whole = n.sum(axis=1)
+    cells = whole > 0
+    y, n, held, whole = y[cells], n[cells], held[cells], whole[cells]
+    between_df = float((held.sum(axis=1) - 1).sum())
+    within_df = float((whole - held.sum(axis=1)).sum())
+    if between_df < 1 or within_df < 1:
+        return float("nan"), 1.0
+    squares = np.divide(y**2, n, out=np.zeros(n.shape), where=held)
+    between = float((squares.sum(axis=1) - y.sum(axis=1) ** 2 / whole).sum()) / between_df
+    within = float((y.sum(axis=1) - squares.sum(axis=1)).sum()) / within_df  # right answers are 0 or 1: y is its square
+    size = float((whole - (n**2).sum(axis=1) / whole).sum()) / between_df
+    if within <= 0:
+        return (float("nan"), 1.0) if between <= 0 else (1.0, 0.0)
+    rho = (between - within) / (between + (size - 1) * within)
+    return rho, float(fdtrc(between_df, within_df, between / within))

@@ -1,0 +1,78 @@
+"""`images.cluster`: what an audit of labelled images reads, refuses and keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import c2b_ray
+from c2b_ray.config import AuditConfig
+from c2b_ray.errors import ConfigError
+from c2b_ray.store.c2b_run import C2BRun
+
+LABELS = ["red", "blue"]
+
+
+def brightness(images: list[Any]) -> Any:
+    return np.stack([image.mean(axis=(0, 1))[[0, 2]] for image in images])
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """48 red squares of six cameras, in a folder each."""
+    rows = ["image,target_class,light,camera"]
+    for n in range(48):
+        camera = f"cam{n % 6}"
+        folder = tmp_path / "photos" / camera
+        folder.mkdir(parents=True, exist_ok=True)
+        noise = np.random.default_rng(n).integers(0, 60, (40, 44, 3), np.uint8)
+        Image.fromarray(noise + np.array((150, 20, 20), np.uint8)).save(folder / f"{n}.png")
+        rows.append(f"{camera}/{n}.png,red,{('day', 'dark')[n // 6 % 2]},{camera}")
+    (tmp_path / "photos" / "table.csv").write_text("\n".join(rows))
+    return tmp_path / "photos" / "table.csv"
+
+
+def audit(table: Path, out: str, **images: Any) -> C2BRun:
+    config = {"task": "t", "classes": ["red"], "images": {"source": "labelled", "table": str(table), **images}}
+    run = c2b_ray.audit(config, table.parent.parent / out, classifier=brightness, labels=LABELS)
+    assert isinstance(run, C2BRun)
+    return run
+
+
+def test_a_column_and_the_folder_make_the_same_clusters(photos: Path) -> None:
+    by_column, by_folder = audit(photos, "a", cluster="camera"), audit(photos, "b", cluster="folder")
+    assert set(by_column.scores["attribute"].to_pylist()) == {"light"}
+    assert by_column.scores["clusters"].to_pylist() == [6, 6]
+    assert by_folder.read("clusters").equals(by_column.read("clusters"))
+    assert by_column.config["images"]["cluster"] == "camera"
+
+
+def test_without_clusters_the_run_is_as_before_and_names_the_column(photos: Path) -> None:
+    run = audit(photos, "a")
+    assert "cluster" not in run.config["images"], "its id is that of a run without the field"
+    assert not run.has("clusters")
+    assert run.scores["clusters"].null_count == run.scores.num_rows
+    assert any("write `cluster: camera` under `images`" in warning for warning in run.manifest["warnings"])
+
+
+def test_a_column_that_is_not_there_is_refused_with_the_nearest(photos: Path) -> None:
+    with pytest.raises(ConfigError, match=r"images\.cluster: .* has no column 'camra'; did you mean 'camera'"):
+        audit(photos, "a", cluster="camra")
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"budget": {"images": 100}, "images_per_caption": 10}, "`budget` takes images as independent"),
+        ({"images": {"source": "generate", "generator": "world:renderer", "cluster": "camera"}}, "does not belong"),
+    ],
+)
+def test_what_takes_images_as_independent_is_refused(more: dict[str, Any], reason: str) -> None:
+    config = {"task": "t", "classes": ["red"], "classifier": "fake:", "attributes": {"light": ["day", "dark"]}}
+    images = {"source": "labelled", "table": "t.csv", "cluster": "camera"}
+    with pytest.raises(ValueError, match=reason):
+        AuditConfig.model_validate({**config, "images": images, **more})
