@@ -53,6 +53,7 @@ class C2BRun(Run):
         "images": ("row", "size", "bytes", "pixels"),
         "intersections": _OF_CAPTIONS,
         "pooled": ("basis", *_OF_CAPTIONS),
+        "scores": ("detectable",),
     }
 
     @property
