@@ -5,9 +5,9 @@
 The accuracies of all cells of the world's zoo, measured on `--truth` scenes of each class, count as the truth. Each run
 draws right and wrong answers anew; the classifiers of the zoo are audited one by one, a family of 280 cells each. Two
 stages: 60 (or 100) images of every cell; then 300 fresh ones of the attributes in which a value has |φ| of .10 (.08) or
-more, or a finding, which alone are tested. Strong cells have |φ| ≥ .15. `--spread`: the standard deviation in accuracy between the
-five captions of a cell, of which both stages draw: an audit of drawn images allows for it by the effective number of
-images, as this script does. The true φ is that of all captions there could be.
+more, or a finding, which alone are tested. Strong cells have |φ| ≥ .15. `--spread`: the standard deviation in accuracy
+between the five captions of a cell, of which both stages draw: an audit of drawn images allows for it by the effective
+number of images, as this script does. The true φ is that of all captions there could be.
 
 Prints for each design: images a cell; strong cells found; findings whose true |φ| > τ has their direction; intervals
 that hold, of all cells, and of two stages also those of the selected and of the other cells; `none` verdicts for which
@@ -90,7 +90,7 @@ def two_stages(
     findings = np.isin(fresh["verdict"], ["for", "against"]).sum()
     level = ALPHA * min(1.0, (findings + 1) / max(1, selected.sum()))
     s = (first["high"] - first["low"]) / (2 * deviations(1 - ALPHA))
-    promised = least_found((s, s * np.sqrt(screened / FRESH)), least, TAU, level)
+    promised = least_found(s, (float(screened), float(FRESH)), least, TAU, level)
     return after | {"selected": selected, "images": screened + FRESH * selected.mean(), "promised": promised}
 
 

@@ -15,6 +15,7 @@ from c2b_ray.metrics.screening import least_found
 from c2b_ray.schemas import SCORES
 from c2b_ray.steps.cells import CellKey, Group
 from c2b_ray.steps.intersect import ATTRIBUTE, of_kind
+from c2b_ray.steps.reasons import TOO_FEW
 from c2b_ray.steps.thresholds import Thresholds
 
 FINDINGS = ("for", "against")
@@ -68,7 +69,7 @@ def in_two_stages(
         kept = row
         if (row["target_class"], row["attribute"]) in groups:
             kept = of_fresh[tuple(row[name] for name in names)]
-        elif row["verdict"] == "undetermined" and row["doubt"] is None and row["phi"] == row["phi"]:
+        elif (row["undetermined_because"] or "").startswith(TOO_FEW):  # other reasons more images would not remove
             because = f"no value of its attribute had |φ| ≥ {least:g} at the screening, so it drew no fresh images"
             kept = row | {"undetermined_because": because}
         joined.append(kept | {"detectable": detectable})
@@ -85,6 +86,5 @@ def _detectable(
     """
     low, high, n = (np.array(scores[name].to_pylist(), np.float64) for name in ("phi_low", "phi_high", "n"))
     first = (high - low) / (2 * deviations(thresholds.confidence))
-    second = first * np.sqrt(np.maximum(n, 1) / per_cell)
-    found = least_found((first, second), least, thresholds.tau, level)
+    found = least_found(first, (np.maximum(n, 1), float(per_cell)), least, thresholds.tau, level)
     return [None if np.isnan(value) else float(value) for value in found]
