@@ -45,6 +45,24 @@ class Budget(Strict):
     )
 
 
+SCREENING_IMAGES = 100
+"""The default number of a cell's images in the first of two stages: with 60, hardly any cell could be `none`."""
+
+
+class Screening(Strict):
+    """Two stages: `images_per_caption` images of every caption; then fresh images of the attributes whose φ looks
+    large."""
+
+    least: float = Field(
+        0.08,
+        gt=0,
+        lt=1,
+        description="The |φ| of any value, for any classifier, from which an attribute of a class is "
+        "examined on fresh images.",
+    )
+    fresh: int = Field(300, ge=2, le=100_000, description="Fresh images of each cell of such an attribute.")
+
+
 class AuditConfig(Strict):
     """An audit: a classifier, a sentence about its task, and the source of its images."""
 
@@ -84,6 +102,13 @@ class AuditConfig(Strict):
         description="Draws images only until every verdict is settled, most of them where evidence is weakest. "
         "`images_per_caption` then limits the images of each caption.",
     )
+    screening: Screening | None = Field(
+        None,
+        description="Examines every cell on a few images, and then on fresh ones, which alone are tested, where these "
+        f"show a large |φ|. `images_per_caption` is then the size of the first stage, by default {SCREENING_IMAGES} "
+        "images of each cell. The default where images are generated and neither `images_per_caption`, `budget`, "
+        "`confirm` nor `intersections` is set.",
+    )
     intersections: list[tuple[Name, Name]] = Field(
         default_factory=list,
         description="Pairs of attributes to study together: each combination of their values is a cell, compared with "
@@ -93,8 +118,9 @@ class AuditConfig(Strict):
         None,
         ge=1,
         le=100_000,
-        description=f"Images of each caption. Default: {IMAGES_PER_CAPTION} of drawn images; of labelled images, "
-        f"which have one caption for each value, all. The paper uses 20.",
+        description=f"Images of each caption. Default: {IMAGES_PER_CAPTION} of drawn images, or with `screening` "
+        f"{SCREENING_IMAGES} of each cell; of labelled images, which have one caption for each value, all. The paper "
+        "uses 20.",
     )
     captions_per_cell: int = Field(
         5,
@@ -202,6 +228,11 @@ class AuditConfig(Strict):
                     f"`{name}` takes images as independent, and images.cluster says that they are not: "
                     "leave one of them out"
                 )
+        for name in ("budget", "confirm", "intersections"):
+            if self.screening is not None and getattr(self, name):
+                raise ValueError(
+                    f"screening: it decides itself which cells get further images; leave out `{name}`, or `screening`"
+                )
         if labelled and self.budget and self.intersections and self.images_per_caption is None:
             raise ValueError(
                 "`budget` and `intersections` of labelled images need `images_per_caption`: each combination of values "
@@ -218,11 +249,12 @@ class AuditConfig(Strict):
 
     @model_serializer(mode="wrap")
     def _without_default(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out `keep_images` where it is not set: a run's id is made from these fields, and runs of releases
-        without the field are resumed."""
+        """Leaves out `keep_images` and `screening` where they are not set: a run's id is made from these fields, and
+        runs of releases without the fields are resumed."""
         fields: dict[str, Any] = serialise(self)
-        if not fields.get("keep_images"):
-            fields.pop("keep_images", None)
+        for name in ("keep_images", "screening"):
+            if not fields.get(name):
+                fields.pop(name, None)
         return fields
 
     @property
@@ -234,6 +266,16 @@ class AuditConfig(Strict):
     def images_per_cell(self) -> int | None:
         """The number of distinct images of each cell from each source; None: all."""
         return None if self.images_per_caption is None else self.images_per_caption * self.slots
+
+    @property
+    def most_per_cell(self) -> int | None:
+        """The most distinct images of each cell from each source, those of a second stage included; None: all."""
+        first = self.images_per_cell
+        if first is None:
+            return None
+        if self.screening is not None:
+            return first + self.screening.fresh
+        return 2 * first if self.confirm else first
 
     @property
     def of_all_classes(self) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from c2b_ray.config.audit import IMAGES_PER_CAPTION, AuditConfig
+from math import ceil
+
+from c2b_ray.config.audit import IMAGES_PER_CAPTION, SCREENING_IMAGES, AuditConfig, Screening
 from c2b_ray.config.images import LARGEST_POOL, Images
 from c2b_ray.errors import ConfigError
 
@@ -18,12 +20,33 @@ def with_defaults(config: AuditConfig, file: str | None = None) -> AuditConfig:
             raise ConfigError(
                 "confirm", "a labelled table has no further images; generate or retrieve some", location=file
             )
+        if config.screening is not None:
+            raise ConfigError(
+                "screening",
+                "a labelled table has no fresh images; all of its rows are examined at once. Leave it out",
+                location=file,
+            )
         return config
-    per_caption = config.images_per_caption or IMAGES_PER_CAPTION
-    changes: dict[str, object] = {"images_per_caption": per_caption}
+    screening = config.screening or _screening(config)
+    screened = ceil(SCREENING_IMAGES / config.captions_per_cell)
+    per_caption = config.images_per_caption or (IMAGES_PER_CAPTION if screening is None else screened)
+    changes: dict[str, object] = {"images_per_caption": per_caption, "screening": screening}
+    config = config.model_copy(update={"screening": screening})
     if "retrieve" in config.images.sources:
         changes["images"] = _images(config, per_caption, file)
     return config.model_copy(update=changes)
+
+
+def _screening(config: AuditConfig) -> Screening | None:
+    """Returns the two stages that generated images have by default; None where the config names a size or a budget, or
+    needs all images at once.
+
+    An index may hold too few images for a second stage, and which it holds is known only once they are verified: so
+    retrieved images have two stages only where the config says so.
+    """
+    names_size = config.images_per_caption is not None or config.budget is not None
+    at_once = config.confirm or bool(config.intersections)
+    return Screening() if config.images.sources == ("generate",) and not names_size and not at_once else None
 
 
 def _images(config: AuditConfig, per_caption: int, file: str | None) -> Images:
@@ -37,12 +60,14 @@ def _images(config: AuditConfig, per_caption: int, file: str | None) -> Images:
         raise ConfigError(
             "images.pool", f"{images.pool:,} images cannot give {per_caption:,} (images_per_caption)", location=file
         )
-    if config.confirm and selection == "nearest":
-        raise ConfigError(
-            "confirm",
-            "images beyond the nearest ones match the caption less; confirm needs "
-            "`verification`, and images.selection: accepted",
-            location=file,
-        )
-    pool = images.pool or min(POOL * per_caption * config.captions_per_cell, LARGEST_POOL)
+    for name in ("confirm", "screening"):
+        if getattr(config, name) and selection == "nearest":
+            raise ConfigError(
+                name,
+                f"images beyond the nearest ones match the caption less; {name} needs "
+                "`verification`, and images.selection: accepted",
+                location=file,
+            )
+    per_cell = per_caption * config.captions_per_cell + (config.screening.fresh if config.screening else 0)
+    pool = images.pool or min(POOL * per_cell, LARGEST_POOL)
     return images.model_copy(update={"pool": pool, "selection": selection})

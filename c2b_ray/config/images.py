@@ -57,7 +57,7 @@ class Images(Strict):
         le=LARGEST_POOL,
         description="Images in the pool of each caption: its nearest ones in the index, fixed before any of them is "
         "evaluated (for source: retrieve). Default: ten times the images of a cell, images_per_caption × "
-        "captions_per_cell, and at most 100,000.",
+        "captions_per_cell and those of a second stage, and at most 100,000.",
     )
     selection: Literal["accepted", "nearest"] | None = Field(
         None,

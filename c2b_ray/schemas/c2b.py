@@ -35,6 +35,8 @@ SCORES = pa.schema(
         pa.field("none_q_value", pa.float64()),
         # Orders the findings: φ shrunk towards 0 by the noise of the classifier's cells, or φ on fresh images.
         pa.field("phi_shrunken", pa.float64()),
+        # The smallest |φ| that two stages find in four of five audits; null without `screening`.
+        pa.field("detectable", pa.float64()),
         pa.field("phi_confirmed", pa.float64()),  # on images drawn for confirmation alone; null without `confirm`
         pa.field("phi_confirmed_low", pa.float64()),
         pa.field("phi_confirmed_high", pa.float64()),

@@ -29,6 +29,7 @@ class ScoreRow(TypedDict, total=False):
     none_p_value: float
     none_q_value: float
     phi_shrunken: float
+    detectable: float | None
     phi_confirmed: float | None
     phi_confirmed_low: float | None
     phi_confirmed_high: float | None

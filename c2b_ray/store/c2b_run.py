@@ -54,7 +54,7 @@ class C2BRun(Run):
         "images": ("row", "size", "bytes", "pixels"),
         "intersections": _OF_CAPTIONS,
         "pooled": ("basis", *_OF_CAPTIONS, "clusters"),
-        "scores": ("clusters",),
+        "scores": ("clusters", "detectable"),
     }
 
     @property

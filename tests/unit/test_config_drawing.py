@@ -47,3 +47,44 @@ def test_defaults_of_drawing_follow_from_the_source_and_the_verifier():
 def test_how_images_are_drawn_is_checked(changes, words):
     with pytest.raises(ConfigError, match=words):
         drawn(**changes)
+
+
+GENERATED = {"images": {"source": "generate", "generator": "g"}}
+
+
+def test_generated_images_have_two_stages_unless_the_config_says_how_many_it_wants():
+    asked = drawn(**GENERATED)
+    assert (asked.screening.least, asked.screening.fresh) == (0.08, 300)
+    assert (asked.images_per_caption, asked.images_per_cell, asked.most_per_cell) == (20, 100, 400)
+    assert read_audit(asked.model_dump(mode="json")) == asked
+    assert drawn(**GENERATED, captions_per_cell=3).images_per_caption == 34
+    for changes in (
+        {"images_per_caption": 40},
+        {"budget": {"images": 1000}},
+        {"confirm": True},
+        {"intersections": [["a", "b"]], "attributes": {"a": ["x", "y"], "b": ["x", "y"]}},
+    ):
+        fixed = drawn(**GENERATED, **changes)
+        assert fixed.images_per_caption == 40
+        assert "screening" not in fixed.model_dump(mode="json")  # as in the ids of runs of earlier releases
+
+
+def test_retrieved_images_have_two_stages_where_the_config_says_so():
+    asked = drawn(**VERIFIED, screening={"fresh": 200})
+    assert drawn(**VERIFIED).screening is None
+    assert (asked.images_per_caption, asked.images.pool) == (20, 3000)
+    assert drawn(**VERIFIED, screening={}, images_per_caption=12).images_per_cell == 60
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"screening": {}}, "screening needs `verification`"),
+        ({"screening": {}, "images": {"source": "labelled", "table": "t"}}, "no fresh images"),
+        ({"screening": {}, "budget": {"images": 1000}, **VERIFIED}, "leave out `budget`"),
+        ({"screening": {}, "confirm": True, **GENERATED}, "leave out `confirm`"),
+    ],
+)
+def test_two_stages_need_fresh_images_and_decide_alone_who_gets_them(changes, words):
+    with pytest.raises(ConfigError, match=words):
+        drawn(**changes)

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from c2b_ray.audits.c2b.budget import Grant, call_with_run, first_grant, grant_so_far, next_grant, targets, write_scores
+from c2b_ray.audits.c2b.budget import (
+    Grant,
+    call_with_run,
+    first_grant,
+    fresh_images,
+    grant_so_far,
+    next_grant,
+    targets,
+    write_scores,
+)
 from c2b_ray.audits.c2b.classes import with_classes
 from c2b_ray.audits.c2b.classifying import classify, classifying, contestants
 from c2b_ray.audits.c2b.drawing import Drawing, Plan, from_generator, from_index
@@ -46,8 +55,6 @@ from c2b_ray.schemas import content_id
 from c2b_ray.steps.answered import unanswered
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
-from c2b_ray.steps.cells import CellKey
-from c2b_ray.steps.confirm import to_confirm
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.search import check_encoder
@@ -109,8 +116,8 @@ def _checked(config: AuditConfig, via: str) -> AuditConfig:
 
 
 def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> None:
-    """Walks the path from the task to the scores, as often as a budget grants images, and once more to confirm
-    findings."""
+    """Walks the path from the task to the scores, as often as a budget grants images, and once more on fresh images:
+    for the second of two stages, or to confirm findings."""
     models.runner.check_paths(run.path, paths_read(config))
     classifiers = contestants(config, run, models, steps)
     plans = _plans(config, run, models, classifiers, steps)
@@ -124,15 +131,11 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
         drawing.draw(targets(run.captions, grant, config))
         _answer(config, drawing, models, classifiers, steps)
         grant = next_grant(run, grant, config)
-    if config.confirm and (cells := call_with_run(_to_confirm, run, config, models.runner)):
-        drawing.confirm(cells)
+    if cells := call_with_run(partial(fresh_images, config=config), run, config, models.runner):
+        drawing.draw_fresh(cells)
         _answer(config, drawing, models, classifiers, steps)
     if models.runner.placements:
         run.update({"placement": models.runner.placements, "stages": models.runner.stages})
-
-
-def _to_confirm(run: C2BRun) -> dict[CellKey, int]:
-    return to_confirm(run.scores, run.captions, run.draws)
 
 
 def _plans(

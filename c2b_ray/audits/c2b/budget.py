@@ -24,13 +24,14 @@ from c2b_ray.schemas import SCORES
 from c2b_ray.steps.agreement import agreement
 from c2b_ray.steps.cells import CellKey, Group, classes_of_labelled, counts_by_source, images_of_cells
 from c2b_ray.steps.clusters import Clusters
-from c2b_ray.steps.confirm import confirmed
+from c2b_ray.steps.confirm import confirmed, to_confirm
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.group import grouped
 from c2b_ray.steps.intersect import ATTRIBUTE, INTERSECTION, of_kind
 from c2b_ray.steps.score import scored
 from c2b_ray.steps.score_pairs import PairImages, score_pairs
+from c2b_ray.steps.screen import captions_of, cells_to_draw, in_two_stages, selected
 from c2b_ray.steps.select import cells_of
 from c2b_ray.steps.settle import Look, look, open_groups, settled
 from c2b_ray.steps.thresholds import Thresholds
@@ -212,7 +213,9 @@ def _scores_of(run: C2BRun, config: AuditConfig) -> dict[str, pa.Table]:
     verified = verification(run, distinct)
     thresholds = Thresholds(config.tau, config.alpha)
 
-    def scores(images: pa.Table, pool: str = "pool", about: Verified | None = verified) -> tuple[pa.Table, pa.Table]:
+    def scores(
+        images: pa.Table, pool: str = "pool", about: Verified | None = verified, captions: pa.Table = captions
+    ) -> tuple[pa.Table, pa.Table]:
         known = about and _from_pool(about, run, images, pool)
         return scored(captions, images, predictions, config.classifiers, thresholds, known, distinct, clusters(run))
 
@@ -221,10 +224,21 @@ def _scores_of(run: C2BRun, config: AuditConfig) -> dict[str, pa.Table]:
         drawn = images_of_cells(captions, draws)
         cells = drawn.without_copies(distinct.pictures(drawn.ids))
         whole = grouped(settled(whole, looks(run, config), thresholds), cells, config.tau)
+    whole = _with_wanted(whole, _wanted(config))
+    tables = {"scores": whole, "pooled": pooled}
+    design, fresh = config.screening, SCORES.empty_table()
+    groups = set() if design is None else selected(whole, design.least)
     if run.has("confirmation"):
         about = verified and Verified(run.verifications, run.calibration, distinct)
-        whole = confirmed(whole, scores(run.read("confirmation"), "confirmation_pool", about)[0])
-    tables = {"scores": _with_wanted(whole, config), "pooled": pooled}
+        of_fresh = captions if design is None else captions_of(captions, groups)
+        fresh = scores(run.read("confirmation"), "confirmation_pool", about, of_fresh)[0]
+        if design is None:
+            tables["scores"] = confirmed(whole, fresh)
+    if design is not None:
+        tables["screening"] = whole
+        if fresh.num_rows or not groups:
+            fresh = _with_wanted(fresh, design.fresh * len(config.images.sources))
+            tables["scores"] = in_two_stages(whole, fresh, groups, design.least, design.fresh, thresholds)
     if config.intersections:
         images = PairImages(draws, distinct, verified, run.read("pool") if run.has("pool") else None)
         tables["intersections"] = score_pairs(
@@ -236,11 +250,23 @@ def _scores_of(run: C2BRun, config: AuditConfig) -> dict[str, pa.Table]:
     return tables
 
 
-def _with_wanted(scores: pa.Table, config: AuditConfig) -> pa.Table:
-    """Adds the number of distinct images that each cell wants, where captions drew them and no budget decides when to
-    stop."""
+def fresh_images(run: C2BRun, config: AuditConfig) -> dict[CellKey, int]:
+    """Returns the number of fresh images of each cell: of those that the first of two stages selected, or of findings
+    that are to be confirmed."""
+    if config.screening is not None:
+        groups = selected(run.read("screening"), config.screening.least)
+        return cells_to_draw(run.captions, groups, config.screening.fresh)
+    return to_confirm(run.scores, run.captions, run.draws) if config.confirm else {}
+
+
+def _wanted(config: AuditConfig) -> int | None:
+    """Returns the number of distinct images that each cell wants, where captions drew them and no budget decides when
+    to stop."""
     fixed = config.images_per_cell is not None and config.images.sources != ("labelled",) and config.budget is None
-    wanted = (config.images_per_cell or 0) * len(config.images.sources) if fixed else None
+    return (config.images_per_cell or 0) * len(config.images.sources) if fixed else None
+
+
+def _with_wanted(scores: pa.Table, wanted: int | None) -> pa.Table:
     column = pa.array([wanted] * scores.num_rows, pa.int64())
     return scores.set_column(scores.schema.get_field_index("wanted"), scores.schema.field("wanted"), column)
 

@@ -105,7 +105,7 @@ class Drawing:
         if any(one.looked.num_rows for one in chosen) and not any(one.drawn.num_rows for one in chosen):
             raise SourceError(f"{self.run.path}: {_nothing_accepted(self.run)}")
 
-    def confirm(self, targets: Targets) -> None:
+    def draw_fresh(self, targets: Targets) -> None:
         """Draws `targets` images of each cell that the run did not draw before, into `confirmation` and
         `confirmation_pool`."""
         chosen = self._chosen(targets, frozenset(self.run.draws["image_id"].to_pylist()))
@@ -220,7 +220,9 @@ def from_generator(config: AuditConfig, run: C2BRun, models: Backend, steps: Ste
         captions = run.captions
         check_captions(captions)
         fewest = min(map(len, cells_of(captions).values()), default=1)
-        most = ceil(config.images_per_cell / fewest) * (2 if config.confirm else 1)
+        assert config.most_per_cell is not None
+        fresh = config.most_per_cell - config.images_per_cell
+        most = ceil(config.images_per_cell / fewest) + ceil(fresh / fewest)
         draws, images = generated(captions, revision, most, config.seed)
         run.update({"models": {"generator": model_row(spec, known)}})
 

@@ -85,7 +85,11 @@ def _drawn(config: AuditConfig, captions: pa.Table) -> tuple[int, int]:
     most = sources * sum(targets(captions, first_grant(captions, whole), whole).values())
     if config.budget is not None:
         most = max(first, min(most, config.budget.images))
-    return first, 2 * most if config.confirm else most  # confirmed on as many fresh images, at most
+    if config.confirm:
+        most *= 2  # on as many fresh images, at most
+    if config.screening is not None:
+        most += sources * len(cells_of(captions)) * config.screening.fresh
+    return first, most
 
 
 def _source(source: str, config: AuditConfig, captions: pa.Table, images: tuple[int, int]) -> Cost:

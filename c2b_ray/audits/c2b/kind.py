@@ -16,6 +16,7 @@ KIND = RunKind(
         "captions": schemas.CAPTIONS,
         "draws": schemas.DRAWS,
         "pool": schemas.DRAWS,
+        "screening": schemas.SCORES,
         "confirmation": schemas.DRAWS,
         "confirmation_pool": schemas.DRAWS,
         "clusters": schemas.CLUSTERS,

@@ -20,7 +20,7 @@ def most_images(config: AuditConfig) -> int:
 
     The config's `classes` must be named.
     """
-    cells, per_cell = _cells(config), config.images_per_cell
+    cells, per_cell = _cells(config), config.most_per_cell
     if config.images.table is not None:
         rows = len(LabelledTable(config.images.table, columns=config.images.renamed))
         return rows if per_cell is None or not config.attributes else min(rows, cells * per_cell)
@@ -33,7 +33,7 @@ def most_images(config: AuditConfig) -> int:
         total += cells * max(per_cell, looked_at)
     if config.budget is not None and config.verification is None:
         total = min(total, config.budget.images)
-    return 2 * total if config.confirm else total
+    return total
 
 
 def _cells(config: AuditConfig) -> int:

@@ -51,6 +51,31 @@ def scale(cells: Sequence[Cell], draws: pa.Table) -> str:
     )
 
 
+def two_stages(config: Mapping[str, Any], cells: Sequence[Cell], captions: pa.Table, fresh: pa.Table) -> str:
+    """Returns sentences on an audit in two stages, and what it would have found; empty for other audits. `fresh`: the
+    draws of the second stage."""
+    design = config.get("screening")
+    if not isinstance(design, Mapping) or not cells:
+        return ""
+    drew = captions.filter(pc.is_in(captions["caption_id"], fresh["caption_id"].unique().cast(pa.string())))
+    groups = set(zip(drew["target_class"].to_pylist(), drew["attribute"].to_pylist(), strict=True))
+    again = sum((cell.target_class, cell.attribute) in groups for cell in cells)
+    first = int(config.get("images_per_caption") or 0) * int(config.get("captions_per_cell") or 0)
+    line = (
+        f"Two stages: {words.plural(first, 'image')} of each cell, then {words.count(int(design['fresh']))} fresh ones "
+        f"of the {words.count(again)} of {words.plural(len(cells), 'cell')} whose attribute had |φ| ≥ "
+        f"{words.decimal(design['least'])}. Findings rest on the fresh images alone."
+    )
+    found = sorted(cell.detectable for cell in cells if not math.isnan(cell.detectable))
+    if not found:
+        return line
+    return (
+        f"{line} In the median cell |φ| of {words.decimal(math.ceil(100 * found[len(found) // 2]) / 100)} is found in "
+        f"four of five audits; in nine of ten cells |φ| of "
+        f"{words.decimal(math.ceil(100 * found[9 * (len(found) - 1) // 10]) / 100)}."
+    )
+
+
 def paper(cells: Sequence[Cell]) -> str:
     more = sum(cell.disagrees and not cell.is_finding for cell in cells)
     if not more:

@@ -57,6 +57,7 @@ class Cell:
     shared: int = 0
     repeats: int = 0
     phi_shrunken: float = math.nan
+    detectable: float = math.nan  # the smallest |φ| that two stages find in four of five audits
     phi_confirmed: float = math.nan  # on images that had no part in selecting it
     phi_confirmed_low: float = math.nan
     phi_confirmed_high: float = math.nan

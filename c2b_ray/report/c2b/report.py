@@ -39,6 +39,7 @@ def write_report(run: C2BRun) -> str:
         agreement=run.agreement,
         pool=run.read("pool"),
         pooled=run.read("pooled"),
+        fresh=run.read("confirmation"),
     ).of_draws()
     planned = plan(tables)
     view = build_view(run.manifest, tables, planned, _pictures(run, planned.image_ids))

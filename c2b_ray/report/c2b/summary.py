@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from c2b_ray.report.c2b.findings import caveats
-from c2b_ray.report.c2b.headline import tally
+from c2b_ray.report.c2b.headline import tally, two_stages
 from c2b_ray.report.c2b.intersections import sentence, strongest
 from c2b_ray.report.c2b.method import right_line
 from c2b_ray.report.c2b.notes import copies_line, one_caption_line
@@ -42,6 +42,7 @@ def summary(run: C2BRun) -> Summary:
     confidence = 1 - float(run.config.get("alpha", 0.05))
     lines = [pooled_sentence(row, row["classifier"], confidence) for row in pooled[:MOST_ROWS]]
     lines += ["".join(span.text for span in sentence(row, row["classifier"], confidence)) for row in pairs[:MOST_ROWS]]
+    stages = two_stages(run.config, cells, run.captions, run.read("confirmation"))
     rule, cautions = right_line(run.config), [line for line in (one_caption_line(cells), copies_line(cells)) if line]
     of_findings = findings_table(groups)
     return Summary(
@@ -49,7 +50,7 @@ def summary(run: C2BRun) -> Summary:
         columns=of_findings.columns,
         rows=of_findings.rows,
         marks=of_findings.marks,
-        lines=[*lines, *filter(None, (rule,)), *cautions, tally(cells, len(pooled), len(pairs))],
+        lines=[*lines, *filter(None, (rule, stages)), *cautions, tally(cells, len(pooled), len(pairs))],
         report=run.report,
         first=setup_lines(run.manifest),
         to_json={

@@ -63,6 +63,8 @@ class Tables:
     agreement: pa.Table = field(default_factory=AGREEMENT.empty_table)
     pool: pa.Table = field(default_factory=DRAWS.empty_table)
     pooled: pa.Table = field(default_factory=POOLED.empty_table)
+    fresh: pa.Table = field(default_factory=DRAWS.empty_table)
+    """The draws that had no part in selecting cells, of a second stage or a confirmation."""
 
     def of_draws(self) -> Tables:
         """Returns the tables without images that no draw refers to, such as those of an earlier index."""
@@ -214,7 +216,15 @@ def _headline(
         date=words.moment(str(manifest.get("finished") or manifest.get("created") or "")),
         unfinished=headline.unfinished(manifest),
         tally=headline.tally(cells, pooled, pairs),
-        scale=headline.scale(cells, tables.draws),
+        scale=" ".join(
+            filter(
+                None,
+                (
+                    headline.scale(cells, tables.draws),
+                    headline.two_stages(config, cells, tables.captions, tables.fresh),
+                ),
+            )
+        ),
         paper=headline.paper(cells),
         notes=notes(config, cells),
     )
