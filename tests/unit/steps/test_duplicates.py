@@ -8,7 +8,8 @@ import pyarrow as pa
 from cell_tables import cell_images
 from PIL import Image
 
-from c2b_ray.steps.duplicates import Distinct, fingerprint, near_duplicates
+from c2b_ray.steps.duplicates import Distinct, near_duplicates
+from c2b_ray.steps.fingerprint import fingerprint
 from c2b_ray.steps.image_ids import ImageIds
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import sample
