@@ -1,4 +1,5 @@
-"""Sums of a picture's levels over equal areas, compiled: in whole numbers, without floating point and its threads."""
+"""A fingerprint compiled, from sums of a picture's levels over equal areas: in whole numbers, without BLAS and its
+threads."""
 
 from __future__ import annotations
 
@@ -77,3 +78,25 @@ def column_sums(strips: Any, pixels: Any, width: Any, parts: Any) -> Any:
             if begin == (part + 1) * width:
                 part += 1
     return sums
+
+
+@compiled((_LINES, types.int64, types.int64, types.int64))
+def mark_of(lines: Any, height: Any, width: Any, side: Any) -> Any:
+    """Returns `steps.fingerprint.fingerprint` of uint8 (rows, pixels × 3), uint8 (bytes,); `side` is its SIDE, 8."""
+    strips = strip_sums(lines, height, side)
+    thumbnail = column_sums(strips, lines.shape[1] // 3, width, side)
+    coloured = column_sums(strips, lines.shape[1] // 3, width, side + 1)
+    area = height * width
+    mark = np.zeros(side + side * side * 3, np.uint8)
+    for y in range(side):
+        before = 0.0
+        for x in range(side + 1):
+            red, green, blue = coloured[y, x, 0] / area, coloured[y, x, 1] / area, coloured[y, x, 2] / area
+            grey = np.rint((19595 * np.rint(red) + 38470 * np.rint(green) + 7471 * np.rint(blue)) / 65536)
+            if x and grey > before:
+                mark[y] += 1 << (side - x)
+            before = grey
+        for x in range(side):
+            for channel in range(3):
+                mark[side + (y * side + x) * 3 + channel] = np.rint(thumbnail[y, x, channel] / area)
+    return mark

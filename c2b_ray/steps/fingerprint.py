@@ -24,7 +24,7 @@ _LEVELS_AT_ONCE = 1 << 15
 """Levels that are summed at once: for more, OpenBLAS starts threads, which many processes beside each other pay for
 with twenty times the time."""
 _COMPILED_FROM = 1 << 17
-"""Levels of a picture from which on compiled sums are used: to load them takes as long as some thousand small ones."""
+"""Levels of a picture from which on the compiled function is used: to load them takes as long as some thousand small ones."""
 _GREY = np.array([19595, 38470, 7471]) / 2**16  # of red, green and blue: ITU-R 601, as Pillow's "L"
 
 
@@ -38,8 +38,12 @@ def fingerprint(pixels: Pixels, size: tuple[int, int] | None = None) -> bytes:
     """
     height, width = size or (pixels.shape[0], pixels.shape[1])
     lines = np.ascontiguousarray(pixels).reshape(len(pixels), -1)
-    areas = (_compiled_sums if lines.size >= _COMPILED_FROM else _sums)(lines, height, width)
-    thumbnail, coloured = (np.rint(of_part / (height * width)) for of_part in areas)
+    if lines.size >= _COMPILED_FROM:
+        from c2b_ray.steps.area_sums import mark_of
+
+        mark: bytes = mark_of(lines, height, width, SIDE).tobytes()
+        return mark
+    thumbnail, coloured = (np.rint(of_part / (height * width)) for of_part in _sums(lines, height, width))
     grey = np.rint(coloured @ _GREY)
     return np.packbits(grey[:, 1:] > grey[:, :-1]).tobytes() + thumbnail.astype(np.uint8).tobytes()
 
@@ -52,14 +56,6 @@ def _sums(lines: NDArray[np.uint8], height: int, width: int) -> tuple[NDArray[An
         strips += rows[:, start : start + at_once] @ lines[start : start + at_once]
     pixels = strips.reshape(SIDE, -1, 3)
     return _shares(width, pixels.shape[1], SIDE) @ pixels, _shares(width, pixels.shape[1], SIDE + 1) @ pixels
-
-
-def _compiled_sums(lines: NDArray[np.uint8], height: int, width: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Returns what `_sums` does, in a quarter of the time."""
-    from c2b_ray.steps.area_sums import column_sums, strip_sums
-
-    strips, pixels = strip_sums(lines, height, SIDE), lines.shape[1] // 3
-    return column_sums(strips, pixels, width, SIDE), column_sums(strips, pixels, width, SIDE + 1)
 
 
 @lru_cache(maxsize=64)
