@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from c2b_ray.metrics.scores import Floats, Ints
 
@@ -53,6 +52,8 @@ def mann_whitney(
     Returns: `MannWhitney`. All values equal: p = 1.
     Raises: ValueError for another shape, for values that are not finite, or too many of them.
     """
+    from scipy import stats  # not above: it takes a second of a core to import, and few runs get here
+
     first, second = _checked("x", x), _checked("y", y)
     if method == "asymptotic":
         if np.ptp(np.concatenate([first, second])) == 0:

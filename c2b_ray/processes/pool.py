@@ -4,8 +4,9 @@
 
 A worker starts where one is needed, in a fraction of a second: it imports what the function needs, not the program's
 main module. Workers end with the pool, and with the process that owns it, also where that is killed. A worker that dies
-over a table is replaced, and the table's rows are tried again one by one; a row over which a second one dies is called
-with an `error`, which the function takes as a reason not to open the row.
+over a table is replaced, and the table's rows are tried again one by one; a row over which others die too is called
+with an `error`, which the function takes as a reason not to open the row. One that was killed from outside, as by a
+system that wants its memory, says little about the row: more of them have to die.
 """
 
 from __future__ import annotations
@@ -37,12 +38,18 @@ Function = Callable[[pa.Table], pa.Table]
 _PROGRAM = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); import c2b_ray.processes.worker as w; w.main()"
 _ENDS_WITHIN_S = 2.0
 TRIES_ALONE = 2
-"""How often a row is tried alone: something else may have ended the process at the first time."""
+"""How many processes may crash over a row that is alone: something else may have ended the first."""
+TRIES_KILLED = 8
+"""How many may be killed from outside over a row that is alone, or while they start."""
 TRIES_MARKED = 5
 
 
 class _Died(Exception):
-    """The worker is gone; the message says how it ended."""
+    """The worker is gone; the message says how it ended. `killed`: whether from outside."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(how)
+        self.killed = how in ("SIGKILL", "SIGTERM")
 
 
 class _Cannot(Exception):
@@ -145,11 +152,12 @@ class Processes:
         return pa.concat_tables(results, promote_options="default")  # a row with an error may have a column more
 
     def _alone(self, row: pa.Table, slot: _Slot) -> int:
-        for _ in range(TRIES_ALONE):
+        crashed = killed = 0
+        while crashed < TRIES_ALONE and killed < TRIES_KILLED:
             try:
                 return self._once(row, slot)
             except _Died as death:
-                end = death
+                end, killed, crashed = death, killed + death.killed, crashed + (not death.killed)
         marked = _marked(row, f"the process that opened it died ({end}), also when it was alone")
         for _ in range(TRIES_MARKED):  # what ends a process now is not the row
             with suppress(_Died):
@@ -184,15 +192,28 @@ class Processes:
                 raise _Cannot(self.cannot)
             if self._idle:
                 return self._idle.pop()
+        for _ in range(TRIES_KILLED):
+            try:
+                return self._started()
+            except _Died as death:
+                reason = death
+                if not death.killed:
+                    break
+        raise _Cannot(str(reason))
+
+    def _started(self) -> _Worker:
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the pool is closed")
             worker = _Worker(self._pickled, self._memory)
             self._all.add(worker)
         try:
             worker.wait_until_ready()
-        except (_Died, _Cannot) as reason:
+        except (_Died, _Cannot):
             with self._lock:
                 self._all.discard(worker)
             worker.end()
-            raise _Cannot(str(reason)) from None
+            raise
         return worker
 
 

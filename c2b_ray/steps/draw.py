@@ -20,7 +20,7 @@ from c2b_ray.roles import GenerationRequest, ImageGenerator
 from c2b_ray.schemas import DRAWS, IMAGES, content_id, content_of, seed_of
 from c2b_ray.schemas.ids import ids_between
 from c2b_ray.steps.decode import decode_reduced
-from c2b_ray.steps.duplicates import FINE_ENOUGH, fingerprint
+from c2b_ray.steps.fingerprint import FINE_ENOUGH, fingerprint
 from c2b_ray.steps.generating import images_of, png
 
 RETRIEVE, GENERATE, LABELLED = "retrieve", "generate", "labelled"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -18,29 +17,18 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from c2b_ray.roles import Pixels
+from c2b_ray.steps.fingerprint import HASH
 from c2b_ray.steps.image_ids import ImageIds, Ints, counted, numbered, repeated, wide
 
 COLUMNS = ["image_id", "content", "fingerprint"]
 """The columns of `schemas.IMAGES` that `Distinct` needs; no bytes."""
 
-SIDE = 8
 BAND = 2
 """Bytes of a band of the 64 bits of gradients: two images are compared where one of the bands agrees."""
-
-FINE_ENOUGH = 48
-"""Pixels per side from which on a reduced picture has nearly the same fingerprint: levels differ by 0.2 on average."""
 
 MEAN_DIFFERENCE, LARGEST_DIFFERENCE = 1.8, 16.0
 """Levels (of 255) by which the thumbnails of one picture, saved twice, may differ, on average and anywhere."""
 
-_HASH = 8
-_LEVELS_AT_ONCE = 1 << 15
-"""Levels that are summed at once: for more, OpenBLAS starts threads, which many processes beside each other pay for
-with twenty times the time."""
-_COMPILED_FROM = 1 << 17
-"""Levels of a picture from which on compiled sums are used: to load them takes as long as some thousand small ones."""
-_GREY = np.array([19595, 38470, 7471]) / 2**16  # of red, green and blue: ITU-R 601, as Pillow's "L"
 _SUMMED_AT_ONCE = 4096
 _BLOCK = 1 << 16
 """Pairs of thumbnails that are compared at once."""
@@ -124,49 +112,7 @@ def _matrix(fingerprints: pa.ChunkedArray) -> NDArray[np.uint8]:
     whole = fingerprints.combine_chunks()
     offsets = np.frombuffer(whole.buffers()[1], np.int64)[whole.offset : whole.offset + len(whole) + 1]
     data = np.frombuffer(whole.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]] if len(whole) else np.zeros(0)
-    return data.reshape(len(whole), -1 if len(whole) else _HASH).astype(np.uint8, copy=False)
-
-
-def fingerprint(pixels: Pixels, size: tuple[int, int] | None = None) -> bytes:
-    """Returns 8 bytes of gradient signs (dHash, Krawetz 2013), then a thumbnail of SIDE × SIDE × 3 levels.
-
-    Both are means of areas, in whole numbers: a border within a pixel gives each side its share of the pixel. So a
-    picture has the same fingerprint on every machine, and nearly the same one at any size. `size`: height and width of
-    the picture of which `pixels` are a reduction by a whole factor; the last pixel of a line is cut short where the
-    factor does not divide them.
-    """
-    height, width = size or (pixels.shape[0], pixels.shape[1])
-    strips = _strips(np.ascontiguousarray(pixels).reshape(len(pixels), -1), height).reshape(SIDE, -1, 3)
-    thumbnail = np.rint(_shares(width, pixels.shape[1], SIDE) @ strips / (height * width))
-    coloured = np.rint(_shares(width, pixels.shape[1], SIDE + 1) @ strips / (height * width))
-    grey = np.rint(coloured @ _GREY)
-    return np.packbits(grey[:, 1:] > grey[:, :-1]).tobytes() + thumbnail.astype(np.uint8).tobytes()
-
-
-def _strips(lines: NDArray[np.uint8], height: int) -> NDArray[np.float64]:
-    """Returns the sums of a picture's lines over SIDE equal strips, (SIDE, levels)."""
-    if lines.size < _COMPILED_FROM:
-        rows, strips = _shares(height, len(lines), SIDE), np.zeros((SIDE, lines.shape[1]))
-        for start in range(0, len(lines), at_once := max(1, _LEVELS_AT_ONCE // lines.shape[1])):
-            strips += rows[:, start : start + at_once] @ lines[start : start + at_once]
-        return strips
-    from c2b_ray.steps.area_sums import strip_sums
-
-    return np.asarray(strip_sums(lines, height, SIDE), np.float64)
-
-
-@lru_cache(maxsize=64)
-def _shares(length: int, pixels: int, parts: int) -> NDArray[np.float64]:
-    """Returns, for a line of `pixels` pixels, each pixel's share of each of `parts` equal parts: (parts, pixels),
-    `length` per part.
-
-    All pixels but the last are whole and of equal length.
-    """
-    borders = np.arange(parts + 1) * length
-    edges = np.minimum(np.arange(pixels + 1) * -(-length // pixels), length) * parts
-    overlaps = np.minimum.outer(borders[1:], edges[1:]) - np.maximum.outer(borders[:-1], edges[:-1])
-    shares: NDArray[np.float64] = np.maximum(overlaps, 0).astype(np.float64)
-    return shares
+    return data.reshape(len(whole), -1 if len(whole) else HASH).astype(np.uint8, copy=False)
 
 
 def near_duplicates(fingerprints: NDArray[np.uint8]) -> Ints:
@@ -204,11 +150,11 @@ def _first_equal(fingerprints: NDArray[np.uint8]) -> Ints:
 def _joined(fingerprints: NDArray[np.uint8]) -> Ints:
     """Returns a number for each fingerprint: the same for those that near-duplicates join."""
     n = len(fingerprints)
-    hashes, thumbnails = fingerprints[:, :_HASH], fingerprints[:, _HASH:]
+    hashes, thumbnails = fingerprints[:, :HASH], fingerprints[:, HASH:]
     level = thumbnails.mean(axis=1)
     pairs = [
         _alike(np.ascontiguousarray(hashes[:, band : band + BAND]).view(np.uint16)[:, 0], level, thumbnails)
-        for band in range(0, _HASH, BAND)
+        for band in range(0, HASH, BAND)
     ]
     one, other = np.concatenate(pairs, axis=1)
     _, label = connected_components(coo_array((np.ones(len(one), bool), (one, other)), shape=(n, n)), directed=False)
@@ -254,8 +200,8 @@ class Gallery:
         picture, is always new."""
         if mark is None:
             return True
-        bands = [(start, mark[start : start + BAND]) for start in range(0, _HASH, BAND)]
-        thumbnail = np.frombuffer(mark[_HASH:], np.uint8).astype(np.int16)
+        bands = [(start, mark[start : start + BAND]) for start in range(0, HASH, BAND)]
+        thumbnail = np.frombuffer(mark[HASH:], np.uint8).astype(np.int16)
         for number in {number for band in bands for number in self._with_band.get(band, ())}:
             gap = np.abs(self._thumbnails[number] - thumbnail)
             if gap.mean() <= MEAN_DIFFERENCE and gap.max() <= LARGEST_DIFFERENCE:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from c2b_ray.roles import Pixels
 from c2b_ray.steps.decode import BATCH_PIXELS
 from c2b_ray.steps.draw import Seen, images_table, looked_at
-from c2b_ray.steps.duplicates import fingerprint
+from c2b_ray.steps.fingerprint import fingerprint
 from c2b_ray.steps.in_place import Load, in_place
 from c2b_ray.steps.prepared import View, shown
 

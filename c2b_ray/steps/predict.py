@@ -20,6 +20,7 @@ from c2b_ray.schemas import PREDICTIONS, content_ids
 from c2b_ray.steps import encoded
 from c2b_ray.steps.right import FIVE, NO_ANSWER, ClassAnswer, Classes, answers
 
+_NOTHING = ClassAnswer(None, None, None, None, None, None)
 LabelMap = Mapping[str, Sequence[int | str]]
 
 
@@ -210,7 +211,7 @@ def predict_all(images: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa
         ids = one.classification.prediction_ids(once.ids)
         rows = [row for row, prediction in enumerate(ids) if prediction in wanted[row]]
         if rows:
-            tables.append(_predictions(once, rows, one.classifier, one.classification))
+            tables.append(_predictions(once, rows, [ids[row] for row in rows], one.classifier, one.classification))
     return pa.concat_tables(tables)
 
 
@@ -219,7 +220,9 @@ def predict(images: pa.Table, classifier: Classifier, classification: Classifica
 
     Images that cannot be decoded and logits that are not numbers become errors of their rows.
     """
-    return _predictions(_Images.of(images), range(images.num_rows), classifier, classification)
+    once = _Images.of(images)
+    ids = classification.prediction_ids(once.ids)
+    return _predictions(once, range(images.num_rows), ids, classifier, classification)
 
 
 @dataclass(frozen=True)
@@ -239,34 +242,32 @@ class _Images:
 
 
 def _predictions(
-    images: _Images, rows: Sequence[int], classifier: Classifier, classification: Classification
+    images: _Images,
+    rows: Sequence[int],
+    prediction_ids: Sequence[str],
+    classifier: Classifier,
+    classification: Classification,
 ) -> pa.Table:
     """Returns a classifier's answers to these rows of the images."""
     logits, undecoded = images.files.logits(rows, [images.keys[row] for row in rows], classifier)
     errors = [images.errors[row] or new for row, new in zip(rows, undecoded, strict=True)]
     good = [i for i, error in enumerate(errors) if error is None]
-    known: dict[int, ClassAnswer] = {}
+    known = [_NOTHING] * len(rows)
     if good:
         classes = Classes(classification.classes, classification.labels_of_class)
-        result = answers(logits[good], classifier.labels, classes, classification.right)
-        for i, answer in zip(good, result, strict=True):
+        some = logits if len(good) == len(logits) else logits[good]
+        for i, answer in zip(good, answers(some, classifier.labels, classes, classification.right), strict=True):
             if answer is None:
                 errors[i] = NO_ANSWER
             else:
                 known[i] = answer
-    nothing = ClassAnswer(None, None, None, None, None, None)
-    image_ids = [images.ids[row] for row in rows]
-    answered = [
-        {
-            "prediction_id": prediction_id,
-            "image_id": image_id,
-            "classifier": classification.classifier,
-            "revision": classification.revision,
-            **vars(known.get(i, nothing)),
-            "error": errors[i],
-        }
-        for i, (image_id, prediction_id) in enumerate(
-            zip(image_ids, classification.prediction_ids(image_ids), strict=True)
-        )
-    ]
-    return pa.Table.from_pylist(answered, PREDICTIONS)
+    of_answer = {name: [getattr(answer, name) for answer in known] for name in vars(_NOTHING)}
+    columns: dict[str, Sequence[object]] = {
+        "prediction_id": prediction_ids,
+        "image_id": [images.ids[row] for row in rows],
+        "classifier": [classification.classifier] * len(rows),
+        "revision": [classification.revision] * len(rows),
+        **of_answer,
+        "error": errors,
+    }
+    return pa.table({name: columns[name] for name in PREDICTIONS.names}, PREDICTIONS)

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from c2b_ray.steps.predict import Classification
 
@@ -103,12 +103,12 @@ def _ranks(values: Ints) -> Ints:
 def at_least(count: int, of: int, level: float) -> float:
     """Returns the lower bound of a rate (Clopper & Pearson 1934); it is too high with a probability of at most
     `level`."""
-    return 0.0 if count == 0 else float(beta.ppf(level, count, of - count + 1))
+    return 0.0 if count == 0 else float(betaincinv(count, of - count + 1, level))
 
 
 def at_most(count: int, of: int, level: float) -> float:
     """Returns the upper bound of a rate, as `at_least`."""
-    return 1.0 if count >= of else float(beta.ppf(1 - level, count + 1, of - count))
+    return 1.0 if count >= of else float(betaincinv(count + 1, of - count, 1 - level))
 
 
 def positions(labels: Sequence[str]) -> dict[str, int]:

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from c2b_ray.steps.setup_evidence import LEVEL, Answered, Detected, Evidence, Ints, Kind, Mask, at_least, at_most
 
@@ -144,6 +143,8 @@ def _assigned(evidence: Evidence) -> Ints | None:
     known = answers >= 0
     np.add.at(counts, (rows.truth[known], np.searchsorted(columns, answers[known])), 1)
     counts[np.arange(evidence.classes), np.searchsorted(columns, first)] += 0.5  # of equal maps, the labels' own
+    from scipy.optimize import linear_sum_assignment  # not above: it takes long to import, and few runs get here
+
     classes, chosen = linear_sum_assignment(counts, maximize=True)
     result = np.full(evidence.classes, -1, np.int64)
     result[classes] = columns[chosen]

@@ -5,10 +5,12 @@ from io import BytesIO
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from cell_tables import cell_images
 from PIL import Image
 
-from c2b_ray.steps.duplicates import Distinct, fingerprint, near_duplicates
+from c2b_ray.steps.duplicates import Distinct, near_duplicates
+from c2b_ray.steps.fingerprint import fingerprint
 from c2b_ray.steps.image_ids import ImageIds
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import sample
@@ -44,6 +46,18 @@ def test_the_last_pixels_of_a_reduction_may_be_cut_short():
     reduced = np.random.default_rng(1).integers(0, 256, (5, 7, 3)).astype(np.uint8)
     whole = reduced.repeat(4, 0).repeat(4, 1)[:19, :26]
     assert fingerprint(reduced, (19, 26)) == fingerprint(whole) != fingerprint(reduced)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (7, 300), (375, 500), (600, 9), (2100, 8)])
+@pytest.mark.parametrize("factor", [1, 4])
+def test_the_compiled_fingerprint_is_the_plain_one(monkeypatch, size, factor):
+    pixels = np.random.default_rng(2).integers(0, 256, (*size, 3)).astype(np.uint8)
+    cut = (size[0] * factor - (factor > 1), size[1] * factor - (factor > 1))
+    marks = []
+    for compiled_from in (0, 1 << 60):
+        monkeypatch.setattr("c2b_ray.steps.fingerprint._COMPILED_FROM", compiled_from)
+        marks.append(fingerprint(pixels, cut))
+    assert marks[0] == marks[1]
 
 
 def test_scenes_of_one_kind_are_no_duplicates():

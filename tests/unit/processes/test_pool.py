@@ -1,0 +1,91 @@
+"""Processes that call a function: what the death of one says of a row, and what it does not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from c2b_ray.processes.pool import TRIES_ALONE, TRIES_KILLED, Processes
+
+
+class Dying:
+    """Returns rows as they are. The first `times` processes that are to answer row `b`, or to load this, are killed."""
+
+    def __init__(self, notes: Path, times: int, how: str, loading: bool = False) -> None:
+        self.notes, self.times, self.how, self.loading = notes, times, how, loading
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        if self.loading:
+            self._die()
+
+    def __call__(self, rows: pa.Table) -> pa.Table:
+        if not self.loading and "error" not in rows.column_names and "b" in rows["id"].to_pylist():
+            self._die()
+        return rows
+
+    def _die(self) -> None:
+        if len(list(self.notes.iterdir())) < self.times:
+            (self.notes / str(os.getpid())).touch()
+            if self.how == "crash":
+                os._exit(3)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def imported(rows: pa.Table) -> pa.Table:
+    pa.array(["a list", None])
+    return pa.table({"pandas": ["pandas" in sys.modules]})
+
+
+ROWS = pa.table({"id": ["a", "b", "c"]})
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    (tmp_path / "notes").mkdir()
+    return tmp_path / "notes"
+
+
+@pytest.fixture
+def answer() -> Callable[[Dying], list[dict[str, str]]]:
+    def ask(function: Dying) -> list[dict[str, str]]:
+        with Processes(function, 1, 1) as processes:
+            rows: list[dict[str, str]] = processes.submit(ROWS).result().to_pylist()
+            assert processes.cannot is None
+            return rows
+
+    return ask
+
+
+def test_a_row_is_not_blamed_for_processes_that_are_killed_from_outside(answer, notes):
+    # One over the batch, then as many over the row alone as may be killed, less one.
+    assert answer(Dying(notes, TRIES_KILLED, "kill")) == ROWS.to_pylist()
+    assert len(list(notes.iterdir())) == TRIES_KILLED
+
+
+def test_a_row_over_which_processes_crash_is_an_error_after_a_second_try(answer, notes):
+    rows = answer(Dying(notes, 100, "crash"))
+    assert [row["id"] for row in rows if row.get("error")] == ["b"]
+    assert "exit status 3" in rows[1]["error"]
+    assert len(list(notes.iterdir())) == 1 + TRIES_ALONE
+
+
+def test_processes_that_are_killed_while_they_start_are_replaced(answer, notes):
+    assert answer(Dying(notes, 3, "kill", loading=True)) == ROWS.to_pylist()
+
+
+def test_a_function_that_ends_each_process_is_called_by_a_thread_of_this_one(notes):
+    with Processes(Dying(notes, 1, "crash", loading=True), 1, 1) as processes:
+        assert processes.submit(ROWS).result().to_pylist() == ROWS.to_pylist()
+        assert "exit status 3" in (processes.cannot or "")
+
+
+def test_a_worker_does_not_import_pandas_for_pyarrow():
+    with Processes(imported, 1, 1) as processes:
+        assert processes.submit(ROWS).result().to_pylist() == [{"pandas": False}]
