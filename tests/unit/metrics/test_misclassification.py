@@ -21,7 +21,9 @@ def simulated(random, accuracy, purity, verifier, images, known, pool):
     """
     n = len(accuracy)
     values, said = _noisy(n, verifier), np.repeat([verifier, 1 - verifier], n)
-    answers = np.hstack([said[:, None] * np.vstack([values, values]), (1 - said)[:, None] * np.vstack([values, values])])
+    answers = np.hstack(
+        [said[:, None] * np.vstack([values, values]), (1 - said)[:, None] * np.vstack([values, values])]
+    )
     shown = np.hstack([_noisy(n, 0.9) * purity[:, None], np.repeat(1 - purity[:, None], n, axis=1) / n])
     counts, rate = np.zeros((3, n, 2 * n)), np.append(accuracy, np.full(n, 0.1))
     for j in range(n):
