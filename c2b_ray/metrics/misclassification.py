@@ -36,8 +36,9 @@ class Corrected:
     share that shows each value; `shown_low`, `shown_high` (n,): limits of the share that shows what it was drawn for.
     `class_shown`, `class_low`, `class_high` (n,): share that shows the class, NaN where the verifier was not asked for
     it. `false_accepts`, `false_accepts_high` (n,): of the images said to show the class, the share that shows something
-    else, and its upper limit; NaN alike. `sensitivity`, `specificity` (n,): of the verifier, one value against the others as they occur in these images;
-    `class_sensitivity`: of the verifier on the class, NaN where it was not asked for the class.
+    else, and its upper limit; NaN alike. `sensitivity`, `specificity` (n,): of the verifier, one value against the
+    others as they occur in these images; `class_sensitivity`: of the verifier on the class, NaN where it was not asked
+    for the class.
     """
 
     accuracy: Floats
@@ -105,8 +106,8 @@ def checked(
     more = 1 if known.classes is None else 2
     if r.ndim != 2 or r.shape[1] != r.shape[0] * more or not r.shape == x.shape == left.shape:
         raise ValueError(
-            "right, wrong and unclassified must have one square shape (values, values), with twice the columns where the "
-            f"calibration holds the class, got {r.shape}, {x.shape} and {left.shape}"
+            "right, wrong and unclassified must have one square shape (values, values), with twice the columns where "
+            f"the calibration holds the class, got {r.shape}, {x.shape} and {left.shape}"
         )
     checked_counts(r, r + x)
     checked_counts(left, left)

@@ -139,8 +139,8 @@ def ask(batch: pa.Table, beholder: Beholder, checks: Checks) -> pa.Table:
 
 
 def counted(answers: pa.Table, questions: pa.Table, labels: pa.Table, checks: Checks) -> pa.Table:
-    """Returns a table of `schemas.CALIBRATION` from one of `CALIBRATION_ANSWERS`, and the `to_ask` and the labels that it
-    answers.
+    """Returns a table of `schemas.CALIBRATION` from one of `CALIBRATION_ANSWERS`, and the `to_ask` and the labels
+    that it answers.
 
     Answers about the class are counted once in all, and once by each value of each attribute that has a column.
     Raises SourceError where no image could be read: otherwise the calibration would be empty without notice.

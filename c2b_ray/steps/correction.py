@@ -36,10 +36,10 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Correction:
-    """A group's corrected scores. `others`: for every cell, images of other classes with its value that the verifier was
-    calibrated on; None where the class was not calibrated. `misfit`: the p-value of the claim that the calibration fits the run, or that the
-    verifier does better here and nothing else is wrong. `confirmed`, `total`: of every cell's images, how many were
-    said to show the class, and how many were looked at."""
+    """A group's corrected scores. `others`: for every cell, images of other classes with its value that the verifier
+    was calibrated on; None where the class was not calibrated. `misfit`: the p-value of the claim that the calibration
+    fits the run, or that the verifier does better here and nothing else is wrong. `confirmed`, `total`: of every cell's
+    images, how many were said to show the class, and how many were looked at."""
 
     scores: Corrected
     others: Floats | None

@@ -33,9 +33,9 @@ class Estimate:
     """One classifier's accuracies on the values of one attribute of one class; arrays have shape (values,).
 
     `effective`: the number of independently drawn images of known content with the same information on the accuracy.
-    `covariance`: (values, values) of the accuracies, where they are not independent; `from_verifier`: the part of it that
-    comes from the verifier's error rates, which all classes share. `adjust`: adjusts φ and its limits
-    for other attributes, where they are known; `adjusted`: its result. `columns`: further columns of each value.
+    `covariance`: (values, values) of the accuracies, where they are not independent; `from_verifier`: the part of it
+    that comes from the verifier's error rates, which all classes share. `adjust`: adjusts φ and its limits for other
+    attributes, where they are known; `adjusted`: its result. `columns`: further columns of each value.
     """
 
     classifier: str

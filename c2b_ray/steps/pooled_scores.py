@@ -77,8 +77,8 @@ def pooled(estimates: Sequence[Estimate], thresholds: Thresholds) -> pa.Table:
 
 @dataclass(frozen=True)
 class _Cells:
-    """The cells of one attribute; arrays have shape (classes, values). `accuracy`, `images`: of those not in doubt. `of_verifier`:
-    the part of the standard error of φ that comes from the verifier's error rates.
+    """The cells of one attribute; arrays have shape (classes, values). `accuracy`, `images`: of those not in doubt.
+    `of_verifier`: the part of the standard error of φ that comes from the verifier's error rates.
     `captions`, `spread`: the number of captions, and how much they differ; NaN for labelled images."""
 
     values: tuple[str, ...]
