@@ -79,7 +79,7 @@ def judged(run: c2b_ray.Run, made: dict, classes: list[str]) -> dict[str, object
     ]
     pooled = [
         (row, float(np.mean([true[row["classifier"], c][row["attribute"], row["bias_class"]] for c in classes])))
-        for row in run.pooled.to_pylist()
+        for row in run.read("pooled").to_pylist()
         if row["classes"] == len(classes)
     ]
     over_all = [abs(phi) > TAU and same_sign(row, phi) for row, phi in pooled if is_finding(row)]
