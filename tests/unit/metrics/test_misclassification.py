@@ -199,3 +199,42 @@ def test_rounding_makes_no_accuracy_of_more_than_one():
     for _ in range(40):
         right, _, known = _drawn(random, np.ones(4), _noisy(4, 0.8), _noisy(4, 0.7), 50, 20)
         assert (corrected(right, np.zeros((4, 4)), known).accuracy <= 1).all()
+
+
+def weak_run(random, accepted, images=4000):
+    """A pool of each of two values, a quarter of which shows the class, and a classifier that is always right.
+
+    accepted: share of other things with each value that the verifier takes for the class. 200 images that it accepts are
+    classified. Returns the counts, and the share of those classified that show something else."""
+    counts, false = np.zeros((3, 2, 4)), []
+    for j in range(2):
+        content = random.choice(4, images, p=[*np.eye(2)[j] * 0.25, *np.eye(2)[j] * 0.7 + 0.025])
+        said = np.where(random.random(images) < 0.95, content % 2, 1 - content % 2)
+        taken = random.random(images) < np.array([0.9, 0.9, *accepted])[content]
+        drawn = np.flatnonzero(taken & (said == j))[:200]
+        outcome = np.full(images, 2)
+        outcome[drawn] = np.where(content[drawn] < 2, 0, 1)
+        np.add.at(counts, (outcome, j, np.where(taken, said, said + 2)), 1)
+        false.append(np.mean(content[drawn] >= 2))
+    return counts, np.array(false)
+
+
+def test_what_is_taken_for_the_class_is_told_by_its_value():
+    """The images of the first value are full of other things, whatever the classifier says of them: it is right on all
+    that show the class, and by its answers alone it is right in .6 of the first and nearly all of the second."""
+    random = np.random.default_rng(3)
+    covered, off = [], []
+    for _ in range(20):
+        counts, false = weak_run(random, [0.18, 0.01])
+        values = np.stack([random.multinomial(150, row) for row in ([0.95, 0.05], [0.05, 0.95])])
+        classes = np.stack([random.multinomial(450, [p, 1 - p]) for p in (0.9, 0.18, 0.01)])
+        found = corrected(
+            counts[0], counts[1], Known(values.astype(float), classes.astype(float)), 0.95, 1.0, counts[2]
+        )
+        off.append(found.false_accepts - false)
+        assert found.false_accepts_high[0] > 0.3
+        assert found.false_accepts_high[1] < 0.15
+        test = scored(found)
+        covered.append(test.phi_low[0] <= 0 <= test.phi_high[0])
+    assert np.mean(covered) >= 0.85
+    assert np.mean(off, axis=0) == pytest.approx([0, 0], abs=0.04)
