@@ -35,6 +35,11 @@ CLOSE = 1e-7
 PSEUDO = 0.5
 """Images' worth of even answers and even content added to every row of C and of M: no share is ever exactly 0."""
 
+OFTEN, WORTH = 0.15, 4.0
+"""What is assumed of a classifier before any of its answers: it takes something else for the class in this share of
+images, as if that had been seen on so many. Where only images were classified that the verifier took for the class,
+nothing else says it; any share from 0 to .5 is then within the limits."""
+
 
 @dataclass(frozen=True)
 class Known:
@@ -109,12 +114,12 @@ def fitted(counts: Floats, known: Known, close: float = CLOSE) -> Fit:
     """Fits the model to counts (..., j, w, 3) with w = n answers, or 2n where `known.classes` is present."""
     n, states = known.values.shape[-1], counts.shape[-2]
     answers = _answers(known, None)
-    shown = rows(counts.sum(axis=-1) + 1.0)
+    shown = _first_shown(counts.sum(axis=-1), answers)
     seen = counts[..., :2].sum(axis=(-3, -2, -1))
     start = (counts[..., 0].sum(axis=(-2, -1)) + 1) / (seen + 2)
     accuracy = np.repeat(start[..., None], states, axis=-1)
-    # The class not shown is a nuisance that may have no image at all: half an image of even outcomes holds it.
-    prior = np.array([0.0] * n + [PSEUDO] * (states - n))
+    prior = np.array([0.0] * n + [WORTH] * (states - n))
+    accuracy[..., n:] = OFTEN
     for _ in range(ITERATIONS):
         outcome = np.stack([accuracy, 1 - accuracy, np.ones_like(accuracy)], axis=-1)
         joint = (answers[..., None] * outcome[..., None, :]).reshape(*accuracy.shape, -1)  # (..., k, wy)
@@ -124,7 +129,7 @@ def fitted(counts: Floats, known: Known, close: float = CLOSE) -> Fit:
         content = shown * (ratio @ np.swapaxes(joint, -1, -2))
         expected = (joint * (np.swapaxes(shown, -1, -2) @ ratio)).reshape(*accuracy.shape, -1, 3)
         images = _tied(expected[..., :2].sum(axis=(-2, -1)), n)
-        correct = _tied(expected[..., 0].sum(axis=-1), n) + prior / 2
+        correct = _tied(expected[..., 0].sum(axis=-1), n) + prior * OFTEN
         new = np.minimum(np.divide(correct, images + prior, out=accuracy.copy(), where=images + prior > CLOSE), 1.0)
         before, shown = shown, rows(content)
         answers = _answers(known, expected.sum(axis=-1))
@@ -167,8 +172,7 @@ def covariance(fit: Fit, copies: tuple[float, float]) -> Covariance:
     information = (flat * weight.ravel()) @ flat.T
     information[first:last, first:last] += shown_information
     # A value that no image shows has no information of its own.
-    level = smooth[:levels]
-    ridge = np.where(np.arange(levels) < n, 1e-6, PSEUDO / np.maximum(level * (1 - level), 1e-3))
+    ridge = np.where(np.arange(levels) < n, 1e-6, WORTH / (OFTEN * (1 - OFTEN)))
     information[np.arange(levels), np.arange(levels)] += ridge
     result = _in_two_steps(information, answer_information, last, fit)
     own = np.linalg.pinv(information[:last, :last], hermitian=True)[:n, :n]
@@ -210,6 +214,15 @@ def _chance(shown: Floats, answers: Floats, accuracy: Floats) -> Floats:
     joint = answers[..., None] * outcome[..., None, :]
     result: Floats = (shown @ joint.reshape(*accuracy.shape, -1)).reshape(*shown.shape[:-1], *joint.shape[-2:])
     return result
+
+
+def _first_shown(answered: Floats, answers: Floats) -> Floats:
+    """Returns where the search for M begins: the contents that give the answers' shares exactly, and where that is less
+    than none, nearly none."""
+    shares = rows(answered)
+    exact = shares @ np.linalg.pinv(answers)
+    result: Floats = np.maximum(exact, 0.05 * shares)
+    return result / result.sum(axis=-1, keepdims=True)
 
 
 def _tied(numbers: Floats, n: int) -> Floats:

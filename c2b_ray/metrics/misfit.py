@@ -16,7 +16,7 @@ LOOKS = (20, 60, 200)
 """Numbers of simulated runs after which the p-value is looked at; simulation goes on where a tenth or fewer of them fit
 worse."""
 
-ENOUGH = 1e-5
+ENOUGH = 1e-4
 """Estimates that change by less than this count as converged."""
 
 LEAST_DEVIANCE = 3.84
