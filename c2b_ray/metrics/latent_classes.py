@@ -195,7 +195,8 @@ def _in_two_steps(run: Floats, calibration: Floats, last: int, fit: Fit) -> Floa
     own = np.linalg.inv(together[split:, split:] - run[split:, split:])
     moves = -rest @ run[:split, split:]
     both = moves @ own
-    return np.block([[rest + both @ moves.T, both], [both.T, own]])
+    result: Floats = np.block([[rest + both @ moves.T, both], [both.T, own]])
+    return result
 
 
 def smoothed(fit: Fit) -> Floats:
@@ -222,7 +223,7 @@ def _first_shown(answered: Floats, answers: Floats) -> Floats:
     shares = rows(answered)
     exact = shares @ np.linalg.pinv(answers)
     result: Floats = np.maximum(exact, 0.05 * shares)
-    return result / result.sum(axis=-1, keepdims=True)
+    return np.asarray(result / result.sum(axis=-1, keepdims=True))
 
 
 def _tied(numbers: Floats, n: int) -> Floats:

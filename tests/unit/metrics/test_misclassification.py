@@ -204,8 +204,8 @@ def test_rounding_makes_no_accuracy_of_more_than_one():
 def weak_run(random, accepted, images=4000):
     """A pool of each of two values, a quarter of which shows the class, and a classifier that is always right.
 
-    accepted: share of other things with each value that the verifier takes for the class. 200 images that it accepts are
-    classified. Returns the counts, and the share of those classified that show something else."""
+    accepted: share of other things with each value that the verifier takes for the class. 200 images that it accepts
+    are classified. Returns the counts, and the share of those classified that show something else."""
     counts, false = np.zeros((3, 2, 4)), []
     for j in range(2):
         content = random.choice(4, images, p=[*np.eye(2)[j] * 0.25, *np.eye(2)[j] * 0.7 + 0.025])
