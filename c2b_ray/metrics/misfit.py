@@ -16,7 +16,7 @@ LOOKS = (20, 60, 200)
 """Numbers of simulated runs after which the p-value is looked at; simulation goes on where a tenth or fewer of them fit
 worse."""
 
-ENOUGH = 1e-5
+ENOUGH = 1e-4
 """Estimates that change by less than this count as converged."""
 
 LEAST_DEVIANCE = 3.84
@@ -72,7 +72,7 @@ def _deviance(fit: Fit) -> Floats:
     apart = (of_rows - xlogy(counts, fit.chance).sum(axis=(-2, -1))).sum(axis=-1)
     values, classes = fit.verifier
     apart = apart + (_log_likelihood(known.values) - xlogy(known.values, values).sum(axis=-1)).sum(axis=-1)
-    if known.classes is not None:
+    if known.classes is not None and known.assumed:
         apart = apart + (_log_likelihood(known.classes) - xlogy(known.classes, classes).sum(axis=-1)).sum(axis=-1)
     return np.asarray(2 * apart)
 
@@ -96,6 +96,7 @@ def _simulated(fit: Fit, runs: int, random: np.random.Generator) -> tuple[Floats
     again = Known(
         _redrawn(known.values, values, runs, random),
         None if known.classes is None else _redrawn(known.classes, classes, runs, random),
+        known.assumed,
     )
     return drawn, again
 

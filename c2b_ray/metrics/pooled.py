@@ -1,7 +1,8 @@
 """Bias scores of an attribute's values pooled over all classes.
 
 Knows accuracies and how many images they rest on, a row per class; knows nothing of images or of what classes are.
-Classes and cells are taken as independent samples, unless clusters are given.
+Classes and cells are independent samples, but for clusters of images where they are given, and for an error that all
+classes share, such as that of one verifier.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from c2b_ray.metrics.contrasts import contrast_interval, contrast_none_p_values,
 from c2b_ray.metrics.scores import Floats
 
 __all__ = ["Pooled", "pooled_bias_scores"]
+
+PSEUDO = 0.5
+"""Right answers, and as many wrong ones, added to a cell where its variance is needed: it is never exactly 0."""
 
 
 @dataclass(frozen=True)
@@ -42,42 +46,58 @@ def pooled_bias_scores(
     tau: float = 0.0,
     confidence: float = 0.95,
     clusters: tuple[ArrayLike, ArrayLike] | None = None,
+    counted: ArrayLike | None = None,
+    shared: ArrayLike | None = None,
 ) -> Pooled:
     """Computes φ of every value of an attribute, stratified by class.
 
     phi_j = sum over classes c of w_cj * phi_cj / sum of w_cj,   1/w_cj = 1/n_cj + 1/m^2 * sum of 1/n_ck over k != j
 
-    phi_cj is C2B's Eq. 1 within class c. A class's weight depends on its numbers of images and not on its accuracy:
-    with two values w is Mantel and Haenszel's weight of a risk difference (Greenland & Robins 1985). Values are
-    compared only within a class, so a hard class with many images of one value does not feign an effect. Limits and
-    p-values are those of the weighted sum of all cells' accuracies (`contrasts`).
+    phi_cj is C2B's Eq. 1 within class c. A class's weight depends on its numbers of images n and not on its accuracy:
+    with two values w is Mantel and Haenszel's weight of a risk difference (Greenland & Robins 1985); with as many
+    images in every cell φ is the plain mean. Values are compared only within a class, so a hard class with many images
+    of one value does not feign an effect. Limits and p-values are those of the weighted sum of all cells' accuracies
+    (`contrasts`), with the images of every cell divided by
+
+        1 + ((sum of w_cj * e_cj)^2 - sum of (w_cj * e_cj)^2) / sum over cells of the variance of their part in phi_j
+
+    e the part of the standard error of phi_cj that the classes share, such as that of one verifier's error rates: it
+    does not average out. Taken as perfectly correlated, its sum is the largest that it can be.
 
     Args: accuracy: (classes, values) in [0, 1], NaN where a cell holds no image; images: (classes, values), 0 or more,
-    need not be whole. tau: 0 or more. confidence: in (0, 1). clusters: right answers and images (classes, values,
-    clusters), where images come in clusters that may hold images of several classes (`cluster_robust`).
+    need not be whole: what the accuracies are worth. tau: 0 or more. confidence: in (0, 1). clusters: right answers and
+    images (classes, values, clusters), where images come in clusters that may hold images of several classes
+    (`cluster_robust`). counted: (classes, values), the numbers n where they are not `images`. shared: e,
+    (classes, values), 0 or more; without it nothing is shared.
     Returns: `Pooled`. 0: no class-stratified difference. No classes in: NaN.
     Raises: ValueError where shapes differ or are not two-dimensional, or for tau or the confidence.
     """
     a, n = np.asarray(accuracy, np.float64), np.asarray(images, np.float64)
-    if a.ndim != 2 or a.shape != n.shape:
-        raise ValueError(f"accuracy and images must have one shape (classes, values), got {a.shape} and {n.shape}")
+    fixed = n if counted is None else np.asarray(counted, np.float64)
+    common = np.zeros(a.shape) if shared is None else np.nan_to_num(np.asarray(shared, np.float64))
+    if a.ndim != 2 or not a.shape == n.shape == fixed.shape == common.shape:
+        raise ValueError(
+            "accuracy, images, counted and shared must have one shape (classes, values), got "
+            f"{a.shape}, {n.shape}, {fixed.shape} and {common.shape}"
+        )
     if not a.size:
         gap, nowhere = np.full(a.shape[1], np.nan), np.zeros(a.shape[1], np.int64)
         return Pooled(gap, gap, gap, gap, gap, gap, nowhere, np.zeros(a.shape))
     held = (n > 0) & ~np.isnan(a)
-    shares = _shares(np.where(held, n, 0.0), held)
+    shares = _shares(np.where(held, np.maximum(fixed, 1.0), 0.0), held)
     rates, images_held = np.where(held, a, 0.0), np.where(held, n, 0.0)
     by_cluster = None
     if clusters is not None:
         by_cluster = _ByCluster.of(*(np.where(held[..., None], np.asarray(one, np.float64), 0.0) for one in clusters))
+    parts = shares.share * common  # (c, j)
+    more = parts.sum(axis=0) ** 2 - (parts**2).sum(axis=0)
+    counts = _Counts(rates, images_held, more, by_cluster)
     size = max(1, BLOCK // a.size)
-    parts = [
-        _of_values(
-            np.arange(start, min(start + size, a.shape[1])), shares, (rates, images_held, by_cluster), tau, confidence
-        )
+    blocks = [
+        _of_values(np.arange(start, min(start + size, a.shape[1])), shares, counts, tau, confidence)
         for start in range(0, a.shape[1], size)
     ]
-    gap, low, high, p, none_p = np.concatenate(parts, axis=1)
+    gap, low, high, p, none_p = np.concatenate(blocks, axis=1)
     level = np.where(shares.classes > 0, (shares.share * rates).sum(axis=0), np.nan)
     return Pooled(gap, low, high, p, none_p, level, shares.classes, shares.share)
 
@@ -108,24 +128,34 @@ class _ByCluster:
         return cls(right, images, smooth * (1 - smooth))
 
 
-def _of_values(
-    values: NDArray[np.int64],
-    shares: _Shares,
-    counts: tuple[Floats, Floats, _ByCluster | None],
-    tau: float,
-    confidence: float,
-) -> Floats:
+@dataclass(frozen=True)
+class _Counts:
+    """Accuracies and what they are worth, (classes, values); `more`, (values,): what the classes' common error adds to
+    the variance of every φ; and right answers by cluster, where images come in clusters."""
+
+    rates: Floats
+    images: Floats
+    more: Floats
+    by_cluster: _ByCluster | None
+
+
+def _of_values(values: NDArray[np.int64], shares: _Shares, counts: _Counts, tau: float, confidence: float) -> Floats:
     """Returns φ, its limits, p and none_p of some values, (5, values)."""
-    rates, images, by_cluster = counts
-    itself = np.arange(rates.shape[1]) == values[:, None]
+    itself = np.arange(counts.rates.shape[1]) == values[:, None]
     others = np.maximum(shares.others[:, values], 1).T
     within = np.where(itself[:, None, :], 1.0, -(shares.held[None] / others[:, :, None]))  # (j, c, k)
     rows = (shares.share[:, values].T[:, :, None] * within).reshape(len(values), -1)
     rows[shares.classes[values] == 0] = np.nan
-    cells = (rates * images).reshape(1, -1), images.reshape(1, -1), rows
+    smooth = ((counts.rates * counts.images + PSEUDO) / (counts.images + 2 * PSEUDO)).ravel()
+    total, rates = counts.images.ravel(), counts.rates.ravel()
+    each = np.divide(smooth * (1 - smooth), total, out=np.zeros(total.shape), where=total > 0)
+    apart = np.nan_to_num(rows) ** 2 @ each
+    more = np.divide(counts.more[values], apart, out=np.zeros(len(values)), where=apart > 0)
+    worth = total / (1 + more)[:, None]
     design = None
-    if by_cluster is not None:
+    if (by_cluster := counts.by_cluster) is not None:
         design = cluster_design(by_cluster.right, by_cluster.images, by_cluster.variance, rows)
+    cells = rates * worth, worth, rows
     low, high = contrast_interval(*cells, confidence, design)
     p, none_p = contrast_p_values(*cells, tau, design), contrast_none_p_values(*cells, tau, design)
     return np.stack((rows @ rates.ravel(), low, high, p, none_p))

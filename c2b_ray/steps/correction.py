@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from c2b_ray.metrics.misclassification import Corrected, Known, corrected
 from c2b_ray.metrics.misfit import misfit_p_value
 from c2b_ray.steps.answers import CellAnswers
 from c2b_ray.steps.cells import CellGroup, Group
-from c2b_ray.steps.doubts import doubt, explained_by_class
+from c2b_ray.steps.doubts import doubt, explained_by_class, taken_for_class
 from c2b_ray.steps.image_ids import distinct_count
 from c2b_ray.steps.said import NOTHING
 from c2b_ray.steps.thresholds import Thresholds
@@ -36,11 +36,13 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Correction:
-    """A group's corrected scores. `misfit`: the p-value of the claim that the calibration fits the run, or that the
-    verifier does better here and nothing else is wrong. `confirmed`, `total`: of every cell's images, how many were
-    said to show the class, and how many were looked at."""
+    """A group's corrected scores. `others`: for every cell, images of other classes with its value that the verifier
+    was calibrated on; None where the class was not calibrated. `misfit`: the p-value of the claim that the calibration
+    fits the run, or that the verifier does better here and nothing else is wrong. `confirmed`, `total`: of every cell's
+    images, how many were said to show the class, and how many were looked at."""
 
     scores: Corrected
+    others: Floats | None
     misfit: float
     confirmed: Counts
     total: Counts
@@ -53,23 +55,23 @@ class Correction:
 
 def correction_of(seen: Seen, group: CellGroup, answers: CellAnswers, thresholds: Thresholds) -> Correction | None:
     """Returns the group's scores, corrected; None where the verifier named no value of any of its images."""
-    values, target = len(group.values), group.target_class
+    values = len(group.values)
     counts, pictures = _counts(seen, group, answers)
     if not counts[:, :, :values].any():
         return None
-    unclassified, others = seen.left_in_pools(group)
-    known = Known(
-        seen.verified.calibration_of(group.attribute, group.values), seen.verified.calibration_of_class(target)
-    )
-    copies = _copies(counts, pictures), _copies(unclassified, others)
+    unclassified, left = seen.left_in_pools(group)
+    known = seen.verified.calibration(group.name, group.values)
+    copies = _copies(counts, pictures), _copies(unclassified, left)
     misfit = misfit_p_value(counts[0], counts[1], known, copies, unclassified)
     # Intervals must not rest on a calibration that is refuted.
     used = _limited(known, FREE) if misfit <= thresholds.alpha else known
     scores = corrected(counts[0], counts[1], used, thresholds.confidence, copies, unclassified)
     if used is not known and _better(scores, known):
-        misfit = misfit_p_value(counts[0], counts[1], _limited(known, 0.0), copies, unclassified)
+        free = replace(_limited(known, 0.0), classes=known.classes)  # nothing but the calibration tells classes apart
+        misfit = misfit_p_value(counts[0], counts[1], free, copies, unclassified)
     confirmed = counts[:, :, :values].sum(axis=(0, 2)).astype(int)
-    return Correction(scores, misfit, confirmed, counts.sum(axis=(0, 2)).astype(int))
+    others = None if known.classes is None or known.assumed else known.classes[1:].sum(axis=1)
+    return Correction(scores, others, misfit, confirmed, counts.sum(axis=(0, 2)).astype(int))
 
 
 def _counts(seen: Seen, group: CellGroup, answers: CellAnswers) -> tuple[Floats, int]:
@@ -77,7 +79,7 @@ def _counts(seen: Seen, group: CellGroup, answers: CellAnswers) -> tuple[Floats,
     images among them, since some were drawn for several values."""
     rows, said = seen.cells.rows(group.cells), seen.answers(group)
     values = len(group.values)
-    width = values + seen.verified.asks_class(group.target_class)
+    width = values * (1 + seen.verified.asks_class(group.target_class))
     taken = answers.answered[rows] & (said != NOTHING)
     wrong, cell = ~answers.right[rows][taken], seen.cells.cell[rows][taken] - group.cells.start
     keys = (wrong * values + cell) * width + said[taken]
@@ -98,7 +100,7 @@ def _limited(known: Known, most: float) -> Known:
         limited: Floats = counts * np.divide(most, whole, out=np.ones_like(whole), where=whole > most)
         return limited
 
-    return Known(rows(known.values), None if known.classes is None else rows(known.classes))
+    return replace(known, values=rows(known.values), classes=None if known.classes is None else rows(known.classes))
 
 
 def _better(scores: Corrected, known: Known) -> bool:
@@ -129,8 +131,11 @@ def doubts_of_rows(
             continue
         of_row = doubt(row, verified.class_skill(target), verified.least_of_class(target))
         of_row += [refuted[attribute]] if attribute in refuted else []
+        correction = corrections[group]
+        if correction.others is not None:
+            names = target, row["bias_class"]
+            of_row += taken_for_class(correction.scores, position, names, float(correction.others[position]))
         if verified.class_is_assumed(target):
-            correction = corrections[group]
             of_class = correction.confirmed, correction.total
             of_row += explained_by_class(correction.scores, of_class, position, target, thresholds)
         reasons.append(of_row)

@@ -136,7 +136,7 @@ def _correct(
             estimate.basis = verified.basis(*group.name, group.values)
             scores = correction.scores
             estimate.accuracy, estimate.effective = scores.accuracy, scores.effective
-            estimate.covariance = scores.covariance
+            estimate.covariance, estimate.from_verifier = scores.covariance, scores.from_verifier
             estimate.columns |= correction.columns()
             estimate.adjust = partial(observed.confounding.adjust, group, answers, thresholds)
         else:

@@ -35,9 +35,10 @@ class Estimate:
     """One classifier's accuracies on the values of one attribute of one class; arrays have shape (values,).
 
     `effective`: the number of independently drawn images of known content with the same information on the accuracy.
-    `covariance`: (values, values) of the accuracies, where they are not independent. `adjust`: adjusts φ and its limits
-    for other attributes, where they are known; `adjusted`: its result. `clusters`: right answers by cluster, where
-    images come in clusters. `columns`: further columns of each value.
+    `covariance`: (values, values) of the accuracies, where they are not independent; `from_verifier`: the part of it
+    that comes from the verifier's error rates, which all classes share. `adjust`: adjusts φ and its limits for other
+    attributes, where they are known; `adjusted`: its result. `clusters`: right answers by cluster, where images come in
+    clusters. `columns`: further columns of each value.
     """
 
     classifier: str
@@ -50,6 +51,7 @@ class Estimate:
     doubts: list[str | None]
     shared: Floats
     covariance: Floats | None = None
+    from_verifier: Floats | None = None
     adjust: Callable[[Floats, Floats, Floats], Adjusted | None] | None = None
     adjusted: Adjusted | None = None
     clusters: ClusterSums | None = None
@@ -67,6 +69,14 @@ class Estimate:
         _, total, _ = metrics.contrast_counts(self.accuracy, self.effective, _weights(self), self.covariance)
         fewest: Floats = total.min(axis=0, initial=np.inf)
         return fewest
+
+    @property
+    def error_of_verifier(self) -> Floats:
+        """For each value, the part of the standard error of φ that comes from the verifier's error rates."""
+        if self.from_verifier is None:
+            return np.zeros(len(self.values))
+        weights, part = np.nan_to_num(_weights(self)), np.nan_to_num(self.from_verifier)
+        return np.asarray(np.sqrt(np.maximum(np.einsum("jk,kl,jl->j", weights, part, weights), 0.0)))
 
 
 def judged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[ScoreRow]:

@@ -80,12 +80,14 @@ def pooled(estimates: Sequence[Estimate], thresholds: Thresholds) -> pa.Table:
 @dataclass(frozen=True)
 class _Cells:
     """The cells of one attribute; arrays have shape (classes, values). `accuracy`, `images`: of those not in doubt.
+    `of_verifier`: the part of the standard error of φ that comes from the verifier's error rates.
     `captions`, `spread`: the number of captions, and how much they differ; NaN for labelled images. `by_cluster`: right
     answers and images (classes, values, clusters); None where images are independent."""
 
     values: tuple[str, ...]
     accuracy: Floats
     images: Floats
+    of_verifier: Floats
     right: Floats
     seen: Floats
     shared: Floats
@@ -111,7 +113,7 @@ class _Cells:
 def _cells(estimates: Sequence[Estimate]) -> _Cells:
     values = tuple(dict.fromkeys(normalise(value) for estimate in estimates for value in estimate.values))
     shape = len(estimates), len(values)
-    right, seen, shared, images = (np.zeros(shape) for _ in range(4))
+    right, seen, shared, images, of_verifier = (np.zeros(shape) for _ in range(5))
     accuracy, captions, spread = (np.full(shape, np.nan) for _ in range(3))
     adjusted = []
     for c, estimate in enumerate(estimates):
@@ -123,10 +125,10 @@ def _cells(estimates: Sequence[Estimate]) -> _Cells:
         trusted = [column for column, doubt in zip(columns, estimate.doubts, strict=True) if doubt is None]
         kept = [doubt is None for doubt in estimate.doubts]
         accuracy[c, trusted], images[c, trusted] = estimate.accuracy[kept], estimate.independent[kept]
+        of_verifier[c, columns] = estimate.error_of_verifier
         adjusted.append(None if estimate.adjusted is None else estimate.adjusted.among(columns, len(values)))
-    return _Cells(
-        values, accuracy, images, right, seen, shared, captions, spread, tuple(adjusted), _by_cluster(estimates, values)
-    )
+    parts = accuracy, images, of_verifier, right, seen, shared, captions, spread
+    return _Cells(values, *parts, tuple(adjusted), _by_cluster(estimates, values))
 
 
 def _by_cluster(estimates: Sequence[Estimate], values: Sequence[str]) -> tuple[Floats, Floats] | None:
@@ -152,6 +154,8 @@ def _tested(cells: _Cells, classes: NDArray[np.bool_], thresholds: Thresholds) -
         thresholds.tau,
         thresholds.confidence,
         cells.by_cluster and (cells.by_cluster[0][classes], cells.by_cluster[1][classes]),
+        counted=cells.seen[classes],
+        shared=cells.of_verifier[classes],
     )
     of_classes = [one for one, chosen in zip(cells.adjusted, classes, strict=True) if chosen]
     return test, together(of_classes, test.shares, Score(test.phi, test.low, test.high), thresholds)

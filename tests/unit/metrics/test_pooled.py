@@ -53,3 +53,21 @@ def test_the_interval_covers_and_the_test_keeps_its_size():
 def test_bad_shapes_are_refused():
     with pytest.raises(ValueError, match="one shape"):
         pooled_bias_scores([[0.5, 0.5]], [[1, 2], [3, 4]])
+
+
+def test_an_error_that_classes_share_does_not_average_out():
+    # Ten classes of 400 images a value at .9: Var(phi_c) = 2 * .09/400 = .00045, of which the verifier's part is .0004.
+    # Independent: SD = sqrt(.00045/10) = .0067. Shared: sqrt(.00005/10 + .0004) = .0201, three times as much.
+    accuracy, images = np.full((10, 2), 0.9), np.full((10, 2), 400)
+    apart = pooled_bias_scores(accuracy, images)
+    shared = pooled_bias_scores(accuracy, images, shared=np.full((10, 2), 0.02))
+    assert shared.phi == pytest.approx(apart.phi)
+    assert (apart.high - apart.low)[0] == pytest.approx(2 * 1.96 * 0.0067, rel=0.03)
+    assert (shared.high - shared.low)[0] == pytest.approx(2 * 1.96 * 0.0201, rel=0.05)
+
+
+def test_weights_follow_the_images_counted_and_not_what_they_are_worth():
+    # The second class's accuracies are worth a tenth of its images: the mean of .2 and .4 stays .3.
+    accuracy, worth = [[0.9, 0.7], [0.8, 0.4]], [[100, 100], [10, 10]]
+    assert pooled_bias_scores(accuracy, worth, counted=np.full((2, 2), 100)).phi[0] == pytest.approx(0.3)
+    assert pooled_bias_scores(accuracy, worth).phi[0] == pytest.approx((0.2 * 10 + 0.4) / 11)
