@@ -58,8 +58,8 @@ def planted_table(random: np.random.Generator, images: int, depth: int) -> tuple
     return answered, answers, rates, {"values": values, "usual": usual, "raised": raised, "share": float(shown.mean())}
 
 
-def power(tables: int, seed: int) -> None:
-    for images, usual, share in product((3000, 12_000), USUAL, SHARES):
+def power(tables: int, images: int, seed: int) -> None:
+    for usual, share in product(USUAL, SHARES):
         random = np.random.default_rng([seed, images, int(1000 * usual), int(100 * share)])
         answered, answers, _ = table_with(random, images, usual, usual, share)
         suggested = claims_of(answered, answers, CONFIG)
@@ -125,7 +125,12 @@ def main() -> None:
     parser.add_argument("--power", action="store_true", help="see above")
     options = parser.parse_args()
     if options.power:
-        return power(options.tables, options.seed)
+        power(options.tables, options.images, options.seed)
+    else:
+        named(options)
+
+
+def named(options: argparse.Namespace) -> None:
     began, total = time.process_time(), Counter()
     for depth in (1, 2, 3, 0):
         count = Counter()

@@ -6,10 +6,12 @@ p0, is found where two things happen, on different images:
     searched    its values come out as one of the search's sets     P(f >= k1),  f ~ binomial(s*N of the search, r)
     tested      its evidence reaches what e-BH requires             P(f >= k2),  f ~ binomial(s*N of the test, r)
 
-k1 is the least number of failures with which the set is promising, and has a greater excess than the weakest set that
-the search put forward, where it put forward as many as it may; k2 that with which the e-value reaches m/(alpha*(R + 1))
-for one more than the run's m hypotheses, R of them confirmed. Both depend on the others' failures, binomial with p0:
-the probabilities are averaged over quantiles of those. It is assumed that no other cause has the same images.
+k1 is the least number of failures with which the set is promising, and stands out: its excess is above log K, that of
+the best of K sets without effect, and above that of the weakest set that the search put forward, where it put forward
+as many as it may. k2 is that with which the e-value reaches m/(alpha*(R + 1)) for one more than the run's m hypotheses,
+R of them confirmed. Both depend on how many images show the cause and how many others fail, both binomial: the
+probabilities are averaged over quantiles of these. It is assumed that no other set of values has nearly the same images:
+where one has, it may be chosen in the cause's place, so that the probabilities are upper limits.
 
 It knows counts and rates, not images or captions.
 """
@@ -30,7 +32,7 @@ __all__ = ["POWERS", "SHARES", "Searched", "least_rates"]
 
 POWERS = (0.8, 0.95)
 SHARES = (0.1, 0.02)
-_QUANTILES = 15
+_QUANTILES = 25
 _HALVINGS = 40
 
 
@@ -58,7 +60,7 @@ def least_rates(
     if not labels:
         return np.zeros((0, len(POWERS)))
     usual = np.array([one.usual for one in labels])
-    least = np.array([one.penalty + one.least_excess for one in labels])
+    least = np.array([one.penalty + max(one.least_excess, 0.0) for one in labels])
     needed = (hypotheses + 1) / (alpha * (findings + 1))
     sides = [
         _Sides.of(share, np.array(images), usual)
@@ -94,9 +96,9 @@ class _Sides:
 
     @classmethod
     def of(cls, share: float, images: Ints, usual: Floats) -> _Sides:
-        shape, shown = (len(images), _QUANTILES), np.round(share * images)
-        mine, others = (np.broadcast_to(side[:, None], shape) for side in (shown, images - shown))
         levels = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+        mine = binom.ppf(np.random.default_rng(0).permutation(levels), images[:, None], share)
+        others = images[:, None] - mine
         return cls(mine, others, binom.ppf(levels, others, usual[:, None]))
 
 
