@@ -53,12 +53,44 @@ class Expected(BaseModel):
     draws_of_ratio: int | None = None
 
 
+class LabelReach(BaseModel):
+    """What a search of labelled images would have found of one label and classifier. `images`: of the label in the
+    parts of search and test; `usual`: its failure rate there. `least`: rows of `share`, of the label's images that show
+    a cause, and `rates`, the least failure rates of such a cause that are found with the probabilities `powers`; None
+    where no rate is."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    classifier: str
+    label: str
+    images: int
+    usual: float
+    least: list[dict[str, Any]]
+
+
+class CauseSearch(BaseModel):
+    """How causes were searched for among labelled images. `columns`: of the table, whose values are causes.
+    `most_columns`: of one cause. `tried`: sets of values of one, two and three columns that failures show, summed over
+    classifiers, labels and wrong answers; `not_extended`: sets of two to which no third value was added, because there
+    were too many. `tested`: the hypotheses that came out of it."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    columns: int
+    most_columns: int
+    tried: list[int]
+    not_extended: int
+    tested: int
+    powers: list[float]
+    labels: list[LabelReach]
+
+
 class FailuresManifest(Manifest):
     """`spent`: draws by stage and part, next to the `budget` of the config. `estimate`: made before the run.
     `dropped_sentences`: reason → the number of sentences about failures that are in no caption. `questions`: how many
     a person asked. `asking`: the number of the question that is being asked, or was interrupted; 0: none. `copies`:
     labelled images that are copies of others, and count for nothing; `other_copies`: those with another label or other
-    values than the image that they are a copy of."""
+    values than the image that they are a copy of. `search`: how causes were searched for in labelled images."""
 
     spent: dict[str, int] | None = None
     estimate: Expected | None = None
@@ -67,6 +99,7 @@ class FailuresManifest(Manifest):
     asking: int | None = None
     copies: int | None = None
     other_copies: int | None = None
+    search: CauseSearch | None = None
 
     @property
     def has_results(self) -> bool:

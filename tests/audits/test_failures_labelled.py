@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -14,6 +15,7 @@ from PIL import Image
 import c2b_ray
 from c2b_ray.audits.failures.estimate import estimate
 from c2b_ray.errors import ConfigError
+from c2b_ray.report.failures.summary import summary
 from c2b_ray.steps.discovery.conditions import Condition
 
 LABELS = ("bus", "boat", "mug")
@@ -205,3 +207,20 @@ def test_a_label_that_no_row_has_and_a_captioner_are_refused(table, tmp_path):
         find(table, tmp_path / "run", labels=["mug"])
     with pytest.raises(ConfigError, match="`captioner` is for generated images"):
         find(table, tmp_path / "run", captioner="world:clip")
+
+
+def test_a_run_says_what_was_tried_and_what_it_would_have_found(table, tmp_path):
+    run = find(table, tmp_path / "run")
+    search = run.manifest["search"]
+    assert (search["columns"], search["most_columns"], search["tried"][2]) == (2, 3, 0)  # two columns have no triples
+    assert search["tried"][0] > 0 and search["tried"][1] > 0
+    assert search["tested"] == run.hypotheses.filter(pc.equal(run.hypotheses["stage"], "confirmation")).num_rows
+    bus, boat, _ = (row for row in search["labels"])
+    assert (bus["label"], boat["label"]) == ("bus", "boat")
+    common, rare = (one["rates"] for one in boat["least"])
+    assert boat["usual"] < common[0] < common[1] < 1
+    assert rare[0] is None or rare[0] > common[0]
+    lines = " ".join(summary(run).lines)
+    assert "2 columns were searched for causes of up to 3 values" in lines and "4 times in 5" in lines
+    page = Path(run.report).read_text()
+    assert "What this run would have found" in page and "1 in 10 shows it, 80" in page

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from c2b_ray.audits.failures.drawing import MEASURE, SEARCH, TEST
 from c2b_ray.audits.failures.labelled_claims import Answers, Parts, claims_of, hypotheses
+from c2b_ray.audits.failures.labelled_reach import reach_of
 from c2b_ray.audits.failures.labels import baselines, contenders, noted_classifiers
 from c2b_ray.audits.failures.setup import note_setup, of_images
 from c2b_ray.audits.failures.standing_in import rounds_of
@@ -64,7 +65,8 @@ def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, ste
         answers = answers_to(images, rows, answered, classifiers, Output(run, models.runner, on_progress))
     note_setup(config, run, classifiers, of_images(answered, answers), steps)
     with steps.step("find conditions of failures"):
-        claims = claims_of(answered, answers, config)
+        suggested = claims_of(answered, answers, config)
+        claims = suggested.claims
         tested = hypotheses(config, images.location, Parts(answered, answers), claims)
     captions = [Condition(label).caption for label in dict.fromkeys(claim.condition.label for claim in claims)]
     run.write("candidates", table([*captions, *(claim.condition.caption for claim in claims)]))
@@ -73,6 +75,7 @@ def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, ste
         if not parts.names():
             parts.write(rounds, "round_id")
     run.write("hypotheses", tested)
+    run.update({"search": reach_of(config, Parts(answered, answers), suggested, tested).model_dump()})
     run.update({"spent": {"labelled images": len(rows)}, "copies": every - len(rows), "other_copies": answered.copies})
 
 

@@ -24,7 +24,16 @@ from c2b_ray.metrics.rates import Trials, failure_rates, rate_ratios
 from c2b_ray.pipelines.rounds import Contender
 from c2b_ray.schemas import HYPOTHESES
 from c2b_ray.schemas.failure_rows import AnswerRow, HypothesisRow
-from c2b_ray.steps.discovery.conditions import Answered, Condition, Mask, Sides, conditions, sides, targets
+from c2b_ray.steps.discovery.conditions import (
+    Answered,
+    Condition,
+    Mask,
+    Sides,
+    Suggested,
+    conditions,
+    sides,
+    targets,
+)
 from c2b_ray.steps.discovery.race import Race, RaceTerms
 
 FEW = 0.5
@@ -87,9 +96,17 @@ class Answers:
         return rows
 
 
-def claims_of(answered: Answered, answers: Answers, config: FailuresConfig) -> list[Claim]:
+@dataclass(frozen=True)
+class Claims:
+    """The claims that the search suggests, and how each search went, by classifier, label and target."""
+
+    claims: list[Claim]
+    searches: Mapping[tuple[str, str, str | None], Suggested]
+
+
+def claims_of(answered: Answered, answers: Answers, config: FailuresConfig) -> Claims:
     """Returns the claims that the part of discovery suggests."""
-    claims = []
+    claims, searches = [], {}
     for name, known in answers.known.items():
         searched = known & answered.of_part(SEARCH)
         for label in [*config.labels, *([ANY_LABEL] if len(config.labels) > 1 else [])]:
@@ -97,11 +114,10 @@ def claims_of(answered: Answered, answers: Answers, config: FailuresConfig) -> l
             wanted: list[str | None] = [*(config.targets or {}).get(label, [])]
             for target in wanted or [*targets(answers.predicted[name], answers.failed[name], of_label), None]:
                 failed = answers.towards(name, target)
-                claims += [
-                    Claim(name, one, target)
-                    for one in conditions(answered, label, failed, searched, config.smallest_ratio)
-                ]
-    return claims
+                suggested = conditions(answered, label, failed, searched, config.smallest_ratio)
+                searches[name, label, target] = suggested
+                claims += [Claim(name, one, target) for one in suggested.conditions]
+    return Claims(claims, searches)
 
 
 @dataclass(frozen=True)

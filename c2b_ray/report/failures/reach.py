@@ -6,6 +6,7 @@ Knows the least rates of an estimate; knows neither their computation nor pages.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from c2b_ray.config.failures import SMALLEST_RATIO
@@ -43,6 +44,88 @@ def ratio_sentence(ratio: float, draws: int | None) -> str:
         f"about {words.count(int(float(f'{draws:.1e}')))} images to confirm one that fails exactly {multiple(ratio)} "
         "as often"
     )
+
+
+def search_line(search: Mapping[str, Any]) -> str:
+    """Returns sentences on how causes were searched for among labelled images; empty where the run does not say it."""
+    tried = search.get("tried")
+    if not isinstance(tried, list) or not search:
+        return ""
+    sizes = ("value", "pair of values", "set of three values")
+    plurals = ("values", "pairs of values", "sets of three values")
+    known = zip(tried, sizes, plurals, strict=False)
+    sets = words.listed([words.plural(int(number), one, several) for number, one, several in known])
+    tested = words.plural(int(search.get("tested", 0)), "hypothesis was", "hypotheses were")
+    line = (
+        f"The table’s {words.plural(int(search.get('columns', 0)), 'column')} were searched for causes of up to "
+        f"{search.get('most_columns')} values: {sets} that at least two failures show, for each classifier, label and "
+        f"wrong answer; {tested} tested. Causes of more values, and those that no column says, were not tried"
+    )
+    if left := int(search.get("not_extended", 0)):
+        line += f", nor was a third value added to {words.plural(left, 'pair')}, those that go with failures least"
+    return f"{line}."
+
+
+@dataclass(frozen=True)
+class ReachRow:
+    """One label's least rates in words: `least`, for each share of images and probability in the order of
+    `reach_columns`."""
+
+    classifier: str
+    label: str
+    images: str
+    usual: str
+    least: tuple[str, ...]
+
+
+def reach_columns(search: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns what the least rates of `reach_rows` are about: the share of images, and the probability."""
+    rows, powers = _reach_labels(search), search.get("powers") or []
+    shares = [one["share"] for one in rows[0]["least"]] if rows else []
+    return tuple(f"1 in {round(1 / share)} shows it, {words.percent(power)}" for share in shares for power in powers)
+
+
+def reach_rows(search: Mapping[str, Any], names: Mapping[str, str]) -> tuple[ReachRow, ...]:
+    """Returns, of each label and classifier, the least failure rate of a cause that the run would have found. `names`:
+    what the page calls classifiers."""
+    return tuple(
+        ReachRow(
+            classifier=names.get(row["classifier"], row["classifier"]),
+            label=row["label"],
+            images=words.count(row["images"]),
+            usual=words.rate(row["usual"]),
+            least=tuple(_least(rate, row["usual"]) for one in row["least"] for rate in one["rates"]),
+        )
+        for row in _reach_labels(search)
+    )
+
+
+def reach_summary(search: Mapping[str, Any]) -> str:
+    """Returns one sentence for a terminal: the least rate that would have been found, of the label with the median."""
+    rows = _reach_labels(search)
+    if not rows:
+        return ""
+    first = [row["least"][0]["rates"][0] for row in rows]
+    order = sorted(range(len(rows)), key=lambda at: float("inf") if first[at] is None else first[at])
+    row = rows[order[len(order) // 2]]
+    of = "" if len(rows) == 1 else f" (the median of {words.count(len(rows))} labels and classifiers: {row['label']})"
+    parts = [
+        f"{_least(one['rates'][0], row['usual'])} where 1 in {round(1 / one['share'])} images shows it"
+        for one in row["least"]
+    ]
+    return (
+        f"A cause would have been found 4 times in 5, at best, if it fails at least at: {'; '.join(parts)}; otherwise the label "
+        f"fails at {words.rate(row['usual'])}{of}. The report has every label."
+    )
+
+
+def _least(rate: float | None, usual: float) -> str:
+    return "not at any rate" if rate is None else f"{words.rate(rate)} ({words.times(rate / usual)} times)"
+
+
+def _reach_labels(search: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    rows = search.get("labels")
+    return [mapping(row) for row in rows] if isinstance(rows, list) else []
 
 
 def ratio_of(manifest: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from c2b_ray.report.failures.facts import Facts
 from c2b_ray.report.failures.families import Finding
 from c2b_ray.report.failures.headline import absent, stages, tally
 from c2b_ray.report.failures.method import rule_line
+from c2b_ray.report.failures.reach import reach_summary, search_line
 from c2b_ray.report.failures.report import read_facts
 from c2b_ray.report.failures.rows import FAILURE, NOT_SHOWN, UNDETERMINED, Hypothesis
 from c2b_ray.report.failures.sentences import measured_alike, says, target_of
@@ -37,13 +38,14 @@ def summary(run: Run) -> Summary:
     facts = read_facts(run)
     of = Counter(one.verdict for one in facts.hypotheses)
     rule = rule_line(mapping(facts.manifest.get("config")))
-    nothing = absent(facts)
+    nothing, search = absent(facts), mapping(facts.manifest.get("search"))
     lines = [
         *([nothing] if nothing else []),
         tally(facts.hypotheses, facts.findings),
         stages(facts),
         spending(facts.tallies, facts.manifest).line,
         *([rule] if rule else []),
+        *filter(None, [search_line(search), reach_summary(search)]),
     ]
     shown = facts.findings[:MOST_ROWS]
     return Summary(
@@ -62,6 +64,7 @@ def summary(run: Run) -> Summary:
             "images": {
                 f"{stage} {part}": effort.images for (stage, part), effort in sorted(facts.tallies.efforts.items())
             },
+            "search": search or None,
             "findings": findings(facts.findings),
         },
     )

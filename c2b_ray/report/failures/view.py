@@ -18,7 +18,7 @@ from c2b_ray.report.failures.facts import MOST_DETAILED, Facts
 from c2b_ray.report.failures.headline import Headline
 from c2b_ray.report.failures.labels import Labels, labels
 from c2b_ray.report.failures.method import method, rule_line
-from c2b_ray.report.failures.reach import ratio_of
+from c2b_ray.report.failures.reach import ReachRow, ratio_of, reach_columns, reach_rows, search_line
 from c2b_ray.report.failures.reliability import Reliability, reliability
 from c2b_ray.report.failures.sentences import Statement, says, statement, together
 from c2b_ray.report.failures.spending import Spending, spending
@@ -27,7 +27,7 @@ from c2b_ray.report.kit import words
 from c2b_ray.report.kit.method import Method, mapping
 from c2b_ray.report.kit.setup import SetupNote, setup_notes
 
-MOST_SENTENCES = 40
+MOST_SENTENCES, MOST_REACHES = 40, 200
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,10 @@ class View:
     rest_line: str
     rest_more: int
     absent: str
+    search_line: str
+    reach_columns: tuple[str, ...]
+    reach: tuple[ReachRow, ...]
+    reach_more: int
     spending: Spending
     method: Method
 
@@ -69,6 +73,8 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
     of_findings = (one for finding in facts.findings for one in finding.confirmed)
     confirmed = list(dict.fromkeys([*of_findings, *(one for one in facts.hypotheses if one.confirmed)]))
     rest = undecided_first(facts.hypotheses)
+    search = mapping(facts.manifest.get("search"))
+    reach = reach_rows(search, facts.names)
     return View(
         headline=headline.headline(facts),
         setup=setup_notes(facts.manifest),
@@ -93,6 +99,10 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
         rest_line=headline.rest_line(rest, ratio_of(facts.manifest)),
         rest_more=max(len(rest) - MOST_ROWS, 0),
         absent=headline.absent(facts),
+        search_line=search_line(search),
+        reach_columns=reach_columns(search),
+        reach=reach[:MOST_REACHES],
+        reach_more=max(len(reach) - MOST_REACHES, 0),
         spending=spending(facts.tallies, facts.manifest),
         method=method(facts.manifest),
     )

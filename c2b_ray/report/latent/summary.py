@@ -12,7 +12,7 @@ from c2b_ray.report.latent.view import shown_first
 from c2b_ray.store.run import Run
 from c2b_ray.text import finite
 
-MOST_ROWS = 20
+MOST_ROWS, MOST_LEFT_OUT = 20, 5
 COLUMNS = (
     *(Column(name) for name in ("classifier", "target", "method", "verdict", "name")),
     *(Column(name, number=True) for name in ("effect", "interval", "q", "|cos b|", "|cos t|")),
@@ -28,6 +28,10 @@ def summary(run: Run) -> Summary:
         f"{words.plural(counts.get('problems', 0), 'problem')} and {counts.get('excluded_hyperplanes', 0)} of "
         f"{words.plural(counts.get('hyperplanes', 0), 'hyperplane')} left out."
     ]
+    left_out = [row for row in run.read("problems").to_pylist() if row["status"] == "excluded"]
+    lines += [f"Left out: {row['problem']}: {row['reason']}." for row in left_out[:MOST_LEFT_OUT]]
+    if len(left_out) > MOST_LEFT_OUT:
+        lines.append(f"And {words.count(len(left_out) - MOST_LEFT_OUT)} more left out, in problems.parquet.")
     lines += [
         f"{row.name}: Δcos {row.delta} ({row.interval}), leads {row.leading}, found {row.findings}"
         for row in method_rows(rows)
@@ -39,7 +43,13 @@ def summary(run: Run) -> Summary:
         marks=["bad" if row["verdict"] == "found" else "" for row in shown],
         lines=lines,
         report=run.report,
-        to_json={"run": run.path, "report": run.report, "counts": dict(counts), "directions": finite(rows)},
+        to_json={
+            "run": run.path,
+            "report": run.report,
+            "counts": dict(counts),
+            "directions": finite(rows),
+            "left_out": {row["problem"]: row["reason"] for row in left_out},
+        },
     )
 
 

@@ -17,7 +17,9 @@ from c2b_ray.schemas import content_id
 from c2b_ray.schemas.failures import CANDIDATES
 from c2b_ray.steps.discovery.sentences import behind, caption, finished, noun
 
-Origin = Literal["baseline", "cluster", "sentence", "pair", "shorter", "adjective", "language_model", "person", "file"]
+Origin = Literal[
+    "baseline", "cluster", "sentence", "pair", "triple", "shorter", "adjective", "language_model", "person", "file"
+]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Finds column values of labelled images that correlate with failures in one part, and counts failures in others.
 
-A caption is a label and the values of one or two columns: "images of cat. its texture is elephant." Its failures are
+A caption is a label and the values of up to three columns: "images of cat. its texture is elephant." Its failures are
 compared with those of the label's other images of the same part: two disjoint samples, in each of which a picture
 counts once, however many copies of it there are. Each part is used as a whole, so that nothing stops early. It knows
 arrays of rows, not images.
@@ -9,22 +9,21 @@ arrays of rows, not images.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
-from scipy.special import xlogy
 
 from c2b_ray.config.failures import ANY_LABEL
 from c2b_ray.steps.discovery.candidates import Candidate
+from c2b_ray.steps.discovery.value_sets import FEWEST, Found, Search, find_value_sets
 from c2b_ray.steps.image_ids import Ints, distinct_count, repeated
 
-MOST, TARGETS = 5, 12
-"""The most captions of each kind that are confirmed; the most predicted labels examined per label."""
-FEWEST = 2
+TARGETS = 12
+"""The most predicted labels examined per label."""
 
 Mask = NDArray[np.bool_]
 Texts = NDArray[np.object_]
@@ -50,6 +49,18 @@ class Answered:
         columns = {name: values[counts] for name, values in self.columns.items()}
         parts = self.parts[first[picture]]
         return counts, Answered(self.labels[counts], columns, parts[counts], pictures[counts])
+
+    @cached_property
+    def coded(self) -> tuple[Ints, list[tuple[str, str]]]:
+        """The columns' values as numbers, int64 (images, columns), -1 where an image has none; and what each number
+        stands for."""
+        codes, meaning = np.full((len(self.labels), len(self.columns)), -1, np.int64), list[tuple[str, str]]()
+        for at, (name, values) in enumerate(self.columns.items()):
+            encoded = pa.array(values.tolist(), pa.string()).dictionary_encode()
+            of_column = encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+            codes[:, at] = np.where(of_column < 0, -1, of_column + len(meaning))
+            meaning += [(name, value) for value in encoded.dictionary.to_pylist()]
+        return codes, meaning
 
     def of_part(self, part: str) -> Mask:
         return np.asarray(self.parts == part, bool)
@@ -101,7 +112,7 @@ class Condition:
     @property
     def caption(self) -> Candidate:
         sentences = tuple(f"its {column} is {value}" for column, value in self.values)
-        origin = ("baseline", "sentence", "pair")[len(self.values)]
+        origin = ("baseline", "sentence", "pair", "triple")[len(self.values)]
         base = Candidate(self.label, f"images of {self.label}.", (), "baseline")
         if not self.values:
             return base
@@ -117,23 +128,10 @@ class Sides:
     other_failures: int
     others: int
 
-    @property
-    def gain(self) -> float:
-        """The log likelihood ratio of two rates against one; 0 where the first is not the higher."""
-        f1, n1, f0, n0 = self.failures, self.images, self.other_failures, self.others
-        if not n1 or not n0 or f1 * n0 <= f0 * n1:
-            return 0.0
-        return _log_likelihood(f1, n1) + _log_likelihood(f0, n0) - _log_likelihood(f1 + f0, n1 + n0)
-
     def is_promising(self, smallest_ratio: float) -> bool:
         """Returns whether the ratio of the rates is nearer to `smallest_ratio` than to 1, or above it."""
         usual = (self.other_failures + 0.5) / (self.others + 1)
         return self.failures >= FEWEST and self.failures > (1 + smallest_ratio) / 2 * usual * self.images
-
-
-def _log_likelihood(failures: int, images: int) -> float:
-    rate = failures / images
-    return float(xlogy(failures, rate) + xlogy(images - failures, 1 - rate))
 
 
 def sides(answered: Answered, condition: Condition, failed: Mask, among: Mask) -> Sides:
@@ -151,25 +149,27 @@ def targets(predicted: Sequence[str | None], failed: Mask, of_label: Mask) -> li
     return [name for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))][:TARGETS]
 
 
-def conditions(answered: Answered, label: str, failed: Mask, among: Mask, smallest_ratio: float) -> list[Condition]:
-    """Returns the conditions of one or two columns that correlate best with failures, in the part `among`.
+@dataclass(frozen=True)
+class Suggested:
+    """The conditions that a search suggests, best first, and how the search went."""
 
-    `smallest_ratio`: of the rate to that of the label's other images, which is searched for.
+    conditions: list[Condition]
+    search: Search
+    found: list[Found]
+
+
+def conditions(answered: Answered, label: str, failed: Mask, among: Mask, smallest_ratio: float) -> Suggested:
+    """Returns the conditions of up to three columns that correlate best with failures, in the part `among`.
+
+    `smallest_ratio`: of the rate to that of the label's other images, which is searched for. Of a picture with several
+    copies one image takes part in the search; the counts that decide are those of `sides`.
     """
-    scored = []
-    for values in _values(answered, answered.of_label(label) & among & failed):
-        condition = Condition(label, values)
-        split = sides(answered, condition, failed, among)
-        if split.is_promising(smallest_ratio):
-            scored.append((-split.gain, len(values), values, condition))
-    return [condition for *_, condition in sorted(scored, key=lambda item: item[:3])[:MOST]]
-
-
-def _values(answered: Answered, rows: Mask) -> Iterator[tuple[tuple[str, str], ...]]:
-    """Returns the values, and pairs of values of two columns, that at least `FEWEST` of these images show."""
-    seen: Counter[tuple[tuple[str, str], ...]] = Counter()
-    for row in np.flatnonzero(rows).tolist():
-        shown = [(name, value) for name, values in answered.columns.items() if (value := values[row]) is not None]
-        for size in (1, 2):
-            seen.update(combinations(shown, size))
-    return (values for values, images in seen.items() if images >= FEWEST)
+    rows = answered.once(answered.of_label(label) & among)
+    codes, meaning = answered.coded
+    found, search = find_value_sets(codes[rows], failed[rows], (1 + smallest_ratio) / 2)
+    chosen = []
+    for one in found:
+        condition = Condition(label, tuple(meaning[code] for code in one.codes))
+        if sides(answered, condition, failed, among).is_promising(smallest_ratio):
+            chosen.append((condition, one))
+    return Suggested([condition for condition, _ in chosen], search, [one for _, one in chosen])

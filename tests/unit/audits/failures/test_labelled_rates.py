@@ -25,7 +25,7 @@ def findings(random):
     predicted = ["boat" if fails else LABEL for fails in failed]
     answers = Answers({}, {"model": known}, {"model": failed}, {"model": predicted})
     answered = Answered(labels, {"site": sites}, parts, np.arange(IMAGES))
-    claims = claims_of(answered, answers, CONFIG)
+    claims = claims_of(answered, answers, CONFIG).claims
     rows = hypotheses(CONFIG, "table", Parts(answered, answers), claims).to_pylist()
     return [row for row in rows if row["verdict"] == "failure"]
 
