@@ -110,7 +110,7 @@ class Covariance:
     verifier: Floats
 
 
-def fitted(counts: Floats, known: Known, close: float = CLOSE) -> Fit:
+def fitted(counts: Floats, known: Known, close: float = CLOSE, iterations: int = ITERATIONS) -> Fit:
     """Fits the model to counts (..., j, w, 3) with w = n answers, or 2n where `known.classes` is present."""
     n, states = known.values.shape[-1], counts.shape[-2]
     answers = _answers(known, None)
@@ -120,7 +120,7 @@ def fitted(counts: Floats, known: Known, close: float = CLOSE) -> Fit:
     accuracy = np.repeat(start[..., None], states, axis=-1)
     prior = np.array([0.0] * n + [WORTH] * (states - n))
     accuracy[..., n:] = OFTEN
-    for _ in range(ITERATIONS):
+    for _ in range(iterations):
         outcome = np.stack([accuracy, 1 - accuracy, np.ones_like(accuracy)], axis=-1)
         joint = (answers[..., None] * outcome[..., None, :]).reshape(*accuracy.shape, -1)  # (..., k, wy)
         chance = shown @ joint

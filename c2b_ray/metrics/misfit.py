@@ -19,6 +19,10 @@ worse."""
 ENOUGH = 1e-4
 """Estimates that change by less than this count as converged."""
 
+ITERATIONS = 100
+"""The most steps towards an estimate. Simulated runs are fitted as the run is, so that their statistics compare
+even where neither has converged, as at shares of nearly 0."""
+
 LEAST_DEVIANCE = 3.84
 """The 95 % point of chi-square with one degree of freedom; below it no testable model is rejected."""
 
@@ -52,13 +56,13 @@ def misfit_p_value(
     counts = np.round(counts / np.array([each[0], each[0], each[1]]))
     if counts[..., :2].sum() == 0:
         return 1.0
-    fit = fitted(counts, known, ENOUGH)
+    fit = fitted(counts, known, ENOUGH, ITERATIONS)
     observed = float(_deviance(fit))
     if observed < LEAST_DEVIANCE:
         return 1.0
     random, worse, done = np.random.default_rng(seed), 0, 0
     for runs in LOOKS:
-        again = fitted(*_simulated(fit, runs - done, random), ENOUGH)
+        again = fitted(*_simulated(fit, runs - done, random), ENOUGH, ITERATIONS)
         worse, done = worse + int((_deviance(again) >= observed).sum()), runs
         if worse > done / 10:
             break
