@@ -114,8 +114,8 @@ def reach_summary(search: Mapping[str, Any]) -> str:
         for one in row["least"]
     ]
     return (
-        f"A cause would have been found 4 times in 5, at best, if it fails at least at: {'; '.join(parts)}; otherwise the label "
-        f"fails at {words.rate(row['usual'])}{of}. The report has every label."
+        f"A cause would have been found 4 times in 5, at best, if it fails at least at: {'; '.join(parts)}; otherwise "
+        f"the label fails at {words.rate(row['usual'])}{of}. The report has every label."
     )
 
 

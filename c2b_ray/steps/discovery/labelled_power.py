@@ -10,8 +10,8 @@ k1 is the least number of failures with which the set is promising, and stands o
 the best of K sets without effect, and above that of the weakest set that the search put forward, where it put forward
 as many as it may. k2 is that with which the e-value reaches m/(alpha*(R + 1)) for one more than the run's m hypotheses,
 R of them confirmed. Both depend on how many images show the cause and how many others fail, both binomial: the
-probabilities are averaged over quantiles of these. It is assumed that no other set of values has nearly the same images:
-where one has, it may be chosen in the cause's place, so that the probabilities are upper limits.
+probabilities are averaged over quantiles of these. It is assumed that no other set of values has nearly the same
+images: where one has, it may be chosen in the cause's place, so that the probabilities are upper limits.
 
 It knows counts and rates, not images or captions.
 """

@@ -196,6 +196,9 @@ def test_an_attribute_with_one_value_and_one_that_no_hyperplane_separates(toy, t
     assert result.directions.num_rows == 0
     assert result.manifest["counts"]["excluded_problems"] == 1
     assert "below 0.9" in result.problems.to_pylist()[0]["reason"]
+    (said,) = (line for line in summary(result).lines if line.startswith("Left out: "))
+    assert "below 0.9" in said
+    assert list(summary(result).to_json["left_out"]) == [result.problems.to_pylist()[0]["problem"]]
     assert result.hyperplanes.num_rows == len(ATTRIBUTES)
     crooked = table.set_column(2, "first", noise["target"])
     pq.write_table(crooked, tmp_path / "crooked.parquet")
