@@ -24,7 +24,8 @@ _LEVELS_AT_ONCE = 1 << 15
 """Levels that are summed at once: for more, OpenBLAS starts threads, which many processes beside each other pay for
 with twenty times the time."""
 _COMPILED_FROM = 1 << 17
-"""Levels of a picture from which on the compiled function is used: to load them takes as long as some thousand small ones."""
+"""Levels of a picture from which on the compiled function is used: to load it takes as long as some thousand small
+pictures."""
 _GREY = np.array([19595, 38470, 7471]) / 2**16  # of red, green and blue: ITU-R 601, as Pillow's "L"
 
 
