@@ -32,7 +32,8 @@ def test_labelled_and_generated_images(tmp_path):
         assert (found["kind"], found["hopeless"]) == ("exchanged", True)
         assert ("Nobody looked whether these images" in found["cause"]) is bool(number)
         said = summary(run).first[0]
-        assert said.startswith("set-up: 'bus' and 'boat' are ") and "taken for each other" in said
+        assert said.startswith("set-up: 'bus' and 'boat' are ")
+        assert "taken for each other" in said
         page = Path(run.report).read_text()
         assert page.index("The set-up looks wrong") < page.index('id="found"')
         json.dumps(run.manifest)
