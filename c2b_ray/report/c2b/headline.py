@@ -61,10 +61,11 @@ def two_stages(config: Mapping[str, Any], cells: Sequence[Cell], captions: pa.Ta
     groups = set(zip(drew["target_class"].to_pylist(), drew["attribute"].to_pylist(), strict=True))
     again = sum((cell.target_class, cell.attribute) in groups for cell in cells)
     first = int(config.get("images_per_caption") or 0) * int(config.get("captions_per_cell") or 0)
+    in_all = pc.count_distinct(fresh["image_id"]).as_py()
     line = (
         f"Two stages: {words.plural(first, 'image')} of each cell, then {words.count(int(design['fresh']))} fresh ones "
-        f"of the {words.count(again)} of {words.plural(len(cells), 'cell')} whose attribute had |φ| ≥ "
-        f"{words.decimal(design['least'])}. Findings rest on the fresh images alone."
+        f"({words.count(in_all)} in all) of the {words.count(again)} of {words.plural(len(cells), 'cell')} whose "
+        f"attribute had |φ| ≥ {words.decimal(design['least'])}. Findings rest on the fresh images alone."
     )
     found = sorted(cell.detectable for cell in cells if not math.isnan(cell.detectable))
     if not found:
