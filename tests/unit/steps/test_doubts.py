@@ -38,8 +38,8 @@ def test_cells_that_other_things_may_fill_ask_for_the_images_that_would_tell():
     assert few.endswith("calibrate it on 680 more images that show none of the classes, with the value 'red'")
     (weak,) = taken_for_class(scores, 2, ("bicycle", "small"), 225.0, near=False)
     assert weak.endswith("its calibration says that it errs so often on images of 'small'; use a better verifier")
-    # Odds of .02 and .09 times five are .09 and .33: images near to a caption resemble its class.
+    # Odds of .02 and .09 times two are shares of .04 and .17: images near to a caption resemble its class.
     (near,) = taken_for_class(scores, 0, ("bicycle", "large"), 225.0, near=True)
     assert near.startswith(
-        "up to 33% of the images may show no bicycle, which the verifier takes for one (estimate 9%)"
+        "up to 17% of the images may show no bicycle, which the verifier takes for one (estimate 4%)"
     )
