@@ -37,12 +37,14 @@ Counts = NDArray[np.int64]
 @dataclass(frozen=True)
 class Correction:
     """A group's corrected scores. `others`: for every cell, images of other classes with its value that the verifier
-    was calibrated on; None where the class was not calibrated. `misfit`: the p-value of the claim that the calibration
+    was calibrated on; None where the class was not calibrated. `near`: whether the images were
+    chosen from pools of those nearest to captions. `misfit`: the p-value of the claim that the calibration
     fits the run, or that the verifier does better here and nothing else is wrong. `confirmed`, `total`: of every cell's
     images, how many were said to show the class, and how many were looked at."""
 
     scores: Corrected
     others: Floats | None
+    near: bool
     misfit: float
     confirmed: Counts
     total: Counts
@@ -71,7 +73,7 @@ def correction_of(seen: Seen, group: CellGroup, answers: CellAnswers, thresholds
         misfit = misfit_p_value(counts[0], counts[1], free, copies, unclassified)
     confirmed = counts[:, :, :values].sum(axis=(0, 2)).astype(int)
     others = None if known.classes is None or known.assumed else known.classes[1:].sum(axis=1)
-    return Correction(scores, others, misfit, confirmed, counts.sum(axis=(0, 2)).astype(int))
+    return Correction(scores, others, bool(unclassified.any()), misfit, confirmed, counts.sum(axis=(0, 2)).astype(int))
 
 
 def _counts(seen: Seen, group: CellGroup, answers: CellAnswers) -> tuple[Floats, int]:
@@ -133,8 +135,8 @@ def doubts_of_rows(
         of_row += [refuted[attribute]] if attribute in refuted else []
         correction = corrections[group]
         if correction.others is not None:
-            names = target, row["bias_class"]
-            of_row += taken_for_class(correction.scores, position, names, float(correction.others[position]))
+            names, known = (target, row["bias_class"]), float(correction.others[position])
+            of_row += taken_for_class(correction.scores, position, names, known, correction.near)
         if verified.class_is_assumed(target):
             of_class = correction.confirmed, correction.total
             of_row += explained_by_class(correction.scores, of_class, position, target, thresholds)

@@ -143,7 +143,11 @@ def _attribute(
 
 
 def _calibrated(attribute: str, calibration: Sequence[Row], otherwise: str) -> str:
-    counted = [row for row in calibration if row["attribute"] == attribute and row["source"] == "table"]
+    counted = [
+        row
+        for row in calibration
+        if row["attribute"] == attribute and row["source"] == "table" and row.get("by_attribute") is None
+    ]
     images = sum(row["images"] for row in counted)
     if not images:
         return f"{otherwise}, not checked"
