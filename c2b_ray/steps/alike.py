@@ -22,7 +22,7 @@ FEWEST_IMAGES = 10
 FEWEST_ANSWERS = 10
 """The fewest right answers, and wrong ones: with two or three wrong ones the p-value is too small."""
 LEAST_CORRELATION = 0.02
-"""The least intraclass correlation that matters: with 20 images a cluster it makes intervals too narrow by a seventh."""
+"""The least intraclass correlation that matters: with 20 images a cluster, intervals are too narrow by a seventh."""
 LEVEL = 0.05
 
 
@@ -42,7 +42,8 @@ class Alike:
             f"images of one {self.column} are answered alike by {self.classifier} (intraclass correlation "
             f"{self.correlation:.2f} of right answers within class and attributes; {self.values:,} values, "
             f"{self.images:.0f} images each), so that intervals which take them as independent may be too narrow: "
-            f"write `cluster: {self.column}` under `images`; or, if it is a property to compare, name it in `attributes`"
+            f"write `cluster: {self.column}` under `images`; or, if it is a property to compare, name it in "
+            "`attributes`"
         )
 
 
