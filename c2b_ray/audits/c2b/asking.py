@@ -38,19 +38,21 @@ def ask_about_clusters(config: AuditConfig, run: C2BRun, runner: Runner, steps: 
 
 
 def _said(run: C2BRun, config: AuditConfig) -> list[str]:
-    captions, predictions = run.captions, run.predictions
-    cells = images_of_cells(captions, run.draws)
-    pictures = duplicates(run).pictures(cells.ids)
     table = LabelledTable(str(config.images.table), columns=config.images.renamed)
-    row_of = cells.ids.numbers(image_ids(np.arange(len(table)), table.revision))
+    captions = run.captions
     compared = {normalise(name) for name in captions["attribute"].unique().to_pylist()}
-    columns = {}
-    for name, numbers in _numbers(table).items():
-        if normalise(name) not in compared:
-            columns[name] = np.full(len(cells.ids), -1, np.int64)
-            columns[name][row_of[row_of >= 0]] = numbers[row_of >= 0]
+    of_rows = {name: numbers for name, numbers in _numbers(table).items() if normalise(name) not in compared}
+    if not of_rows:
+        return []
+    cells = images_of_cells(captions, run.draws)
+    revision = run.manifest["models"]["table"]["revision"]
+    image = cells.ids.numbers(image_ids(np.arange(len(table)), revision))  # of each row, -1 where it was not drawn
+    columns = {name: np.full(len(cells.ids), -1, np.int64) for name in of_rows}
+    for name, numbers in of_rows.items():
+        columns[name][image[image >= 0]] = numbers[image >= 0]
+    predictions = run.predictions
     answers = {name: answers_of(predictions, name).to(cells) for name in config.classifiers}
-    return [str(one) for one in answered_alike(answers, pictures, columns)]
+    return [str(one) for one in answered_alike(answers, duplicates(run).pictures(cells.ids), columns)]
 
 
 def _numbers(table: LabelledTable) -> dict[str, Ints]:
