@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import fdtrc
+from scipy.special import gammaincc
 
 from c2b_ray.metrics.contrasts import Design
 from c2b_ray.metrics.scores import Floats
@@ -77,35 +77,59 @@ def _degrees(w: Floats, n: Floats, square: Floats, per_image: Floats) -> Floats:
     return result
 
 
-def cluster_correlation(right: ArrayLike, images: ArrayLike) -> tuple[float, float]:
+def cluster_correlation(cell: ArrayLike, right: ArrayLike, images: ArrayLike) -> tuple[float, float]:
     """Estimates the intraclass correlation of right answers within clusters, and tests it.
 
-    rho = (MSB - MSW) / (MSB + (m0 - 1) * MSW),   m0 = (N - sum of n_g^2 / N) / (G - 1)
+    rho = (sum over cells of d_k * (MSB_k - MSW_k)) / (sum over cells of d_k * (MSB_k + (m_k - 1) * MSW_k))
+    d_k = G_k - 1,   m_k = (n_k - sum over clusters of n_gk^2 / n_k) / d_k
 
-    by the one-way analysis of variance (Donner 1986, International Statistical Review 54: 67-82), summed over cells, so
-    that cells which differ in accuracy do not feign it. The p-value is that of F = MSB / MSW.
+    by the one-way analysis of variance of each cell (Donner 1986, International Statistical Review 54: 67-82). Each
+    cell is compared with itself, so that neither cells which differ in accuracy nor clusters that are small in the
+    cells where answers vary most feign it.
 
-    Args: right, images: whole numbers of shape (cells, clusters).
-    Returns: (rho, p). rho is in [-1, 1], 0: images of a cluster are no more alike than others. (NaN, 1) where no cell
-    has two clusters, or none has a cluster of two images.
-    Raises: ValueError where shapes differ or are not two-dimensional.
+    The p-value is that of the sum of squares between clusters if a cell's right answers fell on its images at random.
+    Its mean and variance then are those of a chi-squared statistic of a table with fixed margins, times a constant
+    (Haldane 1940, Biometrika 31: 346-355), and a gamma distribution with these moments stands for it: the F
+    distribution is wrong for answers that are nearly all right.
+
+    Args: cell, right, images: whole numbers of shape (parts,), a part being the images of one cluster in one cell:
+    the number of its cell, from 0, its right answers, and its images, 1 or more.
+    Returns: (rho, p). rho is at most 1, 0: images of a cluster are no more alike than others. (NaN, 1) where no cell
+    has two clusters, one of them of two images, and both right and wrong answers.
+    Raises: ValueError where shapes differ or are not one-dimensional, or a part has no image.
     """
-    y, n = np.asarray(right, np.float64), np.asarray(images, np.float64)
-    if y.shape != n.shape or y.ndim != 2:
-        raise ValueError(f"right and images need one shape (cells, clusters), got {y.shape} and {n.shape}")
-    held = n > 0
-    whole = n.sum(axis=1)
-    cells = whole > 0
-    y, n, held, whole = y[cells], n[cells], held[cells], whole[cells]
-    between_df = float((held.sum(axis=1) - 1).sum())
-    within_df = float((whole - held.sum(axis=1)).sum())
-    if between_df < 1 or within_df < 1:
+    at, y, n = np.asarray(cell, np.int64), np.asarray(right, np.float64), np.asarray(images, np.float64)
+    if not at.shape == y.shape == n.shape or y.ndim != 1 or (n < 1).any():
+        raise ValueError(
+            f"cell, right and images need one shape (parts,) and images of 1 or more, got {at.shape}, {y.shape} and "
+            f"{n.shape}"
+        )
+    parts = np.bincount(at, np.ones(len(at))), np.bincount(at, n), np.bincount(at, y), np.bincount(at, 1 / n)
+    sums = np.stack([*parts, np.bincount(at, y**2 / n), np.bincount(at, n**2)])
+    clusters, whole, total = sums[:3]
+    tells = (clusters > 1) & (whole > clusters) & (whole > 3) & (total > 0) & (total < whole)
+    if not tells.any():
         return float("nan"), 1.0
-    squares = np.divide(y**2, n, out=np.zeros(n.shape), where=held)
-    between = float((squares.sum(axis=1) - y.sum(axis=1) ** 2 / whole).sum()) / between_df
-    within = float((y.sum(axis=1) - squares.sum(axis=1)).sum()) / within_df  # right answers are 0 or 1: y is its square
-    size = float((whole - (n**2).sum(axis=1) / whole).sum()) / between_df
-    if within <= 0:
-        return (float("nan"), 1.0) if between <= 0 else (1.0, 0.0)
-    rho = (between - within) / (between + (size - 1) * within)
-    return rho, float(fdtrc(between_df, within_df, between / within))
+    clusters, whole, total, inverse, squares, sizes = sums[:, tells]
+    degrees = clusters - 1
+    between = squares - total**2 / whole
+    within = (total - squares) / (whole - clusters) * degrees  # right answers are 0 or 1: each is its square
+    size = (whole - sizes / whole) / degrees
+    rho = float((between - within).sum() / (between + (size - 1) * within).sum())
+    scale = total * (whole - total) / whole**2
+    mean = float((scale * whole / (whole - 1) * degrees).sum())
+    variance = float((scale**2 * _chi_squared_variance(clusters, whole, total, inverse)).sum())
+    if variance <= 1e-12 * mean**2:
+        return rho, 1.0  # wherever the right answers fall, the sum is the same
+    return rho, float(gammaincc(mean**2 / variance, between.sum() * mean / variance))
+
+
+def _chi_squared_variance(clusters: Floats, whole: Floats, total: Floats, inverse: Floats) -> Floats:
+    """Returns the variance of the chi-squared statistic of each table of right and wrong answers by cluster, given its
+    margins: `total` right ones of `whole`, at least 4, in `clusters` whose inverse sizes sum to `inverse`."""
+    of_answers = 1 / total + 1 / (whole - total)
+    v_clusters, v_answers = ((k - 1) * (whole - k) / (whole - 1) for k in (clusters, 2))
+    w_clusters, w_answers = ((whole * a - k**2) / (whole - 2) for k, a in ((clusters, inverse), (2, of_answers)))
+    first = 2 * whole / (whole - 3) * (v_clusters - w_clusters) * (v_answers - w_answers)
+    variance: Floats = first + whole**2 / (whole - 1) * w_clusters * w_answers
+    return variance

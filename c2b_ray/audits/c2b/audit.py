@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from c2b_ray.audits.c2b.asking import ask_about_clusters
 from c2b_ray.audits.c2b.budget import (
     Grant,
     call_with_run,
@@ -134,6 +135,7 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
     if cells := call_with_run(partial(fresh_images, config=config), run, config, models.runner):
         drawing.draw_fresh(cells)
         _answer(config, drawing, models, classifiers, steps)
+    ask_about_clusters(config, run, models.runner, steps)
     if models.runner.placements:
         run.update({"placement": models.runner.placements, "stages": models.runner.stages})
 

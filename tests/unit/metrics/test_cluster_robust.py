@@ -1,8 +1,10 @@
+from itertools import combinations
+
 import numpy as np
 import pytest
 from scipy.stats import f_oneway
 
-from c2b_ray.metrics.cluster_robust import LEAST_DEGREES, cluster_correlation, cluster_design
+from c2b_ray.metrics.cluster_robust import LEAST_DEGREES, _chi_squared_variance, cluster_correlation, cluster_design
 from c2b_ray.metrics.contrasts import Design, contrast_interval, contrast_none_p_values, contrast_p_values
 from c2b_ray.metrics.pooled import pooled_bias_scores
 
@@ -129,21 +131,43 @@ def test_pooling_sees_that_classes_share_clusters() -> None:
 def test_the_correlation_is_that_of_the_analysis_of_variance() -> None:
     random = np.random.default_rng(1002)
     answers = [(random.random(12) < rate).astype(float) for rate in random.beta(4, 1, 15)]
-    rho, p = cluster_correlation([[a.sum() for a in answers]], [[12] * 15])
+    rho, p = cluster_correlation([0] * 15, [a.sum() for a in answers], [12] * 15)
     expected = f_oneway(*answers)
-    assert p == pytest.approx(expected.pvalue)
     assert rho == pytest.approx((expected.statistic - 1) / (expected.statistic + 11))
+    assert p == pytest.approx(expected.pvalue, rel=0.2)
 
 
 def test_the_correlation_is_about_that_of_the_clusters() -> None:
     random = np.random.default_rng(1003)
-    right = random.binomial(20, random.beta(0.7 * 9, 0.3 * 9, (2, 2000)))
-    assert cluster_correlation(right, np.full(right.shape, 20))[0] == pytest.approx(0.1, abs=0.015)
-    assert np.isnan(cluster_correlation([[5]], [[10]])[0])
+    right = random.binomial(20, random.beta(0.7 * 9, 0.3 * 9, 4000))
+    assert cluster_correlation(np.arange(4000) % 2, right, np.full(4000, 20))[0] == pytest.approx(0.1, abs=0.015)
+    assert np.isnan(cluster_correlation([0], [5], [10])[0])
+
+
+@pytest.mark.parametrize(("sizes", "right"), [((3, 1, 5, 4), 3), ((2, 2, 2, 6), 1), ((1, 9, 3), 5)])
+def test_the_variance_is_that_of_all_ways_to_place_the_right_answers(sizes: tuple[int, ...], right: int) -> None:
+    n, whole = np.array(sizes, float), sum(sizes)
+    cluster = np.repeat(np.arange(len(sizes)), sizes)
+    ways = [np.bincount(cluster[list(at)], minlength=len(n)) for at in combinations(range(whole), right)]
+    statistic = ((np.array(ways) ** 2 / n).sum(axis=1) - right**2 / whole) * whole**2 / (right * (whole - right))
+    margins = (np.array([float(one)]) for one in (len(n), whole, right, (1 / n).sum()))
+    assert _chi_squared_variance(*margins) == pytest.approx(statistic.var())
+
+
+@pytest.mark.parametrize("accuracy", [(0.7, 0.7), (0.98, 0.98), (0.5, 0.99)])
+def test_no_correlation_is_found_where_there_is_none(accuracy: tuple[float, float]) -> None:
+    """Nor where clusters are small in the cell whose answers vary most: a pooled F test then finds one always."""
+    random = np.random.default_rng(1004)
+    cell, n = np.repeat([0, 1], 10), np.repeat([2, 100], 10)
+    found = [cluster_correlation(cell, random.binomial(n, np.repeat(accuracy, 10)), n) for _ in range(4000)]
+    rho, p = np.transpose(found)
+    assert (p < 0.05).mean() <= 0.06
+    assert (p < 0.01).mean() <= 0.02
+    assert abs(np.nanmean(rho)) < 0.02
 
 
 def test_shapes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match=r"need sums and images \(..., cells, clusters\)"):
         cluster_design([[1, 2]], [[3, 4]], np.ones(2), CONTRAST)
     with pytest.raises(ValueError, match="need one shape"):
-        cluster_correlation([[1, 2]], [[3]])
+        cluster_correlation([0, 0], [1, 2], [3])

@@ -23,9 +23,9 @@ def brightness(images: list[Any]) -> Any:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    """48 red squares of six cameras, in a folder each."""
+    """72 red squares of six cameras, in a folder each."""
     rows = ["image,target_class,light,camera"]
-    for n in range(48):
+    for n in range(72):
         camera = f"cam{n % 6}"
         folder = tmp_path / "photos" / camera
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,3 +76,26 @@ def test_what_takes_images_as_independent_is_refused(more: dict[str, Any], reaso
     images = {"source": "labelled", "table": "t.csv", "cluster": "camera"}
     with pytest.raises(ValueError, match=reason):
         AuditConfig.model_validate({**config, "images": images, **more})
+
+
+def test_clusters_are_seen_in_the_answers_where_no_column_is_called_so(photos: Path) -> None:
+    """Photographs of two of six rooms are answered wrongly, whatever their light."""
+    rows = photos.read_text().splitlines()
+    rooms = [row.rsplit(",", 1)[1] for row in rows[1:]]
+    table = photos.with_name("rooms.csv")
+    lines = [row.rsplit(",", 1)[0] for row in rows]
+    more = ["room", *(room.replace("cam", "room ") for room in rooms)]
+    table.write_text("\n".join(f"{a},{b}" for a, b in zip(lines, more, strict=True)))
+    for n, room in enumerate(rooms):
+        if room in ("cam1", "cam4"):
+            noise = np.random.default_rng(n).integers(0, 60, (40, 44, 3), np.uint8)
+            Image.fromarray(noise + np.array((20, 20, 150), np.uint8)).save(photos.parent / room / f"{n}.png")
+    attributes = {"light": ["day", "dark"]}
+    images = {"source": "labelled", "table": str(table)}
+    config = {"task": "t", "classes": ["red"], "attributes": attributes, "images": images}
+    run = c2b_ray.audit(config, photos.parent.parent / "a", classifier=brightness, labels=LABELS)
+    assert isinstance(run, C2BRun)
+    asked = [warning for warning in run.manifest["warnings"] if "are answered alike by" in warning]
+    assert len(asked) == 1, "the folders are the rooms"
+    assert "intraclass correlation 1.00" in asked[0]
+    assert "write `cluster: room` under `images`" in asked[0]

@@ -1,0 +1,78 @@
+"""Asks, once the images of a labelled table are answered, whether they come in clusters that the config does not name.
+
+It reads the run and the table; `steps.alike` decides.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray.audits.c2b.budget import call_with_run, duplicates
+from c2b_ray.audits.kit.events import Steps
+from c2b_ray.config import AuditConfig
+from c2b_ray.errors import ConfigError
+from c2b_ray.names import normalise
+from c2b_ray.pipelines.stage import Runner
+from c2b_ray.steps.alike import FEWEST_IMAGES, FEWEST_VALUES, answered_alike
+from c2b_ray.steps.answers import answers_of
+from c2b_ray.steps.cells import images_of_cells
+from c2b_ray.steps.draw import image_ids
+from c2b_ray.steps.image_ids import Ints, codes, distinct_count
+from c2b_ray.steps.labels import TARGET
+from c2b_ray.store.c2b_run import C2BRun
+from c2b_ray.store.labelled import FOLDER, LabelledTable
+
+
+def ask_about_clusters(config: AuditConfig, run: C2BRun, runner: Runner, steps: Steps) -> None:
+    """Warns of columns, and of folders, by which images are answered alike; the run's manifest keeps the warnings."""
+    if config.images.sources != ("labelled",) or config.images.cluster is not None:
+        return
+    said = call_with_run(partial(_said, config=config), run, config, runner)
+    for warning in said:
+        steps.warn(warning)
+    if said:
+        run.update({"warnings": [*run.manifest.get("warnings", []), *said]})
+
+
+def _said(run: C2BRun, config: AuditConfig) -> list[str]:
+    table = LabelledTable(str(config.images.table), columns=config.images.renamed)
+    captions = run.captions
+    compared = {normalise(name) for name in captions["attribute"].unique().to_pylist()}
+    of_rows = {name: numbers for name, numbers in _numbers(table).items() if normalise(name) not in compared}
+    if not of_rows:
+        return []
+    cells = images_of_cells(captions, run.draws)
+    revision = run.manifest["models"]["table"]["revision"]
+    image = cells.ids.numbers(image_ids(np.arange(len(table)), revision))  # of each row, -1 where it was not drawn
+    columns = {name: np.full(len(cells.ids), -1, np.int64) for name in of_rows}
+    for name, numbers in of_rows.items():
+        columns[name][image[image >= 0]] = numbers[image >= 0]
+    predictions = run.predictions
+    answers = {name: answers_of(predictions, name).to(cells) for name in config.classifiers}
+    return [str(one) for one in answered_alike(answers, duplicates(run).pictures(cells.ids), columns)]
+
+
+def _numbers(table: LabelledTable) -> dict[str, Ints]:
+    """Returns the number of each row's value, -1 for none, in every column that may tell clusters, folders included.
+    Of columns that tell the same, the first."""
+    names = [name for name in table.labels.column_names if name != TARGET]
+    numbers: dict[str, Ints] = {}
+    for name in dict.fromkeys([*names, FOLDER]):
+        try:
+            column = table.clusters(name)
+        except ConfigError:  # its images have no paths
+            continue
+        values = column.unique().drop_null()
+        if FEWEST_VALUES <= len(values) <= len(table) / FEWEST_IMAGES:
+            of_column = codes(column, values.cast(pa.large_string()))
+            if not any(_same(of_column, other) for other in numbers.values()):
+                numbers[name] = of_column
+    return numbers
+
+
+def _same(one: Ints, other: Ints) -> bool:
+    pairs = distinct_count((one + 1) * (int(other.max()) + 2) + other + 1)
+    return pairs == distinct_count(one) == distinct_count(other)
