@@ -100,12 +100,12 @@ def _strata(answers: CellAnswers, pictures: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _values(cells: CellImages, target: str, image: Ints) -> Ints:
-    """Numbers the combinations of values of all attributes that these images of a class have."""
+    """Numbers the combinations of values of all attributes that these images of a class, in ascending order, have."""
     combination = np.zeros(len(image), np.int64)
     for group in cells.groups_of_class[target]:
-        cell = np.full(len(cells.ids), -1, np.int64)
         rows = cells.rows(group.cells)
-        cell[cells.image[rows]] = cells.cell[rows] - group.cells.start
-        width = len(group.values) + 1
-        _, combination = np.unique(combination * width + cell[image] + 1, return_inverse=True)
+        known = np.isin(cells.image[rows], image)
+        value = np.zeros(len(image), np.int64)  # 0: none
+        value[np.searchsorted(image, cells.image[rows][known])] = cells.cell[rows][known] - group.cells.start + 1
+        _, combination = np.unique(combination * (len(group.values) + 1) + value, return_inverse=True)
     return combination.astype(np.int64)
