@@ -69,8 +69,12 @@ def correction_of(seen: Seen, group: CellGroup, answers: CellAnswers, thresholds
     used = _limited(known, FREE) if misfit <= thresholds.alpha else known
     scores = corrected(counts[0], counts[1], used, thresholds.confidence, copies, unclassified)
     if used is not known and _better(scores, known):
-        free = replace(_limited(known, 0.0), classes=known.classes)  # nothing but the calibration tells classes apart
+        classes = _raised(known.classes, counts.sum(axis=(0, 1)) + unclassified.sum(axis=0))
+        free = replace(_limited(known, 0.0), classes=classes)
         misfit = misfit_p_value(counts[0], counts[1], free, copies, unclassified)
+        if misfit > thresholds.alpha:
+            used = replace(used, classes=classes)
+            scores = corrected(counts[0], counts[1], used, thresholds.confidence, copies, unclassified)
     confirmed = counts[:, :, :values].sum(axis=(0, 2)).astype(int)
     others = None if known.classes is None or known.assumed else known.classes[1:].sum(axis=1)
     return Correction(scores, others, bool(unclassified.any()), misfit, confirmed, counts.sum(axis=(0, 2)).astype(int))
@@ -105,13 +109,26 @@ def _limited(known: Known, most: float) -> Known:
     return replace(known, values=rows(known.values), classes=None if known.classes is None else rows(known.classes))
 
 
+def _raised(classes: Floats | None, answered: Floats) -> Floats | None:
+    """Returns the calibration of the class, with the sensitivity that the run's answers, (w,), show to be larger.
+
+    The verifier takes a share M*s + (1 - M)*f of images for the class, which is at most the larger one of s and f:
+    where it takes more of the run's images for the class than s, it does better on them than in its calibration.
+    Nothing but the calibration says how often it takes something else for the class.
+    """
+    if classes is None:
+        return None
+    values = len(classes) - 1
+    share, whole = answered[:values].sum() / max(answered.sum(), 1.0), classes[0].sum()
+    if share * whole <= classes[0, 0]:
+        return classes
+    return np.vstack([[share * whole, (1 - share) * whole], classes[1:]])
+
+
 def _better(scores: Corrected, known: Known) -> bool:
-    """Returns whether the verifier's scores on this run are as good as its calibration."""
+    """Returns whether the verifier names values on this run as well as in its calibration."""
     right = np.diag(known.values) / np.maximum(known.values.sum(axis=1), 1.0)
-    of_values = scores.sensitivity.mean() >= right.mean() - SLACK
-    if known.classes is None:
-        return bool(of_values)
-    return bool(of_values and scores.class_sensitivity >= known.classes[0, 0] / known.classes[0].sum() - SLACK)
+    return bool(scores.sensitivity.mean() >= right.mean() - SLACK)
 
 
 def doubts_of_rows(
