@@ -89,8 +89,8 @@ class CaptionReach(BaseModel):
     """Which captions of one label were tried, for one classifier. `images`: of its baseline in discovery; `usual`:
     their failure rate. `proposed`, `screened`, `tested`: captions of one, two, and three or more sentences that were
     made, drawn in discovery, and drawn in the test. `pairs`: of sentences that the captioner said together of a
-    failure; `pairs_not_tried`: those that are together in no caption that was drawn. `least`: the least failure rate of a
-    caption that would have been found with probability `power` if it had been drawn; None where no rate would."""
+    failure; `pairs_not_tried`: those that are together in no caption that was drawn. `least`: the least failure rate of
+    a caption that would have been found with probability `power` if it had been drawn; None where no rate would."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
