@@ -32,7 +32,11 @@ FailOn = Annotated[
 ]
 Junit = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="Write the gates' checks as JUnit XML.")]
 AllowUnchecked = Annotated[
-    bool, typer.Option(ALLOW, help="Pass a gate if none of its cells could be checked: no images, or all in doubt.")
+    bool,
+    typer.Option(
+        ALLOW,
+        help="Pass a gate if none of its cells could be checked (no images, in doubt) or decided (all undetermined).",
+    ),
 ]
 MOST_ROWS = 15
 

@@ -28,7 +28,9 @@ FailOn = Annotated[
     list[str] | None, typer.Option(OPTION, metavar="GATE", help="A condition, as for c2b gate. Repeatable.")
 ]
 Junit = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="Write the checks as JUnit XML.")]
-AllowUnchecked = Annotated[bool, typer.Option(ALLOW, help="Pass a gate if none of its cells could be checked.")]
+AllowUnchecked = Annotated[
+    bool, typer.Option(ALLOW, help="Pass a gate if none of its cells could be checked or decided.")
+]
 Classifier = Annotated[str | None, typer.Option(metavar="SPEC", help="One classifier. Default: all.")]
 
 

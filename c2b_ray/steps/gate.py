@@ -20,8 +20,10 @@
 
 A gate fails on each cell where its condition holds. On a cell without a number (no images, no prediction), or in doubt,
 the condition cannot be decided: the check is skipped and says so. A gate that was skipped on all of its cells checked
-nothing, and fails unless `allow_unchecked` is set. Where all classes are taken together, the class is `ALL_CLASSES`. It
-knows rows of scores and comparisons; nothing of runs or of how checks are shown.
+nothing, and fails unless `allow_unchecked` is set. So does a gate on verdicts of scores whose cells are all
+undetermined: that says nothing of the classifier, only that there are too few images. Where all classes are taken
+together, the class is `ALL_CLASSES`. It knows rows of scores and comparisons; nothing of runs or of how checks are
+shown.
 """
 
 from __future__ import annotations
@@ -139,9 +141,10 @@ def cells_of(rows: Iterable[Mapping[str, Any]], classifier: str = "") -> list[Ga
 def check(gates: Sequence[str], cells: Sequence[GateCell], allow_unchecked: bool = False) -> list[Check]:
     """Checks every gate on every cell that it applies to, gates and cells in their order.
 
-    A gate that was skipped on all of its cells has checked nothing: one more check then fails and says so, unless
-    `allow_unchecked` is set. Raises ConfigError for a gate that does not follow the grammar, that uses a measure that
-    the cells do not have, or that applies to no cell; the message offers the nearest names.
+    A gate that was skipped on all of its cells has checked nothing, and one on verdicts that are all undetermined
+    hardly more: one more check then fails and says so, unless `allow_unchecked` is set. Raises ConfigError for a gate
+    that does not follow the grammar, that uses a measure that the cells do not have, or that applies to no cell; the
+    message offers the nearest names.
     """
     checks: list[Check] = []
     for gate in [_parsed(text, cells) for text in gates]:
@@ -152,7 +155,25 @@ def check(gates: Sequence[str], cells: Sequence[GateCell], allow_unchecked: bool
             why = f" ({reason[0][0]})" if reason else ""
             message = f"none of {len(of_gate)} cells could be checked{why}; {ALLOW} lets that pass"
             checks.append(Check(gate.text, of_gate[0].classifier if of_gate else "", EVERY_CELL, "failed", message, ""))
+        elif not allow_unchecked and (message := _undecided(gate, _chosen(gate, cells), of_gate)):
+            checks.append(Check(gate.text, of_gate[0].classifier, EVERY_CELL, "failed", message, ""))
     return checks
+
+
+def _undecided(gate: _Gate, cells: Sequence[GateCell], checks: Sequence[Check]) -> str:
+    """Returns why a gate on verdicts could hardly have failed: all of its cells that were checked are undetermined, for
+    they have too few images; "" where one is decided. Only scores say what would settle a cell."""
+    checked = [cell.values for cell, one in zip(cells, checks, strict=True) if one.outcome != "skipped"]
+    is_verdict = gate.column == "verdict" and not gate.wants_undetermined
+    if not is_verdict or any(row["verdict"] != EITHER or "images_to_settle" not in row for row in checked):
+        return ""
+    needed = sorted(row["images_to_settle"] for row in checked if row["images_to_settle"])
+    how = (
+        f"it takes {needed[0]:,} to {needed[-1]:,} images of a cell to decide them"
+        if needed
+        else "more images may help"
+    )
+    return f"none of {len(checks)} cells is decided: all that could be checked are undetermined; {how}, or {ALLOW}"
 
 
 def failed(checks: Iterable[Check]) -> bool:

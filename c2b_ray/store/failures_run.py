@@ -85,12 +85,46 @@ class CauseSearch(BaseModel):
     labels: list[LabelReach]
 
 
+class CaptionReach(BaseModel):
+    """Which captions of one label were tried, for one classifier. `images`: of its baseline in discovery; `usual`:
+    their failure rate. `proposed`, `screened`, `tested`: captions of one, two, and three or more sentences that were
+    made, drawn in discovery, and drawn in the test. `pairs`: of sentences that the captioner said together of a
+    failure; `pairs_not_tried`: those that are together in no caption that was drawn. `least`: the least failure rate of
+    a caption that would have been found with probability `power` if it had been drawn; None where no rate would."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    classifier: str
+    label: str
+    images: int
+    usual: float
+    proposed: list[int]
+    screened: list[int]
+    tested: list[int]
+    pairs: int
+    pairs_not_tried: int
+    least: float | None
+
+
+class CaptionSearch(BaseModel):
+    """How captions were searched for among generated images. `tested`: hypotheses. `draws_of_label`: a label's share of
+    the draws of the test, with which the least rates are computed."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    power: float
+    tested: int
+    draws_of_label: int
+    labels: list[CaptionReach]
+
+
 class FailuresManifest(Manifest):
     """`spent`: draws by stage and part, next to the `budget` of the config. `estimate`: made before the run.
     `dropped_sentences`: reason → the number of sentences about failures that are in no caption. `questions`: how many
     a person asked. `asking`: the number of the question that is being asked, or was interrupted; 0: none. `copies`:
     labelled images that are copies of others, and count for nothing; `other_copies`: those with another label or other
-    values than the image that they are a copy of. `search`: how causes were searched for in labelled images."""
+    values than the image that they are a copy of. `search`: how causes were searched for in labelled images;
+    `caption_search`: how captions were, in generated ones."""
 
     spent: dict[str, int] | None = None
     estimate: Expected | None = None
@@ -100,6 +134,7 @@ class FailuresManifest(Manifest):
     copies: int | None = None
     other_copies: int | None = None
     search: CauseSearch | None = None
+    caption_search: CaptionSearch | None = None
 
     @property
     def has_results(self) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
 
 from c2b_ray.store.kinds import kind_named
 from c2b_ray.store.manifest import Manifest
@@ -25,10 +26,36 @@ from c2b_ray.store.run import Run, open_run
 PROMPTS = "prompts"
 
 
+class LeastEffect(BaseModel):
+    """The least effect of a word on a value that would have been found; None where none would."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    attribute: str
+    value: str
+    effect: float | None
+
+
+class WordSearch(BaseModel):
+    """How words of one generator were tested. `words`: tested; `decided`: pairs of a word and a value that the last
+    look decided. `least`: effects that are found with probability `power`, at best. `untested`: word → why it was
+    not."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    generator: str
+    words: int
+    decided: int
+    power: float
+    least: list[LeastEffect]
+    untested: dict[str, str]
+
+
 class PromptsManifest(Manifest):
-    """`notes`: remarks on the numbers for readers."""
+    """`notes`: remarks on the numbers for readers. `words`: how words were tested, of each generator."""
 
     notes: list[str] | None = None
+    words: list[WordSearch] | None = None
 
 
 class PromptsRun(Run):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import shutil
 from collections import Counter
 
@@ -14,6 +15,7 @@ from planted_renders import PlantedRenders, known_renders
 import c2b_ray
 from c2b_ray.endpoint.work.telling import Telling
 from c2b_ray.errors import ConfigError, InputError
+from c2b_ray.report.failures.summary import summary
 from c2b_ray.steps.draw import png
 from c2b_ray.store.run import finished
 from c2b_ray.world import CLASSES, render, sample
@@ -262,3 +264,20 @@ def test_findings_are_tried_elsewhere_and_the_generator_is_verified(scenes, tmp_
     trusted = [row for row in run.reliability.to_pylist() if row["attribute"] is None]
     assert [(row["label"], row["images"]) for row in trusted] == [("bus", 67)]
     assert trusted[0]["shown"] > 50
+
+
+def test_it_says_which_captions_were_tried_and_which_rate_it_would_have_found(run):
+    (row,) = run.manifest["caption_search"]["labels"]
+    of_caption = {one["caption_id"]: one for one in run.read("candidates").to_pylist() if one["origin"] != "baseline"}
+    rounds = run.rounds.to_pylist()
+    for name, stage, part in (("screened", "discovery", "search"), ("tested", "confirmation", "test")):
+        drawn = {one["caption_id"] for one in rounds if (one["stage"], one["part"]) == (stage, part)}
+        assert sum(row[name]) == len(drawn & of_caption.keys()) > 0
+    assert sum(row["proposed"]) == len(of_caption)
+    assert 0 < row["pairs_not_tried"] < row["pairs"]
+    # Half of the images with both values fail: the run found that, and says no more than it can.
+    assert 2 * row["usual"] < row["least"] < 0.5
+    shown = summary(run)
+    assert shown.to_json["caption_search"] == run.manifest["caption_search"]
+    assert any("would have been found 4 times in 5, at best" in line for line in shown.lines)
+    assert "pairs not drawn" in pathlib.Path(run.report).read_text()

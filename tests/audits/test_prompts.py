@@ -103,6 +103,13 @@ def test_words_and_parts_of_prompts_are_measured(run: PromptsRun) -> None:
         assert row["images_used"] > row["images"] if row["look"] == 2 else row["images_used"] == row["images"]
     assert {row["look"] for row in rows} == {1, 2}
     assert [note for note in run.manifest["notes"] if note.startswith("Words on base: ")]
+    (search,) = run.manifest["words"]
+    assert search["words"] == len({row["word"] for row in rows})
+    assert [one["value"] for one in search["least"]] == ["day", "night", "small", "large"]
+    assert all(one["effect"] is None or 0.05 < one["effect"] <= 1 for one in search["least"])
+    assert search["untested"].keys().isdisjoint(row["word"] for row in rows)
+    assert [line for line in run.kind.summarise(run).lines if "found 4 times in 5" in line]
+    assert "found 4 times in 5" in Path(run.report).read_text()
     assert run.modifiers.num_rows
     for row in run.modifiers.to_pylist():
         assert row["adds"] == pytest.approx(row["frequency_with"] - row["frequency_without"])

@@ -19,6 +19,7 @@ from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation, disco
 from c2b_ray.audits.failures.discovery import discover
 from c2b_ray.audits.failures.estimate import expected
 from c2b_ray.audits.failures.generalise import generalise
+from c2b_ray.audits.failures.generated_reach import reach_of
 from c2b_ray.audits.failures.labelled import find_labelled
 from c2b_ray.audits.failures.preflight import checked
 from c2b_ray.audits.failures.setup import note_setup, of_baselines
@@ -113,6 +114,7 @@ def walk(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps
         {
             "spent": spent,
             "dropped_sentences": dropped,
+            "caption_search": reach_of(work, confirmation).model_dump(),
             **({"placement": placements, "stages": models.runner.stages} if placements else {}),
         }
     )

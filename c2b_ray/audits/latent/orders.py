@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from c2b_ray.audits.latent.grounds import LABELS, REFERENCES, Grounds
@@ -149,8 +150,8 @@ def names_of(problems: list[Problem]) -> list[str]:
     for problem in problems:
         parts = (problem.target, problem.biased, problem.classifier, problem.generator)
         name = problem.name or " · ".join(part for part in parts if part is not None)
-        taken = sum(other == name or other.startswith(f"{name} #") for other in names)
-        names.append(f"{name} #{taken + 1}" if taken else name)
+        numbered = (name, *(f"{name} #{number}" for number in count(2)))
+        names.append(next(one for one in numbered if one not in names))
     return names
 
 

@@ -5,8 +5,8 @@ A first look at all words decides which of them a second look tests, on new prom
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pyarrow as pa
 from c2b_ray.audits.prompts.work import Work
 from c2b_ray.audits.prompts.writing import neutral_prompts
 from c2b_ray.config.prompts import Associations, Attribute
+from c2b_ray.report.kit import words
 from c2b_ray.schemas.prompts import ASSOCIATIONS
 from c2b_ray.steps.prompts.association import (
     Finding,
@@ -25,6 +26,7 @@ from c2b_ray.steps.prompts.association import (
     pair,
     q_values,
 )
+from c2b_ray.steps.prompts.association_power import POWER, LooksMade, least_effects
 from c2b_ray.steps.prompts.edits import distinctive, frequent_words
 from c2b_ray.steps.prompts.experiment import (
     LEAST_CONTEXTS,
@@ -37,6 +39,10 @@ from c2b_ray.steps.prompts.experiment import (
 )
 from c2b_ray.steps.prompts.judging import Frequencies
 from c2b_ray.steps.prompts.leaks import Leaks, leaks_of, words_of
+from c2b_ray.store.prompts_run import LeastEffect, WordSearch
+
+NOT_PLACED = "too few prompts hold them in one kind of place; more `associations.prompts` may help"
+NOT_COMPARED = "too few of their contexts have anything to compare them with; more `associations.prompts` may help"
 
 
 def associate(work: Work) -> None:
@@ -44,8 +50,14 @@ def associate(work: Work) -> None:
     config = work.config.associations
     if config is None:
         return
-    rows = [row for name in config.generators or [next(iter(work.config.generators))] for row in _rows(work, name)]
+    rows, searches = [], []
+    for name in config.generators or [next(iter(work.config.generators))]:
+        of_generator, search = _rows(work, name)
+        rows += of_generator
+        searches.append(search)
+        work.notes.append(_reach_note(search))
     work.run.write("associations", pa.Table.from_pylist(rows, schema=ASSOCIATIONS))
+    work.run.update({"words": [one.model_dump() for one in searches]})
 
 
 @dataclass(frozen=True)
@@ -56,25 +68,63 @@ class _Looks:
     first: Sequence[Finding]
     second: Sequence[Finding] = ()
     open_pairs: frozenset[Pair] | None = None
+    untested: Mapping[str, str] = field(default_factory=dict)
 
 
-def _rows(work: Work, generator: str) -> list[dict[str, object]]:
+def _rows(work: Work, generator: str) -> tuple[list[dict[str, object]], WordSearch]:
     looks = _looks(work, generator)
     again = {pair(finding): finding for finding in looks.second}
     decided = None if looks.open_pairs is None else looks.open_pairs & set(again)
     findings = [again.get(pair(finding), finding) for finding in looks.first]
     used = {pair(finding): finding.images for finding in looks.first}
+    q = q_values(findings, decided)
+    search = _search(work, generator, looks, len(findings) if decided is None else len(decided), q)
     return [
         {
             **vars(one),
-            "q_value": q,
+            "q_value": of_one,
             "generator": generator,
-            "raises": q <= work.config.alpha,
+            "raises": of_one <= work.config.alpha,
             "look": 2 if pair(one) in again else 1,
             "images_used": used[pair(one)] + (one.images if pair(one) in again else 0),
         }
-        for one, q in zip(findings, q_values(findings, decided), strict=True)
-    ]
+        for one, of_one in zip(findings, q, strict=True)
+    ], search
+
+
+def _search(work: Work, generator: str, looks: _Looks, decided: int, q: Sequence[float]) -> WordSearch:
+    """Returns what was tested, and the least effects that these looks would have found. The second look has as many
+    contexts of a word as there were fresh ones, if these were fewer than the config allows."""
+    about, alpha = work.config.associations, work.config.alpha
+    assert about is not None
+    most = max((one.contexts for one in looks.second), default=about.most_followed)
+    made = LooksMade(decided, sum(one <= alpha for one in q), about.least_effect, alpha, most)
+    return WordSearch(
+        generator=generator,
+        words=len({one.word for one in looks.first}),
+        decided=decided,
+        power=POWER,
+        least=[
+            LeastEffect(attribute=attribute, value=value, effect=effect)
+            for (attribute, value), effect in least_effects(looks.first, made).items()
+        ],
+        untested=dict(looks.untested),
+    )
+
+
+def _reach_note(search: WordSearch) -> str:
+    """Returns in words which effect would have been found."""
+    known = sorted((one for one in search.least if one.effect is not None), key=lambda one: one.effect or 0.0)
+    where = f"Words on {search.generator}: of {words.plural(search.words, 'word')}"
+    if not known:
+        return f"{where}, no effect would have been found 4 times in 5: more `associations.contexts` would help."
+    easy, hard = known[0], known[-1]
+    line = f"{where}, a link would have been found 4 times in 5, at best, if the word adds at least "
+    line += f"{words.signed(hard.effect or 0.0)} to {hard.attribute} {hard.value}"
+    if easy.effect != hard.effect:
+        least = words.signed(easy.effect or 0.0)
+        line += f", the hardest to see, and {least} to {easy.attribute} {easy.value}, the easiest"
+    return f"{line}. Weaker links may be there."
 
 
 def _looks(work: Work, generator: str) -> _Looks:
@@ -82,15 +132,19 @@ def _looks(work: Work, generator: str) -> _Looks:
     assert config is not None
     pool = _pool(work, generator, config)
     kept = [word for subject in work.config.subjects for word in words_of(subject)]
-    words = [word for word in frequent_words(pool, ()) if not _names_a_value(work, word)][: config.words]
+    frequent = [word for word in frequent_words(pool, ()) if not _names_a_value(work, word)]
+    candidates = frequent[: config.words]
     share = OF_FIRST if config.most_followed else 1
-    known = families(pool, words, kept, share * LEAST_CONTEXTS, work.config.seed)
-    _tell_untested(work, generator, [word for word in words if not any(word in one.words for one in known)])
+    known = families(pool, candidates, kept, share * LEAST_CONTEXTS, work.config.seed)
     sizes = (config.contexts, config.images)
     designs = [first_look(family, kept, sizes, share, work.config.seed) for family in known]
     first = _findings(work, generator, designs, "words")
+    placed = {word for family in known for word in family.words}
+    tested = {one.word for one in first}
+    untested = {word: NOT_PLACED if word not in placed else NOT_COMPARED for word in candidates if word not in tested}
+    _tell_untested(work, generator, untested, frequent[config.words :])
     if not config.most_followed:
-        return _Looks(first)
+        return _Looks(first, untested=untested)
     counts = contexts_of_second(first, config.most_followed)
     used = {one.slot: len(one.blocks) for one in designs}
     fresh = [
@@ -102,17 +156,24 @@ def _looks(work: Work, generator: str) -> _Looks:
         f"Words on {generator}: {_images(designs)} images in the first look; {_images(again)} in the second, which "
         f"decides of {len(counts)} words."
     )
-    return _Looks(first, second, frozenset(pair(finding) for finding in left_open(first)))
+    return _Looks(first, second, frozenset(pair(finding) for finding in left_open(first)), untested)
 
 
 def _images(designs: Sequence[SlotDesign]) -> str:
     return f"{sum(len(seeds) for _, seeds in wanted(designs)):,}"
 
 
-def _tell_untested(work: Work, generator: str, words: Sequence[str]) -> None:
-    if words:
-        what = "too few prompts hold them in one kind of place; more `associations.prompts` may help"
-        work.notes.append(f"Words on {generator} that are not tested: {', '.join(words)} ({what}).")
+def _tell_untested(work: Work, generator: str, untested: Mapping[str, str], rarer: Sequence[str]) -> None:
+    """`untested`: word → why; `rarer`: words beyond those that the config lets be tested."""
+    for why in dict.fromkeys(untested.values()):
+        said = ", ".join(word for word, of_word in untested.items() if of_word == why)
+        work.notes.append(f"Words on {generator} that are not tested: {said} ({why}).")
+    if rarer:
+        most = work.config.associations.words if work.config.associations else 0
+        work.notes.append(
+            f"Words on {generator} that are not tested, because rarer than the {most} of "
+            f"`associations.words`: {words.plural(len(rarer), 'word')}, the most frequent {', '.join(rarer[:5])}."
+        )
 
 
 def _findings(work: Work, generator: str, designs: Sequence[SlotDesign], step: str) -> list[Finding]:

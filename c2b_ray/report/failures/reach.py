@@ -119,6 +119,73 @@ def reach_summary(search: Mapping[str, Any]) -> str:
     )
 
 
+def caption_line(search: Mapping[str, Any]) -> str:
+    """Returns sentences on which captions were tried on generated images; empty where the run does not say it."""
+    rows = _reach_labels(search)
+    if not rows:
+        return ""
+    of_label = {row["label"]: row for row in rows}.values()  # all classifiers answer for the same captions
+    proposed, screened = (sum(sum(row[name]) for row in of_label) for name in ("proposed", "screened"))
+    sizes = ("one sentence", "two", "three or more")
+    by_size = [sum(row["screened"][at] for row in of_label) for at in range(len(sizes))]
+    shown = words.listed([f"{words.count(n)} of {size}" for n, size in zip(by_size, sizes, strict=True)])
+    line = (
+        f"{words.plural(proposed, 'caption was', 'captions were')} proposed, {words.count(screened)} of them drawn "
+        f"({shown}), and {words.plural(int(search.get('tested', 0)), 'hypothesis', 'hypotheses')} tested. "
+    )
+    pairs, missed = (sum(row[name] for row in rows) for name in ("pairs", "pairs_not_tried"))
+    if pairs:
+        line += (
+            f"Of {words.plural(pairs, 'pair of sentences', 'pairs of sentences')} that the captioner said of a "
+            f"failure, {words.count(missed)} were in no caption that was drawn. "
+        )
+    return line + "What no failure’s description says was not tried."
+
+
+def caption_summary(search: Mapping[str, Any]) -> str:
+    """Returns one sentence for a terminal: the least rate of a caption that would have been found, of the label with
+    the median ratio to its own rate."""
+    rows = _reach_labels(search)
+    if not rows:
+        return ""
+    rows = sorted(rows, key=lambda row: float("inf") if row["least"] is None else row["least"] / row["usual"])
+    row = rows[len(rows) // 2]
+    of = "" if len(rows) == 1 else f", the median of {words.count(len(rows))} labels and classifiers"
+    where = f"where the label fails at {words.rate(row['usual'])} ({row['label']}{of}). The report has every label."
+    if row["least"] is None:
+        return f"A caption that was drawn would have been found 4 times in 5 at no rate, {where}"
+    return (
+        "A caption that was drawn would have been found 4 times in 5, at best, if it fails at least at "
+        f"{_least(row['least'], row['usual'])}, {where}"
+    )
+
+
+def caption_columns(search: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns what the columns of `caption_rows` are about."""
+    if not _reach_labels(search):
+        return ()
+    return "proposed", "drawn", "tested", "pairs not drawn", f"least rate, {words.percent(search['power'])}"
+
+
+def caption_rows(search: Mapping[str, Any], names: Mapping[str, str]) -> tuple[ReachRow, ...]:
+    """Returns, of each label and classifier, what was tried, and the least failure rate of a caption that the run would
+    have found if it had drawn it."""
+    return tuple(
+        ReachRow(
+            classifier=names.get(row["classifier"], row["classifier"]),
+            label=row["label"],
+            images=words.count(row["images"]),
+            usual=words.rate(row["usual"]),
+            least=(
+                *(words.count(sum(row[name])) for name in ("proposed", "screened", "tested")),
+                f"{words.count(row['pairs_not_tried'])} of {words.count(row['pairs'])}",
+                _least(row["least"], row["usual"]),
+            ),
+        )
+        for row in _reach_labels(search)
+    )
+
+
 def _least(rate: float | None, usual: float) -> str:
     return "not at any rate" if rate is None else f"{words.rate(rate)} ({words.times(rate / usual)} times)"
 

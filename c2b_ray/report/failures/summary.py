@@ -13,7 +13,7 @@ from c2b_ray.report.failures.facts import Facts
 from c2b_ray.report.failures.families import Finding
 from c2b_ray.report.failures.headline import absent, stages, tally
 from c2b_ray.report.failures.method import rule_line
-from c2b_ray.report.failures.reach import reach_summary, search_line
+from c2b_ray.report.failures.reach import caption_line, caption_summary, reach_summary, search_line
 from c2b_ray.report.failures.report import read_facts
 from c2b_ray.report.failures.rows import FAILURE, NOT_SHOWN, UNDETERMINED, Hypothesis
 from c2b_ray.report.failures.sentences import measured_alike, says, target_of
@@ -39,6 +39,7 @@ def summary(run: Run) -> Summary:
     of = Counter(one.verdict for one in facts.hypotheses)
     rule = rule_line(mapping(facts.manifest.get("config")))
     nothing, search = absent(facts), mapping(facts.manifest.get("search"))
+    captions_tried = mapping(facts.manifest.get("caption_search"))
     lines = [
         *([nothing] if nothing else []),
         tally(facts.hypotheses, facts.findings),
@@ -46,6 +47,7 @@ def summary(run: Run) -> Summary:
         spending(facts.tallies, facts.manifest).line,
         *([rule] if rule else []),
         *filter(None, [search_line(search), reach_summary(search)]),
+        *filter(None, [caption_line(captions_tried), caption_summary(captions_tried)]),
     ]
     shown = facts.findings[:MOST_ROWS]
     return Summary(
@@ -65,6 +67,7 @@ def summary(run: Run) -> Summary:
                 f"{stage} {part}": effort.images for (stage, part), effort in sorted(facts.tallies.efforts.items())
             },
             "search": search or None,
+            "caption_search": captions_tried or None,
             "findings": findings(facts.findings),
         },
     )

@@ -18,7 +18,16 @@ from c2b_ray.report.failures.facts import MOST_DETAILED, Facts
 from c2b_ray.report.failures.headline import Headline
 from c2b_ray.report.failures.labels import Labels, labels
 from c2b_ray.report.failures.method import method, rule_line
-from c2b_ray.report.failures.reach import ReachRow, ratio_of, reach_columns, reach_rows, search_line
+from c2b_ray.report.failures.reach import (
+    ReachRow,
+    caption_columns,
+    caption_line,
+    caption_rows,
+    ratio_of,
+    reach_columns,
+    reach_rows,
+    search_line,
+)
 from c2b_ray.report.failures.reliability import Reliability, reliability
 from c2b_ray.report.failures.sentences import Statement, says, statement, together
 from c2b_ray.report.failures.spending import Spending, spending
@@ -74,7 +83,8 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
     confirmed = list(dict.fromkeys([*of_findings, *(one for one in facts.hypotheses if one.confirmed)]))
     rest = undecided_first(facts.hypotheses)
     search = mapping(facts.manifest.get("search"))
-    reach = reach_rows(search, facts.names)
+    captions_tried = mapping(facts.manifest.get("caption_search"))
+    reach = reach_rows(search, facts.names) or caption_rows(captions_tried, facts.names)
     return View(
         headline=headline.headline(facts),
         setup=setup_notes(facts.manifest),
@@ -99,8 +109,8 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
         rest_line=headline.rest_line(rest, ratio_of(facts.manifest)),
         rest_more=max(len(rest) - MOST_ROWS, 0),
         absent=headline.absent(facts),
-        search_line=search_line(search),
-        reach_columns=reach_columns(search),
+        search_line=search_line(search) or caption_line(captions_tried),
+        reach_columns=reach_columns(search) or caption_columns(captions_tried),
         reach=reach[:MOST_REACHES],
         reach_more=max(len(reach) - MOST_REACHES, 0),
         spending=spending(facts.tallies, facts.manifest),

@@ -83,7 +83,14 @@ def summary(run: Run) -> Summary:
         marks=[""] * len(methods),
         lines=[*search_sentences(gains), *lines, *(clean(str(note)) for note in run.manifest.get("notes") or ())],
         report=run.report,
-        to_json={"run": run.path, "report": run.report, "methods": methods, "gains": gains, "associations": raising},
+        to_json={
+            "run": run.path,
+            "report": run.report,
+            "methods": methods,
+            "gains": gains,
+            "associations": raising,
+            "words": run.manifest.get("words"),
+        },
     )
 
 

@@ -16,16 +16,17 @@ It knows rates and numbers of draws.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import poisson
+from scipy.stats import binom, poisson
 
 from c2b_ray.metrics.scores import Floats
 from c2b_ray.steps.discovery.costs import baseline_share, expected_draws
 
-__all__ = ["COMMON_RATE", "POWER", "Reach", "least_rate"]
+__all__ = ["COMMON_RATE", "POWER", "Confirming", "Reach", "Screening", "least_caption_rate", "least_rate"]
 
 POWER = 0.8
 TWICE = 2
@@ -47,7 +48,7 @@ class Reach:
     seen: float | None
     screened: float
     tested: float
-    hypotheses: int
+    hypotheses: float
     alpha: float = 0.05
     worth: float = 2.0
 
@@ -94,3 +95,65 @@ def least_rate(reach: Reach, share: float, power: float = POWER) -> float | None
         middle = (low + high) / 2
         low, high = (low, middle) if reach.power(10**middle, share) >= power else (middle, high)
     return float(10**high)
+
+
+@dataclass(frozen=True)
+class Screening:
+    """How a run draws one caption in discovery: `first` draws, then `growth` times as many, until it has `goal`
+    failures, cannot fail `worth` times as often as the baseline, or has had `most` draws. It is promising with more
+    failures than that ratio makes expected, at least `fewest`; or one, where one is a surprise: where the probability
+    of any, at that ratio, is below `surprise`."""
+
+    most: int
+    first: int
+    growth: float
+    goal: int
+    fewest: int
+    surprise: float
+
+    def power(self, rate: float, baseline_rate: float, worth: float) -> float:
+        """Returns the probability that a caption that fails at `rate`, in [0, 1], is promising. Exact for a known rate
+        of the baseline: binomial counts, batch by batch."""
+        open_, draws, found = np.array([1.0]), 0, 0.0
+        while len(open_) and open_.sum() > 0:
+            more = min(max(self.first, int(draws * (self.growth - 1))), self.most - draws)
+            draws += more
+            after = np.convolve(open_, binom.pmf(np.arange(more + 1), more, rate))
+            failures, expected = np.arange(len(after)), draws * worth * baseline_rate
+            enough = (failures >= self.fewest) | (-math.expm1(-expected) < self.surprise)
+            promising = (failures > 0) & (failures > expected) & enough
+            ended = (failures >= self.goal) | (expected >= failures + 3) | (draws >= self.most)
+            found += float(after[ended & promising].sum())
+            open_ = np.where(ended, 0.0, after)[: self.goal]
+        return min(found, 1.0)
+
+
+@dataclass(frozen=True)
+class Confirming:
+    """The test on fresh seeds: `draws` of a caption and its baseline together; the others are as in `Reach`."""
+
+    draws: float
+    hypotheses: float
+    alpha: float
+    worth: float
+
+
+def least_caption_rate(
+    baseline_rate: float, screening: Screening, tested: Confirming, power: float = POWER
+) -> float | None:
+    """Returns the least failure rate of a caption, of a label with this rate of the baseline, in (0, 1), at which the
+    caption is promising and then confirmed with probability `power`, if it is drawn; None where not even a rate of 1
+    is. The test is that of `Reach`."""
+    reach = Reach(None, np.inf, tested.draws, tested.hypotheses, tested.alpha, tested.worth)
+
+    def found(rate: float) -> bool:
+        confirmed = float(reach.power(rate, baseline_rate / rate))
+        return confirmed >= power and confirmed * screening.power(rate, baseline_rate, tested.worth) >= power
+
+    if baseline_rate >= 1 or not found(1.0):
+        return None
+    low, high = math.log(baseline_rate), 0.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if found(math.exp(middle)) else (middle, high)
+    return math.exp(high)

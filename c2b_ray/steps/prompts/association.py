@@ -171,11 +171,17 @@ def contexts_of_second(findings: Sequence[Finding], most: int) -> dict[str, int]
     `CLEAR` standard errors above the least effect, and at most `most`."""
     result: dict[str, int] = {}
     for finding in left_open(findings):
-        ahead = float(student.isf(max(finding.p_value, 1e-300), finding.contexts - 1)) - 1
-        enough = finding.contexts * (CLEAR / ahead) ** 2 if ahead > 0 else float(most)
-        count = min(most, max(LEAST_SECOND, ceil(min(enough, most))))
+        ahead = float(student.isf(max(finding.p_value, 1e-300), finding.contexts - 1))
+        count = contexts_of_count(finding.contexts, ahead, most)
         result[finding.word] = max(result.get(finding.word, 0), count)
     return result
+
+
+def contexts_of_count(contexts: int, ahead: float, most: int) -> int:
+    """Returns the contexts of the second look for an effect that `contexts` of the first estimate `ahead` standard
+    errors above the least effect, as `contexts_of_second` says."""
+    enough = contexts * (CLEAR / (ahead - 1)) ** 2 if ahead > 1 else float(most)
+    return min(most, max(LEAST_SECOND, ceil(min(enough, most))))
 
 
 def q_values(findings: Sequence[Finding], decided: Collection[Pair] | None = None) -> list[float]:

@@ -148,3 +148,21 @@ def test_counts_have_all_their_digits() -> None:
     assert (of_draws.outcome, of_draws.message) == ("failed", "draws is 250001")
     assert of_draws.evidence == "rate 0.1235, n 12345"
     assert check(["rate>0.1"], cells)[0].message == "rate is 0.1235"
+
+
+def test_a_gate_on_verdicts_that_are_all_undetermined_fails_and_says_how_many_images_decide() -> None:
+    open_ = [
+        {"attribute": "size", "bias_class": name, "n": 20, "verdict": "undetermined", "images_to_settle": needed}
+        for name, needed in (("small", 120), ("large", 2_400), ("huge", None))
+    ]
+    *passed, last = check(["against"], cells_of(open_))
+    assert [one.outcome for one in passed] == ["passed"] * 3
+    assert (last.outcome, last.cell) == ("failed", "every cell")
+    assert "none of 3 cells is decided" in last.message
+    assert "120 to 2,400 images" in last.message
+    assert [one.outcome for one in check(["against"], cells_of(open_), allow_unchecked=True)] == ["passed"] * 3
+    decided = {**open_[0], "verdict": "none"}
+    assert [one.outcome for one in check(["against"], cells_of([*open_, decided]))] == ["passed"] * 4
+    in_doubt = {**decided, "doubt": "its images show something else"}  # it is skipped, so that nothing is decided
+    assert check(["against"], cells_of([*open_, in_doubt]))[-1].outcome == "failed"
+    assert [one.outcome for one in check(["n>100"], cells_of(open_))] == ["passed"] * 3

@@ -15,8 +15,9 @@ import c2b_ray
 from c2b_ray.audits.kit.events import IMAGES, IMAGES_HELD
 from c2b_ray.audits.latent.comparison import compare
 from c2b_ray.audits.latent.gates import check as check_gates
+from c2b_ray.audits.latent.orders import names_of
 from c2b_ray.audits.latent.size import most_images
-from c2b_ray.config.latent import LatentConfig
+from c2b_ray.config.latent import LatentConfig, Problem
 from c2b_ray.errors import ConfigError, InputError, RunError, SpecError
 from c2b_ray.models.memory_classifier import InMemory, Preprocess
 from c2b_ray.report.latent.summary import summary
@@ -172,6 +173,12 @@ def test_every_method_answers_and_baselines_say_what_they_picked(toy, tmp_path):
     assert "direction" in rows["hessian"]["picked"]
     assert rows["total-variation"]["picked"] is None
     assert np.count_nonzero(rows["axes"]["direction"]) == 1
+
+
+def test_problems_have_names_of_their_own_also_beside_one_that_is_called_like_a_numbered_one():
+    """Two had one name: their searches were one, and the second problem had no row."""
+    named = [Problem(label="small", name="scale #2"), *[Problem(label="small", name="scale")] * 3]
+    assert names_of(named) == ["scale #2", "scale", "scale #3", "scale #4"]
 
 
 def test_constant_predictions_are_undetermined_and_say_so(toy, tmp_path):

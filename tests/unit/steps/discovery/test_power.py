@@ -7,7 +7,7 @@ import pytest
 
 from c2b_ray.metrics import RateBatch, more_evidence, no_evidence
 from c2b_ray.steps.discovery.costs import baseline_share
-from c2b_ray.steps.discovery.power import Reach, least_rate
+from c2b_ray.steps.discovery.power import Confirming, Reach, Screening, least_caption_rate, least_rate
 
 MANY = 1e12
 
@@ -51,3 +51,33 @@ def test_a_failure_of_a_smaller_ratio_than_is_searched_for_is_not_said_to_be_fou
     reach = Reach(seen=90_000, screened=30_000, tested=64_000, hypotheses=3, worth=12.0)
     assert least_rate(reach, 0.1) is None
     assert least_rate(reach, 0.02) is not None
+
+
+SCREENING = Screening(most=2_000, first=64, growth=3.0, goal=6, fewest=2, surprise=0.2)
+
+
+@pytest.mark.parametrize(("rate", "baseline"), [(0.03, 0.01), (0.05, 0.01), (0.004, 0.0005), (0.02, 0.01)])
+def test_the_probability_of_being_promising_is_how_often_a_drawn_caption_is(rate: float, baseline: float) -> None:
+    """The oracle draws captions one by one, by the rules as discovery applies them."""
+    random, promising, repeats = np.random.default_rng(5), 0, 3_000
+    for _ in range(repeats):
+        failures = draws = 0
+        while draws < 2_000 and failures < 6 and draws * 2 * baseline < failures + 3:
+            more = min(max(64, 2 * draws), 2_000 - draws)
+            failures, draws = failures + int(random.binomial(more, rate)), draws + more
+        least = draws * 2 * baseline
+        promising += failures > max(least, 0) and (failures >= 2 or 1 - np.exp(-least) < 0.2)
+    assert SCREENING.power(rate, baseline, 2.0) == pytest.approx(promising / repeats, abs=0.03)
+
+
+def test_the_least_rate_of_a_caption_falls_with_the_draws_and_exceeds_the_smallest_ratio() -> None:
+    rates = [
+        least_caption_rate(0.01, SCREENING, Confirming(draws, hypotheses=4, alpha=0.05, worth=2.0))
+        for draws in (500, 2_000, 20_000)
+    ]
+    known = [one for one in rates if one is not None]
+    assert known == sorted(known, reverse=True)
+    assert len(set(known)) == 3
+    assert known[-1] >= 0.02
+    assert least_caption_rate(0.01, SCREENING, Confirming(10, 4, 0.05, 2.0)) is None
+    assert least_caption_rate(0.6, SCREENING, Confirming(1e9, 4, 0.05, 2.0)) is None  # nothing fails twice as often
