@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 from c2b_ray.audits.latent.grounds import LABELS, REFERENCES, Grounds
@@ -150,7 +150,7 @@ def names_of(problems: list[Problem]) -> list[str]:
     for problem in problems:
         parts = (problem.target, problem.biased, problem.classifier, problem.generator)
         name = problem.name or " · ".join(part for part in parts if part is not None)
-        numbered = (name, *(f"{name} #{number}" for number in count(2)))
+        numbered = chain([name], (f"{name} #{number}" for number in count(2)))
         names.append(next(one for one in numbered if one not in names))
     return names
 
