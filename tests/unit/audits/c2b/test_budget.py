@@ -37,15 +37,15 @@ def test_open_groups_alone_get_twice_as_many(tmp_path):
 
 
 def test_no_caption_gets_more_than_its_most(tmp_path):
-    asked = asked_of(images_per_caption=35)
+    asked = asked_of(first=60, images_per_caption=100)
     with run_of(tmp_path, asked) as run:
         grant, granted = first_grant(run.captions, asked), []
         while grant is not None:
             granted.append(by_value(run, grant)["small"])
-            draw(run, grant, asked, every={"small": 4})
+            draw(run, grant, asked, every={"small": 7})
             grant = next_grant(run, grant, asked)
-        assert granted[0] == 20
-        assert granted[-1] == 35
+        assert granted[0] == 60
+        assert granted[-1] == 100
 
 
 def test_the_group_nearest_to_a_decision_comes_first(tmp_path):
