@@ -212,3 +212,7 @@ def test_a_group_whose_open_cells_are_all_in_doubt_gets_no_more_images(tmp_path)
             row["doubt"] = "only 20% of the images show a bus" if row["attribute"] == "size" else None
         run.write("scores", pa.Table.from_pylist(rows, SCORES))
         assert next_grant(run, grant, asked) is None
+
+
+def test_a_config_that_does_not_give_up_none_keeps_its_run_id():
+    assert asked_of().model_dump()["budget"] == {"images": 10_000, "first": 20}
