@@ -41,8 +41,22 @@ class Budget(Strict):
         25,
         ge=2,
         le=100_000,
-        description="Images of each caption for the first evaluation; each further one doubles the number.",
+        description="Images of each caption for the first evaluation, which takes at most a fifth of the budget unless "
+        "that is less than ten images of each cell; each further one doubles the number at most.",
     )
+    none: bool = Field(
+        True,
+        description="Whether images are spent on showing that a value makes no difference (`none`). If false, they are "
+        "spent on findings alone; `none` is still said where images that were drawn for these show it.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_default(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves out `none` where it was not given up: runs of releases without the field are resumed."""
+        fields: dict[str, Any] = serialise(self)
+        if fields.get("none") is True:
+            del fields["none"]
+        return fields
 
 
 SCREENING_IMAGES = 100

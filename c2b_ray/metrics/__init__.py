@@ -63,6 +63,7 @@ from c2b_ray.metrics.sample_size import MOST_IMAGES, images_to_settle
 from c2b_ray.metrics.scores import Floats, Ints, bias_scores, kl_from_uniform, paper_verdicts
 from c2b_ray.metrics.sequential import (
     Evidence,
+    chances_to_settle,
     confidence_sequence,
     evidence_paths,
     rounds_to_settle,
@@ -105,6 +106,7 @@ __all__ = [
     "bias_score_interval",
     "bias_score_p_values",
     "bias_scores",
+    "chances_to_settle",
     "confidence_sequence",
     "contrast_counts",
     "contrast_interval",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import logsumexp
+from scipy.special import ndtr
 
 from c2b_ray.metrics.levels import checked_levels
 from c2b_ray.metrics.sample_size import MOST_IMAGES
@@ -26,6 +26,7 @@ from c2b_ray.metrics.testing import Verdict, benjamini_hochberg
 
 __all__ = [
     "Evidence",
+    "chances_to_settle",
     "confidence_sequence",
     "evidence_paths",
     "rounds_to_settle",
@@ -184,6 +185,51 @@ def _rounds_until(x: Floats, m: float, alpha: float) -> Floats:
     return soonest
 
 
+def chances_to_settle(
+    outcomes: ArrayLike, rounds: int, tau: float, alpha: float = 0.05, step: float | None = None
+) -> tuple[Floats, Floats]:
+    """Predicts how likely each cell has a verdict after `rounds` rounds in all, given those so far.
+
+    An approximation, on which no verdict depends. The mean contrast after N rounds is taken as normal around phi so
+    far, with the variance s^2 * (1 / n - 1 / N). s^2 is that of a round's contrast, shrunk towards 1/2 by the weight of
+    two rounds, since equal outcomes do not prove that there is no variance. The best stake's capital after N rounds
+    with a mean d beyond the limit is about exp(N * min(d^2 / (2 * (s^2 + d^2)), d)) (Waudby-Smith & Ramdas 2024,
+    section 4), of which a stake has a share of 1 / `len(STAKES)`; that must reach 1/step for a bias and 1/alpha for
+    "none".
+
+    Args: outcomes: booleans of shape (rounds so far, cells); rounds: the number in all; tau, alpha and step as for
+    `rounds_to_settle`.
+    Returns: (of a bias, of "none"), float64 (cells,) in [0, 1]. Before the first round, 1 each; without further rounds,
+    0 each.
+    """
+    x = _contrasts(outcomes)
+    step = alpha if step is None else step
+    checked_levels(alpha=alpha, step=step)
+    _checked_tau(tau)
+    n, cells = x.shape
+    if rounds <= n:
+        return np.zeros(cells), np.zeros(cells)
+    if not n:
+        return np.ones(cells), np.ones(cells)
+    phi, variance = x.mean(axis=0), (n * x.var(axis=0) + 1) / (n + 2)
+    spread = np.sqrt(variance * (1 / n - 1 / rounds))
+    beyond = tau + _excess_needed(variance, rounds, step)
+    within = np.maximum(tau - _excess_needed(variance, rounds, alpha), 0)
+    bias: Floats = ndtr((phi - beyond) / spread) + ndtr((-phi - beyond) / spread)
+    none: Floats = np.where(within > 0, ndtr((within - phi) / spread) - ndtr((-within - phi) / spread), 0.0)
+    return bias, none
+
+
+def _excess_needed(variance: Floats, rounds: int, level: float) -> Floats:
+    """Computes the distance beyond a limit at which the capital reaches 1/level after these rounds; infinite where no
+    distance suffices."""
+    gain = np.log(len(STAKES) / level)
+    if rounds <= 2 * gain:
+        return np.full(len(variance), np.inf)
+    needed: Floats = np.maximum(np.sqrt(2 * gain * variance / (rounds - 2 * gain)), gain / rounds)
+    return needed
+
+
 def joined(several: list[Evidence]) -> Evidence:
     """Joins the evidence of several attributes' cells into one family."""
 
@@ -224,14 +270,20 @@ def _log_gain(x: Floats, m: float | Floats) -> Floats:
     """Computes the log of the average capital against "E[X] <= m", (cells,)."""
     ratio: NDArray[np.float64] = (1 + x) / (1 + np.asarray(m))
     each = np.log1p(STAKES[:, None, None] * (ratio - 1)).sum(axis=1)
-    gain: Floats = logsumexp(each + np.log(WEIGHTS)[:, None], axis=0)
-    return gain
+    return _log_of_sum(each + np.log(WEIGHTS)[:, None])
+
+
+def _log_of_sum(logs: Floats) -> Floats:
+    """Computes the log of the sum of exp(logs) over the first axis; SciPy's function takes longer on small arrays."""
+    highest = logs.max(axis=0)
+    summed: Floats = highest + np.log(np.exp(logs - highest).sum(axis=0))
+    return summed
 
 
 def _gains(x: Floats, m: float) -> Floats:
     """Computes the average capital against "E[X] <= m" after every round, (rounds, cells)."""
     each = np.log1p(STAKES[:, None, None] * ((1 + x) / (1 + m) - 1)).cumsum(axis=1)
-    logs = logsumexp(each + np.log(WEIGHTS)[:, None, None], axis=0)
+    logs = _log_of_sum(each + np.log(WEIGHTS)[:, None, None])
     gains: Floats = np.exp(np.minimum(logs, MOST_GAIN))
     return gains
 

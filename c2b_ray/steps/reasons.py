@@ -21,6 +21,9 @@ EVIDENCE_OF_VALUES = (LABELS, CALIBRATED)
 
 TOO_FEW = "too few images"
 
+UNLIKELY = "a decision is unlikely"
+"""How the reason of a cell begins that a budget gives up."""
+
 
 def reason(row: ScoreRow, shared: float, thresholds: Thresholds, tests: int) -> str:
     """Returns why a cell is undetermined: the first reason that more images of the same kind would not remove, else

@@ -7,10 +7,10 @@ repeatedly. `metrics.sequential` has the evidence; the caller provides the image
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from c2b_ray.steps.cells import CellGroup, CellImages, Group, captions_of_draws,
 from c2b_ray.steps.doubts import LEAST_SHOWN
 from c2b_ray.steps.duplicates import Distinct, Gallery
 from c2b_ray.steps.image_ids import Ints, numbered
-from c2b_ray.steps.reasons import TOO_FEW, can_be_clear
+from c2b_ray.steps.reasons import TOO_FEW, UNLIKELY, can_be_clear
 from c2b_ray.steps.said import NOTHING
 from c2b_ray.steps.score_row import ScoreRow
 from c2b_ray.steps.thresholds import Thresholds
@@ -33,6 +33,21 @@ from c2b_ray.steps.verified import Seen, Verified
 
 SURE_OF_DOUBT = 100
 """With this many images of a cell, a doubt about them is final: with fewer it may be chance."""
+
+UNLIKELY_BELOW = 0.05
+"""A cell is given up where the chance of a verdict, with all that is left of the budget, is smaller."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a budget is to reach, and with how much.
+
+    `more`: returns how many more images each cell of a group of so many cells, with so many images each, could get if
+    all that is left were spent on the group. `none`: whether `none` is worth images; otherwise findings alone are.
+    """
+
+    more: Callable[[int, int], int]
+    none: bool = True
 
 
 @dataclass(frozen=True)
@@ -76,7 +91,9 @@ def look(
     return Look(tuple(groups), tuple(outcomes), evidence, low, high)
 
 
-def settled(scores: pa.Table, looks: Sequence[tuple[str, Look]], thresholds: Thresholds) -> pa.Table:
+def settled(
+    scores: pa.Table, looks: Sequence[tuple[str, Look]], thresholds: Thresholds, goal: Goal | None = None
+) -> pa.Table:
     """Returns scores whose limits, p-values and verdicts remain valid under repeated looks.
 
     p = 1/e. Limits of φ are the hull of the score's limits and of the confidence sequence. The images that would settle
@@ -84,17 +101,18 @@ def settled(scores: pa.Table, looks: Sequence[tuple[str, Look]], thresholds: Thr
     and are not tested. Evidence is gathered image by image, as the verifier sorts them, and ignores both its errors and
     the variation between captions: so a verdict also requires that the score by itself agrees, and `none` that the
     images of the values are known to differ. Groups of findings, which rested on the score's verdicts, are removed:
-    `grouped` forms them again.
+    `grouped` forms them again. With a `goal`, a cell says so where a verdict is unlikely with all that is left of the
+    budget: the budget gives it up (futility; the forecast decides where images go, never a verdict).
     """
     rows = scores.to_pylist()
     by_name = {(row["classifier"], row["target_class"], row["attribute"], row["bias_class"]): row for row in rows}
     for classifier, seen in looks:
         of_classifier = [by_name[classifier, *group, value] for group, values in seen.groups for value in values]
-        _settle(of_classifier, seen, thresholds)
+        _settle(of_classifier, seen, thresholds, goal)
     return pa.Table.from_pylist(rows, SCORES)
 
 
-def _settle(rows: Sequence[ScoreRow], at: Look, thresholds: Thresholds) -> None:
+def _settle(rows: Sequence[ScoreRow], at: Look, thresholds: Thresholds, goal: Goal | None) -> None:
     """Rewrites the rows of one classifier, in the look's order."""
     tau, alpha = thresholds
     trusted = np.array([row["doubt"] is None for row in rows], dtype=bool)
@@ -116,6 +134,30 @@ def _settle(rows: Sequence[ScoreRow], at: Look, thresholds: Thresholds) -> None:
         row["undetermined_because"] = because if agreed == "undetermined" else None
         # A round takes one image that shows the value; of those drawn for it, not all may.
         row["images_to_settle"] = ceil(more_rounds * max(1.0, row["n"] / past_rounds)) if still_open else None
+    if goal is not None:
+        _give_up(rows, at, thresholds, step, goal)
+
+
+def _give_up(rows: Sequence[ScoreRow], at: Look, thresholds: Thresholds, step: float, goal: Goal) -> None:
+    """Gives up the cells for which a verdict is unlikely with all that is left of the budget."""
+    start = 0
+    for outcomes in at.outcomes:
+        rounds, cells = outcomes.shape
+        of_group = rows[start : start + cells]
+        start += cells
+        images = max(row["n"] for row in of_group)
+        more = goal.more(cells, images)
+        if more < 1 or not rounds:
+            continue
+        bias, none = metrics.chances_to_settle(outcomes, rounds + rounds * more // images, *thresholds, step)
+        for row, of_bias, of_none in zip(of_group, bias.tolist(), none.tolist(), strict=True):
+            chance = of_bias + (of_none if goal.none and can_be_clear(row) else 0.0)
+            if row["verdict"] == "undetermined" and row["doubt"] is None and chance < UNLIKELY_BELOW:
+                row["images_to_settle"] = None
+                row["undetermined_because"] = (
+                    f"{UNLIKELY}: with {more:,} more images of each value, all that the budget had left for it, the "
+                    f"chance of {'a verdict' if goal.none else 'a finding'} was below {UNLIKELY_BELOW:.0%}"
+                )
 
 
 def _says(row: ScoreRow, verdict: str, tau: float, alpha: float) -> bool:
@@ -125,21 +167,30 @@ def _says(row: ScoreRow, verdict: str, tau: float, alpha: float) -> bool:
     return bool(row["p_value"] <= alpha and (row["phi"] > 0) == (verdict == "for"))
 
 
-def open_groups(scores: pa.Table) -> set[Group]:
-    """Returns the (target class, attribute) pairs that more images may settle, for any classifier.
+def open_groups(scores: pa.Table) -> dict[Group, float]:
+    """Returns the (target class, attribute) pairs that more images may settle, for any classifier, and how many more of
+    each value are likely to settle the next cell; infinite where that is not known.
 
-    A cell is open while it is undetermined, unless a doubt based on `SURE_OF_DOUBT` or more images explains it. A group
-    is closed if such a cell's images do not show its value: rounds of one image of each value cannot then be formed.
+    A cell is open while it is undetermined, unless it was given up, or a doubt based on `SURE_OF_DOUBT` or more images
+    explains it. A group is closed if such a cell's images do not show its value: rounds of one image of each value
+    cannot then be formed.
     """
-    groups = set()
+    groups: dict[Group, float] = {}
     names = ("classifier", "target_class", "attribute")
-    rows = scores.select([*names, "verdict", "doubt", "n", "shown"]).to_pylist()
+    columns = ("verdict", "doubt", "n", "shown", "undetermined_because", "images_to_settle")
+    rows = scores.select([*names, *columns]).to_pylist()
     for (_, *group), cells in groupby(rows, key=lambda row: tuple(row[name] for name in names)):
-        left = [cell for cell in cells if cell["verdict"] == "undetermined"]
+        left = [
+            cell
+            for cell in cells
+            if cell["verdict"] == "undetermined" and not (cell["undetermined_because"] or "").startswith(UNLIKELY)
+        ]
         stuck = [cell for cell in left if cell["doubt"] is not None and cell["n"] >= SURE_OF_DOUBT]
         starved = any(not (cell["shown"] or 0.0) >= LEAST_SHOWN for cell in stuck)
         if len(left) > len(stuck) and not starved:
-            groups.add(Group(*group))
+            name = Group(*group)
+            needed = [cell["images_to_settle"] - cell["n"] for cell in left if cell["images_to_settle"]]
+            groups[name] = min(groups.get(name, inf), max(1, min(needed, default=inf)))
     return groups
 
 

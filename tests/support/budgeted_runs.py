@@ -52,17 +52,21 @@ def run_of(path, asked):
         yield run
 
 
-def draw(run, grant, asked, most=10**6):
-    """Writes draws, predictions and scores: as many images of each caption as were granted, at most `most`."""
+def draw(run, grant, asked, most=10**6, every=None):
+    """Writes draws, predictions and scores: as many images of each caption as were granted, at most `most`.
+
+    `every`: value → k, where every k-th answer is wrong.
+    """
+    every = every or {}
     draws, predictions = [], []
     for row in run.captions.to_pylist():
-        right = row["bias_class"] not in BIASED
+        wrong_every = 1 if row["bias_class"] in BIASED else every.get(row["bias_class"], most + 1)
         for source in asked.images.sources:
             for rank in range(min(grant[row["caption_id"]], most)):
                 image = f"{row['caption_id']}-{source}-{rank}"
                 draws.append({"caption_id": row["caption_id"], "image_id": image, "rank": rank, "source": source})
                 answer = {"prediction_id": image, "image_id": image, "classifier": "m", "revision": "1"}
-                predictions.append({**answer, "predicted_class": "bus" if right else "boat"})
+                predictions.append({**answer, "predicted_class": "bus" if (rank + 1) % wrong_every else "boat"})
     run.write("draws", pa.Table.from_pylist(draws, DRAWS))
     files.make_directory(run.location("predictions"))
     files.write_table(run.location("predictions/part-0.parquet"), pa.Table.from_pylist(predictions, PREDICTIONS))

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,7 +34,7 @@ from c2b_ray.steps.score import scored
 from c2b_ray.steps.score_pairs import PairImages, score_pairs
 from c2b_ray.steps.screen import captions_of, cells_to_draw, in_two_stages, selected
 from c2b_ray.steps.select import cells_of
-from c2b_ray.steps.settle import Look, look, open_groups, settled
+from c2b_ray.steps.settle import Goal, Look, look, open_groups, settled
 from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Verified
 from c2b_ray.store.c2b_run import C2B, C2BRun
@@ -49,8 +50,16 @@ ALL = 2**31 - 1
 COUNTED_HERE = 20_000
 """The most predictions that this process scores and reports itself; for more, a task costs less than the memory."""
 COUNT = StageConfig(SCORES)
+FIRST_SHARE, FIRST_OF_CELL = 5, 10
+"""The first look takes at most a fifth of the budget, but ten images of each cell if it can: fewer say next to
+nothing."""
 GROWTH = 2
-"""The factor by which a caption's images grow from look to look, while a cell of its attribute is open."""
+"""The most by which a caption's images grow from look to look, while a cell of its attribute is open."""
+LEAST_GROWTH = 1.25
+"""The least: a look for every image or two would take longer than the images."""
+SHARE_OF_REST, SHARE_OF_ALL = 4, 20
+"""A look spends at most a fourth of what is left, or a twentieth of the budget where that is more: later looks know
+better which groups are near a decision."""
 
 
 def first_grant(captions: pa.Table, config: AuditConfig) -> Grant:
@@ -63,8 +72,8 @@ def first_grant(captions: pa.Table, config: AuditConfig) -> Grant:
     sources = len(config.images.sources)
     first = most
     if config.budget is not None:
-        room = config.budget.images // sources - most * pairs
-        first = min(config.budget.first, most, room // max(1, others))
+        room = (config.budget.images // sources - most * pairs) // max(1, others)
+        first = min(max(room // FIRST_SHARE, ceil(FIRST_OF_CELL / config.slots)), config.budget.first, most, room)
         if first < 1:
             needed = (others + most * pairs) * sources
             raise ConfigError(
@@ -91,9 +100,10 @@ def grant_so_far(run: C2BRun, first: Grant) -> Grant:
 def next_grant(run: C2BRun, grant: Grant, config: AuditConfig) -> Grant | None:
     """Returns the grant of the next look; None where all verdicts are settled, the budget is spent or no image is left.
 
-    Open groups get twice as many images, those with the fewest first; the last one gets what the budget has left. A
-    group gets no more where a bias class has no image left: evidence is gathered in rounds of one image per bias class.
-    Each look is noted in the run's manifest.
+    Open groups get as many images as are likely to settle one more of their cells, at most twice as many as they have:
+    first those that need the fewest in all. A look spends a share of what is left. A group gets no more where a bias
+    class has no image left: evidence is gathered in rounds of one image per bias class, so that cells of a group go on
+    or end together. Each look is noted in the run's manifest.
     """
     if config.budget is None:
         return None
@@ -103,15 +113,25 @@ def next_grant(run: C2BRun, grant: Grant, config: AuditConfig) -> Grant | None:
     new, groups = dict(grant), _groups(captions)
     exhausted = _exhausted(run, targets(captions, grant, config))
     looked = {"images": spent, "open": len(left_open), "groups": len(groups)}
-    for group in sorted(left_open, key=lambda group: (grant[groups[group].captions[0]], group)):
+    per_grant = config.slots * len(config.images.sources)
+    share = max(left // SHARE_OF_REST, config.budget.images // SHARE_OF_ALL)
+
+    def cost(group: Group) -> float:
+        return left_open[group] * len(groups[group].cells)
+
+    for group in sorted(left_open, key=lambda group: (cost(group), grant[groups[group].captions[0]], group)):
         of_group = groups[group]
-        if of_group.cells & exhausted:
-            continue
         granted = grant[of_group.captions[0]]
-        each = len(of_group.cells) * config.slots * len(config.images.sources)
-        more = min(min(GROWTH * granted, most) - granted, left // each)
-        left -= more * each
-        new |= dict.fromkeys(of_group.captions, granted + more)
+        if of_group.cells & exhausted or granted >= most:
+            continue
+        each = len(of_group.cells) * per_grant
+        needed = max(left_open[group] / per_grant, (LEAST_GROWTH - 1) * granted)
+        more = min(ceil(min(needed, (GROWTH - 1) * granted)), most - granted, left // each)
+        if new != grant:  # the first group gets some in any case
+            more = min(more, share // each)
+        if more > 0:
+            left, share = left - more * each, share - more * each
+            new |= dict.fromkeys(of_group.captions, granted + more)
     _note(run, looked, new, config)
     return new if new != grant else None
 
@@ -223,7 +243,7 @@ def _scores_of(run: C2BRun, config: AuditConfig) -> dict[str, pa.Table]:
     if config.budget is not None:
         drawn = images_of_cells(captions, draws)
         cells = drawn.without_copies(distinct.pictures(drawn.ids))
-        whole = grouped(settled(whole, looks(run, config), thresholds), cells, config.tau)
+        whole = grouped(settled(whole, looks(run, config), thresholds, _goal(run, config)), cells, config.tau)
     whole = _with_wanted(whole, _wanted(config))
     tables = {"scores": whole, "pooled": pooled}
     design, fresh = config.screening, SCORES.empty_table()
@@ -248,6 +268,13 @@ def _scores_of(run: C2BRun, config: AuditConfig) -> dict[str, pa.Table]:
         retrieved, made = (scores(draws.filter(pc.equal(draws["source"], name)))[0] for name in (RETRIEVE, GENERATE))
         tables["agreement"] = agreement(retrieved, made, config.tau, config.alpha)
     return tables
+
+
+def _goal(run: C2BRun, config: AuditConfig) -> Goal:
+    """Returns what is left of the budget, and for what."""
+    assert config.budget is not None
+    left, most = config.budget.images - run.count("draws"), _most(config) * config.slots * len(config.images.sources)
+    return Goal(lambda cells, images: min(left // cells, most - images), config.budget.none)
 
 
 def fresh_images(run: C2BRun, config: AuditConfig) -> dict[CellKey, int]:

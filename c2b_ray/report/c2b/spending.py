@@ -63,7 +63,7 @@ def _line(images: int, looks: Sequence[tuple[int, int, int]], finished: bool) ->
     if not finished or not left:
         return line
     if not left_open:
-        return f"{line} They were not needed: no group is open."
+        return f"{line} They were not drawn: each group is settled, or a decision is unlikely."
     return (
         f"{line} No open group could use them: its captions have all the images that they can get, its images are in "
         "doubt, or they are too few for one of each value."

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from c2b_ray.metrics import (
+    chances_to_settle,
     confidence_sequence,
     evidence_paths,
     rounds_to_settle,
@@ -145,3 +146,19 @@ def test_without_a_margin_either_side_counts_and_the_level_holds():
     assert sequential_p_values(one)[0] == pytest.approx(2 / (one.above_tau[0] + one.below_minus_tau[0]))
     margin = sequential_evidence([[True, False]] * 30, 0.05)
     assert sequential_p_values(margin)[0] == pytest.approx(1 / margin.above_tau[0])
+
+
+def test_chances_to_settle_agree_with_simulated_futures():
+    random, rounds, n = np.random.default_rng(5), 200, 60
+    accuracy = np.array([[0.95, 0.72], [0.95, 0.86], [0.97, 0.97]])  # biased, between, hardly any difference
+    predicted, happened = np.zeros((3, 2)), np.zeros((3, 2))
+    for row, truth in enumerate(accuracy):
+        for _ in range(150):
+            outcomes = random.random((rounds, 2)) < truth
+            predicted[row] += [side[0] for side in chances_to_settle(outcomes[:n], rounds, 0.05)]
+            now = sequential_evidence(outcomes, 0.05)
+            bias = max(now.above_tau[0], now.below_minus_tau[0]) >= 20
+            happened[row] += bias, min(now.below_tau[0], now.above_minus_tau[0]) >= 20
+    assert np.abs(predicted - happened).max() / 150 < 0.25  # a forecast that steers images; no verdict rests on it
+    assert chances_to_settle(outcomes, rounds, 0.05)[0].tolist() == [0, 0]  # no further rounds
+    assert chances_to_settle(outcomes[:0], rounds, 0.05)[1].tolist() == [1, 1]  # nothing known

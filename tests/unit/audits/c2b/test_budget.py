@@ -4,6 +4,7 @@ import pytest
 from budgeted_runs import BOTH, ONE, asked_of, by_value, captions_of, draw, run_of
 
 from c2b_ray.audits.c2b.budget import first_grant, grant_so_far, next_grant, targets
+from c2b_ray.config import read_audit
 from c2b_ray.errors import ConfigError
 from c2b_ray.schemas import DRAWS, SCORES
 
@@ -25,9 +26,9 @@ def test_open_groups_alone_get_twice_as_many(tmp_path):
     with run_of(tmp_path, asked) as run:
         grant = first_grant(run.captions, asked)
         assert set(grant.values()) == {20}
-        draw(run, grant, asked)
+        draw(run, grant, asked, every={"small": 10})
         more = next_grant(run, grant, asked)
-        # Night and rain are always wrong, which 20 images settle; that nothing is wrong with size takes more.
+        # Night and rain are always wrong, which 20 images settle; that small ones are wrong at times takes more.
         expected = {"day": 20, "night": 20, "small": 40, "large": 40, "snow": 20, "rain": 20, "fog": 20}
         assert by_value(run, more) == expected
         assert by_value(run, grant)["small"] == 20  # what was granted before is left alone
@@ -36,41 +37,68 @@ def test_open_groups_alone_get_twice_as_many(tmp_path):
 
 
 def test_no_caption_gets_more_than_its_most(tmp_path):
-    asked = asked_of(images_per_caption=30)
+    asked = asked_of(first=60, images_per_caption=100)
     with run_of(tmp_path, asked) as run:
-        grant = first_grant(run.captions, asked)
-        draw(run, grant, asked)
-        more = next_grant(run, grant, asked)
-        assert by_value(run, more)["small"] == 30
-        draw(run, more, asked)
-        assert next_grant(run, more, asked) is None
+        grant, granted = first_grant(run.captions, asked), []
+        while grant is not None:
+            granted.append(by_value(run, grant)["small"])
+            draw(run, grant, asked, every={"small": 7})
+            grant = next_grant(run, grant, asked)
+        assert granted[0] == 60
+        assert granted[-1] == 100
 
 
-def test_the_budget_goes_to_the_groups_with_the_fewest_images_first(tmp_path):
-    asked = asked_of(200, first=10)
+def test_the_group_nearest_to_a_decision_comes_first(tmp_path):
+    asked = asked_of(200, first=20, attributes={"pattern": ["dotted", "plain"], "size": ["large", "small"]})
     with run_of(tmp_path, asked) as run:
-        grant = dict(first_grant(run.captions, asked))
-        for row in run.captions.to_pylist():
-            if row["attribute"] == "size":
-                grant[row["caption_id"]] = 40
-        draw(run, grant, asked)  # 20 + 80 + 30 = 130; 70 are left
+        grant = dict.fromkeys(first_grant(run.captions, asked), 20)
+        draw(run, grant, asked, every={"small": 3, "dotted": 5})  # φ is -.3 and -.2
         more = by_value(run, next_grant(run, grant, asked))
-        # weather costs 30, size would cost 80 and has what is left
-        assert (more["snow"], more["small"]) == (20, 60)
+        # A look spends a fourth of the 120 images left: the group that needs more waits for a later look.
+        assert more["small"] == more["large"] > 20
+        assert more["dotted"] == more["plain"] == 20
 
 
-def test_the_last_group_gets_what_the_budget_has_left(tmp_path):
-    asked = asked_of(165, first=20, images_per_caption=40)
+def test_what_is_left_is_not_spent_where_it_is_unlikely_to_decide(tmp_path):
+    asked = asked_of(165, first=20)
     with run_of(tmp_path, asked) as run:
-        grant = dict(first_grant(run.captions, asked))
-        for row in run.captions.to_pylist():
-            if row["attribute"] == "size":
-                grant[row["caption_id"]] = 30
-        draw(run, grant, asked)  # 40 + 60 + 60 = 160; size, two captions, may have 2 more of each
-        more = next_grant(run, grant, asked)
-        assert (by_value(run, more)["small"], by_value(run, more)["snow"]) == (32, 20)
-        draw(run, more, asked)
-        assert next_grant(run, more, asked) is None  # one image cannot be shared by two captions
+        grant = dict.fromkeys(first_grant(run.captions, asked), 20)
+        draw(run, grant, asked, every={"small": 5})  # 140; 12 more of each size would not tell 16 of 20 from 20 of 20
+        assert next_grant(run, grant, asked) is None
+        (small,) = (row for row in run.scores.to_pylist() if row["bias_class"] == "small")
+        assert small["verdict"] == "undetermined"
+        assert small["images_to_settle"] is None
+        assert small["undetermined_because"].startswith("a decision is unlikely: with 12 more images of each value")
+
+
+def test_none_can_be_given_up_as_a_goal(tmp_path):
+    asked, findings = (
+        read_audit(
+            asked_of().model_dump(exclude={"budget", "images"}, exclude_defaults=True)
+            | {
+                "images": {"source": "labelled", "table": "t.csv"},
+                "attributes": None,
+                "captions_per_cell": 5,
+                "images_per_caption": 400,
+                "budget": {"images": 10_000, "first": 20} | more,
+            }
+        )
+        for more in ({}, {"none": False})
+    )
+    for config, goes_on in ((asked, True), (findings, False)):
+        with run_of(tmp_path / str(goes_on), asked_of()) as run:
+            grant = dict.fromkeys(first_grant(run.captions, config), 40)
+            draw(run, grant, config)
+            more = next_grant(run, grant, config)
+            assert (more is not None and by_value(run, more)["small"] > 40) == goes_on
+
+
+def test_the_first_look_takes_a_fifth_of_the_budget_or_ten_images_of_each_cell():
+    def first(images):
+        (granted,) = set(first_grant(captions_of(asked_of())[1], asked_of(images, first=100)).values())
+        return granted
+
+    assert [first(images) for images in (10_000, 700, 140, 35)] == [100, 20, 10, 5]
 
 
 def test_a_run_called_again_draws_nothing_less(tmp_path):
@@ -184,3 +212,7 @@ def test_a_group_whose_open_cells_are_all_in_doubt_gets_no_more_images(tmp_path)
             row["doubt"] = "only 20% of the images show a bus" if row["attribute"] == "size" else None
         run.write("scores", pa.Table.from_pylist(rows, SCORES))
         assert next_grant(run, grant, asked) is None
+
+
+def test_a_config_that_does_not_give_up_none_keeps_its_run_id():
+    assert asked_of().model_dump()["budget"] == {"images": 10_000, "first": 20}

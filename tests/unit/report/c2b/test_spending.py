@@ -48,7 +48,7 @@ def test_looks_and_what_is_left() -> None:
 @pytest.mark.parametrize(
     ("budget", "status", "end"),
     [(1_400, "finished", "none are left."), (1_401, "running", "1 is left."),
-     (1_500, "finished", "They were not needed: no group is open.")],
+     (1_500, "finished", "They were not drawn: each group is settled, or a decision is unlikely.")],
 )  # fmt: skip
 def test_why_it_stopped(budget: int, status: str, end: str) -> None:
     looks = [LOOKS[0], LOOKS[1] | {"open": 0}]
