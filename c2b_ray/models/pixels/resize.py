@@ -2,8 +2,8 @@
 
 Pillow's filters work in whole numbers: weights in 22 bits after the point, across first, then down, rounded to a byte
 in between. Here the same sums are compiled for vectors (numba), which takes a quarter of the time
-(docs/decisions/007-resizing-as-pillow-does.md); the tall pictures that go down first are left to Pillow. It knows arrays, and nothing of what
-they are for.
+(docs/decisions/007-resizing-as-pillow-does.md); the tall pictures that go down first are left to Pillow. It knows
+arrays, and nothing of what they are for.
 
 Source: Pillow, src/libImaging/Resample.c (the two 8-bit passes).
 """
