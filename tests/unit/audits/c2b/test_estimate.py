@@ -42,7 +42,7 @@ def test_cells_of_intersections_are_granted_images_of_their_own():
 
 def test_a_budget_bounds_what_is_drawn_after_the_first_look():
     asked = {"budget": {"images": 600, "first": 20}, "captions_per_cell": 2}
-    assert costs_of(**asked)["images to generate"] == (120, 600)  # a fifth: 6 of 20 captions each
+    assert costs_of(**asked)["images to generate"] == (120, 600)  # a fifth: 6 for each of 20 captions
     assert costs_of(budget={"images": 10**6, "first": 20})["images to generate"] == (200, 1000)
     with pytest.raises(ConfigError, match=r"budget\.images"):
         costs_of(budget={"images": 5})
