@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 import c2b_ray
 from c2b_ray.audits.c2b.budget import duplicates, verification
+from c2b_ray.audits.kit.session import Session
 from c2b_ray.commands.index import build
 from c2b_ray.models import catalog
 from c2b_ray.steps.score import score
@@ -69,7 +70,7 @@ def run_audit(source: str, names: list[str], args: argparse.Namespace, place: Pa
     elif source == "labelled":
         asked["images"] = {"source": "labelled", "table": str(table)}
     else:
-        build(str(table), "world:clip", str(place / "index"), "actors")
+        build(str(table), "world:clip", str(place / "index"), Session("actors"))
         asked["images"] = {"source": "retrieve", "index": str(place / "index")}
         asked["language_model"] = "world:lm"
         asked["images_per_caption"] = args.images

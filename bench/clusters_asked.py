@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from c2b_ray.schemas import PREDICTIONS
-from c2b_ray.steps.alike import answered_alike
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.cells import CellImages, CellName
+from c2b_ray.steps.cluster_correlation import answered_alike
 from c2b_ray.steps.image_ids import ImageIds
 
 IMAGES = 1200

@@ -18,6 +18,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 import c2b_ray
+from c2b_ray.audits.kit.session import Session
 from c2b_ray.commands.index import build
 from c2b_ray.world.scenes import ATTRIBUTES
 from c2b_ray.world.table import write_sample
@@ -61,7 +62,7 @@ def main() -> None:
         table, calibration = place / "scenes.parquet", place / "calibration.parquet"
         write_sample(table, args.scenes, args.seed)
         write_sample(calibration, 1500, args.seed + 7)
-        build(str(table), "world:clip", str(place / "index"), "actors")
+        build(str(table), "world:clip", str(place / "index"), Session("actors"))
         scenes = pq.read_table(table, columns=["key", "target_class", *ATTRIBUTES]).to_pylist()
         for selection in ("nearest", "accepted"):
             asked = {

@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import c2b_ray
+from c2b_ray.audits.kit.session import Session
 from c2b_ray.commands.index import build
 from c2b_ray.world import ATTRIBUTES, CLASSES
 from c2b_ray.world.table import write_sample
@@ -123,7 +124,7 @@ def main() -> None:
     scenes, calibration = args.out / "scenes.parquet", args.out / "calibration.parquet"
     write_sample(scenes, args.scenes, args.seed)
     write_sample(calibration, 4000, args.seed + 7)
-    build(str(scenes), "world:clip", str(args.out / "index"), args.via)
+    build(str(scenes), "world:clip", str(args.out / "index"), Session(args.via))
     shown = pq.read_table(scenes, columns=["key", "target_class", *ATTRIBUTES])
     made = {}
     for number in range(args.classifiers):

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from c2b_ray import metrics
 from c2b_ray.errors import RunError
 from c2b_ray.schemas import COMPARISON, COMPARISON_POOLED
-from c2b_ray.steps import clusters
+from c2b_ray.steps import clusters_of_images
 from c2b_ray.steps.answers import by_column
 from c2b_ray.steps.cells import CellName, Group, is_labelled
-from c2b_ray.steps.clusters import ClusterSums, inflation
+from c2b_ray.steps.clusters_of_images import ClusterSums, inflation
 from c2b_ray.steps.sides import PairCount, SharedImages
 
 CHANGES = {"for": "better", "against": "worse", "none": "same", "undetermined": "undetermined"}
@@ -140,7 +140,8 @@ def _together(cells: Sequence[Cell], confidence: float) -> tuple[float, float, f
     gains = [known.gains for _, known in cells if known.gains is not None]
     if gains:
         weights = (n / n.sum())[None]
-        share = 1 / float(inflation(clusters.together(gains).design(weights, noise / np.maximum(n, 1)), confidence)[0])
+        design = clusters_of_images.together(gains).design(weights, noise / np.maximum(n, 1))
+        share = 1 / float(inflation(design, confidence)[0])
     else:
         share = noise.sum() / (noise * n / effective).sum() if len(counts) else 1.0
     return float(only_a.sum() * share), float(only_b.sum() * share), float(n.sum() * share)

@@ -17,7 +17,7 @@ from c2b_ray.metrics.intervals import wilson
 from c2b_ray.metrics.levels import deviations
 from c2b_ray.steps.answers import CellAnswers, by_column
 from c2b_ray.steps.cells import CellGroup, CellImages
-from c2b_ray.steps.clusters import Clusters, cluster_sums
+from c2b_ray.steps.clusters_of_images import Clusters, cluster_sums
 from c2b_ray.steps.confounding import Confounding
 from c2b_ray.steps.correction import correction_of, doubts_of_rows
 from c2b_ray.steps.image_ids import Ints

@@ -18,7 +18,7 @@ from c2b_ray import metrics
 from c2b_ray.metrics.contrasts import Design
 from c2b_ray.metrics.levels import deviations
 from c2b_ray.steps.adjusted import Adjusted
-from c2b_ray.steps.clusters import ClusterSums
+from c2b_ray.steps.clusters_of_images import ClusterSums
 from c2b_ray.steps.reasons import (
     EVIDENCE_OF_VALUES,
     MOST_SHARED,

@@ -19,7 +19,7 @@ from c2b_ray import metrics
 from c2b_ray.metrics.scores import mean_of_others
 from c2b_ray.names import normalise
 from c2b_ray.schemas import POOLED
-from c2b_ray.steps import clusters
+from c2b_ray.steps import clusters_of_images
 from c2b_ray.steps.adjusted import Adjusted, Score, together
 from c2b_ray.steps.judge import Estimate, Floats
 from c2b_ray.steps.reasons import BASES, EVIDENCE_OF_VALUES, MOST_SHARED
@@ -136,7 +136,7 @@ def _by_cluster(estimates: Sequence[Estimate], values: Sequence[str]) -> tuple[F
     parts = [estimate.clusters for estimate in estimates if estimate.clusters is not None]
     if not parts:
         return None
-    whole, start = clusters.together(parts), 0
+    whole, start = clusters_of_images.together(parts), 0
     right, images = (np.zeros((len(estimates), len(values), len(whole.clusters))) for _ in range(2))
     for c, estimate in enumerate(estimates):
         rows = slice(start, start + len(estimate.values))

@@ -21,7 +21,7 @@ from c2b_ray.names import normalise
 from c2b_ray.schemas import SCORES
 from c2b_ray.steps.answers import CellAnswers, answers_of
 from c2b_ray.steps.cells import images_of_cells, is_labelled
-from c2b_ray.steps.clusters import Clusters, inflation
+from c2b_ray.steps.clusters_of_images import Clusters, inflation
 from c2b_ray.steps.confounding import Confounding
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.estimates import Counts, Observed, Sample, counted, estimated

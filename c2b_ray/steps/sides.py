@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from c2b_ray.steps.answers import CellAnswers, answers_of, counts_by_caption
 from c2b_ray.steps.cells import CellImages, CellName, Group, images_of_cells
-from c2b_ray.steps.clusters import Clusters, ClusterSums, cluster_sums
+from c2b_ray.steps.clusters_of_images import Clusters, ClusterSums, cluster_sums
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.image_ids import Ints, Mask
 from c2b_ray.steps.said import Said

@@ -221,7 +221,7 @@ def test_a_run_says_what_was_tried_and_what_it_would_have_found(table, tmp_path)
     assert boat["usual"] < common[0] < common[1] < 1
     assert rare[0] is None or rare[0] > common[0]
     lines = " ".join(summary(run).lines)
-    assert "2 columns were searched for causes of up to 3 values" in lines
+    assert "Causes of up to 3 values were searched for in the table’s 2 columns" in lines
     assert "4 times in 5" in lines
     page = Path(run.report).read_text()
     assert "What this run would have found" in page

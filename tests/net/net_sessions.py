@@ -5,8 +5,13 @@ Each session runs on the embedded world with fixed seeds, in this process, in a 
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from small_configs import EVALUATE, PROMPTS
 
 TASK = "Sort snapshots of ordinary things by what they show."
 PAIR = {"planted": "world:resnet-planted-0", "control": "world:resnet-control-0"}
@@ -175,43 +180,15 @@ SESSIONS: dict[str, Session] = {
         ("built", "pages", "imagefolder", "webdataset", "huggingface", "transfer"),
     ),
     "evaluate": Session(
-        {
-            "evaluate.yaml": {
-                "classes": ["bus"],
-                "classifier": {"fog": "world:resnet-planted-0", "control": "world:resnet-control-0"},
-                "truth": {"world": {"scenes": 1000}},
-                "methods": {
-                    "C2B": {
-                        "images": {"source": "generate", "generator": "world:renderer"},
-                        "attributes": {"weather": ["clear", "fog"]},
-                        "captions_per_cell": 1,
-                        "images_per_caption": 20,
-                    }
-                },
-                "b2t": {"captioner": "world:clip", "encoder": "world:clip"},
-                "vqa": {"model": "world:clip", "images": 20},
-                "retrieval": {"encoder": "world:clip", "shares": [0.5]},
-            }
-        },
+        {"evaluate.yaml": EVALUATE},
         ("evaluate evaluate.yaml --out run", "evaluate evaluate.yaml --out run --json", "export run --format csv"),
         ("run",),
     ),
     "prompts": Session(
         {
             "prompts.yaml": {
-                "subjects": ["bus", "mug"],
-                "attributes": {"lighting": {"values": ["day", "night"], "targets": ["night"]}},
-                "generators": {"base": "world:linked"},
-                "language_model": "world:lm",
-                "judge": "world:clip",
-                "guide": "judge",
-                "search": {
-                    "weights": [10], "images": 2, "beams": 2, "expansion": 2, "pool": 4, "most_tokens": 6, "keep": 1,
-                },
-                "methods": ["llm", "templates", "bgps"],
-                "evaluation": {"prompts": 2, "images": 2},
+                **PROMPTS,
                 "associations": {"prompts": 20, "words": 4, "contexts": 4, "follow_up": 6, "images": 2},
-                "modifiers": None,
             }
         },
         (

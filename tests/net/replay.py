@@ -53,7 +53,6 @@ def played(names: list[str]) -> dict[str, Any]:
 
 def openapi() -> Any:
     """Returns the OpenAPI document of the shared endpoint."""
-    sys.path.insert(0, str(HERE.parent / "support"))
     from endpoint_app import started
 
     with tempfile.TemporaryDirectory(prefix="net-") as folder:

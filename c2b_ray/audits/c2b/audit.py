@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from c2b_ray.audits.c2b.asking import ask_about_clusters
 from c2b_ray.audits.c2b.budget import (
     Grant,
     call_with_run,
@@ -27,6 +26,7 @@ from c2b_ray.audits.c2b.budget import (
 )
 from c2b_ray.audits.c2b.classes import with_classes
 from c2b_ray.audits.c2b.classifying import classify, classifying, contestants
+from c2b_ray.audits.c2b.cluster_warnings import warn_of_clusters
 from c2b_ray.audits.c2b.drawing import Drawing, Plan, from_generator, from_index
 from c2b_ray.audits.c2b.first_look import must_look, refuse_hopeless, some_of_each_class
 from c2b_ray.audits.c2b.labelled import from_labels
@@ -135,7 +135,7 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
     if cells := call_with_run(partial(fresh_images, config=config), run, config, models.runner):
         drawing.draw_fresh(cells)
         _answer(config, drawing, models, classifiers, steps)
-    ask_about_clusters(config, run, models.runner, steps)
+    warn_of_clusters(config, run, models.runner, steps)
     if models.runner.placements:
         run.update({"placement": models.runner.placements, "stages": models.runner.stages})
 

@@ -24,7 +24,7 @@ from c2b_ray.pipelines.stage import Runner, StageConfig
 from c2b_ray.schemas import SCORES
 from c2b_ray.steps.agreement import agreement
 from c2b_ray.steps.cells import CellKey, Group, classes_of_labelled, counts_by_source, images_of_cells
-from c2b_ray.steps.clusters import Clusters
+from c2b_ray.steps.clusters_of_images import Clusters
 from c2b_ray.steps.confirm import confirmed, to_confirm
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import COLUMNS, Distinct

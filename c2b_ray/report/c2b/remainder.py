@@ -13,7 +13,7 @@ from c2b_ray.report.c2b.groups import paper_word
 from c2b_ray.report.c2b.ranking import Cell, Group
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.redact import clean
-from c2b_ray.steps.clusters import TOO_FEW_CLUSTERS
+from c2b_ray.steps.clusters_of_images import TOO_FEW_CLUSTERS
 
 MOST_LISTED = 100
 SMALLEST_LISTED = 5  # images: no cell of fewer settles, whatever they show

@@ -49,7 +49,7 @@ def ratio_sentence(ratio: float, draws: int | None) -> str:
 def search_line(search: Mapping[str, Any]) -> str:
     """Returns sentences on how causes were searched for among labelled images; empty where the run does not say it."""
     tried = search.get("tried")
-    if not isinstance(tried, list) or not search:
+    if not isinstance(tried, list):
         return ""
     sizes = ("value", "pair of values", "set of three values")
     plurals = ("values", "pairs of values", "sets of three values")
@@ -57,9 +57,10 @@ def search_line(search: Mapping[str, Any]) -> str:
     sets = words.listed([words.plural(int(number), one, several) for number, one, several in known])
     tested = words.plural(int(search.get("tested", 0)), "hypothesis was", "hypotheses were")
     line = (
-        f"The table’s {words.plural(int(search.get('columns', 0)), 'column')} were searched for causes of up to "
-        f"{search.get('most_columns')} values: {sets} that at least two failures show, for each classifier, label and "
-        f"wrong answer; {tested} tested. Causes of more values, and those that no column says, were not tried"
+        f"Causes of up to {search.get('most_columns')} values were searched for in the table’s "
+        f"{words.plural(int(search.get('columns', 0)), 'column')}: {sets} that at least two failures show, for each "
+        f"classifier, label and wrong answer; {tested} tested. Causes of more values, and those that no column says, "
+        "were not tried"
     )
     if left := int(search.get("not_extended", 0)):
         line += f", nor was a third value added to {words.plural(left, 'pair')}, those that go with failures least"
@@ -68,14 +69,13 @@ def search_line(search: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class ReachRow:
-    """One label's least rates in words: `least`, for each share of images and probability in the order of
-    `reach_columns`."""
+    """One label's row of a table in words. `cells`: in the order of `reach_columns` or `caption_columns`."""
 
     classifier: str
     label: str
     images: str
     usual: str
-    least: tuple[str, ...]
+    cells: tuple[str, ...]
 
 
 def reach_columns(search: Mapping[str, Any]) -> tuple[str, ...]:
@@ -89,13 +89,7 @@ def reach_rows(search: Mapping[str, Any], names: Mapping[str, str]) -> tuple[Rea
     """Returns, of each label and classifier, the least failure rate of a cause that the run would have found. `names`:
     what the page calls classifiers."""
     return tuple(
-        ReachRow(
-            classifier=names.get(row["classifier"], row["classifier"]),
-            label=row["label"],
-            images=words.count(row["images"]),
-            usual=words.rate(row["usual"]),
-            least=tuple(_least(rate, row["usual"]) for one in row["least"] for rate in one["rates"]),
-        )
+        _reach_row(row, names, [_least(rate, row["usual"]) for one in row["least"] for rate in one["rates"]])
         for row in _reach_labels(search)
     )
 
@@ -139,7 +133,7 @@ def caption_line(search: Mapping[str, Any]) -> str:
             f"Of {words.plural(pairs, 'pair of sentences', 'pairs of sentences')} that the captioner said of a "
             f"failure, {words.count(missed)} were in no caption that was drawn. "
         )
-    return line + "What no failure’s description says was not tried."
+    return line + "Sentences that no description of a failure holds were not tried."
 
 
 def caption_summary(search: Mapping[str, Any]) -> str:
@@ -170,19 +164,28 @@ def caption_columns(search: Mapping[str, Any]) -> tuple[str, ...]:
 def caption_rows(search: Mapping[str, Any], names: Mapping[str, str]) -> tuple[ReachRow, ...]:
     """Returns, of each label and classifier, what was tried, and the least failure rate of a caption that the run would
     have found if it had drawn it."""
+    tried = ("proposed", "screened", "tested")
     return tuple(
-        ReachRow(
-            classifier=names.get(row["classifier"], row["classifier"]),
-            label=row["label"],
-            images=words.count(row["images"]),
-            usual=words.rate(row["usual"]),
-            least=(
-                *(words.count(sum(row[name])) for name in ("proposed", "screened", "tested")),
+        _reach_row(
+            row,
+            names,
+            [
+                *(words.count(sum(row[name])) for name in tried),
                 f"{words.count(row['pairs_not_tried'])} of {words.count(row['pairs'])}",
                 _least(row["least"], row["usual"]),
-            ),
+            ],
         )
         for row in _reach_labels(search)
+    )
+
+
+def _reach_row(row: Mapping[str, Any], names: Mapping[str, str], cells: Sequence[str]) -> ReachRow:
+    return ReachRow(
+        classifier=names.get(row["classifier"], row["classifier"]),
+        label=row["label"],
+        images=words.count(row["images"]),
+        usual=words.rate(row["usual"]),
+        cells=tuple(cells),
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from c2b_ray.errors import ConfigError
 from c2b_ray.schemas import CLUSTERS, DRAWS, PREDICTIONS
 from c2b_ray.steps.caption import caption
-from c2b_ray.steps.clusters import Clusters
+from c2b_ray.steps.clusters_of_images import Clusters
 from c2b_ray.steps.compare import compare, compare_pooled
 from c2b_ray.steps.labels import may_be_clusters, without_cluster
 from c2b_ray.steps.propose import propose

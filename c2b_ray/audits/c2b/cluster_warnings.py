@@ -1,6 +1,6 @@
 """Asks, once the images of a labelled table are answered, whether they come in clusters that the config does not name.
 
-It reads the run and the table; `steps.alike` decides.
+It reads the run and the table; `steps.cluster_correlation` decides.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError
 from c2b_ray.names import normalise
 from c2b_ray.pipelines.stage import Runner
-from c2b_ray.steps.alike import FEWEST_IMAGES, FEWEST_VALUES, answered_alike
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.cells import images_of_cells
+from c2b_ray.steps.cluster_correlation import FEWEST_IMAGES, FEWEST_VALUES, answered_alike
 from c2b_ray.steps.draw import image_ids
 from c2b_ray.steps.image_ids import Ints, codes, distinct_count
 from c2b_ray.steps.labels import TARGET
@@ -26,18 +26,18 @@ from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.labelled import FOLDER, LabelledTable
 
 
-def ask_about_clusters(config: AuditConfig, run: C2BRun, runner: Runner, steps: Steps) -> None:
+def warn_of_clusters(config: AuditConfig, run: C2BRun, runner: Runner, steps: Steps) -> None:
     """Warns of columns, and of folders, by which images are answered alike; the run's manifest keeps the warnings."""
     if config.images.sources != ("labelled",) or config.images.cluster is not None:
         return
-    said = call_with_run(partial(_said, config=config), run, config, runner)
+    said = call_with_run(partial(_warnings, config=config), run, config, runner)
     for warning in said:
         steps.warn(warning)
     if said:
         run.update({"warnings": [*run.manifest.get("warnings", []), *said]})
 
 
-def _said(run: C2BRun, config: AuditConfig) -> list[str]:
+def _warnings(run: C2BRun, config: AuditConfig) -> list[str]:
     table = LabelledTable(str(config.images.table), columns=config.images.renamed)
     captions = run.captions
     compared = {normalise(name) for name in captions["attribute"].unique().to_pylist()}
