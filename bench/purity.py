@@ -24,23 +24,23 @@ def noisy(n: int, share: float) -> np.ndarray:
 def simulated(random, accuracy, purity, verifier, images, known, pool):
     """Simulates one run: counts of right, wrong and unclassified images, and what is known about the verifier."""
     n = len(accuracy)
-    values, said = noisy(n, verifier), np.repeat([verifier, 1 - verifier], n)[:, None]
-    answers = np.hstack([said * np.vstack([values, values]), (1 - said) * np.vstack([values, values])])
-    shown = np.hstack([noisy(n, 0.9) * purity[:, None], np.repeat(1 - purity[:, None], n, axis=1) / n])
-    counts = np.zeros((3, n, 2 * n))
-    rate = np.append(accuracy, np.full(n, ON_OTHERS))
+    answers = np.zeros((n + 1, n + 1))
+    answers[:n, :n], answers[:n, n] = noisy(n, verifier) * verifier, 1 - verifier
+    answers[n] = [*np.full(n, (1 - verifier) / n), verifier]
+    shown = np.hstack([noisy(n, 0.9) * purity[:, None], 1 - purity[:, None]])
+    counts = np.zeros((3, n, n + 1))
+    rate = np.append(accuracy, ON_OTHERS)
     for j in range(n):
         size = images * 3 if pool else images
-        content = random.choice(2 * n, size, p=shown[j])
-        said = np.array([random.choice(2 * n, p=answers[k]) for k in content])
+        content = random.choice(n + 1, size, p=shown[j])
+        said = np.array([random.choice(n + 1, p=answers[k]) for k in content])
         outcome = np.where(random.random(size) < rate[content], 0, 1)
         if pool:
             drawn = np.flatnonzero(said == j)[:images]
             outcome[~np.isin(np.arange(size), drawn)] = 2
         np.add.at(counts, (outcome, j, said), 1)
     values = np.stack([random.multinomial(known, noisy(n, verifier)[k]) for k in range(n)]).astype(float)
-    rates = [verifier, *np.full(n, 1 - verifier)]
-    classes = np.stack([random.multinomial(known, [p, 1 - p]) for p in rates])
+    classes = np.stack([random.multinomial(known, p) for p in ([verifier, 1 - verifier], [1 - verifier, verifier])])
     return counts, Known(values, classes.astype(float))
 
 

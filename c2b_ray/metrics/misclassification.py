@@ -35,10 +35,8 @@ class Corrected:
     All else describes the classified images. `shown` (n, n): of those drawn for a value (row) that show the class, the
     share that shows each value; `shown_low`, `shown_high` (n,): limits of the share that shows what it was drawn for.
     `class_shown`, `class_low`, `class_high` (n,): share that shows the class, NaN where the verifier was not asked for
-    it. `false_accepts`, `false_accepts_high` (n,): of the images said to show the class, the share that shows something
-    else, and its upper limit; NaN alike. `sensitivity`, `specificity` (n,): of the verifier, one value against the
-    others as they occur in these images; `class_sensitivity`: of the verifier on the class, NaN where it was not asked
-    for the class.
+    it. `sensitivity`, `specificity` (n,): of the verifier, one value against the others as they occur in these images;
+    `class_sensitivity`: of the verifier on the class, NaN where it was not asked for the class.
     """
 
     accuracy: Floats
@@ -51,8 +49,6 @@ class Corrected:
     class_shown: Floats
     class_low: Floats
     class_high: Floats
-    false_accepts: Floats
-    false_accepts_high: Floats
     sensitivity: Floats
     specificity: Floats
     class_sensitivity: float
@@ -72,9 +68,9 @@ def corrected(
 
     The covariance of the estimates is the inverse of their Fisher information, in which the calibration's size counts.
 
-    Args: right, wrong: whole numbers of shape (n, n), or (n, 2n) where the verifier was asked for the class too: images
-    drawn for value j (row) that the verifier said to show w (column; in the last n: and not to show the class), and
-    that the classifier got right or wrong. calibration: images of known content, `Known` or its `values` alone; its
+    Args: right, wrong: whole numbers of shape (n, n), or (n, n + 1) where the verifier was asked for the class too:
+    images drawn for value j (row) that the verifier said to show w (column; the last: not to show the class), and that
+    the classifier got right or wrong. calibration: images of known content, `Known` or its `values` alone; its
     `classes` must be there exactly where the class was asked for. confidence: of limits, in (0, 1). copies: how many
     times each image is counted on average, 1 or more, where an image may be drawn for several values: copies add no
     information; a second number is for unclassified images. unclassified: whole numbers of the same shape: images that
@@ -103,16 +99,16 @@ def checked(
     known = calibration if isinstance(calibration, Known) else Known(np.asarray(calibration, dtype=np.float64))
     r, x = np.asarray(right, dtype=np.float64), np.asarray(wrong, dtype=np.float64)
     left = np.zeros_like(r) if unclassified is None else np.asarray(unclassified, dtype=np.float64)
-    more = 1 if known.classes is None else 2
-    if r.ndim != 2 or r.shape[1] != r.shape[0] * more or not r.shape == x.shape == left.shape:
+    more = 0 if known.classes is None else 1
+    if r.ndim != 2 or r.shape[1] != r.shape[0] + more or not r.shape == x.shape == left.shape:
         raise ValueError(
-            "right, wrong and unclassified must have one square shape (values, values), with twice the columns where "
-            f"the calibration holds the class, got {r.shape}, {x.shape} and {left.shape}"
+            "right, wrong and unclassified must have one square shape (values, values), with a column more where the "
+            f"calibration holds the class, got {r.shape}, {x.shape} and {left.shape}"
         )
     checked_counts(r, r + x)
     checked_counts(left, left)
     shape = (len(r), len(r))
-    for name, table, expected in (("values", known.values, shape), ("classes", known.classes, (1 + len(r), 2))):
+    for name, table, expected in (("values", known.values, shape), ("classes", known.classes, (2, 2))):
         if table is not None and (table.shape != expected or not np.isfinite(table).all() or (table < 0).any()):
             raise ValueError(f"calibration ({name}) must hold numbers of 0 or more in shape {expected}, got {table}")
     return np.stack([r, x, left], axis=2), known
@@ -120,7 +116,7 @@ def checked(
 
 def _nothing(n: int) -> Corrected:
     unknown, square = np.full(n, np.nan), np.full((n, n), np.nan)
-    return Corrected(unknown, np.zeros(n), square, square, square, *(unknown,) * 9, float("nan"))
+    return Corrected(unknown, np.zeros(n), square, square, square, *(unknown,) * 7, float("nan"))
 
 
 def _described(fit: Fit, held: NDArray[np.bool_], copies: tuple[float, float], z: float) -> Corrected:
@@ -146,38 +142,29 @@ def _purity(fit: Fit, held: NDArray[np.bool_], found: Covariance, z: float) -> d
     row's images with answer w that was classified: M_jk itself where all were.
     """
     n, states = len(held), len(fit.accuracy)
-    of_shown = found.shown.reshape(n, states, -1)
-    of_answers = found.answers.reshape(states, states, -1)
+    spread, of_shown, of_answers = found.parameters, found.shown, found.answers
+    kept = fit.classified @ fit.answers.T  # (j, k): the chance of being classified
+    mass = fit.shown * kept
+    by_answer = np.einsum("jw,kwp->jkp", fit.classified, of_answers.reshape(states, states, -1), optimize=True)
+    slope = kept[..., None] * of_shown.reshape(n, states, -1) + fit.shown[..., None] * by_answer  # of a_jk
 
-    def classified(answers: Floats) -> tuple[Floats, Floats]:
-        """Returns a_jk of the images with some of the answers, and its derivatives."""
-        taken = fit.classified * answers
-        kept = taken @ fit.answers.T  # (j, k): the chance of being classified
-        by_answer = np.einsum("jw,kwp->jkp", taken, of_answers, optimize=True)
-        return fit.shown * kept, kept[..., None] * of_shown + fit.shown[..., None] * by_answer
-
-    def share(part: Floats, whole: Floats, images: tuple[Floats, Floats]) -> tuple[Floats, Floats, Floats]:
+    def share(part: Floats, whole: Floats) -> tuple[Floats, Floats, Floats]:
         """Returns the share of the states `part` among `whole` (j, k), with limits."""
-        mass, slope = images
         top, bottom = (mass * part).sum(axis=1), (mass * whole).sum(axis=1)
         result = top / bottom
         tilt = np.einsum("jkp,jk->jp", slope, part - whole * result[:, None]) / bottom[:, None]
-        wide = z * np.sqrt(np.maximum(np.einsum("jp,pq,jq->j", tilt, found.parameters, tilt), 0.0))
+        wide = z * np.sqrt(np.maximum(np.einsum("jp,pq,jq->j", tilt, spread, tilt), 0.0))
         return tuple(  # type: ignore[return-value]
             np.where(held, np.clip(x, 0.0, 1.0), np.nan) for x in (result, result - wide, result + wide)
         )
 
-    every = classified(np.ones(states))
-    mass = every[0]
     of_values = np.broadcast_to(np.arange(states) < n, mass.shape).astype(float)
-    _, shown_low, shown_high = share(np.eye(n, states), of_values, every)
+    _, shown_low, shown_high = share(np.eye(n, states), of_values)
     shown = mass[:, :n] / mass[:, :n].sum(axis=1, keepdims=True)
     if states > n:
-        class_shown, class_low, class_high = share(of_values, np.ones_like(mass), every)
-        said = classified((np.arange(states) < n).astype(float))
-        false, _, false_high = share(1 - of_values, np.ones_like(mass), said)
+        class_shown, class_low, class_high = share(of_values, np.ones_like(mass))
     else:
-        class_shown = class_low = class_high = false = false_high = np.full(n, np.nan)
+        class_shown = class_low = class_high = np.full(n, np.nan)
     return {
         "shown": np.where(held[:, None], shown, np.nan),
         "shown_low": shown_low,
@@ -185,8 +172,6 @@ def _purity(fit: Fit, held: NDArray[np.bool_], found: Covariance, z: float) -> d
         "class_shown": class_shown,
         "class_low": class_low,
         "class_high": class_high,
-        "false_accepts": false,
-        "false_accepts_high": false_high,
     }
 
 

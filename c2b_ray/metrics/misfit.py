@@ -16,12 +16,8 @@ LOOKS = (20, 60, 200)
 """Numbers of simulated runs after which the p-value is looked at; simulation goes on where a tenth or fewer of them fit
 worse."""
 
-ENOUGH = 1e-4
+ENOUGH = 1e-5
 """Estimates that change by less than this count as converged."""
-
-ITERATIONS = 100
-"""The most steps towards an estimate. Simulated runs are fitted as the run is, so that their statistics compare
-even where neither has converged, as at shares of nearly 0."""
 
 LEAST_DEVIANCE = 3.84
 """The 95 % point of chi-square with one degree of freedom; below it no testable model is rejected."""
@@ -56,13 +52,13 @@ def misfit_p_value(
     counts = np.round(counts / np.array([each[0], each[0], each[1]]))
     if counts[..., :2].sum() == 0:
         return 1.0
-    fit = fitted(counts, known, ENOUGH, ITERATIONS)
+    fit = fitted(counts, known, ENOUGH)
     observed = float(_deviance(fit))
     if observed < LEAST_DEVIANCE:
         return 1.0
     random, worse, done = np.random.default_rng(seed), 0, 0
     for runs in LOOKS:
-        again = fitted(*_simulated(fit, runs - done, random), ENOUGH, ITERATIONS)
+        again = fitted(*_simulated(fit, runs - done, random), ENOUGH)
         worse, done = worse + int((_deviance(again) >= observed).sum()), runs
         if worse > done / 10:
             break
@@ -76,7 +72,7 @@ def _deviance(fit: Fit) -> Floats:
     apart = (of_rows - xlogy(counts, fit.chance).sum(axis=(-2, -1))).sum(axis=-1)
     values, classes = fit.verifier
     apart = apart + (_log_likelihood(known.values) - xlogy(known.values, values).sum(axis=-1)).sum(axis=-1)
-    if known.classes is not None and known.assumed:
+    if known.classes is not None:
         apart = apart + (_log_likelihood(known.classes) - xlogy(known.classes, classes).sum(axis=-1)).sum(axis=-1)
     return np.asarray(2 * apart)
 
@@ -100,7 +96,6 @@ def _simulated(fit: Fit, runs: int, random: np.random.Generator) -> tuple[Floats
     again = Known(
         _redrawn(known.values, values, runs, random),
         None if known.classes is None else _redrawn(known.classes, classes, runs, random),
-        known.assumed,
     )
     return drawn, again
 

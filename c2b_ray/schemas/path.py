@@ -120,9 +120,6 @@ CALIBRATION = pa.schema(
         pa.field("answer", _text, nullable=False),  # the verifier's answer
         pa.field("images", pa.float64(), nullable=False),
         pa.field("source", _text, nullable=False),  # table: counted on labelled images; self: by its own certainty
-        # Of answers about the class: the images of `value` that show this value of an attribute; null: all of them.
-        pa.field("by_attribute", _text),
-        pa.field("by_value", _text),
     ]
 )
 

@@ -67,11 +67,9 @@ def to_ask(labels: pa.Table, revision: str, checks: Checks, seed: int) -> pa.Tab
     of_classes = [here for name, here in known.items() if name != OTHER]
     known[OTHER] = np.array([target is not None for target in targets], bool) & ~np.any(of_classes, axis=0)
     jobs: list[tuple[int, str | None, str, str]] = []
-    # An image of something else may be taken for any class, rarely each, and more often with some values than with
-    # others: measuring that takes more images.
-    widest = max((len(q.choices) for groups in checks.attributes.values() for q in groups.values()), default=1)
     for name, here in known.items():
-        most = CALIBRATED_ON * (max(len(of_classes), widest) if name == OTHER else 1)
+        # An image of something else may be taken for any class, rarely each: measuring that takes more images.
+        most = CALIBRATED_ON * (len(of_classes) if name == OTHER else 1)
         of_class = seed_of("calibrate", CLASS, name, seed)
         jobs += [(row, None, CLASS, name) for row in _some(here, of_class, most).tolist()]
     having = Counter(attribute for groups in checks.attributes.values() for attribute in groups)
@@ -138,11 +136,9 @@ def ask(batch: pa.Table, beholder: Beholder, checks: Checks) -> pa.Table:
     return pa.Table.from_pylist(result, CALIBRATION_ANSWERS)
 
 
-def counted(answers: pa.Table, questions: pa.Table, labels: pa.Table, checks: Checks) -> pa.Table:
-    """Returns a table of `schemas.CALIBRATION` from one of `CALIBRATION_ANSWERS`, and the `to_ask` and the labels
-    that it answers.
+def counted(answers: pa.Table) -> pa.Table:
+    """Returns a table of `schemas.CALIBRATION` from one of `CALIBRATION_ANSWERS`.
 
-    Answers about the class are counted once in all, and once by each value of each attribute that has a column.
     Raises SourceError where no image could be read: otherwise the calibration would be empty without notice.
     """
     if answers.num_rows and answers["error"].null_count == 0:
@@ -151,37 +147,15 @@ def counted(answers: pa.Table, questions: pa.Table, labels: pa.Table, checks: Ch
             f"verification.calibration: none of the table's images can be read (the first is {first}); a path in its "
             "column `image` is relative to the table"
         )
-    said = answers.filter(pc.is_valid(answers["answer"])).select(["calibration_id", "attribute", "value", "answer"])
-    every = pa.nulls(said.num_rows, pa.string())
-    parts = [said.append_column("by_attribute", every).append_column("by_value", every)]
-    about_class = said.filter(pc.equal(said["attribute"], CLASS))
-    at = pc.index_in(about_class["calibration_id"], questions["calibration_id"].combine_chunks())
-    rows = questions["row"].take(at).to_numpy()
-    for attribute, names in _values_of(checks).items():
-        if attribute not in labels.column_names:
-            continue
-        shown = [names.get(value) for value in _labels(labels.select([attribute]).take(rows), attribute)]
-        part = about_class.append_column("by_attribute", pa.repeat(attribute, len(shown)))
-        part = part.append_column("by_value", pa.array(shown, pa.string()))
-        parts.append(part.filter(pc.is_valid(part["by_value"])))
-    keys = ["by_attribute", "by_value", "attribute", "value", "answer"]
-    groups = pa.concat_tables(parts).group_by(keys).aggregate([([], "count_all")])
-    groups = groups.sort_by([(name, "ascending") for name in keys])
+    said = answers.filter(pc.is_valid(answers["answer"]))
+    groups = said.group_by(["attribute", "value", "answer"]).aggregate([([], "count_all")])
+    groups = groups.sort_by([("attribute", "ascending"), ("value", "ascending"), ("answer", "ascending")])
     columns = {
-        **{name: groups[name] for name in keys},
+        **{name: groups[name] for name in ("attribute", "value", "answer")},
         "images": groups["count_all"].cast(pa.float64()),
         "source": pa.repeat("table", groups.num_rows),
     }
-    return pa.table(columns).select(CALIBRATION.names).cast(CALIBRATION)
-
-
-def _values_of(checks: Checks) -> dict[str, dict[str, str]]:
-    """Returns, by attribute, the values that are asked about, by their normalised names."""
-    values: dict[str, dict[str, str]] = {}
-    for groups in checks.attributes.values():
-        for attribute, question in groups.items():
-            values.setdefault(attribute, {}).update({normalise(value): value for value in question.choices})
-    return values
+    return pa.table(columns).cast(CALIBRATION)
 
 
 def _labels(labels: pa.Table, name: str) -> NDArray[np.object_]:

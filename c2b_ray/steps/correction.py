@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from c2b_ray.metrics.misclassification import Corrected, Known, corrected
 from c2b_ray.metrics.misfit import misfit_p_value
 from c2b_ray.steps.answers import CellAnswers
 from c2b_ray.steps.cells import CellGroup, Group
-from c2b_ray.steps.doubts import doubt, explained_by_class, taken_for_class
+from c2b_ray.steps.doubts import doubt, explained_by_class
 from c2b_ray.steps.image_ids import distinct_count
 from c2b_ray.steps.said import NOTHING
 from c2b_ray.steps.thresholds import Thresholds
@@ -36,15 +36,11 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Correction:
-    """A group's corrected scores. `others`: for every cell, images of other classes with its value that the verifier
-    was calibrated on; None where the class was not calibrated. `near`: whether the images were
-    chosen from pools of those nearest to captions. `misfit`: the p-value of the claim that the calibration
-    fits the run, or that the verifier does better here and nothing else is wrong. `confirmed`, `total`: of every cell's
-    images, how many were said to show the class, and how many were looked at."""
+    """A group's corrected scores. `misfit`: the p-value of the claim that the calibration fits the run, or that the
+    verifier does better here and nothing else is wrong. `confirmed`, `total`: of every cell's images, how many were
+    said to show the class, and how many were looked at."""
 
     scores: Corrected
-    others: Floats | None
-    near: bool
     misfit: float
     confirmed: Counts
     total: Counts
@@ -57,27 +53,23 @@ class Correction:
 
 def correction_of(seen: Seen, group: CellGroup, answers: CellAnswers, thresholds: Thresholds) -> Correction | None:
     """Returns the group's scores, corrected; None where the verifier named no value of any of its images."""
-    values = len(group.values)
+    values, target = len(group.values), group.target_class
     counts, pictures = _counts(seen, group, answers)
     if not counts[:, :, :values].any():
         return None
-    unclassified, left = seen.left_in_pools(group)
-    known = seen.verified.calibration(group.name, group.values)
-    copies = _copies(counts, pictures), _copies(unclassified, left)
+    unclassified, others = seen.left_in_pools(group)
+    known = Known(
+        seen.verified.calibration_of(group.attribute, group.values), seen.verified.calibration_of_class(target)
+    )
+    copies = _copies(counts, pictures), _copies(unclassified, others)
     misfit = misfit_p_value(counts[0], counts[1], known, copies, unclassified)
     # Intervals must not rest on a calibration that is refuted.
     used = _limited(known, FREE) if misfit <= thresholds.alpha else known
     scores = corrected(counts[0], counts[1], used, thresholds.confidence, copies, unclassified)
     if used is not known and _better(scores, known):
-        classes = _raised(known.classes, counts.sum(axis=(0, 1)) + unclassified.sum(axis=0))
-        free = replace(_limited(known, 0.0), classes=classes)
-        misfit = misfit_p_value(counts[0], counts[1], free, copies, unclassified)
-        if misfit > thresholds.alpha:
-            used = replace(used, classes=classes)
-            scores = corrected(counts[0], counts[1], used, thresholds.confidence, copies, unclassified)
+        misfit = misfit_p_value(counts[0], counts[1], _limited(known, 0.0), copies, unclassified)
     confirmed = counts[:, :, :values].sum(axis=(0, 2)).astype(int)
-    others = None if known.classes is None or known.assumed else known.classes[1:].sum(axis=1)
-    return Correction(scores, others, bool(unclassified.any()), misfit, confirmed, counts.sum(axis=(0, 2)).astype(int))
+    return Correction(scores, misfit, confirmed, counts.sum(axis=(0, 2)).astype(int))
 
 
 def _counts(seen: Seen, group: CellGroup, answers: CellAnswers) -> tuple[Floats, int]:
@@ -85,7 +77,7 @@ def _counts(seen: Seen, group: CellGroup, answers: CellAnswers) -> tuple[Floats,
     images among them, since some were drawn for several values."""
     rows, said = seen.cells.rows(group.cells), seen.answers(group)
     values = len(group.values)
-    width = values * (1 + seen.verified.asks_class(group.target_class))
+    width = values + seen.verified.asks_class(group.target_class)
     taken = answers.answered[rows] & (said != NOTHING)
     wrong, cell = ~answers.right[rows][taken], seen.cells.cell[rows][taken] - group.cells.start
     keys = (wrong * values + cell) * width + said[taken]
@@ -106,29 +98,16 @@ def _limited(known: Known, most: float) -> Known:
         limited: Floats = counts * np.divide(most, whole, out=np.ones_like(whole), where=whole > most)
         return limited
 
-    return replace(known, values=rows(known.values), classes=None if known.classes is None else rows(known.classes))
-
-
-def _raised(classes: Floats | None, answered: Floats) -> Floats | None:
-    """Returns the calibration of the class, with the sensitivity that the run's answers, (w,), show to be larger.
-
-    The verifier takes a share M*s + (1 - M)*f of images for the class, which is at most the larger one of s and f:
-    where it takes more of the run's images for the class than s, it does better on them than in its calibration.
-    Nothing but the calibration says how often it takes something else for the class.
-    """
-    if classes is None:
-        return None
-    values = len(classes) - 1
-    share, whole = answered[:values].sum() / max(answered.sum(), 1.0), classes[0].sum()
-    if share * whole <= classes[0, 0]:
-        return classes
-    return np.vstack([[share * whole, (1 - share) * whole], classes[1:]])
+    return Known(rows(known.values), None if known.classes is None else rows(known.classes))
 
 
 def _better(scores: Corrected, known: Known) -> bool:
-    """Returns whether the verifier names values on this run as well as in its calibration."""
+    """Returns whether the verifier's scores on this run are as good as its calibration."""
     right = np.diag(known.values) / np.maximum(known.values.sum(axis=1), 1.0)
-    return bool(scores.sensitivity.mean() >= right.mean() - SLACK)
+    of_values = scores.sensitivity.mean() >= right.mean() - SLACK
+    if known.classes is None:
+        return bool(of_values)
+    return bool(of_values and scores.class_sensitivity >= known.classes[0, 0] / known.classes[0].sum() - SLACK)
 
 
 def doubts_of_rows(
@@ -150,11 +129,8 @@ def doubts_of_rows(
             continue
         of_row = doubt(row, verified.class_skill(target), verified.least_of_class(target))
         of_row += [refuted[attribute]] if attribute in refuted else []
-        correction = corrections[group]
-        if correction.others is not None:
-            names, known = (target, row["bias_class"]), float(correction.others[position])
-            of_row += taken_for_class(correction.scores, position, names, known, correction.near)
         if verified.class_is_assumed(target):
+            correction = corrections[group]
             of_class = correction.confirmed, correction.total
             of_row += explained_by_class(correction.scores, of_class, position, target, thresholds)
         reasons.append(of_row)

@@ -5,7 +5,6 @@ It knows shares, counts and how good a verifier is; whose images these are is `v
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,19 +26,6 @@ LEAST_SAID = 0.8
 
 LEAST_SKILL = 0.3
 """Youden's index (sensitivity + specificity − 1) that a verifier must have on a bias class and on the target class."""
-
-MOST_FALSE = 0.1
-"""The largest share of the images that a verifier took for the class that may show something else: the upper limit of
-what its calibration predicts. Such images are wrong answers of any classifier, and as many as the verifier's errors
-depend on what else an image shows, so that they look like a bias."""
-
-LIKENESS = 2.0
-"""How many times the odds of being taken for the class are assumed to be, of images that are near to its captions,
-those of the calibration's images of something else. Measured, with a weak verifier on three classes: 1.6 to 5.5 times;
-five would doubt seven in ten cells of a strong verifier."""
-
-MOST_IMAGES = 5000
-"""A verifier whose calibration would need more images than this is told to be too weak."""
 
 Counts = NDArray[np.int64]
 
@@ -70,30 +56,6 @@ def doubt(row: Mapping[str, Any], class_skill: float, least_of_class: float = LE
         limits = f"{row['shown_low']:.0%} to {row['shown_high']:.0%}"
         reasons.append(f"only {row['shown']:.0%} ({limits}) of the images show {row['bias_class']!r}")
     return reasons
-
-
-def taken_for_class(scores: Corrected, at: int, names: tuple[str, str], calibrated_on: float, near: bool) -> list[str]:
-    """Whether too many of a cell's images may show something else that the verifier took for the class.
-
-    at: the cell; names: its class and value. calibrated_on: images of something else that show the value, in the
-    calibration. near: whether the images were chosen from those nearest to captions, which resemble the class more.
-    """
-    odds = LIKENESS if near else 1.0
-    share, high = (
-        odds * x / (1 + (odds - 1) * x) for x in (float(scores.false_accepts[at]), float(scores.false_accepts_high[at]))
-    )
-    if not high > MOST_FALSE:
-        return []
-    target, value = names
-    said = (
-        f"up to {high:.0%} of the images may show no {target}, which the verifier takes for one (estimate {share:.0%})"
-    )
-    # Limits narrow with the root of the number of images.
-    more = calibrated_on * (((high - share) / (MOST_FALSE - share)) ** 2 - 1) if share < MOST_FALSE else math.inf
-    if more > MOST_IMAGES:
-        return [f"{said}: its calibration says that it errs so often on images of {value!r}; use a better verifier"]
-    number = max(10, math.ceil(more / 10) * 10)
-    return [f"{said}: calibrate it on {number:,} more images that show none of the classes, with the value {value!r}"]
 
 
 def explained_by_class(

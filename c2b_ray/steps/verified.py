@@ -14,7 +14,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from c2b_ray import metrics
-from c2b_ray.metrics.misclassification import Known
 from c2b_ray.steps.cells import CellGroup, CellImages, CellName, Group
 from c2b_ray.steps.doubts import LEAST_OF_CLASS, LEAST_SAID
 from c2b_ray.steps.duplicates import Distinct
@@ -62,14 +61,9 @@ class Verified:
         """Returns images known to show each of these values (rows), by the value that the verifier named."""
         return self._verifier.values(attribute, values)
 
-    def calibration(self, group: Group, values: Sequence[str]) -> Known:
-        """Returns how the verifier answers on images of known content, of a class and these values of an attribute."""
-        target, attribute = group
-        known = self.calibration_of(attribute, values)
-        if not self.asks_class(target):
-            return Known(known)
-        classes = self._verifier.classes(target, attribute, values, self._something_else[target])
-        return Known(known, classes, assumed=not self._verifier.classes_checked(target))
+    def calibration_of_class(self, target: str) -> Floats | None:
+        """Returns images known to show the class and not to (rows), by whether the verifier said that they do."""
+        return self._verifier.classes(target, self._something_else[target]) if self.asks_class(target) else None
 
     def basis(self, target: str, attribute: str, values: Sequence[str]) -> str:
         """Returns whether a group's scores rest on a calibration of everything asked, or on the verifier's word."""
@@ -124,8 +118,8 @@ class Seen:
         return is_shown
 
     def answers(self, group: CellGroup) -> Ints:
-        """Returns for every image of a group which of its values the verifier named; where it saw another class, that
-        plus the number of values.
+        """Returns for every image of a group which of its values the verifier named, or, as the number after the last,
+        that the image does not show the class.
 
         It is the same for every classifier, so it is kept.
         """
@@ -146,8 +140,8 @@ class Seen:
         answers = self.values(group.attribute, group.values, rows)
         if self.verified.asks_class(group.target_class):
             shown = self._said.class_shown(rows)
-            answers[shown == NOTHING] = NOTHING
-            answers[(answers != NOTHING) & (shown != self._said.number(group.target_class))] += len(group.values)
+            others = shown != self._said.number(group.target_class)
+            answers[others] = np.where(shown[others] == NOTHING, NOTHING, len(group.values))
         return answers
 
     def pool(self, name: CellName) -> tuple[Ints, Ints]:
@@ -173,7 +167,7 @@ class Seen:
         return self._left[group.name]
 
     def _counted_in_pools(self, group: CellGroup) -> tuple[Floats, int]:
-        width = len(group.values) * (1 + self.verified.asks_class(group.target_class))
+        width = len(group.values) + self.verified.asks_class(group.target_class)
         counts, images = np.zeros((len(group.values), width)), [np.zeros(0, np.int64)]
         for position, value in enumerate(group.values):
             looked_at, rows = self.pool(CellName(*group.name, value))

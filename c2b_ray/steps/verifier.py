@@ -4,13 +4,12 @@ unknown."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from c2b_ray.names import normalise
 from c2b_ray.steps.image_ids import numbered
 from c2b_ray.steps.self_assessed import SELF_TRUST, self_assessed
 from c2b_ray.steps.verify import CLASS, OTHER
@@ -29,14 +28,10 @@ class VerifierSkill:
 
     def __init__(self, verifications: pa.Table, calibration: pa.Table) -> None:
         self._counts: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
-        self._by_value: dict[tuple[str, str], dict[tuple[str, str], float]] = defaultdict(dict)
         self._checked = set(zip(calibration["attribute"].to_pylist(), calibration["value"].to_pylist(), strict=True))
         self_rows = [row for row in self_assessed(verifications).to_pylist() if not self._is_checked(row)]
         for row in [*calibration.to_pylist(), *self_rows]:
-            # Calibrations of older runs do not have these columns.
-            by = row.get("by_attribute")
-            counts = self._counts[row["attribute"]] if by is None else self._by_value[by, normalise(row["by_value"])]
-            counts[row["value"], row["answer"]] = row["images"]
+            self._counts[row["attribute"]][row["value"], row["answer"]] = row["images"]
         self._certainty = _class_certainty(verifications)
 
     def _is_checked(self, row: dict[str, str]) -> bool:
@@ -51,36 +46,39 @@ class VerifierSkill:
         """Returns whether all of these were counted on images of known content."""
         return all((attribute, value) in self._checked for value in values)
 
-    def classes(
-        self, target: str, attribute: str, values: Sequence[str], something_else: float | None = None
-    ) -> Floats:
-        """Returns images that show the class, and images that do not with each of the values (rows), by whether it said
-        that they show the class, (1 + values, 2).
+    def classes(self, target: str, something_else: float | None = None) -> Floats:
+        """Returns images that show the class and images that do not (rows), by whether it said that they do.
 
         `something_else`: the share, among the run's images that do not show the class, of those that show none of the
         audit's classes. A verifier takes these for the class more often than it takes another class for it, and the
         proportion of the two in a calibration is arbitrary: with the share, both are weighted as they occur in the run.
-        Where no image is known to show a value and another class, all images of other classes stand for it, as one
-        value's share of them.
         """
-        every = self._counts.get(CLASS, {})
-        counts = [_table(every, target)[0]]
-        for value in values:
-            of_value = self._by_value.get((attribute, normalise(value)), {})
-            others = _mixed(of_value, target, something_else)
-            if not others.sum():
-                others = _mixed(every, target, something_else) / len(values)
-            counts.append(others)
-        result = np.array(counts)
+        counts = self._table(target)
+        if something_else is not None:
+            counts[1] = self._mixed(target, something_else)
         right = self._certainty.get(target, ASSUMED)
-        guess = np.full(result.shape, SELF_TRUST / len(values)) * [1 - right, right]
-        guess[0] = SELF_TRUST * right, SELF_TRUST * (1 - right)
-        return np.where(result.sum(axis=1, keepdims=True) > 0, result, guess)
+        guess = SELF_TRUST * np.array([[right, 1 - right], [1 - right, right]])
+        return np.where(counts.sum(axis=1, keepdims=True) > 0, counts, guess)
+
+    def _mixed(self, target: str, something_else: float) -> Floats:
+        """Returns images without the class, by whether the verifier saw it: the two kinds weighted by their shares."""
+        kinds = (
+            self._table(target, lambda value: value == OTHER)[1],
+            self._table(target, lambda value: value != OTHER)[1],
+        )
+        shares = np.array([something_else, 1 - something_else])
+        images = np.array([kind.sum() for kind in kinds])
+        if not images.all():
+            either: Floats = kinds[0] + kinds[1]
+            return either
+        rate = float(shares @ [(kind[0] + 0.5) / (kind.sum() + 1) for kind in kinds])
+        worth = 1 / float((shares**2 / images).sum())
+        return worth * np.array([rate, 1 - rate])
 
     def classes_checked(self, target: str) -> bool:
         """Returns whether both were counted on images of known content: some that show the class, and some that
         do not."""
-        return bool((_table(self._counts.get(CLASS, {}), target).sum(axis=1) > 0).all())
+        return bool((self._table(target).sum(axis=1) > 0).all())
 
     def classes_known(self, target: str) -> bool:
         """Returns whether more than an assumption says how often it is right on the class."""
@@ -89,39 +87,19 @@ class VerifierSkill:
     def class_rates(self, target: str) -> tuple[float, float]:
         """Returns sensitivity and specificity on the class, each 1 where it was not counted on images of known
         content."""
-        counts = _table(self._counts.get(CLASS, {}), target)
+        counts = self._table(target)
         whole = counts.sum(axis=1)
         right = np.divide(np.diag(counts), whole, out=np.ones(2), where=whole > 0)
         return float(right[0]), float(right[1])
 
-
-def _table(
-    answers: Mapping[tuple[str, str], float], target: str, counts_for: Callable[[str], bool] = lambda value: True
-) -> Floats:
-    """Returns images that show the class and that do not (rows; of other classes only those that `counts_for`
-    accepts), by whether it said that they do. `answers`: images by what they show and what it said."""
-    counts = np.zeros((2, 2))
-    for (value, answer), images in answers.items():
-        if value == target or counts_for(value):
-            counts[int(value != target), int(answer != target)] += images
-    return counts
-
-
-def _mixed(answers: Mapping[tuple[str, str], float], target: str, something_else: float | None) -> Floats:
-    """Returns images without the class, by whether the verifier saw it: those that show another of the audit's classes
-    and those that show none, weighted by their shares where these are given."""
-    kinds = (
-        _table(answers, target, lambda value: value == OTHER)[1],
-        _table(answers, target, lambda value: value != OTHER)[1],
-    )
-    images = np.array([kind.sum() for kind in kinds])
-    if something_else is None or not images.all():
-        either: Floats = kinds[0] + kinds[1]
-        return either
-    shares = np.array([something_else, 1 - something_else])
-    rate = float(shares @ [(kind[0] + 0.5) / (kind.sum() + 1) for kind in kinds])
-    worth = 1 / float((shares**2 / images).sum())
-    return worth * np.array([rate, 1 - rate])
+    def _table(self, target: str, counts_for: Callable[[str], bool] = lambda value: True) -> Floats:
+        """Returns images that show the class and that do not (rows; of other classes only those that `counts_for`
+        accepts), by whether it said that they do."""
+        counts = np.zeros((2, 2))
+        for (value, answer), images in self._counts.get(CLASS, {}).items():
+            if value == target or counts_for(value):
+                counts[int(value != target), int(answer != target)] += images
+        return counts
 
 
 def _class_certainty(verifications: pa.Table) -> dict[str, float]:

@@ -58,7 +58,7 @@ def verifier_of(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
             to_answer = to_ask(table.labels, table.revision, questions, config.seed)
             beholder, out = partial(beholder_of, factory, opened), run.location("calibration_answers")
             answers = calibrate(models.runner, to_answer, beholder, questions, out, on_progress)
-            run.write("calibration", counted(answers, to_answer, table.labels, questions))
+            run.write("calibration", counted(answers))
     return Verifier(factory, questions, ImageStages(models.runner))
 
 

@@ -143,11 +143,7 @@ def _attribute(
 
 
 def _calibrated(attribute: str, calibration: Sequence[Row], otherwise: str) -> str:
-    counted = [
-        row
-        for row in calibration
-        if row["attribute"] == attribute and row["source"] == "table" and row.get("by_attribute") is None
-    ]
+    counted = [row for row in calibration if row["attribute"] == attribute and row["source"] == "table"]
     images = sum(row["images"] for row in counted)
     if not images:
         return f"{otherwise}, not checked"

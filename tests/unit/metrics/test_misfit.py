@@ -51,8 +51,8 @@ def test_one_that_does_not_hold_is_refused_and_so_are_errors_that_come_together(
 
 def test_the_class_is_tested_too():
     # Images that were said to show no bus are right as often as others: it is the verifier that does not know buses.
-    known = Known(np.eye(2) * 500, np.array([[495.0, 5], [2, 248], [3, 247]]))
-    right, wrong = np.array([[60, 40, 20, 0], [40, 60, 0, 20]]), np.array([[10, 20, 5, 0], [20, 10, 0, 5]])
+    known = Known(np.eye(2) * 500, np.array([[495.0, 5], [5, 495]]))
+    right, wrong = np.array([[60, 40, 20], [40, 60, 20]]), np.array([[10, 20, 5], [20, 10, 5]])
     assert misfit_p_value(right, wrong, known) < 0.01
 
 

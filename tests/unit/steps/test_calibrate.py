@@ -19,8 +19,7 @@ def calibrate(labels, source, captioner, checks, seed):
     """The step without a stage: the questions, asked in batches, counted."""
     questions, beholder = to_ask(labels, source.revision, checks, seed), Beholder(captioner, source)
     parts = [questions.slice(start, BATCH) for start in range(0, max(1, questions.num_rows), BATCH)]
-    answers = pa.concat_tables([ask(part, beholder, checks) for part in parts])
-    return answers_counted(answers, questions, labels, checks)
+    return answers_counted(pa.concat_tables([ask(part, beholder, checks) for part in parts]))
 
 
 class Source:
@@ -56,13 +55,7 @@ def known(rows=KNOWN, **columns):
 
 
 def counted(table):
-    every = [row for row in table.to_pylist() if row["by_attribute"] is None]
-    return {(row["attribute"], row["value"], row["answer"]): row["images"] for row in every}
-
-
-def counted_by(table, attribute, value):
-    by = [row for row in table.to_pylist() if (row["by_attribute"], row["by_value"]) == (attribute, value)]
-    return {(row["attribute"], row["value"], row["answer"]): row["images"] for row in by}
+    return {(row["attribute"], row["value"], row["answer"]): row["images"] for row in table.to_pylist()}
 
 
 def test_calibration_counts_what_was_said_of_known_images():
@@ -79,12 +72,6 @@ def test_calibration_counts_what_was_said_of_known_images():
         ("weather", "snow", "rain"): 1,
         ("weather", "rain", "rain"): 1,
     }
-    assert counted_by(found, "weather", "snow") == {
-        (CLASS, "bus", "bus"): 3,
-        (CLASS, "boat", "bus"): 1,
-        (CLASS, "something else", "bus"): 1,
-    }
-    assert counted_by(found, "weather", "rain") == {(CLASS, "bus", "bus"): 1, (CLASS, "boat", "boat"): 1}
     assert sorted(source.fetched) == sorted(set(source.fetched))  # 4 to 7 rows and one batch
     assert 9 not in source.fetched
     labels, source = known()
@@ -104,7 +91,7 @@ def test_the_stage_counts_the_same_and_goes_on_where_it_stopped(tmp_path):
 
     ask(questions.slice(0, 6), see(0.9))
     rest = see(0.9)
-    assert answers_counted(ask(questions, rest), questions, labels, asked).equals(whole)
+    assert answers_counted(ask(questions, rest)).equals(whole)
     readable = sum(row["error"] is None for row in read_stage(out).to_pylist())
     assert 0 < len(rest.requests) < readable
     # Other weights are asked anew, beside what is there.

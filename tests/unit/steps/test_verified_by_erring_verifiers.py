@@ -118,30 +118,10 @@ def test_what_shows_no_class_of_the_audit_counts_as_often_as_the_run_has_it():
     verifier = VerifierSkill(VERIFICATIONS.empty_table(), pa.Table.from_pylist(rows, CALIBRATION))
 
     def taken(share):
-        row = verifier.classes("bus", "weather", ["snow"], share)[1]
+        row = verifier.classes("bus", share)[1]
         return row[0] / row.sum(), row.sum()
 
     assert taken(1.0) == (pytest.approx(3.5 / 151), pytest.approx(150))
     assert taken(0.0)[0] == pytest.approx(0.5 / 601)
     assert taken(0.5)[0] == pytest.approx((3.5 / 151 + 0.5 / 601) / 2)
-    assert verifier.classes("bus", "weather", ["snow"])[1].tolist() == [3.0, 747.0]
-
-
-def test_what_is_taken_for_a_class_is_counted_by_value():
-    """Of 300 images of something else 33 are taken for a bus: 30 of 100 in snow, 3 of 200 in rain. A value of which no
-    image is known counts as the mean does, on its share of all images."""
-    rows = [
-        {"attribute": CLASS, "value": OTHER, "answer": answer, "images": n, "source": "table", "by_attribute": by}
-        | {"by_value": value}
-        for by, value, answer, n in (
-            (None, None, "bus", 33.0),
-            (None, None, OTHER, 267.0),
-            ("weather", "snow", "bus", 30.0),
-            ("weather", "snow", OTHER, 70.0),
-            ("weather", "rain", "bus", 3.0),
-            ("weather", "rain", OTHER, 197.0),
-        )
-    ]
-    verifier = VerifierSkill(VERIFICATIONS.empty_table(), pa.Table.from_pylist(rows, CALIBRATION))
-    found = verifier.classes("bus", "weather", ["Snow", "rain", "fog"])
-    assert found[1:].tolist() == [[30.0, 70.0], [3.0, 197.0], [11.0, 89.0]]
+    assert verifier.classes("bus")[1].tolist() == [3.0, 747.0]

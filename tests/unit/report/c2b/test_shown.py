@@ -34,7 +34,7 @@ def scores(*rows: dict[str, Any]) -> pa.Table:
 
 
 def known(*rows: tuple[str, str, str, float, str]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(CALIBRATION.names[:5], row, strict=True)) for row in rows], CALIBRATION)
+    return pa.Table.from_pylist([dict(zip(CALIBRATION.names, row, strict=True)) for row in rows], CALIBRATION)
 
 
 def told(table: pa.Table, calibration: pa.Table | None = None) -> Shown:
