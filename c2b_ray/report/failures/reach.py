@@ -103,6 +103,8 @@ def reach_summary(search: Mapping[str, Any]) -> str:
     order = sorted(range(len(rows)), key=lambda at: float("inf") if first[at] is None else first[at])
     row = rows[order[len(order) // 2]]
     of = "" if len(rows) == 1 else f" (the median of {words.count(len(rows))} labels and classifiers: {row['label']})"
+    if all(one["rates"][0] is None for one in row["least"]):
+        return f"With this many images no cause would have been found 4 times in 5, at any rate{of}."
     parts = [
         f"{_least(one['rates'][0], row['usual'])} where 1 in {round(1 / one['share'])} images shows it"
         for one in row["least"]
@@ -147,7 +149,7 @@ def caption_summary(search: Mapping[str, Any]) -> str:
     of = "" if len(rows) == 1 else f", the median of {words.count(len(rows))} labels and classifiers"
     where = f"where the label fails at {words.rate(row['usual'])} ({row['label']}{of}). The report has every label."
     if row["least"] is None:
-        return f"A caption that was drawn would have been found 4 times in 5 at no rate, {where}"
+        return f"With this many draws no caption would have been found 4 times in 5, at any rate, {where}"
     return (
         "A caption that was drawn would have been found 4 times in 5, at best, if it fails at least at "
         f"{_least(row['least'], row['usual'])}, {where}"
