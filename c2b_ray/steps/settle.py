@@ -156,7 +156,8 @@ def _give_up(rows: Sequence[ScoreRow], at: Look, thresholds: Thresholds, step: f
                 row["images_to_settle"] = None
                 row["undetermined_because"] = (
                     f"{UNLIKELY}: with {more:,} more images of each value, all that the budget and "
-                    f"`images_per_caption` leave it, the chance of {'a verdict' if goal.none else 'a finding'} was below {UNLIKELY_BELOW:.0%}"
+                    f"`images_per_caption` leave it, the chance of {'a verdict' if goal.none else 'a finding'} was "
+                    f"below {UNLIKELY_BELOW:.0%}"
                 )
 
 
