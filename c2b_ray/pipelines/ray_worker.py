@@ -60,7 +60,7 @@ class Worker(Generic[R]):
             with self._reporter.loading():
                 self._role = job.role_factory()
             threads = _threads(job.config.placement, self._role)
-            self._gpu = GpuMeter().__enter__()  # until the process ends
+            self._gpu = GpuMeter().start()  # until the process ends
             self._clock = BusyClock({"threads": (threads, parts_of(job))}, lambda: self._gpu.mean)
             self._pool = ThreadPoolExecutor(threads, thread_name_prefix="step")
         except (
