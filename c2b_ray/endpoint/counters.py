@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.metrics import MetricWrapperBase
 
+from c2b_ray.pipelines.busy import Part
+
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 OTHER = "other"
@@ -66,11 +68,11 @@ for _pair in _DRAWS:
     DRAWS.labels(*_pair)
 
 
-_busy: dict[str, tuple[str, Mapping[str, float]]] = {}
+_busy: dict[str, tuple[str, Mapping[Part, float]]] = {}
 _lock = threading.Lock()
 
 
-def busy(job_id: str, stage: str, shares: Mapping[str, float]) -> None:
+def busy(job_id: str, stage: str, shares: Mapping[Part, float]) -> None:
     """Shows how busy the parts of a job's stage are: shares of 0 to 1. Without any, the job waits for none of them."""
     with _lock:
         _busy.pop(job_id, None)

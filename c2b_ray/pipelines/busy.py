@@ -47,8 +47,10 @@ class Busy:
 
     def record(self) -> dict[str, Any]:
         """Returns the entry in a run's manifest."""
-        shares = {part: round(share, 3) for part, share in self.shares.items()}
-        return {**shares, **({} if self.limit is None else {"limit": self.limit})}
+        entry: dict[str, Any] = {part: round(share, 3) for part, share in self.shares.items()}
+        if self.limit is not None:
+            entry["limit"] = self.limit
+        return entry
 
 
 @dataclass
@@ -109,7 +111,9 @@ def busy_of(records: Iterable[Record], most: Mapping[str, int] | None = None, no
 def _limit(totals: Iterable[Mapping[Part, float]]) -> Part | None:
     """Returns on what the busiest workers spend most of their time, where they are busy all the time."""
     most = max(totals, key=lambda shares: sum(shares.values()))
-    return max(most, key=lambda part: most[part]) if sum(most.values()) >= LIMITS else None
+    if sum(most.values()) < LIMITS:
+        return None
+    return max(most.items(), key=lambda share: share[1])[0]
 
 
 class BusyClock:
