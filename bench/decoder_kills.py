@@ -117,11 +117,11 @@ class OnNodes:
         return random.choices(self._who, [SHARES[who] for who in self._who])[0]
 
     def kill(self, who: str, driver: subprocess.Popen[bytes], random: random.Random) -> bool:
-        if who == "driver":
-            return killed([driver.pid])
         actors = self._processes("ray::MapWorker")
         if not actors:
             return False  # the stage has not begun
+        if who == "driver":
+            return killed([driver.pid])
         if who == "node":
             self._nodes.kill("second")
             self._nodes.add("second", SECOND)
@@ -181,7 +181,9 @@ def counted(args: argparse.Namespace, stages: WithoutRay | OnNodes) -> dict[str,
                     driver = subprocess.Popen(command)
                 elif driver.poll() is None and kills.total() < args.kills:
                     who = stages.draw(draw)
-                    kills[who] += stages.kill(who, driver, draw)
+                    if stages.kill(who, driver, draw):
+                        kills[who] += 1
+                        print(dict(kills), file=sys.stderr, flush=True)
             rows = read_stage(out).to_pylist()
         ids = [row["id"] for row in rows]
         found["stages"] += 1
