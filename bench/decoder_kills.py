@@ -6,7 +6,7 @@
 A stage decodes and resizes the JPEGs of FOLDER in processes that hold no model. With decoder and driver alone it runs
 without Ray, and twice a second one process gets SIGKILL: one time in ten the driver, which holds the model, else a
 process that decodes. With `model` or `node` it runs on a Ray cluster of two nodes on this machine, of which the second
-decodes and answers too; every four seconds a task that decodes dies, the actor with the model, the driver, or all
+decodes and answers too; every two seconds a task that decodes dies, the actor with the model, the driver, or all
 processes of the second node at once, which another one then replaces. A driver that ended is started again and
 resumes. Where a stage ends before its last kill, another one begins. A file that is damaged is among the rows of each.
 """
@@ -42,7 +42,7 @@ SCHEMA = pa.schema([("id", pa.string()), ("error", pa.string())])
 DECODERS, OF_DRIVER = 3, 0.1
 BATCH = 32
 DAMAGED = "r000007"
-SHARES = {"decoder": 0.35, "model": 0.35, "driver": 0.15, "node": 0.15}
+SHARES = {"decoder": 0.35, "model": 0.4, "driver": 0.15, "node": 0.1}
 """On Ray, how often each is killed."""
 HEAD, SECOND = Hardware(cpus=3), Hardware(cpus=3)
 
@@ -108,7 +108,7 @@ class WithoutRay:
 class OnNodes:
     """A stage on two nodes."""
 
-    every_s = 4.0
+    every_s = 2.0
 
     def __init__(self, nodes: Raylets, who: list[str]) -> None:
         self._nodes, self._who = nodes, who
@@ -126,8 +126,11 @@ class OnNodes:
             self._nodes.kill("second")
             self._nodes.add("second", SECOND)
             return True
-        found = actors if who == "model" else self._processes("prepared_there")
-        return bool(found) and killed([random.choice(found)])
+        ends = time.monotonic() + self.every_s
+        while not (found := actors if who == "model" else self._processes("prepared_there")):
+            if time.monotonic() > ends:  # no task runs at this moment
+                return False
+        return killed([random.choice(found)])
 
     def _processes(self, name: str) -> list[int]:
         return [pid for node in self._nodes.nodes.values() for pid in node.processes(name)]
