@@ -195,10 +195,10 @@ def _rate(progress: StageProgress) -> str:
 
 
 def _busy(progress: StageProgress) -> str:
-    """Says what a stage with processes that decode waits for."""
+    """Says what a stage waits for."""
     if progress.busy is None:
         return ""
-    shares = ", ".join(f"{name} {share:.0%}" for name, share in vars(progress.busy).items())
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in progress.busy.shares.items())
     waits = f": all wait for {progress.busy.limit}" if progress.busy.limit else ""
     return f" (busy: {shares}{waits})"
 

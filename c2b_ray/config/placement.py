@@ -42,6 +42,26 @@ class Computing:
     decode: Decoder | None = None
     compile: bool | None = None
 
+    def over(self, other: Computing) -> Computing:
+        """Returns this, with the fields of `other` where it says nothing."""
+        return Computing(
+            self.precision or other.precision,
+            self.decode or other.decode,
+            other.compile if self.compile is None else self.compile,
+        )
+
+    def contradicts(self, other: Computing) -> str | None:
+        """Returns the first field in which a model that computes like `other` is not what this asks for; None where
+        there is none. A model whose `decode` or `compile` is left open decodes on a CPU and is not compiled."""
+        there = other.over(Computing(decode="cpu", compile=False))
+        for name, value in vars(self).items():
+            if value is not None and value != getattr(there, name):
+                return name
+        return None
+
+
+UNSAID = Computing()
+
 
 class StagePlacement(Strict):
     """The processes of one stage. An omitted field is chosen from the cluster's resources."""

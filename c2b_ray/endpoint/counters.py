@@ -6,10 +6,13 @@ its template, a model is the scheme of its name, and text from clients is never 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
 
-from prometheus_client import Counter, Histogram, disable_created_metrics
+from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.metrics import MetricWrapperBase
+
+from c2b_ray.pipelines.busy import Part
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -48,7 +51,13 @@ REQUEST_SECONDS = Histogram(
     registry=None,
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
-EVERY: tuple[MetricWrapperBase, ...] = (IMAGES, DRAWS, MODEL_SECONDS, ENDED, REJECTS, REQUESTS, REQUEST_SECONDS)
+BUSY = Gauge(
+    "c2b_stage_busy",
+    "Share of their time in which those work that read, decode and answer, and GPUs: the mean of the jobs in a step.",
+    ["stage", "part"],
+    registry=None,
+)
+EVERY: tuple[MetricWrapperBase, ...] = (IMAGES, DRAWS, MODEL_SECONDS, ENDED, REJECTS, REQUESTS, REQUEST_SECONDS, BUSY)
 
 for _state in ("finished", "failed", "cancelled"):  # Prometheus sees no increase in a series that begins at 1
     ENDED.labels(_state)
@@ -59,6 +68,25 @@ for _pair in _DRAWS:
     DRAWS.labels(*_pair)
 
 
+_busy: dict[str, tuple[str, Mapping[Part, float]]] = {}
+_lock = threading.Lock()
+
+
+def busy(job_id: str, stage: str, shares: Mapping[Part, float]) -> None:
+    """Shows how busy the parts of a job's stage are: shares of 0 to 1. Without any, the job waits for none of them."""
+    with _lock:
+        _busy.pop(job_id, None)
+        if shares:
+            _busy[job_id] = _prefix(stage), shares
+        found: dict[tuple[str, str], list[float]] = {}
+        for named, of_job in _busy.values():
+            for part, share in of_job.items():
+                found.setdefault((named, part), []).append(share)
+        BUSY.clear()  # what no job does is not shown, rather than as it was last
+        for labels, some in found.items():
+            BUSY.labels(*labels).set(sum(some) / len(some))
+
+
 def drawn(counts: Mapping[str, int]) -> None:
     """Counts the draws that a step of a job reports, by names such as "discovery failed"; ignores other names."""
     for stage, outcome in _DRAWS:
@@ -67,11 +95,14 @@ def drawn(counts: Mapping[str, int]) -> None:
 
 def used(stage: str | None, images: Iterable[int], seconds: Mapping[str, float]) -> None:
     """Counts images by step and seconds by model, as they were booked on a job."""
-    named = next((name for name in STAGES if (stage or "").startswith(name)), OTHER)
-    IMAGES.labels(named).inc(sum(images))
+    IMAGES.labels(_prefix(stage or "")).inc(sum(images))
     for model, spent in seconds.items():
         scheme = model.partition(":")[0]
         MODEL_SECONDS.labels(scheme if scheme in _SCHEMES else OTHER).inc(max(0.0, spent))
+
+
+def _prefix(stage: str) -> str:
+    return next((name for name in STAGES if stage.startswith(name)), OTHER)
 
 
 def ended(state: str, title: str | None) -> None:

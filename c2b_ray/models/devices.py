@@ -14,14 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import get_args
 
-from c2b_ray.config.placement import Computing, Decoder, Precision
+from c2b_ray.config.placement import UNSAID, Computing, Decoder, Precision
 from c2b_ray.errors import ServiceError, SpecError, nearest
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 ON_A_GPU: Precision = "tf32"
 """The precision of a classifier on a GPU where neither its spec nor the placement names one (docs/guide/running.md)."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-_UNSAID = Computing()
 _OF_A_WORKER = "RAY_RAYLET_PID"
 """The variable that Ray sets in the environment of its workers, and so of the programs that they start."""
 
@@ -31,14 +30,14 @@ class Assignment:
     """The GPUs that Ray assigned to this process, as `ray.get_gpu_ids()` names them, and what the placement says."""
 
     gpus: tuple[str, ...] = ()
-    computing: Computing = _UNSAID
+    computing: Computing = UNSAID
 
 
 _current: Assignment | None = None
-_computing = Computing()
+_computing = UNSAID
 
 
-def assign(gpus: Iterable[object], computing: Computing = _UNSAID) -> None:
+def assign(gpus: Iterable[object], computing: Computing = UNSAID) -> None:
     """Makes the models of this process use these GPUs and no others from now on; without any, the CPU.
 
     Raises SpecError for an unknown precision.
@@ -49,7 +48,7 @@ def assign(gpus: Iterable[object], computing: Computing = _UNSAID) -> None:
 
 
 @contextmanager
-def assigned(gpus: Iterable[object], computing: Computing = _UNSAID) -> Iterator[None]:
+def assigned(gpus: Iterable[object], computing: Computing = UNSAID) -> Iterator[None]:
     """Like `assign`, until the end of the block."""
     global _current
     before = _current
@@ -67,7 +66,7 @@ def computing_in(computing: Computing) -> Iterator[None]:
     global _computing
     before = _computing
     _checked(computing.precision)
-    _computing = _over(computing, before)
+    _computing = computing.over(before)
     try:
         yield
     finally:
@@ -78,23 +77,14 @@ def computing_in(computing: Computing) -> Iterator[None]:
 def exactly() -> Iterator[None]:
     """Makes classifiers that the block loads or describes compute in float32 where neither spec nor placement says
     otherwise: for gradients, which vanish in half precision, and for distances of features."""
-    with computing_in(_over(computing(), Computing("fp32", "cpu", compile=False))):
+    with computing_in(computing().over(Computing("fp32", "cpu", compile=False))):
         yield
-
-
-def _over(first: Computing, second: Computing) -> Computing:
-    """Returns `first`, with the fields of `second` where it has none."""
-    return Computing(
-        first.precision or second.precision,
-        first.decode or second.decode,
-        second.compile if first.compile is None else first.compile,
-    )
 
 
 def computing() -> Computing:
     """Returns what the placement says for this process, or for the block of `computing_in`."""
     current = assignment()
-    return _computing if current is None else _over(_computing, current.computing)
+    return _computing if current is None else _computing.over(current.computing)
 
 
 def assignment() -> Assignment | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from types import TracebackType
+from typing import Self
 
 from c2b_ray.models import devices, nvml
 
@@ -12,7 +13,7 @@ EVERY_S = 0.2
 
 
 class GpuMeter:
-    """Samples the busy share of one GPU in a thread of its own, from entry to exit.
+    """Samples the busy share of one GPU in a thread of its own, from `start` to `stop`, or from entry to exit.
 
     `gpu`: as in CUDA_VISIBLE_DEVICES; by default the first that this process may use. Where there is no GPU or no
     driver, nothing runs and every share is None.
@@ -25,18 +26,26 @@ class GpuMeter:
         self._lock = threading.Lock()
         self._sum, self._samples, self._last = 0.0, 0, None if self._gpu is None else nvml.busy(self._gpu)
 
-    def __enter__(self) -> GpuMeter:
+    def start(self) -> Self:
+        """Begins to sample."""
         if self._last is not None:
             self._thread = threading.Thread(target=self._watch, name="gpu-meter", daemon=True)
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def stop(self) -> None:
+        """Ends sampling; the mean stays."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
 
     @property
     def now(self) -> float | None:
@@ -46,7 +55,7 @@ class GpuMeter:
 
     @property
     def mean(self) -> float | None:
-        """The mean busy share since entry, 0 to 1; None without a GPU or before the first sample."""
+        """The mean busy share since the start, 0 to 1; None without a GPU or before the first sample."""
         with self._lock:
             return self._sum / self._samples if self._samples else None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -102,9 +103,17 @@ def file_revision(*paths: str | Path) -> str:
     """Returns 20 hexadecimal digits that change with the bytes of the files, not with their names and paths."""
     digest = hashlib.blake2b(digest_size=10)
     for path in paths:
-        with Path(path).open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "blake2b").digest())
+        known = Path(path).stat()
+        digest.update(_hash(str(path), known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns, known.st_ctime_ns))
     return digest.hexdigest()
+
+
+@lru_cache(256)
+def _hash(path: str, *state: int) -> bytes:
+    """Returns the hash of a file in this state. A process asks several times: before it starts, to plan a run, and when
+    it loads the weights, which may be gigabytes. Whatever writes to a file changes its state."""
+    with Path(path).open("rb") as stream:
+        return hashlib.file_digest(stream, "blake2b").digest()
 
 
 def from_hub(repository: str, filename: str, spec: str, revision: str | None = None) -> Path:

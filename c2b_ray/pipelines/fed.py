@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from c2b_ray.pipelines.busy import BusyClock
+from c2b_ray.pipelines.busy import BusyClock, timed, times_of
 from c2b_ray.pipelines.stage import Job, answered, checked, threads_of
 from c2b_ray.processes.pool import Processes
 
@@ -36,14 +36,15 @@ def answers_of_fed(batches: Iterator[pa.Table], job: Job[R], clock: BusyClock) -
     waiting: deque[Future[pa.Table]] = deque()
 
     def step(coming: list[Future[pa.Table]], batch: pa.Table) -> pa.Table:
-        rows, model = checked(coming.pop().result(), batch, job), role.result()
-        with clock.at_work("model"):
+        prepared, seconds, began = times_of(coming.pop().result())
+        clock.add("decoders", seconds, began)
+        rows, model = checked(prepared, batch, job), role.result()
+        del prepared
+        with clock.at_work("threads", "model"):
             return _own(answered(rows, job, model))
 
     with ExitStack() as stack:
-        pool = stack.enter_context(
-            Processes(job.prepare, placement.decoders, most + 1, at_work=partial(clock.at_work, "decoding"))
-        )
+        pool = stack.enter_context(Processes(partial(timed, prepare=job.prepare), placement.decoders, most + 1))
         steps = stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix="step"))
         try:
             for batch in batches:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from c2b_ray.config.placement import PlacementConfig
-from c2b_ray.pipelines.busy import BusyClock
+from c2b_ray.models.gpu_meter import GpuMeter
+from c2b_ray.pipelines.busy import BusyClock, Part
 from c2b_ray.pipelines.fed import answers_of_fed
 from c2b_ray.pipelines.machine import machine
 from c2b_ray.pipelines.outputs import Also, Outputs, Written, write_part
@@ -33,9 +34,10 @@ from c2b_ray.pipelines.stage import (
     Rows,
     StageConfig,
     StageResult,
+    answered_in,
     cut,
     measured,
-    stepped,
+    parts_of,
     threads_of,
     write_stage,
 )
@@ -99,8 +101,7 @@ def _written(rows: Rows, job: Job[R], to: Outputs, done: Digests, teller: Teller
         return write_part(table, to)
 
     size = job.config.rows_per_file
-    clock = BusyClock(job.config.placement.decoders, threads_of(job.config.placement))
-    with closing(_answers(_batches(rows, job, done), job, clock, teller)) as answers:
+    with GpuMeter() as gpu, closing(_answers(_batches(rows, job, done), job, _clock(job, gpu), teller)) as answers:
         try:
             for answer in answers:
                 if held and rows_held + answer.num_rows > size:
@@ -127,27 +128,38 @@ def _answers(
     When closed early, it waits for the batches that are in the step and begins no other.
     """
     threads = threads_of(job.config.placement)
+    teller.busy = clock.busy
+    read = _read_ahead(batches, partial(clock.at_work, "reader", "reading"))
     if job.config.placement.decoders and job.prepare is not None:
-        teller.busy = clock.busy
-        read = _read_ahead(batches, partial(clock.at_work, "reading"))
         with closing(read), closing(answers_of_fed(read, job, clock)) as answers:
             yield from answers
         return
-    with closing(_read_ahead(batches)) as read, ThreadPoolExecutor(threads, thread_name_prefix="step") as pool:
+    with closing(read), ThreadPoolExecutor(threads, thread_name_prefix="step") as pool:
         waiting: deque[Future[pa.Table]] = deque()
         role: list[R] = []  # built for the first batch: where nothing is left to do, no model is loaded
         try:
             for batch in read:
                 if not role:
                     role.append(job.role_factory())
-                waiting.append(pool.submit(stepped, batch, job, role[0]))
-                if len(waiting) > threads:
+                waiting.append(pool.submit(answered_in, clock, batch, job, role[0]))
+                if len(waiting) > 2 * threads:  # while the caller writes a part, threads have batches to go on with
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def _clock(job: Job[R], gpu: GpuMeter) -> BusyClock:
+    """Returns a clock of those who work for the stage: the thread that reads rows, and processes that decode and
+    threads that answer, or threads that do both."""
+    placement, parts = job.config.placement, parts_of(job)
+    workers: dict[str, tuple[int, tuple[Part, ...]]] = {"reader": (1, ("reading",))}
+    if job.prepare is not None and placement.decoders:
+        workers["decoders"], parts = (placement.decoders, ("reading", "decoding")), ("model",)
+    workers["threads"] = threads_of(placement), parts
+    return BusyClock(workers, lambda: gpu.mean)
 
 
 def _batches(rows: Rows, job: Job[R], done: Digests) -> Iterator[pa.Table]:
@@ -171,9 +183,7 @@ def _batches(rows: Rows, job: Job[R], done: Digests) -> Iterator[pa.Table]:
         yield from cut(each_once(rest, job.id_column), job.config)
 
 
-def _read_ahead(
-    items: Iterator[T], at_work: Callable[[], AbstractContextManager[None]] = nullcontext
-) -> Generator[T, None, None]:
+def _read_ahead(items: Iterator[T], at_work: Callable[[], AbstractContextManager[None]]) -> Generator[T, None, None]:
     """Yields the items. A thread reads the next one while this one is used; `at_work` wraps each read."""
 
     def read() -> T | None:

@@ -27,7 +27,7 @@ class Progress:
     `answered`: rows that the step has answered; the last of them may not be in a part yet. The rate counts these.
     `total`: rows of the source, where known; at the end it equals `resumed` + `rows`. `what`: what a row is. `whole`:
     the progress of the whole run, where the step is one of many. `busy`: how busy those are that work for the stage,
-    where it has processes that decode.
+    where that is measured.
     """
 
     rows: int
@@ -61,7 +61,7 @@ class Teller:
         self._began, self._lock = time.monotonic(), threading.RLock()
         self.rows, self.errors, self._answered = 0, 0, 0
         self._failure: BaseException | None = None
-        self.busy: Callable[[], Busy] | None = None
+        self.busy: Callable[[], Busy | None] | None = None
 
     def tell(self) -> None:
         if self._listener is not None:

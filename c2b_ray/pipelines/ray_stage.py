@@ -25,6 +25,8 @@ from c2b_ray.config.placement import Computing, PlacementConfig
 from c2b_ray.errors import RunError
 from c2b_ray.models import devices
 from c2b_ray.pipelines import nodes
+from c2b_ray.pipelines.busy import Busy, busy_of
+from c2b_ray.pipelines.meters import StageMeters
 from c2b_ray.pipelines.outputs import Also, Outputs, Written
 from c2b_ray.pipelines.placement import Cluster, check, placed, within
 from c2b_ray.pipelines.progress import Progress, Teller
@@ -49,6 +51,8 @@ from c2b_ray.store.parts import Parts
 R = TypeVar("R")
 T = TypeVar("T")
 GIVE_BACK_SECONDS = 10.0
+MEASURE_SECONDS = 2.0
+"""How often it is measured who is busy: a millisecond for each process."""
 CALLS_AT_ONCE = 64
 
 
@@ -138,7 +142,7 @@ class OnRay:
             self._check_shared(parts)
         reports = Reports(to.parts.run)
         assignment = Assignment(job, to, reports)
-        with _watched(reports, teller):
+        with _watched(reports, teller, job.config):
             for summary in _summaries(planned(dataset(rows), assignment, done)):
                 yield Written(summary["rows"], summary["errors"])
 
@@ -155,20 +159,31 @@ class OnRay:
 
 
 @contextmanager
-def _watched(reports: Reports, teller: Teller) -> Iterator[None]:
-    """Reports answered rows every second. When the body ends, the stage's processes end at their next batch."""
-    over = threading.Event()
+def _watched(reports: Reports, teller: Teller, config: StageConfig) -> Iterator[None]:
+    """Reports answered rows every second, and how busy the stage's processes are. When the body ends, these end at
+    their next batch."""
+    over, meters = threading.Event(), StageMeters(config.stage or "other")
+    busy: list[Busy | None] = [None]
 
     def watch() -> None:
-        returned = time.monotonic()
+        returned = measured_at = time.monotonic()
         with suppress(ray.exceptions.RayError):  # the cluster has gone, which the stage itself will report
             while not over.wait(1):
+                if time.monotonic() - measured_at >= MEASURE_SECONDS:
+                    measure()
+                    measured_at = time.monotonic()
                 written = teller.rows  # first: rows on their way into a part then count nowhere rather than twice
-                teller.answered(written, reports.open_rows())
+                waiting = reports.open_rows()
+                teller.answered(written, waiting)
+                meters.show(written + waiting, busy[0])
                 if time.monotonic() - returned >= GIVE_BACK_SECONDS:
                     give_back()  # what Ray's threads let go
                     returned = time.monotonic()
 
+    def measure() -> None:
+        busy[0] = busy_of(reports.records(), {"decoders": config.placement.decoders})
+
+    teller.busy = lambda: busy[0]
     watcher = threading.Thread(target=watch, name="progress", daemon=True)
     watcher.start()
     try:
@@ -178,7 +193,9 @@ def _watched(reports: Reports, teller: Teller) -> Iterator[None]:
         with suppress(ray.exceptions.RayError):
             reports.stop()
             watcher.join()
+            measure()
             reports.clear()
+            meters.end(teller.rows)
 
 
 @carried

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 import pyarrow as pa
@@ -11,11 +13,13 @@ import ray
 from ray import cloudpickle
 
 from c2b_ray.models import devices
+from c2b_ray.models.gpu_meter import GpuMeter
+from c2b_ray.pipelines.busy import BusyClock, timed, times_of
 from c2b_ray.pipelines.outputs import Outputs
 from c2b_ray.pipelines.placement import Placement
 from c2b_ray.pipelines.reports import Reporter, Reports
 from c2b_ray.pipelines.row_ids import each_once, ids_of
-from c2b_ray.pipelines.stage import Job, checked, cut, prepared, stepped, threads_of
+from c2b_ray.pipelines.stage import Job, answered_in, checked, cut, parts_of, threads_of
 from c2b_ray.pipelines.worker_errors import carried
 from c2b_ray.processes.pool import Processes
 from c2b_ray.roles import Remote
@@ -50,12 +54,15 @@ class Worker(Generic[R]):
             # Ray 2.60 replaces dead actors without end, also those that a row or a model that does not fit kills each
             # time, and its own limit (max_restarts) is deprecated for map_batches. An actor keeps its id then.
             name = ray.get_runtime_context().get_actor_id() or ""
-            self._reporter = Reporter(assignment.reports, name, job.config.restarts)
+            self._reporter = Reporter(assignment.reports, name, job.config.restarts, lambda: self._clock.record())
             # Ray hides no GPU from an actor that has none.
             devices.assign(ray.get_gpu_ids(), job.config.placement.computing)
             with self._reporter.loading():
                 self._role = job.role_factory()
-            self._pool = ThreadPoolExecutor(_threads(job.config.placement, self._role), thread_name_prefix="step")
+            threads = _threads(job.config.placement, self._role)
+            self._gpu = GpuMeter().start()  # until the process ends
+            self._clock = BusyClock({"threads": (threads, parts_of(job))}, lambda: self._gpu.mean)
+            self._pool = ThreadPoolExecutor(threads, thread_name_prefix="step")
         except (
             Exception
         ) as error:  # an actor that fails to start is reported without its reason; one that runs, with it
@@ -71,7 +78,7 @@ class Worker(Generic[R]):
 
     def _answered(self, batch: pa.Table) -> pa.Table:
         self._reporter.check()
-        answer = stepped(batch, self._job, self._role)
+        answer = answered_in(self._clock, batch, self._job, self._role)
         self._reporter.answered(answer.num_rows)
         return answer
 
@@ -86,10 +93,24 @@ def prepared_there(block: pa.Table, assignment: ray.ObjectRef[Assignment[R]]) ->
     if died_before and job.prepare is not None:
         with Processes(job.prepare, 1, 1, cloudpickle.dumps) as process:
             rows = checked(process.one_by_one(block), block, job)
+    elif job.prepare is not None:
+        rows, seconds, began = times_of(timed(block, job.prepare))
+        _clock_of(here.reports.stage).add("decoders", seconds, began)
+        here.reports.put_record(_PROCESS, _clock_of(here.reports.stage).record())
+        rows = checked(rows, block, job)
     else:
-        rows = prepared(block, job)
+        rows = block
     here.reports.succeeded(name)
     return rows
+
+
+_PROCESS = uuid.uuid4().hex
+"""A name of this process among all that prepare rows."""
+
+
+@lru_cache(1)
+def _clock_of(stage: str) -> BusyClock:
+    return BusyClock({"decoders": (1, ("reading", "decoding"))})
 
 
 def _name(block: pa.Table, id_column: str) -> str:

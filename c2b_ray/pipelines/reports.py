@@ -1,4 +1,4 @@
-"""Messages between a stage's processes and its driver while it runs: answered rows, deaths, and the signal to stop.
+"""Messages between a stage's processes and its driver while it runs: answered rows, time, deaths, the signal to stop.
 
 They go through the key-value store of the Ray cluster, to which every process is connected, so that no extra process is
 needed and no node's death loses them. This module knows neither rows nor models. A call takes about a millisecond, so a
@@ -10,13 +10,14 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ray.experimental import internal_kv
 
 from c2b_ray.errors import ServiceError
+from c2b_ray.pipelines.busy import Record
 
 NAMESPACE = "c2b_ray"
 EVERY_S = 0.5
@@ -39,13 +40,18 @@ class Reports:
         """Returns the number of answered rows in blocks that no process has finished yet."""
         return sum(int(internal_kv._internal_kv_get(key, namespace=NAMESPACE) or 0) for key in self._keys("open"))
 
+    def records(self) -> list[Record]:
+        """Returns what each process has reported of the time that it spent."""
+        found = (internal_kv._internal_kv_get(key, namespace=NAMESPACE) for key in self._keys("busy"))
+        return [Record.loads(value) for value in found if value]
+
     def stop(self) -> None:
         """Ends every process of the stage after its current batch."""
         self._put("stop", "")
 
     def clear(self) -> None:
         """Deletes the stage's messages except the signal to stop: a process on another node may still be at work."""
-        for kind in ("open", "at", "death", "attempt"):
+        for kind in ("open", "busy", "at", "death", "attempt"):
             internal_kv._internal_kv_del(f"{self.stage}/{kind}/", del_by_prefix=True, namespace=NAMESPACE)
 
     # A process's side.
@@ -55,6 +61,10 @@ class Reports:
 
     def put_open(self, process: str, rows: int) -> None:
         self._put(f"open/{process}", str(rows))
+
+    def put_record(self, process: str, record: Record) -> None:
+        """Notes the time that this process has spent."""
+        self._put(f"busy/{process}", record.dumps())
 
     def begin(self, process: str, what: str) -> None:
         """Notes what this process works on. If it dies, its successor reads that here."""
@@ -100,10 +110,10 @@ class Reports:
 class Reporter:
     """One process's reports: how many rows it has answered, what it works on, and whether it has to stop."""
 
-    def __init__(self, reports: Reports, process: str, most_deaths: int) -> None:
-        """Raises ServiceError where the work at which this process's predecessors died has killed more than
-        `most_deaths` processes."""
-        self._reports, self._process = reports, process
+    def __init__(self, reports: Reports, process: str, most_deaths: int, record: Callable[[], Record]) -> None:
+        """`record`: returns the time that this process has spent. Raises ServiceError where the work at which its
+        predecessors died has killed more than `most_deaths` processes."""
+        self._reports, self._process, self._record = reports, process, record
         self._lock = threading.Lock()
         self._open, self._reported_at, self._stopped = 0, 0.0, False
         deaths = reports.deaths_before(process)
@@ -133,6 +143,7 @@ class Reporter:
             left = self._open
         # Before the block leaves, so that the driver never counts its rows twice.
         self._reports.put_open(self._process, left)
+        self._reports.put_record(self._process, self._record())
 
     @contextmanager
     def _at(self, what: str) -> Iterator[None]:
@@ -151,6 +162,7 @@ class Reporter:
             self._reported_at = time.monotonic()
             waiting = self._open
         self._reports.put_open(self._process, waiting)
+        self._reports.put_record(self._process, self._record())
         self._look()
 
     def check(self) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import pyarrow as pa
 
 from c2b_ray.config.placement import Stage
-from c2b_ray.pipelines.busy import Busy
+from c2b_ray.pipelines.busy import Busy, BusyClock, Part, timed, times_of
 from c2b_ray.pipelines.outputs import Also, Outputs, Written, outputs, with_second
 from c2b_ray.pipelines.placement import MOST_THREADS, Placement
 from c2b_ray.pipelines.progress import Progress, Teller
@@ -99,7 +99,7 @@ class StageResult:
     """What this call wrote: `rows`, of which `errors` have an error. `resumed`: rows of the source that `out` held
     before.
 
-    `busy`: of a stage with processes that decode, how busy its parts were.
+    `busy`: how busy those were that worked for the stage, where that was measured.
     Where the ids of the source's rows are not known before they are read, `resumed` counts all rows that `out` held.
     """
 
@@ -242,14 +242,21 @@ def cut(block: pa.Table, config: StageConfig) -> list[pa.Table]:
     return [block.slice(a, b - a) for a, b in zip(starts, [*starts[1:], block.num_rows], strict=True)]
 
 
-def stepped(batch: pa.Table, job: Job[R], role: R) -> pa.Table:
-    """Prepares a batch and returns the step's answer to it, as `answered` does."""
-    return answered(prepared(batch, job), job, role)
+def parts_of(job: Job[Any]) -> tuple[Part, ...]:
+    """Returns what the threads that answer do in turn: with the model alone, or the preparation too."""
+    return ("model",) if job.prepare is None else ("reading", "decoding", "model")
 
 
-def prepared(batch: pa.Table, job: Job[R]) -> pa.Table:
-    """Returns the batch as the step gets it. Raises ValueError where its ids differ from the batch's."""
-    return batch if job.prepare is None else checked(job.prepare(batch), batch, job)
+def answered_in(clock: BusyClock, batch: pa.Table, job: Job[R], role: R) -> pa.Table:
+    """Prepares a batch, where the job says how, and returns the step's answer to it, as `answered` does. `clock` counts
+    the time, as of its "threads"."""
+    rows = batch
+    if job.prepare is not None:
+        rows, seconds, began = times_of(timed(batch, job.prepare))
+        clock.add("threads", seconds, began)
+        rows = checked(rows, batch, job)
+    with clock.at_work("threads", "model"):
+        return answered(rows, job, role)
 
 
 def checked(rows: pa.Table, batch: pa.Table, job: Job[R]) -> pa.Table:

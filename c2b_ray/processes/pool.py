@@ -22,7 +22,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from socket import socketpair
@@ -59,8 +59,7 @@ class _Cannot(Exception):
 class Processes:
     """Up to `workers` processes that call `function`, with at most `ahead` results that nobody has dropped.
 
-    `at_work` wraps each call of the function, by whichever thread waits for it. `cannot`: why no other process can load
-    the function, or None; threads of this one then call it.
+    `cannot`: why no other process can load the function, or None; threads of this one then call it.
 
     `submit` waits while there are so many: a result counts until the table is dropped with all that was taken from it
     uncopied. Results have to be dropped in the order in which they were asked for.
@@ -72,9 +71,8 @@ class Processes:
         workers: int,
         ahead: int,
         dumps: Callable[[Any], bytes] = pickle.dumps,
-        at_work: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self._function, self._pickled, self._at_work = function, b"", at_work
+        self._function, self._pickled = function, b""
         self.cannot: str | None = None
         try:
             self._pickled = dumps(function)
@@ -171,8 +169,7 @@ class Processes:
         _Died."""
         worker = self._worker()
         try:
-            with self._at_work():
-                kind, value = worker.call(table, slot.number)
+            kind, value = worker.call(table, slot.number)
         except _Died:
             with self._lock:
                 self._all.discard(worker)

@@ -5,14 +5,16 @@ It knows which apps there are and how to build each; placement is read from a co
 # No `from __future__ import annotations` here: with it Serve, which reads a builder's pydantic model from its
 # signature, would get a string and check nothing.
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 from ray.serve import Application, Deployment, RunTarget
 from ray.serve.schema import ServeApplicationSchema, ServeDeploySchema
 
-from c2b_ray.config.placement import DEPLOYMENTS
+from c2b_ray.config.placement import DEPLOYMENTS, UNSAID, Computing, Decoder, Precision
 from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.filesystems.documents import read_yaml
 from c2b_ray.models import catalog
@@ -30,27 +32,36 @@ LEFT_CPUS = 4
 """CPUs of a GPU's node that no replica's decoding takes: they read, and send what was read."""
 
 
-class OneModel(BaseModel):
-    """`args` of an app that serves one model: its spec, and how many threads may call it at once. `decoders`: of an
-    encoder, the processes that decode its images; by default one per reserved CPU where it has a GPU."""
+class Args(BaseModel):
+    """`args` of every app: how many threads may call a model at once. `decoders`: of an encoder or classifiers, the
+    processes that decode their images; by default one per reserved CPU where there is a GPU. The others are a stage's
+    in a placement file, and say how torch models compute."""
 
     model_config = ConfigDict(extra="forbid")
 
-    model: str
     threads: int = Field(default=1, ge=1)
     decoders: int | None = Field(default=None, ge=0)
+    precision: Precision | None = None
+    decode: Decoder | None = None
+    compile: bool | None = None
+
+    @property
+    def computing(self) -> Computing:
+        return Computing(self.precision, self.decode, self.compile)
 
 
-class ManyModels(BaseModel):
-    """`args` of an app whose requests name their models: how many models a replica keeps, the most gigabytes of their
-    weights together, its threads, and the processes that decode for classifiers, as in `OneModel`."""
+class OneModel(Args):
+    """`args` of an app that serves one model, by its spec."""
 
-    model_config = ConfigDict(extra="forbid")
+    model: str
+
+
+class ManyModels(Args):
+    """`args` of an app whose requests name their models: how many models a replica keeps, and the most gigabytes of
+    their weights together."""
 
     models_per_replica: int = Field(default=4, ge=1)
     models_gb: float | None = Field(default=None, gt=0)
-    threads: int = Field(default=1, ge=1)
-    decoders: int | None = Field(default=None, ge=0)
 
 
 def language_model(args: OneModel) -> Application:
@@ -93,21 +104,45 @@ _DEPLOYMENTS: dict[str, Any] = {
 }
 
 
+OF_IMAGES = ("encoder", "classifiers")
+"""Apps whose torch models are shown images: they alone decode, and can be compiled."""
 OF_ONE_MODEL = ("language_model", "encoder", "captioner", "image_generator")
 
 
 def _bound(kind: str, args: OneModel | ManyModels, **options: Any) -> Application:
-    if args.decoders is not None and kind not in ("encoder", "classifiers"):
-        raise ConfigError("args.decoders", f"an app of kind {kind} decodes no images for its model; leave it out")
+    _check_computing(kind, args)
     deployment: Deployment = _DEPLOYMENTS[kind]
     # An option that is not set is not passed: only what shows a model images has processes that decode.
-    return deployment.options(**options).bind(**args.model_dump(exclude_none=True))
+    given = args.model_dump(exclude_none=True, exclude={"precision", "decode", "compile"})
+    if args.computing != UNSAID:
+        given["computing"] = args.computing
+    return deployment.options(**options).bind(**given)
+
+
+def _check_computing(kind: str, args: OneModel | ManyModels) -> None:
+    """Raises ConfigError for an argument that models of this kind know nothing of."""
+    for name in ("decoders", "decode", "compile"):
+        if getattr(args, name) is not None and kind not in OF_IMAGES:
+            raise ConfigError(f"args.{name}", f"only encoder and classifiers have it, and this app is {kind}")
+    if args.precision is not None and kind in ("language_model", "index"):
+        raise ConfigError("args.precision", f"an app of kind {kind} has none; write it into the model's spec")
+
+
+def computing_of(app: ServeApplicationSchema | None) -> Computing:
+    """Returns how the models of a configured app compute, as far as its `args` say."""
+    known = ("precision", "decode", "compile")
+    args = {} if app is None else app.args
+    return Args(**{name: args[name] for name in known if name in args}).computing
 
 
 def targets(
-    missing: dict[str, str], wanted: dict[str, str | None], placed: dict[str, ServeApplicationSchema]
+    missing: dict[str, str],
+    wanted: dict[str, str | None],
+    placed: dict[str, ServeApplicationSchema],
+    computing: Mapping[str, Computing] = MappingProxyType({}),
 ) -> list[RunTarget]:
-    """Returns the app to run under each name, placed as the configuration places its kind."""
+    """Returns the app to run under each name, placed as the configuration places its kind; `computing`: how its models
+    compute, by kind, over what the configuration says."""
     made = []
     for kind, name in missing.items():
         spec = wanted.get(kind)
@@ -125,7 +160,9 @@ def targets(
         options["max_constructor_retry_count"] = 1
         if scaling := options.get("autoscaling_config"):  # the process that starts an app is about to call it
             options["autoscaling_config"] = {**scaling, "initial_replicas": max(1, scaling.get("min_replicas", 1))}
-        args = OneModel(**{**placed_app.args, "model": spec}) if spec else ManyModels(**placed_app.args)
+        said = {name: value for name, value in vars(computing.get(kind, UNSAID)).items() if value is not None}
+        given = {**placed_app.args, **said}
+        args = OneModel(**{**given, "model": spec}) if spec else ManyModels(**given)
         made.append(RunTarget(_bound(kind, args, **options), name=name, route_prefix=None))
     return made
 

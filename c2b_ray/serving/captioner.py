@@ -13,16 +13,16 @@ from typing import Any, TypeVar
 import numpy as np
 from ray import serve
 
+from c2b_ray.config.placement import UNSAID, Computing
 from c2b_ray.errors import ServiceError
-from c2b_ray.models import catalog
-from c2b_ray.roles import Answer, CaptionReply, CaptionScorer, Floats, Pixels, Question
+from c2b_ray.roles import Answer, Captioner, CaptionReply, CaptionScorer, Floats, Pixels, Question
 from c2b_ray.serving.failures import carried_in_text
 from c2b_ray.serving.gather import BatchSettings, Gather, settings_of
 from c2b_ray.serving.hands import Hands
 from c2b_ray.serving.limits import Limits, limits_here
 from c2b_ray.serving.payload import Packed
 from c2b_ray.serving.pictures import Rows, answered, decoded, weight
-from c2b_ray.serving.replica import can_be_probed, refuse_other_model, take_gpus
+from c2b_ray.serving.replica import can_be_probed, load, refuse_other_model, take_gpus
 
 DEPLOYMENT = "Captioner"
 Reply = TypeVar("Reply", Answer, CaptionReply)
@@ -34,11 +34,11 @@ _PROBE = Question("Is this a photo by day or by night?", ("day", "night"))
 class CaptionerServer:
     """Serves one captioner; every call names the model that the caller expects."""
 
-    def __init__(self, model: str, threads: int = 1) -> None:
+    def __init__(self, model: str, threads: int = 1, computing: Computing = UNSAID) -> None:
         take_gpus()
-        self._spec = model
+        self._spec, self._computing = model, computing
         with carried_in_text():
-            self._captioner = catalog.captioner(model)
+            self._captioner: Captioner = load("captioner", computing, model)
         self._hands = Hands(DEPLOYMENT, threads)
         self._settings = BatchSettings()
         self._captions: Gather[tuple[Packed, Sequence[str]], list[CaptionReply]] = Gather(
@@ -61,7 +61,12 @@ class CaptionerServer:
         if model is not None:
             refuse_other_model(DEPLOYMENT, self._spec, model)
         scores = isinstance(self._captioner, CaptionScorer)
-        return {"model": self._spec, "revision": self._captioner.revision, "scores": scores}
+        return {
+            "model": self._spec,
+            "computing": self._computing,
+            "revision": self._captioner.revision,
+            "scores": scores,
+        }
 
     async def caption(self, model: str, images: Packed, labels: Sequence[str]) -> list[CaptionReply]:
         """Returns a caption per image, as the role defines it."""

@@ -13,18 +13,19 @@ from typing import Any
 import numpy as np
 from ray import serve
 
+from c2b_ray.config.placement import UNSAID, Computing
 from c2b_ray.errors import ServiceError, WeightsError
 from c2b_ray.models import catalog
 from c2b_ray.models.weight_bytes import weight_bytes
-from c2b_ray.roles import Blocks, Classifier, Floats, Pixels, ShapedClassifier
+from c2b_ray.roles import Blocks, Classifier, FileClassifier, Floats, Pixels, ShapedClassifier
 from c2b_ray.serving.answers import Answers
 from c2b_ray.serving.decoding import Decoders
 from c2b_ray.serving.gather import CachedSettings, Gather, settings_of
 from c2b_ray.serving.hands import Hands
 from c2b_ray.serving.limits import Limits, limits_here
-from c2b_ray.serving.payload import Packed
-from c2b_ray.serving.pictures import Rows, answered, answered_prepared, weight
-from c2b_ray.serving.replica import can_be_probed, decoders_here, take_gpus
+from c2b_ray.serving.payload import Packed, all_files
+from c2b_ray.serving.pictures import Rows, answered, answered_files, answered_prepared, weight
+from c2b_ray.serving.replica import can_be_probed, decoders_here, load, take_gpus
 from c2b_ray.serving.shelf import Room, Shelf
 
 DEPLOYMENT = "Classifiers"
@@ -51,8 +52,10 @@ class ClassifierServer:
         threads: int = 1,
         models_gb: float | None = None,
         decoders: int | None = None,
+        computing: Computing = UNSAID,
     ) -> None:
         take_gpus()
+        self._computing = computing
         self._hands = Hands(DEPLOYMENT, threads)
         self._decoders = Decoders(self._hands, decoders_here(decoders))
         self._settings = CachedSettings()
@@ -68,9 +71,9 @@ class ClassifierServer:
         return limits_here(self._settings.max_batch_size, self._hands.threads)
 
     async def describe(self) -> dict[str, Any]:
-        """Describes the classifier that the request names; it is loaded if necessary."""
+        """Describes the classifier that the request names, which is loaded if necessary, and how it computes."""
         classifier = (await self._shelf.named()).classifier
-        return {"labels": classifier.labels, "revision": classifier.revision}
+        return {"labels": classifier.labels, "revision": classifier.revision, "computing": self._computing}
 
     async def logits(self, images: Packed, keys: Sequence[str], owner: str = "") -> Rows:
         """Returns the logits of each image, from a batch shared with other requests for the same classifier, or from
@@ -79,7 +82,8 @@ class ClassifierServer:
 
         async def ask(some: Packed, at: Sequence[int]) -> Rows:
             rows = len(some)
-            if not self._decoders.take(loaded.classifier, [some]):  # whose processes decode one picture at a time
+            # Processes, and a GPU, decode one picture at a time.
+            if not self._decoders.take(loaded.classifier, [some]) and not _takes_files(loaded.classifier, [some]):
                 rows = await weight(self._hands, some, self._settings.max_batch_size)
             return await loaded.gather.ask((some, [keys[i] for i in at]), rows)
 
@@ -100,7 +104,7 @@ class ClassifierServer:
             _refuse_damaged(loaded.spec, loaded.classifier)
 
     def _load(self, spec: str) -> _Loaded:
-        classifier = catalog.classifier(spec)
+        classifier = load("classifier", self._computing, spec)
         _refuse_damaged(spec, classifier)
         # One batch more than the model takes calls: it is decoded while the others are computed.
         ahead = 2 if self._decoders.count else 1
@@ -116,6 +120,9 @@ class ClassifierServer:
             prepared = partial(_checked_logits, classifier)
             width = len(classifier.labels)
             return await answered_prepared(self._hands, self._decoders, packs, width, classifier.shape, prepared)
+
+        if isinstance(classifier, FileClassifier) and all_files(packs):
+            return await answered_files(self._hands, packs, partial(_logits_of_files, classifier, keys))
 
         def call(images: list[Pixels], at: list[int]) -> Floats:
             return _logits(classifier, images, [keys[i] for i in at])
@@ -151,6 +158,17 @@ def _logits(classifier: Classifier, images: Sequence[Pixels], keys: Sequence[str
 def _checked_logits(classifier: ShapedClassifier, images: Blocks) -> Floats:
     logits = classifier.logits_of_shaped(images)
     return _of_shape(logits, (len(images), logits.shape[-1]))
+
+
+def _logits_of_files(
+    classifier: FileClassifier, keys: Sequence[str], files: list[bytes | None]
+) -> tuple[Floats, list[str | None]]:
+    logits, errors = classifier.logits_of_files(files, keys)
+    return _of_shape(logits, (len(keys), logits.shape[-1])), errors
+
+
+def _takes_files(classifier: Classifier, packs: Sequence[Packed]) -> bool:
+    return isinstance(classifier, FileClassifier) and all_files(packs)
 
 
 def _of_shape(logits: Floats, expected: tuple[int, int]) -> Floats:

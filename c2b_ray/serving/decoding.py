@@ -20,7 +20,7 @@ from c2b_ray.models.pixels.shape import shaped
 from c2b_ray.processes.pool import Processes
 from c2b_ray.roles import Blocks, Shape
 from c2b_ray.serving.hands import Hands
-from c2b_ray.serving.payload import Packed, PackedFiles
+from c2b_ray.serving.payload import Packed, PackedFiles, all_files
 from c2b_ray.steps.prepared import asked_for, blocks_of, column_of, prepared_as_asked
 
 FEWEST = 16
@@ -44,7 +44,7 @@ class Decoders:
     def take(self, model: object, packs: Sequence[Packed]) -> bool:
         """Tells whether the packs are files that can be decoded here for the model."""
         frame = getattr(getattr(model, "shape", None), "frame", None)
-        return self._pool is not None and frame is not None and all(isinstance(pack, PackedFiles) for pack in packs)
+        return self._pool is not None and frame is not None and all_files(packs)
 
     async def shaped(self, packs: Sequence[Packed], shape: Shape) -> tuple[Blocks, list[str | None]]:
         """Returns the pictures of all packs in their order, uint8 (pictures, height, width, 3), and why one has no

@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 from ray import serve
 
+from c2b_ray.config.placement import UNSAID, Computing
 from c2b_ray.errors import ServiceError
-from c2b_ray.models import catalog
-from c2b_ray.roles import Blocks, Floats, Pixels, ShapedEncoder
+from c2b_ray.roles import Blocks, FileEncoder, Floats, Pixels, ShapedEncoder, TextImageEncoder
 from c2b_ray.serving.answers import Answers
 from c2b_ray.serving.decoding import Decoders
 from c2b_ray.serving.failures import carried_in_text
 from c2b_ray.serving.gather import CachedSettings, Gather, settings_of
 from c2b_ray.serving.hands import Hands
 from c2b_ray.serving.limits import Limits, limits_here
-from c2b_ray.serving.payload import Packed
-from c2b_ray.serving.pictures import Rows, answered, answered_prepared, weight
-from c2b_ray.serving.replica import can_be_probed, decoders_here, refuse_other_model, take_gpus
+from c2b_ray.serving.payload import Packed, all_files
+from c2b_ray.serving.pictures import Rows, answered, answered_files, answered_prepared, weight
+from c2b_ray.serving.replica import can_be_probed, decoders_here, load, refuse_other_model, take_gpus
 
 DEPLOYMENT = "Encoder"
 
@@ -33,11 +33,13 @@ DEPLOYMENT = "Encoder"
 class EncoderServer:
     """Serves one encoder; every call names the model that the caller expects."""
 
-    def __init__(self, model: str, threads: int = 1, decoders: int | None = None) -> None:
+    def __init__(
+        self, model: str, threads: int = 1, decoders: int | None = None, computing: Computing = UNSAID
+    ) -> None:
         take_gpus()
-        self._spec = model
+        self._spec, self._computing = model, computing
         with carried_in_text():
-            self._encoder = catalog.encoder(model)
+            self._encoder: TextImageEncoder = load("encoder", computing, model)
         self._hands = Hands(DEPLOYMENT, threads)
         self._decoders = Decoders(self._hands, decoders_here(decoders))
         ahead = 2 if self._decoders.count else 1
@@ -59,7 +61,8 @@ class EncoderServer:
         """Returns facts about the served model. With a spec, raises an error if another model is served."""
         if model is not None:
             refuse_other_model(DEPLOYMENT, self._spec, model)
-        return {"model": self._spec, "dimension": self._encoder.dimension, "revision": self._encoder.revision}
+        facts = {"dimension": self._encoder.dimension, "revision": self._encoder.revision}
+        return {"model": self._spec, "computing": self._computing, **facts}
 
     async def encode_texts(self, model: str, texts: Sequence[str]) -> Floats:
         """Returns unit-norm embeddings of the texts."""
@@ -71,7 +74,8 @@ class EncoderServer:
         refuse_other_model(DEPLOYMENT, self._spec, model)
 
         async def ask(some: Packed, at: Sequence[int]) -> Rows:
-            if self._decoders.take(self._encoder, [some]):  # whose processes decode one picture at a time
+            # Processes, and a GPU, decode one picture at a time.
+            if self._decoders.take(self._encoder, [some]) or self._takes_files([some]):
                 return await self._images.ask(some, len(some))
             return await self._images.ask(some, await weight(self._hands, some, self._settings.max_batch_size))
 
@@ -109,10 +113,23 @@ class EncoderServer:
                 self._hands, self._decoders, requests, self._encoder.dimension, encoder.shape, of_block
             )
 
+        if isinstance(encoder, FileEncoder) and all_files(requests):
+
+            def of_files(files: list[bytes | None]) -> tuple[Floats, list[str | None]]:
+                embeddings, errors = encoder.embeddings_of_files(files)
+                good = [error is None for error in errors]
+                self._sound(embeddings[good], sum(good))
+                return embeddings, errors
+
+            return await answered_files(self._hands, requests, of_files)
+
         def call(images: list[Pixels], _: list[int]) -> Floats:
             return self._sound(self._encoder.encode_images(images), len(images))
 
         return await answered(self._hands, requests, self._encoder.dimension, call)
+
+    def _takes_files(self, packs: Sequence[Packed]) -> bool:
+        return isinstance(self._encoder, FileEncoder) and all_files(packs)
 
     def _sound(self, embeddings: Floats, rows: int) -> Floats:
         """Returns the embeddings. Raises ServiceError where they are not unit vectors of the right number and

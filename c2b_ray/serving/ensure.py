@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import ray
@@ -23,9 +24,10 @@ from ray import serve
 from ray.serve import RunTarget
 from ray.serve.schema import ServeApplicationSchema
 
+from c2b_ray.config.placement import UNSAID, Computing
 from c2b_ray.errors import C2BError, ConfigError, ServiceError
 from c2b_ray.schemas import content_id
-from c2b_ray.serving.app import GPU, LAPTOP, OF_ONE_MODEL, on_gpu, placements, targets
+from c2b_ray.serving.app import GPU, LAPTOP, OF_ONE_MODEL, computing_of, on_gpu, placements, targets
 from c2b_ray.serving.channel import APPS, PATIENCE_S, Channel
 from c2b_ray.serving.failures import from_text
 from c2b_ray.serving.handles import (
@@ -44,6 +46,10 @@ Tenancy = Literal["declared", "leased", "alone"]
 """`alone`: started here, on a cluster that ends with this process and its apps with it; they need no lease."""
 
 
+NAMED = (*OF_ONE_MODEL, "classifiers")
+"""Kinds of apps of which there may be several, named after what they serve."""
+
+
 @dataclass
 class Served:
     """Models behind Serve, and the apps that they use. `stop` ends the apps that nobody else uses."""
@@ -55,10 +61,12 @@ class Served:
     started: list[str] = field(default_factory=list)
     leased: list[str] = field(default_factory=list)
     lease: Lease | None = None
+    classifiers: str = APPS["classifiers"]
+    computing: Mapping[str, Computing] = field(default_factory=dict)
 
     def classifier(self, spec: str) -> ServedClassifier:
         """Returns a handle to any classifier of the catalogue; needs the classifiers' app."""
-        return ServedClassifier(spec)
+        return ServedClassifier(spec, Channel(self.classifiers), computing=self.computing.get("classifiers", UNSAID))
 
     def index(self, path: str) -> ServedIndex:
         """Returns a handle to the index at a path that the cluster can read; needs the indexes' app."""
@@ -94,19 +102,34 @@ def tenancy_here() -> Tenancy:
 
 
 def running(kinds: Collection[str] = tuple(APPS)) -> dict[str, str | None]:
-    """Returns every app of these kinds that answers, and the model that it serves; None where requests name their
-    models.
+    """Returns every app of these kinds that answers and whose model computes as its spec says, and the spec; None where
+    requests name their models.
 
     It calls each app, and an app that has scaled to no replica starts one for the call; so pass only the kinds you
     need.
     """
-    serving: dict[str, str | None] = {}
+    return {name: app.spec for name, app in _running(kinds).items() if app.computing in (None, UNSAID)}
+
+
+@dataclass(frozen=True)
+class _App:
+    """A running app: its kind, and the spec of its model and how that computes; None where requests name the models."""
+
+    kind: str
+    spec: str | None = None
+    computing: Computing | None = None
+
+
+def _running(kinds: Collection[str]) -> dict[str, _App]:
+    there = {}
     for name, app in serve.status().applications.items():
         kind = next((kind for kind in APPS if _is_of(kind, name)), None)
-        if app.status != "RUNNING" or kind not in kinds:
+        if kind is None or app.status != "RUNNING" or kind not in kinds:
             continue
-        serving[name] = Channel(name).call("describe")["model"] if kind in OF_ONE_MODEL else None
-    return serving
+        facts = Channel(name).call("describe") if kind in OF_ONE_MODEL else {}
+        computing = facts.get("computing", UNSAID) if facts else None
+        there[name] = _App(kind, facts.get("model"), computing)
+    return there
 
 
 def ensure(
@@ -119,13 +142,14 @@ def ensure(
     index: bool = False,
     placement: Path = LAPTOP,
     tenancy: Tenancy | None = None,
+    computing: Mapping[str, Computing] = MappingProxyType({}),
 ) -> Served:
     """Returns handles of the models behind Serve, by apps that serve exactly these models.
 
     `tenancy`: which apps may be used; None: `tenancy_here`. Apps that a run starts are named after their model, so that
-    runs with different models do not share one, and are placed as `placement` places their kind. Raises ServiceError
-    where apps are declared and one is missing; SpecError and WeightsError if a model cannot be loaded, as in this
-    process.
+    runs with different models do not share one, and are placed as `placement` places their kind. `computing`: how the
+    models of a kind compute, where the run's placement says it. Raises ServiceError where apps are declared and one is
+    missing, or computes in another way; SpecError and WeightsError if a model cannot be loaded, as in this process.
     """
     if not ray.is_initialized():
         raise ServiceError("Serve needs a Ray cluster: call ray.init() first")
@@ -139,26 +163,32 @@ def ensure(
     many: dict[str, None] = {kind: None for kind, use in (("classifiers", classifiers), ("index", index)) if use}
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what it starts and connects to is of no use to a person
     chosen = tenancy or tenancy_here()
-    apps, served = (_declared if chosen == "declared" else _on_demand)({**wanted, **many}, placement, chosen)
+    find = _declared if chosen == "declared" else _on_demand
+    apps, served = find({**wanted, **many}, computing, placement, chosen)
+    served.classifiers, served.computing = apps.get("classifiers", served.classifiers), computing
+    how = {kind: computing.get(kind, UNSAID) for kind in APPS}
     if language_model:
         served.language_model = ServedLanguageModel(language_model, Channel(apps["language_model"]))
     if encoder:
-        served.encoder = ServedEncoder(encoder, Channel(apps["encoder"]))
+        served.encoder = ServedEncoder(encoder, Channel(apps["encoder"]), computing=how["encoder"])
     if captioner:
-        served.captioner = ServedCaptioner(captioner, Channel(apps["captioner"]))
+        served.captioner = ServedCaptioner(captioner, Channel(apps["captioner"]), computing=how["captioner"])
     if image_generator:
-        served.image_generator = ServedGenerator(image_generator, Channel(apps["image_generator"]))
+        channel = Channel(apps["image_generator"])
+        served.image_generator = ServedGenerator(image_generator, channel, computing=how["image_generator"])
     return served
 
 
-def _declared(wanted: Mapping[str, str | None], placement: Path, tenancy: Tenancy) -> tuple[dict[str, str], Served]:
+def _declared(
+    wanted: Mapping[str, str | None], computing: Mapping[str, Computing], placement: Path, tenancy: Tenancy
+) -> tuple[dict[str, str], Served]:
     """Returns the app of each kind among the deployed ones. Apps of other runs are not used: they would end with those
     runs."""
     began = time.monotonic()
     while True:
         others = set(leased())
-        there = {name: model for name, model in running(tuple(wanted)).items() if name not in others}
-        apps = {kind: _serving(kind, spec, there) for kind, spec in wanted.items()}
+        there = {name: app for name, app in _running(tuple(wanted)).items() if name not in others}
+        apps = {kind: _declared_for(kind, spec, computing.get(kind, UNSAID), there) for kind, spec in wanted.items()}
         missing = {kind: spec for kind, spec in wanted.items() if apps[kind] is None}
         if not missing:
             return {kind: name for kind, name in apps.items() if name is not None}, Served()
@@ -167,13 +197,30 @@ def _declared(wanted: Mapping[str, str | None], placement: Path, tenancy: Tenanc
         time.sleep(2)
 
 
-def _on_demand(wanted: Mapping[str, str | None], placement: Path, tenancy: Tenancy) -> tuple[dict[str, str], Served]:
-    """Returns the apps that already serve the models, and starts new ones for the rest."""
-    there, held = running(tuple(wanted)), set(leased())
-    apps = {kind: _serving(kind, spec, there) or _app_name(kind, spec) for kind, spec in wanted.items()}
+def _declared_for(kind: str, spec: str | None, computing: Computing, there: Mapping[str, _App]) -> str | None:
+    """Returns the app of a kind that serves this model, best one that computes as it has to; where none does, the app's
+    handle names the difference."""
+    names = [name for name, app in there.items() if app.kind == kind and app.spec == spec]
+    if spec is None:
+        names = [name for name in names if name == APPS[kind]]
+    fitting = [name for name in names if computing.contradicts(there[name].computing or UNSAID) is None]
+    return next(iter([*fitting, *names]), None)
+
+
+def _on_demand(
+    wanted: Mapping[str, str | None], computing: Mapping[str, Computing], placement: Path, tenancy: Tenancy
+) -> tuple[dict[str, str], Served]:
+    """Returns the apps that already serve the models and have them compute in the same way, and starts new ones for the
+    rest."""
+    there, held, placed = _running(tuple(wanted)), set(leased()), _placed(placement)
+    apps = {}
+    for kind, spec in wanted.items():
+        how = computing.get(kind, UNSAID).over(computing_of(placed.get(APPS[kind])))
+        same = (name for name, app in there.items() if spec and app == _App(kind, spec, how))
+        apps[kind] = next(same, _app_name(kind, spec, how))
     ours = {kind: name for kind, name in apps.items() if name not in there or name in held}
     # A misspelt spec or placement is refused before anything starts.
-    made = targets(ours, dict(wanted), _placed(placement)) if ours else []
+    made = targets(ours, dict(wanted), placed, computing) if ours else []
     served = Served()
     try:
         if tenancy == "leased" and ours:
@@ -209,22 +256,21 @@ def _deploying(kinds: Collection[str], others: Collection[str]) -> bool:
 
 
 def _is_of(kind: str, app: str) -> bool:
-    return app == APPS[kind] or (kind in OF_ONE_MODEL and app.startswith(f"{APPS[kind]}-"))
+    return app == APPS[kind] or (kind in NAMED and app.startswith(f"{APPS[kind]}-"))
 
 
-def _serving(kind: str, spec: str | None, there: Mapping[str, str | None]) -> str | None:
-    """Returns the app of a kind that serves this model."""
-    return next((name for name, model in there.items() if _is_of(kind, name) and model == spec), None)
+def _app_name(kind: str, spec: str | None, computing: Computing) -> str:
+    """Returns the name of an app that a run starts: the same for the same model that computes in the same way."""
+    identity = [] if spec is None else [spec]
+    if computing != UNSAID:
+        identity.append(repr(computing))
+    return f"{APPS[kind]}-{content_id(*identity)[:8]}" if identity else APPS[kind]
 
 
-def _app_name(kind: str, spec: str | None) -> str:
-    return APPS[kind] if spec is None else f"{APPS[kind]}-{content_id(spec)[:8]}"
-
-
-def _refusal(missing: Mapping[str, str | None], there: Mapping[str, str | None]) -> ServiceError:
+def _refusal(missing: Mapping[str, str | None], there: Mapping[str, _App]) -> ServiceError:
     said = []
     for kind, spec in missing.items():
-        others = [f"{name!r} serves {model!r}" for name, model in there.items() if _is_of(kind, name)]
+        others = [f"{name!r} serves {app.spec!r}" for name, app in there.items() if app.kind == kind]
         what = f"an app {APPS[kind]!r}" if spec is None else f"an app {APPS[kind]!r} or '{APPS[kind]}-…' with {spec!r}"
         said.append(what + (f" ({', '.join(others)})" if others else ""))
     return ServiceError(

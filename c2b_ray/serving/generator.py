@@ -12,14 +12,14 @@ from typing import Any
 
 from ray import serve
 
+from c2b_ray.config.placement import UNSAID, Computing
 from c2b_ray.errors import ServiceError, SpecError
-from c2b_ray.models import catalog
-from c2b_ray.roles import ActivationReader, Floats, GeneratedImage, GenerationRequest
+from c2b_ray.roles import ActivationReader, Floats, GeneratedImage, GenerationRequest, ImageGenerator
 from c2b_ray.serving.failures import carried_in_text
 from c2b_ray.serving.gather import BatchSettings, Gather, settings_of
 from c2b_ray.serving.hands import Hands
 from c2b_ray.serving.limits import Limits, limits_here
-from c2b_ray.serving.replica import can_be_probed, refuse_other_model, take_gpus
+from c2b_ray.serving.replica import can_be_probed, load, refuse_other_model, take_gpus
 
 DEPLOYMENT = "Generator"
 TEST_EVERY_S = 300.0
@@ -31,11 +31,11 @@ _PROBE = GenerationRequest("a photo of a dog", seed=0)
 class GeneratorServer:
     """Serves one image generator; every call names the model that the caller expects."""
 
-    def __init__(self, model: str, threads: int = 1) -> None:
+    def __init__(self, model: str, threads: int = 1, computing: Computing = UNSAID) -> None:
         take_gpus()
-        self._spec = model
+        self._spec, self._computing = model, computing
         with carried_in_text():
-            self._generator = catalog.image_generator(model)
+            self._generator: ImageGenerator = load("image_generator", computing, model)
         self._hands = Hands(DEPLOYMENT, threads)
         self._settings = BatchSettings()
         self._requests: Gather[Sequence[GenerationRequest], list[GeneratedImage]] = Gather(
@@ -57,7 +57,7 @@ class GeneratorServer:
         if isinstance(self._generator, ActivationReader):
             names, steps = self._generator.activation_names, self._generator.denoising_steps
             inner = {"activation_names": names, "denoising_steps": steps}
-        return {"model": self._spec, "revision": self._generator.revision, **inner}
+        return {"model": self._spec, "computing": self._computing, "revision": self._generator.revision, **inner}
 
     async def generate(self, model: str, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
         """Returns an image per request, as the role defines it."""

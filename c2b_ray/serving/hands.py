@@ -17,6 +17,8 @@ from typing import Any, ParamSpec, TypeVar
 import ray
 
 from c2b_ray.errors import InputError, ServiceError
+from c2b_ray.models.gpu_meter import GpuMeter
+from c2b_ray.serving.meters import rows_answered, worked
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,6 +46,7 @@ class Hands:
         self._loading = ThreadPoolExecutor(1, thread_name_prefix="load")
         self._decoding = ThreadPoolExecutor(max(threads, _cpus()), thread_name_prefix="decode")
         self._waiting = ThreadPoolExecutor(MOST_WAITING, thread_name_prefix="wait")
+        self._gpu = GpuMeter().start()
         self._running: dict[int, float] = {}
         self._tickets = itertools.count()
         self._sound_at: float | None = None
@@ -55,7 +58,7 @@ class Hands:
         self._pending += 1
 
         def timed() -> R:
-            self._running[ticket] = time.monotonic()
+            self._running[ticket] = began = time.monotonic()
             try:
                 result = call(*args, **kwargs)
             except InputError:  # the request is wrong, and not the model
@@ -65,6 +68,7 @@ class Hands:
                 raise
             finally:
                 del self._running[ticket]
+                worked("model", time.monotonic() - began)
             self._sound_at = time.monotonic()
             return result
 
@@ -76,7 +80,9 @@ class Hands:
     async def run_batch(self, call: Callable[P, R], rows: int, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls `call` as `run` does, and counts it in `statistics` as one batch of `rows` rows."""
         self._batches.append(rows)
-        return await self.run(call, *args, **kwargs)
+        result = await self.run(call, *args, **kwargs)
+        rows_answered(rows, self._gpu.now)
+        return result
 
     async def load(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls `call` on the loading thread and returns its result. Loaded models answer meanwhile."""
@@ -84,11 +90,13 @@ class Hands:
 
     async def decode(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls `call` beside the model's calls, on as many threads as the replica has CPUs, and returns its result."""
-        return await asyncio.get_running_loop().run_in_executor(self._decoding, lambda: call(*args, **kwargs))
+        return await asyncio.get_running_loop().run_in_executor(
+            self._decoding, lambda: _decoding(call, *args, **kwargs)
+        )
 
     async def wait(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Calls `call`, which waits for other processes and computes little, on a thread for such calls."""
-        return await asyncio.get_running_loop().run_in_executor(self._waiting, lambda: call(*args, **kwargs))
+        """Calls `call`, which waits for processes that decode and computes little, on a thread for such calls."""
+        return await asyncio.get_running_loop().run_in_executor(self._waiting, lambda: _decoding(call, *args, **kwargs))
 
     async def check(self, test: Callable[[], object], every_s: float = TEST_EVERY_S) -> None:
         """Raises where a call is stuck, or where `test` raises.
@@ -116,6 +124,15 @@ class Hands:
         self._loading.shutdown(wait=True)
         self._decoding.shutdown(wait=True)
         self._waiting.shutdown(wait=True)
+        self._gpu.stop()
+
+
+def _decoding(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    began = time.monotonic()
+    try:
+        return call(*args, **kwargs)
+    finally:
+        worked("decoding", time.monotonic() - began)
 
 
 def _cpus() -> int:

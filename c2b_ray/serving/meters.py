@@ -10,9 +10,9 @@ from functools import cache
 from typing import Literal
 
 import ray
-from ray.serve.metrics import Counter, Histogram
+from ray.serve.metrics import Counter, Gauge, Histogram
 
-NAMES = ("c2b_batch_fill", "c2b_cached_answers")
+NAMES = ("c2b_batch_fill", "c2b_cached_answers", "c2b_replica_rows", "c2b_replica_seconds", "c2b_replica_gpu_busy")
 FILL = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 Outcome = Literal["hit", "miss", "evicted"]
 
@@ -30,6 +30,20 @@ def answers_cached(outcome: Outcome, images: int) -> None:
         _cached().inc(images, {"outcome": outcome})
 
 
+def rows_answered(rows: int, gpu: float | None) -> None:
+    """Counts rows of a batch that the model has answered; `gpu`: the busy share of the replica's GPU, if it has one."""
+    if ray.is_initialized():
+        _rows().inc(rows)
+        if gpu is not None:
+            _gpu().set(gpu)
+
+
+def worked(part: Literal["decoding", "model"], seconds: float) -> None:
+    """Counts seconds that one of the replica's threads or processes has worked."""
+    if ray.is_initialized():
+        _seconds().inc(seconds, {"part": part})
+
+
 @cache
 def _fill() -> Histogram:
     return Histogram(NAMES[0], "Rows of a batch over the most that the model takes at once.", list(FILL))
@@ -38,3 +52,20 @@ def _fill() -> Histogram:
 @cache
 def _cached() -> Counter:
     return Counter(NAMES[1], "Images by whether their answer came from memory.", ("outcome",))
+
+
+@cache
+def _rows() -> Counter:
+    return Counter(NAMES[2], "Rows that the model has answered.")
+
+
+@cache
+def _seconds() -> Counter:
+    return Counter(
+        NAMES[3], "Seconds that a replica's workers decoded, and that its threads were in the model.", ("part",)
+    )
+
+
+@cache
+def _gpu() -> Gauge:
+    return Gauge(NAMES[4], "Share of time in which the replica's GPU ran a kernel, in its driver's last sample.")

@@ -45,6 +45,11 @@ class PackedFiles:
 Packed = PackedPixels | PackedFiles
 
 
+def all_files(packs: Sequence[Packed]) -> bool:
+    """Tells whether all of these are encoded images."""
+    return all(isinstance(pack, PackedFiles) for pack in packs)
+
+
 def pack(images: Sequence[Pixels]) -> PackedPixels:
     """Packs the images in their order. Raises ValueError, which names the first that is not uint8 (height,
     width, 3)."""

@@ -61,6 +61,16 @@ async def answered_prepared(
     return [(answers[a:b], errors[a:b]) for a, b in pairwise(accumulate(map(len, packs), initial=0))]
 
 
+async def answered_files(
+    hands: Hands, packs: Sequence[Packed], call: Callable[[list[bytes | None]], tuple[Floats, list[str | None]]]
+) -> list[Rows]:
+    """Returns what `answered` returns, of files that the model decodes itself, from a call with all of them."""
+    parts = await asyncio.gather(*(hands.decode(unpack_files, pack) for pack in packs if isinstance(pack, PackedFiles)))
+    files = [data for part in parts for data in part]
+    answers, errors = await hands.run_batch(call, len(files), files)
+    return [(answers[a:b], errors[a:b]) for a, b in pairwise(accumulate(map(len, packs), initial=0))]
+
+
 async def weight(hands: Hands, packed: Packed, most_rows: int) -> int:
     """Returns how many rows of a batch these images count as: one each, more where they are large, so that a batch
     never decodes to more than BATCH_PIXELS."""

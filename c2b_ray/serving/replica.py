@@ -3,10 +3,14 @@ models."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import ray
 
+from c2b_ray.config.placement import Computing
 from c2b_ray.errors import ServiceError
-from c2b_ray.models import catalog, devices
+from c2b_ray.models import as_placed, catalog, devices
+from c2b_ray.steps.decode import decoded
 
 # A made-up question proves nothing about these, and harms some: a URL that charges, a script that runs out, a table
 # that rightly has no answer.
@@ -22,6 +26,11 @@ def take_gpus() -> None:
     """Restricts the models of this replica to the GPUs that Ray assigned to it. Called before a model loads."""
     if ray.is_initialized():  # not where Serve's local testing mode runs it in the caller's process
         devices.assign(ray.get_gpu_ids())
+
+
+def load(role: str, computing: Computing, spec: str) -> Any:
+    """Loads the model of a role so that it computes as the app's `args` say."""
+    return as_placed.load(role, computing, spec, decoded)
 
 
 def decoders_here(wanted: int | None) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -30,7 +31,13 @@ Load = Callable[[], ImageSource]
 _MOST_OPEN = 4
 _opened: dict[object, InPlace] = {}
 _lock = threading.Lock()
+_spent = threading.local()
 NO_SOURCE = "the run does not hold its bytes, and their source is not known"
+
+
+def seconds_of_reading() -> float:
+    """Returns the seconds that this thread has spent on reading images, since it began."""
+    return float(getattr(_spent, "seconds", 0.0))
 
 
 class InPlace:
@@ -64,7 +71,11 @@ class InPlace:
         with self._lock:  # it may keep what it reads
             if self._source is None:
                 self._source = self._load()
-            return fetched(self._source, rows)
+            began = time.monotonic()
+            try:
+                return fetched(self._source, rows)
+            finally:
+                _spent.seconds = seconds_of_reading() + time.monotonic() - began
 
     def _read(self, images: pa.Table) -> list[tuple[bytes | None, str | None]]:
         placed = np.flatnonzero(images["row"].is_valid().to_numpy()).tolist()

@@ -13,9 +13,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from c2b_ray.errors import SourceError
+from c2b_ray.filesystems.readers import Readers
 from c2b_ray.pipelines.here import Here
 from c2b_ray.pipelines.placement import Placement
-from c2b_ray.pipelines.stage import Rows, StageConfig
+from c2b_ray.pipelines.stage import Prepare, Rows, StageConfig
 from c2b_ray.store.parts import read_stage
 
 SCHEMA = pa.schema([("id", pa.string()), ("error", pa.string())])
@@ -37,10 +39,10 @@ def answer(rows: pa.Table, role: None) -> pa.Table:
     return pa.table({"id": rows["id"], "error": pa.nulls(rows.num_rows, pa.string())})
 
 
-def stage(out: str) -> int:
+def stage(out: str, prepare: Prepare = slowly) -> int:
     rows = Rows([pa.table({"id": [f"r{i:05}" for i in range(start, start + 40)]}) for start in range(0, 1600, 40)])
     config = StageConfig(SCHEMA, Placement(batch=16, threads=2, decoders=3), rows_per_file=64)
-    run = Here().run(rows, answer, lambda: None, out, id_column="id", config=config, prepare=slowly)
+    run = Here().run(rows, answer, lambda: None, out, id_column="id", config=config, prepare=prepare)
     return run.rows
 
 
@@ -105,3 +107,33 @@ def test_nothing_is_left_of_a_killed_run_which_then_goes_on(tmp_path: Path, pids
     assert 0 < missing < 1600
     table = read_stage(str(tmp_path / "out"))
     assert sorted(table["id"].to_pylist()) == [f"r{i:05}" for i in range(1600)]
+
+
+def from_a_folder_that_hangs(rows: pa.Table) -> pa.Table:
+    """Reads as sources do. One file has no answer for as long as its server is away."""
+    back = Path(os.environ["C2B_TEST_BACK"])
+
+    def read(name: str) -> bytes:
+        while name == "r00300" and not back.exists():
+            time.sleep(0.02)
+        return b""
+
+    Readers().map(read, rows["id"].to_pylist(), lambda name: f"/photos/{name}.jpg")
+    return slowly(rows)
+
+
+def test_a_folder_that_hangs_in_a_process_that_decodes_ends_the_stage_which_resumes(
+    tmp_path: Path, pids: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("C2B_READ_TIMEOUT", "0.5")
+    monkeypatch.setenv("C2B_TEST_BACK", str(tmp_path / "back"))
+    out = str(tmp_path / "out")
+    with pytest.raises(
+        SourceError, match=r"/photos/r00300\.jpg: no answer for 0\.5 seconds.*run the same command again"
+    ):
+        stage(out, from_a_folder_that_hangs)
+    wait_for(lambda: not alive(pids), 5)  # not even the process in which a thread still waits
+    (tmp_path / "back").touch()
+    missing = stage(out, from_a_folder_that_hangs)
+    assert 1300 <= missing < 1600  # what was answered before the file is kept
+    assert sorted(read_stage(out)["id"].to_pylist()) == [f"r{i:05}" for i in range(1600)]

@@ -27,7 +27,7 @@ from net_sessions import Session
 
 VOLATILE_KEYS = re.compile(
     r"^(created|started|finished|began|ended|at|seconds|duration|elapsed|wall|cpu.*|.*_seconds|.*_at|.*_per_second|version|versions"
-    r"|host|hostname|pid|machine|python|platform|command|environment|rates|progress|time|times|cores|parts)$"
+    r"|host|hostname|pid|machine|python|platform|command|environment|rates|busy|progress|time|times|cores|parts)$"
 )
 VOLATILE_TEXT = (
     (re.compile(r"\b\d{1,2} [A-Z][a-z]+ \d{4}(?:, \d\d:\d\d UTC)?"), "<date>"),

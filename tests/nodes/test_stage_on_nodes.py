@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from c2b_ray.pipelines.stage import Rows, StageConfig, StageResult
 
 SCHEMA = pa.schema([("id", pa.string()), ("node", pa.string()), ("error", pa.string())])
 CONFIG = StageConfig(SCHEMA, Placement(batch=20, min_actors=3, max_actors=3), rows_per_file=20)
+FED = replace(CONFIG, placement=Placement(batch=20, min_actors=3, max_actors=3, cpus=0.5, decoders=2))
+"""Tasks prepare the rows, in other processes than those of the actors."""
 ROWS = 1200
 ATTEMPTS = 3
 pytestmark = pytest.mark.timeout(900)
@@ -49,15 +52,23 @@ def source() -> Rows:
     return Rows([pa.table({"id": ids[i : i + 100]}) for i in range(0, ROWS, 100)])
 
 
-def stage(out: Path, meeting: str, on_progress: Callable[[Progress], None] | None = None) -> StageResult:
+def prepared(rows: pa.Table) -> pa.Table:
+    time.sleep(0.1)
+    return rows
+
+
+def stage(
+    out: Path, meeting: str, on_progress: Callable[[Progress], None] | None = None, config: StageConfig = CONFIG
+) -> StageResult:
     return OnRay().run(
         source(),
         slowly,
         partial(node_of_actor, meeting, 3),
         str(out),
         id_column="id",
-        config=CONFIG,
+        config=config,
         on_progress=on_progress,
+        prepare=prepared if config is FED else None,
     )
 
 
@@ -92,7 +103,7 @@ class Once:
             self.action()
 
 
-def stage_with(action: Callable[[], object], tmp_path: Path) -> tuple[Once, StageResult]:
+def stage_with(action: Callable[[], object], tmp_path: Path, config: StageConfig = CONFIG) -> tuple[Once, StageResult]:
     """A stage in which `action` was called, or the last of some in which it was not.
 
     Ray does not promise to spread three actors over three nodes: on a busy machine two may share one."""
@@ -100,28 +111,33 @@ def stage_with(action: Callable[[], object], tmp_path: Path) -> tuple[Once, Stag
         out, meeting = tmp_path / f"stage-{attempt}", tmp_path / f"meeting-{attempt}"
         meeting.mkdir()
         once = Once(out, action)
-        result = stage(out, str(meeting), once)
+        result = stage(out, str(meeting), once, config)
         if once.rows is not None:
             break
     return once, result
 
 
-def test_a_node_dies(nodes: Raylets, third: str, tmp_path: Path) -> None:
-    killing, result = stage_with(lambda: nodes.kill(third), tmp_path)
+BOTH = pytest.mark.parametrize("config", [CONFIG, FED], ids=["actors prepare", "tasks prepare"])
+
+
+@BOTH
+def test_a_node_dies(nodes: Raylets, third: str, tmp_path: Path, config: StageConfig) -> None:
+    killing, result = stage_with(lambda: nodes.kill(third), tmp_path, config)
     assert killing.rows is not None, f"nodes with rows: {rows_by_node(killing.out)}"
     assert killing.rows < ROWS / 2, "the node was killed too late to lose much"
     assert written(killing.out) == EACH_ONCE
-    assert (result.rows, result.resumed) == (ROWS, 0)
+    assert (result.rows, result.errors, result.resumed) == (ROWS, 0, 0)
 
 
-def test_a_worker_dies_on_another_node(nodes: Raylets, third: str, tmp_path: Path) -> None:
+@BOTH
+def test_a_worker_dies_on_another_node(nodes: Raylets, third: str, tmp_path: Path, config: StageConfig) -> None:
     def kill_actor() -> None:
         actors = nodes.nodes[third].processes("MapWorker")
         assert actors
         kill(actors)
 
-    killing, result = stage_with(kill_actor, tmp_path)
-    assert result.rows == ROWS
+    killing, result = stage_with(kill_actor, tmp_path, config)
+    assert (result.rows, result.errors) == (ROWS, 0)
     assert killing.rows is not None, f"nodes with rows: {rows_by_node(killing.out)}"
     assert killing.rows < ROWS / 2
     assert written(killing.out) == EACH_ONCE

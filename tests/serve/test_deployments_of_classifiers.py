@@ -77,6 +77,9 @@ def test_an_image_that_was_answered_comes_from_memory_for_the_same_tenant_and_ra
     fills = exported("ray_c2b_batch_fill_count", 'application="classifiers"', least=2)
     assert hits >= 7
     assert fills >= 2
+    assert exported("ray_c2b_replica_rows_total", 'application="classifiers"', least=14) >= 14
+    for part in ("decoding", "model"):
+        assert exported("ray_c2b_replica_seconds_total", 'application="classifiers"', f'part="{part}"', least=1e-6) > 0
 
 
 def exported(name: str, *labels: str, least: float) -> float:

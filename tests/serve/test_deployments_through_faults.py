@@ -9,12 +9,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from ray import serve
 from ray.serve.exceptions import BackPressureError
-from requests_of_apps import asked, prompts
+from requests_of_apps import asked, pictures, prompts
 
+from c2b_ray.audits.kit.loaders import load
+from c2b_ray.config.placement import Computing
 from c2b_ray.errors import ServiceError, SourceError, SpecError, WeightsError
+from c2b_ray.models import catalog
 from c2b_ray.roles import ChatReply
 from c2b_ray.serving.channel import Channel
 from c2b_ray.serving.ensure import Served, ensure, running
@@ -109,3 +113,24 @@ def test_a_model_that_cannot_be_loaded_is_said_to_be_so(served: Served, placemen
     assert raised.value.location == "/models/toy.bin"  # every field, though Serve hands on text alone
     assert raised.value.app is not None
     assert "toy:damaged" not in running().values()
+
+
+def test_classifiers_compute_as_the_placement_says_in_an_app_of_their_own(served: Served, placement: Path) -> None:
+    spec, images = "world:resnet-control-0", pictures(3)
+    exactly = catalog.load("classifier", spec)
+    how = {"classifiers": Computing("bf16")}
+    with ensure(classifiers=True, placement=placement, computing=how) as fast:
+        with ensure(classifiers=True, placement=placement, computing=how) as again:
+            assert again.classifiers == fast.classifiers != served.classifiers
+            assert again.started == []
+        model = fast.classifier(spec)
+        here = load("classifier", how["classifiers"], spec)
+        assert model.revision == here.revision != exactly.revision
+        np.testing.assert_allclose(model.logits(images, [""] * 3), here.logits(images, [""] * 3), atol=0.05)
+    assert fast.classifiers not in running()
+    how = {"classifiers": Computing(decode="gpu")}
+    with (
+        ensure(classifiers=True, placement=placement, computing=how) as no_gpu,
+        pytest.raises(SpecError, match="decode: gpu` needs a GPU"),
+    ):
+        _ = no_gpu.classifier(spec).labels

@@ -83,8 +83,15 @@ class ActorsBackend(InCallingProcess):
         self._on_ray.check_placement()
         self.runner: Runner = self._on_ray
         self.searcher = self.runner
+        # Each once: where only its stage's process can describe a model, that takes seconds to start.
+        self._descriptions: dict[tuple[str, str], Description] = {}
 
     def describe(self, role: str, spec: str) -> Description:
+        if (role, spec) not in self._descriptions:
+            self._descriptions[role, spec] = self._describe(role, spec)
+        return self._descriptions[role, spec]
+
+    def _describe(self, role: str, spec: str) -> Description:
         if role == "language_model":  # this process calls it
             return catalog.describe(role, spec) or description_of_loaded(self, role, spec)
         computing = computing_of(role, self._placement)
@@ -120,8 +127,14 @@ class HereBackend:
             cache(partial(load, role, stages.stage(stage).computing)) for role, stage in STAGES.items()
         )
         self._index = cache(catalog.index)
+        self._descriptions: dict[tuple[str, str], Description] = {}
 
     def describe(self, role: str, spec: str) -> Description:
+        if (role, spec) not in self._descriptions:
+            self._descriptions[role, spec] = self._describe(role, spec)
+        return self._descriptions[role, spec]
+
+    def _describe(self, role: str, spec: str) -> Description:
         return describe(role, computing_of(role, self._stages), spec) or description_of_loaded(self, role, spec)
 
     def text_encoder(self, spec: str) -> TextEncoder:

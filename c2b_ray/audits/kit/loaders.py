@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from c2b_ray.config.placement import Computing, PlacementConfig, Stage
-from c2b_ray.models import catalog, devices
+from c2b_ray.models import as_placed, catalog, devices
 from c2b_ray.pipelines.images import CLASSIFY, GENERATE, VERIFY
 from c2b_ray.pipelines.search import RETRIEVE
 from c2b_ray.pipelines.stage import Runner
@@ -96,26 +96,16 @@ STAGES: dict[str, Stage] = {
 
 def load(role: str, computing: Computing, spec: str) -> Any:
     """Loads the model of a role so that it computes as its stage says, with the same revision in every process."""
-    with devices.computing_in(computing):
-        model = catalog.load(role, spec)
-        if not _decodes_there(role, computing):
-            return model
-        from c2b_ray.models.gpu_files import decoding_files  # imports torch, which not every process needs
-
-        return decoding_files(model, spec, decoded)
+    return as_placed.load(role, computing, spec, decoded)
 
 
 def describe(role: str, computing: Computing, spec: str) -> Description | None:
     """Returns the model's description from its files or service; None where it has to be loaded, as where a GPU decodes
     for it: a missing GPU is then found before the first image."""
-    if _decodes_there(role, computing):
+    if as_placed.decodes_there(role, computing):
         return None
     with devices.computing_in(computing):
         return catalog.describe(role, spec)
-
-
-def _decodes_there(role: str, computing: Computing) -> bool:
-    return computing.decode == "gpu" and role in ("classifier", "encoder")
 
 
 def described(role: str, computing: Computing, spec: str) -> Description:

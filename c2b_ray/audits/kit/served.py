@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from c2b_ray.audits.kit.loaders import InCallingProcess, description_of_loaded
+from c2b_ray.audits.kit.loaders import STAGES, InCallingProcess, computing_of, description_of_loaded
 from c2b_ray.config.placement import PlacementConfig
 from c2b_ray.pipelines.here import Here
 from c2b_ray.pipelines.ray_stage import OnRay
@@ -33,6 +33,8 @@ from c2b_ray.serving.ensure import Tenancy, ensure
 from c2b_ray.serving.handles import ServedClassifier, ServedEncoder, ServedIndex
 
 T = TypeVar("T")
+KINDS = {**{role: role for role in STAGES}, "classifier": "classifiers"}
+"""The kind of app that serves each role whose models compute as the placement says."""
 
 
 class ServeBackend:
@@ -46,7 +48,10 @@ class ServeBackend:
     ) -> None:
         self._stack = stack
         self._ensure = partial(
-            ensure, placement=Path(placement.serve) if placement and placement.serve else LAPTOP, tenancy=tenancy
+            ensure,
+            placement=Path(placement.serve) if placement and placement.serve else LAPTOP,
+            tenancy=tenancy,
+            computing={KINDS[role]: computing_of(role, placement) for role in STAGES},
         )
         runner = OnRay(placement, served=True)
         runner.check_placement()

@@ -94,6 +94,8 @@ class JobRun:
         except ProtocolError as error:
             _log.error("%s: %s; its process is killed", self._job.id, error)
             ended = None
+        finally:
+            counters.busy(self._job.id, "", {})
         status = self._process.kill()
         self._measure()
         self._account.measure(self._start.out)
@@ -122,6 +124,8 @@ class JobRun:
     def _hear(self, message: StepReport) -> None:
         self._account.tell(message)
         counters.drawn(message.counts)
+        if message.kind != "warning":
+            counters.busy(self._job.id, message.step, {} if message.kind == "end" else message.busy)
         if message.kind == "warning" and self._warnings < _WARNINGS:
             self._warnings += 1
             self._attempted(lambda: jobs.report(self._db, self._job.id, self._fence, "warning", {"text": message.step}))

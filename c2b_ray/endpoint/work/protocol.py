@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from c2b_ray.errors import C2BError
+from c2b_ray.pipelines.busy import Part
 
 LONGEST_LINE = 2**20
 """The most bytes of a line from the process; a longer line ends it."""
@@ -28,6 +29,7 @@ class _Message(BaseModel):
 
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Seconds = Annotated[float, Field(ge=0, lt=1e12)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(max_length=_LONGEST_TEXT)]
 
 
@@ -74,7 +76,8 @@ class StepReport(_Message):
     """From the process: a step began, progressed or ended, or there is a warning (`kind`).
 
     `images`: images that models have answered about in this process so far. `present`: images whose answers the run
-    holds, at least, from this or earlier processes. `counts`: results of a step that ended, by name.
+    holds, at least, from this or earlier processes. `counts`: results of a step that ended, by name. `busy`: how busy
+    the parts of the step are (`pipelines.busy`).
     """
 
     type: Literal["told"] = "told"
@@ -86,6 +89,7 @@ class StepReport(_Message):
     images: Count = 0
     present: Count = 0
     counts: Annotated[dict[Text, Count], Field(max_length=100)] = {}
+    busy: dict[Part, Share] = {}
 
 
 class MayCommit(_Message):

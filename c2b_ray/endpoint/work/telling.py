@@ -102,6 +102,7 @@ class Telling:
             rate=float(progress.rows_per_second),
             images=self._images,
             present=self.present,
+            busy={} if progress.busy is None else progress.busy.shares,
         )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from c2b_ray.endpoint.operate.metrics import exposed, registry
+from c2b_ray.pipelines import meters as of_stages
 from c2b_ray.serving import meters
 
 MONITORING = Path(__file__).parents[3] / "deployments" / "monitoring"
@@ -35,15 +36,14 @@ def test_each_metric_is_one_that_the_code_exports(db, name):
     assert used <= exported
 
 
-def test_each_metric_of_a_replica_on_the_dashboard_is_one_that_replicas_count():
+def test_each_metric_of_ray_on_the_dashboard_is_one_that_replicas_and_stages_count():
     """Ray exports them with `ray_` before; what comes behind is Prometheus' for each type."""
     panels = json.loads((MONITORING / "grafana.json").read_text())["panels"]
     shown = {
         name for panel in panels for target in panel["targets"] for name in re.findall(r"ray_c2b_\w+", target["expr"])
     }
-    counted = {"ray_c2b_batch_fill_sum", "ray_c2b_batch_fill_count", "ray_c2b_cached_answers_total"}
-    assert shown == counted
-    assert {re.sub("_(sum|count|total)$", "", name) for name in counted} == {f"ray_{name}" for name in meters.NAMES}
+    names = {re.sub("_(sum|count|total)$", "", name) for name in shown}
+    assert names == {f"ray_{name}" for name in (*meters.NAMES, *of_stages.NAMES)}
 
 
 def test_each_alert_has_a_series_that_raises_it_and_one_that_does_not():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import pickle
+import time
 from pathlib import Path
 
 import httpx
@@ -103,6 +106,27 @@ def test_the_revision_is_of_the_bytes(tmp_path: Path) -> None:
     assert weights.file_revision(a) == weights.file_revision(b) != weights.file_revision(c)
     assert weights.file_revision(a, c) != weights.file_revision(c, a)
     assert len(weights.file_revision(a)) == 20
+
+
+def test_a_file_is_read_once_for_its_revision_until_it_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, read = tmp_path / "a", []
+    file.write_bytes(b"weights")
+    hashed = hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda stream, name: read.append(name) or hashed(stream, name))
+    before = weights.file_revision(file)
+    assert weights.file_revision(file) == before
+    assert len(read) == 1
+    state = file.stat()
+    time.sleep(0.02)  # longer than a file system's clock stands still
+    file.write_bytes(b"WEIGHTS")
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))  # as a copy that keeps its times
+    assert weights.file_revision(file) != before
+    (other := tmp_path / "b").write_bytes(b"weights")
+    assert weights.file_revision(other) == before
+    other.replace(file)
+    assert weights.file_revision(file) == before
 
 
 def test_what_the_hub_cannot_give_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,8 +67,7 @@ def files(n: int) -> list[bytes | None]:
 def there() -> Iterator[Any]:
     model = Shown()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(catalog, "encoder", lambda spec: model)
-        patch.setattr(catalog, "classifier", lambda spec: model)
+        patch.setattr(catalog, "load", lambda role, spec: model)
         encoder = serve.run(EncoderServer.bind(SPEC, decoders=2), name="encoder", _local_testing_mode=True)
         classifiers = serve.run(ClassifierServer.bind(decoders=2), name="classifiers", _local_testing_mode=True)
         served = ServedEncoder(SPEC, Channel("encoder", handle=encoder))

@@ -52,14 +52,14 @@ def checked(server: Any, model: OnGpu, ask: Any) -> None:
 
 def test_a_generator_whose_device_failed_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
     model = OnGpu()
-    monkeypatch.setattr(catalog, "image_generator", lambda spec: model)
+    monkeypatch.setattr(catalog, "load", lambda role, spec: model)
     server = GeneratorServer.func_or_class("diffusers:x")
     checked(server, model, lambda: server.generate("diffusers:x", [GenerationRequest("a dog", 1)]))
 
 
 def test_classifiers_whose_device_failed_are_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
     model = OnGpu()
-    monkeypatch.setattr(catalog, "classifier", lambda spec: model)
+    monkeypatch.setattr(catalog, "load", lambda role, spec: model)
     server = ClassifierServer.func_or_class()
     held = Held(server._load("timm:x"), 0)
     server._shelf._loaded["timm:x"] = held  # as Serve's multiplexing, which needs a replica, would do

@@ -56,7 +56,7 @@ def files(n: int) -> list[bytes | None]:
 @pytest.fixture
 def there(monkeypatch: pytest.MonkeyPatch) -> Any:
     model = Levels()
-    monkeypatch.setattr(catalog, "encoder", lambda spec: model)
+    monkeypatch.setattr(catalog, "load", lambda role, spec: model)
     handle = serve.run(EncoderServer.bind(SPEC), name="encoder", _local_testing_mode=True)
     return ServedEncoder(SPEC, Channel("encoder", handle=handle)), model
 
@@ -109,10 +109,10 @@ def test_what_a_request_raises_arrives_with_every_field_and_the_app(there: Any) 
 
 
 def test_what_a_constructor_raises_is_in_its_text_as_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    def damaged(spec: str) -> Any:
+    def damaged(role: str, spec: str) -> Any:
         raise WeightsError("a pickle", location="/models/a.bin")
 
-    monkeypatch.setattr(catalog, "encoder", damaged)
+    monkeypatch.setattr(catalog, "load", damaged)
     with pytest.raises(CannotStart) as raised:
         EncoderServer.func_or_class(SPEC)
     found = from_text(str(raised.value))

@@ -38,3 +38,15 @@ def test_a_driver_loads_a_model_in_the_precision_of_its_stage():
         assert half == catalog.classifier("world:resnet-control-0?precision=bf16").revision != exact
         encoder = models.encoder("world:clip")().revision
         assert encoder == catalog.encoder("world:clip?precision=fp16").revision
+
+
+def test_a_model_is_described_once_for_a_run(monkeypatch):
+    asked, real = [], catalog.describe
+    monkeypatch.setattr(catalog, "describe", lambda role, spec: asked.append(spec) or real(role, spec))
+    models = HereBackend()
+    first = models.describe("classifier", "world:resnet-control-0")
+    assert models.describe("classifier", "world:resnet-control-0") is first
+    assert models.describe("encoder", "world:clip").dimension > 0
+    assert asked == ["world:resnet-control-0", "world:clip"]
+    assert HereBackend().describe("classifier", "world:resnet-control-0") == first
+    assert len(asked) == 3  # another run: the files may have been replaced

@@ -137,3 +137,19 @@ def test_a_process_without_an_api_answers_at_its_port(db):
         assert 'c2b_jobs{state="queued"} 1.0' in answer.read().decode()
     with pytest.raises(ConfigError, match="HOST:PORT"), served(db, "9420"):
         pass
+
+
+def test_the_parts_of_a_stage_are_as_busy_as_those_of_the_jobs_in_it_are_on_average():
+    def shown(stage, part):
+        made = CollectorRegistry()
+        made.register(counters.BUSY)
+        return made.get_sample_value("c2b_stage_busy", {"stage": stage, "part": part})
+
+    counters.busy("job-1", "classify: resnet", {"decoding": 0.9, "model": 0.2})
+    counters.busy("job-2", "classify: other", {"decoding": 0.5, "gpu": 0.4})
+    assert (shown("classify", "decoding"), shown("classify", "gpu")) == (pytest.approx(0.7), 0.4)
+    counters.busy("job-1", "embed", {"model": 1.0})
+    assert (shown("classify", "decoding"), shown("classify", "model"), shown("other", "model")) == (0.5, None, 1.0)
+    counters.busy("job-1", "", {})
+    counters.busy("job-2", "", {})
+    assert (shown("classify", "decoding"), shown("other", "model")) == (None, None)
