@@ -162,7 +162,7 @@ def _table_of(config: Configs) -> LabelledTable | None:
     if isinstance(config, AuditConfig):
         if config.images.table is None:
             return None
-        return LabelledTable(config.images.table, columns=config.images.renamed)
+        return LabelledTable(config.images.table, columns=config.images.renamed, root=config.images.root)
     labelled = config.images.labelled
     return None if labelled is None else LabelledTable(labelled.table, "images.labelled.table", labelled.columns)
 

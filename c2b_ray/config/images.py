@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from c2b_ray.config.named import GeneratorSpec, IndexPath, Name, TablePath
+from c2b_ray.config.named import GeneratorSpec, IndexPath, Name, RootPath, TablePath
 from c2b_ray.config.strict import Strict
 
 Source = Literal["retrieve", "generate", "labelled"]
@@ -44,6 +44,12 @@ class Images(Strict):
     columns: Columns | None = Field(
         None, description="The table's names of these columns, if they differ (for source: labelled)."
     )
+    root: RootPath | None = Field(
+        None,
+        description="The folder below which the images of the table lie (for source: labelled). Paths in the table are "
+        "then relative to it, or absolute and below it; one that leads out of it by `..` is taken from the table's "
+        "folder, and must end below it. Default: the table's folder, which no path leads out of.",
+    )
     cluster: Name | None = Field(
         None,
         description="The column that tells which images belong together, such as camera, patient or video; or "
@@ -68,11 +74,12 @@ class Images(Strict):
 
     @model_serializer(mode="wrap")
     def _without_default(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out `cluster` where it is not set: a run's id is made from these fields, and runs of releases without
-        the field are resumed."""
+        """Leaves out `cluster` and `root` where they are not set: a run's id is made from these fields, and runs of
+        releases without the fields are resumed."""
         fields: dict[str, Any] = serialise(self)
-        if fields.get("cluster") is None:
-            fields.pop("cluster", None)
+        for name in ("cluster", "root"):
+            if fields.get(name) is None:
+                fields.pop(name, None)
         return fields
 
     @property
@@ -98,6 +105,8 @@ class Images(Strict):
                 raise ValueError(f"`{field}` does not belong to source: {said}")
         if self.columns is not None and "labelled" not in self.sources:
             raise ValueError(f"`columns` does not belong to source: {said}; it names a table's columns")
+        if self.root is not None and "labelled" not in self.sources:
+            raise ValueError(f"`root` does not belong to source: {said}; it says where a table's images lie")
         if self.cluster is not None and "labelled" not in self.sources:
             raise ValueError(f"`cluster` does not belong to source: {said}; it names a column of a labelled table")
         for name in ("pool", "selection"):

@@ -59,7 +59,7 @@ def _named(config: AuditConfig, classes: Sequence[str], whose: str) -> AuditConf
 
 def _shown(config: AuditConfig, classes: Sequence[str], whose: str) -> list[str]:
     """Returns the classes that a labelled table has images of: it may show a part of a large label space."""
-    table = LabelledTable(str(config.images.table), columns=config.images.renamed)
+    table = LabelledTable(str(config.images.table), columns=config.images.renamed, root=config.images.root)
     there = {normalise(name) for name in table.labels["target_class"].unique().to_pylist() if name is not None}
     shown = [name for name in classes if normalise(name) in there]
     if not shown:

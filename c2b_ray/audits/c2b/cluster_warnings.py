@@ -38,7 +38,7 @@ def warn_of_clusters(config: AuditConfig, run: C2BRun, runner: Runner, steps: St
 
 
 def _warnings(run: C2BRun, config: AuditConfig) -> list[str]:
-    table = LabelledTable(str(config.images.table), columns=config.images.renamed)
+    table = LabelledTable(str(config.images.table), columns=config.images.renamed, root=config.images.root)
     captions = run.captions
     compared = {normalise(name) for name in captions["attribute"].unique().to_pylist()}
     of_rows = {name: numbers for name, numbers in _numbers(table).items() if normalise(name) not in compared}

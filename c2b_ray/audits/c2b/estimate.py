@@ -126,7 +126,7 @@ def _verified(spec: str, config: AuditConfig, costs: list[Cost], images: tuple[i
 
 def _of_table(config: AuditConfig) -> tuple[int, int]:
     """Returns the images of a labelled table at the first look and at most, those of intersections included."""
-    table = LabelledTable(str(config.images.table), columns=config.images.renamed)
+    table = LabelledTable(str(config.images.table), columns=config.images.renamed, root=config.images.root)
     limit = Limit(config.images_per_caption, config.seed)
     labels = compared_labels(config, table)
     proposals, captions, draws = labelled_rows(labels, table.revision, config.classes, config.attributes, limit)

@@ -82,7 +82,7 @@ def from_labels(
     """
     path = str(config.images.table)
     with steps.step("read labels"):
-        load = partial(LabelledTable, path, columns=config.images.renamed)
+        load = partial(LabelledTable, path, columns=config.images.renamed, root=config.images.root)
         table = load()
         limit, revision = Limit(config.images_per_caption, config.seed), table.revision
         labels = compared_labels(config, table)
@@ -138,7 +138,7 @@ def _warn(steps: Steps, warnings: Sequence[str]) -> None:
 
 def remarks(config: AuditConfig) -> list[str]:
     """Returns what an audit of a labelled table will not use of it, and why."""
-    table = LabelledTable(str(config.images.table), columns=config.images.renamed)
+    table = LabelledTable(str(config.images.table), columns=config.images.renamed, root=config.images.root)
     labels = compared_labels(config, table)
     proposals, *_ = labelled_rows(labels, "", config.classes, config.attributes, Limit(1, config.seed))
     return _remarks(config, table, proposals)[1]

@@ -34,7 +34,8 @@ def check(config: AuditConfig, via: str) -> None:
     if config.images.index is not None:
         _check_index(config.images.index)
     if config.images.table is not None:
-        table = LabelledTable(config.images.table, columns=config.images.renamed)
+        table = LabelledTable(config.images.table, columns=config.images.renamed, root=config.images.root)
+        refuse_paths_outside(table)
         labels = compared_labels(config, table)
         proposals, *_ = labelled_rows(labels, "", config.classes, config.attributes, Limit(1, config.seed))
         pairs(proposals, config.intersections)
@@ -48,6 +49,22 @@ def check(config: AuditConfig, via: str) -> None:
             raise with_trial(error, name, spec, config) from error
         if known is not None:
             classification(name, known, config.classes, label_map, config.right)
+
+
+def refuse_paths_outside(table: LabelledTable, field: str = "images.root") -> None:
+    """Raises ConfigError where most images of a table lie outside the folder that they are read below: each of them
+    would be an error of its row, after the run."""
+    outside = table.leading_out()
+    if 2 * len(outside) < len(table):
+        return
+    root = table.root_of(outside)
+    line = f"write `root: {root}` under `images`" if root else "give the folder above them as `root` under `images`"
+    below = table.root or "the table's folder"
+    raise ConfigError(
+        field,
+        f"{len(outside):,} of {len(table):,} images do not lie below {below}, such as {outside[0]!r}; if they are yours, "
+        f"{line}",
+    )
 
 
 def _check_pairs(config: AuditConfig) -> None:
