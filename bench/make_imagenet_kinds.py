@@ -19,7 +19,7 @@ from c2b_ray.names import normalise
 
 TARGET = Path(__file__).parents[1] / "c2b_ray" / "config" / "imagenet_kinds.tsv"
 NOTICE = TARGET.with_name("imagenet_parents.tsv")
-HEADER = """# WordNet 3.0's synsets above ImageNet-1k's classes. A line: synset, its names, positions of the classes below it.
+HEADER = """# WordNet 3.0's synsets above ImageNet-1k's classes. A line: synset, its names, positions of classes below.
 # Made by bench/make_imagenet_kinds.py; tabs between. The notice of WordNet, from which these lines are extracted:
 """
 

@@ -75,8 +75,8 @@ def audit(
     if source is None:
         raise ConfigError(
             "",
-            "name an audit file, or a folder of labelled images with --classifier; c2b audit --print-schema shows what a "
-            "file holds, and c2b init writes one",
+            "name an audit file, or a folder of labelled images with --classifier; c2b audit --print-schema shows what "
+            "a file holds, and c2b init writes one",
         )
     from c2b_ray.audits.c2b.from_images import Choices, are_images
 

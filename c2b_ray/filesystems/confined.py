@@ -121,8 +121,8 @@ def path_below(root: str, folder: str, name: str) -> str | None:
 
     A relative name is one below `root`; one that leads out of it by `..` is taken from `folder`, where the table lies.
     """
-    base = root.rstrip("/") + "/"
-    for start in (root, folder):
+    base = posixpath.normpath(root).rstrip("/") + "/"
+    for start in (base, folder):
         path = posixpath.normpath(posixpath.join(start, name))
         if path.startswith(base) and "\0" not in name:
             return path[len(base) :]

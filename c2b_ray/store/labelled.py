@@ -228,8 +228,8 @@ class LabelledTable:
             yield from filter(None, table[column].to_pylist())
 
     def leading_out(self) -> list[str]:
-        """Returns the paths of images that are refused, each once: absolute ones, and those that lead out of the table's
-        folder by `..`; with a root, those that do not end below it."""
+        """Returns the paths of images that are refused, each once: absolute ones, and those that lead out of the
+        table's folder by `..`; with a root, those that do not end below it."""
         return list(dict.fromkeys(name for name in self.paths() if self._inside(name) is None))
 
     def root_of(self, names: Sequence[str]) -> str:

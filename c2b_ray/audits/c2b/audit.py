@@ -81,8 +81,8 @@ def audit(
 ) -> C2BRun:
     """Runs an audit, or what is left of it, and returns its run.
 
-    `config`: an audit file's path, a mapping of its fields, or an `AuditConfig`; or a folder or table of labelled images,
-    for which an audit file is written beside the run (`from_images`). `out`: the run directory, by default
+    `config`: an audit file's path, a mapping of its fields, or an `AuditConfig`; or a folder or table of labelled
+    images, for which an audit file is written beside the run (`from_images`). `out`: the run directory, by default
     `runs/c2b-<run id>`. `via`: where the models run: `here` (in this process, without Ray), `actors` (Ray Data's
     actors, and this process) or `serve` (behind Ray Serve); `auto` is `here` where there are few images and no cluster
     can be reached, otherwise `actors`. A run may be resumed with another `via`. Raises InputError for errors that the

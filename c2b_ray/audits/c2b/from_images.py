@@ -144,12 +144,13 @@ def drafted(
         "images": images,
         **({"language_model": choices.language_model} if choices.language_model else {}),
     }
-    warnings = tuple([*_left_out(matching, counts), *([f"{matching.assumed}"] if matching.assumed else [])])
+    assumed = [matching.assumed] if matching.assumed else []
+    warnings = (*_left_out(matching, counts), *assumed)
     said = [_of_images(location, table, counts), *_of_columns(columns, table), _of_labels(matching)]
     notes = {
         "classes": [_counted(counts, classes), *warnings[: len(matching.unmatched)]],
         "classifier": [line for name in descriptions for line in _of_model(name, descriptions, len(specs) > 1)],
-        "label_map": [_of_labels(matching), *([matching.assumed] if matching.assumed else [])],
+        "label_map": [_of_labels(matching), *assumed],
         "images": [_of_images(location, table, counts), *_of_columns(columns, table)],
     }
     return Drafted(fields, notes, tuple(said), warnings)
@@ -284,8 +285,8 @@ def _root(table: LabelledTable, location: str, folder: str) -> str | None:
         if all((inside := path_below(str(path), folder, name)) and (path / inside).is_file() for name in some):
             return str(path)
     raise SourceError(
-        f"{location}: none of its first {len(some)} images is there, such as {some[0]!r}, neither beside the table nor in "
-        "a folder beside it; name the folder that the paths are relative to with --root"
+        f"{location}: none of its first {len(some)} images is there, such as {some[0]!r}, neither beside the table nor "
+        "in a folder beside it; name the folder that the paths are relative to with --root"
     )
 
 
@@ -332,8 +333,8 @@ def _no_class(matching: Matching, labels: Sequence[str], location: str) -> Confi
     known = f"the nearest labels: {', '.join(dict.fromkeys(close))}" if close else f"its labels: {_few(labels)}"
     return ConfigError(
         "classes",
-        f"no class of {location} is a label of the classifier ({some}); {known}. Write an audit file with `label_map`, or "
-        "rename the folders",
+        f"no class of {location} is a label of the classifier ({some}); {known}. Write an audit file with `label_map`, "
+        "or rename the classes",
     )
 
 
@@ -350,13 +351,17 @@ def _left_out(matching: Matching, counts: Mapping[str, int]) -> list[str]:
     lines = []
     for one in matching.unmatched:
         near = f"; the nearest: {', '.join(one.nearest)}" if one.nearest else ""
-        lines.append(f"{one.target_class} ({counts[one.target_class]:,} images) is not audited: {one.why}{near}")
+        lines.append(f"{one.target_class} ({_images(counts[one.target_class])}) is not audited: {one.why}{near}")
     return lines
+
+
+def _images(count: int) -> str:
+    return "1 image" if count == 1 else f"{count:,} images"
 
 
 def _of_images(location: str, table: LabelledTable, counts: Mapping[str, int]) -> str:
     read = f", read below {table.root}" if table.root else ""
-    return f"{location}: {len(table):,} images, {len(counts):,} classes{read}"
+    return f"{location}: {_images(len(table))}, {len(counts):,} classes{read}"
 
 
 def _of_columns(columns: Mapping[str, str], table: LabelledTable) -> list[str]:

@@ -62,8 +62,8 @@ def refuse_paths_outside(table: LabelledTable, field: str = "images.root") -> No
     below = table.root or "the table's folder"
     raise ConfigError(
         field,
-        f"{len(outside):,} of {len(table):,} images do not lie below {below}, such as {outside[0]!r}; if they are yours, "
-        f"{line}",
+        f"{len(outside):,} of {len(table):,} images do not lie below {below}, such as {outside[0]!r}; if they are "
+        f"yours, {line}",
     )
 
 
