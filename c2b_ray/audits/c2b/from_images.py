@@ -124,7 +124,7 @@ def drafted(
     specs = {name: located(spec, Path.cwd()) for name, spec in specs_by_name(classifier).items()}
     for name, spec in specs.items():
         check_spec(f"classifier.{name}" if len(specs) > 1 else "classifier", "classifier", spec)
-    descriptions = {name: _described(spec) for name, spec in specs.items()}
+    descriptions = {name: described(spec) for name, spec in specs.items()}
     labels = next(iter(descriptions.values())).labels
     table, columns = _table(location, choices, labels)
     counts = _counts(table)
@@ -149,7 +149,7 @@ def drafted(
     said = [_of_images(location, table, counts), *_of_columns(columns, table), _of_labels(matching)]
     notes = {
         "classes": [_counted(counts, classes), *warnings[: len(matching.unmatched)]],
-        "classifier": [line for name in descriptions for line in _of_model(name, descriptions, len(specs) > 1)],
+        "classifier": model_notes(descriptions),
         "label_map": [_of_labels(matching), *assumed],
         "images": [_of_images(location, table, counts), *_of_columns(columns, table)],
     }
@@ -179,7 +179,7 @@ def place_of(source: str | Path, out: str | Path | None, runs: str) -> str:
     return f"{runs}/{Path(name).stem or 'audit'}.yaml"
 
 
-def _described(spec: str) -> Description:
+def described(spec: str) -> Description:
     """Returns a classifier's description, its labels in any case: they do not depend on how pictures are prepared."""
     try:
         return catalog.described("classifier", spec)
@@ -339,7 +339,7 @@ def _no_class(matching: Matching, labels: Sequence[str], location: str) -> Confi
 
 
 def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:_LISTED]) + (f" … ({len(names):,})" if len(names) > _LISTED else "")
+    return ", ".join(names[:_LISTED]) + (" …" if len(names) > _LISTED else "")
 
 
 def _task(classes: Sequence[str]) -> str:
@@ -392,7 +392,12 @@ def _matched(one: Match) -> str:
     return f"{one.target_class} by {one.how} ({count})"
 
 
-def _of_model(name: str, descriptions: Mapping[str, Description], several: bool) -> list[str]:
-    known = descriptions[name]
-    labels = f"{len(known.labels):,} labels: {_few(known.labels)}"
-    return [f"{f'{name}: ' if several else ''}{line}" for line in [labels, *map(fact_line, known.facts)]]
+def model_notes(descriptions: Mapping[str, Description]) -> list[str]:
+    """Returns each classifier's labels and settings, and where each was read. `descriptions`: by the classifiers'
+    names."""
+    lines = []
+    for name, known in descriptions.items():
+        of = f"{name}: " if len(descriptions) > 1 else ""
+        labels = f"{len(known.labels):,} labels: {_few(known.labels)}"
+        lines += [f"{of}{line}" for line in (labels, *map(fact_line, known.facts))]
+    return lines
