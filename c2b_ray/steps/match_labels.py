@@ -14,7 +14,6 @@ count right answers as wrong. It knows names, neither images nor models.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,10 +21,10 @@ from difflib import get_close_matches
 
 from c2b_ray.config.hierarchy import imagenet_kinds, read_hierarchy
 from c2b_ray.names import normalise
+from c2b_ray.steps.predict import is_unnamed
 from c2b_ray.steps.synonyms import Words, key
 
 IMAGENET = 1_000
-_UNNAMED = re.compile(r"label_\d+")
 _OF_THE_SPACE = 0.5
 """Labels are ImageNet's, in its order, if there are 1,000 and more than this share have a name of their position's."""
 _HOW = ("name", "number", "spelling", "kind", "synonym")
@@ -78,11 +77,6 @@ class Matching:
             ]
             for one in self.matches
         }
-
-
-def is_unnamed(labels: Iterable[str]) -> bool:
-    """Returns whether these are the names of outputs that nothing names: label_0, label_1, …"""
-    return all(map(_UNNAMED.fullmatch, labels))
 
 
 def match(classes: Sequence[str], labels: Sequence[str], in_order: Sequence[str] | None = None) -> Matching:

@@ -34,7 +34,7 @@ from c2b_ray.audits.c2b.labelled import from_labels
 from c2b_ray.audits.c2b.preflight import check
 from c2b_ray.audits.c2b.setup import note_setup
 from c2b_ray.audits.c2b.size import most_images
-from c2b_ray.audits.c2b.verifying import verifier_of
+from c2b_ray.audits.c2b.verifying import verifier_of, warn_of_uncalibrated
 from c2b_ray.audits.kit.backend import AUTO, backend, check_via
 from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.in_memory import HERE, held_or_named
@@ -106,6 +106,7 @@ def audit(
     fields = config.model_dump(mode="json", exclude={"check"})  # it changes no result: a stopped run may go on without
     run_id = content_id("c2b", fields)
     steps = Steps(listener)
+    warn_of_uncalibrated(config, steps)
     with open_c2b_run(out or f"{RUNS}/c2b-{run_id}", run_id, fields) as run, backend(via, session.placement) as models:
         _walk(config, run, models, steps)
         with steps.step("report"):

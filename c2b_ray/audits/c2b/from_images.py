@@ -36,7 +36,8 @@ from c2b_ray.models.spec_options import UnstatedPreprocessingError
 from c2b_ray.names import normalise
 from c2b_ray.roles import Description
 from c2b_ray.steps.labels import spellings
-from c2b_ray.steps.match_labels import Match, Matching, is_unnamed, match
+from c2b_ray.steps.match_labels import Match, Matching, match
+from c2b_ray.steps.predict import NAME_LABELS, is_unnamed
 from c2b_ray.store import files
 from c2b_ray.store.image_folders import LABEL
 from c2b_ray.store.labelled import IMAGE, TARGET, LabelledTable, class_names
@@ -323,11 +324,8 @@ def _refuse_other_labels(descriptions: Mapping[str, Description], matching: Matc
 
 def _no_class(matching: Matching, labels: Sequence[str], location: str) -> ConfigError:
     if is_unnamed(labels):
-        remedy = "give their names, one a line in the order of the outputs: ?labels=FILE in the classifier's spec"
-        return ConfigError(
-            "classifier",
-            f"{matching.unmatched[0].why}, and {location} has {len(matching.unmatched):,} classes; {remedy}",
-        )
+        count = f"it has {len(labels):,} outputs, and {location} {len(matching.unmatched):,} classes"
+        return ConfigError("classifier", f"{count}; {NAME_LABELS}")
     some = ", ".join(repr(one.target_class) for one in matching.unmatched[:_LISTED])
     close = [name for one in matching.unmatched for name in one.nearest]
     known = f"the nearest labels: {', '.join(dict.fromkeys(close))}" if close else f"its labels: {_few(labels)}"
