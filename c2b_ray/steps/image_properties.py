@@ -88,19 +88,19 @@ class ImageProperty:
 PROPERTIES_OF_IMAGES: Mapping[str, ImageProperty] = {
     one.name: one
     for one in (
-        ImageProperty("brightness", ("dark", "medium", "bright"), "mean luma, 0 to 255"),
-        ImageProperty("contrast", ("low", "medium", "high"), "standard deviation of luma, 0 to 127.5"),
+        ImageProperty("brightness", ("dark", "medium", "bright"), "mean luma (0 to 255)"),
+        ImageProperty("contrast", ("low", "medium", "high"), "standard deviation of luma (0 to 127.5)"),
         ImageProperty("sharpness", ("blurred", "medium", "sharp"), "variance of the Laplacian over that of luma"),
         ImageProperty("colourfulness", ("pale", "medium", "colourful"), "Hasler and Süsstrunk's colourfulness"),
-        ImageProperty("saturation", ("low", "medium", "high"), "mean saturation, 0 to 1"),
+        ImageProperty("saturation", ("low", "medium", "high"), "mean saturation (0 to 1)"),
         ImageProperty("hue", (), "the hue with the most chroma"),
         ImageProperty("greyness", ("low", "medium", "high"), "share of pixels without colour"),
         ImageProperty("noise", ("clean", "medium", "noisy"), "standard deviation of noise in luma"),
-        ImageProperty("entropy", ("low", "medium", "high"), "entropy of luma in bits, 0 to 8"),
+        ImageProperty("entropy", ("low", "medium", "high"), "entropy of luma in bits (0 to 8)"),
         ImageProperty("border edges", ("few", "medium", "many"), "edges in the outer tenth over those of the picture"),
         ImageProperty("resolution", ("small", "medium", "large"), "megapixels"),
         ImageProperty("aspect ratio", ("narrow", "medium", "wide"), "width over height"),
-        ImageProperty("JPEG quality", ("low", "medium", "high"), "libjpeg's quality, 1 to 100"),
+        ImageProperty("JPEG quality", ("low", "medium", "high"), "libjpeg's quality (1 to 100)"),
     )
 }
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from c2b_ray.report.c2b.derived import DerivedValues
 from c2b_ray.report.c2b.findings import caveats
 from c2b_ray.report.c2b.headline import tally, two_stages
 from c2b_ray.report.c2b.intersections import sentence, strongest
@@ -44,13 +45,19 @@ def summary(run: C2BRun) -> Summary:
     lines += ["".join(span.text for span in sentence(row, row["classifier"], confidence)) for row in pairs[:MOST_ROWS]]
     stages = two_stages(run.config, cells, run.captions, run.read("confirmation"))
     rule, cautions = right_line(run.config), [line for line in (one_caption_line(cells), copies_line(cells)) if line]
-    of_findings = findings_table(groups)
+    of_findings, derived = findings_table(groups), DerivedValues(run.manifest)
+    leads = [group.lead for group, _ in groups[:MOST_ROWS] if group.lead is not None]
+    meant = dict.fromkeys(
+        f"{lead.target_class}, {lead.attribute}: {line}"
+        for lead in leads
+        if (line := derived.explained(lead.target_class, lead.attribute, lead.bias_class))
+    )
     return Summary(
         title=of_findings.title,
         columns=of_findings.columns,
         rows=of_findings.rows,
         marks=of_findings.marks,
-        lines=[*lines, *filter(None, (rule, stages)), *cautions, tally(cells, len(pooled), len(pairs))],
+        lines=[*meant, *lines, *filter(None, (rule, stages)), *cautions, tally(cells, len(pooled), len(pairs))],
         report=run.report,
         first=setup_lines(run.manifest),
         to_json={
