@@ -104,9 +104,9 @@ def main() -> None:
                         hits += int((sign != 0).sum())
                 found[share] = hits / args.runs
             row = "".join(f"{found[s]:10.2f} " for s in (0.1, 0.15, 0.25))
+            true = good / max(kept, 1)
             print(
-                f"{images:6d} {spread:6.1f} {within!s:6s}  {name:10s} {row} {good / max(kept, 1):6.3f} {found[0.0]:7.2f}",
-                flush=True,
+                f"{images:6d} {spread:6.1f} {within!s:6s}  {name:10s} {row} {true:6.3f} {found[0.0]:7.2f}", flush=True
             )
     print(f"{time.process_time() - began:.0f} s of a CPU")
 

@@ -16,9 +16,9 @@ from c2b_ray.metrics.scores import Floats, Ints
 
 __all__ = ["assigned", "quantile_edges", "shortest_between"]
 
-FARTHEST = 2.0
-"""An edge that ties move to a share of the numbers more than this many times as large, or as small, as intended is left
-out: a value of 2 % or of 55 % of the images in place of 20 % is another question."""
+LEAST_SHARE = 0.05
+"""The least share of the numbers between two edges, or beyond one: the few images of a smaller part would weigh as much
+in what others are compared with as all of another part."""
 
 
 def quantile_edges(numbers: ArrayLike, shares: Sequence[float]) -> Floats:
@@ -26,10 +26,10 @@ def quantile_edges(numbers: ArrayLike, shares: Sequence[float]) -> Floats:
 
     `numbers`: (n,), finite or NaN, which is left out. `shares`: ascending, in (0, 1): the intended share of the numbers
     below each edge. Equal numbers are never separated, so an edge lies between the two distinct numbers where the share
-    below it is nearest to the intended one. It is left out where the share on its side (the lower side of a share below
-    1/2, else the upper) is then more than `FARTHEST` times as large or small as intended, and where it is that of
-    another share. Each edge is the decimal number of fewest digits between its two neighbours, so that what a report
-    prints is what was used. Without edges, the numbers are too alike to be compared: (0,). So for no numbers.
+    below it is nearest to the intended one: pictures of two widths are cut between these. An edge is left out where a
+    part would hold less than `LEAST_SHARE` of the numbers. Each edge is the decimal number of fewest digits between its
+    two neighbours, so that what a report prints is what was used. Without edges, the numbers are too alike to be
+    compared: (0,). So for no numbers.
 
     Raises ValueError where `shares` are not ascending within (0, 1), or a number is infinite.
     """
@@ -44,10 +44,12 @@ def quantile_edges(numbers: ArrayLike, shares: Sequence[float]) -> Floats:
     if len(distinct) < 2:
         return np.zeros(0)
     below = np.cumsum(counts)[:-1] / len(x)
-    at = np.array([np.argmin(np.abs(below - share)) for share in wanted])
-    small, meant = np.where(wanted < 0.5, below[at], 1 - below[at]), np.minimum(wanted, 1 - wanted)
-    near = (small <= FARTHEST * meant) & (small * FARTHEST >= meant)
-    kept = np.unique(at[near])
+    kept: list[int] = []
+    for share in wanted:
+        at = int(np.argmin(np.abs(below - share)))
+        before = below[kept[-1]] if kept else 0.0
+        if min(below[at] - before, 1 - below[at]) >= LEAST_SHARE - 1e-12:
+            kept.append(at)
     return np.array([shortest_between(distinct[i], distinct[i + 1]) for i in kept], np.float64)
 
 

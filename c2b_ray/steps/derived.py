@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from c2b_ray.metrics.cuts import assigned, quantile_edges
+from c2b_ray.metrics.cuts import LEAST_SHARE, assigned, quantile_edges
 from c2b_ray.names import normalise
 from c2b_ray.steps.image_properties import ImageProperty
 from c2b_ray.steps.labels import TARGET, Compared
@@ -29,9 +29,6 @@ Origin = Literal["property", "number", "date"]
 
 SHARES = (0.2, 0.8)
 """The shares of a class's images below each edge."""
-LEAST_SHARE = 0.05
-"""The least share of a class's images with which a named value is compared: the few images of a rarer one would be as
-large a part of what the other values are compared with as any other value's."""
 LOW_TO_HIGH = ("low", "medium", "high")
 
 Places = NDArray[np.int64]

@@ -6,10 +6,10 @@ of pictures of different sizes are not comparable otherwise. L is luma, 0.299 R 
 0 to 255. C is chroma, max(R, G, B) − min(R, G, B), 0 to 255.
 
     brightness     mean of L, 0 to 255
-    contrast       standard deviation of L, 0 to 127.5 (RMS contrast: Peli 1990, J. Opt. Soc. Am. A 7, eq. 4)
+    contrast       standard deviation of L, 0 to 127.5 (RMS contrast: Peli 1990, J. Opt. Soc. Am. A 7:2032)
     sharpness      variance of the Laplacian of L over the variance of L, 0 to 64; none where L is constant. The
-                   variance of the Laplacian alone (Pech-Pacheco et al. 2000, ICPR, eq. 3) grows with contrast squared, so
-                   that every dark picture would be blurred
+                   variance of the Laplacian alone (Pech-Pacheco et al. 2000, ICPR) grows with contrast squared, so that
+                   every dark picture would be blurred
     colourfulness  √(σ²rg + σ²yb) + 0.3 √(μ²rg + μ²yb), rg = R − G, yb = (R + G)/2 − B, 0 to about 260 (Hasler and
                    Süsstrunk 2003, SPIE 5007, M^(3))
     saturation     mean of C / max(R, G, B), 0 to 1; a black pixel has 0 (HSV: Smith 1978)
@@ -17,7 +17,7 @@ of pictures of different sizes are not comparable otherwise. L is luma, 0.299 R 
                    is, have C ≥ 26, a tenth of the range
     greyness       share of the pixels that are not coloured, 0 to 1
     noise          standard deviation of noise in L, 0 and above: √(π/2) / (6 (W−2) (H−2)) Σ |L ∗ N|, N the difference
-                   of two Laplacians (Immerkær 1996, CVIU 64, eq. 5)
+                   of two Laplacians (Immerkær 1996, CVIU 64:300, the estimate by absolute values)
     entropy        of the histogram of L in 256 levels, in bits, 0 to 8 (Shannon 1948)
     border edges   mean length of the gradient of L (Sobel) in the outer tenth of each side over its mean in the whole
                    picture, 0 and above; 1: as much as elsewhere; none without any. High where things are cut off

@@ -37,8 +37,8 @@ def check_unchanged(
 
     `wanted`: makes the table of its images and their rows. `table`: of the run, which has a hash of each image. Files
     whose names stayed and whose pictures changed would be classified by the old pictures and reported with the new
-    ones. A missing file changes nothing: the run has its bytes. Nor is an index checked that holds its images itself: its revision depends on their bytes, and so does the
-    run's id of each image.
+    ones. A missing file changes nothing: the run has its bytes. Nor is an index checked that holds its images itself:
+    its revision depends on their bytes, and so does the run's id of each image.
     """
     if not run.has(table):
         return

@@ -23,10 +23,11 @@ _PAPER = {1: f"{SIGNS['for']}{words.FIXED}for", -1: f"{SIGNS['against']}{words.F
 
 @dataclass(frozen=True)
 class ValueRow:
-    """A value's numbers as text, empty where there is none. `range`: of a value that was cut from numbers. `wanted`: the number of images planned for the cell, where
-    it got fewer; `basis`: the evidence of a finding, where it is neither labels nor a calibrated verifier, and where it
-    is one caption's. `verdict` is the term in the scores, `verdict_name` the page's; `phi_observed` is empty where the
-    correction for what images show hardly changed φ."""
+    """A value's numbers as text, empty where there is none. `range`: of a value that was cut from numbers;
+    `wanted`: the number of images planned for the cell, where it got fewer; `basis`: the evidence of a finding,
+    where it is neither labels nor a calibrated verifier, and where it is one caption's. `verdict` is the term in
+    the scores, `verdict_name` the page's; `phi_observed` is empty where the correction for what images show hardly
+    changed φ."""
 
     value: str
     range: str

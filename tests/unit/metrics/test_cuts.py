@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c2b_ray.metrics.cuts import FARTHEST, assigned, quantile_edges, shortest_between
+from c2b_ray.metrics.cuts import LEAST_SHARE, assigned, quantile_edges, shortest_between
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6) | st.integers(0, 5).map(float) | st.just(math.nan), max_size=60)
 
@@ -37,12 +37,18 @@ def test_an_edge_always_separates_its_neighbours(a: float, b: float):
         assert low < edge <= high
 
 
-def test_equal_numbers_stay_together_and_an_edge_that_ties_move_far_is_left_out():
-    # 70 % of the pictures are 500 wide: the upper edge would part off nobody, the lower one 30 % for 20 %.
-    assert assigned([375, 500], quantile_edges([375] * 30 + [500] * 70, (0.2, 0.8))).tolist() == [0, 1]
-    # 5 % in place of 20 % is another question; and so is 95 % in place of 80 %.
-    assert len(quantile_edges([375] * 5 + [500] * 95, (0.2, 0.8))) == 0
+@pytest.mark.parametrize("narrow", [5, 30, 50, 95])
+def test_pictures_of_two_widths_are_cut_between_these(narrow: int):
+    edges = quantile_edges([375] * narrow + [500] * (100 - narrow), (0.2, 0.8))
+    assert edges.tolist() == [400]
+
+
+def test_parts_of_less_than_a_twentieth_are_not_made():
+    assert len(quantile_edges([375] * 4 + [500] * 96, (0.2, 0.8))) == 0
+    assert len(quantile_edges([375] * 96 + [500] * 4, (0.2, 0.8))) == 0
     assert len(quantile_edges([1.0] * 9, (0.2, 0.8))) == 0
+    # 60 of 1, 3 of 2, 37 of 3: a middle of 3 % would be left between the edges, so there is one edge.
+    assert quantile_edges([1] * 60 + [2] * 3 + [3] * 37, (0.2, 0.8)).tolist() == [2]
 
 
 @pytest.mark.parametrize("numbers", [[], [math.nan], [3.0]])
@@ -51,7 +57,7 @@ def test_too_few_numbers_have_no_edge(numbers: list[float]):
 
 
 @given(NUMBERS)
-def test_groups_are_ordered_and_about_as_large_as_intended(numbers: list[float]):
+def test_parts_are_ordered_and_none_is_small(numbers: list[float]):
     edges = quantile_edges(numbers, (0.2, 0.8))
     x = np.array(numbers)
     places = assigned(x, edges)
@@ -59,10 +65,9 @@ def test_groups_are_ordered_and_about_as_large_as_intended(numbers: list[float])
     for edge in range(len(edges)):  # nobody above an edge is smaller than anybody below it
         below, above = x[(places >= 0) & (places <= edge)], x[places > edge]
         assert below.max() < above.min()
-    known = places[places >= 0]
-    for smallest in (np.mean(known == 0), np.mean(known == len(edges))) if len(edges) == 2 else ():
-        assert smallest + 1e-9 >= 0.2 / FARTHEST
-        assert smallest <= 0.2 * FARTHEST + 1e-9
+    if len(edges):
+        counts = np.bincount(places[places >= 0], minlength=len(edges) + 1)
+        assert counts.min() / counts.sum() >= LEAST_SHARE - 1e-9
 
 
 @pytest.mark.parametrize("shares", [(0.8, 0.2), (0.0, 0.5), (0.5, 1.0), (0.5, 0.5)])

@@ -54,8 +54,8 @@ def test_a_class_with_one_edge_has_the_first_and_the_last_word():
 
 def test_numbers_that_are_too_alike_give_a_reason():
     classes = of(*["day"] * 20)
-    assert cut_within_classes("x", "property", "m", [3] * 19 + [4], classes) == (
-        "the images of each class are too alike in it (95% have 3)"
+    assert cut_within_classes("x", "property", "m", [3] * 20, classes) == (
+        "the images of each class are too alike in it (100% have 3)"
     )
     assert cut_within_classes("x", "property", "m", [np.nan] * 20, classes) == "no image has it"
 
