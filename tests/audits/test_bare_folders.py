@@ -156,3 +156,25 @@ def test_an_estimate_counts_what_is_measured(photos: Path, planted: str) -> None
     assert measured.per_second is not None
     assert measured.per_second > 1
     assert (read.what, read.least) == ("images to read", 2 * EACH)
+
+
+def test_cameras_that_are_only_folders_are_asked_about(photos: Path, tmp_path: Path) -> None:
+    """Cameras have their own light, and one of them fails: what looks like a finding about the dark is one about it."""
+    random = np.random.default_rng(100_002)
+    lines = ["file,label,prediction"]
+    for name in CLASSES:
+        for number, path in enumerate(sorted((photos / name).iterdir())):
+            camera, key = number % 10, f"{name}/camera{number % 10}/{path.name}"
+            (tmp_path / "photos" / key).parent.mkdir(parents=True, exist_ok=True)
+            picture = Image.open(path)
+            picture.point(lambda level, c=camera: round(level * (0.4 + 0.06 * c))).save(tmp_path / "photos" / key)
+            right = random.random() < (0.98 if camera else 0.1)
+            lines.append(f"{key},{name},{name if right else next(c for c in CLASSES if c != name)}")
+    (tmp_path / "answers.csv").write_text("\n".join(lines))
+    run = audit(config(tmp_path / "photos", f"table:{tmp_path / 'answers.csv'}"), tmp_path / "run", via="here")
+    assert any("`cluster: folder`" in line for line in run.manifest["warnings"])
+    clustered = config(tmp_path / "photos", f"table:{tmp_path / 'answers.csv'}", cluster="folder")
+    again = audit(clustered, tmp_path / "clustered", via="here")
+    findings = [sum(row["verdict"] in ("for", "against") for row in one.scores.to_pylist()) for one in (run, again)]
+    assert findings[0] > 0
+    assert findings[1] < findings[0]
