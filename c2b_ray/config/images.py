@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from math import isfinite
 from typing import Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from c2b_ray.config.named import GeneratorSpec, IndexPath, Name, RootPath, TablePath
-from c2b_ray.config.strict import Strict
+from c2b_ray.config.strict import Strict, distinct
 
 Source = Literal["retrieve", "generate", "labelled"]
+CutBy = Literal["quantiles", "hour", "month", "year"]
+"""How a column of numbers or dates is cut into values, where the file gives no edges."""
 _NEEDS = {"retrieve": "index", "generate": "generator", "labelled": "table"}
 LARGEST_POOL = 100_000
 
@@ -57,6 +61,19 @@ class Images(Strict):
         "not images, as the independent samples. The column is no attribute. A row without a value is a cluster of "
         "its own.",
     )
+    properties: bool | list[Name] | None = Field(
+        None,
+        description="Measures properties of each image, such as brightness and sharpness, and compares their values as "
+        "attributes (for source: labelled). A list: these properties alone. Default: all of them where no column of "
+        "the table can be compared, otherwise none.",
+    )
+    cut: dict[Name, CutBy | list[float]] | None = Field(
+        None,
+        description="Columns of numbers or dates that are cut into values (for source: labelled). Column → "
+        "`quantiles`: the lowest fifth of each class, the middle and the highest fifth; edges, such as [18, 40, 65]; "
+        "or the `hour`, `month` or `year` of its dates. Default: all such columns where no other column of the table "
+        "can be compared, otherwise none.",
+    )
     pool: int | None = Field(
         None,
         ge=1,
@@ -74,13 +91,31 @@ class Images(Strict):
 
     @model_serializer(mode="wrap")
     def _without_default(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out `cluster` and `root` where they are not set: a run's id is made from these fields, and runs of
-        releases without the fields are resumed."""
+        """Leaves out fields that are not set: a run's id is made from these fields, and runs of releases without them
+        are resumed."""
         fields: dict[str, Any] = serialise(self)
-        for name in ("cluster", "root"):
+        for name in ("cluster", "root", "properties", "cut"):
             if fields.get(name) is None:
                 fields.pop(name, None)
         return fields
+
+    @field_validator("cut")
+    @classmethod
+    def _ascending_edges(cls, cut: dict[str, CutBy | list[float]] | None) -> dict[str, CutBy | list[float]] | None:
+        distinct(list(cut or {}), "column")
+        for name, edges in (cut or {}).items():
+            if isinstance(edges, str):
+                continue
+            if not edges or not all(map(isfinite, edges)) or any(a >= b for a, b in pairwise(edges)):
+                raise ValueError(f"{name}: {edges} must be ascending numbers, one at least: the edges between values")
+        return cut
+
+    @field_validator("properties")
+    @classmethod
+    def _distinct_properties(cls, properties: bool | list[str] | None) -> bool | list[str] | None:
+        if isinstance(properties, list):
+            distinct(properties, "property")
+        return properties
 
     @property
     def renamed(self) -> dict[str, str]:
@@ -109,6 +144,9 @@ class Images(Strict):
             raise ValueError(f"`root` does not belong to source: {said}; it says where a table's images lie")
         if self.cluster is not None and "labelled" not in self.sources:
             raise ValueError(f"`cluster` does not belong to source: {said}; it names a column of a labelled table")
+        for name in ("properties", "cut"):
+            if getattr(self, name) is not None and "labelled" not in self.sources:
+                raise ValueError(f"`{name}` does not belong to source: {said}; it makes attributes of labelled images")
         for name in ("pool", "selection"):
             if "retrieve" not in self.sources and getattr(self, name) is not None:
                 raise ValueError(f"`{name}` does not belong to source: {said}; it says how to draw from an index")

@@ -5,7 +5,7 @@ It loads no weights: a classifier whose labels only the loaded model knows is ch
 
 from __future__ import annotations
 
-from c2b_ray.audits.c2b.labelled import compared_labels
+from c2b_ray.audits.c2b.deriving import attributes_of, proposals_of
 from c2b_ray.audits.c2b.trying import with_trial
 from c2b_ray.audits.c2b.verifying import calibration_table
 from c2b_ray.audits.kit.backend import check_via
@@ -17,9 +17,7 @@ from c2b_ray.models.spec_options import UnstatedPreprocessingError
 from c2b_ray.names import normalise
 from c2b_ray.steps.calibrate import check_calibration
 from c2b_ray.steps.intersect import pairs
-from c2b_ray.steps.labelled_images import labelled_rows
 from c2b_ray.steps.predict import classification
-from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store import files
 from c2b_ray.store.labelled import LabelledTable
 
@@ -36,9 +34,10 @@ def check(config: AuditConfig, via: str) -> None:
     if config.images.table is not None:
         table = LabelledTable(config.images.table, columns=config.images.renamed, root=config.images.root)
         refuse_paths_outside(table)
-        labels = compared_labels(config, table)
-        proposals, *_ = labelled_rows(labels, "", config.classes, config.attributes, Limit(1, config.seed))
-        pairs(proposals, config.intersections)
+        attributes = attributes_of(config, table)
+        proposals = proposals_of(config, attributes)
+        to_measure = {normalise(one.name) for one in attributes.to_measure}
+        pairs(proposals, [pair for pair in config.intersections if to_measure.isdisjoint(map(normalise, pair))])
     if config.verification is not None and config.verification.calibration is not None:
         check_calibration(calibration_table(config.verification.calibration).labels, config.classes)
     label_map = config.label_map if isinstance(config.label_map, dict) else None

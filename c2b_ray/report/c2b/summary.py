@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from c2b_ray.report.c2b.derived import DerivedValues
 from c2b_ray.report.c2b.findings import caveats
 from c2b_ray.report.c2b.headline import tally, two_stages
 from c2b_ray.report.c2b.intersections import sentence, strongest
@@ -52,11 +53,17 @@ def summary(run: C2BRun) -> Summary:
     lines += ["".join(span.text for span in sentence(row, row["classifier"], confidence)) for row in pairs[:MOST_ROWS]]
     stages = two_stages(run.config, cells, run.captions, run.read("confirmation"))
     rule, cautions = right_line(run.config), [line for line in (one_caption_line(cells), copies_line(cells)) if line]
-    of_findings = findings_table(groups)
     right = accuracies(cells)
     noted = setup_lines(run.manifest)
     near = near_misses(cells, float(run.config.get("tau", 0.05)))
     ahead = [*(near_line(cell, len(right) > 1) for cell in near), next_step(near, run.config)]
+    of_findings, derived = findings_table(groups), DerivedValues(run.manifest)
+    leads = [group.lead for group, _ in groups[:MOST_ROWS] if group.lead is not None]
+    meant = dict.fromkeys(
+        f"{lead.target_class}, {lead.attribute}: {line}"
+        for lead in leads
+        if (line := derived.explained(lead.target_class, lead.attribute, lead.bias_class))
+    )
     return Summary(
         title=of_findings.title,
         columns=of_findings.columns,
@@ -64,6 +71,7 @@ def summary(run: C2BRun) -> Summary:
         marks=of_findings.marks,
         lines=[
             *(accuracy_line(one, confidence) for one in right),
+            *meant,
             *lines,
             *filter(None, (rule, stages)),
             *cautions,
