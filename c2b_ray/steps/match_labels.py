@@ -68,6 +68,8 @@ class Matching:
 
     def label_map(self, labels: Sequence[str]) -> dict[str, list[int | str]]:
         """Returns class → its labels, by name where it is unique among the labels and no number, else by position."""
+        if is_unnamed(labels):
+            return {one.target_class: list(one.labels) for one in self.matches}
         of_name: dict[str, int] = defaultdict(int)
         for label in labels:
             of_name[normalise(label)] += 1

@@ -55,6 +55,7 @@ def test_outputs_without_names_are_numbered_as_libraries_number_folders():
     matching = match(["b", "10", "2"], ["label_0", "label_1", "label_2"])
     assert {one.target_class: one.labels for one in matching.matches} == {"10": (0,), "2": (1,), "b": (2,)}
     assert "sorted names" in matching.assumed
+    assert matching.label_map(["label_0", "label_1", "label_2"]) == {"b": [2], "10": [0], "2": [1]}
     by_number = match(["b", "a"], ["label_0", "label_1"], in_order=["b", "a"])
     assert {one.target_class: one.labels for one in by_number.matches} == {"b": (0,), "a": (1,)}
     fewer = match(["a"], ["label_0", "label_1"])
