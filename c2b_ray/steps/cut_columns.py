@@ -178,7 +178,7 @@ def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64] | None:
         return None
     at = coded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
     values = np.array([*map(float, texts), np.nan])
-    return np.where(np.isfinite(values), values, np.nan)[at]
+    return np.asarray(np.where(np.isfinite(values), values, np.nan)[at])
 
 
 def _numbers_rows(name: str, column: pa.ChunkedArray, numbers: NDArray[np.float64]) -> bool:
