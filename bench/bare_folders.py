@@ -4,12 +4,12 @@
 
 Scenes of the world, four classes, are written as files; a random 10 to 25 % of each class are changed in one way, such
 as blurred or saved as a poor JPEG. A classifier, a table of predictions, is right on 93 % of the images, and in one
-class on 40 % of the changed ones. The audit gets the folder and the table, and nothing else. `hue` changes nothing:
+class on 40 % of the changed ones. The audit gets the folder and the table, and nothing else. `blue` changes nothing:
 the failing images are those of the class whose object is blue, by the scene's own attribute.
 
 `found`: a property that the change moves has a finding in the planted class. `true`: of all findings, those whose φ,
-computed from the probabilities behind the very images, lies beyond τ on the same side. `first`: the strongest finding is
-one that the change moves; `apart`: findings that the report shows one by one, in a run with a planted failure. The
+computed from the probabilities behind the very images, lies beyond τ on the same side. `first`: the strongest finding
+is one that the change moves; `apart`: findings that the report shows one by one, in a run with a planted failure. The
 control changes images in all eleven ways and fails nowhere.
 """
 
@@ -158,7 +158,8 @@ def main() -> None:
             shutil.rmtree(folder)
     print(
         f"found {hits} of {runs} ({hits / max(runs, 1):.2f}); true {true} of {total} ({true / max(total, 1):.3f}); "
-        f"first {first}; {apart / max(runs, 1):.1f} apart; controls: {control} findings in {args.seeds} runs; {time.process_time() - began:.0f} s of a CPU"
+        f"first {first}; {apart / max(runs, 1):.1f} apart; controls: {control} findings in {args.seeds} runs; "
+        f"{time.process_time() - began:.0f} s of a CPU"
     )
 
 
