@@ -1,9 +1,9 @@
 """Finds which findings of derived attributes are only seen through a stronger one's images.
 
 A dark picture has little contrast, few colours and a low entropy, so a classifier that fails in the dark has findings
-in all of these. `group` puts findings together whose images are mostly the same; of measurements that go together loosely
-it leaves some apart. Here a finding is put beneath a stronger one where nothing is left of it without the stronger
-one's images.
+in all of these. `group` puts findings together whose images are mostly the same; of measurements that go together
+loosely it leaves some apart. Here a finding is put beneath a stronger one where nothing is left of it without the
+stronger one's images.
 
 It knows verdicts, answers and which images each cell drew; it does not know how groups are shown.
 """

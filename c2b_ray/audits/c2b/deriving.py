@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from c2b_ray.audits.kit.identity import check_unchanged
 from c2b_ray.config import AuditConfig
@@ -22,7 +23,7 @@ from c2b_ray.pipelines.stage import Runner
 from c2b_ray.schemas import PROPOSALS
 from c2b_ray.steps.cut_columns import can_be_cut, cut_columns
 from c2b_ray.steps.derived import Derived, OfClasses, derived_properties, with_derived
-from c2b_ray.steps.draw import wanted
+from c2b_ray.steps.draw import image_ids, wanted
 from c2b_ray.steps.image_properties import PROPERTIES_OF_IMAGES, ImageProperty
 from c2b_ray.steps.in_place import Load
 from c2b_ray.steps.labelled_images import labelled_rows
@@ -117,10 +118,11 @@ def measure(
     check_unchanged(run, partial(wanted, rows, revision), load, runner, "properties")
     run.begin_writing()
     measure_images(runner, (rows, revision), load, run.location("properties"), on_progress)
-    columns = [one.column for one in attributes.to_measure]
-    return attributes.and_derived(
-        *derived_properties(run.read("properties", ["row", *columns]), attributes.to_measure, attributes.of)
-    )
+    found = run.read("properties", ["image_id", "row", *(one.column for one in attributes.to_measure)])
+    # A run that resumes on a table with other rows holds the images of the former ones too.
+    found = found.filter(pc.is_in(found["image_id"], image_ids(rows, revision)))
+    derived, reasons = derived_properties(found, attributes.to_measure, attributes.of)
+    return replace(attributes.and_derived(derived, reasons), to_measure=())
 
 
 def _properties(asked: bool | Sequence[str]) -> list[ImageProperty]:

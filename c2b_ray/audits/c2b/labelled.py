@@ -27,7 +27,7 @@ from c2b_ray.schemas import seed_of
 from c2b_ray.steps.accept import SeenImages
 from c2b_ray.steps.derived import with_origins
 from c2b_ray.steps.draw import Rows, image_ids, wanted
-from c2b_ray.steps.in_place import Load
+from c2b_ray.steps.in_place import Load, reopen
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.labelled_images import RowDraws, labelled_pair_rows, labelled_rows, lacking
 from c2b_ray.steps.labels import (
@@ -82,6 +82,7 @@ def from_labels(
     All images that it gathers are to be classified, so that it has the classifiers answer at once.
     """
     load = partial(LabelledTable, str(config.images.table), columns=config.images.renamed)
+    reopen(load)
     with steps.step("read labels"):
         table = load()
         attributes, revision = attributes_of(config, table), table.revision
