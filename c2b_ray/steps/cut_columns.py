@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.names import normalise
-from c2b_ray.steps.derived import Derived, OfClasses, cut_at, cut_within_classes, named_values
+from c2b_ray.steps.derived import Derived, OfClasses, coded, cut_at, cut_within_classes, named_values
 from c2b_ray.steps.labels import NUMBER, TARGET, WHOLE, no_attribute
 
 QUANTILES, HOUR, MONTH, YEAR = "quantiles", "hour", "month", "year"
@@ -75,7 +75,7 @@ def cut_columns(
                 attributes.append(one)
         labels = labels.drop_columns([name])
     for one in attributes:
-        labels = labels.append_column(one.attribute, one.column.dictionary_encode())
+        labels = labels.append_column(one.attribute, one.column)
     return labels, attributes, reasons
 
 
@@ -166,17 +166,16 @@ _PARTS: Mapping[str, Callable[[str, str, NDArray[np.float64], OfClasses], Derive
 
 
 def _named(places: NDArray[np.float64], names: Sequence[str]) -> pa.Array:
-    at = np.where(np.isnan(places), len(names), places).astype(np.int64)
-    return pa.array(np.array([*names, None], object)[at].tolist(), pa.string())
+    return coded(np.where(np.isnan(places), -1, places).astype(np.int64), names)
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64] | None:
     """Returns the column as numbers, NaN where there is none; None where a value is no number."""
-    coded = column.combine_chunks().cast(pa.string()).dictionary_encode()
-    texts = coded.dictionary.to_pylist()
+    distinct = column.combine_chunks().cast(pa.string()).dictionary_encode()
+    texts = distinct.dictionary.to_pylist()
     if not texts or not all(map(NUMBER.match, texts)):
         return None
-    at = coded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
+    at = distinct.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
     values = np.array([*map(float, texts), np.nan])
     return np.asarray(np.where(np.isfinite(values), values, np.nan)[at])
 
@@ -199,8 +198,8 @@ class _Moments(NamedTuple):
 
 def _moments(column: pa.ChunkedArray) -> _Moments | None:
     """Returns the column as dates or times; None where a value is neither."""
-    coded = column.combine_chunks().cast(pa.string()).dictionary_encode()
-    texts = coded.dictionary.to_pylist()
+    distinct = column.combine_chunks().cast(pa.string()).dictionary_encode()
+    texts = distinct.dictionary.to_pylist()
     day_first = _day_first(texts)
     moments = [_moment(text, day_first) for text in texts]
     if not moments or any(one is None for one in moments):
@@ -208,7 +207,7 @@ def _moments(column: pa.ChunkedArray) -> _Moments | None:
     known = [one for one in moments if one is not None]
     if all(one.hour in (None, 0) for one in known):  # dates that were stored as moments: midnight is no hour
         known = [one._replace(hour=None) for one in known]
-    at = coded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
+    at = distinct.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
     return _Moments(known, at)
 
 

@@ -6,7 +6,7 @@ It joins the config with `steps.derived` and `steps.cut_columns`, and measures i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -118,11 +118,20 @@ def measure(
     check_unchanged(run, partial(wanted, rows, revision), load, runner, "properties")
     run.begin_writing()
     measure_images(runner, (rows, revision), load, run.location("properties"), on_progress)
-    found = run.read("properties", ["image_id", "row", *(one.column for one in attributes.to_measure)])
-    # A run that resumes on a table with other rows holds the images of the former ones too.
-    found = found.filter(pc.is_in(found["image_id"], image_ids(rows, revision)))
-    derived, reasons = derived_properties(found, attributes.to_measure, attributes.of)
+    derived, reasons = derived_properties(
+        pa.concat_tables(_measured(run, revision, [one.column for one in attributes.to_measure])),
+        attributes.to_measure,
+        attributes.of,
+    )
     return replace(attributes.and_derived(derived, reasons), to_measure=())
+
+
+def _measured(run: C2BRun, revision: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yields `row` and these columns of the measured images of this revision, a part at a time. A run that resumes on a
+    table with other rows holds the images of the former ones too."""
+    for part in run.each("properties", ["image_id", "row", *columns]):
+        ours = pc.equal(part["image_id"], image_ids(part["row"].to_numpy(), revision))
+        yield part.filter(ours).drop_columns(["image_id"])
 
 
 def _properties(asked: bool | Sequence[str]) -> list[ImageProperty]:
