@@ -80,8 +80,17 @@ def cut_columns(
 
 
 def can_be_cut(labels: pa.Table) -> dict[str, str]:
-    """Returns the columns that are no attributes as they are and could be cut → what they hold."""
-    return {name: "numbers" if _numbers(labels[name]) is not None else "dates" for name in _all_of(labels)}
+    """Returns the columns that are no attributes as they are and could be cut → how: `quantiles`, or the first part of
+    its dates that varies."""
+    found = {name: by or next(iter(_varying(labels[name])), None) for name, by in _all_of(labels).items()}
+    return {name: by for name, by in found.items() if by is not None}
+
+
+def _varying(column: pa.ChunkedArray) -> list[str]:
+    """Returns the parts of a column of dates that vary."""
+    moments = _moments(column)
+    values = [] if moments is None else moments.of_values
+    return [part for part in _PARTS if len({getattr(one, part) for one in values} - {None}) > 1]
 
 
 def _all_of(labels: pa.Table) -> dict[str, str]:

@@ -177,10 +177,7 @@ def _warnings(config: AuditConfig, table: LabelledTable, attributes: Attributes,
     if config.attributes:
         return [*clusters, *derived, *lacking(proposals, config.classes, config.attributes)]
     reasons = {name: why for name, why in left_out(labels).items() if name not in attributes.reasons}
-    to_cut = {
-        name: f"; `cut: {{{name}: {_cut_by(held)}}}` under `images` compares it"
-        for name, held in attributes.not_cut.items()
-    }
+    to_cut = {name: f"; `cut: {{{name}: {by}}}` under `images` compares it" for name, by in attributes.not_cut.items()}
     said = [
         f"column {name} is no attribute: {why}{to_cut.get(name, '')}"
         for name, why in (reasons | table.not_labels).items()
@@ -188,10 +185,6 @@ def _warnings(config: AuditConfig, table: LabelledTable, attributes: Attributes,
     ours = {one.attribute for one in attributes.derived}
     names = [name for name in labels.column_names if name != TARGET and name not in reasons and name not in ours]
     return [*clusters, *derived, *said, *not_compared(labels, config.classes, names)]
-
-
-def _cut_by(held: str) -> str:
-    return "quantiles" if held == "numbers" else "month"
 
 
 def _of_predictions(config: AuditConfig, table: LabelledTable, attributes: Attributes) -> list[str]:
