@@ -4,12 +4,13 @@
 
 Scenes of the world, four classes, are written as files; a random 10 to 25 % of each class are changed in one way, such
 as blurred or saved as a poor JPEG. A classifier, a table of predictions, is right on 93 % of the images, and in one
-class on 40 % of the changed ones. The audit gets the folder and the table, and nothing else. `hue` changes nothing:
+class on 40 % of the changed ones. The audit gets the folder and the table, and nothing else. `blue` changes nothing:
 the failing images are those of the class whose object is blue, by the scene's own attribute.
 
 `found`: a property that the change moves has a finding in the planted class. `true`: of all findings, those whose φ,
-computed from the probabilities behind the very images, lies beyond τ on the same side. The control changes images in
-all eleven ways and fails nowhere.
+computed from the probabilities behind the very images, lies beyond τ on the same side. `first`: the strongest finding
+is one that the change moves; `apart`: findings that the report shows one by one, in a run with a planted failure. The
+control changes images in all eleven ways and fails nowhere.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -92,8 +94,8 @@ def answer(path: Path, rates: Mapping[str, tuple[str, float]], random: Random) -
     path.write_text("\n".join(lines) + "\n")
 
 
-def findings(run: C2BRun, rates: Mapping[str, tuple[str, float]]) -> list[dict[str, object]]:
-    """Returns the findings of a run, each with its true φ."""
+def findings(run: C2BRun, rates: Mapping[str, tuple[str, float]]) -> list[dict[str, Any]]:
+    """Returns the findings of a run, strongest first, each with its true φ."""
     images = run.read("images", ["image_id", "key"])
     of_image = {i: rates[k][1] for i, k in zip(*(images[c].to_pylist() for c in ("image_id", "key")), strict=True)}
     captions = {row["caption_id"]: row for row in run.captions.to_pylist()}
@@ -110,10 +112,9 @@ def findings(run: C2BRun, rates: Mapping[str, tuple[str, float]]) -> list[dict[s
             others = [rate for value, rate in of_values.items() if value != row["bias_class"]]
             true = of_values[row["bias_class"]] - float(np.mean(others))
             is_true = (true < -TAU) if row["verdict"] == "against" else (true > TAU)
-            found.append(
-                {**{n: row[n] for n in ("target_class", "attribute", "bias_class")}, "true": is_true, "phi": true}
-            )
-    return found
+            named = {n: row[n] for n in ("target_class", "attribute", "bias_class", "group")}
+            found.append({**named, "true": is_true, "phi": true, "weight": abs(row["phi"])})
+    return sorted(found, key=lambda one: -one["weight"])
 
 
 def main() -> None:
@@ -123,7 +124,8 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=250)
     parser.add_argument("--seed", type=int, default=100_300)
     args = parser.parse_args()
-    began, hits, true, total, control, runs = time.process_time(), 0, 0, 0, 0, 0
+    began = time.process_time()
+    hits = true = total = control = runs = first = apart = 0
     for seed in range(args.seed, args.seed + args.seeds):
         for plant in (*CHANGES, ""):
             folder = args.out / f"{seed}-{plant or 'control'}".replace(" ", "-")
@@ -145,7 +147,10 @@ def main() -> None:
                 hit = any(one["target_class"] in failing and one["attribute"] in moved for one in found)
                 hits, runs, total = hits + hit, runs + 1, total + len(found)
                 true += sum(bool(one["true"]) for one in found)
-                line |= {"found": hit}
+                first += bool(found) and found[0]["attribute"] in moved and found[0]["target_class"] in failing
+                groups = len({(one["target_class"], one["group"]) for one in found})
+                apart += groups
+                line |= {"found": hit, "apart": groups}
             else:
                 control += len(found)
             said = [f"{one['target_class']}/{one['attribute']}/{one['bias_class']} {one['phi']:+.2f}" for one in found]
@@ -153,7 +158,8 @@ def main() -> None:
             shutil.rmtree(folder)
     print(
         f"found {hits} of {runs} ({hits / max(runs, 1):.2f}); true {true} of {total} ({true / max(total, 1):.3f}); "
-        f"controls: {control} findings in {args.seeds} runs; {time.process_time() - began:.0f} s of a CPU"
+        f"first {first}; {apart / max(runs, 1):.1f} apart; controls: {control} findings in {args.seeds} runs; "
+        f"{time.process_time() - began:.0f} s of a CPU"
     )
 
 

@@ -18,7 +18,7 @@ from c2b_ray.steps import draw
 from c2b_ray.steps.image_properties import measured
 from c2b_ray.steps.in_place import Load
 
-MEASURE = StageConfig(PROPERTIES, stage="measure", rows_per_file=4096)
+MEASURE = StageConfig(PROPERTIES, stage="measure", rows_per_file=1024)
 
 
 def measure_images(

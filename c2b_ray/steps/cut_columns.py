@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.names import normalise
-from c2b_ray.steps.derived import Derived, OfClasses, cut_at, cut_within_classes, named_values
+from c2b_ray.steps.derived import Derived, OfClasses, coded, cut_at, cut_within_classes, named_values
 from c2b_ray.steps.labels import NUMBER, TARGET, WHOLE, no_attribute
 
 QUANTILES, HOUR, MONTH, YEAR = "quantiles", "hour", "month", "year"
@@ -75,13 +75,22 @@ def cut_columns(
                 attributes.append(one)
         labels = labels.drop_columns([name])
     for one in attributes:
-        labels = labels.append_column(one.attribute, one.column.dictionary_encode())
+        labels = labels.append_column(one.attribute, one.column)
     return labels, attributes, reasons
 
 
 def can_be_cut(labels: pa.Table) -> dict[str, str]:
-    """Returns the columns that are no attributes as they are and could be cut → what they hold."""
-    return {name: "numbers" if _numbers(labels[name]) is not None else "dates" for name in _all_of(labels)}
+    """Returns the columns that are no attributes as they are and could be cut → how: `quantiles`, or the first part of
+    its dates that varies."""
+    found = {name: by or next(iter(_varying(labels[name])), None) for name, by in _all_of(labels).items()}
+    return {name: by for name, by in found.items() if by is not None}
+
+
+def _varying(column: pa.ChunkedArray) -> list[str]:
+    """Returns the parts of a column of dates that vary."""
+    moments = _moments(column)
+    values = [] if moments is None else moments.of_values
+    return [part for part in _PARTS if len({getattr(one, part) for one in values} - {None}) > 1]
 
 
 def _all_of(labels: pa.Table) -> dict[str, str]:
@@ -166,19 +175,18 @@ _PARTS: Mapping[str, Callable[[str, str, NDArray[np.float64], OfClasses], Derive
 
 
 def _named(places: NDArray[np.float64], names: Sequence[str]) -> pa.Array:
-    at = np.where(np.isnan(places), len(names), places).astype(np.int64)
-    return pa.array(np.array([*names, None], object)[at].tolist(), pa.string())
+    return coded(np.where(np.isnan(places), -1, places).astype(np.int64), names)
 
 
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64] | None:
     """Returns the column as numbers, NaN where there is none; None where a value is no number."""
-    coded = column.combine_chunks().cast(pa.string()).dictionary_encode()
-    texts = coded.dictionary.to_pylist()
+    distinct = column.combine_chunks().cast(pa.string()).dictionary_encode()
+    texts = distinct.dictionary.to_pylist()
     if not texts or not all(map(NUMBER.match, texts)):
         return None
-    at = coded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
+    at = distinct.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)
     values = np.array([*map(float, texts), np.nan])
-    return np.where(np.isfinite(values), values, np.nan)[at]
+    return np.asarray(np.where(np.isfinite(values), values, np.nan)[at])
 
 
 def _numbers_rows(name: str, column: pa.ChunkedArray, numbers: NDArray[np.float64]) -> bool:
@@ -199,8 +207,8 @@ class _Moments(NamedTuple):
 
 def _moments(column: pa.ChunkedArray) -> _Moments | None:
     """Returns the column as dates or times; None where a value is neither."""
-    coded = column.combine_chunks().cast(pa.string()).dictionary_encode()
-    texts = coded.dictionary.to_pylist()
+    distinct = column.combine_chunks().cast(pa.string()).dictionary_encode()
+    texts = distinct.dictionary.to_pylist()
     day_first = _day_first(texts)
     moments = [_moment(text, day_first) for text in texts]
     if not moments or any(one is None for one in moments):
@@ -208,7 +216,7 @@ def _moments(column: pa.ChunkedArray) -> _Moments | None:
     known = [one for one in moments if one is not None]
     if all(one.hour in (None, 0) for one in known):  # dates that were stored as moments: midnight is no hour
         known = [one._replace(hour=None) for one in known]
-    at = coded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
+    at = distinct.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
     return _Moments(known, at)
 
 

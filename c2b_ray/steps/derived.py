@@ -36,7 +36,7 @@ Places = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Derived:
-    """An attribute that was derived, and its `column` of values: text, null where there is none.
+    """An attribute that was derived, and its `column` of values: a dictionary of texts, null where there is none.
 
     `measure`: what was measured, for sentences. `ranges`: class → value → its range in words, such as "below 61"; the
     class is an empty text where the ranges are those of all classes.
@@ -45,7 +45,7 @@ class Derived:
     attribute: str
     origin: Origin
     measure: str
-    column: pa.Array
+    column: pa.DictionaryArray
     ranges: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
@@ -83,25 +83,24 @@ def cut_within_classes(
     values; with one edge alone, it has the first and the last word.
     """
     x = np.asarray(numbers, np.float64)
-    values = np.full(len(x), None, object)
+    places = np.full(len(x), -1, np.int64)
     ranges: dict[str, dict[str, str]] = {}
     for place, name in enumerate(of.classes):
         here = np.flatnonzero(of.places == place)
         edges = quantile_edges(x[here], SHARES).tolist()
         if edges:
-            chosen = list(words) if len(edges) == len(SHARES) else [words[0], words[-1]]
-            values[here] = np.array([*chosen, None], object)[assigned(x[here], edges)]
-            ranges[name] = dict(zip(chosen, ranges_of(edges), strict=True))
+            chosen = list(range(len(words))) if len(edges) == len(SHARES) else [0, len(words) - 1]
+            places[here] = np.array([*chosen, -1])[assigned(x[here], edges)]
+            ranges[name] = dict(zip((words[at] for at in chosen), ranges_of(edges), strict=True))
     if not ranges:
         return _too_alike(x[of.rows])
-    return Derived(attribute, origin, measure, pa.array(values.tolist(), pa.string()), ranges)
+    return Derived(attribute, origin, measure, coded(places, words), ranges)
 
 
 def cut_at(attribute: str, origin: Origin, measure: str, numbers: ArrayLike, edges: Sequence[float]) -> Derived:
     """Returns the attribute of numbers cut at the same edges in all classes; each value is its range in words."""
     words = ranges_of(edges)
-    values = np.array([*words, None], object)[assigned(numbers, edges)]
-    return Derived(attribute, origin, measure, pa.array(values.tolist(), pa.string()), {"": {w: w for w in words}})
+    return Derived(attribute, origin, measure, coded(assigned(numbers, edges), words), {"": {w: w for w in words}})
 
 
 def named_values(
@@ -114,9 +113,9 @@ def named_values(
 ) -> Derived | str:
     """Returns the attribute of values that are names, without those of less than `LEAST_SHARE` of a class; or why there
     is none. `ranges`: value → its range in words, where it has one."""
-    coded = values.cast(pa.string()).dictionary_encode()
-    names = coded.dictionary.to_pylist()
-    at = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    distinct = values.cast(pa.string()).dictionary_encode()
+    names = distinct.dictionary.to_pylist()
+    at = distinct.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     kept = np.full(len(at), -1, np.int64)
     for place in range(len(of.classes)):
         here = np.flatnonzero(of.places == place)
@@ -126,8 +125,13 @@ def named_values(
             kept[here] = np.where((at[here] >= 0) & np.append(common, False)[at[here]], at[here], -1)
     if not (kept >= 0).any():
         return "no class has two values with a twentieth of its images each"
-    column = pa.array(np.array([*names, None], object)[kept].tolist(), pa.string())
-    return Derived(attribute, origin, measure, column, {"": dict(ranges)} if ranges else {})
+    return Derived(attribute, origin, measure, coded(kept, names), {"": dict(ranges)} if ranges else {})
+
+
+def coded(places: Places, names: Sequence[str]) -> pa.DictionaryArray:
+    """Returns the name at each place, null for −1: one byte or two a row, where texts would take ten times as much."""
+    numbers = places.astype(np.int8 if len(names) < 128 else np.int16 if len(names) < 32_768 else np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(numbers, mask=places < 0), pa.array(list(names), pa.string()))
 
 
 def derived_properties(
@@ -145,9 +149,11 @@ def derived_properties(
             numbers[rows] = properties[one.column].to_numpy()
             found = cut_within_classes(one.name, "property", one.measure, numbers, of, one.values)
         else:
-            names = np.full(len(of.places), None, object)
-            names[rows] = properties[one.column].to_pylist()
-            found = named_values(one.name, "property", one.measure, pa.array(names.tolist(), pa.string()), of)
+            names = np.full(len(of.places), -1, np.int64)
+            distinct = properties[one.column].combine_chunks().dictionary_encode()
+            names[rows] = distinct.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+            values = coded(names, distinct.dictionary.to_pylist())
+            found = named_values(one.name, "property", one.measure, values, of)
         if isinstance(found, Derived):
             attributes.append(found)
         else:
@@ -158,11 +164,10 @@ def derived_properties(
 def with_derived(labels: pa.Table, derived: Sequence[Derived]) -> pa.Table:
     """Returns the labels with the columns of derived attributes, each in place of a column of its name."""
     for one in derived:
-        column = one.column.dictionary_encode()
         if one.attribute in labels.column_names:
-            labels = labels.set_column(labels.column_names.index(one.attribute), one.attribute, column)
+            labels = labels.set_column(labels.column_names.index(one.attribute), one.attribute, one.column)
         else:
-            labels = labels.append_column(one.attribute, column)
+            labels = labels.append_column(one.attribute, one.column)
     return labels
 
 

@@ -235,7 +235,7 @@ def _mean_steps() -> NDArray[np.float64]:
     """Returns the mean of libjpeg's luminance table at the qualities 1 to 100."""
     quality = np.arange(1, 101)
     scale = np.where(quality < 50, 5000 // quality, 200 - 2 * quality)
-    return np.clip((_STANDARD[None] * scale[:, None] + 50) // 100, 1, 255).mean(axis=1)
+    return np.asarray(np.clip((_STANDARD[None] * scale[:, None] + 50) // 100, 1, 255).mean(axis=1))
 
 
 def _colourfulness(rg: Floats, yb: Floats) -> float:

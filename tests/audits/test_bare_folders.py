@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from pydantic import ValidationError
 
 from c2b_ray import audit
 from c2b_ray.audits.c2b.estimate import estimate
 from c2b_ray.audits.kit.events import Event
+from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.world import render, sample
 
@@ -167,7 +169,9 @@ def test_cameras_that_are_only_folders_are_asked_about(photos: Path, tmp_path: P
             camera, key = number % 10, f"{name}/camera{number % 10}/{path.name}"
             (tmp_path / "photos" / key).parent.mkdir(parents=True, exist_ok=True)
             picture = Image.open(path)
-            picture.point(lambda level, c=camera: round(level * (0.6 + 0.04 * c if c else 0.15))).save(tmp_path / "photos" / key)
+            picture.point(lambda level, c=camera: round(level * (0.6 + 0.04 * c if c else 0.15))).save(
+                tmp_path / "photos" / key
+            )
             right = random.random() < (0.98 if camera else 0.1)
             lines.append(f"{key},{name},{name if right else next(c for c in CLASSES if c != name)}")
     (tmp_path / "answers.csv").write_text("\n".join(lines))
@@ -178,3 +182,54 @@ def test_cameras_that_are_only_folders_are_asked_about(photos: Path, tmp_path: P
     findings = [sum(row["verdict"] in ("for", "against") for row in one.scores.to_pylist()) for one in (run, again)]
     assert findings[0] > 0
     assert findings[1] < findings[0]
+
+
+def test_a_run_on_a_folder_that_has_grown_measures_the_new_images(photos: Path, tmp_path: Path) -> None:
+    grown = tmp_path / "photos"
+    for name in CLASSES:
+        (grown / name).mkdir(parents=True)
+        for path in sorted((photos / name).iterdir())[:60]:
+            (grown / name / path.name).write_bytes(path.read_bytes())
+    classifier = answers(photos, tmp_path / "answers.csv", lambda *_: False)
+    audit(config(grown, classifier, properties=["brightness"]), tmp_path / "run", via="here")
+    for path in sorted((photos / "bird").iterdir())[60:80]:  # before the rows of all buses
+        (grown / "bird" / path.name).write_bytes(path.read_bytes())
+    again = audit(config(grown, classifier, properties=["brightness"]), tmp_path / "run", via="here")
+    fresh = audit(config(grown, classifier, properties=["brightness"]), tmp_path / "fresh", via="here")
+    assert again.manifest["derived"] == fresh.manifest["derived"]
+    assert again.scores.equals(fresh.scores)
+
+
+def test_an_image_that_cannot_be_read_has_no_value_and_the_others_have(photos: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    for name in CLASSES:
+        (folder / name).mkdir(parents=True)
+        for path in sorted((photos / name).iterdir())[:40]:
+            (folder / name / path.name).write_bytes(path.read_bytes())
+    (folder / "bus/000.png").write_bytes(b"no picture")
+    classifier = answers(photos, tmp_path / "answers.csv", lambda *_: False)
+    run = audit(config(folder, classifier, properties=["brightness"]), tmp_path / "run", via="here")
+    (broken,) = [row for row in run.read("properties").to_pylist() if row["error"]]
+    assert broken["key"] == "bus/000.png"
+    assert broken["brightness"] is None
+    assert run.manifest["blank_rows"] == {"brightness": 1}
+    assert sum(row["n"] for row in run.scores.to_pylist()) == 79
+
+
+def test_properties_and_cuts_keep_the_ids_of_runs_without_them_and_belong_to_labelled_images() -> None:
+    plain = config(Path("photos"), "table:a.csv")
+    fields = AuditConfig.model_validate(plain).model_dump(mode="json")["images"]
+    assert not {"properties", "cut"} & set(fields)
+    kept = AuditConfig.model_validate(config(Path("photos"), "table:a.csv", properties=False, cut={}))
+    assert {"properties": False, "cut": {}}.items() <= kept.model_dump(mode="json")["images"].items()
+    for wrong, message in (
+        ({"cut": {"age": [40, 18]}}, "ascending"),
+        ({"cut": {"age": []}}, "ascending"),
+        ({"cut": {"age": "decade"}}, "quantiles"),
+        ({"cut": {"age": [1], "Age": [2]}}, "given twice"),
+        ({"properties": ["hue", "Hue"]}, "given twice"),
+    ):
+        with pytest.raises(ValidationError, match=message):
+            AuditConfig.model_validate(config(Path("photos"), "table:a.csv", **wrong))
+    with pytest.raises(ValidationError, match="`properties` does not belong"):
+        AuditConfig.model_validate({**plain, "images": {"source": "generate", "generator": "g", "properties": True}})

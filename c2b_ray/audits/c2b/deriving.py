@@ -6,11 +6,12 @@ It joins the config with `steps.derived` and `steps.cut_columns`, and measures i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from c2b_ray.audits.kit.identity import check_unchanged
 from c2b_ray.config import AuditConfig
@@ -22,7 +23,7 @@ from c2b_ray.pipelines.stage import Runner
 from c2b_ray.schemas import PROPOSALS
 from c2b_ray.steps.cut_columns import can_be_cut, cut_columns
 from c2b_ray.steps.derived import Derived, OfClasses, derived_properties, with_derived
-from c2b_ray.steps.draw import wanted
+from c2b_ray.steps.draw import image_ids, wanted
 from c2b_ray.steps.image_properties import PROPERTIES_OF_IMAGES, ImageProperty
 from c2b_ray.steps.in_place import Load
 from c2b_ray.steps.labelled_images import labelled_rows
@@ -38,7 +39,7 @@ class Attributes:
 
     `labels`: the columns that can be attributes, the derived ones among them. `named`: those that the config names, and
     the derived ones; None: every column that can be one. `to_measure`: properties of images that are not yet among
-    them. `not_cut`: columns that could be cut, and are not → what they hold. `reasons`: what is no attribute → why.
+    them. `not_cut`: columns that could be cut, and are not → how (`can_be_cut`). `reasons`: what is no attribute → why.
     """
 
     labels: pa.Table
@@ -117,10 +118,20 @@ def measure(
     check_unchanged(run, partial(wanted, rows, revision), load, runner, "properties")
     run.begin_writing()
     measure_images(runner, (rows, revision), load, run.location("properties"), on_progress)
-    columns = [one.column for one in attributes.to_measure]
-    return attributes.and_derived(
-        *derived_properties(run.read("properties", ["row", *columns]), attributes.to_measure, attributes.of)
+    derived, reasons = derived_properties(
+        pa.concat_tables(_measured(run, revision, [one.column for one in attributes.to_measure])),
+        attributes.to_measure,
+        attributes.of,
     )
+    return replace(attributes.and_derived(derived, reasons), to_measure=())
+
+
+def _measured(run: C2BRun, revision: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yields `row` and these columns of the measured images of this revision, a part at a time. A run that resumes on a
+    table with other rows holds the images of the former ones too."""
+    for part in run.each("properties", ["image_id", "row", *columns]):
+        ours = pc.equal(part["image_id"], image_ids(part["row"].to_numpy(), revision))
+        yield part.filter(ours).drop_columns(["image_id"])
 
 
 def _properties(asked: bool | Sequence[str]) -> list[ImageProperty]:

@@ -25,6 +25,7 @@ from c2b_ray.names import normalise
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
 from c2b_ray.steps.derived import LOW_TO_HIGH
+from c2b_ray.steps.in_place import reopen
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.labelled_images import RowDraws, labelled_pair_rows, labelled_rows
 from c2b_ray.steps.propose import propose
@@ -131,6 +132,7 @@ def _of_table(config: AuditConfig) -> tuple[tuple[int, int], list[Cost]]:
     """Returns the images of a labelled table at the first look and at most, those of intersections included; and what
     it costs to measure images."""
     load = partial(LabelledTable, str(config.images.table), columns=config.images.renamed, root=config.images.root)
+    reopen(load)
     table = load()
     attributes = attributes_of(config, table)
     if attributes.to_measure:

@@ -27,7 +27,7 @@ from c2b_ray.schemas import seed_of
 from c2b_ray.steps.accept import SeenImages
 from c2b_ray.steps.derived import with_origins
 from c2b_ray.steps.draw import Rows, image_ids, wanted
-from c2b_ray.steps.in_place import Load
+from c2b_ray.steps.in_place import Load, reopen
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.labelled_images import RowDraws, labelled_pair_rows, labelled_rows, lacking
 from c2b_ray.steps.labels import (
@@ -82,6 +82,7 @@ def from_labels(
     All images that it gathers are to be classified, so that it has the classifiers answer at once.
     """
     load = partial(LabelledTable, str(config.images.table), columns=config.images.renamed, root=config.images.root)
+    reopen(load)
     with steps.step("read labels"):
         table = load()
         attributes, revision = attributes_of(config, table), table.revision
@@ -176,10 +177,7 @@ def _warnings(config: AuditConfig, table: LabelledTable, attributes: Attributes,
     if config.attributes:
         return [*clusters, *derived, *lacking(proposals, config.classes, config.attributes)]
     reasons = {name: why for name, why in left_out(labels).items() if name not in attributes.reasons}
-    to_cut = {
-        name: f"; `cut: {{{name}: {_cut_by(held)}}}` under `images` compares it"
-        for name, held in attributes.not_cut.items()
-    }
+    to_cut = {name: f"; `cut: {{{name}: {by}}}` under `images` compares it" for name, by in attributes.not_cut.items()}
     said = [
         f"column {name} is no attribute: {why}{to_cut.get(name, '')}"
         for name, why in (reasons | table.not_labels).items()
@@ -187,10 +185,6 @@ def _warnings(config: AuditConfig, table: LabelledTable, attributes: Attributes,
     ours = {one.attribute for one in attributes.derived}
     names = [name for name in labels.column_names if name != TARGET and name not in reasons and name not in ours]
     return [*clusters, *derived, *said, *not_compared(labels, config.classes, names)]
-
-
-def _cut_by(held: str) -> str:
-    return "quantiles" if held == "numbers" else "month"
 
 
 def _of_predictions(config: AuditConfig, table: LabelledTable, attributes: Attributes) -> list[str]:

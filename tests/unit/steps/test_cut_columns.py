@@ -35,7 +35,7 @@ def test_what_numbers_the_rows_is_no_measurement():
     ids = [str(n * n) for n in range(30)]
     labels = table(counted=counted, patient_id=ids, area=ids)
     assert [one.attribute for one in cut(labels)[1]] == ["area"]
-    assert can_be_cut(labels) == {"area": "numbers"}
+    assert can_be_cut(labels) == {"area": "quantiles"}
 
 
 def test_edges_and_quantiles_of_the_file():
@@ -107,6 +107,14 @@ def test_dates_in_the_forms_that_people_write(texts: list[str], months: list[str
 def test_months_are_not_guessed_where_day_and_month_could_be_either():
     texts = ["3/5/2026", "4/6/2025"] * 10
     assert [one.attribute for one in cut(table(day=texts))[1]] == ["year of day"]
+
+
+def test_how_a_column_could_be_cut():
+    days, years = [f"2026-01-{1 + n:02}" for n in range(20)], [f"{2000 + n}-01-03" for n in range(20)]
+    assert can_be_cut(table(day=days, built=years, area=[str(n * n) for n in range(20)])) == {
+        "built": "year",
+        "area": "quantiles",
+    }
 
 
 def test_many_years_are_cut_as_numbers_are():
