@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +13,9 @@ from c2b_ray.cli import progress, show
 from c2b_ray.cli.session import Placement, session
 from c2b_ray.errors import ConfigError
 from c2b_ray.store.run import Run
+
+if TYPE_CHECKING:
+    from c2b_ray.audits.c2b.from_images import Choices
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Via = Annotated[
@@ -23,8 +27,36 @@ Via = Annotated[
 ]
 
 
+ClassifierOption = Annotated[
+    list[str] | None,
+    typer.Option("--classifier", help="The spec of the classifier, such as onnx:net.onnx; again for another one."),
+]
+TaskOption = Annotated[str | None, typer.Option("--task", help="The task in one sentence. Default: its classes.")]
+ImageColumn = Annotated[
+    str | None, typer.Option("--image-column", help="The table's column of images, where its name does not tell.")
+]
+ClassColumn = Annotated[
+    str | None, typer.Option("--class-column", help="The table's column of classes, where its name does not tell.")
+]
+RootOption = Annotated[
+    str | None, typer.Option("--root", help="The folder below which a table's images lie. Default: found by its paths.")
+]
+
+
 def audit(
-    file: Annotated[str | None, typer.Argument(metavar="AUDIT.yaml", help="The audit file.")] = None,
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="AUDIT.yaml|IMAGES",
+            help="An audit file; or labelled images: a folder with a folder for each class, a CSV or Parquet table, or "
+            "a Hugging Face dataset, with --classifier.",
+        ),
+    ] = None,
+    classifier: ClassifierOption = None,
+    task: TaskOption = None,
+    image_column: ImageColumn = None,
+    class_column: ClassColumn = None,
+    root: RootOption = None,
     out: Annotated[str | None, typer.Option(help="The run directory. Default: runs/c2b-<id>.")] = None,
     via: Via = "auto",
     placement: Placement = None,
@@ -40,8 +72,23 @@ def audit(
 
         show.schema(AuditConfig)
         return
-    if file is None:
-        raise ConfigError("", "name an audit file; c2b audit --print-schema shows what it holds")
+    if source is None:
+        raise ConfigError(
+            "",
+            "name an audit file, or a folder of labelled images with --classifier; c2b audit --print-schema shows what "
+            "a file holds, and c2b init writes one",
+        )
+    from c2b_ray.audits.c2b.from_images import Choices, are_images
+
+    choices = Choices(task, image_column, class_column, root)
+    if are_images(source):
+        file = audit_file(source, classifier, choices, out)
+    elif classifier or choices != Choices():
+        raise ConfigError(
+            "", f"{source} is an audit file, which says itself what --classifier and the other options are for; edit it"
+        )
+    else:
+        file = source
     if dry_run:
         show_estimate(file, via, as_json)
         return
@@ -50,6 +97,25 @@ def audit(
     with progress.shown() as bar:
         run = run_audit(file, out, via, bar, placement)
     show_run(run, as_json)
+    if file != source and not as_json:
+        show.line(f"audit file: {file}")
+
+
+def audit_file(images: str, classifier: Sequence[str] | None, choices: Choices, out: str | None) -> str:
+    """Writes the audit file of labelled images, says on standard error what was found, and returns its path."""
+    from c2b_ray.audits.c2b.audit import RUNS
+    from c2b_ray.audits.c2b.from_images import drafted, place_of, written
+
+    if not classifier:
+        raise ConfigError("--classifier", f"{images} holds images: name what answers them, such as onnx:net.onnx")
+    draft = drafted(images, classifier, choices)
+    file = written(draft, place_of(images, out, RUNS))
+    for text in draft.said:
+        show.note(text)
+    for text in draft.warnings:
+        show.note(f"warning: {text}")
+    show.note(f"audit file: {file}")
+    return file
 
 
 def show_estimate(file: str, via: str, as_json: bool) -> None:
@@ -65,7 +131,7 @@ def show_estimate(file: str, via: str, as_json: bool) -> None:
 
 def _show_facts(file: str) -> None:
     """Prints the settings of the classifiers, and where each was read; most have told them to the estimate already."""
-    from c2b_ray.cli.check import fact_line
+    from c2b_ray.audits.kit.facts import fact_line
     from c2b_ray.config import read_audit
     from c2b_ray.models import catalog
 

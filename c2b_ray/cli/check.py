@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from c2b_ray.audits.kit.facts import fact_line
 from c2b_ray.cli import show
 
 if TYPE_CHECKING:
     from c2b_ray.commands.check import Answer, Checked, CheckedModel
-    from c2b_ray.roles import ModelFact
 
 MOST_LABELS = 5
 ROLES = {
@@ -67,14 +67,6 @@ def _lines(model: CheckedModel) -> list[str]:
         more = f" … {model.labels[-1]}" if len(model.labels) > MOST_LABELS else ""
         lines.append(f"{len(model.labels):,} labels: {', '.join(model.labels[:MOST_LABELS])}{more}")
     return [*lines, *map(fact_line, model.facts), *map(_answered, model.answers)]
-
-
-def fact_line(fact: ModelFact) -> str:
-    """Returns a setting, where it was read, and for an assumed one the option that states it."""
-    if not fact.assumed:
-        return f"{fact.name}: {fact.value} ({fact.source})"
-    stated = f"; state it with {fact.option}= in the spec" if fact.option else ""
-    return f"{fact.name}: {fact.value}, which is ASSUMED ({fact.source}){stated}"
 
 
 def _answered(answer: Answer) -> str:

@@ -23,6 +23,7 @@ from c2b_ray.cli import (
     export,
     failures,
     index,
+    init,
     keys,
     latent,
     models,
@@ -43,6 +44,7 @@ app = typer.Typer(
     add_completion=True,
 )
 app.command("demo")(audit.demo)
+app.command("init")(init.init)
 app.command("audit")(audit.audit)
 app.command("check")(check.check)
 app.command("report")(audit.report)

@@ -98,6 +98,12 @@ def schema(config: type[BaseModel]) -> None:
     print(json.dumps(config.model_json_schema(), indent=2, ensure_ascii=False))
 
 
+def note(text: str) -> None:
+    """Prints one line on standard error: what a command found, beside its result."""
+    console = _Console(stderr=True, width=None if sys.stderr.isatty() else 140, emoji=False)
+    console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
 def line(text: str) -> None:
     """Prints one line without breaking it."""
     out().print(text, soft_wrap=True, markup=False, highlight=False)

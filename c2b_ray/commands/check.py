@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from c2b_ray.audits.c2b.classes import with_classes
 from c2b_ray.audits.c2b.labelled import remarks
 from c2b_ray.audits.c2b.preflight import check as check_audit
+from c2b_ray.audits.c2b.verifying import uncalibrated_of
 from c2b_ray.audits.failures.preflight import checked as check_failures
 from c2b_ray.audits.kit.backend import AUTO, check_via
 from c2b_ray.audits.kit.specs import check_specs, named_models
@@ -101,7 +102,9 @@ def check(file: str, via: str = AUTO) -> Checked:
             models.append(_classifier(where, spec, pictures, config, classes))
         else:
             models.append(_other(where, role, spec))
-    left_out = remarks(config) if isinstance(config, AuditConfig) and config.images.table is not None else []
+    left_out = []
+    if isinstance(config, AuditConfig):
+        left_out = remarks(config) if config.images.table is not None else uncalibrated_of(config)
     return Checked(tuple(models), source, tuple(left_out))
 
 
@@ -162,7 +165,7 @@ def _table_of(config: Configs) -> LabelledTable | None:
     if isinstance(config, AuditConfig):
         if config.images.table is None:
             return None
-        return LabelledTable(config.images.table, columns=config.images.renamed)
+        return LabelledTable(config.images.table, columns=config.images.renamed, root=config.images.root)
     labelled = config.images.labelled
     return None if labelled is None else LabelledTable(labelled.table, "images.labelled.table", labelled.columns)
 

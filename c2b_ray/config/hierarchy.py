@@ -23,6 +23,7 @@ from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.filesystems.documents import read_lines, read_table, read_yaml
 from c2b_ray.names import normalise
 
+KINDS = "imagenet_kinds.tsv"
 PACKAGED = {"world": ("c2b_ray.world", "hierarchy.yaml"), "imagenet": ("c2b_ray.config", "imagenet_parents.tsv")}
 
 
@@ -66,6 +67,26 @@ def read_hierarchy(source: str) -> Ancestry:
             raise
         hint = "" if Path(source).exists() else "; expected world, imagenet, a YAML or CSV file, or a WordNet folder"
         raise ConfigError("hierarchy", f"{error}{hint}") from error
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A synset above some of ImageNet-1k's classes. `names`: those that mean it before any other such synset;
+    `positions`: of the classes below it, at any distance."""
+
+    names: tuple[str, ...]
+    positions: tuple[int, ...]
+
+
+def imagenet_kinds() -> tuple[Kind, ...]:
+    """Returns what lies above ImageNet-1k's classes in WordNet 3.0, such as `bird` and `vehicle`."""
+    kinds = []
+    with as_file(files("c2b_ray.config").joinpath(KINDS)) as path:
+        for line in read_lines(path, "TSV"):
+            if not line.startswith("#"):
+                number, names, positions = line.split("\t")
+                kinds.append(Kind((*filter(None, names.split(", ")), number), tuple(map(int, positions.split()))))
+    return tuple(kinds)
 
 
 def _of_yaml(path: str | Path, source: str) -> Ancestry:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from math import isfinite
 from typing import Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from c2b_ray.config.named import GeneratorSpec, IndexPath, Name, TablePath
-from c2b_ray.config.strict import Strict
+from c2b_ray.config.named import GeneratorSpec, IndexPath, Name, RootPath, TablePath
+from c2b_ray.config.strict import Strict, distinct
 
 Source = Literal["retrieve", "generate", "labelled"]
+CutBy = Literal["quantiles", "hour", "month", "year"]
+"""How a column of numbers or dates is cut into values, where the file gives no edges."""
 _NEEDS = {"retrieve": "index", "generate": "generator", "labelled": "table"}
 LARGEST_POOL = 100_000
 
@@ -44,12 +48,31 @@ class Images(Strict):
     columns: Columns | None = Field(
         None, description="The table's names of these columns, if they differ (for source: labelled)."
     )
+    root: RootPath | None = Field(
+        None,
+        description="The folder below which the images of the table lie (for source: labelled). Paths in the table are "
+        "then relative to it, or absolute and below it; one that leads out of it by `..` is taken from the table's "
+        "folder, and must end below it. Default: the table's folder, which no path leads out of.",
+    )
     cluster: Name | None = Field(
         None,
         description="The column that tells which images belong together, such as camera, patient or video; or "
         "`folder`: the folder that an image lies in (for source: labelled). Intervals and tests then take clusters, "
         "not images, as the independent samples. The column is no attribute. A row without a value is a cluster of "
         "its own.",
+    )
+    properties: bool | list[Name] | None = Field(
+        None,
+        description="Measures properties of each image, such as brightness and sharpness, and compares their values as "
+        "attributes (for source: labelled). A list: these properties alone. Default: all of them where no column of "
+        "the table can be compared, otherwise none.",
+    )
+    cut: dict[Name, CutBy | list[float]] | None = Field(
+        None,
+        description="Columns of numbers or dates that are cut into values (for source: labelled). Column → "
+        "`quantiles`: the lowest fifth of each class, the middle and the highest fifth; edges, such as [18, 40, 65]; "
+        "or the `hour`, `month` or `year` of its dates. Default: all such columns where no other column of the table "
+        "can be compared, otherwise none.",
     )
     pool: int | None = Field(
         None,
@@ -68,12 +91,31 @@ class Images(Strict):
 
     @model_serializer(mode="wrap")
     def _without_default(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out `cluster` where it is not set: a run's id is made from these fields, and runs of releases without
-        the field are resumed."""
+        """Leaves out fields that are not set: a run's id is made from these fields, and runs of releases without them
+        are resumed."""
         fields: dict[str, Any] = serialise(self)
-        if fields.get("cluster") is None:
-            fields.pop("cluster", None)
+        for name in ("cluster", "root", "properties", "cut"):
+            if fields.get(name) is None:
+                fields.pop(name, None)
         return fields
+
+    @field_validator("cut")
+    @classmethod
+    def _ascending_edges(cls, cut: dict[str, CutBy | list[float]] | None) -> dict[str, CutBy | list[float]] | None:
+        distinct(list(cut or {}), "column")
+        for name, edges in (cut or {}).items():
+            if isinstance(edges, str):
+                continue
+            if not edges or not all(map(isfinite, edges)) or any(a >= b for a, b in pairwise(edges)):
+                raise ValueError(f"{name}: {edges} must be ascending numbers, one at least: the edges between values")
+        return cut
+
+    @field_validator("properties")
+    @classmethod
+    def _distinct_properties(cls, properties: bool | list[str] | None) -> bool | list[str] | None:
+        if isinstance(properties, list):
+            distinct(properties, "property")
+        return properties
 
     @property
     def renamed(self) -> dict[str, str]:
@@ -98,8 +140,13 @@ class Images(Strict):
                 raise ValueError(f"`{field}` does not belong to source: {said}")
         if self.columns is not None and "labelled" not in self.sources:
             raise ValueError(f"`columns` does not belong to source: {said}; it names a table's columns")
+        if self.root is not None and "labelled" not in self.sources:
+            raise ValueError(f"`root` does not belong to source: {said}; it says where a table's images lie")
         if self.cluster is not None and "labelled" not in self.sources:
             raise ValueError(f"`cluster` does not belong to source: {said}; it names a column of a labelled table")
+        for name in ("properties", "cut"):
+            if getattr(self, name) is not None and "labelled" not in self.sources:
+                raise ValueError(f"`{name}` does not belong to source: {said}; it makes attributes of labelled images")
         for name in ("pool", "selection"):
             if "retrieve" not in self.sources and getattr(self, name) is not None:
                 raise ValueError(f"`{name}` does not belong to source: {said}; it says how to draw from an index")

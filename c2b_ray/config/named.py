@@ -31,6 +31,7 @@ class Names(Enum):
     SENTENCE_ENCODER = "sentence_encoder"
     INDEX = "index"
     TABLE = "a labelled table, or a folder of images"
+    ROOT = "a folder that the paths in a table lie below"
     CAPTIONS = "a table of captions"
     CAPTIONED = "a table of images with captions"
     VALUES = "a table of results, vectors or hyperplanes, which names no files"
@@ -71,6 +72,7 @@ CaptionerSpec = Annotated[SpecText, Names.CAPTIONER]
 SentenceEncoderSpec = Annotated[SpecText, Names.SENTENCE_ENCODER]
 IndexPath = Annotated[str, Names.INDEX]
 TablePath = Annotated[str, Names.TABLE]
+RootPath = Annotated[str, Names.ROOT]
 RunPath = Annotated[str, Names.RUN]
 HierarchyName = Annotated[str, Names.HIERARCHY]
 

@@ -19,7 +19,7 @@ from c2b_ray.config.strict import Strict
 from c2b_ray.errors import ConfigError
 from c2b_ray.filesystems.documents import FileOrFields, read_yaml
 
-Stage = Literal["fetch", "generate", "verify", "classify", "embed", "search", "shards"]
+Stage = Literal["fetch", "generate", "verify", "classify", "embed", "search", "shards", "measure"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Decoder = Literal["cpu", "gpu"]
 
@@ -147,6 +147,7 @@ class Stages(Strict):
     embed: StagePlacement = StagePlacement()
     search: StagePlacement = StagePlacement()
     shards: StagePlacement = StagePlacement()
+    measure: StagePlacement = StagePlacement()
 
     @model_validator(mode="after")
     def _only_where_torch_sees_images(self) -> Stages:

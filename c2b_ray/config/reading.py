@@ -43,7 +43,7 @@ class ConfigFile(Generic[Config]):
     classes: str = ""
     completed: Callable[[dict[str, Any], Path], dict[str, Any]] = _nothing_more
 
-    def read(self, source: FileOrFields | Config, classifier: dict[str, str] | None = None) -> Config:
+    def read(self, source: FileOrFields | Config, classifier: str | dict[str, str] | None = None) -> Config:
         """Returns the config from a YAML file, a mapping of its fields, or a config.
 
         Relative paths, also those inside specs, become relative to the file; for a mapping or config, to the working
@@ -127,7 +127,7 @@ def refuse_keys_within(value: object, file: str | None, field: str = "", depth: 
 _AUDIT = ConfigFile(AuditConfig, "c2b audit", classes="classes")
 
 
-def read_audit(source: FileOrFields | AuditConfig, classifier: dict[str, str] | None = None) -> AuditConfig:
+def read_audit(source: FileOrFields | AuditConfig, classifier: str | dict[str, str] | None = None) -> AuditConfig:
     """Returns a complete audit, its defaults filled in, as `ConfigFile.read` does. A complete config is returned
     unchanged."""
     file = None if isinstance(source, AuditConfig | dict) else str(source)

@@ -6,7 +6,7 @@ It knows no field.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
@@ -19,8 +19,9 @@ class Strict(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuses `true`, which pydantic would convert to 1, in all fields but those of type bool."""
-        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
+        """Refuses `true`, which pydantic would convert to 1, in all fields but those that may be a bool."""
+        kind = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and bool not in (kind, *get_args(kind)):
             raise ValueError(f"{str(value).lower()} is neither a number nor a text; quote it where a text is meant")
         return value
 

@@ -116,6 +116,19 @@ class Folder:
         return 0
 
 
+def path_below(root: str, folder: str, name: str) -> str | None:
+    """Returns the path of `name` relative to `root`; None where it leads out.
+
+    A relative name is one below `root`; one that leads out of it by `..` is taken from `folder`, where the table lies.
+    """
+    base = posixpath.normpath(root).rstrip("/") + "/"
+    for start in (base, folder):
+        path = posixpath.normpath(posixpath.join(start, name))
+        if path.startswith(base) and "\0" not in name:
+            return path[len(base) :]
+    return None
+
+
 def _whole(read: Callable[[int], Any], most: int, expected: int, data: bytes = b"") -> bytes:
     """Returns `data` and the rest of a file, of which `read` returns as many bytes as asked for, or fewer."""
     parts, size = [data], len(data)

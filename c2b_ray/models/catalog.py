@@ -133,7 +133,8 @@ def parse(text: str) -> Spec:
     `http:` have no options."""
     scheme, colon, rest = text.partition(":")
     if not colon or not scheme or not rest:
-        raise SpecError(f"{text!r} is no model spec: expected scheme:name, such as timm:resnet50.a1_in1k or onnx:PATH")
+        example = "expected scheme:name, such as timm:resnet50.a1_in1k or onnx:PATH"
+        raise SpecError(f"{text!r} is no model spec: {f'write onnx:{text}' if text.endswith('.onnx') else example}")
     if scheme in ("openai", "http", "https"):
         return Spec(text, scheme, rest)
     name, _, query = rest.partition("?")

@@ -113,6 +113,8 @@ NEEDS: dict[Stage, _Needs] = {
     "search": _Needs(batch=256, width=1024, per_node=True),
     # A dataset's generator and classifiers in one process; its batch is the dataset's own.
     "shards": _Needs(batch=1, width=1, gpu_batch=1, reads=False),
+    # One thread a process, which decodes and computes with NumPy. As many as one node can run, if Ray puts all on it.
+    "measure": _Needs(batch=64, width=4, model=False),
 }
 
 

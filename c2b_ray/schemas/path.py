@@ -18,7 +18,8 @@ PROPOSALS = pa.schema(
         pa.field("target_class", _text, nullable=False),
         pa.field("attribute", _text, nullable=False),
         pa.field("bias_classes", pa.list_(_text), nullable=False),
-        pa.field("source", _text, nullable=False),  # language_model, user, or both joined by "+"
+        # language_model, user, or both joined by "+"; property, number or date where values were cut from measurements.
+        pa.field("source", _text, nullable=False),
         pa.field("merged_from", pa.list_(_text), nullable=False),  # the names that were merged into this one
         # The merges into this attribute and their reasons: of attributes' names, and of values.
         pa.field(
@@ -95,6 +96,34 @@ IMAGES = pa.schema(
 
 PLACED_IMAGES = pa.schema([field for field in IMAGES if field.name != "bytes"])
 """The columns of images whose bytes stay in their source."""
+
+PROPERTIES = pa.schema(
+    [
+        pa.field("image_id", _text, nullable=False),
+        pa.field("row", pa.int64(), nullable=False),  # of the image in its source
+        pa.field("key", _text, nullable=False),
+        pa.field("content", _text),  # as in IMAGES
+        *[
+            pa.field(name, _text if name == "hue" else pa.float64())  # `steps.image_properties`; null: has none
+            for name in (
+                "brightness",
+                "contrast",
+                "sharpness",
+                "colourfulness",
+                "saturation",
+                "hue",
+                "greyness",
+                "noise",
+                "entropy",
+                "border_edges",
+                "resolution",
+                "aspect_ratio",
+                "jpeg_quality",
+            )
+        ],
+        pa.field("error", _text),  # why the image could not be measured
+    ]
+)
 
 VERIFICATIONS = pa.schema(
     [

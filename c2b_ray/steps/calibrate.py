@@ -6,7 +6,7 @@ It decides which images are looked at and counts the answers; the questions are 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from c2b_ray.errors import ConfigError, SourceError
+from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.names import normalise
 from c2b_ray.roles import Captioner, Question
 from c2b_ray.schemas import CALIBRATION, CALIBRATION_ANSWERS, content_id, seed_of
@@ -50,6 +50,21 @@ def check_calibration(labels: pa.Table, classes: Sequence[str]) -> None:
     """Raises ConfigError where no row of a calibration table has one of the audit's classes."""
     if not set(_labels(labels, "target_class").tolist()) & {normalise(name) for name in classes}:
         raise ConfigError("verification.calibration", "none of its rows has a target_class of this audit's classes")
+
+
+def uncalibrated(labels: pa.Table, attributes: Mapping[str, Sequence[str]]) -> list[str]:
+    """Returns in words which attributes and values a calibration table knows nothing of, with the nearest that it has:
+    for these the verifier's errors are not known, so that little is found and nothing is called clear."""
+    columns = [name for name in labels.column_names if name != "target_class"]
+    said = []
+    for attribute, values in attributes.items():
+        if attribute not in columns:
+            said.append(f"calibration has no column {attribute!r}; {nearest(attribute, columns)}")
+            continue
+        known = {normalise(str(value)) for value in labels[attribute].unique().to_pylist() if value is not None}
+        absent = [value for value in values if normalise(value) not in known]
+        said += [f"calibration has no image with {attribute}: {v!r}; {nearest(normalise(v), known)}" for v in absent]
+    return said
 
 
 def to_ask(labels: pa.Table, revision: str, checks: Checks, seed: int) -> pa.Table:

@@ -36,7 +36,7 @@ def grouped(scores: pa.Table, cells: CellImages, tau: float) -> pa.Table:
       same as      of another attribute, same verdict, and `same_as` of either names the other
     """
     rows = scores.to_pylist()
-    findings = sorted((row for row in rows if row["verdict"] in OPPOSITE), key=_strongest_first)
+    findings = sorted((row for row in rows if row["verdict"] in OPPOSITE), key=strongest_first)
     members: dict[tuple[str, str], list[ScoreRow]] = defaultdict(list)
     values_of: dict[tuple[str, str, str], list[ScoreRow]] = defaultdict(list)
     for row in rows:
@@ -55,7 +55,7 @@ def grouped(scores: pa.Table, cells: CellImages, tau: float) -> pa.Table:
     return pa.Table.from_pylist(rows, SCORES)
 
 
-def _strongest_first(row: ScoreRow) -> tuple[float, float, str, str, str, str]:
+def strongest_first(row: ScoreRow) -> tuple[float, float, str, str, str, str]:
     names = (row["classifier"], row["target_class"], row["attribute"], row["bias_class"])
     return (-round(abs(row["phi"]), 9), row["phi"], *names)  # of two equal ones the one against
 

@@ -157,13 +157,24 @@ def _on_images(images: pa.Table, reading: Reading[R], step: Callable[[pa.Table, 
 
 def in_place(load: Load | None) -> InPlace:
     """Returns the images of a source, which a process opens once however often this is called."""
-    try:
-        key: object = pickle.dumps(load)
-    except (pickle.PicklingError, AttributeError, TypeError):  # of this process alone
-        key = load
+    key = _key(load)
     with _lock:
         if key not in _opened:
             while len(_opened) >= _MOST_OPEN:
                 del _opened[next(iter(_opened))]
             _opened[key] = InPlace(load)
         return _opened[key]
+
+
+def reopen(load: Load) -> None:
+    """Has the next reader in this process open the source anew: a notebook may audit a folder that has grown since its
+    last audit, and whose rows are others now."""
+    with _lock:
+        _opened.pop(_key(load), None)
+
+
+def _key(load: Load | None) -> object:
+    try:
+        return pickle.dumps(load)
+    except (pickle.PicklingError, AttributeError, TypeError):  # of this process alone
+        return load

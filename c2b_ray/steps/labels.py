@@ -8,7 +8,7 @@ two values. It knows columns of text; not images, cells or files.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ MOST_NUMBERS = 10
 """A column of more distinct whole numbers than this is a measurement or an id; one of fewer may be a scale or code."""
 
 TABLE = "images.table"
+ADD_ATTRIBUTES = "name those that are in `attributes`, or write `properties: true` under `images`"
 FEW_VALUES = "give the table a column of a few values that recur, such as young and old in place of ages"
 
 FEWEST_CLUSTERS = 3
@@ -35,9 +36,9 @@ _OF_CLUSTERS = re.compile(
 )
 
 Texts = NDArray[np.object_]
-_DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?$|\d{1,2}[/.]\d{1,2}[/.]\d{4}$|\d{1,2}:\d{2}(:\d{2})?$")
-_WHOLE = re.compile(r"[-+]?\d+$")
-_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
+DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?$|\d{1,2}[/.]\d{1,2}[/.]\d{4}$|\d{1,2}:\d{2}(:\d{2})?$")
+WHOLE = re.compile(r"[-+]?\d+$")
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
 _FILE = re.compile(r"[^\s].*\.(jpe?g|png|webp|gif|bmp|tiff?|ppm|txt|json|xml|csv|npy)$", re.IGNORECASE)
 
 
@@ -126,7 +127,7 @@ def chosen(
     if not result:
         listed = "; ".join(f"{name} ({reason})" for name, reason in reasons.items())
         said = f": {listed}" if listed else ""
-        remedy = "name those that are in `attributes`" if field == TABLE else FEW_VALUES
+        remedy = ADD_ATTRIBUTES if field == TABLE else FEW_VALUES
         raise ConfigError(field, f"no column beside image and target_class can be an attribute{said}; {remedy}")
     return result
 
@@ -203,17 +204,34 @@ def not_compared(labels: pa.Table, classes: Sequence[str], attributes: Iterable[
     return said
 
 
+def compared_somewhere(
+    labels: pa.Table, classes: Sequence[str], reasons: Container[str], attributes: Iterable[str] | None = None
+) -> bool:
+    """Tells whether any class shows two values of any column, but for those with `reasons` not to be attributes.
+    `attributes`: the columns that count; None: all."""
+    targets = Compared.of(labels, TARGET)
+    names = labels.column_names if attributes is None else [column_of(labels, name) for name in attributes]
+    columns = [Compared.of(labels, name) for name in names if name != TARGET and (attributes or name not in reasons)]
+    for name in classes:
+        of_class = targets.equal(name)
+        for column in columns:
+            shown = {column.forms[number] for number in np.unique(column.numbers[of_class])}
+            if len(shown - {None}) > 1:
+                return True
+    return False
+
+
 def no_attribute(column: pa.ChunkedArray) -> str | None:
     """Returns why a column is not used as an attribute unless it is named; None where it is used."""
     values = [str(value) for value in column.unique().to_pylist() if value is not None]
     rows = len(column) - column.null_count
     if len({folded(value) for value in values}) < 2:
         return "fewer than two values"
-    if all(map(_WHOLE.match, values)):
+    if all(map(WHOLE.match, values)):
         return f"{len(values):,} different numbers" if len(values) > MOST_NUMBERS else None
-    if all(map(_NUMBER.match, values)):
+    if all(map(NUMBER.match, values)):
         return "numbers"
-    if all(map(_DATE.match, values)):
+    if all(map(DATE.match, values)):
         return "dates"
     if all(map(_FILE.match, values)):
         return "file names"

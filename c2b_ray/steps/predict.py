@@ -5,6 +5,7 @@ It knows the label map; `right` decides which answers are right. It does not kno
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,11 @@ from c2b_ray.schemas import PREDICTIONS, content_ids
 from c2b_ray.steps import encoded
 from c2b_ray.steps.right import FIVE, NO_ANSWER, ClassAnswer, Classes, answers
 
+_UNNAMED = re.compile(r"label_\d+")
+NAME_LABELS = (
+    "the classifier does not name its labels: add ?labels=FILE to its spec, one name a line in the order of the outputs"
+)
+"""What to do about labels that nothing names."""
 _NOTHING = ClassAnswer(None, None, None, None, None, None)
 LabelMap = Mapping[str, Sequence[int | str]]
 
@@ -138,7 +144,7 @@ def _labels_of(
     """
     if label_map is None:
         if normalise(name) not in index:
-            known = nearest(normalise(name), index)
+            known = NAME_LABELS if is_unnamed(index) else nearest(normalise(name), index)
             raise ConfigError(field, f"no label of {spec} is {name!r}; {known} (or give `{_map_field(field)}`)")
         return (_only(index[normalise(name)], name, name, spec),)
     chosen = label_map.get(name)
@@ -155,6 +161,12 @@ def _labels_of(
             raise ConfigError(f"label_map.{name}", f"{spec} has no label {label!r}; {known}")
         result.append(_only(positions, label, name, spec))
     return tuple(dict.fromkeys(result))
+
+
+def is_unnamed(labels: Iterable[str]) -> bool:
+    """Returns whether these are the names of outputs that nothing names: label_0, label_1, …, as names are compared or
+    not."""
+    return all(_UNNAMED.fullmatch(label.replace(" ", "_")) for label in labels)
 
 
 def are_numbers(labels: Iterable[str]) -> bool:

@@ -9,6 +9,7 @@ calibration.parquet                    if images were verified
 agreement.parquet                      if they come from two sources
 intersections.parquet                  if pairs of attributes were requested
 clusters.parquet                       the cluster of each image, if the audit names what a cluster is
+properties/                            Parquet parts: what was measured of each image, if the audit measures images
 images/  verifications/  predictions/  Parquet parts. Images hold their place, size and hash; their bytes only where
                                        nothing else holds them, or the audit asks for it (`keep_images`)
 shown/                                 Parquet parts of the pictures that the report shows
@@ -40,11 +41,13 @@ _COSINE = 1.01
 
 class C2BManifest(Manifest):
     """`blank_rows`: for each column of a labelled table, the rows of the audit's classes without a value.
-    `setup`: what the answers show about how the classifiers are set up."""
+    `setup`: what the answers show about how the classifiers are set up. `derived`: attributes that were cut from
+    measurements or columns of numbers and dates (`steps.derived.Derived.record`)."""
 
     budget: dict[str, Any] | None = None
     blank_rows: dict[str, int] | None = None
     setup: list[dict[str, Any]] | None = None
+    derived: list[dict[str, Any]] | None = None
 
 
 class C2BRun(Run):

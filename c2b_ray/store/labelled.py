@@ -6,6 +6,7 @@ not know the meaning of labels.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from io import RawIOBase
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 
 from c2b_ray.errors import ConfigError, ImageError, SourceError, nearest
 from c2b_ray.filesystems import concerns_the_store, is_remote, refusal, resolve
-from c2b_ray.filesystems.confined import MAX_BYTES, Folder, in_other_forms, is_local
+from c2b_ray.filesystems.confined import MAX_BYTES, Folder, in_other_forms, is_local, path_below
 from c2b_ray.filesystems.documents import parse_json
 from c2b_ray.filesystems.pictures import LeftOut
 from c2b_ray.filesystems.readers import Readers
@@ -38,10 +39,18 @@ class LabelledTable:
 
     `field`: the config's field that names the table, for errors. `columns`: the table's names for `image`,
     `target_class` and `key`, if they differ. Image folders and Hugging Face datasets may name the class `label`.
+    `root`: the folder below which images lie, if that is not the table's; paths are relative to it, or absolute.
     """
 
-    def __init__(self, location: str, field: str = "images.table", columns: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        location: str,
+        field: str = "images.table",
+        columns: Mapping[str, str] | None = None,
+        root: str | None = None,
+    ) -> None:
         self.location = location
+        self.root = root
         self.field = field
         self._renamed = dict(columns or {})
         self._rows = open_rows(location, field)
@@ -49,8 +58,8 @@ class LabelledTable:
         if len(self) == 0:
             raise SourceError(f"{location} has no rows")
 
-    def __reduce__(self) -> tuple[type[LabelledTable], tuple[str, str, dict[str, str]]]:
-        return LabelledTable, (self.location, self.field, self._renamed)
+    def __reduce__(self) -> tuple[type[LabelledTable], tuple[str, str, dict[str, str], str | None]]:
+        return LabelledTable, (self.location, self.field, self._renamed, self.root)
 
     def __len__(self) -> int:
         return self._rows.count
@@ -69,7 +78,7 @@ class LabelledTable:
             return name if name in there else ""
         if name == IMAGE and {"jpg", "key", "status", "url"} <= set(there):  # as img2dataset writes it
             return "jpg"
-        if name == TARGET and LABEL in there and (self._class_names(LABEL) or self._is_folder):
+        if name == TARGET and LABEL in there and (class_names(self._rows.schema, LABEL) or self._is_folder):
             return LABEL
         raise ConfigError(
             self.field,
@@ -81,6 +90,12 @@ class LabelledTable:
     def _columns(self) -> str:
         """The config's field that renames columns, beside the one that names the table."""
         return f"{self.field.rpartition('.')[0]}.columns".lstrip(".")
+
+    @property
+    def numbered_classes(self) -> list[str] | None:
+        """The classes in the order of the numbers that stand for them in the file; None where names stand for
+        themselves."""
+        return class_names(self._rows.schema, self._names[TARGET])
 
     @property
     def _is_folder(self) -> bool:
@@ -97,7 +112,7 @@ class LabelledTable:
         names = [name for name in schema.names if name not in taken and _is_label(schema.field(name).type)]
         if clash := next((name for name in names if name == TARGET), None):
             raise ConfigError(self._columns, f"target_class: {target!r}, but there is a column {clash!r} too")
-        columns = {name: _Coded(self._class_names(name)) for name in (target, *names)}
+        columns = {name: _Coded(class_names(schema, name)) for name in (target, *names)}
         for table in self._rows.each(list(columns)):
             for name, column in columns.items():
                 column.add(table[name])
@@ -130,7 +145,7 @@ class LabelledTable:
         found, image = self._rows.left_out, self._names[IMAGE]
         if is_local(resolve(self.location)[0]) and pa.types.is_string(self._rows.schema.field(image).type):
             names = (name for table in self._rows.each([image]) for name in table[image].to_pylist() if name)
-            found.notes += in_other_forms(self._rows.folder, names)
+            found.notes += in_other_forms(self._root, filter(None, map(self._inside, names)))
         return found
 
     @property
@@ -188,10 +203,47 @@ class LabelledTable:
         """Returns the columns of `fetch` without copying bytes. Raises SourceError where the disk or store does not
         answer."""
         values = self._rows.images(self._names[IMAGE], ids)
-        folder = Folder(resolve(self.location)[0], self._rows.folder)
+        folder = Folder(resolve(self.root or self.location)[0], self._root)
         read = self._readers.map(lambda value: self._image(value, folder), values, partial(_place, folder))
         keys = self.keys.take(pa.array(ids, pa.int64())).cast(pa.string())
         return keys, [data for data, _ in read], [error for _, error in read]
+
+    @property
+    def _root(self) -> str:
+        """The folder that images are read below."""
+        return self._rows.folder if self.root is None else resolve(self.root)[1].rstrip("/") or "/"
+
+    def paths(self) -> Iterator[str]:
+        """Yields the path of each image that the table names by one, as it is written; none of a table of bytes."""
+        image = self._names[IMAGE]
+        kind, column = self._rows.schema.field(image).type, image
+        if pa.types.is_struct(kind):  # a Hugging Face image: its bytes, or where they are
+            first = self._rows.images(image, [0])[0] or {}
+            if "path" not in first or first.get("bytes") is not None:
+                return
+            column = f"{image}.path"
+        elif not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            return
+        for table in self._rows.each([column]):
+            yield from filter(None, table[column].to_pylist())
+
+    def leading_out(self) -> list[str]:
+        """Returns the paths of images that are refused, each once: absolute ones, and those that lead out of the
+        table's folder by `..`; with a root, those that do not end below it."""
+        return list(dict.fromkeys(name for name in self.paths() if self._inside(name) is None))
+
+    def root_of(self, names: Sequence[str]) -> str:
+        """Returns the deepest folder above all images of these paths; "" where they share none but the top."""
+        folder = self._rows.folder
+        above = {posixpath.dirname(posixpath.normpath(posixpath.join(folder, name))) for name in names}
+        shared = posixpath.commonpath(above) if above else ""
+        return "" if shared == "/" else shared
+
+    def _inside(self, name: str) -> str | None:
+        """Returns a path relative to the root; None where it leads out of it."""
+        if self.root is None and name.startswith("/"):
+            return None
+        return path_below(self._root, self._rows.folder, name)
 
     @cached_property
     def _readers(self) -> Readers:
@@ -204,26 +256,31 @@ class LabelledTable:
             return (value, None) if len(value) <= MAX_BYTES else (None, f"too large: more than {MAX_BYTES} bytes")
         if not isinstance(value, str) or not value:
             return None, "the table names no image in this row"
+        name = self._inside(value)
+        if name is None:
+            below = "the folder" if self.root is None else self.root
+            return None, f"{value}: leads out of {below}; expected the path of a file below it"
         try:
-            return folder.read(value, MAX_BYTES), None
+            return folder.read(name, MAX_BYTES), None
         except ImageError as error:
             return None, str(error)
         except FileNotFoundError:
-            return None, "no such file beside the table"
+            return None, "no such file beside the table" if self.root is None else f"no such file below {self.root}"
         except OSError as error:
             if concerns_the_store(error):
                 raise SourceError(refusal(self.location, error)) from error
             return None, f"cannot be read: {error.strerror or error}"
 
-    def _class_names(self, column: str) -> list[str] | None:
-        """Returns the names of a column's class numbers from Hugging Face's metadata; None without."""
-        try:
-            about = parse_json((self._rows.schema.metadata or {}).get(b"huggingface", b"{}"))
-            feature = about["info"]["features"][column]
-            names = feature["names"] if feature["_type"] == "ClassLabel" else None
-        except (ValueError, KeyError, TypeError):
-            return None
-        return [str(name) for name in names] if isinstance(names, list) else None
+
+def class_names(schema: pa.Schema, column: str) -> list[str] | None:
+    """Returns the names of a column's class numbers from Hugging Face's metadata; None without."""
+    try:
+        about = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))
+        feature = about["info"]["features"][column]
+        names = feature["names"] if feature["_type"] == "ClassLabel" else None
+    except (ValueError, KeyError, TypeError):
+        return None
+    return [str(name) for name in names] if isinstance(names, list) else None
 
 
 class _Coded:

@@ -292,3 +292,21 @@ def test_bad_input_says_what_is_wrong_and_exits_2(audit_file, c2b, tmp_path, cha
     assert words in err
     assert "Traceback" not in err
     assert out == ""
+
+
+def test_values_that_the_calibration_calls_otherwise_are_named_before_the_run(c2b, audit_file, place, tmp_path):
+    """README's audit, its fog written as `foggy`: what the verifier does for it is not known, and nothing is found."""
+    verification = {"model": "world:clip", "calibration": str(place / "scenes.parquet")}
+    path = audit_file(attributes={"weather": ["foggy", "clear"], "wether": ["snow", "rain"]}, verification=verification)
+    said = [
+        "calibration has no image with weather: 'foggy'; did you mean 'fog'?",
+        "calibration has no column 'wether'; did you mean 'weather'",
+    ]
+    status, out, err = c2b("check", path)
+    assert status == 0, err
+    assert all(f"left out: {line}" in out for line in said)
+    status, out, err = c2b("audit", path, "--out", tmp_path / "run")
+    assert status == 0, err
+    assert all(f"warning: {line}" in err for line in said)
+    assert err.index(said[0]) < err.index("caption: begins")
+    assert "answers are right (" in out

@@ -187,6 +187,20 @@ def test_targets_of_all_labels_together_can_be_named(table, tmp_path):
         find(table, tmp_path / "other", targets={"tram": ["boat"]})
 
 
+def test_the_estimate_refuses_what_the_run_refuses(tmp_path):
+    for label in ("bus", "boat"):
+        (tmp_path / label).mkdir()
+        (tmp_path / label / "0.png").write_bytes(picture("bus", "day", "fog", 1))
+    config = {"labels": ["bus", "boat"], "classifier": "world:resnet-control-0"}
+    config |= {"images": {"labelled": {"table": str(tmp_path)}}}
+    for act in (estimate, lambda fields: c2b_ray.find_failures(fields, tmp_path / "run")):
+        with pytest.raises(ConfigError, match="no column beside image and target_class can be an attribute"):
+            act(config)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError, match="labels: no row of the labelled table has target_class 'mug'"):
+        estimate({**config, "labels": ["mug", "boat"]})
+
+
 def test_the_estimate_counts_the_images_of_the_run_s_labels(table, tmp_path):
     """Buses are half of the images; the others are neither classified nor counted. Images beside a generator are."""
     answers = pa.table({"file": ["a", "b"], "label": ["bus", "boat"]})

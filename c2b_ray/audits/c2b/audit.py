@@ -29,14 +29,15 @@ from c2b_ray.audits.c2b.classifying import classify, classifying, contestants
 from c2b_ray.audits.c2b.cluster_warnings import warn_of_clusters
 from c2b_ray.audits.c2b.drawing import Drawing, Plan, from_generator, from_index
 from c2b_ray.audits.c2b.first_look import must_look, refuse_hopeless, some_of_each_class
+from c2b_ray.audits.c2b.from_images import are_images, drafted, place_of, written
 from c2b_ray.audits.c2b.labelled import from_labels
 from c2b_ray.audits.c2b.preflight import check
 from c2b_ray.audits.c2b.setup import note_setup
 from c2b_ray.audits.c2b.size import most_images
-from c2b_ray.audits.c2b.verifying import verifier_of
+from c2b_ray.audits.c2b.verifying import verifier_of, warn_of_uncalibrated
 from c2b_ray.audits.kit.backend import AUTO, backend, check_via
 from c2b_ray.audits.kit.events import Listener, Steps
-from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
+from c2b_ray.audits.kit.in_memory import HERE, held_or_named
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import counts, finished
 from c2b_ray.audits.kit.noted import check_language_model
@@ -46,7 +47,7 @@ from c2b_ray.audits.kit.specs import check_specs, paths_read
 from c2b_ray.audits.kit.tables_of_predictions import said_of_tables
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.config.placement import PlacementConfig, read_placement
-from c2b_ray.errors import SourceError
+from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.filesystems.documents import FileOrFields
 from c2b_ray.pipelines.images import Contestant
 from c2b_ray.pipelines.stage import Runner
@@ -75,12 +76,13 @@ def audit(
     listener: Listener | None = None,
     placement: FileOrFields | PlacementConfig | None = None,
     *,
-    classifier: Model | InMemory | Mapping[str, Model | InMemory] | None = None,
+    classifier: str | Model | InMemory | Mapping[str, str | Model | InMemory] | None = None,
     labels: Sequence[str] | None = None,
 ) -> C2BRun:
     """Runs an audit, or what is left of it, and returns its run.
 
-    `config`: an audit file's path, a mapping of its fields, or an `AuditConfig`. `out`: the run directory, by default
+    `config`: an audit file's path, a mapping of its fields, or an `AuditConfig`; or a folder or table of labelled
+    images, for which an audit file is written beside the run (`from_images`). `out`: the run directory, by default
     `runs/c2b-<run id>`. `via`: where the models run: `here` (in this process, without Ray), `actors` (Ray Data's
     actors, and this process) or `serve` (behind Ray Serve); `auto` is `here` where there are few images and no cluster
     can be reached, otherwise `actors`. A run may be resumed with another `via`. Raises InputError for errors that the
@@ -89,24 +91,40 @@ def audit(
     `placement`: how many processes run each stage, and what each takes, as a file's path or its fields; by default it
     follows from the cluster's resources. It does not change the run's results; with a placement, `auto` is `actors`.
 
-    `classifier`: models in memory instead of the config's, which answer in this process only: a torch module, a
-    callable, an `InMemory`, or several by name. `labels`: the names of their outputs (see `InMemory`).
+    `classifier`: a model's spec, or several by name, instead of the config's; or models in memory, which answer in this
+    process only: a torch module, a callable, an `InMemory`, or several by name. `labels`: the names of their outputs
+    (see `InMemory`).
     """
-    in_memory = held_in_memory(classifier, labels, via)  # held until the audit ends
+    in_memory, specs = held_or_named(classifier, labels, via)  # held until the audit ends
     via = HERE if in_memory else via
+    if isinstance(config, str | Path) and are_images(config):
+        config, specs = _file_of(config, specs, out, listener), None
     session = Session(via, None if placement is None else read_placement(placement), listener)
-    config = with_classes(_checked(read_audit(config, specs_of(in_memory)), via))
+    config = with_classes(_checked(read_audit(config, specs), via))
     via = session.chosen(lambda: most_images(config))
     check(config, via)
     fields = config.model_dump(mode="json", exclude={"check"})  # it changes no result: a stopped run may go on without
     run_id = content_id("c2b", fields)
     steps = Steps(listener)
+    warn_of_uncalibrated(config, steps)
     with open_c2b_run(out or f"{RUNS}/c2b-{run_id}", run_id, fields) as run, backend(via, session.placement) as models:
         _walk(config, run, models, steps)
         with steps.step("report"):
             run.update(finished(via, steps, counts(run)))
             call_with_run(write_report, run, config, models.runner)
     return run
+
+
+def _file_of(
+    images: str | Path, classifier: str | Mapping[str, str] | None, out: str | Path | None, listener: Listener | None
+) -> str:
+    """Writes the audit file of a folder or table of images and returns its path."""
+    if classifier is None:
+        raise ConfigError("classifier", f"{images} holds images, no classifier: pass classifier=, a spec or a model")
+    draft, steps = drafted(images, classifier), Steps(listener)
+    for text in draft.warnings:
+        steps.warn(text)
+    return written(draft, place_of(images, out, RUNS))
 
 
 def _checked(config: AuditConfig, via: str) -> AuditConfig:

@@ -23,11 +23,13 @@ from c2b_ray.filesystems import Stores, is_remote
 from c2b_ray.pipelines.stage import Runner, StageConfig
 from c2b_ray.schemas import SCORES
 from c2b_ray.steps.agreement import agreement
+from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.cells import CellKey, Group, classes_of_labelled, counts_by_source, images_of_cells
 from c2b_ray.steps.clusters_of_images import Clusters
 from c2b_ray.steps.confirm import confirmed, to_confirm
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
+from c2b_ray.steps.explained_findings import explained
 from c2b_ray.steps.group import grouped
 from c2b_ray.steps.intersect import ATTRIBUTE, INTERSECTION, of_kind
 from c2b_ray.steps.score import scored
@@ -244,6 +246,11 @@ def _scores_of(run: C2BRun, config: AuditConfig) -> dict[str, pa.Table]:
         drawn = images_of_cells(captions, draws)
         cells = drawn.without_copies(distinct.pictures(drawn.ids))
         whole = grouped(settled(whole, looks(run, config), thresholds, _goal(run, config)), cells, config.tau)
+    if derived := {str(one["attribute"]) for one in run.manifest.get("derived", [])}:
+        drawn = images_of_cells(captions, draws)
+        cells = drawn.without_copies(distinct.pictures(drawn.ids))
+        answers = {name: answers_of(predictions, name).to(cells) for name in config.classifiers}
+        whole = explained(whole, answers, derived, config.tau)
     whole = _with_wanted(whole, _wanted(config))
     tables = {"scores": whole, "pooled": pooled}
     design, fresh = config.screening, SCORES.empty_table()

@@ -13,6 +13,7 @@ from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
 from c2b_ray.names import normalise
+from c2b_ray.steps.predict import NAME_LABELS, is_unnamed
 from c2b_ray.store.labelled import LabelledTable
 
 
@@ -59,9 +60,12 @@ def _named(config: AuditConfig, classes: Sequence[str], whose: str) -> AuditConf
 
 def _shown(config: AuditConfig, classes: Sequence[str], whose: str) -> list[str]:
     """Returns the classes that a labelled table has images of: it may show a part of a large label space."""
-    table = LabelledTable(str(config.images.table), columns=config.images.renamed)
+    table = LabelledTable(str(config.images.table), columns=config.images.renamed, root=config.images.root)
     there = {normalise(name) for name in table.labels["target_class"].unique().to_pylist() if name is not None}
     shown = [name for name in classes if normalise(name) in there]
     if not shown:
-        raise ConfigError("classes", f"all: no row of {config.images.table} has one of {whose} as its target_class")
+        hint = f"; {NAME_LABELS}" if is_unnamed(classes) else ""
+        raise ConfigError(
+            "classes", f"all: no row of {config.images.table} has one of {whose} as its target_class{hint}"
+        )
     return shown

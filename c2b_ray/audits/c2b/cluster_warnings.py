@@ -5,10 +5,12 @@ It reads the run and the table; `steps.cluster_correlation` decides.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.budget import call_with_run, duplicates
 from c2b_ray.audits.kit.events import Steps
@@ -38,8 +40,8 @@ def warn_of_clusters(config: AuditConfig, run: C2BRun, runner: Runner, steps: St
 
 
 def _warnings(run: C2BRun, config: AuditConfig) -> list[str]:
-    table = LabelledTable(str(config.images.table), columns=config.images.renamed)
-    captions = run.captions
+    table = LabelledTable(str(config.images.table), columns=config.images.renamed, root=config.images.root)
+    captions = _annotated(run.captions, [one["attribute"] for one in run.manifest.get("derived", [])])
     compared = {normalise(name) for name in captions["attribute"].unique().to_pylist()}
     of_rows = {name: numbers for name, numbers in _numbers(table).items() if normalise(name) not in compared}
     if not of_rows:
@@ -53,6 +55,16 @@ def _warnings(run: C2BRun, config: AuditConfig) -> list[str]:
     predictions = run.predictions
     answers = {name: answers_of(predictions, name).to(cells) for name in config.classifiers}
     return [str(one) for one in answered_alike(answers, duplicates(run).pictures(cells.ids), columns)]
+
+
+def _annotated(captions: pa.Table, derived: Sequence[str]) -> pa.Table:
+    """Returns the captions with all derived attributes as one, of one value: with ten measured properties hardly two
+    images have the same values, and nothing could be compared."""
+    of_derived = pc.is_in(captions["attribute"], pa.array(derived, pa.string()))
+    for name in ("attribute", "bias_class"):
+        column = pc.if_else(of_derived, "every image", captions[name])
+        captions = captions.set_column(captions.column_names.index(name), name, column)
+    return captions
 
 
 def _numbers(table: LabelledTable) -> dict[str, Ints]:

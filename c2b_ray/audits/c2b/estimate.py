@@ -6,15 +6,17 @@ process; it draws no image of the audit, calls no language model and writes noth
 
 from __future__ import annotations
 
+from functools import partial
+
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.budget import first_grant, targets
 from c2b_ray.audits.c2b.classes import with_classes
-from c2b_ray.audits.c2b.labelled import compared_labels
+from c2b_ray.audits.c2b.deriving import Attributes, attributes_of
 from c2b_ray.audits.c2b.preflight import check
 from c2b_ray.audits.c2b.size import ASSUMED_ATTRIBUTES, ASSUMED_VALUES
 from c2b_ray.audits.kit.backend import AUTO
-from c2b_ray.audits.kit.costs import Cost, answers, classifications, generations
+from c2b_ray.audits.kit.costs import Cost, answers, classifications, generations, measurements
 from c2b_ray.audits.kit.specs import check_specs
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.filesystems.documents import FileOrFields
@@ -22,6 +24,8 @@ from c2b_ray.models import catalog
 from c2b_ray.names import normalise
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
+from c2b_ray.steps.derived import LOW_TO_HIGH
+from c2b_ray.steps.in_place import reopen
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.labelled_images import RowDraws, labelled_pair_rows, labelled_rows
 from c2b_ray.steps.propose import propose
@@ -37,8 +41,8 @@ def estimate(config: FileOrFields | AuditConfig, via: str = AUTO) -> list[Cost]:
     config = with_classes(config)
     check(config, via)
     if config.images.sources == ("labelled",):
-        images = _of_table(config)
-        costs = [Cost("images to read", *images)]
+        images, measured = _of_table(config)
+        costs = [*measured, Cost("images to read", *images)]
     else:
         captions, note = _captions(config)
         images = _drawn(config, captions)
@@ -124,12 +128,30 @@ def _verified(spec: str, config: AuditConfig, costs: list[Cost], images: tuple[i
     return Cost("images to verify", images[0], most, answers(spec), note)
 
 
-def _of_table(config: AuditConfig) -> tuple[int, int]:
-    """Returns the images of a labelled table at the first look and at most, those of intersections included."""
-    table = LabelledTable(str(config.images.table), columns=config.images.renamed)
-    limit = Limit(config.images_per_caption, config.seed)
-    labels = compared_labels(config, table)
-    proposals, captions, draws = labelled_rows(labels, table.revision, config.classes, config.attributes, limit)
+def _of_table(config: AuditConfig) -> tuple[tuple[int, int], list[Cost]]:
+    """Returns the images of a labelled table at the first look and at most, those of intersections included; and what
+    it costs to measure images."""
+    load = partial(LabelledTable, str(config.images.table), columns=config.images.renamed, root=config.images.root)
+    reopen(load)
+    table = load()
+    attributes = attributes_of(config, table)
+    if attributes.to_measure:
+        rows = attributes.of.rows
+        return _to_draw(config, attributes, len(rows)), [measurements(load, rows)]
+    return _known_draws(config, table, attributes), []
+
+
+def _to_draw(config: AuditConfig, attributes: Attributes, rows: int) -> tuple[int, int]:
+    """Returns the images at the first look and at most, before any of the `rows` is measured."""
+    if config.budget is None:
+        return rows, rows
+    cells = len(config.classes) * len(attributes.to_measure) * len(LOW_TO_HIGH)
+    return min(rows, config.budget.first * cells), min(rows, max(config.budget.first * cells, config.budget.images))
+
+
+def _known_draws(config: AuditConfig, table: LabelledTable, attributes: Attributes) -> tuple[int, int]:
+    limit, labels = Limit(config.images_per_caption, config.seed), attributes.labels
+    proposals, captions, draws = labelled_rows(labels, table.revision, config.classes, attributes.named, limit)
     more_captions, more = labelled_pair_rows(labels, table.revision, pairs(proposals, config.intersections), limit)
     draws = RowDraws({**draws.rows, **more.rows}, table.revision)
     rows = len(draws.distinct())

@@ -20,6 +20,7 @@ KIND = RunKind(
         "confirmation": schemas.DRAWS,
         "confirmation_pool": schemas.DRAWS,
         "clusters": schemas.CLUSTERS,
+        "properties": schemas.PROPERTIES,
         "images": schemas.IMAGES,
         "verifications": schemas.VERIFICATIONS,
         "calibration": schemas.CALIBRATION,
@@ -29,7 +30,7 @@ KIND = RunKind(
         "agreement": schemas.AGREEMENT,
         "intersections": schemas.INTERSECTIONS,
     },
-    in_parts=frozenset({"images", "verifications", "predictions"}),
+    in_parts=frozenset({"properties", "images", "verifications", "predictions"}),
     needed=frozenset({"scores"}),  # without it a page would say that nothing was found
     manifest=C2BManifest,
     run="c2b_ray.store.c2b_run:C2BRun",

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.classifying import classifying
+from c2b_ray.audits.c2b.deriving import Attributes, attributes_of, measure, proposals_of
 from c2b_ray.audits.c2b.drawing import CollectRows, Plan, SourcePlan, Targets, by_rows, first_of
 from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.identity import check_unchanged
@@ -24,8 +25,9 @@ from c2b_ray.pipelines.images import Contestant, OnProgress
 from c2b_ray.pipelines.one_pass import Places, look_and_classify
 from c2b_ray.schemas import seed_of
 from c2b_ray.steps.accept import SeenImages
+from c2b_ray.steps.derived import with_origins
 from c2b_ray.steps.draw import Rows, image_ids, wanted
-from c2b_ray.steps.in_place import Load
+from c2b_ray.steps.in_place import Load, reopen
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.labelled_images import RowDraws, labelled_pair_rows, labelled_rows, lacking
 from c2b_ray.steps.labels import (
@@ -35,7 +37,6 @@ from c2b_ray.steps.labels import (
     left_out,
     may_be_clusters,
     not_compared,
-    without_cluster,
 )
 from c2b_ray.steps.select import Draws, Selection, cells_of, shares
 from c2b_ray.steps.thresholds import Limit
@@ -80,28 +81,20 @@ def from_labels(
 
     All images that it gathers are to be classified, so that it has the classifiers answer at once.
     """
-    path = str(config.images.table)
+    load = partial(LabelledTable, str(config.images.table), columns=config.images.renamed, root=config.images.root)
+    reopen(load)
     with steps.step("read labels"):
-        load = partial(LabelledTable, path, columns=config.images.renamed)
         table = load()
-        limit, revision = Limit(config.images_per_caption, config.seed), table.revision
-        labels = compared_labels(config, table)
-        proposals, captions, draws = labelled_rows(labels, revision, config.classes, config.attributes, limit)
-        chosen = pairs(proposals, config.intersections)
-        more_captions, more = labelled_pair_rows(labels, revision, chosen, limit)
-        draws = RowDraws({**draws.rows, **more.rows}, revision)
-        captions = pa.concat_tables([captions, more_captions])
-        check_unchanged(run, partial(wanted, draws.distinct(), revision), load, models.runner)
-        run.write("proposals", proposals)
-        run.write("captions", captions)
-        if config.images.cluster is not None:
-            run.write("clusters", _clusters(config.images.cluster, table, draws))
-        blank, warnings = _remarks(config, table, proposals)
-        _warn(steps, warnings)
-        notes = {"blank_rows": blank, "left_out": table.left_out.as_dict(), "warnings": warnings}
-        run.update({"models": {"table": {"spec": path, "revision": revision}}, **notes})
+        attributes, revision = attributes_of(config, table), table.revision
+        if not attributes.to_measure:
+            captions, draws = _written(config, run, models, steps, (table, load), attributes)
+    if attributes.to_measure:
+        with steps.step("measure") as on_progress:
+            attributes = measure(config, attributes, run, (revision, load), models.runner, on_progress)
+        with steps.step("cut"):
+            captions, draws = _written(config, run, models, steps, (table, load), attributes)
 
-    del table, labels
+    del table, attributes
     give_back()
 
     def collect(rows: Rows, out: str, on_progress: OnProgress) -> object:
@@ -115,12 +108,34 @@ def from_labels(
     return SourcePlan(select, images, by_rows(collect), classifying(config), load)
 
 
-def compared_labels(config: AuditConfig, table: LabelledTable) -> pa.Table:
-    """Returns the labels whose columns can be attributes. Raises ConfigError for a column of clusters that is not
-    there, or is an attribute too."""
+def _written(
+    config: AuditConfig,
+    run: C2BRun,
+    models: Backend,
+    steps: Steps,
+    source: tuple[LabelledTable, Load],
+    attributes: Attributes,
+) -> tuple[pa.Table, RowDraws]:
+    """Writes proposals and captions, and notes what is not used; returns the captions and the rows that they draw."""
+    (table, load), labels = source, attributes.labels
+    limit, revision = Limit(config.images_per_caption, config.seed), table.revision
+    proposals, captions, draws = labelled_rows(labels, revision, config.classes, attributes.named, limit)
+    proposals = with_origins(proposals, attributes.derived)
+    more_captions, more = labelled_pair_rows(labels, revision, pairs(proposals, config.intersections), limit)
+    draws = RowDraws({**draws.rows, **more.rows}, revision)
+    captions = pa.concat_tables([captions, more_captions])
+    check_unchanged(run, partial(wanted, draws.distinct(), revision), load, models.runner)
+    run.write("proposals", proposals)
+    run.write("captions", captions)
     if config.images.cluster is not None:
-        table.clusters(config.images.cluster)
-    return without_cluster(table.labels, config.images.cluster, config.attributes or ())
+        run.write("clusters", _clusters(config.images.cluster, table, draws))
+    blank, warnings = _remarks(config, table, attributes, proposals)
+    _warn(steps, warnings)
+    notes: dict[str, object] = {"blank_rows": blank, "left_out": table.left_out.as_dict(), "warnings": warnings}
+    if attributes.derived:
+        notes["derived"] = [one.record() for one in attributes.derived]
+    run.update({"models": {"table": {"spec": str(config.images.table), "revision": revision}}, **notes})
+    return captions, draws
 
 
 def _clusters(name: str, table: LabelledTable, draws: RowDraws) -> pa.Table:
@@ -138,41 +153,54 @@ def _warn(steps: Steps, warnings: Sequence[str]) -> None:
 
 def remarks(config: AuditConfig) -> list[str]:
     """Returns what an audit of a labelled table will not use of it, and why."""
-    table = LabelledTable(str(config.images.table), columns=config.images.renamed)
-    labels = compared_labels(config, table)
-    proposals, *_ = labelled_rows(labels, "", config.classes, config.attributes, Limit(1, config.seed))
-    return _remarks(config, table, proposals)[1]
+    table = LabelledTable(str(config.images.table), columns=config.images.renamed, root=config.images.root)
+    attributes = attributes_of(config, table)
+    return _remarks(config, table, attributes, proposals_of(config, attributes))[1]
 
 
-def _remarks(config: AuditConfig, table: LabelledTable, proposals: pa.Table) -> tuple[dict[str, int], list[str]]:
+def _remarks(
+    config: AuditConfig, table: LabelledTable, attributes: Attributes, proposals: pa.Table
+) -> tuple[dict[str, int], list[str]]:
     """Returns the rows without a value by column, and all remarks in words."""
-    blank = blanks(table.labels, config.classes, pc.unique(proposals["attribute"]).to_pylist())
-    said = [*table.left_out.sentences(), *_of_predictions(config, table), *_warnings(config, table, proposals)]
+    blank = blanks(attributes.labels, config.classes, pc.unique(proposals["attribute"]).to_pylist())
+    warnings = _warnings(config, table, attributes, proposals)
+    said = [*table.left_out.sentences(), *_of_predictions(config, table, attributes), *warnings]
     return blank, [*said, *map(_of_blank, blank.items())]
 
 
-def _warnings(config: AuditConfig, table: LabelledTable, proposals: pa.Table) -> list[str]:
+def _warnings(config: AuditConfig, table: LabelledTable, attributes: Attributes, proposals: pa.Table) -> list[str]:
     """Returns what a labelled table seems to offer but is not compared."""
-    labels = compared_labels(config, table)
+    labels = attributes.labels
     found = may_be_clusters(labels) if config.images.cluster is None else {}
     clusters = [f"{why}: write `cluster: {name}` under `images`" for name, why in found.items()]
+    derived = [f"{name} is no attribute: {why}" for name, why in attributes.reasons.items()]
     if config.attributes:
-        return [*clusters, *lacking(proposals, config.classes, config.attributes)]
-    reasons = left_out(labels) | table.not_labels
-    said = [f"column {name} is no attribute: {why}" for name, why in reasons.items()]
-    attributes = [name for name in labels.column_names if name != TARGET and name not in reasons]
-    return [*clusters, *said, *not_compared(labels, config.classes, attributes)]
+        return [*clusters, *derived, *lacking(proposals, config.classes, config.attributes)]
+    reasons = {name: why for name, why in left_out(labels).items() if name not in attributes.reasons}
+    to_cut = {name: f"; `cut: {{{name}: {by}}}` under `images` compares it" for name, by in attributes.not_cut.items()}
+    said = [
+        f"column {name} is no attribute: {why}{to_cut.get(name, '')}"
+        for name, why in (reasons | table.not_labels).items()
+    ]
+    ours = {one.attribute for one in attributes.derived}
+    names = [name for name in labels.column_names if name != TARGET and name not in reasons and name not in ours]
+    return [*clusters, *derived, *said, *not_compared(labels, config.classes, names)]
 
 
-def _of_predictions(config: AuditConfig, table: LabelledTable) -> list[str]:
+def _of_predictions(config: AuditConfig, table: LabelledTable, attributes: Attributes) -> list[str]:
     """Returns what is odd about tables of predictions, on the images of the audit's classes."""
     if not any(map(is_table, config.specs.values())):
         return []
+    measured = (
+        ["properties are measured on the images, which must be there, though predictions come from a table"]
+        if attributes.to_measure
+        else []
+    )
     targets = Compared.of(table.labels, TARGET)
     rows = np.flatnonzero(np.logical_or.reduce([targets.equal(name) for name in config.classes]))
     keys, truth = table.keys.take(pa.array(rows)).to_pylist(), table.labels[TARGET].take(pa.array(rows)).to_pylist()
     label_map = config.label_map if isinstance(config.label_map, dict) else None
-    return compared_with(config.specs, keys, truth, config.classes, label_map)
+    return [*measured, *compared_with(config.specs, keys, truth, config.classes, label_map)]
 
 
 def _of_blank(column: tuple[str, int]) -> str:

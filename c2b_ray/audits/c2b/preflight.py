@@ -5,7 +5,7 @@ It loads no weights: a classifier whose labels only the loaded model knows is ch
 
 from __future__ import annotations
 
-from c2b_ray.audits.c2b.labelled import compared_labels
+from c2b_ray.audits.c2b.deriving import attributes_of, proposals_of
 from c2b_ray.audits.c2b.trying import with_trial
 from c2b_ray.audits.c2b.verifying import calibration_table
 from c2b_ray.audits.kit.backend import check_via
@@ -17,9 +17,7 @@ from c2b_ray.models.spec_options import UnstatedPreprocessingError
 from c2b_ray.names import normalise
 from c2b_ray.steps.calibrate import check_calibration
 from c2b_ray.steps.intersect import pairs
-from c2b_ray.steps.labelled_images import labelled_rows
 from c2b_ray.steps.predict import classification
-from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store import files
 from c2b_ray.store.labelled import LabelledTable
 
@@ -34,10 +32,12 @@ def check(config: AuditConfig, via: str) -> None:
     if config.images.index is not None:
         _check_index(config.images.index)
     if config.images.table is not None:
-        table = LabelledTable(config.images.table, columns=config.images.renamed)
-        labels = compared_labels(config, table)
-        proposals, *_ = labelled_rows(labels, "", config.classes, config.attributes, Limit(1, config.seed))
-        pairs(proposals, config.intersections)
+        table = LabelledTable(config.images.table, columns=config.images.renamed, root=config.images.root)
+        refuse_paths_outside(table)
+        attributes = attributes_of(config, table)
+        proposals = proposals_of(config, attributes)
+        to_measure = {normalise(one.name) for one in attributes.to_measure}
+        pairs(proposals, [pair for pair in config.intersections if to_measure.isdisjoint(map(normalise, pair))])
     if config.verification is not None and config.verification.calibration is not None:
         check_calibration(calibration_table(config.verification.calibration).labels, config.classes)
     label_map = config.label_map if isinstance(config.label_map, dict) else None
@@ -48,6 +48,22 @@ def check(config: AuditConfig, via: str) -> None:
             raise with_trial(error, name, spec, config) from error
         if known is not None:
             classification(name, known, config.classes, label_map, config.right)
+
+
+def refuse_paths_outside(table: LabelledTable, field: str = "images.root") -> None:
+    """Raises ConfigError where most images of a table lie outside the folder that they are read below: each of them
+    would be an error of its row, after the run."""
+    outside = table.leading_out()
+    if 2 * len(outside) < len(table):
+        return
+    root = table.root_of(outside)
+    line = f"write `root: {root}` under `images`" if root else "give the folder above them as `root` under `images`"
+    below = table.root or "the table's folder"
+    raise ConfigError(
+        field,
+        f"{len(outside):,} of {len(table):,} images do not lie below {below}, such as {outside[0]!r}; if they are "
+        f"yours, {line}",
+    )
 
 
 def _check_pairs(config: AuditConfig) -> None:

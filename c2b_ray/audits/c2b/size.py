@@ -22,7 +22,7 @@ def most_images(config: AuditConfig) -> int:
     """
     cells, per_cell = _cells(config), config.most_per_cell
     if config.images.table is not None:
-        rows = len(LabelledTable(config.images.table, columns=config.images.renamed))
+        rows = len(LabelledTable(config.images.table, columns=config.images.renamed, root=config.images.root))
         return rows if per_cell is None or not config.attributes else min(rows, cells * per_cell)
     assert per_cell is not None
     total = 0

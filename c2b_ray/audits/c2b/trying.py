@@ -26,7 +26,7 @@ def with_trial(error: UnstatedPreprocessingError, name: str, spec: str, config: 
     """Returns the error with what the usual preprocessings give on the audit's labelled images, where it has any."""
     if config.images.table is None:
         return error
-    table = LabelledTable(config.images.table, columns=config.images.renamed)
+    table = LabelledTable(config.images.table, columns=config.images.renamed, root=config.images.root)
     targets = table.labels[TARGET].to_pylist()
     rows = _rows(targets, config.classes)
     fetched = table.fetch(rows)

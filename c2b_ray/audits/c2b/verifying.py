@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,10 +12,11 @@ from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.facts import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
+from c2b_ray.names import normalise
 from c2b_ray.pipelines.calibrate import beholder_of, calibrate
 from c2b_ray.pipelines.images import ImageStages, of_revision
 from c2b_ray.roles import Captioner
-from c2b_ray.steps.calibrate import counted, to_ask
+from c2b_ray.steps.calibrate import counted, to_ask, uncalibrated
 from c2b_ray.steps.in_place import Load
 from c2b_ray.steps.verify import Checks, checks, wanted
 from c2b_ray.store.c2b_run import C2BRun
@@ -55,11 +56,34 @@ def verifier_of(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
         with steps.step("calibrate the verifier") as on_progress:
             opened = partial(calibration_table, about.calibration)
             table = opened()
+            proposed = {name: one.choices for of in questions.attributes.values() for name, one in of.items()}
+            for text in uncalibrated(table.labels, _others(proposed, config.attributes or {})):
+                steps.warn(text)
             to_answer = to_ask(table.labels, table.revision, questions, config.seed)
             beholder, out = partial(beholder_of, factory, opened), run.location("calibration_answers")
             answers = calibrate(models.runner, to_answer, beholder, questions, out, on_progress)
             run.write("calibration", counted(answers))
     return Verifier(factory, questions, ImageStages(models.runner))
+
+
+def warn_of_uncalibrated(config: AuditConfig, steps: Steps) -> None:
+    """Warns, before anything is made, of attributes and values of the config that its calibration does not have."""
+    for text in uncalibrated_of(config):
+        steps.warn(text)
+
+
+def uncalibrated_of(config: AuditConfig) -> list[str]:
+    """Returns in words what of the config's own attributes its calibration does not have."""
+    about = config.verification
+    if about is None or about.calibration is None or not config.attributes:
+        return []
+    return uncalibrated(calibration_table(about.calibration).labels, config.attributes)
+
+
+def _others(attributes: Mapping[str, Sequence[str]], own: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """Returns the attributes that the config does not name itself: of its own it was told at the start."""
+    names = set(map(normalise, own))
+    return {name: values for name, values in attributes.items() if normalise(name) not in names}
 
 
 def calibration_table(path: str) -> LabelledTable:

@@ -52,11 +52,11 @@ def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, ste
     assert config.images.labelled is not None
     baselines(config)  # refuses a hierarchy that lacks a label
     images = LabelledTable(config.images.labelled.table, FIELD, config.images.labelled.columns)
-    check_classes(images.labels, config.labels, FIELD, "labels")
+    attributes = check_images(images, config)
     classifiers = contenders(config, models)
     noted = noted_classifiers(config, models, steps)
     run.update({"models": {**noted, "images": {"spec": images.location, "revision": images.revision}}})
-    rows, answered = rows_of(images, config, chosen(images.labels, None, FIELD))
+    rows, answered = rows_of(images, config, attributes)
     warn(images, rows, answered, config, run, steps)
     with steps.step("find copies") as on_progress:
         every = len(rows)
@@ -77,6 +77,13 @@ def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, ste
     run.write("hypotheses", tested)
     run.update({"search": reach_of(config, Parts(answered, answers), suggested, tested).model_dump()})
     run.update({"spent": {"labelled images": len(rows)}, "copies": every - len(rows), "other_copies": answered.copies})
+
+
+def check_images(images: LabelledTable, config: FailuresConfig) -> dict[str, list[str]]:
+    """Returns the attributes of labelled images and their values. Raises ConfigError where the images lack one of the
+    run's labels, or where no column can be an attribute."""
+    check_classes(images.labels, config.labels, FIELD, "labels")
+    return chosen(images.labels, None, FIELD)
 
 
 @dataclass(frozen=True)

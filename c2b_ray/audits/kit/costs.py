@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from c2b_ray.models import catalog
 from c2b_ray.roles import GenerationRequest, Question
+from c2b_ray.steps.draw import Rows
+from c2b_ray.steps.image_properties import measured
+from c2b_ray.steps.in_place import Load
 
 TRIAL = 32
 _SIDE = 224
@@ -49,6 +53,14 @@ def classifications(spec: str) -> float | None:
     model = catalog.classifier(spec)
     pictures, keys = _pictures(), [str(row) for row in range(TRIAL)]
     return _per_second(lambda: model.logits(pictures, keys), TRIAL)
+
+
+def measurements(load: Load, rows: Rows) -> Cost:
+    """Returns the cost of measuring these rows of a source, by a trial of some of them, from all parts of it."""
+    some = rows[:: max(1, len(rows) // TRIAL)][:TRIAL]
+    trial = pa.table({"image_id": [str(row) for row in some], "row": some})
+    rate = _per_second(lambda: measured(trial, load), len(some)) if len(some) else None
+    return Cost("images to measure", len(rows), len(rows), rate, "all of them, before any is classified")
 
 
 def answers(spec: str) -> float | None:

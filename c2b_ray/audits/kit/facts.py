@@ -22,6 +22,14 @@ def warn_of_assumptions(steps: Steps, name: str, known: Description) -> None:
             steps.warn(assumption(name, fact))
 
 
+def fact_line(fact: ModelFact) -> str:
+    """Returns a setting, where it was read, and for an assumed one the option that states it."""
+    if not fact.assumed:
+        return f"{fact.name}: {fact.value} ({fact.source})"
+    stated = f"; state it with {fact.option}= in the spec" if fact.option else ""
+    return f"{fact.name}: {fact.value}, which is ASSUMED ({fact.source}){stated}"
+
+
 def assumption(name: str, fact: ModelFact) -> str:
     stated = f"; `{fact.option}=` in its spec states it" if fact.option else ""
     return f"{name}: {fact.name} is assumed to be {fact.value} ({fact.source}){stated}"

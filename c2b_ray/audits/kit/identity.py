@@ -27,18 +27,22 @@ NOTED = ["image_id", "key", "content"]
 
 
 def check_unchanged(
-    run: C2BRun, wanted: Callable[[], pa.Table], source: Callable[[], ImageSource], runner: Runner
+    run: C2BRun,
+    wanted: Callable[[], pa.Table],
+    source: Callable[[], ImageSource],
+    runner: Runner,
+    table: str = "images",
 ) -> None:
     """Raises RunError where the source now holds other bytes than the run fetched.
 
-    `wanted`: makes the table of its images and their rows. Files whose names stayed and whose pictures changed would be
-    classified by the old pictures and reported with the new ones. A missing file changes nothing: the run has its
-    bytes. Nor is an index checked that holds its images itself: its revision depends on their bytes, and so does the
-    run's id of each image.
+    `wanted`: makes the table of its images and their rows. `table`: of the run, which has a hash of each image. Files
+    whose names stayed and whose pictures changed would be classified by the old pictures and reported with the new
+    ones. A missing file changes nothing: the run has its bytes. Nor is an index checked that holds its images itself:
+    its revision depends on their bytes, and so does the run's id of each image.
     """
-    if not run.has("images"):
+    if not run.has(table):
         return
-    total, changed = runner.call(partial(_changed, wanted, opened(run.location("images")), source), FETCH)
+    total, changed = runner.call(partial(_changed, wanted, opened(run.location(table)), source), FETCH)
     if changed:
         raise RunError(
             f"{run.path}: {len(changed):,} of its {total:,} images are other files now than it measured, the "

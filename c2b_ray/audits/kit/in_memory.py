@@ -35,6 +35,22 @@ def held_in_memory(
     return hold(classifier, labels)
 
 
+def held_or_named(
+    classifier: str | Model | InMemory | Mapping[str, str | Model | InMemory] | None,
+    labels: Sequence[str] | None,
+    via: str,
+) -> tuple[dict[str, MemoryClassifier], str | dict[str, str] | None]:
+    """Returns the classifiers that were passed as objects, as `held_in_memory` does, and the value of the config's
+    `classifier`: that of the specs or objects that were passed; None where the config names its classifiers itself."""
+    if isinstance(classifier, str) or (
+        isinstance(classifier, Mapping) and classifier and all(isinstance(one, str) for one in classifier.values())
+    ):
+        held_in_memory(None, labels, via)  # refuses names of labels, which a spec has itself
+        return {}, classifier if isinstance(classifier, str) else {name: str(one) for name, one in classifier.items()}
+    held = held_in_memory(classifier, labels, via)  # type: ignore[arg-type]  # models alone
+    return held, specs_of(held)
+
+
 def specs_of(held: Mapping[str, MemoryClassifier]) -> dict[str, str] | None:
     """Returns the value of the config's `classifier`: name → spec; None where the config names its classifiers
     itself."""

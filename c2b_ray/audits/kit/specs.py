@@ -59,7 +59,7 @@ def paths_read(config: BaseModel, in_driver: Container[Names] = (Names.LANGUAGE_
     for one in texts_of(config):
         if one.names in MODELS and one.names not in in_driver:
             read |= {path: one.field for _, path in paths(one.text)}
-        elif one.names in (Names.TABLE, Names.CAPTIONED):
+        elif one.names in (Names.TABLE, Names.ROOT, Names.CAPTIONED):
             read[one.text] = one.field
         elif one.names is Names.INDEX:
             read[index_folder(one.text)] = one.field

@@ -140,6 +140,8 @@ def _one(names: Names, value: Any, field: str, tenancy: Tenancy, find: Find) -> 
         raise ConfigError(field, f"expected a text, not a {type(value).__name__}")
     if names is Names.GUESSER and value in GUESSERS:
         return value
+    if names is Names.ROOT:
+        raise ConfigError(field, "this endpoint reads the images of a table below the table's own folder; leave it out")
     try:
         if names in SPECS:
             return checked_spec(

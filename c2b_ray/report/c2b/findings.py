@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from c2b_ray.report.c2b.derived import DerivedValues
 from c2b_ray.report.c2b.ranking import Cell, Group, on_one_caption
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.sentence import Sentence, Span
@@ -40,10 +41,18 @@ class Finding:
     beneath: tuple[str, ...]
 
 
-def finding(group: Group, classifier: str, confidence: float, link: str, alike: Sequence[Group] = ()) -> Finding | None:
+def finding(
+    group: Group,
+    classifier: str,
+    confidence: float,
+    link: str,
+    alike: Sequence[Group] = (),
+    derived: DerivedValues | None = None,
+) -> Finding | None:
     """Returns the finding of a group, with its classifier named `classifier`; None where nothing was found.
 
-    `alike`: groups of other attributes with the same finding on largely the same images.
+    `alike`: groups of other attributes with the same finding on largely the same images. `derived`: says what the value
+    of a derived attribute means.
     """
     lead = group.lead
     if lead is None:
@@ -57,7 +66,7 @@ def finding(group: Group, classifier: str, confidence: float, link: str, alike: 
         sentence=sentence(group, lead, classifier, confidence),
         brief=_brief(lead),
         mistaken=_mistaken(lead),
-        beneath=(*_beneath(group, lead), *_alike(alike)),
+        beneath=(*_explained(lead, derived), *_beneath(group, lead), *_alike(alike)),
     )
 
 
@@ -146,6 +155,11 @@ def _beneath(group: Group, lead: Cell) -> tuple[str, ...]:
     if mirrored:
         lines.append(f"Mirrored: {_OPPOSITE[lead.verdict]} with {_named(mirrored)}.")
     return tuple(lines)
+
+
+def _explained(lead: Cell, derived: DerivedValues | None) -> tuple[str, ...]:
+    line = derived.explained(lead.target_class, lead.attribute, lead.bias_class) if derived else ""
+    return (line,) if line else ()
 
 
 def _alike(groups: Sequence[Group]) -> tuple[str, ...]:

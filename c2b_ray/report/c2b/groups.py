@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from c2b_ray.report.c2b.derived import DerivedValues
 from c2b_ray.report.c2b.examples import Example, Examples
 from c2b_ray.report.c2b.findings import NAMES, SIGNS, Finding, caveats
 from c2b_ray.report.c2b.ranking import Cell, Group
@@ -22,12 +23,14 @@ _PAPER = {1: f"{SIGNS['for']}{words.FIXED}for", -1: f"{SIGNS['against']}{words.F
 
 @dataclass(frozen=True)
 class ValueRow:
-    """A value's numbers as text, empty where there is none. `wanted`: the number of images planned for the cell, where
-    it got fewer; `basis`: the evidence of a finding, where it is neither labels nor a calibrated verifier, and where it
-    is one caption's. `verdict` is the term in the scores, `verdict_name` the page's; `phi_observed` is empty where the
-    correction for what images show hardly changed φ."""
+    """A value's numbers as text, empty where there is none. `range`: of a value that was cut from numbers;
+    `wanted`: the number of images planned for the cell, where it got fewer; `basis`: the evidence of a finding,
+    where it is neither labels nor a calibrated verifier, and where it is one caption's. `verdict` is the term in
+    the scores, `verdict_name` the page's; `phi_observed` is empty where the correction for what images show hardly
+    changed φ."""
 
     value: str
+    range: str
     lead: bool
     right: str
     images: str
@@ -68,14 +71,15 @@ def paper_word(cell: Cell) -> str:
     return _PAPER[cell.paper_verdict]
 
 
-def value_rows(group: Group) -> tuple[ValueRow, ...]:
+def value_rows(group: Group, derived: DerivedValues | None = None) -> tuple[ValueRow, ...]:
     lead = group.lead
-    return tuple(_row(cell, cell is lead) for cell in group.cells)
+    return tuple(_row(cell, cell is lead, derived) for cell in group.cells)
 
 
-def _row(cell: Cell, lead: bool) -> ValueRow:
+def _row(cell: Cell, lead: bool, derived: DerivedValues | None) -> ValueRow:
     return ValueRow(
         value=cell.bias_class,
+        range=derived.range_of(cell.target_class, cell.attribute, cell.bias_class) if derived else "",
         lead=lead,
         right=words.count(cell.correct),
         images=words.count(cell.n),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from c2b_ray.report.c2b.derived import DerivedValues
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.method import Method, Row, mapping, method_of, times
 from c2b_ray.report.kit.redact import clean
@@ -56,6 +57,7 @@ def _settings(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> Iterato
         "An answer is right when": _RIGHT.get(str(config.get("right"))),
         "Images": named_source or None,
         "Independent samples": mapping(config.get("images")).get("cluster"),
+        "Attributes that nobody annotated": DerivedValues(manifest).setting() or None,
         "Images per caption": config.get("images_per_caption"),
         "Captions per cell": config.get("captions_per_cell"),
         "Seed": config.get("seed"),

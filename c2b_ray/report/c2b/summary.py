@@ -10,11 +10,20 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from c2b_ray.report.c2b.derived import DerivedValues
 from c2b_ray.report.c2b.findings import caveats
 from c2b_ray.report.c2b.headline import tally, two_stages
 from c2b_ray.report.c2b.intersections import sentence, strongest
 from c2b_ray.report.c2b.method import right_line
 from c2b_ray.report.c2b.notes import copies_line, one_caption_line
+from c2b_ray.report.c2b.outlook import (
+    accuracies,
+    accuracy_line,
+    implausible_line,
+    near_line,
+    near_misses,
+    next_step,
+)
 from c2b_ray.report.c2b.pooled import pooled_sentence, strongest_pooled
 from c2b_ray.report.c2b.ranking import Group, cells_of, leading, ranked, strongest_first
 from c2b_ray.report.kit.setup import setup_lines
@@ -44,20 +53,40 @@ def summary(run: C2BRun) -> Summary:
     lines += ["".join(span.text for span in sentence(row, row["classifier"], confidence)) for row in pairs[:MOST_ROWS]]
     stages = two_stages(run.config, cells, run.captions, run.read("confirmation"))
     rule, cautions = right_line(run.config), [line for line in (one_caption_line(cells), copies_line(cells)) if line]
-    of_findings = findings_table(groups)
+    right = accuracies(cells)
+    noted = setup_lines(run.manifest)
+    near = near_misses(cells, float(run.config.get("tau", 0.05)))
+    ahead = [*(near_line(cell, len(right) > 1) for cell in near), next_step(near, run.config)]
+    of_findings, derived = findings_table(groups), DerivedValues(run.manifest)
+    leads = [group.lead for group, _ in groups[:MOST_ROWS] if group.lead is not None]
+    meant = dict.fromkeys(
+        f"{lead.target_class}, {lead.attribute}: {line}"
+        for lead in leads
+        if (line := derived.explained(lead.target_class, lead.attribute, lead.bias_class))
+    )
     return Summary(
         title=of_findings.title,
         columns=of_findings.columns,
         rows=of_findings.rows,
         marks=of_findings.marks,
-        lines=[*lines, *filter(None, (rule, stages)), *cautions, tally(cells, len(pooled), len(pairs))],
+        lines=[
+            *(accuracy_line(one, confidence) for one in right),
+            *meant,
+            *lines,
+            *filter(None, (rule, stages)),
+            *cautions,
+            tally(cells, len(pooled), len(pairs)),
+            *filter(None, ahead),
+        ],
         report=run.report,
-        first=setup_lines(run.manifest),
+        first=noted or list(filter(None, map(implausible_line, right))),
         to_json={
             "run": run.path,
             "report": run.report,
             "setup": run.manifest.get("setup") or [],
+            "accuracy": [{"classifier": one.classifier, "right": one.right, "images": one.images} for one in right],
             "verdicts": verdicts,
+            "next": list(filter(None, ahead)),
             "cautions": cautions,
             "blank_rows": run.manifest.get("blank_rows") or {},
             "groups": len(groups),

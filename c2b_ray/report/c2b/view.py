@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from c2b_ray.report.c2b import headline
 from c2b_ray.report.c2b.cues import cues
+from c2b_ray.report.c2b.derived import DerivedValues
 from c2b_ray.report.c2b.drops import Drop, drops
 from c2b_ray.report.c2b.examples import Examples, choose
 from c2b_ray.report.c2b.findings import Finding, finding
@@ -163,11 +164,15 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: PagePlan, t
     tau, alpha = number(config.get("tau"), 0.05), number(config.get("alpha"), 0.05)
     names, groups = _names(config, tables), planned.groups
     links = {group.key: f"group-{i}" for i, group in enumerate(groups, start=1)}
-    beneath = folded(groups)
+    beneath, derived = folded(groups), DerivedValues(manifest)
     findings = {
         group.key: item
         for group in worst_first(list(groups))
-        if (item := finding(group, names[group.classifier], 1 - alpha, links[group.key], beneath.get(group.key, ())))
+        if (
+            item := finding(
+                group, names[group.classifier], 1 - alpha, links[group.key], beneath.get(group.key, ()), derived
+            )
+        )
     }
     cells = [cell for group in groups for cell in group.cells]
     in_detail = {group.key: links[group.key] for group in (*planned.detailed, *planned.listed)}
@@ -184,7 +189,7 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: PagePlan, t
         pooled=pooled_view(tables.pooled, cells, names, 1 - alpha),
         versus=versus(groups, names, in_detail),
         findings=_findings([findings[group.key] for group, _ in leading(groups)], cells, names, (tau, alpha)),
-        sections=tuple(_sections(planned, names, findings, _shelf(tables.images, planned, thumbnails), tau)),
+        sections=tuple(_sections(planned, names, findings, _shelf(tables.images, planned, thumbnails), tau, derived)),
         intersections=intersections(tables.intersections, names, 1 - alpha),
         shown=shown(tables.verifications, tables.calibration, tables.scores, mapping(manifest.get("models")), names),
         sources=sources(tables.agreement, names, tau),
@@ -258,6 +263,7 @@ def _sections(
     findings: Mapping[Key, Finding],
     shelf: Shelf,
     tau: float,
+    derived: DerivedValues,
 ) -> Iterable[Section]:
     listed = {group.key for group in planned.listed}
     for classifier in dict.fromkeys(group.classifier for group in planned.groups):
@@ -278,7 +284,7 @@ def _sections(
                 target_class=group.target_class,
                 attribute=group.attribute,
                 finding=findings[group.key],
-                rows=value_rows(group),
+                rows=value_rows(group, derived),
                 forest=forest_plot(group, tau, link) if in_detail else "",
                 shared_caption=shared_caption(planned.examples[group.key]) if in_detail else "",
                 galleries=galleries(lead, planned.examples[group.key], shelf, names[classifier]) if in_detail else (),

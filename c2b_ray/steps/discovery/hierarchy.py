@@ -6,7 +6,6 @@ label's, so that an answer that may be related is never counted as unrelated. It
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
@@ -16,9 +15,8 @@ from numpy.typing import NDArray
 from c2b_ray.config.hierarchy import Ancestry, Entry
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.names import normalise
+from c2b_ray.steps.predict import NAME_LABELS, is_unnamed
 
-_UNNAMED = re.compile(r"label_\d+")
-"""The names of a classifier's outputs where neither its file nor its spec names them."""
 _IN_ORDER = 0.5
 """A label space is the hierarchy's own if it has as many labels, and more than this share of them match by position."""
 
@@ -52,10 +50,7 @@ class Hierarchy:
             more = f", nor {len(missing) - 1} more" if len(missing) > 1 else ""
             known = [name for entry in self._ancestry.entries for name in entry.names[:1]]
             problem = f"{self._ancestry.source} has no label {missing[0]!r}{more}"
-            if _UNNAMED.fullmatch(missing[0]):
-                hint = "the classifier does not name its labels: add ?labels=FILE to its spec, one name a line"
-            else:
-                hint = nearest(normalise(missing[0]), known)
+            hint = NAME_LABELS if is_unnamed(missing[:1]) else nearest(normalise(missing[0]), known)
             raise ConfigError("hierarchy", f"{problem}; {hint}")
 
     def parents(self, label: str) -> frozenset[str]:

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from c2b_ray.cli.check import fact_line
+from c2b_ray.audits.kit.facts import fact_line
 from c2b_ray.commands.check import check
 from c2b_ray.errors import ConfigError
 from c2b_ray.roles import ModelFact

@@ -8,7 +8,7 @@ from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.pipelines.calibrate import calibrate as stage
 from c2b_ray.pipelines.here import Here
 from c2b_ray.schemas import CALIBRATION, VERIFICATIONS
-from c2b_ray.steps.calibrate import BATCH, CALIBRATED_ON, Beholder, ask, check_calibration, to_ask
+from c2b_ray.steps.calibrate import BATCH, CALIBRATED_ON, Beholder, ask, check_calibration, to_ask, uncalibrated
 from c2b_ray.steps.calibrate import counted as answers_counted
 from c2b_ray.steps.self_assessed import SELF_TRUST, self_assessed
 from c2b_ray.steps.verify import CLASS
@@ -116,6 +116,16 @@ def test_a_column_that_is_missing_is_left_out_and_a_class_that_is_named():
     assert set(calibrate(labels, source, see(), asked, 0)["attribute"].to_pylist()) == {CLASS, "weather"}
     with pytest.raises(ConfigError, match=r"verification\.calibration"):
         check_calibration(labels, ["house", "chair"])
+
+
+def test_attributes_and_values_that_a_calibration_lacks_are_named_with_the_nearest():
+    labels, _ = known()
+    asked = {"weather": ["snow", "rainy", "RAIN"], "wether": ["snow", "rain"]}
+    assert uncalibrated(labels, asked) == [
+        "calibration has no image with weather: 'rainy'; did you mean 'rain'?",
+        "calibration has no column 'wether'; did you mean 'weather'?",
+    ]
+    assert uncalibrated(labels, {"weather": ["snow", "Rain"]}) == []
 
 
 def test_a_table_whose_images_cannot_be_read_is_refused():

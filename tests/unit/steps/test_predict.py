@@ -125,3 +125,8 @@ def test_underscores_do_not_make_two_classes_of_one_label():
 def test_what_is_wrong_with_a_label_is_said_of_what_the_user_wrote(field, names, label_map, words):
     with pytest.raises(ConfigError, match=words):
         classification("x:y", Fixed(["bus", "boat"], []), names, label_map, field=field)
+
+
+def test_labels_that_nothing_names_ask_for_a_file_of_names():
+    with pytest.raises(ConfigError, match=r"no label of x:y is 'bus'; .*add \?labels=FILE to its spec"):
+        classification("x:y", Fixed(["label_0", "label_1"], []), ["bus"], None)

@@ -1,5 +1,6 @@
 import json
 import os
+import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -219,6 +220,26 @@ def test_a_table_reads_regular_files_below_its_folder_and_nothing_else(tmp_path)
         else:
             assert row["bytes"] is None
             assert expected in row["error"]
+
+
+def test_with_a_root_paths_are_below_it_and_nowhere_else(tmp_path):
+    write(tmp_path, photos__a_dot_png=b"A", photos__deep__b_dot_png=b"B", lists__c_dot_png=b"C", secret_dot_png=b"S")
+    (tmp_path / "photos/way_out.png").symlink_to(tmp_path / "secret.png")
+    root = tmp_path / "photos"
+    names = ["a.png", "deep/../a.png", "../photos/deep/b.png", f"{root}/a.png"]
+    refused = ["../secret.png", f"{tmp_path}/secret.png", "c.png", "way_out.png", f"{root}/../secret.png"]
+    rows = "".join(f"{name},bus\n" for name in [*names, *refused])
+    write(tmp_path, lists__t_dot_csv="image,target_class\n" + rows)
+    table = LabelledTable(str(tmp_path / "lists/t.csv"), root=str(root))
+    found = table.fetch(range(len(names) + len(refused)))
+    assert found["bytes"].to_pylist() == [b"A", b"A", b"B", b"A", None, None, None, None, None]
+    assert table.leading_out() == [refused[0], refused[1], refused[4]]
+    assert found["key"].to_pylist() == [*names, *refused]  # as the table calls them
+    again = pickle.loads(pickle.dumps(table))
+    assert again.fetch([3])["bytes"].to_pylist() == [b"A"]
+    without = LabelledTable(str(tmp_path / "lists/t.csv"))
+    assert without.leading_out() == [names[2], names[3], *(refused[n] for n in (0, 1, 4))]
+    assert without.root_of(without.leading_out()) == str(tmp_path)
 
 
 def test_labels_of_many_rows_take_a_byte_each_and_a_table_keeps_its_revision(tmp_path):

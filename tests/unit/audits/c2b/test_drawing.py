@@ -209,4 +209,5 @@ def test_what_a_labelled_table_leaves_out_is_said(tmp_path):
             from_labels(asked, run, HereBackend(), [], Steps(told.append))
         assert run.manifest["warnings"] == [event.step for event in told if event.kind == "warning"][-1:]
     said = [event.step for event in told if event.kind == "warning"]
-    assert said == ["column score is no attribute: numbers", "weather of bus: no image shows 'snow'"]
+    cut = "; `cut: {score: quantiles}` under `images` compares it"
+    assert said == [f"column score is no attribute: numbers{cut}", "weather of bus: no image shows 'snow'"]

@@ -27,6 +27,17 @@ GENERATED = {"images": {"source": "generate", "generator": "world:renderer"}, "a
 SPELLED = {"weather": ["fog", "clear"], "time_of_day": ["day", "night"]}
 
 
+def test_images_outside_the_table_s_folder_are_refused_with_the_line_to_write(tmp_path):
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "predictions.csv").write_text("file,bus,tram\n../photos/a.jpg,0.9,0.1\n../photos/b.jpg,0.2,0.8\n")
+    (tmp_path / "lists/t.csv").write_text(LABELS.replace("\na", "\n../photos/a").replace("\nb", "\n../photos/b"))
+    images = {"source": "labelled", "table": f"{tmp_path}/lists/t.csv"}
+    config = GOOD | {"classifier": f"table:{tmp_path}/predictions.csv"}
+    with pytest.raises(InputError, match=f"images.root: 2 of 2 images do not lie .* `root: {tmp_path}/photos` under"):
+        check(read_audit(config | {"images": images}), "here")
+    check(read_audit(config | {"images": images | {"root": f"{tmp_path}/photos"}}), "here")
+
+
 @pytest.fixture
 def place(tmp_path):
     (tmp_path / "predictions.csv").write_text(PREDICTIONS)

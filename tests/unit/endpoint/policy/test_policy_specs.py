@@ -53,6 +53,13 @@ def checked(tenancy, **fields):
     return check(audit(**fields), AuditConfig, tenancy)
 
 
+def test_no_tenant_widens_the_folder_that_a_table_reads_images_below(tenancy):
+    for root in ("data", f"{tenancy.root}/data", "/", "../tenant_b/data"):
+        images = {"source": "labelled", "table": "data/t.csv", "root": root}
+        with pytest.raises(ConfigError, match=r"images\.root: this endpoint reads the images of a table below"):
+            checked(tenancy, images=images)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_of_every_kind_says_what_it_names(kind):
     fields = list(fields_of(KINDS[kind].config_class))

@@ -1,0 +1,401 @@
+"""An audit file for labelled images and a classifier, where nobody wrote one: what `c2b audit photos/` runs.
+
+    photos/            a folder of images, one folder a class; or a dataset that Hugging Face's libraries wrote
+    table.csv          a table (CSV, TSV, Parquet) with a column of images and one of classes, whatever they are called
+        → audit.yaml   the same audit as a file, to keep and change
+
+It looks at the images' names and at the classifier's labels, not at pixels. Whatever it decides stands in the file, as
+a comment at the field that it decided: which columns, which labels stand for a class and why, what was left out.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import yaml
+from pyarrow import fs
+
+from c2b_ray.audits.kit.facts import fact_line
+from c2b_ray.audits.kit.specs import check_spec
+from c2b_ray.config.classifiers import specs_by_name
+from c2b_ray.errors import ConfigError, InputError, SourceError, nearest
+from c2b_ray.filesystems import is_remote, resolve
+from c2b_ray.filesystems.confined import path_below
+from c2b_ray.filesystems.patience import file_info
+from c2b_ray.filesystems.spec_paths import located
+from c2b_ray.models import catalog
+from c2b_ray.models.spec_options import UnstatedPreprocessingError
+from c2b_ray.names import normalise
+from c2b_ray.roles import Description
+from c2b_ray.steps.labels import spellings
+from c2b_ray.steps.match_labels import Match, Matching, match
+from c2b_ray.steps.predict import NAME_LABELS, is_unnamed
+from c2b_ray.store import files
+from c2b_ray.store.image_folders import LABEL
+from c2b_ray.store.labelled import IMAGE, TARGET, LabelledTable, class_names
+from c2b_ray.store.labelled_rows import Rows, open_rows
+
+TABLES = (".csv", ".tsv", ".parquet", ".pq")
+FIELD = "images.table"
+IMAGE_NAMES = (
+    "image", "img", "file", "filename", "filepath", "path", "imagepath", "imgpath", "imagefile", "imagename", "imgname",
+    "jpg", "png", "picture", "photo",
+)  # fmt: skip
+CLASS_NAMES = (
+    "targetclass", "label", "class", "classname", "labelname", "target", "category", "categoryname", "species", "y",
+    "groundtruth", "truth", "gt",
+)  # fmt: skip
+"""Usual names of the columns of images and classes, without case and separators; the likelier first."""
+SAMPLE = 50
+"""Images of a table whose files are looked for, to tell below which folder they lie."""
+MOST_FOLDERS = 50
+_LISTED = 8
+_WIDTH = 110
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """An audit's fields, and what a reader should know. `notes`: field → comment lines. `said`: what was found, for a
+    terminal; `warnings`: what will not be audited, or was taken for granted."""
+
+    fields: dict[str, Any]
+    notes: Mapping[str, Sequence[str]]
+    said: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The audit file."""
+        lines = ["# c2b audit FILE runs it; c2b check FILE shows what the classifier answers on three pictures.", ""]
+        for name, value in self.fields.items():
+            lines += [f"# {note}" for note in self.notes.get(name, ())]
+            flow = None if isinstance(value, list | dict) else False  # lists in one line each
+            lines += [
+                yaml.safe_dump(
+                    {name: value}, sort_keys=False, allow_unicode=True, default_flow_style=flow, width=_WIDTH
+                )
+            ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a person chose instead of what is inferred. `image`, `target_class`: names of the table's columns; `root`:
+    the folder below which its images lie."""
+
+    task: str | None = None
+    image: str | None = None
+    target_class: str | None = None
+    root: str | None = None
+    language_model: str | None = None
+
+
+def are_images(source: object) -> bool:
+    """Returns whether what is to be audited is a folder or table of images, and not an audit file."""
+    if not isinstance(source, str | Path):
+        return False
+    if str(source).lower().endswith(TABLES):
+        return True
+    if str(source).lower().endswith((".yaml", ".yml", ".json")):
+        return False
+    try:
+        filesystem, path = resolve(source)
+        return bool(file_info(filesystem, path.rstrip("/")).type == fs.FileType.Directory)
+    except (OSError, InputError):
+        return False
+
+
+def drafted(
+    source: str | Path, classifier: str | Sequence[str] | Mapping[str, str], choices: Choices | None = None
+) -> Drafted:
+    """Returns the audit of labelled images, with paths absolute.
+
+    Raises ConfigError where columns, or any class's label, cannot be told; SourceError where there are no images.
+    """
+    choices = choices or Choices()
+    location = str(source) if is_remote(str(source)) else str(Path(source).expanduser().absolute())
+    specs = {name: located(spec, Path.cwd()) for name, spec in specs_by_name(classifier).items()}
+    for name, spec in specs.items():
+        check_spec(f"classifier.{name}" if len(specs) > 1 else "classifier", "classifier", spec)
+    descriptions = {name: described(spec) for name, spec in specs.items()}
+    labels = next(iter(descriptions.values())).labels
+    table, columns = _table(location, choices, labels)
+    counts = _counts(table)
+    matching = match(list(counts), labels, _numbered(table, counts, location))
+    _refuse_other_labels(descriptions, matching, list(counts))
+    if not matching.matches:
+        raise _no_class(matching, labels, location)
+    classes = [one.target_class for one in matching.matches]
+    images: dict[str, Any] = {"source": "labelled", "table": location}
+    images |= {"columns": columns} if columns else {}
+    images |= {"root": table.root} if table.root else {}
+    fields: dict[str, Any] = {
+        "task": choices.task or _task(classes),
+        "classes": classes,
+        "classifier": next(iter(specs.values())) if list(specs) == list(specs.values())[:1] else dict(specs),
+        **({"label_map": matching.label_map(labels)} if matching.needs_map else {}),
+        "images": images,
+        **({"language_model": choices.language_model} if choices.language_model else {}),
+    }
+    assumed = [matching.assumed] if matching.assumed else []
+    warnings = (*_left_out(matching, counts), *assumed)
+    said = [_of_images(location, table, counts), *_of_columns(columns, table), _of_labels(matching)]
+    notes = {
+        "classes": [_counted(counts, classes), *warnings[: len(matching.unmatched)]],
+        "classifier": model_notes(descriptions),
+        "label_map": [_of_labels(matching), *assumed],
+        "images": [_of_images(location, table, counts), *_of_columns(columns, table)],
+    }
+    return Drafted(fields, notes, tuple(said), warnings)
+
+
+def written(draft: Drafted, location: str) -> str:
+    """Writes the audit file to `location` and returns its path. A file of other content stays: the new one then gets a
+    number."""
+    stem, dot, ending = location.rpartition(".")
+    data, number, path = draft.text.encode(), 1, location
+    while files.exists(path):
+        if files.read_bytes(path) == data:
+            return path
+        number += 1
+        path = f"{stem}-{number}{dot}{ending}"
+    files.make_directory(posixpath.dirname(path) or ".")
+    files.write_bytes(path, data)
+    return path
+
+
+def place_of(source: str | Path, out: str | Path | None, runs: str) -> str:
+    """Returns where the audit file of these images is written: beside the run."""
+    if out is not None and not is_remote(str(out)):
+        return f"{str(out).rstrip('/')}.yaml"
+    name = posixpath.basename(str(source).rstrip("/"))
+    return f"{runs}/{Path(name).stem or 'audit'}.yaml"
+
+
+def described(spec: str) -> Description:
+    """Returns a classifier's description, its labels in any case: they do not depend on how pictures are prepared."""
+    try:
+        return catalog.described("classifier", spec)
+    except UnstatedPreprocessingError:
+        known = catalog.described("classifier", f"{spec}{'&' if '?' in spec else '?'}preprocess=unit")
+        return Description(revision=known.revision, labels=known.labels)
+
+
+def _table(location: str, choices: Choices, labels: Sequence[str]) -> tuple[LabelledTable, dict[str, str]]:
+    """Returns the labelled table with its columns and its root, and the columns that have to be named."""
+    rows = open_rows(location, FIELD)
+    chosen = {IMAGE: choices.image, TARGET: choices.target_class}
+    named = {role: _named(role, name, rows) for role, name in chosen.items() if name is not None}
+    image = named.get(IMAGE) or _image_column(rows, location)
+    target = named.get(TARGET) or _class_column(rows, location, image, labels)
+    columns = {role: name for role, name in ((IMAGE, image), (TARGET, target)) if role != name}
+    if rows.folder == resolve(location)[1].rstrip("/") and target == LABEL:  # a folder's own name for its classes
+        del columns[TARGET]
+    table = LabelledTable(location, FIELD, columns)
+    if choices.root is None:
+        root = _root(table, location, rows.folder)
+    else:
+        root = choices.root if is_remote(choices.root) else str(Path(choices.root).expanduser().absolute())
+    return (table if root is None else LabelledTable(location, FIELD, columns, root)), columns
+
+
+def _named(role: str, name: str, rows: Rows) -> str:
+    if name not in rows.schema.names:
+        option = "--image-column" if role == IMAGE else "--class-column"
+        raise ConfigError(option, f"the table has no column {name!r}; {nearest(name, rows.schema.names)}")
+    return name
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name).casefold()
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    values = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(values) or pa.types.is_large_string(values))
+
+
+def _usual(names: Sequence[str], usual: Sequence[str]) -> list[str]:
+    """Returns the columns of usual names, the likelier first."""
+    found = [name for name in names if _bare(name) in usual]
+    return sorted(found, key=lambda name: usual.index(_bare(name)))
+
+
+def _image_column(rows: Rows, location: str) -> str:
+    pictures = [
+        field.name
+        for field in rows.schema
+        if pa.types.is_binary(field.type)
+        or pa.types.is_large_binary(field.type)
+        or (pa.types.is_struct(field.type) and {"bytes", "path"} <= {part.name for part in field.type})
+    ]
+    texts = [name for name in rows.schema.names if name not in pictures and _is_text(rows.schema.field(name).type)]
+    found = _usual(pictures, IMAGE_NAMES) or pictures or _usual(texts, IMAGE_NAMES)
+    if not found:
+        raise ConfigError(
+            "--image-column",
+            f"no column of {location} is called as columns of images are; name it: {', '.join(rows.schema.names[:20])}",
+        )
+    return found[0]
+
+
+def _class_column(rows: Rows, location: str, image: str, labels: Sequence[str]) -> str:
+    """Returns the column of a usual name, or with names for its numbers, whose values are most often labels of the
+    classifier."""
+    names = [name for name in rows.schema.names if name != image]
+    numbered = [name for name in names if class_names(rows.schema, name) is not None]
+    found = _usual(names, CLASS_NAMES) or numbered
+    if not found:
+        raise ConfigError(
+            "--class-column",
+            f"no column of {location} is called as columns of classes are; name it: {', '.join(names[:20]) or 'none'}",
+        )
+    if len(found) == 1 or TARGET in found:
+        return TARGET if TARGET in found else found[0]
+    known = set(map(normalise, labels))
+    shares = []
+    for name in found:
+        values = class_names(rows.schema, name) or rows.columns([name])[name].unique().drop_null().to_pylist()
+        shares.append(sum(normalise(str(value)) in known for value in values) / max(1, len(values)))
+    return found[shares.index(max(shares))]
+
+
+def _root(table: LabelledTable, location: str, folder: str) -> str | None:
+    """Returns the folder below which the images lie, where that is not the table's folder; None where it is."""
+    if outside := table.leading_out():
+        root = table.root_of(list(dict.fromkeys([*outside, *islice(table.paths(), SAMPLE)])))
+        if not root:
+            raise ConfigError(
+                "--root", f"the images of {location} share no folder, such as {outside[0]!r}; name one above them all"
+            )
+        return f"s3://{root}" if is_remote(location) else root
+    some = list(islice(table.paths(), SAMPLE))
+    filesystem = resolve(location)[0]
+    if not some or not isinstance(filesystem, fs.LocalFileSystem) or any(Path(folder, name).exists() for name in some):
+        return None
+    below = sorted(path for path in Path(folder).iterdir() if path.is_dir() and not path.name.startswith("."))
+    for path in below[:MOST_FOLDERS]:
+        if all((inside := path_below(str(path), folder, name)) and (path / inside).is_file() for name in some):
+            return str(path)
+    raise SourceError(
+        f"{location}: none of its first {len(some)} images is there, such as {some[0]!r}, neither beside the table nor "
+        "in a folder beside it; name the folder that the paths are relative to with --root"
+    )
+
+
+def _counts(table: LabelledTable) -> dict[str, int]:
+    """Returns class → images, in the most frequent spelling of each class, sorted."""
+    column = table.labels[TARGET].cast(pa.string())
+    spelt = spellings(column)
+    counts = dict.fromkeys(sorted(spelt.values()), 0)
+    for row in pc.value_counts(column.drop_null()).to_pylist():
+        counts[spelt[normalise(row["values"])]] += row["counts"]
+    if not counts:
+        raise SourceError(f"{table.location}: no image has a class; put each class's images into a folder of its name")
+    return counts
+
+
+def _numbered(table: LabelledTable, counts: Mapping[str, int], location: str) -> list[str] | None:
+    """Returns the classes in the order of their numbers, where the table has numbers for them."""
+    named = table.numbered_classes
+    if named is not None:
+        return named
+    of_table = location.lower().endswith(TABLES)
+    return sorted(counts, key=int) if of_table and all(name.isdecimal() for name in counts) else None
+
+
+def _refuse_other_labels(descriptions: Mapping[str, Description], matching: Matching, classes: Sequence[str]) -> None:
+    """Raises ConfigError where another classifier's labels would stand for other classes: a label map serves all."""
+    first, *others = descriptions
+    for name in others:
+        if descriptions[name].labels != descriptions[first].labels:
+            raise ConfigError(
+                "classifier", f"{first} and {name} have different labels; audit them one by one and compare the runs"
+            )
+
+
+def _no_class(matching: Matching, labels: Sequence[str], location: str) -> ConfigError:
+    if is_unnamed(labels):
+        count = f"it has {len(labels):,} outputs, and {location} {len(matching.unmatched):,} classes"
+        return ConfigError("classifier", f"{count}; {NAME_LABELS}")
+    some = ", ".join(repr(one.target_class) for one in matching.unmatched[:_LISTED])
+    close = [name for one in matching.unmatched for name in one.nearest]
+    known = f"the nearest labels: {', '.join(dict.fromkeys(close))}" if close else f"its labels: {_few(labels)}"
+    return ConfigError(
+        "classes",
+        f"no class of {location} is a label of the classifier ({some}); {known}. Write an audit file with `label_map`, "
+        "or rename the classes",
+    )
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:_LISTED]) + (" …" if len(names) > _LISTED else "")
+
+
+def _task(classes: Sequence[str]) -> str:
+    more = "" if len(classes) <= _LISTED else f" and {len(classes) - _LISTED:,} other classes"
+    return f"Tell what a picture shows: {', '.join(classes[:_LISTED])}{more}."
+
+
+def _left_out(matching: Matching, counts: Mapping[str, int]) -> list[str]:
+    lines = []
+    for one in matching.unmatched:
+        near = f"; the nearest: {', '.join(one.nearest)}" if one.nearest else ""
+        lines.append(f"{one.target_class} ({_images(counts[one.target_class])}) is not audited: {one.why}{near}")
+    return lines
+
+
+def _images(count: int) -> str:
+    return "1 image" if count == 1 else f"{count:,} images"
+
+
+def _of_images(location: str, table: LabelledTable, counts: Mapping[str, int]) -> str:
+    read = f", read below {table.root}" if table.root else ""
+    return f"{location}: {_images(len(table))}, {len(counts):,} classes{read}"
+
+
+def _of_columns(columns: Mapping[str, str], table: LabelledTable) -> list[str]:
+    if not columns:
+        return []
+    options = {IMAGE: "--image-column", TARGET: "--class-column"}
+    said = [f"{role.replace('_', ' ')} from the column {name!r} ({options[role]})" for role, name in columns.items()]
+    return [f"columns: {', '.join(said)}"]
+
+
+def _counted(counts: Mapping[str, int], classes: Sequence[str]) -> str:
+    listed = ", ".join(f"{name} {counts[name]:,}" for name in classes[:_LISTED])
+    return f"images: {listed}" + (f" and so on for {len(classes) - _LISTED:,} more" if len(classes) > _LISTED else "")
+
+
+def _of_labels(matching: Matching) -> str:
+    """Returns how classes were matched to labels, the sure ones as a count and the others one by one."""
+    plain = [one for one in matching.matches if one.how in ("name", "order")]
+    others = [one for one in matching.matches if one.how not in ("name", "order")]
+    listed = [_matched(one) for one in others[:_LISTED]]
+    more = [f"and {len(others) - _LISTED:,} more"] if len(others) > _LISTED else []
+    how = "in order" if plain and plain[0].how == "order" else "by name"
+    return f"labels: {', '.join([*([f'{len(plain):,} {how}'] if plain else []), *listed, *more])}"
+
+
+def _matched(one: Match) -> str:
+    count = f"{len(one.labels):,} labels" if len(one.labels) > 1 else "1 label"
+    return f"{one.target_class} by {one.how} ({count})"
+
+
+def model_notes(descriptions: Mapping[str, Description]) -> list[str]:
+    """Returns each classifier's labels and settings, and where each was read. `descriptions`: by the classifiers'
+    names."""
+    lines = []
+    for name, known in descriptions.items():
+        of = f"{name}: " if len(descriptions) > 1 else ""
+        labels = f"{len(known.labels):,} labels: {_few(known.labels)}"
+        lines += [f"{of}{line}" for line in (labels, *map(fact_line, known.facts))]
+    return lines

@@ -1,0 +1,222 @@
+"""From a bare folder, table or dataset to an audit file: what is inferred, what is said, what is refused."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from PIL import Image
+
+import c2b_ray
+from c2b_ray.audits.c2b.from_images import Choices, are_images, drafted, place_of, written
+from c2b_ray.config import read_audit
+from c2b_ray.errors import ConfigError, SourceError
+
+CONTROL = "world:resnet-control-0"  # its labels: bus, boat, airplane, house, chair, mug, bird, fish, umbrella, bicycle
+
+
+def png(value=0, side=8):
+    buffer = io.BytesIO()
+    Image.fromarray(np.full((side, side, 3), value, np.uint8)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def folder_of(path, **counts):
+    for name, count in counts.items():
+        (path / name).mkdir(parents=True)
+        for number in range(count):
+            (path / name / f"{number}.png").write_bytes(png(number))
+    return path
+
+
+def table_of(path, header, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def test_a_folder_of_classes_becomes_an_audit_file_that_reads_back_the_same(tmp_path):
+    photos = folder_of(tmp_path / "photos", Bus=3, boats=2, lorry=4)
+    draft = drafted(photos, CONTROL)
+    assert draft.fields["classes"] == ["Bus", "boats"]
+    assert draft.fields["label_map"] == {"Bus": ["bus"], "boats": ["boat"]}
+    assert draft.fields["images"] == {"source": "labelled", "table": str(photos)}
+    assert any("lorry (4 images) is not audited" in line for line in draft.warnings)
+    path = written(draft, str(tmp_path / "runs/photos.yaml"))
+    assert yaml.safe_load(draft.text) == draft.fields
+    assert read_audit(path).model_dump() == read_audit(draft.fields).model_dump()
+    assert "lorry (4 images) is not audited" in draft.text  # where it is kept
+
+
+def test_a_file_that_was_changed_is_kept(tmp_path):
+    draft = drafted(folder_of(tmp_path / "photos", bus=1, boat=1), CONTROL)
+    place = place_of(tmp_path / "photos", tmp_path / "out", "runs")
+    assert place == f"{tmp_path}/out.yaml"
+    assert written(draft, place) == place
+    assert written(draft, place) == place
+    (tmp_path / "out.yaml").write_text("task: mine")
+    assert written(draft, place) == f"{tmp_path}/out-2.yaml"
+    assert (tmp_path / "out.yaml").read_text() == "task: mine"
+
+
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        (("image", "target_class"), {}),
+        (("file_name", "label"), {"image": "file_name", "target_class": "label"}),
+        (("Path", "Class"), {"image": "Path", "target_class": "Class"}),
+        (("filepath", "category_name"), {"image": "filepath", "target_class": "category_name"}),
+    ],
+)
+def test_columns_are_found_by_usual_names(tmp_path, header, columns):
+    folder_of(tmp_path, bus=1, boat=1)
+    table = table_of(tmp_path / "t.csv", header, [("bus/0.png", "bus"), ("boat/0.png", "boat")])
+    draft = drafted(table, CONTROL)
+    assert draft.fields["images"].get("columns", {}) == columns
+    assert "root" not in draft.fields["images"]
+    assert all(name in " ".join(draft.said) for name in columns.values())
+
+
+def test_of_several_columns_the_one_with_the_classifiers_labels_is_the_class(tmp_path):
+    folder_of(tmp_path, bus=1, boat=1)
+    rows = [("bus/0.png", "0", "bus"), ("boat/0.png", "1", "boat")]
+    table = table_of(tmp_path / "t.csv", ("file", "label", "category"), rows)
+    assert drafted(table, CONTROL).fields["images"]["columns"]["target_class"] == "category"
+    chosen = drafted(table, CONTROL, Choices(target_class="label"))
+    assert chosen.fields["images"]["columns"]["target_class"] == "label"
+    with pytest.raises(ConfigError, match=r"--class-column: the table has no column 'Label'; did you mean 'label'"):
+        drafted(table, CONTROL, Choices(target_class="Label"))
+
+
+def test_a_table_without_usual_names_is_asked_about(tmp_path):
+    table = table_of(tmp_path / "t.csv", ("x", "what"), [("a.png", "bus")])
+    with pytest.raises(ConfigError, match=r"--image-column: .*name it: x, what"):
+        drafted(table, CONTROL)
+    with pytest.raises(ConfigError, match=r"--class-column: .*name it: what"):
+        drafted(table, CONTROL, Choices(image="x"))
+
+
+@pytest.mark.parametrize("way", ["absolute", "upwards", "beside"])
+def test_the_folder_of_the_images_is_found_by_their_paths(tmp_path, way):
+    photos = folder_of(tmp_path / "data/photos", bus=2, boat=2)
+    start = {"absolute": f"{photos}/", "upwards": "../data/photos/", "beside": ""}[way]
+    rows = [(f"{start}{name}/{number}.png", name) for name in ("bus", "boat") for number in range(2)]
+    folder = tmp_path / "data" if way == "beside" else tmp_path / "lists"
+    table = table_of(folder / "t.csv", ("path", "label"), rows)
+    images = drafted(table, CONTROL).fields["images"]
+    assert images["root"] == str(photos)
+    from c2b_ray.store.labelled import LabelledTable
+
+    read = LabelledTable(images["table"], columns=images["columns"], root=images["root"]).fetch([0, 3])
+    assert read["error"].to_pylist() == [None, None]
+    assert read["bytes"].to_pylist() == [png(0), png(1)]
+
+
+def test_images_that_are_nowhere_are_refused_before_the_run(tmp_path):
+    (tmp_path / "empty").mkdir()
+    table = table_of(tmp_path / "t.csv", ("file", "label"), [("a.png", "bus"), ("b.png", "boat")])
+    with pytest.raises(SourceError, match=r"none of its first 2 images is there, such as 'a.png'.*--root"):
+        drafted(table, CONTROL)
+    table = table_of(tmp_path / "u.csv", ("file", "label"), [("/one/a.png", "bus"), ("/two/b.png", "boat")])
+    with pytest.raises(ConfigError, match=r"--root: .*share no folder, such as '/one/a.png'"):
+        drafted(table, CONTROL)
+
+
+@pytest.mark.parametrize("embedded", [True, False])
+def test_what_to_parquet_of_hugging_face_writes(tmp_path, embedded):
+    """An image is a struct of bytes and path, a class a number with its name in the schema's metadata."""
+    photos = folder_of(tmp_path / "photos", bus=2, boat=2)
+    paths = sorted(photos.glob("*/*.png"))
+    images = [
+        {"bytes": path.read_bytes(), "path": path.name} if embedded else {"bytes": None, "path": str(path)}
+        for path in paths
+    ]
+    features = {
+        "img": {"_type": "Image"},
+        "kind": {"_type": "ClassLabel", "names": ["boat", "bus"]},
+    }
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    schema = pa.schema(
+        [("img", kind), ("kind", pa.int64())], metadata={"huggingface": json.dumps({"info": {"features": features}})}
+    )
+    table = pa.table([pa.array(images, kind), pa.array([["boat", "bus"].index(p.parent.name) for p in paths])], schema)
+    pq.write_table(table, tmp_path / "train.parquet")
+    draft = drafted(tmp_path / "train.parquet", CONTROL)
+    assert draft.fields["images"]["columns"] == {"image": "img", "target_class": "kind"}
+    assert draft.fields["classes"] == ["boat", "bus"]
+    assert draft.fields["images"].get("root") == (None if embedded else str(photos))
+    from c2b_ray.store.labelled import LabelledTable
+
+    fields = draft.fields["images"]
+    read = LabelledTable(fields["table"], columns=fields["columns"], root=fields.get("root")).fetch(range(4))
+    assert read["bytes"].to_pylist() == [path.read_bytes() for path in paths]
+
+
+def test_classes_that_are_no_labels_name_what_to_do(tmp_path):
+    photos = folder_of(tmp_path / "photos", lion=1, zebra=1)
+    with pytest.raises(ConfigError, match=r"no class of .* is a label of the classifier \('lion', 'zebra'\)"):
+        drafted(photos, CONTROL)
+
+
+def test_only_images_are_taken_for_images(tmp_path):
+    folder_of(tmp_path / "photos", bus=1)
+    (tmp_path / "audit.yaml").write_text("task: t")
+    assert are_images(tmp_path / "photos")
+    assert are_images(tmp_path / "nowhere.csv")  # whose absence is told as that of a table
+    assert not are_images(tmp_path / "audit.yaml")
+    assert not are_images(tmp_path / "nowhere")
+    assert not are_images({"task": "t"})
+
+
+def brightness(images):
+    """Right on bright pictures alone: "light" where a picture is bright."""
+    return [[0.0, 4.0] if image.mean() > 127 else [4.0, 0.0] for image in images]
+
+
+def test_from_a_folder_to_a_run_in_python_and_by_the_command_that_it_wrote(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = []
+    for name, value in (("dark", 20), ("light", 230)):
+        for number in range(8):
+            path = tmp_path / "photos" / name / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(png(value + number))
+            rows.append((f"{name}/{number}.png", "left" if number % 2 else "right"))
+    table_of(tmp_path / "photos/metadata.csv", ("file_name", "side"), rows)
+    told = []
+    run = c2b_ray.audit(
+        "photos", classifier=c2b_ray.InMemory(brightness, labels=["dark", "light"]), listener=told.append
+    )
+    assert set(run.scores["target_class"].to_pylist()) == {"dark", "light"}
+    assert set(run.scores["accuracy"].to_pylist()) == {1.0}
+    fields = yaml.safe_load((tmp_path / "runs/photos.yaml").read_text())
+    assert fields["images"] == {"source": "labelled", "table": str(tmp_path / "photos")}
+    with pytest.raises(ConfigError, match="pass classifier="):
+        c2b_ray.audit("photos")
+
+
+def test_the_command_writes_the_file_before_it_runs_and_runs_what_it_wrote(tmp_path, monkeypatch, c2b):
+    monkeypatch.chdir(tmp_path)
+    folder_of(tmp_path / "photos", bus=4, boat=4, lorry=1)
+    rows = [(f"{name}/{number}.png", "ab"[number % 2]) for name in ("bus", "boat") for number in range(4)]
+    table_of(tmp_path / "photos/metadata.csv", ("file_name", "side"), rows)
+    answers = [("file", "label", "prediction"), *((name, name.split("/")[0], name.split("/")[0]) for name, _ in rows)]
+    table_of(tmp_path / "answers.csv", answers[0], answers[1:])
+    status, out, err = c2b("audit", "photos", "--classifier", "table:answers.csv", "--out", "runs/first")
+    assert status == 0, err
+    assert "audit file: runs/first.yaml" in out
+    assert "lorry (1 image) is not audited" in err
+    status, again, err = c2b("audit", "runs/first.yaml", "--out", "runs/first", "--json")
+    assert status == 0, err
+    assert json.loads(again)["run"].endswith("runs/first")
+    status, _, err = c2b("audit", "photos")
+    assert status == 2
+    assert "--classifier: photos holds images" in err
+    status, _, err = c2b("audit", "runs/first.yaml", "--classifier", "table:answers.csv")
+    assert status == 2
+    assert "is an audit file" in err
