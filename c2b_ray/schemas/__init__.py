@@ -2,6 +2,7 @@
 
 path       the tables that audits share            c2b        scores and their results
 failures   captions, rounds and hypotheses         dataset    rows and drops of a dataset of failures
+perturb    answers to perturbed images, and their effects
 ids        ids and seeds
 """
 
@@ -18,6 +19,7 @@ from c2b_ray.schemas.failures import (
     TRANSFERS,
 )
 from c2b_ray.schemas.ids import Pieces, content_id, content_ids, content_of, has_content, seed_of, texts
+from c2b_ray.schemas.perturb import PERTURBATIONS, PERTURBED_IMAGES, PERTURBED_PREDICTIONS
 from c2b_ray.schemas.path import (
     CALIBRATION,
     CALIBRATION_ANSWERS,
@@ -56,6 +58,9 @@ __all__ = [
     "IMAGES",
     "INTERSECTIONS",
     "POOLED",
+    "PERTURBATIONS",
+    "PERTURBED_IMAGES",
+    "PERTURBED_PREDICTIONS",
     "PREDICTIONS",
     "PROPOSALS",
     "REJECTED",

@@ -10,6 +10,7 @@ from c2b_ray.audits.c2b.trying import with_trial
 from c2b_ray.audits.c2b.verifying import calibration_table
 from c2b_ray.audits.kit.backend import check_via
 from c2b_ray.audits.kit.specs import check_specs, index_folder
+from c2b_ray.audits.kit.tables_of_predictions import is_table
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.models import catalog
@@ -36,10 +37,12 @@ def check(config: AuditConfig, via: str) -> None:
     if config.images.table is not None:
         table = LabelledTable(config.images.table, columns=config.images.renamed)
         labels = compared_labels(config, table)
-        proposals, *_ = labelled_rows(labels, "", config.classes, config.attributes, Limit(1, config.seed))
+        proposals, *_ = labelled_rows(labels, "", config.classes, config.attributes, Limit(1, config.seed), config.perturb is None)
         pairs(proposals, config.intersections)
     if config.verification is not None and config.verification.calibration is not None:
         check_calibration(calibration_table(config.verification.calibration).labels, config.classes)
+    if config.perturb is not None:
+        _check_asked(config)
     label_map = config.label_map if isinstance(config.label_map, dict) else None
     for name, spec in config.specs.items():
         try:
@@ -48,6 +51,17 @@ def check(config: AuditConfig, via: str) -> None:
             raise with_trial(error, name, spec, config) from error
         if known is not None:
             classification(name, known, config.classes, label_map, config.right)
+
+
+def _check_asked(config: AuditConfig) -> None:
+    """Raises ConfigError for a table of predictions, which holds no answers to perturbed pictures."""
+    for name, spec in config.specs.items():
+        if is_table(spec):
+            raise ConfigError(
+                "perturb",
+                f"{name} is a table of predictions, which cannot be asked about a perturbed picture; name the classifier "
+                "itself, or leave `perturb` out",
+            )
 
 
 def _check_pairs(config: AuditConfig) -> None:
