@@ -1,6 +1,6 @@
 """The stage in which classifiers answer perturbed pictures of images that the run has.
 
-    images → rows of pictures → read, decoded, perturbed and shaped, in any process → predictions
+images → rows of pictures → read, decoded, perturbed and shaped, in any process → predictions
 """
 
 from __future__ import annotations

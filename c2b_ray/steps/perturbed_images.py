@@ -70,9 +70,7 @@ def side_for(shapes: Iterable[Shape | None]) -> int:
     return max([PICTURE, *(size if isinstance(size, int) else min(size) for size in sizes)])
 
 
-def picture_rows(
-    images: pa.Table, perturbing: Perturbing, questions: Sequence[Classification]
-) -> Iterator[pa.Table]:
+def picture_rows(images: pa.Table, perturbing: Perturbing, questions: Sequence[Classification]) -> Iterator[pa.Table]:
     """Yields the rows of images (columns of `schemas.IMAGES`) a few at a time: each image once for each of its
     pictures, with `picture_id`, `perturbation`, `level`, and `prediction_id`, a list with one id per question."""
     kinds = list(perturbing.each())

@@ -141,7 +141,9 @@ def _of_table(config: AuditConfig) -> tuple[int, int]:
     table = LabelledTable(str(config.images.table), columns=config.images.renamed)
     limit = Limit(config.images_per_caption, config.seed)
     labels = compared_labels(config, table)
-    proposals, captions, draws = labelled_rows(labels, table.revision, config.classes, config.attributes, limit, config.perturb is None)
+    proposals, captions, draws = labelled_rows(
+        labels, table.revision, config.classes, config.attributes, limit, config.perturb is None
+    )
     more_captions, more = labelled_pair_rows(labels, table.revision, pairs(proposals, config.intersections), limit)
     draws = RowDraws({**draws.rows, **more.rows}, table.revision)
     rows = len(draws.distinct())

@@ -86,7 +86,9 @@ def from_labels(
         table = load()
         limit, revision = Limit(config.images_per_caption, config.seed), table.revision
         labels = compared_labels(config, table)
-        proposals, captions, draws = labelled_rows(labels, revision, config.classes, config.attributes, limit, config.perturb is None)
+        proposals, captions, draws = labelled_rows(
+            labels, revision, config.classes, config.attributes, limit, config.perturb is None
+        )
         chosen = pairs(proposals, config.intersections)
         more_captions, more = labelled_pair_rows(labels, revision, chosen, limit)
         draws = RowDraws({**draws.rows, **more.rows}, revision)
@@ -140,7 +142,9 @@ def remarks(config: AuditConfig) -> list[str]:
     """Returns what an audit of a labelled table will not use of it, and why."""
     table = LabelledTable(str(config.images.table), columns=config.images.renamed)
     labels = compared_labels(config, table)
-    proposals, *_ = labelled_rows(labels, "", config.classes, config.attributes, Limit(1, config.seed), config.perturb is None)
+    proposals, *_ = labelled_rows(
+        labels, "", config.classes, config.attributes, Limit(1, config.seed), config.perturb is None
+    )
     return _remarks(config, table, proposals)[1]
 
 

@@ -40,9 +40,7 @@ from c2b_ray.store.parts import opened
 IMAGES, ANSWERS, EFFECTS = "perturbed_images", "perturbed_predictions", "perturbations"
 
 
-def perturb(
-    config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], steps: Steps
-) -> None:
+def perturb(config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], steps: Steps) -> None:
     """Writes the tables of perturbations into the run. Raises ConfigError, as the audit does, where the answers to
     images of which no attribute is known show that every classifier is set up wrongly."""
     assert config.perturb is not None
@@ -50,7 +48,9 @@ def perturb(
     _answer_unperturbed(config, run, models, classifiers, steps, load())
     if config.check and not run.count("captions"):
         refuse_hopeless(config, run, [one.question for one in classifiers], models.runner, steps)
-    perturbing = Perturbing(tuple(config.perturb.levels.items()), side_for(one.shape for one in classifiers), config.seed)
+    perturbing = Perturbing(
+        tuple(config.perturb.levels.items()), side_for(one.shape for one in classifiers), config.seed
+    )
     images = selected(run.location("images"), partial(_sampled, run))
     ids = partial(picture_ids, images, perturbing, [one.question for one in classifiers])
     if not run.has(ANSWERS) or any(absent(some, _done(run)).any() for some in ids()):

@@ -37,7 +37,9 @@ def check(config: AuditConfig, via: str) -> None:
     if config.images.table is not None:
         table = LabelledTable(config.images.table, columns=config.images.renamed)
         labels = compared_labels(config, table)
-        proposals, *_ = labelled_rows(labels, "", config.classes, config.attributes, Limit(1, config.seed), config.perturb is None)
+        proposals, *_ = labelled_rows(
+            labels, "", config.classes, config.attributes, Limit(1, config.seed), config.perturb is None
+        )
         pairs(proposals, config.intersections)
     if config.verification is not None and config.verification.calibration is not None:
         check_calibration(calibration_table(config.verification.calibration).labels, config.classes)

@@ -66,7 +66,11 @@ def _drawn(run: C2BRun) -> tuple[pa.Table, bool]:
         kept.append(pa.table({"image_id": wide(part["image_id"]), "target_class": wide(targets)}))
         kept = [_first(pa.concat_tables(kept))]
     perturbed = run.read("perturbed_images", ["image_id", "target_class"])
-    images = kept[0] if kept[0].num_rows else _first(pa.table({name: wide(perturbed[name]) for name in perturbed.schema.names}))
+    images = (
+        kept[0]
+        if kept[0].num_rows
+        else _first(pa.table({name: wide(perturbed[name]) for name in perturbed.schema.names}))
+    )
     ids = ImageIds(images["image_id"].combine_chunks())
     pictures = pa.concat_tables(
         [part.filter(pc.is_in(wide(part["image_id"]), ids.ids)) for part in run.each("images", COLUMNS)]

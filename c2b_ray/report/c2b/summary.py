@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from c2b_ray.report.c2b import perturbations
 from c2b_ray.report.c2b.findings import caveats
 from c2b_ray.report.c2b.headline import tally, two_stages
 from c2b_ray.report.c2b.intersections import sentence, strongest
@@ -42,15 +43,20 @@ def summary(run: C2BRun) -> Summary:
     confidence = 1 - float(run.config.get("alpha", 0.05))
     lines = [pooled_sentence(row, row["classifier"], confidence) for row in pooled[:MOST_ROWS]]
     lines += ["".join(span.text for span in sentence(row, row["classifier"], confidence)) for row in pairs[:MOST_ROWS]]
+    perturbed = run.read("perturbations").to_pylist()
+    told = perturbations.strongest(perturbed)
+    lines += [_perturbed_line(of[0], confidence) for of in told[:MOST_ROWS]]
+    lines += [perturbations.line(perturbed)] if perturbed else []
     stages = two_stages(run.config, cells, run.captions, run.read("confirmation"))
     rule, cautions = right_line(run.config), [line for line in (one_caption_line(cells), copies_line(cells)) if line]
+    counted = [tally(cells, len(pooled), len(pairs))] if cells or not perturbed else []
     of_findings = findings_table(groups)
     return Summary(
         title=of_findings.title,
         columns=of_findings.columns,
         rows=of_findings.rows,
         marks=of_findings.marks,
-        lines=[*lines, *filter(None, (rule, stages)), *cautions, tally(cells, len(pooled), len(pairs))],
+        lines=[*lines, *filter(None, (rule, stages)), *cautions, *counted],
         report=run.report,
         first=setup_lines(run.manifest),
         to_json={
@@ -64,8 +70,13 @@ def summary(run: C2BRun) -> Summary:
             "findings": findings(scores),
             "pooled": pooled,
             "intersections": pairs,
+            "perturbations": [row for of in told for row in of],
         },
     )
+
+
+def _perturbed_line(row: perturbations.Row, confidence: float) -> str:
+    return "".join(span.text for span in perturbations.sentence(row, row["classifier"], confidence))
 
 
 def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:
