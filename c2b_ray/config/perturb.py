@@ -27,8 +27,8 @@ class Perturb(Strict):
         200,
         ge=2,
         le=100_000,
-        description="Images of each class, chosen at random, or all where there are fewer. The same images are answered "
-        "unperturbed and perturbed, so a few hundred suffice.",
+        description="Images of each class, chosen at random, or all where there are fewer. The same images are "
+        "answered unperturbed and perturbed, so a few hundred suffice.",
     )
     blur: Levels | None = Field(None, description="Gaussian blur, ImageNet-C's.")
     noise: Levels | None = Field(None, description="Gaussian noise, ImageNet-C's.")

@@ -19,7 +19,6 @@ from c2b_ray.schemas.failures import (
     TRANSFERS,
 )
 from c2b_ray.schemas.ids import Pieces, content_id, content_ids, content_of, has_content, seed_of, texts
-from c2b_ray.schemas.perturb import PERTURBATIONS, PERTURBED_IMAGES, PERTURBED_PREDICTIONS
 from c2b_ray.schemas.path import (
     CALIBRATION,
     CALIBRATION_ANSWERS,
@@ -36,6 +35,7 @@ from c2b_ray.schemas.path import (
     VERIFICATIONS,
     embeddings,
 )
+from c2b_ray.schemas.perturb import PERTURBATIONS, PERTURBED_IMAGES, PERTURBED_PREDICTIONS
 
 __all__ = [
     "AGREEMENT",
@@ -57,10 +57,10 @@ __all__ = [
     "HYPOTHESES",
     "IMAGES",
     "INTERSECTIONS",
-    "POOLED",
     "PERTURBATIONS",
     "PERTURBED_IMAGES",
     "PERTURBED_PREDICTIONS",
+    "POOLED",
     "PREDICTIONS",
     "PROPOSALS",
     "REJECTED",

@@ -122,7 +122,8 @@ def plasma(side: int, decay: float, random: np.random.Generator) -> Floats:
         corners = heights[::step, ::step]
 
         def about(total: Floats, spread: float = spread) -> Floats:
-            return total / 4 + random.uniform(-spread, spread, total.shape).astype(np.float32)
+            offsets: Floats = random.uniform(-spread, spread, total.shape).astype(np.float32)
+            return total / np.float32(4) + offsets
 
         pairs = corners + np.roll(corners, -1, axis=0)
         centres = about(pairs + np.roll(pairs, -1, axis=1))
@@ -132,7 +133,8 @@ def plasma(side: int, decay: float, random: np.random.Generator) -> Floats:
         heights[::step, half::step], heights[half::step, ::step] = rows, columns
         step, spread = half, spread / decay**2
     heights -= heights.min()
-    return heights / heights.max()
+    plane: Floats = heights / heights.max()
+    return plane
 
 
 def rotation(pixels: Pixels, level: int, random: np.random.Generator) -> Pixels:
@@ -168,7 +170,7 @@ def flip(pixels: Pixels, level: int, random: np.random.Generator) -> Pixels:
 
 
 def _unit(pixels: Pixels) -> Floats:
-    return pixels.astype(np.float32) / 255
+    return pixels.astype(np.float32) / np.float32(255)
 
 
 def _to_bytes(unit: Floats) -> Pixels:

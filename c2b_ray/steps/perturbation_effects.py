@@ -41,8 +41,8 @@ def effects(
     """Returns a table of `schemas.PERTURBATIONS`: a row per classifier, class, perturbation and level.
 
     `images`: of `schemas.PERTURBED_IMAGES`; `predictions`: COLUMNS of the answers to them; `kinds`: perturbations and
-    levels; `clustered`: whether images of one cluster are not independent. The difference is perturbed minus unperturbed accuracy, with Tango's interval.
-    `p_value` is the larger of his score test of |difference| <= tau and McNemar's exact test, as in a comparison of two
+    levels; `clustered`: whether images of one cluster are not independent. The difference is perturbed minus
+    unperturbed accuracy, with Tango's interval. `p_value` is the larger of his score test of |difference| <= tau and McNemar's exact test, as in a comparison of two
     classifiers (`steps.compare`); both false discovery rates are controlled over all rows. With clusters, tests and
     intervals are of as many pairs as would tell as much if each had a cluster of its own.
 
@@ -119,8 +119,10 @@ class _Sample:
         kept = (self.of_class == number) & ~self.repeat & unperturbed.there & perturbed.there
         gain = perturbed.right[kept].astype(np.float64) - unperturbed.right[kept]
         names, column = np.unique(self.clusters[kept], return_inverse=True)
-        sums = (np.bincount(column, weights, len(names))[None] for weights in (gain, np.ones(len(gain))))
-        return ClusterSums(names, *sums)
+        gained, images = (
+            np.bincount(column, weights, len(names)).astype(np.float64)[None] for weights in (gain, np.ones(len(gain)))
+        )
+        return ClusterSums(names, gained, images)
 
 
 def _answered(predictions: pa.Table, classifier: str, pair: tuple[str, int], sample: _Sample) -> _Answered:

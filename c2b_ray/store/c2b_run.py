@@ -43,8 +43,8 @@ _COSINE = 1.01
 
 class C2BManifest(Manifest):
     """`blank_rows`: for each column of a labelled table, the rows of the audit's classes without a value.
-    `setup`: what the answers show about how the classifiers are set up. `perturbed`: `side`, to which the shorter side of
-    perturbed pictures was reduced."""
+    `setup`: what the answers show about how the classifiers are set up. `perturbed`: `side`, to which the shorter
+    side of perturbed pictures was reduced."""
 
     budget: dict[str, Any] | None = None
     perturbed: dict[str, Any] | None = None

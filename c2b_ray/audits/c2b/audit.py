@@ -137,8 +137,8 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
 def _compare_cells(
     config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], drawing: Drawing
 ) -> None:
-    """Draws images, has them answered and scores the answers, as often as a budget grants images, and once more on fresh
-    images: for the second of two stages, or to confirm findings."""
+    """Draws images, has them answered and scores the answers, as often as a budget grants images, and once more on
+    fresh images: for the second of two stages, or to confirm findings."""
     steps = drawing.steps
     grant: Grant | None = grant_so_far(run, first_grant(run.captions, config))
     if grant is not None and must_look(config, run):

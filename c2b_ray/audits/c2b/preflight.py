@@ -61,8 +61,8 @@ def _check_asked(config: AuditConfig) -> None:
         if is_table(spec):
             raise ConfigError(
                 "perturb",
-                f"{name} is a table of predictions, which cannot be asked about a perturbed picture; name the classifier "
-                "itself, or leave `perturb` out",
+                f"{name} is a table of predictions, which cannot be asked about a perturbed picture; name the "
+                "classifier itself, or leave `perturb` out",
             )
 
 

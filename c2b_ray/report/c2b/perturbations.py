@@ -164,8 +164,8 @@ def line(rows: Sequence[Row]) -> str:
     images = sum({row["target_class"]: row["n"] + row["errors"] for row in rows}.values())
     each = f", of {words.count(len(classifiers))} classifiers" if len(classifiers) > 1 else ""
     return (
-        f"{words.plural(images, 'image')} of {words.plural(len(classes), 'class', 'classes')} were answered as they are "
-        f"and perturbed in {words.plural(len(kinds), 'way')}{each}: {tally(rows)}."
+        f"{words.plural(images, 'image')} of {words.plural(len(classes), 'class', 'classes')} were answered as they "
+        f"are and perturbed in {words.plural(len(kinds), 'way')}{each}: {tally(rows)}."
     )
 
 
@@ -354,10 +354,11 @@ def examples_of(run: C2BRun, table: pa.Table) -> dict[str, Example]:
     if not table.num_rows or side is None:
         return {}
     seed = int(run.config.get("seed", 0))
-    known, new = shown(run), {}
+    known = shown(run)
+    new: dict[str, bytes] = {}
     found: dict[str, tuple[str, str, dict[int, str]]] = {}
     for kind, image_id, target_class in _chosen(run, table):
-        levels = sorted({row for row in table.filter(pc.equal(table["perturbation"], kind))["level"].to_pylist()})
+        levels = table.filter(pc.equal(table["perturbation"], kind))["level"].unique().sort().to_pylist()
         perturbing = Perturbing(((kind, tuple(levels)),), int(side), seed)
         ids = {level: perturbing.picture_id(image_id, name, level) for name, level in perturbing.each()}
         if any(one not in known and one not in new for one in ids.values()):

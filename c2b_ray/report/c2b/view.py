@@ -234,25 +234,16 @@ def _headline(
         sum(verdict in FINDINGS for verdict in table["verdict"].to_pylist())
         for table in (tables.pooled, tables.intersections, tables.perturbations)
     )
-    alone = not cells and bool(tables.perturbations.num_rows)
+    scale = (headline.scale(cells, tables.draws), headline.two_stages(config, cells, tables.captions, tables.fresh))
+    counted = headline.tally(cells, pooled, pairs, perturbed)
+    if not cells and tables.perturbations.num_rows:
+        scale, counted = (ONLY_PERTURBED, ""), perturbed_tally(tables.perturbations.to_pylist())
     return Headline(
         title=clean(str(config.get("task") or "Classifier audit")),
         date=words.moment(str(manifest.get("finished") or manifest.get("created") or "")),
         unfinished=headline.unfinished(manifest),
-        tally=perturbed_tally(tables.perturbations.to_pylist())
-        if alone
-        else headline.tally(cells, pooled, pairs, perturbed),
-        scale=ONLY_PERTURBED
-        if alone
-        else " ".join(
-            filter(
-                None,
-                (
-                    headline.scale(cells, tables.draws),
-                    headline.two_stages(config, cells, tables.captions, tables.fresh),
-                ),
-            )
-        ),
+        tally=counted,
+        scale=" ".join(filter(None, scale)),
         paper=headline.paper(cells),
         notes=notes(config, cells),
     )
