@@ -19,7 +19,7 @@ from c2b_ray.steps.in_place import COLUMNS, Load, completed
 from c2b_ray.steps.perturbed_images import Perturbing, picture_rows, predict_pictures, with_pictures
 from c2b_ray.steps.predict import Classification
 
-CLASSIFY_PICTURES = StageConfig(PERTURBED_PREDICTIONS, stage="classify", rows_per_file=4096)
+CLASSIFY_PICTURES = StageConfig(PERTURBED_PREDICTIONS, stage="classify", rows_per_file=1024)
 
 
 def classify_pictures(

@@ -42,9 +42,10 @@ def effects(
 
     `images`: of `schemas.PERTURBED_IMAGES`; `predictions`: COLUMNS of the answers to them; `kinds`: perturbations and
     levels; `clustered`: whether images of one cluster are not independent. The difference is perturbed minus
-    unperturbed accuracy, with Tango's interval. `p_value` is the larger of his score test of |difference| <= tau and McNemar's exact test, as in a comparison of two
-    classifiers (`steps.compare`); both false discovery rates are controlled over all rows. With clusters, tests and
-    intervals are of as many pairs as would tell as much if each had a cluster of its own.
+    unperturbed accuracy, with Tango's interval. `p_value` is the larger of his score test of |difference| <= tau and
+    McNemar's exact test, as in a comparison of two classifiers (`steps.compare`); both false discovery rates are
+    controlled over all rows. With clusters, tests and intervals are of as many pairs as would tell as much if each had
+    a cluster of its own.
 
     Accuracies have Wilson's intervals, without the pairing. A row without an image that was answered both ways is
     undetermined.
