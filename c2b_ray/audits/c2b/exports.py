@@ -4,7 +4,7 @@ neither."""
 from __future__ import annotations
 
 from c2b_ray.audits.c2b.classifiers import one_of
-from c2b_ray.errors import ConfigError, RunError
+from c2b_ray.errors import RunError
 from c2b_ray.report.c2b import export, model_card
 from c2b_ray.store.c2b_run import C2BRun
 
@@ -26,11 +26,7 @@ def failures(run: C2BRun, classifier: str | None) -> bytes:
 
 
 def perturbations(run: C2BRun, classifier: str | None) -> bytes:
-    """Returns the effects of perturbations as CSV. Raises ConfigError for an audit without `perturb`."""
-    run, classifier = _scored(run, classifier)
-    if not run.has("perturbations"):
-        raise ConfigError("--format", f"{run.path} perturbed no images; add `perturb: true` to its audit file")
-    return export.perturbations_csv(run, classifier)
+    return export.perturbations_csv(*_scored(run, classifier))
 
 
 def card(run: C2BRun, classifier: str | None) -> bytes:
