@@ -27,7 +27,7 @@ from c2b_ray.steps.generating import png
 from c2b_ray.steps.perturbed_images import UNPERTURBED, Perturbing
 from c2b_ray.store.c2b_run import C2BRun
 
-MOST_SENTENCES = 24
+MOST_SENTENCES = 12
 MOST_CURVES = 12
 """Curves of one perturbation, the strongest effects first."""
 MOST_NAMED = 6
