@@ -59,7 +59,8 @@ PERTURBATIONS = pa.schema(
                 "none_q_value",
             )
         ],
-        pa.field("verdict", _text, nullable=False),  # for (better perturbed), against, none, undetermined
+        # for (better perturbed), against, none, undetermined; never none where the class has no more than τ to lose
+        pa.field("verdict", _text, nullable=False),
         # Images of the class, in all, that would settle the verdict; null: settled, or no number suffices.
         pa.field("images_to_settle", pa.int64()),
         pa.field("clusters", pa.int64()),  # clusters that the images of n come from; null without

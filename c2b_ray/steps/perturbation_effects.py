@@ -47,6 +47,7 @@ def effects(
     controlled over all rows. With clusters, tests and intervals are of as many pairs as would tell as much if each had
     a cluster of its own.
 
+    A class that is right on no more than tau of its images unperturbed cannot lose more, and is never `none`.
     Accuracies have Wilson's intervals, without the pairing. A row without an image that was answered both ways is
     undetermined.
     """
@@ -174,7 +175,9 @@ def _judged(
     none_p = metrics.paired_equivalence_p_values(*pairs, tau)
     q, none_q = metrics.benjamini_hochberg(p), metrics.benjamini_hochberg(none_p)
     difference = metrics.paired_difference(*pairs)
-    verdicts = metrics.verdicts(difference, q, none_q, tau, alpha)
+    # A class that is hardly ever right has nothing to lose, so that it loses nothing says nothing of the perturbation.
+    can_lose = np.divide(right_a, n, out=np.zeros(n.shape), where=n > 0) > tau
+    verdicts = metrics.verdicts(difference, q, np.where(can_lose, none_q, np.nan), tau, alpha)
     columns: dict[str, Sequence[Any]] = {
         **_accuracy("accuracy_unperturbed", right_a, n, share, thresholds.confidence),
         **_accuracy("accuracy", right_b, n, share, thresholds.confidence),
@@ -186,7 +189,7 @@ def _judged(
         "none_p_value": none_p.tolist(),
         "none_q_value": none_q.tolist(),
         "verdict": verdicts,
-        "images_to_settle": _to_settle(pairs, verdicts, gains, thresholds),
+        "images_to_settle": _to_settle(pairs, verdicts, can_lose, gains, thresholds),
         "clusters": [None if one is None else int(one.count[0]) for one in gains],
         "effective": effective.tolist(),
     }
@@ -215,17 +218,18 @@ def _accuracy(name: str, right: Floats, n: Floats, share: Floats, confidence: fl
 def _to_settle(
     pairs: tuple[Floats, Floats, Floats],
     verdicts: Sequence[str],
+    can_lose: Mask,
     gains: Sequence[ClusterSums | None],
     thresholds: Thresholds,
 ) -> list[int | None]:
-    """Returns the images that would settle each undetermined row. Of clusters it is unknown: more images of the same
-    ones tell little."""
+    """Returns the images that would settle each undetermined row. None do where a class has nothing to lose; of
+    clusters it is unknown: more images of the same ones tell little."""
     tau, alpha = thresholds
     # One more finding would have to pass this step of Benjamini and Hochberg's ladder.
     findings = sum(verdict in ("for", "against") for verdict in verdicts)
     step = alpha * min(1.0, (1 + findings) / max(1, len(verdicts)))
     needed = metrics.paired_images_to_settle(*pairs, tau, step).tolist()
     return [
-        many if verdict == "undetermined" and many > 0 and of_row is None else None
-        for many, verdict, of_row in zip(needed, verdicts, gains, strict=True)
+        many if verdict == "undetermined" and many > 0 and of_row is None and loses else None
+        for many, verdict, loses, of_row in zip(needed, verdicts, can_lose.tolist(), gains, strict=True)
     ]

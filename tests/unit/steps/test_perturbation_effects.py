@@ -102,6 +102,15 @@ def test_few_images_are_undetermined_and_say_how_many_would_do():
     assert row["images_to_settle"] == metrics.paired_images_to_settle(3, 0, 12, 0.05, 0.025)
 
 
+def test_a_class_that_is_hardly_ever_right_has_nothing_to_lose_and_is_not_called_robust():
+    wrong = {kind: ["car"] * 980 + ["bus"] * 20 for kind in [("none", 0), *KINDS]}
+    for row in effects(sample(["bus"] * 1000), answers(wrong), ["net"], KINDS, LEVELS).to_pylist():
+        assert (row["verdict"], row["images_to_settle"]) == ("undetermined", None)
+    right = {kind: ["car"] * 900 + ["bus"] * 100 for kind in [("none", 0), *KINDS]}
+    for row in effects(sample(["bus"] * 1000), answers(right), ["net"], KINDS, LEVELS).to_pylist():
+        assert row["verdict"] == "none"
+
+
 def test_a_perturbation_may_help():
     given = {("none", 0): ["car"] * 60 + ["bus"] * 20, ("blur", 1): ["bus"] * 80, ("blur", 5): ["bus"] * 80}
     rows = by_key(effects(sample(["bus"] * 80), answers(given), ["net"], KINDS, LEVELS))
