@@ -49,7 +49,7 @@ def summary(run: C2BRun) -> Summary:
     lines += [perturbations.line(perturbed)] if perturbed else []
     stages = two_stages(run.config, cells, run.captions, run.read("confirmation"))
     rule, cautions = right_line(run.config), [line for line in (one_caption_line(cells), copies_line(cells)) if line]
-    counted = [tally(cells, len(pooled), len(pairs))] if cells or not perturbed else []
+    counted = [tally(cells, len(pooled), len(pairs), sum(map(len, told)))] if cells or not perturbed else []
     of_findings = findings_table(groups)
     return Summary(
         title=of_findings.title,
