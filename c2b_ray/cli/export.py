@@ -13,7 +13,7 @@ from c2b_ray.store import files
 
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
-    form: Annotated[str, typer.Option("--format", help="csv, json, parquet, failures or model-card.")],
+    form: Annotated[str, typer.Option("--format", help="csv, json, parquet, failures, perturbations or model-card.")],
     out: Annotated[
         str | None, typer.Option(metavar="FILE", help="The file to write. Default: standard output.")
     ] = None,
@@ -30,6 +30,9 @@ def export(
     `failures` is CSV with a row for each image that a classifier got wrong in a cell: key, truth (the class that the
     image was drawn for), answer (the predicted class), cell (attribute/value), attribute, bias_class, classifier,
     label (the classifier's label), label_probability, image_id.
+
+    `perturbations` is CSV with a row for each classifier, class, perturbation and level of an audit with `perturb`;
+    c2b_ray/schemas/perturb.py documents its columns.
 
     A run of c2b failures has csv, json and parquet: a row for each hypothesis, of discovery and of confirmation.
     c2b_ray/schemas/failures.py documents every column.

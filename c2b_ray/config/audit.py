@@ -19,6 +19,7 @@ from pydantic import (
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
 from c2b_ray.config.images import Images
 from c2b_ray.config.named import LanguageModelSpec, Name, Names
+from c2b_ray.config.perturb import Given, Perturb, read_perturb
 from c2b_ray.config.strict import Strict, distinct
 from c2b_ray.config.verification import Verification
 from c2b_ray.errors import nearest
@@ -123,6 +124,12 @@ class AuditConfig(Strict):
         "images of each cell. The default where images are generated and neither `images_per_caption`, `budget`, "
         "`confirm` nor `intersections` is set.",
     )
+    perturb: Perturb | None = Field(
+        None,
+        description="Answers the same labelled images once more perturbed: blurred, noisy, dark, and so on. `true`: by "
+        "all perturbations; a list of names: by these; a mapping: at these levels, such as {blur: [1, 3, 5]}. An audit "
+        "with it needs no attributes.",
+    )
     intersections: list[tuple[Name, Name]] = Field(
         default_factory=list,
         description="Pairs of attributes to study together: each combination of their values is a cell, compared with "
@@ -192,6 +199,11 @@ class AuditConfig(Strict):
         distinct(classes, "class")
         return classes
 
+    @field_validator("perturb", mode="before", json_schema_input_type=Perturb | Given)
+    @classmethod
+    def _perturbations(cls, perturb: Any) -> Any:
+        return read_perturb(perturb)
+
     @field_validator("attributes")
     @classmethod
     def _values_to_compare(cls, attributes: dict[str, list[str]] | None) -> dict[str, list[str]] | None:
@@ -228,6 +240,8 @@ class AuditConfig(Strict):
             raise ValueError(
                 "`verification` is for images that were drawn by a caption; the attributes of labelled ones are known"
             )
+        if self.perturb is not None and not labelled:
+            raise ValueError("perturb: the class of each image must be known, so it needs images of a labelled table")
         if not labelled and self.language_model is None and not self.attributes:
             raise ValueError("give `language_model`, `attributes`, or both: without them there is nothing to test")
         known = {normalise(name) for name in self.attributes or {}}
@@ -263,10 +277,10 @@ class AuditConfig(Strict):
 
     @model_serializer(mode="wrap")
     def _without_default(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out `keep_images` and `screening` where they are not set: a run's id is made from these fields, and
-        runs of releases without the fields are resumed."""
+        """Leaves out `keep_images`, `perturb` and `screening` where they are not set: a run's id is made from these
+        fields, and runs of releases without the fields are resumed."""
         fields: dict[str, Any] = serialise(self)
-        for name in ("keep_images", "screening"):
+        for name in ("keep_images", "perturb", "screening"):
             if not fields.get(name):
                 fields.pop(name, None)
         return fields

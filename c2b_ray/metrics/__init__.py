@@ -55,6 +55,7 @@ from c2b_ray.metrics.paired import (
     phi_difference_interval,
     phi_difference_p_values,
 )
+from c2b_ray.metrics.paired_sample_size import paired_images_to_settle
 from c2b_ray.metrics.pooled import Pooled, pooled_bias_scores
 from c2b_ray.metrics.rate_evidence import RateBatch, RateEvidence, e_q_values, more_evidence, no_evidence
 from c2b_ray.metrics.rates import RateEstimate, Trials, failure_rates, rate_ratios
@@ -148,6 +149,7 @@ __all__ = [
     "paired_difference_interval",
     "paired_difference_p_values",
     "paired_equivalence_p_values",
+    "paired_images_to_settle",
     "paper_verdicts",
     "phi_difference",
     "phi_difference_interval",

@@ -2,6 +2,7 @@
 
 path       the tables that audits share            c2b        scores and their results
 failures   captions, rounds and hypotheses         dataset    rows and drops of a dataset of failures
+perturb    answers to perturbed images, and their effects
 ids        ids and seeds
 """
 
@@ -35,6 +36,7 @@ from c2b_ray.schemas.path import (
     VERIFICATIONS,
     embeddings,
 )
+from c2b_ray.schemas.perturb import PERTURBATIONS, PERTURBED_IMAGES, PERTURBED_PREDICTIONS
 
 __all__ = [
     "AGREEMENT",
@@ -56,6 +58,9 @@ __all__ = [
     "HYPOTHESES",
     "IMAGES",
     "INTERSECTIONS",
+    "PERTURBATIONS",
+    "PERTURBED_IMAGES",
+    "PERTURBED_PREDICTIONS",
     "POOLED",
     "PREDICTIONS",
     "PROPERTIES",

@@ -2,6 +2,7 @@
 
     GATE      = [CELL ":"] CONDITION        without a cell, every cell is looked at
     CELL      = class "/" attribute "/" value       `*` stands for anything: bus/*, */weather/fog
+                                            */blur/3: a perturbation and its level
     CONDITION = worse | better | same       how a cell changed; in a comparison only
               | for | against | none        the verdict on a cell
               | failure | not_shown         the verdict on a caption; its cell is label "/" target "/" caption; that of
@@ -41,7 +42,7 @@ import pyarrow as pa
 
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.names import folded
-from c2b_ray.schemas import COMPARISON, HYPOTHESES, INTERSECTIONS, SCORES
+from c2b_ray.schemas import COMPARISON, HYPOTHESES, INTERSECTIONS, PERTURBATIONS, SCORES
 from c2b_ray.schemas.clip_bias import CLIP_BIAS
 from c2b_ray.schemas.evaluate import AGREEMENT, VQA
 from c2b_ray.schemas.latent import DIRECTIONS
@@ -72,7 +73,18 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
 }
 MEASURES = frozenset(
     field.name
-    for schema in (SCORES, INTERSECTIONS, COMPARISON, HYPOTHESES, CLIP_BIAS, DIRECTIONS, AGREEMENT, VQA, METHODS)
+    for schema in (
+        SCORES,
+        INTERSECTIONS,
+        PERTURBATIONS,
+        COMPARISON,
+        HYPOTHESES,
+        CLIP_BIAS,
+        DIRECTIONS,
+        AGREEMENT,
+        VQA,
+        METHODS,
+    )
     for field in schema
     if pa.types.is_floating(field.type) or pa.types.is_integer(field.type)
 ) | {"findings", "gain", "gain_low", "gain_high"}

@@ -80,14 +80,15 @@ def labelled_rows(
     classes: Sequence[str],
     attributes: Mapping[str, Sequence[str]] | None,
     limit: Limit,
+    needed: bool = True,
 ) -> tuple[pa.Table, pa.Table, RowDraws]:
     """Returns proposals, captions and the rows that each caption draws, from a table of labels.
 
     `labels`: `target_class` and a string column per attribute, a row per image; nulls belong to no cell. `attributes`:
     which columns, and which of their values; None: all possible ones (`labels.no_attribute`). `limit`: of the images of
-    each cell.
+    each cell. `needed`: whether a table without anything to compare is an error.
     """
-    attributes = chosen(labels, attributes)
+    attributes = chosen(labels, attributes, needed=needed)
     check_classes(labels, classes)
     targets = Compared.of(labels, TARGET)
     proposals, captions = [], []
@@ -105,7 +106,7 @@ def labelled_rows(
                 caption_id = content_id("labelled", proposal["proposal_id"], value)
                 draws[caption_id] = _limited(of_class & column.equal(value), limit, caption_id)
                 captions.append(_caption(caption_id, proposal, value))
-    if not captions:
+    if not captions and needed:
         raise SourceError("the labelled table has no class with two or more values of an attribute: nothing to compare")
     return (
         pa.Table.from_pylist(proposals, PROPOSALS),

@@ -111,20 +111,20 @@ def check_classes(labels: pa.Table, classes: Sequence[str], field: str = TABLE, 
 
 
 def chosen(
-    labels: pa.Table, attributes: Mapping[str, Sequence[str]] | None, field: str = TABLE
+    labels: pa.Table, attributes: Mapping[str, Sequence[str]] | None, field: str = TABLE, needed: bool = True
 ) -> dict[str, list[str]]:
     """Returns attribute → values: those named, or every column that can be one, with all its values.
 
     `field`: the config's field that names the table; only an audit's config, whose field it is by default, can name
     attributes. Raises ConfigError where a named column or value is not in the table, or where no column can be an
-    attribute.
+    attribute although one is `needed`.
     """
     if attributes:
         return {name: _named_values(labels, name, values) for name, values in attributes.items()}
     reasons = left_out(labels)
     names = [name for name in labels.column_names if name != TARGET and name not in reasons]
     result = {name: sorted(_spellings(labels, name, field)) for name in names}
-    if not result:
+    if not result and needed:
         listed = "; ".join(f"{name} ({reason})" for name, reason in reasons.items())
         said = f": {listed}" if listed else ""
         remedy = ADD_ATTRIBUTES if field == TABLE else FEW_VALUES

@@ -10,6 +10,9 @@ agreement.parquet                      if they come from two sources
 intersections.parquet                  if pairs of attributes were requested
 clusters.parquet                       the cluster of each image, if the audit names what a cluster is
 properties/                            Parquet parts: what was measured of each image, if the audit measures images
+perturbed_images.parquet               if images were perturbed: which ones,
+perturbed_predictions/                 the answers to their pictures,
+perturbations.parquet                  and the effects
 images/  verifications/  predictions/  Parquet parts. Images hold their place, size and hash; their bytes only where
                                        nothing else holds them, or the audit asks for it (`keep_images`)
 shown/                                 Parquet parts of the pictures that the report shows
@@ -42,9 +45,11 @@ _COSINE = 1.01
 class C2BManifest(Manifest):
     """`blank_rows`: for each column of a labelled table, the rows of the audit's classes without a value.
     `setup`: what the answers show about how the classifiers are set up. `derived`: attributes that were cut from
-    measurements or columns of numbers and dates (`steps.derived.Derived.record`)."""
+    measurements or columns of numbers and dates (`steps.derived.Derived.record`). `perturbed`: `side`, to which the
+    shorter side of perturbed pictures was reduced."""
 
     budget: dict[str, Any] | None = None
+    perturbed: dict[str, Any] | None = None
     blank_rows: dict[str, int] | None = None
     setup: list[dict[str, Any]] | None = None
     derived: list[dict[str, Any]] | None = None
@@ -95,10 +100,10 @@ class C2BRun(Run):
         earlier ones."""
         return self.predictions_of(None)
 
-    def predictions_of(self, columns: Sequence[str] | None) -> pa.Table:
+    def predictions_of(self, columns: Sequence[str] | None, table: str = "predictions") -> pa.Table:
         """Like `predictions`, with some columns besides `classifier` and `revision`. All columns take four times the
-        memory."""
-        rows = self.read("predictions", None if columns is None else ["classifier", "revision", *columns])
+        memory. `table`: another one that has these columns."""
+        rows = self.read(table, None if columns is None else ["classifier", "revision", *columns])
         current = [
             pc.and_(
                 pc.equal(rows["classifier"], name.removeprefix(CLASSIFIER)),

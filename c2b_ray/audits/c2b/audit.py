@@ -31,6 +31,7 @@ from c2b_ray.audits.c2b.drawing import Drawing, Plan, from_generator, from_index
 from c2b_ray.audits.c2b.first_look import must_look, refuse_hopeless, some_of_each_class
 from c2b_ray.audits.c2b.from_images import are_images, drafted, place_of, written
 from c2b_ray.audits.c2b.labelled import from_labels
+from c2b_ray.audits.c2b.perturbing import perturb
 from c2b_ray.audits.c2b.preflight import check
 from c2b_ray.audits.c2b.setup import note_setup
 from c2b_ray.audits.c2b.size import most_images
@@ -53,7 +54,7 @@ from c2b_ray.pipelines.images import Contestant
 from c2b_ray.pipelines.stage import Runner
 from c2b_ray.report.c2b.report import write_report
 from c2b_ray.roles import TextEncoder
-from c2b_ray.schemas import content_id
+from c2b_ray.schemas import DRAWS, POOLED, SCORES, content_id
 from c2b_ray.steps.answered import unanswered
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
@@ -135,12 +136,28 @@ def _checked(config: AuditConfig, via: str) -> AuditConfig:
 
 
 def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> None:
-    """Walks the path from the task to the scores, as often as a budget grants images, and once more on fresh images:
-    for the second of two stages, or to confirm findings."""
+    """Walks the path from the task to the scores, and perturbs images where the config asks for it."""
     models.runner.check_paths(run.path, paths_read(config))
     classifiers = contestants(config, run, models, steps)
     plans = _plans(config, run, models, classifiers, steps)
-    drawing = Drawing(plans, run, verifier_of(config, run, models, steps), steps)
+    if run.count("captions"):
+        drawing = Drawing(plans, run, verifier_of(config, run, models, steps), steps)
+        _compare_cells(config, run, models, classifiers, drawing)
+    else:  # labelled images without attributes, which are perturbed
+        for name, schema in (("draws", DRAWS), ("scores", SCORES), ("pooled", POOLED)):
+            run.write(name, schema.empty_table())
+    if config.perturb is not None:
+        perturb(config, run, models, classifiers, steps)
+    if models.runner.placements:
+        run.update({"placement": models.runner.placements, "stages": models.runner.stages})
+
+
+def _compare_cells(
+    config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], drawing: Drawing
+) -> None:
+    """Draws images, has them answered and scores the answers, as often as a budget grants images, and once more on
+    fresh images: for the second of two stages, or to confirm findings."""
+    steps = drawing.steps
     grant: Grant | None = grant_so_far(run, first_grant(run.captions, config))
     if grant is not None and must_look(config, run):
         drawing.draw(targets(run.captions, grant, config), some_of_each_class(config, run))
@@ -154,8 +171,6 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
         drawing.draw_fresh(cells)
         _answer(config, drawing, models, classifiers, steps)
     warn_of_clusters(config, run, models.runner, steps)
-    if models.runner.placements:
-        run.update({"placement": models.runner.placements, "stages": models.runner.stages})
 
 
 def _plans(

@@ -10,7 +10,8 @@ def classifiers_of(run: C2BRun) -> list[str]:
     """Returns the specs that a run has predictions of, in the order of its audit's config."""
     # Scores keep that order; parts of predictions come in the order of their file names, which are random.
     scored = run.read("scores", ["classifier"])
-    rows = scored if scored.num_rows else run.predictions
+    rows = scored if scored.num_rows else run.read("perturbations", ["classifier"])
+    rows = rows if rows.num_rows else run.predictions
     return list(rows["classifier"].unique().to_pylist())
 
 

@@ -51,8 +51,9 @@ def classify(
 
 
 def _drawn(run: C2BRun) -> Iterator[Digests]:
-    """Yields the digests of the drawn images, some at a time. Images that were looked at but not drawn are left out."""
-    for name in ("draws", "confirmation"):
+    """Yields the digests of the images that are answered, some at a time. Images that were looked at but not drawn are
+    left out."""
+    for name in ("draws", "confirmation", "perturbed_images"):
         for table in run.each(name, ["image_id"]):
             yield digests(table["image_id"])
 

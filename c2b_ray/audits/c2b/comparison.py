@@ -147,12 +147,12 @@ def compare(
 def check(
     run: C2BRun, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
 ) -> list[gates.Check]:
-    """Checks gates on the scores of one run, of single classes, of all together and of two values at once: of all its
-    classifiers, or of one.
+    """Checks gates on the scores of one run, of single classes, of all together, of two values at once and of
+    perturbations: of all its classifiers, or of one.
 
     A gate that no cell could be checked against fails, unless `allow_unchecked`.
     """
-    rows = [*run.scores.to_pylist(), *run.read("pooled").to_pylist(), *_of_two_values(run)]
+    rows = [*run.scores.to_pylist(), *run.read("pooled").to_pylist(), *_of_two_values(run), *_of_perturbations(run)]
     if classifier is not None:
         chosen = one_of(run, classifier, "--classifier")
         rows = [row for row in rows if row["classifier"] == chosen]
@@ -168,6 +168,12 @@ def _of_two_values(run: C2BRun) -> list[dict[str, Any]]:
     return [
         {name: row[name] for name in (*OF_TWO_VALUES, *([] if row["folded_into"] else ["verdict"]))} for row in rows
     ]
+
+
+def _of_perturbations(run: C2BRun) -> list[dict[str, Any]]:
+    """Returns the effects of perturbations as cells: class/perturbation/level."""
+    rows = run.read("perturbations").to_pylist()
+    return [{**row, "attribute": row["perturbation"], "bias_class": str(row["level"])} for row in rows]
 
 
 def _cell_of(row: Mapping[str, str]) -> tuple[str, str, str]:

@@ -96,7 +96,8 @@ def proposals_of(config: AuditConfig, attributes: Attributes) -> pa.Table:
         attributes.labels, config.classes, left_out(attributes.labels), chosen
     ):
         return PROPOSALS.empty_table()
-    return labelled_rows(attributes.labels, "", config.classes, chosen, Limit(1, config.seed))[0]
+    needed = config.perturb is None
+    return labelled_rows(attributes.labels, "", config.classes, chosen, Limit(1, config.seed), needed)[0]
 
 
 def measure(

@@ -13,6 +13,7 @@ import pyarrow as pa
 from c2b_ray.audits.c2b.budget import first_grant, targets
 from c2b_ray.audits.c2b.classes import with_classes
 from c2b_ray.audits.c2b.deriving import Attributes, attributes_of
+from c2b_ray.audits.c2b.perturbing import perturbed_rows
 from c2b_ray.audits.c2b.preflight import check
 from c2b_ray.audits.c2b.size import ASSUMED_ATTRIBUTES, ASSUMED_VALUES
 from c2b_ray.audits.kit.backend import AUTO
@@ -52,8 +53,11 @@ def estimate(config: FileOrFields | AuditConfig, via: str = AUTO) -> list[Cost]:
             costs.append(_source(source, config, captions, images))
     if config.verification is not None:
         costs.append(_verified(config.verification.model, config, costs, images))
+    pictures = _pictures(config)
     for name, spec in config.specs.items():
         costs.append(Cost(f"predictions of {name}", *images, classifications(spec)))
+        if pictures:
+            costs.append(Cost(f"predictions of {name}, perturbed", pictures, pictures, classifications(spec)))
     return costs
 
 
@@ -128,6 +132,14 @@ def _verified(spec: str, config: AuditConfig, costs: list[Cost], images: tuple[i
     return Cost("images to verify", images[0], most, answers(spec), note)
 
 
+def _pictures(config: AuditConfig) -> int:
+    """Returns the number of perturbed and unperturbed pictures that each classifier answers."""
+    if config.perturb is None:
+        return 0
+    table = LabelledTable(str(config.images.table), columns=config.images.renamed, root=config.images.root)
+    return sum(map(len, perturbed_rows(config, table).values())) * config.perturb.pictures
+
+
 def _of_table(config: AuditConfig) -> tuple[tuple[int, int], list[Cost]]:
     """Returns the images of a labelled table at the first look and at most, those of intersections included; and what
     it costs to measure images."""
@@ -151,7 +163,9 @@ def _to_draw(config: AuditConfig, attributes: Attributes, rows: int) -> tuple[in
 
 def _known_draws(config: AuditConfig, table: LabelledTable, attributes: Attributes) -> tuple[int, int]:
     limit, labels = Limit(config.images_per_caption, config.seed), attributes.labels
-    proposals, captions, draws = labelled_rows(labels, table.revision, config.classes, attributes.named, limit)
+    proposals, captions, draws = labelled_rows(
+        labels, table.revision, config.classes, attributes.named, limit, config.perturb is None
+    )
     more_captions, more = labelled_pair_rows(labels, table.revision, pairs(proposals, config.intersections), limit)
     draws = RowDraws({**draws.rows, **more.rows}, table.revision)
     rows = len(draws.distinct())

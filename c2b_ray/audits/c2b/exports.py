@@ -25,6 +25,10 @@ def failures(run: C2BRun, classifier: str | None) -> bytes:
     return export.failures_csv(*_scored(run, classifier))
 
 
+def perturbations(run: C2BRun, classifier: str | None) -> bytes:
+    return export.perturbations_csv(*_scored(run, classifier))
+
+
 def card(run: C2BRun, classifier: str | None) -> bytes:
     """Returns a model card. Raises ConfigError where the run has several classifiers and none is named."""
     _scored(run, None)

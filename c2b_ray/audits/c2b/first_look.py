@@ -32,8 +32,9 @@ OF_A_CLASS = 4
 
 
 def must_look(config: AuditConfig, run: C2BRun) -> bool:
-    """Tells whether the audit has yet to look: its images are labelled, and none was scored."""
-    return config.check and config.images.sources == ("labelled",) and not run.has("scores")
+    """Tells whether the audit has yet to look: its images are labelled with attributes, and none was scored."""
+    labelled = config.images.sources == ("labelled",) and run.count("captions") > 0
+    return config.check and labelled and not run.has("scores")
 
 
 def some_of_each_class(config: AuditConfig, run: C2BRun) -> Callable[[Selection], Selection]:
@@ -81,7 +82,8 @@ def refuse_hopeless(
 
 
 def _looked_at(run: C2BRun) -> int:
-    return len(run.read("draws", ["image_id"])["image_id"].unique())
+    table = "draws" if run.count("draws") else "perturbed_images"
+    return len(run.read(table, ["image_id"])["image_id"].unique())
 
 
 def _parts(selection: Selection) -> tuple[Any, Any, Any]:

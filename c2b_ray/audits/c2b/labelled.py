@@ -119,7 +119,8 @@ def _written(
     """Writes proposals and captions, and notes what is not used; returns the captions and the rows that they draw."""
     (table, load), labels = source, attributes.labels
     limit, revision = Limit(config.images_per_caption, config.seed), table.revision
-    proposals, captions, draws = labelled_rows(labels, revision, config.classes, attributes.named, limit)
+    needed = config.perturb is None
+    proposals, captions, draws = labelled_rows(labels, revision, config.classes, attributes.named, limit, needed)
     proposals = with_origins(proposals, attributes.derived)
     more_captions, more = labelled_pair_rows(labels, revision, pairs(proposals, config.intersections), limit)
     draws = RowDraws({**draws.rows, **more.rows}, revision)

@@ -10,6 +10,7 @@ from c2b_ray.audits.c2b.trying import with_trial
 from c2b_ray.audits.c2b.verifying import calibration_table
 from c2b_ray.audits.kit.backend import check_via
 from c2b_ray.audits.kit.specs import check_specs, index_folder
+from c2b_ray.audits.kit.tables_of_predictions import is_table
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.models import catalog
@@ -40,6 +41,8 @@ def check(config: AuditConfig, via: str) -> None:
         pairs(proposals, [pair for pair in config.intersections if to_measure.isdisjoint(map(normalise, pair))])
     if config.verification is not None and config.verification.calibration is not None:
         check_calibration(calibration_table(config.verification.calibration).labels, config.classes)
+    if config.perturb is not None:
+        _check_asked(config)
     label_map = config.label_map if isinstance(config.label_map, dict) else None
     for name, spec in config.specs.items():
         try:
@@ -64,6 +67,17 @@ def refuse_paths_outside(table: LabelledTable, field: str = "images.root") -> No
         f"{len(outside):,} of {len(table):,} images do not lie below {below}, such as {outside[0]!r}; if they are "
         f"yours, {line}",
     )
+
+
+def _check_asked(config: AuditConfig) -> None:
+    """Raises ConfigError for a table of predictions, which holds no answers to perturbed pictures."""
+    for name, spec in config.specs.items():
+        if is_table(spec):
+            raise ConfigError(
+                "perturb",
+                f"{name} is a table of predictions, which cannot be asked about a perturbed picture; name the "
+                "classifier itself, or leave `perturb` out",
+            )
 
 
 def _check_pairs(config: AuditConfig) -> None:

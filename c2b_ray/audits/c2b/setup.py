@@ -55,7 +55,7 @@ def setup_findings(run: C2BRun, askings: Sequence[Classification], specs: Mappin
 
 def _drawn(run: C2BRun) -> tuple[pa.Table, bool]:
     """Returns the columns `image_id` and `target_class` of some of the drawn images, in random order and no picture
-    twice; and whether they are labelled."""
+    twice, or where none was drawn, of those that are perturbed; and whether they are labelled."""
     captions = run.read("captions", ["caption_id", "target_class"])
     kept, sources = [], set()
     for part in run.each("draws", ["image_id", "caption_id", "source"]):
@@ -65,14 +65,19 @@ def _drawn(run: C2BRun) -> tuple[pa.Table, bool]:
         )
         kept.append(pa.table({"image_id": wide(part["image_id"]), "target_class": wide(targets)}))
         kept = [_first(pa.concat_tables(kept))]
-    images = kept[0]
+    perturbed = run.read("perturbed_images", ["image_id", "target_class"])
+    images = (
+        kept[0]
+        if kept[0].num_rows
+        else _first(pa.table({name: wide(perturbed[name]) for name in perturbed.schema.names}))
+    )
     ids = ImageIds(images["image_id"].combine_chunks())
     pictures = pa.concat_tables(
         [part.filter(pc.is_in(wide(part["image_id"]), ids.ids)) for part in run.each("images", COLUMNS)]
     )
     classes = codes(images["target_class"], images["target_class"].unique())
     _, first = np.unique(Distinct(pictures, (ids, classes)).pictures(ids), return_index=True)
-    return images.take(np.sort(first)), sources == {"labelled"}
+    return images.take(np.sort(first)), sources <= {"labelled"}
 
 
 def _first(images: pa.Table) -> pa.Table:

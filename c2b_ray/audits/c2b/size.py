@@ -16,14 +16,17 @@ ASSUMED_ATTRIBUTES, ASSUMED_VALUES = 7, 4
 
 
 def most_images(config: AuditConfig) -> int:
-    """Returns an upper limit of the images that are drawn; a labelled table counts with all its rows.
+    """Returns an upper limit of the images that are drawn; a labelled table counts with all its rows, and a perturbed
+    image with all its pictures.
 
     The config's `classes` must be named.
     """
     cells, per_cell = _cells(config), config.most_per_cell
     if config.images.table is not None:
         rows = len(LabelledTable(config.images.table, columns=config.images.renamed, root=config.images.root))
-        return rows if per_cell is None or not config.attributes else min(rows, cells * per_cell)
+        perturbed = 0 if config.perturb is None else len(config.classes) * config.perturb.images
+        pictures = 0 if config.perturb is None else min(rows, perturbed) * config.perturb.pictures
+        return pictures + (rows if per_cell is None or not config.attributes else min(rows, cells * per_cell))
     assert per_cell is not None
     total = 0
     for source in config.images.sources:

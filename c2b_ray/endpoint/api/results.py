@@ -33,8 +33,22 @@ Artifact = Annotated[
     Query(max_length=500, pattern=r"^(report|(tables|images)/[^/?#\s]+)$", description="report, tables/…, images/…"),
 ]
 OCTETS, CSV, PARQUET = "application/octet-stream", "text/csv", "application/vnd.apache.parquet"
-MEDIA = {"csv": CSV, "failures": CSV, "json": "application/json", "parquet": PARQUET, "model-card": "text/markdown"}
-ENDS = {"csv": "csv", "failures": "csv", "json": "json", "parquet": "parquet", "model-card": "md"}
+MEDIA = {
+    "csv": CSV,
+    "failures": CSV,
+    "perturbations": CSV,
+    "json": "application/json",
+    "parquet": PARQUET,
+    "model-card": "text/markdown",
+}
+ENDS = {
+    "csv": "csv",
+    "failures": "csv",
+    "perturbations": "csv",
+    "json": "json",
+    "parquet": "parquet",
+    "model-card": "md",
+}
 CLOSED = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
 PICTURES = {
     b"\xff\xd8\xff": "image/jpeg",
@@ -142,7 +156,7 @@ def signed(request: Request, job_id: str, artifact: Artifact = REPORT_PATH) -> J
     responses={**files(dict.fromkeys(MEDIA.values(), ""), "The document."), **errors(409, 422)},
 )
 def export(request: Request, job_id: str, form: str, classifier: Classifier = None) -> Response:
-    """Return the results as `c2b export` writes them: csv, json, parquet, failures, model-card."""
+    """Return the results as `c2b export` writes them: csv, json, parquet, failures, perturbations, model-card."""
     return export_of(_results(request, job_id)[2], form, classifier)
 
 

@@ -22,10 +22,17 @@ def failures_csv(run: C2BRun, classifier: str | None = None) -> bytes:
     return csv_of(exported_only(run.failures(), classifier))
 
 
+def perturbations_csv(run: C2BRun, classifier: str | None = None) -> bytes:
+    """Returns a row per classifier, class, perturbation and level: columns of `schemas.PERTURBATIONS`."""
+    return csv_of(exported_only(run.read("perturbations"), classifier))
+
+
 def scores_json(run: C2BRun, classifier: str | None = None) -> bytes:
     """Returns one object: the run's id, its settings, its models, and a row per classifier and cell: of one attribute
-    in `scores`, of two in `intersections`, over all classes in `pooled`."""
+    in `scores`, of two in `intersections`, over all classes in `pooled`, of perturbations in `perturbations`."""
     tables = {"scores": run.scores, "intersections": run.intersections, "pooled": run.read("pooled")}
+    if run.has("perturbations"):
+        tables["perturbations"] = run.read("perturbations")
     rows = {name: exported_only(table, classifier).to_pylist() for name, table in tables.items()}
     return json_of({**about(run, SETTINGS), "blank_rows": run.manifest.get("blank_rows") or {}, **rows})
 

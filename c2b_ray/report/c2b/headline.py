@@ -25,13 +25,13 @@ def unfinished(manifest: Mapping[str, Any]) -> str:
     )
 
 
-def tally(cells: Sequence[Cell], pooled: int = 0, pairs: int = 0) -> str:
-    """Returns how many cells have which verdict. `pooled`, `pairs`: the findings over all classes, and of two values at
-    once, which are no cells."""
+def tally(cells: Sequence[Cell], pooled: int = 0, pairs: int = 0, perturbed: int = 0) -> str:
+    """Returns how many cells have which verdict. `pooled`, `pairs`, `perturbed`: the findings over all classes, of two
+    values at once, and of perturbations, which are no cells."""
     of = Counter(cell.verdict for cell in cells)
     findings = words.plural(of["against"] + of["for"], "finding")
     line = f"{findings}, {words.count(of['none'])} clear, {words.count(of['undetermined'])} undetermined"
-    others = ((pooled, "over all classes"), (pairs, "of two values at once"))
+    others = ((pooled, "over all classes"), (pairs, "of two values at once"), (perturbed, "of perturbations"))
     more = [f"{words.plural(number, 'finding')} {what}" for number, what in others if number]
     return f"{line}; besides, {words.listed(more)}" if more else line
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from c2b_ray.report.c2b.perturbations import examples_of
 from c2b_ray.report.c2b.view import Tables, build_view, plan
 from c2b_ray.report.kit.page import render
 from c2b_ray.report.kit.pictures import keep_shown, left_in_place, read_pictures, shown
@@ -39,10 +40,12 @@ def write_report(run: C2BRun) -> str:
         agreement=run.agreement,
         pool=run.read("pool"),
         pooled=run.read("pooled"),
+        perturbations=run.read("perturbations"),
         fresh=run.read("confirmation"),
     ).of_draws()
     planned = plan(tables)
-    view = build_view(run.manifest, tables, planned, _pictures(run, planned.image_ids))
+    pictures, perturbed = _pictures(run, planned.image_ids), examples_of(run, tables.perturbations)
+    view = build_view(run.manifest, tables, planned, pictures, perturbed)
     write_bytes(run.report, render("report.html.j2", view).encode())
     return run.report
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from c2b_ray.report.c2b import perturbations
 from c2b_ray.report.c2b.derived import DerivedValues
 from c2b_ray.report.c2b.findings import caveats
 from c2b_ray.report.c2b.headline import tally, two_stages
@@ -51,12 +52,16 @@ def summary(run: C2BRun) -> Summary:
     confidence = 1 - float(run.config.get("alpha", 0.05))
     lines = [pooled_sentence(row, row["classifier"], confidence) for row in pooled[:MOST_ROWS]]
     lines += ["".join(span.text for span in sentence(row, row["classifier"], confidence)) for row in pairs[:MOST_ROWS]]
+    perturbed = run.read("perturbations").to_pylist()
+    told = perturbations.strongest(perturbed)
+    lines += [_perturbed_line(of[0], confidence) for of in told[:MOST_ROWS]]
+    lines += [perturbations.line(perturbed)] if perturbed else []
     stages = two_stages(run.config, cells, run.captions, run.read("confirmation"))
     rule, cautions = right_line(run.config), [line for line in (one_caption_line(cells), copies_line(cells)) if line]
     right = accuracies(cells)
     noted = setup_lines(run.manifest)
     near = near_misses(cells, float(run.config.get("tau", 0.05)))
-    ahead = [*(near_line(cell, len(right) > 1) for cell in near), next_step(near, run.config)]
+    ahead = [*(near_line(cell, len(right) > 1) for cell in near), next_step(near, run.config)] if cells else []
     of_findings, derived = findings_table(groups), DerivedValues(run.manifest)
     leads = [group.lead for group, _ in groups[:MOST_ROWS] if group.lead is not None]
     meant = dict.fromkeys(
@@ -64,6 +69,7 @@ def summary(run: C2BRun) -> Summary:
         for lead in leads
         if (line := derived.explained(lead.target_class, lead.attribute, lead.bias_class))
     )
+    counted = [tally(cells, len(pooled), len(pairs), sum(map(len, told)))] if cells or not perturbed else []
     return Summary(
         title=of_findings.title,
         columns=of_findings.columns,
@@ -75,7 +81,7 @@ def summary(run: C2BRun) -> Summary:
             *lines,
             *filter(None, (rule, stages)),
             *cautions,
-            tally(cells, len(pooled), len(pairs)),
+            *counted,
             *filter(None, ahead),
         ],
         report=run.report,
@@ -93,8 +99,13 @@ def summary(run: C2BRun) -> Summary:
             "findings": findings(scores),
             "pooled": pooled,
             "intersections": pairs,
+            "perturbations": [row for of in told for row in of],
         },
     )
+
+
+def _perturbed_line(row: perturbations.Row, confidence: float) -> str:
+    return "".join(span.text for span in perturbations.sentence(row, row["classifier"], confidence))
 
 
 def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:

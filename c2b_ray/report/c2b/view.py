@@ -26,6 +26,8 @@ from c2b_ray.report.c2b.merges import Merges, merges
 from c2b_ray.report.c2b.method import method
 from c2b_ray.report.c2b.notes import notes
 from c2b_ray.report.c2b.overview import Overview, overviews, taken
+from c2b_ray.report.c2b.perturbations import ONLY_PERTURBED, Example, Perturbations, perturbations
+from c2b_ray.report.c2b.perturbations import tally as perturbed_tally
 from c2b_ray.report.c2b.pooled import PooledView, pooled_view
 from c2b_ray.report.c2b.problems import Problems, problems
 from c2b_ray.report.c2b.ranking import FINDINGS, Cell, Group, Key, folded, leading, ranked, worst_first
@@ -40,7 +42,16 @@ from c2b_ray.report.kit.gallery import Shelf
 from c2b_ray.report.kit.method import Method, mapping, number
 from c2b_ray.report.kit.redact import clean, names_of
 from c2b_ray.report.kit.setup import SetupNote, setup_notes
-from c2b_ray.schemas import AGREEMENT, CALIBRATION, DRAWS, INTERSECTIONS, POOLED, PROPOSALS, VERIFICATIONS
+from c2b_ray.schemas import (
+    AGREEMENT,
+    CALIBRATION,
+    DRAWS,
+    INTERSECTIONS,
+    PERTURBATIONS,
+    POOLED,
+    PROPOSALS,
+    VERIFICATIONS,
+)
 
 MOST_DETAILED = 24  # groups with a plot and pictures; the others are tables
 MOST_TABLES = 120  # groups that are tables; the others are counted
@@ -64,6 +75,7 @@ class Tables:
     agreement: pa.Table = field(default_factory=AGREEMENT.empty_table)
     pool: pa.Table = field(default_factory=DRAWS.empty_table)
     pooled: pa.Table = field(default_factory=POOLED.empty_table)
+    perturbations: pa.Table = field(default_factory=PERTURBATIONS.empty_table)
     fresh: pa.Table = field(default_factory=DRAWS.empty_table)
     """The draws that had no part in selecting cells, of a second stage or a confirmation."""
 
@@ -137,6 +149,8 @@ class View:
     versus: Versus
     findings: Findings
     sections: tuple[Section, ...]
+    compared: bool
+    perturbations: Perturbations
     intersections: Intersections
     shown: Shown
     sources: Sources
@@ -158,8 +172,15 @@ def plan(tables: Tables) -> PagePlan:
     return PagePlan(tuple(groups), tuple(detailed), tuple(listed), examples)
 
 
-def build_view(manifest: Mapping[str, Any], tables: Tables, planned: PagePlan, thumbnails: Mapping[str, str]) -> View:
-    """Builds the view. `thumbnails`: a data: URI per image id of the plan; missing ones are described in words."""
+def build_view(
+    manifest: Mapping[str, Any],
+    tables: Tables,
+    planned: PagePlan,
+    thumbnails: Mapping[str, str],
+    perturbed: Mapping[str, Example] | None = None,
+) -> View:
+    """Builds the view. `thumbnails`: a data: URI per image id of the plan; missing ones are described in words.
+    `perturbed`: an example of each perturbation."""
     config = mapping(manifest.get("config"))
     tau, alpha = number(config.get("tau"), 0.05), number(config.get("alpha"), 0.05)
     names, groups = _names(config, tables), planned.groups
@@ -190,6 +211,8 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, planned: PagePlan, t
         versus=versus(groups, names, in_detail),
         findings=_findings([findings[group.key] for group, _ in leading(groups)], cells, names, (tau, alpha)),
         sections=tuple(_sections(planned, names, findings, _shelf(tables.images, planned, thumbnails), tau, derived)),
+        compared=bool(cells) or not tables.perturbations.num_rows,
+        perturbations=perturbations(tables.perturbations, names, 1 - alpha, perturbed or {}),
         intersections=intersections(tables.intersections, names, 1 - alpha),
         shown=shown(tables.verifications, tables.calibration, tables.scores, mapping(manifest.get("models")), names),
         sources=sources(tables.agreement, names, tau),
@@ -212,24 +235,20 @@ def _shelf(images: pa.Table, planned: PagePlan, thumbnails: Mapping[str, str]) -
 def _headline(
     manifest: Mapping[str, Any], config: Mapping[str, Any], cells: Sequence[Cell], tables: Tables
 ) -> Headline:
-    pooled, pairs = (
+    pooled, pairs, perturbed = (
         sum(verdict in FINDINGS for verdict in table["verdict"].to_pylist())
-        for table in (tables.pooled, tables.intersections)
+        for table in (tables.pooled, tables.intersections, tables.perturbations)
     )
+    scale = (headline.scale(cells, tables.draws), headline.two_stages(config, cells, tables.captions, tables.fresh))
+    counted = headline.tally(cells, pooled, pairs, perturbed)
+    if not cells and tables.perturbations.num_rows:
+        scale, counted = (ONLY_PERTURBED, ""), perturbed_tally(tables.perturbations.to_pylist())
     return Headline(
         title=clean(str(config.get("task") or "Classifier audit")),
         date=words.moment(str(manifest.get("finished") or manifest.get("created") or "")),
         unfinished=headline.unfinished(manifest),
-        tally=headline.tally(cells, pooled, pairs),
-        scale=" ".join(
-            filter(
-                None,
-                (
-                    headline.scale(cells, tables.draws),
-                    headline.two_stages(config, cells, tables.captions, tables.fresh),
-                ),
-            )
-        ),
+        tally=counted,
+        scale=" ".join(filter(None, scale)),
         paper=headline.paper(cells),
         notes=notes(config, cells),
     )
@@ -252,7 +271,7 @@ def _findings(
 def _names(config: Mapping[str, Any], tables: Tables) -> dict[str, str]:
     named = config.get("classifier")
     specs = [named] if isinstance(named, str) else [str(spec) for spec in named or ()]
-    for table in (tables.scores, tables.predictions):
+    for table in (tables.scores, tables.predictions, tables.perturbations):
         specs += pc.unique(table["classifier"]).to_pylist()
     return names_of(specs)
 

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from c2b_ray.text import visible
 
-STYLES = ("report.css", "overview.css")
+STYLES = ("report.css", "overview.css", "perturbations.css")
 
 
 def render(template: str, view: object, styles: Sequence[str] = STYLES) -> str:

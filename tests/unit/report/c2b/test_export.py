@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from c2b_ray.report.c2b.export import scores_csv, scores_json, scores_parquet
 from c2b_ray.report.c2b.model_card import escaped
 from c2b_ray.report.c2b.report import write_report
 from c2b_ray.report.kit.redact import names_of
-from c2b_ray.schemas import SCORES
+from c2b_ray.schemas import PERTURBATIONS, SCORES
 from c2b_ray.store.c2b_run import C2BRun as Run
 from c2b_ray.store.kinds import kind_named
 from c2b_ray.text import visible
@@ -55,6 +55,20 @@ def test_parquet_keeps_the_schema(showcase_run: Run) -> None:
     assert table["verdict"].equals(showcase_run.scores["verdict"])
 
 
+def perturbed(classifiers: Sequence[str], target_class: str) -> pa.Table:
+    rows = [
+        {
+            **{field.name: 0 for field in PERTURBATIONS if not field.nullable},
+            "classifier": classifier,
+            "target_class": target_class,
+            "perturbation": "blur",
+            "verdict": "against",
+        }
+        for classifier in classifiers
+    ]
+    return pa.Table.from_pylist(rows, PERTURBATIONS)
+
+
 @pytest.mark.parametrize("form", list(kind_named("c2b").exports))
 def test_nothing_private_leaves(form: str, build_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "very-secret-value-123")
@@ -67,6 +81,7 @@ def test_nothing_private_leaves(form: str, build_run: Callable[..., Run], monkey
         pictures=False,
         config={"task": "with very-secret-value-123"},
     )
+    run.write("perturbations", perturbed((one, two), "very-secret-value-123"))
     data = run.kind.export(run, form, one if form == "model-card" else None)
     assert b"very-secret" not in data
     assert b"/home/someone" not in data

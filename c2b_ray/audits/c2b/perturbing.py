@@ -1,0 +1,143 @@
+"""Perturbations of an audit's labelled images: some images of each class are answered unperturbed and perturbed.
+
+    rows of each class → images → pictures of each → answers → effects
+
+It composes steps and the run; `steps.perturb` has the pixels and `steps.perturbation_effects` the statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.audits.c2b.budget import call_with_run
+from c2b_ray.audits.c2b.classifying import classify
+from c2b_ray.audits.c2b.first_look import refuse_hopeless
+from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.config import AuditConfig
+from c2b_ray.pipelines.images import Contestant, selected
+from c2b_ray.pipelines.one_pass import Places, look_and_classify
+from c2b_ray.pipelines.perturb import classify_pictures, picture_ids
+from c2b_ray.schemas import PERTURBED_IMAGES, seed_of
+from c2b_ray.steps.draw import Rows, image_ids
+from c2b_ray.steps.duplicates import COLUMNS, Distinct
+from c2b_ray.steps.image_ids import ImageIds, numbered
+from c2b_ray.steps.labels import TARGET, Compared
+from c2b_ray.steps.perturbation_effects import COLUMNS as OF_ANSWERS
+from c2b_ray.steps.perturbation_effects import effects
+from c2b_ray.steps.perturbed_images import Perturbing, side_for
+from c2b_ray.steps.thresholds import Thresholds
+from c2b_ray.store.c2b_run import C2BRun
+from c2b_ray.store.digests import Digests, absent, digests
+from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.store.parts import opened
+
+IMAGES, ANSWERS, EFFECTS = "perturbed_images", "perturbed_predictions", "perturbations"
+
+
+def perturb(config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], steps: Steps) -> None:
+    """Writes the tables of perturbations into the run. Raises ConfigError, as the audit does, where the answers to
+    images of which no attribute is known show that every classifier is set up wrongly."""
+    assert config.perturb is not None
+    load = partial(LabelledTable, str(config.images.table), columns=config.images.renamed)
+    _answer_unperturbed(config, run, models, classifiers, steps, load())
+    if config.check and not run.count("captions"):
+        refuse_hopeless(config, run, [one.question for one in classifiers], models.runner, steps)
+    perturbing = Perturbing(
+        tuple(config.perturb.levels.items()), side_for(one.shape for one in classifiers), config.seed
+    )
+    images = selected(run.location("images"), partial(_sampled, run))
+    ids = partial(picture_ids, images, perturbing, [one.question for one in classifiers])
+    if not run.has(ANSWERS) or any(absent(some, _done(run)).any() for some in ids()):
+        run.begin_writing()
+    with steps.step("perturb") as on_progress:
+        out = run.location(ANSWERS)
+        classify_pictures(models.runner, images, perturbing, classifiers, out, on_progress, load)
+    run.update({"perturbed": {"side": perturbing.side}})
+    scored = partial(_effects, config=config, perturbing=perturbing)
+    run.write(EFFECTS, call_with_run(scored, run, config, models.runner))
+
+
+def perturbed_rows(config: AuditConfig, table: LabelledTable) -> dict[str, Rows]:
+    """Returns the rows of each class that are perturbed, in ascending order: chosen at random, whatever attributes they
+    have."""
+    assert config.perturb is not None
+    targets = Compared.of(table.labels, TARGET)
+    chosen = {}
+    for name in config.classes:
+        rows = np.flatnonzero(targets.equal(name))
+        order = np.random.default_rng(seed_of("perturb", name, config.seed)).permutation(rows)
+        chosen[name] = np.sort(order[: config.perturb.images]).astype(np.int32)
+    return chosen
+
+
+def _answer_unperturbed(
+    config: AuditConfig,
+    run: C2BRun,
+    models: Backend,
+    classifiers: Sequence[Contestant],
+    steps: Steps,
+    table: LabelledTable,
+) -> None:
+    """Brings the chosen images into the run, and the answers to them as they are; notes which of them are copies."""
+    chosen, revision = perturbed_rows(config, table), table.revision
+    rows = np.concatenate(list(chosen.values()))
+    ids = image_ids(rows, revision)
+    if not run.has(IMAGES):
+        run.write(IMAGES, _images(config, table, chosen, ids))
+    missing = rows[absent(ids, opened(run.location("images")).census("image_id").ids)]
+    with steps.step(f"classify: {', '.join(config.specs)}") as on_progress:
+        load = partial(LabelledTable, table.location, columns=config.images.renamed)
+        if len(missing):
+            run.begin_writing()
+            to = Places(run.location("images"), run.location("predictions"), config.keep_images)
+            look_and_classify(models.runner, (np.sort(missing), revision), load, classifiers, to, on_progress)
+        classify(classifiers, run, models, on_progress, load)
+    run.write(IMAGES, call_with_run(_with_repeats, run, config, models.runner))
+
+
+def _images(config: AuditConfig, table: LabelledTable, chosen: dict[str, Rows], ids: pa.Array) -> pa.Table:
+    rows = np.concatenate(list(chosen.values()))
+    named = None if config.images.cluster is None else table.clusters(config.images.cluster).take(pa.array(rows))
+    columns = {
+        "image_id": ids,
+        "target_class": np.repeat(list(chosen), [len(of_class) for of_class in chosen.values()]),
+        "repeat": pa.nulls(len(rows), pa.bool_()),
+        "cluster": pa.nulls(len(rows), pa.string()) if named is None else named,
+    }
+    return pa.table({name: columns[name] for name in PERTURBED_IMAGES.names})
+
+
+def _with_repeats(run: C2BRun) -> pa.Table:
+    """Returns the chosen images with which of them repeat an earlier one of their class."""
+    images = run.read(IMAGES)
+    ids, image = ImageIds.numbered(images["image_id"])
+    _, of_class = numbered(images["target_class"])
+    seen = [part.filter(pc.is_in(part["image_id"], ids.ids.cast(pa.string()))) for part in run.each("images", COLUMNS)]
+    pictures = Distinct(pa.concat_tables(seen), (ids, of_class)).pictures(ids)[image]
+    keys = np.stack([pictures, of_class])
+    _, first = np.unique(keys, axis=1, return_index=True)
+    repeat = np.ones(images.num_rows, bool)
+    repeat[first] = False
+    place = images.schema.get_field_index("repeat")
+    return images.set_column(place, images.schema.field("repeat"), pa.array(repeat))
+
+
+def _sampled(run: C2BRun) -> Iterator[Digests]:
+    yield digests(run.read(IMAGES, ["image_id"])["image_id"])
+
+
+def _done(run: C2BRun) -> Digests:
+    return opened(run.location(ANSWERS)).census("prediction_id").ids
+
+
+def _effects(run: C2BRun, config: AuditConfig, perturbing: Perturbing) -> pa.Table:
+    kinds = [kind for kind in perturbing.each() if kind[1]]
+    answers = run.predictions_of([name for name in OF_ANSWERS if name != "classifier"], ANSWERS)
+    thresholds = Thresholds(config.tau, config.alpha)
+    return effects(run.read(IMAGES), answers, config.classifiers, kinds, thresholds, config.images.cluster is not None)
