@@ -59,7 +59,8 @@ def pooled(estimates: Sequence[Estimate], thresholds: Thresholds) -> pa.Table:
 
     Values of all classes are compared by their normalised names. Cells in doubt are left out: a class takes part with
     the cells that can be trusted. As in a cell, an effect must hold after standardising over the other attributes, and
-    `none` needs values that are known to differ, on images that they do not share. An effect that disappears without
+    `none` needs values that are known to differ, on images that they do not share; and both must hold without the
+    images that a verifier falsely accepted, where these are predicted, and limits contain that reading. An effect that disappears without
     one of the classes belongs to that class, and is in doubt here. The false discovery rate is controlled over all rows
     of all classifiers.
     """
@@ -167,6 +168,11 @@ def _rows(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[PooledR
     test, others = _tested(cells, every_class, thresholds)
     low, high = others.limits(test.low, test.high, thresholds.confidence)
     p_value, none_p_value = np.fmax(test.p_value, others.p_value), np.fmax(test.none_p_value, others.none_p_value)
+    if any(estimate.without_false_accepts is not None for estimate in estimates):
+        second, _ = _tested(_cells([estimate.tested for estimate in estimates]), every_class, thresholds)
+        low, high = np.fmin(low, second.low), np.fmax(high, second.high)
+        p_value = np.fmax(p_value, np.where(np.sign(second.phi) == np.sign(test.phi), second.p_value, 1.0))
+        none_p_value = np.fmax(none_p_value, second.none_p_value)
     differ = all(one.basis in EVIDENCE_OF_VALUES for one in estimates) and bool((cells.shared <= MOST_SHARED).all())
     rows: list[PooledRow] = []
     for j in np.flatnonzero(test.classes >= LEAST_CLASSES).tolist():

@@ -27,13 +27,13 @@ from c2b_ray.audits.c2b.budget import (
 from c2b_ray.audits.c2b.classes import with_classes
 from c2b_ray.audits.c2b.classifying import classify, classifying, contestants
 from c2b_ray.audits.c2b.cluster_warnings import warn_of_clusters
-from c2b_ray.audits.c2b.drawing import Drawing, Plan, from_generator, from_index
+from c2b_ray.audits.c2b.drawing import Drawing, Plan, SourcePlan, from_generator, from_index
 from c2b_ray.audits.c2b.first_look import must_look, refuse_hopeless, some_of_each_class
 from c2b_ray.audits.c2b.labelled import from_labels
 from c2b_ray.audits.c2b.preflight import check
 from c2b_ray.audits.c2b.setup import note_setup
 from c2b_ray.audits.c2b.size import most_images
-from c2b_ray.audits.c2b.verifying import verifier_of
+from c2b_ray.audits.c2b.verifying import look_at_negatives, verifier_of
 from c2b_ray.audits.kit.backend import AUTO, backend, check_via
 from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
@@ -122,7 +122,11 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
     models.runner.check_paths(run.path, paths_read(config))
     classifiers = contestants(config, run, models, steps)
     plans = _plans(config, run, models, classifiers, steps)
-    drawing = Drawing(plans, run, verifier_of(config, run, models, steps), steps)
+    verifier = verifier_of(config, run, models, steps)
+    for plan in plans:
+        if verifier is not None and isinstance(plan, SourcePlan) and plan.nearest is not None:
+            look_at_negatives(config, run, models, steps, verifier, plan.nearest)
+    drawing = Drawing(plans, run, verifier, steps)
     grant: Grant | None = grant_so_far(run, first_grant(run.captions, config))
     if grant is not None and must_look(config, run):
         drawing.draw(targets(run.captions, grant, config), some_of_each_class(config, run))

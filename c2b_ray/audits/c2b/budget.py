@@ -28,6 +28,7 @@ from c2b_ray.steps.clusters_of_images import Clusters
 from c2b_ray.steps.confirm import confirmed, to_confirm
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
+from c2b_ray.steps.false_accepts import FalseAccepts
 from c2b_ray.steps.group import grouped
 from c2b_ray.steps.intersect import ATTRIBUTE, INTERSECTION, of_kind
 from c2b_ray.steps.score import scored
@@ -204,6 +205,17 @@ def _from_pool(verified: Verified, run: C2BRun, draws: pa.Table, pool: str) -> V
     return verified.drawn_from(images_of_cells(run.captions, looked))
 
 
+def _false_accepts(verified: Verified, run: C2BRun, draws: pa.Table, pool: str) -> FalseAccepts | None:
+    """Returns what the calibration predicts of the images that were accepted; None where some were not retrieved, or
+    the run has not looked at such images of the calibration."""
+    if not run.has("negatives") or not run.has(pool) or draws["source"].unique().to_pylist() != [RETRIEVE]:
+        return None
+    looked = run.read(pool)
+    return FalseAccepts(
+        verified, run.captions, looked.filter(pc.equal(looked["source"], RETRIEVE)), run.read("negatives")
+    )
+
+
 def write_scores(run: C2BRun, config: AuditConfig, runner: Runner | None = None) -> None:
     """Writes the scores of the images so far and, where they come from two sources, whether the sources agree.
 
@@ -237,7 +249,10 @@ def _scores_of(run: C2BRun, config: AuditConfig) -> dict[str, pa.Table]:
         images: pa.Table, pool: str = "pool", about: Verified | None = verified, captions: pa.Table = captions
     ) -> tuple[pa.Table, pa.Table]:
         known = about and _from_pool(about, run, images, pool)
-        return scored(captions, images, predictions, config.classifiers, thresholds, known, distinct, clusters(run))
+        predicted = known and _false_accepts(known, run, images, pool)
+        return scored(
+            captions, images, predictions, config.classifiers, thresholds, known, distinct, clusters(run), predicted
+        )
 
     whole, pooled = scores(draws)
     if config.budget is not None:
