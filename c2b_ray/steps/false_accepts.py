@@ -9,6 +9,7 @@ here. The estimate of scores is left as it is; this tests it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -137,6 +138,26 @@ def doubt_of_false_accepts(target: str, low: float, claimed: float) -> list[str]
         f"at least {low:.0%} of the images show no {target}, by what the verifier accepts among similar images of the "
         f"calibration; the scores are corrected for {claimed:.0%}"
     ]
+
+
+def too_few_negatives(classes: Sequence[str], predicted: Sequence[tuple[str, Predicted | None]]) -> list[str]:
+    """Returns a sentence for each class of whose cells too little is known: which images a calibration lacks.
+
+    classes: the audit's. predicted: a class and the prediction of each of its groups.
+    """
+    said = []
+    for target in dict.fromkeys(name for name, _ in predicted):
+        lacking = [one.lacking for name, one in predicted if name == target and one is not None]
+        cells = np.concatenate([*lacking, np.zeros(0, np.int64)])
+        if not (open_cells := int((cells > 0).sum())):
+            continue
+        said.append(
+            f"verification.calibration holds too few images that show no {target} and look like one: for {open_cells} "
+            f"of {len(cells)} cells it cannot tell whether more than {MOST_UNCLAIMED:.0%} of the images show something "
+            f"else. About {int(cells.max()):,} more that show none of {', '.join(classes)} and are as near to the "
+            f"captions of {target} as the index's images would tell"
+        )
+    return said
 
 
 def without_false_accepts(accuracy: Floats, share: Floats, claimed: Floats) -> Floats:

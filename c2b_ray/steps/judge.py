@@ -37,9 +37,9 @@ class Estimate:
     `effective`: the number of independently drawn images of known content with the same information on the accuracy.
     `covariance`: (values, values) of the accuracies, where they are not independent; `from_verifier`: the part of it
     that comes from the verifier's error rates, which all classes share. `without_false_accepts`: the accuracies without
-    the images that show something else, as predicted; None where nothing is predicted. `adjust`: adjusts φ and its limits for other
-    attributes, where they are known; `adjusted`: its result. `clusters`: right answers by cluster, where images come in
-    clusters. `columns`: further columns of each value.
+    the images that show something else, as predicted; None where nothing is predicted. `adjust`: adjusts φ and its
+    limits for other attributes, where they are known; `adjusted`: its result. `clusters`: right answers by cluster,
+    where images come in clusters. `columns`: further columns of each value.
     """
 
     classifier: str

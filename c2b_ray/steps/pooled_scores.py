@@ -60,9 +60,9 @@ def pooled(estimates: Sequence[Estimate], thresholds: Thresholds) -> pa.Table:
     Values of all classes are compared by their normalised names. Cells in doubt are left out: a class takes part with
     the cells that can be trusted. As in a cell, an effect must hold after standardising over the other attributes, and
     `none` needs values that are known to differ, on images that they do not share; and both must hold without the
-    images that a verifier falsely accepted, where these are predicted, and limits contain that reading. An effect that disappears without
-    one of the classes belongs to that class, and is in doubt here. The false discovery rate is controlled over all rows
-    of all classifiers.
+    images that a verifier falsely accepted, where these are predicted, and limits contain that reading. An effect that
+    disappears without one of the classes belongs to that class, and is in doubt here. The false discovery rate is
+    controlled over all rows of all classifiers.
     """
     groups: dict[tuple[str, str], list[Estimate]] = defaultdict(list)
     for estimate in estimates:

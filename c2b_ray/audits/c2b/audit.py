@@ -30,10 +30,11 @@ from c2b_ray.audits.c2b.cluster_warnings import warn_of_clusters
 from c2b_ray.audits.c2b.drawing import Drawing, Plan, SourcePlan, from_generator, from_index
 from c2b_ray.audits.c2b.first_look import must_look, refuse_hopeless, some_of_each_class
 from c2b_ray.audits.c2b.labelled import from_labels
+from c2b_ray.audits.c2b.negatives import look_at_negatives, warn_of_few_negatives
 from c2b_ray.audits.c2b.preflight import check
 from c2b_ray.audits.c2b.setup import note_setup
 from c2b_ray.audits.c2b.size import most_images
-from c2b_ray.audits.c2b.verifying import look_at_negatives, verifier_of
+from c2b_ray.audits.c2b.verifying import verifier_of
 from c2b_ray.audits.kit.backend import AUTO, backend, check_via
 from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
@@ -140,6 +141,7 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
         drawing.draw_fresh(cells)
         _answer(config, drawing, models, classifiers, steps)
     warn_of_clusters(config, run, models.runner, steps)
+    warn_of_few_negatives(config, run, models.runner, steps)
     if models.runner.placements:
         run.update({"placement": models.runner.placements, "stages": models.runner.stages})
 

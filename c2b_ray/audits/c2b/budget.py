@@ -173,7 +173,7 @@ def duplicates(run: C2BRun) -> Distinct:
     return Distinct(run.read("images", COLUMNS), classes_of_labelled(run.captions, run.draws))
 
 
-def verification(run: C2BRun, distinct: Distinct) -> Verified | None:
+def verification(run: C2BRun, distinct: Distinct | None) -> Verified | None:
     """Returns the verifier's answers about the run's images; None where nothing was verified.
 
     Images that were verified only for the confirmation are left out.
@@ -203,6 +203,13 @@ def _from_pool(verified: Verified, run: C2BRun, draws: pa.Table, pool: str) -> V
     looked = run.read(pool)
     looked = looked.filter(pc.is_in(looked["source"], draws["source"].unique()))
     return verified.drawn_from(images_of_cells(run.captions, looked))
+
+
+def false_accepts_of(run: C2BRun) -> FalseAccepts | None:
+    """Returns what the calibration predicts of the images that the run drew and accepted."""
+    verified = verification(run, None)
+    known = verified and _from_pool(verified, run, run.draws, "pool")
+    return known and _false_accepts(known, run, run.draws, "pool")
 
 
 def _false_accepts(verified: Verified, run: C2BRun, draws: pa.Table, pool: str) -> FalseAccepts | None:

@@ -1,7 +1,4 @@
-"""The verifier of an audit: loaded once, calibrated once, and called whenever images were drawn or looked at.
-
-Where images are drawn from those of an index that it accepts, it also looks at the calibration's images of other
-classes that are near to the captions."""
+"""The verifier of an audit: loaded once, calibrated once, and called whenever images were drawn or looked at."""
 
 from __future__ import annotations
 
@@ -15,15 +12,11 @@ from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.facts import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
-from c2b_ray.pipelines.calibrate import beholder_of, calibrate, compare_negatives, lookout_of
+from c2b_ray.pipelines.calibrate import beholder_of, calibrate
 from c2b_ray.pipelines.images import ImageStages, of_revision
 from c2b_ray.roles import Captioner
-from c2b_ray.schemas import content_id
 from c2b_ray.steps.calibrate import counted, to_ask
 from c2b_ray.steps.in_place import Load
-from c2b_ray.steps.intersect import ATTRIBUTE, of_kind
-from c2b_ray.steps.negatives import Reach, to_compare
-from c2b_ray.steps.select import NEAREST
 from c2b_ray.steps.verify import Checks, checks, wanted
 from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.labelled import LabelledTable
@@ -67,30 +60,6 @@ def verifier_of(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
             answers = calibrate(models.runner, to_answer, beholder, questions, out, on_progress)
             run.write("calibration", counted(answers))
     return Verifier(factory, questions, ImageStages(models.runner))
-
-
-def look_at_negatives(
-    config: AuditConfig, run: C2BRun, models: Backend, steps: Steps, verifier: Verifier, nearest: pa.Table
-) -> None:
-    """Writes what the verifier says of the calibration's images of other classes that are near to the captions.
-
-    `nearest`: of `schemas.DRAWS`, the pool of each caption. Does nothing without a calibration table, or where images
-    are drawn without looking which of them the verifier accepts.
-    """
-    about = config.verification
-    if about is None or about.calibration is None or config.images.selection == NEAREST or run.has("negatives"):
-        return
-    with steps.step("look for similar images in the calibration") as on_progress:
-        opened = partial(calibration_table, about.calibration)
-        table, index = opened(), models.describe("index", str(config.images.index))
-        encoder = models.describe("encoder", index.encoder)
-        asked, reach = verifier.questions, Reach.of(of_kind(run.captions, ATTRIBUTE), nearest)
-        made_by = content_id(index.revision, encoder.revision, asked.verifier, asked.revision, repr(asked))
-        images = to_compare(table.labels, table.revision, made_by, reach, config.seed)
-        encode = partial(of_revision, models.encoder(index.encoder), encoder.revision, index.encoder)
-        lookout = partial(lookout_of, verifier.captioner, encode, opened, reach)
-        out = run.location("negative_answers")
-        run.write("negatives", compare_negatives(models.runner, images, lookout, asked, out, on_progress))
 
 
 def calibration_table(path: str) -> LabelledTable:
