@@ -19,6 +19,7 @@ from c2b_ray.metrics.contrasts import Design
 from c2b_ray.metrics.levels import deviations
 from c2b_ray.steps.adjusted import Adjusted
 from c2b_ray.steps.clusters_of_images import ClusterSums
+from c2b_ray.steps.doubts import explained_by_false_accepts
 from c2b_ray.steps.reasons import (
     EVIDENCE_OF_VALUES,
     MOST_SHARED,
@@ -298,10 +299,7 @@ class Readings:
         p_value, others = self.first.p_values(tau), self._second_p_values(self.second, tau)
         changed = (np.abs(self.phi) > tau) & (p_value <= alpha) & (others > alpha)
         return [
-            f"{phi:+.2f} as estimated, {other:+.2f} without the images that the verifier falsely accepts, as predicted "
-            "from similar images of the calibration"
-            if doubted
-            else None
+            explained_by_false_accepts(phi, other) if doubted else None
             for phi, other, doubted in zip(self.phi.tolist(), self.second.phi.tolist(), changed.tolist(), strict=True)
         ]
 
