@@ -22,8 +22,12 @@ from c2b_ray.steps.cells import CellGroup, Group, images_of_cells, similarities
 from c2b_ray.steps.negatives import as_draws, as_verifications
 from c2b_ray.steps.verified import Seen, Verified
 
-MOST_UNCLAIMED = 0.1
-"""The share of a cell's images that may show something else beyond what its scores are corrected for."""
+MOST_UNCLAIMED = 0.25
+"""The share of a cell's images that may show something else beyond what its scores are corrected for. Up to it, what is
+concluded must hold with and without these images; beyond it, too much depends on what a classifier answers to them."""
+
+TOLD = 0.1
+"""The share of false accepts that a calibration should tell from none: it moves φ by as much."""
 
 CONFIDENCE = 0.9
 """Of the limits of a prediction: a cell is in doubt where its lower limit, at 95 %, says so."""
@@ -37,7 +41,7 @@ Floats = NDArray[np.float64]
 class Predicted(NamedTuple):
     """For each value of a group, the share of accepted images that do not show the class, with limits (values,); NaN
     where no image was accepted or no negative is near its captions. `lacking` (values,): how many more negatives near
-    to the captions would tell whether the share exceeds `MOST_UNCLAIMED`; 0 where there are enough."""
+    to the captions would tell whether the share exceeds `TOLD`; 0 where there are enough."""
 
     share: Floats
     low: Floats
@@ -120,8 +124,8 @@ class FalseAccepts:
         images = np.maximum(counts(similarity[refused]) - missed, 0.0)
         found = standardised_count(images, counts(kept), counts(taken), CONFIDENCE)
         # Without a single false accept, 3 times its weight is the upper limit at 95 % ("rule of three").
-        enough = 3 * images.sum() / (MOST_UNCLAIMED * accepted)
-        lacking = max(0.0, np.ceil(enough - len(kept))) if found.high > accepted * (2 * MOST_UNCLAIMED) else 0.0
+        enough = 3 * images.sum() / (TOLD * accepted)
+        lacking = max(0.0, np.ceil(enough - len(kept))) if found.high > accepted * (2 * TOLD) else 0.0
         if not len(kept):
             return (*nothing[:3], lacking)
         return found.value / accepted, found.low / accepted, min(found.high / accepted, 1.0), lacking
@@ -153,7 +157,7 @@ def too_few_negatives(classes: Sequence[str], predicted: Sequence[tuple[str, Pre
             continue
         said.append(
             f"verification.calibration holds too few images that show no {target} and look like one: for {open_cells} "
-            f"of {len(cells)} cells it cannot tell whether more than {MOST_UNCLAIMED:.0%} of the images show something "
+            f"of {len(cells)} cells it cannot tell whether more than {TOLD:.0%} of the images show something "
             f"else. About {int(cells.max()):,} more that show none of {', '.join(classes)} and are as near to the "
             f"captions of {target} as the index's images would tell"
         )

@@ -125,7 +125,7 @@ def test_a_cell_with_more_false_accepts_than_its_scores_are_corrected_for_is_in_
     plain, tested = world.scores(tested=False), world.scores()
     assert plain["rain"]["verdict"] == "against"  # the classifier is equally good at both: a false finding
     assert plain["rain"]["doubt"] is None
-    assert world.truth[1] > 1 - plain["rain"]["class_shown"] + 0.1
+    assert world.truth[1] > 1 - plain["rain"]["class_shown"] + 0.25
     assert "of the images show no bus, by what the verifier accepts among similar images" in tested["rain"]["doubt"]
     assert tested["snow"]["false_accepts"] == 0
     assert {row["verdict"] for row in tested.values()} == {"undetermined"}
