@@ -260,7 +260,8 @@ class Contrasts:
 class Readings:
     """φ as estimated (`first`) and, where images that show something else are predicted, without them (`second`).
 
-    What holds of a cell holds on both: p-values are the larger ones, and limits contain those of both.
+    Limits contain those of both, and `none` must pass both tests. A finding is tested as estimated, its false discovery
+    rate controlled, and is in doubt where the second reading, by itself, would not establish it (`doubts`).
     """
 
     first: Contrasts
@@ -284,8 +285,7 @@ class Readings:
         return np.fmin(low, others[0]), np.fmax(high, others[1])
 
     def p_values(self, tau: float) -> Floats:
-        p_value = self.first.p_values(tau)
-        return p_value if self.second is None else np.fmax(p_value, self._second_p_values(self.second, tau))
+        return self.first.p_values(tau)
 
     def none_p_values(self, tau: float) -> Floats:
         p_value = self.first.none_p_values(tau)

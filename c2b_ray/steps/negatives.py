@@ -117,7 +117,13 @@ def compare(batch: pa.Table, lookout: Lookout, checks: Checks) -> pa.Table:
     asked = np.flatnonzero([bool(captions) for captions, _ in near])
     ids = [image_id(lookout.source.revision, row) for row in batch["row"].to_pylist()]
     answers = _verified(files.take(pa.array(position[asked])), [(ids[i], targets[i]) for i in asked], lookout, checks)
-    nothing = {"class_shown": None, "attributes": [], "values": [], "certainties": [], "class_certainty": None}
+    nothing: dict[str, object] = {
+        "class_shown": None,
+        "attributes": [],
+        "values": [],
+        "certainties": [],
+        "class_certainty": None,
+    }
     result = []
     for i, (negative, at) in enumerate(zip(batch["negative_id"].to_pylist(), position.tolist(), strict=True)):
         captions, similarities = near[i]

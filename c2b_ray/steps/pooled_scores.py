@@ -177,7 +177,7 @@ def _rows(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[PooledR
         explained = (np.abs(test.phi) > thresholds.tau) & (p_value <= thresholds.alpha) & (without > thresholds.alpha)
         for j in np.flatnonzero(explained).tolist():
             doubts[j] = doubts[j] or explained_by_false_accepts(float(test.phi[j]), float(second.phi[j]))
-        p_value, none_p_value = np.fmax(p_value, without), np.fmax(none_p_value, second.none_p_value)
+        none_p_value = np.fmax(none_p_value, second.none_p_value)
     differ = all(one.basis in EVIDENCE_OF_VALUES for one in estimates) and bool((cells.shared <= MOST_SHARED).all())
     rows: list[PooledRow] = []
     for j in np.flatnonzero(test.classes >= LEAST_CLASSES).tolist():

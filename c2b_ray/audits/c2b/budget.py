@@ -208,7 +208,7 @@ def _from_pool(verified: Verified, run: C2BRun, draws: pa.Table, pool: str) -> V
 def false_accepts_of(run: C2BRun) -> FalseAccepts | None:
     """Returns what the calibration predicts of the images that the run drew and accepted."""
     verified = verification(run, None)
-    return verified and _false_accepts(verified, run, run.draws, "pool")
+    return None if verified is None else _false_accepts(verified, run, run.draws, "pool")
 
 
 def _false_accepts(verified: Verified, run: C2BRun, draws: pa.Table, pool: str) -> FalseAccepts | None:
@@ -255,7 +255,7 @@ def _scores_of(run: C2BRun, config: AuditConfig) -> dict[str, pa.Table]:
         images: pa.Table, pool: str = "pool", about: Verified | None = verified, captions: pa.Table = captions
     ) -> tuple[pa.Table, pa.Table]:
         known = about and _from_pool(about, run, images, pool)
-        predicted = about and _false_accepts(about, run, images, pool)
+        predicted = None if about is None else _false_accepts(about, run, images, pool)
         return scored(
             captions, images, predictions, config.classifiers, thresholds, known, distinct, clusters(run), predicted
         )
