@@ -61,6 +61,10 @@ SCORES = pa.schema(
         pa.field("repeats", pa.int64(), nullable=False),  # near-duplicates of other images of the cell; not in n
         # Null without verification: shares of the cell's images that show its bias class, with limits, and its class.
         *[pa.field(name, pa.float64()) for name in ("shown", "shown_low", "shown_high", "class_shown")],
+        # The share of the cell's images that do not show its class, with limits, as predicted from images of the
+        # calibration that look like them. Null where images were not drawn from those that a calibrated verifier
+        # accepted in an index; NaN where the calibration holds no such image.
+        *[pa.field(name, pa.float64()) for name in ("false_accepts", "false_accepts_low", "false_accepts_high")],
         pa.field("doubt", _text),  # why the verdict is withheld, regardless of the numbers; null where it is not
         # Why a cell is undetermined, in a sentence; null elsewhere.
         pa.field("undetermined_because", _text),

@@ -162,6 +162,16 @@ CALIBRATION_ANSWERS = pa.schema(
     ]
 )
 
+NEGATIVES = pa.schema(
+    [
+        # Hash of image, class, the class's captions and pools, index, encoder, and the verifier with its questions.
+        pa.field("negative_id", _text, nullable=False),
+        *VERIFICATIONS,  # of an image of the calibration that shows another class than `target_class`
+        pa.field("captions", pa.list_(_text), nullable=False),  # whose pools would hold the image; none: not verified
+        pa.field("similarities", pa.list_(pa.float32()), nullable=False),  # cosine, to each of them
+    ]
+)
+
 PREDICTIONS = pa.schema(
     [
         pa.field("prediction_id", _text, nullable=False),  # hash of image, classifier, its revision and its label map

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from c2b_ray.steps.image_ids import ImageIds, Ints, Mask, codes, counted, numbered, repeated
 from c2b_ray.steps.intersect import ATTRIBUTE, INTERSECTION
@@ -188,6 +190,22 @@ def joined(captions: pa.Table, draws: pa.Table, kind: str) -> CellImages:
     row_of_turn = np.zeros((len(names), most), np.int64)
     row_of_turn[of_caption[rows], turn[rows]] = rows
     return CellImages(names, ids, cell, image, row_of_turn[cell, keys % most])
+
+
+def similarities(cells: CellImages, captions: pa.Table, draws: pa.Table) -> NDArray[np.float64]:
+    """Returns for each row of the cells the largest similarity of its image to a caption of its cell that drew it; NaN
+    where none is known."""
+    of_caption = np.append(cells.cells_of(captions), -1)  # for draws of no caption
+    cell, image = of_caption[captions_of_draws(captions, draws)], cells.ids.numbers(draws["image_id"])
+    known = draws["similarity"].is_valid().to_numpy()
+    cosines = pc.fill_null(draws["similarity"], 0.0).to_numpy().astype(np.float64)
+    result, size = np.full(len(cells.cell), -np.inf), max(len(cells.ids), 1)
+    keys, wanted = cells.cell * size + cells.image, cell * size + image
+    at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+    here = np.flatnonzero(known & (cell >= 0) & (image >= 0))
+    here = here[keys[at[here]] == wanted[here]] if len(keys) else here[:0]
+    np.maximum.at(result, at[here], cosines[here])
+    return np.where(np.isinf(result), np.nan, result)
 
 
 def cells_of_captions(captions: pa.Table, kind: str) -> tuple[tuple[CellName, ...], Ints]:

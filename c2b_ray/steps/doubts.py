@@ -58,6 +58,17 @@ def doubt(row: Mapping[str, Any], class_skill: float, least_of_class: float = LE
     return reasons
 
 
+def explained_by_false_accepts(phi: float, without: float) -> str:
+    """Why a finding is in doubt that is none without the images that show something else, as predicted.
+
+    phi: as estimated; without: without these images.
+    """
+    return (
+        f"{phi:+.2f} as estimated, {without:+.2f} without the images that the verifier falsely accepts, as predicted "
+        "from similar images of the calibration"
+    )
+
+
 def explained_by_class(
     scores: Corrected, of_class: tuple[Counts, Counts], at: int, target: str, thresholds: Thresholds
 ) -> list[str]:

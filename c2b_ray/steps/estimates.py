@@ -20,6 +20,7 @@ from c2b_ray.steps.cells import CellGroup, CellImages
 from c2b_ray.steps.clusters_of_images import Clusters, cluster_sums
 from c2b_ray.steps.confounding import Confounding
 from c2b_ray.steps.correction import correction_of, doubts_of_rows
+from c2b_ray.steps.false_accepts import FalseAccepts, doubt_of_false_accepts, without_false_accepts
 from c2b_ray.steps.image_ids import Ints
 from c2b_ray.steps.judge import Estimate, Floats
 from c2b_ray.steps.reasons import CAPTIONS, LABELS
@@ -29,10 +30,12 @@ from c2b_ray.steps.verified import Seen
 
 @dataclass(frozen=True)
 class Observed:
-    """What a verifier saw in the images, and what that says about their other attributes."""
+    """What a verifier saw in the images, and what that says about their other attributes. `false_accepts`: predicts how
+    many do not show their class; None where nothing predicts it."""
 
     seen: Seen
     confounding: Confounding
+    false_accepts: FalseAccepts | None = None
 
 
 @dataclass(frozen=True)
@@ -145,9 +148,29 @@ def _correct(
         for i, value in enumerate(group.values):
             columns_of_value: dict[str, object] = {name: values[i] for name, values in estimate.columns.items()}
             rows.append(columns_of_value | {**group.name._asdict(), "bias_class": value})
-    reasons = iter(doubts_of_rows(verified, rows, corrections, thresholds))
-    for estimate in estimates:
-        estimate.doubts = ["; ".join(next(reasons)) or None for _ in estimate.values]
+    reasons = doubts_of_rows(verified, rows, corrections, thresholds)
+    start = 0
+    for estimate, group in zip(estimates, groups, strict=True):
+        here = reasons[start : start + len(group.values)]
+        start += len(group.values)
+        if observed.false_accepts is not None and group.name in corrections:
+            more = _test(estimate, group, observed.false_accepts)
+            here = [of_row + of_test for of_row, of_test in zip(here, more, strict=True)]
+        estimate.doubts = ["; ".join(of_row) or None for of_row in here]
+
+
+def _test(estimate: Estimate, group: CellGroup, false_accepts: FalseAccepts) -> list[list[str]]:
+    """Adds what is predicted of a group's images that do not show the class, and returns the reasons for doubt of each
+    value."""
+    predicted = false_accepts.of(group)
+    if predicted is None:
+        return [[] for _ in group.values]
+    claimed = 1 - np.asarray(estimate.columns["class_shown"], np.float64)
+    names = ("false_accepts", "false_accepts_low", "false_accepts_high")
+    estimate.columns |= dict(zip(names, (predicted.share, predicted.low, predicted.high), strict=True))
+    estimate.without_false_accepts = without_false_accepts(estimate.accuracy, predicted.share, claimed)
+    limits = zip(predicted.low.tolist(), claimed.tolist(), strict=True)
+    return [doubt_of_false_accepts(group.target_class, low, claim) for low, claim in limits]
 
 
 def _spread_over_captions(estimates: Sequence[Estimate], counts: Counts, confidence: float) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -19,6 +19,7 @@ from c2b_ray.metrics.contrasts import Design
 from c2b_ray.metrics.levels import deviations
 from c2b_ray.steps.adjusted import Adjusted
 from c2b_ray.steps.clusters_of_images import ClusterSums
+from c2b_ray.steps.doubts import explained_by_false_accepts
 from c2b_ray.steps.reasons import (
     EVIDENCE_OF_VALUES,
     MOST_SHARED,
@@ -36,9 +37,10 @@ class Estimate:
 
     `effective`: the number of independently drawn images of known content with the same information on the accuracy.
     `covariance`: (values, values) of the accuracies, where they are not independent; `from_verifier`: the part of it
-    that comes from the verifier's error rates, which all classes share. `adjust`: adjusts φ and its limits for other
-    attributes, where they are known; `adjusted`: its result. `clusters`: right answers by cluster, where images come in
-    clusters. `columns`: further columns of each value.
+    that comes from the verifier's error rates, which all classes share. `without_false_accepts`: the accuracies without
+    the images that show something else, as predicted; None where nothing is predicted. `adjust`: adjusts φ and its
+    limits for other attributes, where they are known; `adjusted`: its result. `clusters`: right answers by cluster,
+    where images come in clusters. `columns`: further columns of each value.
     """
 
     classifier: str
@@ -52,10 +54,17 @@ class Estimate:
     shared: Floats
     covariance: Floats | None = None
     from_verifier: Floats | None = None
+    without_false_accepts: Floats | None = None
     adjust: Callable[[Floats, Floats, Floats], Adjusted | None] | None = None
     adjusted: Adjusted | None = None
     clusters: ClusterSums | None = None
     columns: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def tested(self) -> Estimate:
+        """The estimate without the images that show something else, as predicted; itself where nothing is predicted."""
+        known = self.without_false_accepts
+        return self if known is None else replace(self, accuracy=known)
 
     @property
     def held(self) -> NDArray[np.bool_]:
@@ -84,16 +93,18 @@ def judged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[ScoreR
 
     A value in doubt is left out of the reference of the others. Where at least as many values are in doubt as are left
     in a reference, and leaving them out changes the conclusion, the values compared with it are in doubt too. Findings
-    and `none` must also hold after standardising over the other attributes where these are known. The false discovery
+    and `none` must also hold after standardising over the other attributes where these are known, and without the
+    images that the verifier falsely accepted where these are predicted. The false discovery
     rates of findings and of `none` are controlled over all rows that are not in doubt. Limits of findings are
     false-coverage-rate limits, at confidence 1 − α·R/m for R findings of m tests; all others are at 1 − α.
     """
-    contrasts = Contrasts.of(estimates)
-    low, high = contrasts.limits(thresholds.confidence)
+    contrasts = Readings.of(estimates)
+    low, high = contrasts.first.limits(thresholds.confidence)
     adjusted = _adjusted(estimates, contrasts.phi, low, high)
     doubts = _doubts(estimates, contrasts.phi, thresholds.tau)
     for here, of_group in adjusted:
         doubts[here] = [doubt or other for doubt, other in zip(doubts[here], of_group.doubt, strict=True)]
+    doubts = [doubt or other for doubt, other in zip(doubts, contrasts.doubts(thresholds), strict=True)]
     columns = _tests(estimates, contrasts, adjusted, doubts, thresholds)
     verdicts = metrics.verdicts(
         contrasts.phi, columns["q_value"], columns["none_q_value"], thresholds.tau, thresholds.alpha
@@ -143,7 +154,7 @@ def _explain(
 
 def _tests(
     estimates: Sequence[Estimate],
-    contrasts: Contrasts,
+    contrasts: Readings,
     adjusted: Sequence[tuple[slice, Adjusted]],
     doubts: Sequence[str | None],
     thresholds: Thresholds,
@@ -162,7 +173,7 @@ def _tests(
 
 
 def _limits(
-    contrasts: Contrasts,
+    contrasts: Readings,
     adjusted: Sequence[tuple[slice, Adjusted]],
     findings: NDArray[np.bool_],
     tests: int,
@@ -243,6 +254,58 @@ class Contrasts:
 
     def none_p_values(self, tau: float) -> Floats:
         return metrics.contrast_none_p_values(self.correct, self.total, self.weights, tau, self.design)
+
+
+@dataclass(frozen=True)
+class Readings:
+    """φ as estimated (`first`) and, where images that show something else are predicted, without them (`second`).
+
+    Limits contain those of both, and `none` must pass both tests. A finding is tested as estimated, its false discovery
+    rate controlled, and is in doubt where the second reading, by itself, would not establish it (`doubts`).
+    """
+
+    first: Contrasts
+    second: Contrasts | None
+
+    @classmethod
+    def of(cls, estimates: Sequence[Estimate]) -> Readings:
+        predicted = any(estimate.without_false_accepts is not None for estimate in estimates)
+        second = Contrasts.of([estimate.tested for estimate in estimates]) if predicted else None
+        return cls(Contrasts.of(estimates), second)
+
+    @property
+    def phi(self) -> Floats:
+        return self.first.phi
+
+    def limits(self, confidence: float) -> tuple[Floats, Floats]:
+        low, high = self.first.limits(confidence)
+        if self.second is None:
+            return low, high
+        others = self.second.limits(confidence)
+        return np.fmin(low, others[0]), np.fmax(high, others[1])
+
+    def p_values(self, tau: float) -> Floats:
+        return self.first.p_values(tau)
+
+    def none_p_values(self, tau: float) -> Floats:
+        p_value = self.first.none_p_values(tau)
+        return p_value if self.second is None else np.fmax(p_value, self.second.none_p_values(tau))
+
+    def doubts(self, thresholds: Thresholds) -> list[str | None]:
+        """Why φ is no finding that would be one as estimated."""
+        if self.second is None:
+            return [None] * len(self.phi)
+        tau, alpha = thresholds
+        p_value, others = self.first.p_values(tau), self._second_p_values(self.second, tau)
+        changed = (np.abs(self.phi) > tau) & (p_value <= alpha) & (others > alpha)
+        return [
+            explained_by_false_accepts(phi, other) if doubted else None
+            for phi, other, doubted in zip(self.phi.tolist(), self.second.phi.tolist(), changed.tolist(), strict=True)
+        ]
+
+    def _second_p_values(self, second: Contrasts, tau: float) -> Floats:
+        """Returns p-values of the second reading; 1 where its sign is not that of φ."""
+        return np.where(np.sign(second.phi) == np.sign(self.phi), second.p_values(tau), 1.0)
 
 
 def _design(estimates: Sequence[Estimate]) -> Design | None:

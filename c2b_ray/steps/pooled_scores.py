@@ -21,6 +21,7 @@ from c2b_ray.names import normalise
 from c2b_ray.schemas import POOLED
 from c2b_ray.steps import clusters_of_images
 from c2b_ray.steps.adjusted import Adjusted, Score, together
+from c2b_ray.steps.doubts import explained_by_false_accepts
 from c2b_ray.steps.judge import Estimate, Floats
 from c2b_ray.steps.reasons import BASES, EVIDENCE_OF_VALUES, MOST_SHARED
 from c2b_ray.steps.thresholds import Thresholds
@@ -59,9 +60,10 @@ def pooled(estimates: Sequence[Estimate], thresholds: Thresholds) -> pa.Table:
 
     Values of all classes are compared by their normalised names. Cells in doubt are left out: a class takes part with
     the cells that can be trusted. As in a cell, an effect must hold after standardising over the other attributes, and
-    `none` needs values that are known to differ, on images that they do not share. An effect that disappears without
-    one of the classes belongs to that class, and is in doubt here. The false discovery rate is controlled over all rows
-    of all classifiers.
+    `none` needs values that are known to differ, on images that they do not share; and both must hold without the
+    images that a verifier falsely accepted, where these are predicted, and limits contain that reading. An effect that
+    disappears without one of the classes belongs to that class, and is in doubt here. The false discovery rate is
+    controlled over all rows of all classifiers.
     """
     groups: dict[tuple[str, str], list[Estimate]] = defaultdict(list)
     for estimate in estimates:
@@ -167,6 +169,15 @@ def _rows(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[PooledR
     test, others = _tested(cells, every_class, thresholds)
     low, high = others.limits(test.low, test.high, thresholds.confidence)
     p_value, none_p_value = np.fmax(test.p_value, others.p_value), np.fmax(test.none_p_value, others.none_p_value)
+    doubts = list(others.doubt)
+    if any(estimate.without_false_accepts is not None for estimate in estimates):
+        second, _ = _tested(_cells([estimate.tested for estimate in estimates]), every_class, thresholds)
+        low, high = np.fmin(low, second.low), np.fmax(high, second.high)
+        without = np.where(np.sign(second.phi) == np.sign(test.phi), second.p_value, 1.0)
+        explained = (np.abs(test.phi) > thresholds.tau) & (p_value <= thresholds.alpha) & (without > thresholds.alpha)
+        for j in np.flatnonzero(explained).tolist():
+            doubts[j] = doubts[j] or explained_by_false_accepts(float(test.phi[j]), float(second.phi[j]))
+        none_p_value = np.fmax(none_p_value, second.none_p_value)
     differ = all(one.basis in EVIDENCE_OF_VALUES for one in estimates) and bool((cells.shared <= MOST_SHARED).all())
     rows: list[PooledRow] = []
     for j in np.flatnonzero(test.classes >= LEAST_CLASSES).tolist():
@@ -187,7 +198,7 @@ def _rows(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[PooledR
                 "p_value": float(p_value[j]),
                 "none_p_value": float(none_p_value[j]),
                 "may_be_none": differ,
-                "doubt": others.doubt[j]
+                "doubt": doubts[j]
                 if carrier is None
                 else f"{estimates[carrier].target_class} alone makes the difference",
                 "basis": min((one.basis for one in estimates), key=BASES.index),

@@ -25,6 +25,7 @@ from c2b_ray.steps.clusters_of_images import Clusters, inflation
 from c2b_ray.steps.confounding import Confounding
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.estimates import Counts, Observed, Sample, counted, estimated
+from c2b_ray.steps.false_accepts import FalseAccepts
 from c2b_ray.steps.group import grouped
 from c2b_ray.steps.judge import Contrasts, Estimate, judged
 from c2b_ray.steps.pooled_scores import pooled
@@ -74,9 +75,14 @@ def scored(
     verified: Verified | None = None,
     distinct: Distinct | None = None,
     clusters: Clusters | None = None,
+    false_accepts: FalseAccepts | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """Returns the scores as `score` does, and a table of `schemas.POOLED`: those of all classes together."""
-    sample = replace(_sample(captions, draws, verified, distinct), clusters=clusters)
+    """Returns the scores as `score` does, and a table of `schemas.POOLED`: those of all classes together.
+
+    `false_accepts`: predicts how many images that the verifier accepted do not show their class. Cells that hold more
+    than their scores are corrected for are in doubt, and findings must hold without these images.
+    """
+    sample = replace(_sample(captions, draws, verified, distinct, false_accepts), clusters=clusters)
     classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
     estimates: list[Estimate] = []
     rows: list[ScoreRow] = []
@@ -105,7 +111,13 @@ def scored(
     return scores, pooled(estimates, thresholds)
 
 
-def _sample(captions: pa.Table, draws: pa.Table, verified: Verified | None, distinct: Distinct | None) -> Sample:
+def _sample(
+    captions: pa.Table,
+    draws: pa.Table,
+    verified: Verified | None,
+    distinct: Distinct | None,
+    false_accepts: FalseAccepts | None,
+) -> Sample:
     drawn = images_of_cells(captions, draws)
     pictures = None if distinct is None else distinct.pictures(drawn.ids)
     cells = drawn.without_copies(pictures)
@@ -115,7 +127,7 @@ def _sample(captions: pa.Table, draws: pa.Table, verified: Verified | None, dist
         repeats=drawn.sizes - cells.sizes,
         shared=cells.shared(pictures),
         captioned=not is_labelled(draws),
-        observed=None if seen is None else Observed(seen, Confounding(seen)),
+        observed=None if seen is None else Observed(seen, Confounding(seen), false_accepts),
     )
 
 

@@ -49,6 +49,9 @@ class ScoreRow(TypedDict, total=False):
     shown_low: float | None
     shown_high: float | None
     class_shown: float | None
+    false_accepts: float | None
+    false_accepts_low: float | None
+    false_accepts_high: float | None
     doubt: str | None
     undetermined_because: str | None
     images_to_settle: int | None

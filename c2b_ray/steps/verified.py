@@ -49,6 +49,12 @@ class Verified:
         verified._pools = pools
         return verified
 
+    def on(self, verifications: pa.Table) -> Verified:
+        """Returns what the same verifier saw in other images, a table of the same schema."""
+        verified = copy(self)
+        verified.said, verified.distinct, verified._pools = Said(verifications), None, None
+        return verified
+
     def of(self, cells: CellImages) -> Seen:
         """Returns what the verifier saw in the images of these cells."""
         return Seen(self, cells, self._pools)
@@ -86,6 +92,10 @@ class Verified:
     def class_skill(self, target: str) -> float:
         """Returns Youden's index of the verifier on the target class; 1 where it was not calibrated on classes."""
         return sum(self._verifier.class_rates(target)) - 1
+
+    def class_sensitivity(self, target: str) -> float:
+        """Returns the share of images of the class that the verifier says to show it; 1 where that is not known."""
+        return self._verifier.class_rates(target)[0]
 
     def least_of_class(self, target: str) -> float:
         """Returns the share of a cell's images that must show the target class for a verdict."""

@@ -6,6 +6,7 @@ pool.parquet                           the images that were examined, drawn or n
 confirmation.parquet                   draws that confirm findings, if the audit asks for them,
 confirmation_pool.parquet              and the images that were examined for them
 calibration.parquet                    if images were verified
+negatives.parquet                      images of the calibration that look like an index's, and show another class
 agreement.parquet                      if they come from two sources
 intersections.parquet                  if pairs of attributes were requested
 clusters.parquet                       the cluster of each image, if the audit names what a cluster is
@@ -38,6 +39,7 @@ C2B = "c2b"
 CLASSIFIER = "classifier "
 """The prefix of a classifier's name among the manifest's models."""
 _OF_CAPTIONS = ("captions", "caption_spread")
+_FALSE_ACCEPTS = ("false_accepts", "false_accepts_low", "false_accepts_high")
 _COSINE = 1.01
 """The largest accepted cosine: half precision and compression in an index can round up to this."""
 
@@ -62,7 +64,8 @@ class C2BRun(Run):
         "images": ("row", "size", "bytes", "pixels"),
         "intersections": _OF_CAPTIONS,
         "pooled": ("basis", *_OF_CAPTIONS, "clusters"),
-        "scores": ("clusters", "detectable"),
+        "scores": ("clusters", "detectable", *_FALSE_ACCEPTS),
+        "screening": _FALSE_ACCEPTS,
     }
 
     @property

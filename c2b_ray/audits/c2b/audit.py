@@ -27,10 +27,11 @@ from c2b_ray.audits.c2b.budget import (
 from c2b_ray.audits.c2b.classes import with_classes
 from c2b_ray.audits.c2b.classifying import classify, classifying, contestants
 from c2b_ray.audits.c2b.cluster_warnings import warn_of_clusters
-from c2b_ray.audits.c2b.drawing import Drawing, Plan, from_generator, from_index
+from c2b_ray.audits.c2b.drawing import Drawing, Plan, SourcePlan, from_generator, from_index
 from c2b_ray.audits.c2b.first_look import must_look, refuse_hopeless, some_of_each_class
 from c2b_ray.audits.c2b.from_images import are_images, drafted, place_of, written
 from c2b_ray.audits.c2b.labelled import from_labels
+from c2b_ray.audits.c2b.negatives import look_at_negatives, warn_of_few_negatives
 from c2b_ray.audits.c2b.perturbing import perturb
 from c2b_ray.audits.c2b.preflight import check
 from c2b_ray.audits.c2b.setup import note_setup
@@ -141,7 +142,11 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
     classifiers = contestants(config, run, models, steps)
     plans = _plans(config, run, models, classifiers, steps)
     if run.count("captions"):
-        drawing = Drawing(plans, run, verifier_of(config, run, models, steps), steps)
+        verifier = verifier_of(config, run, models, steps)
+        for plan in plans:
+            if verifier is not None and isinstance(plan, SourcePlan) and plan.nearest is not None:
+                look_at_negatives(config, run, models, steps, verifier, plan.nearest)
+        drawing = Drawing(plans, run, verifier, steps)
         _compare_cells(config, run, models, classifiers, drawing)
     else:  # labelled images without attributes, which are perturbed
         for name, schema in (("draws", DRAWS), ("scores", SCORES), ("pooled", POOLED)):
@@ -171,6 +176,7 @@ def _compare_cells(
         drawing.draw_fresh(cells)
         _answer(config, drawing, models, classifiers, steps)
     warn_of_clusters(config, run, models.runner, steps)
+    warn_of_few_negatives(config, run, models.runner, steps)
 
 
 def _plans(

@@ -30,6 +30,7 @@ from c2b_ray.steps.confirm import confirmed, to_confirm
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.explained_findings import explained
+from c2b_ray.steps.false_accepts import FalseAccepts
 from c2b_ray.steps.group import grouped
 from c2b_ray.steps.intersect import ATTRIBUTE, INTERSECTION, of_kind
 from c2b_ray.steps.score import scored
@@ -174,7 +175,7 @@ def duplicates(run: C2BRun) -> Distinct:
     return Distinct(run.read("images", COLUMNS), classes_of_labelled(run.captions, run.draws))
 
 
-def verification(run: C2BRun, distinct: Distinct) -> Verified | None:
+def verification(run: C2BRun, distinct: Distinct | None) -> Verified | None:
     """Returns the verifier's answers about the run's images; None where nothing was verified.
 
     Images that were verified only for the confirmation are left out.
@@ -204,6 +205,23 @@ def _from_pool(verified: Verified, run: C2BRun, draws: pa.Table, pool: str) -> V
     looked = run.read(pool)
     looked = looked.filter(pc.is_in(looked["source"], draws["source"].unique()))
     return verified.drawn_from(images_of_cells(run.captions, looked))
+
+
+def false_accepts_of(run: C2BRun) -> FalseAccepts | None:
+    """Returns what the calibration predicts of the images that the run drew and accepted."""
+    verified = verification(run, None)
+    return None if verified is None else _false_accepts(verified, run, run.draws, "pool")
+
+
+def _false_accepts(verified: Verified, run: C2BRun, draws: pa.Table, pool: str) -> FalseAccepts | None:
+    """Returns what the calibration predicts of the images that were accepted; None where some were not retrieved, or
+    the run has not looked at such images of the calibration."""
+    if not run.has("negatives") or not run.has(pool) or draws["source"].unique().to_pylist() != [RETRIEVE]:
+        return None
+    looked = run.read(pool)
+    return FalseAccepts(
+        verified, run.captions, looked.filter(pc.equal(looked["source"], RETRIEVE)), run.read("negatives")
+    )
 
 
 def write_scores(run: C2BRun, config: AuditConfig, runner: Runner | None = None) -> None:
@@ -239,7 +257,10 @@ def _scores_of(run: C2BRun, config: AuditConfig) -> dict[str, pa.Table]:
         images: pa.Table, pool: str = "pool", about: Verified | None = verified, captions: pa.Table = captions
     ) -> tuple[pa.Table, pa.Table]:
         known = about and _from_pool(about, run, images, pool)
-        return scored(captions, images, predictions, config.classifiers, thresholds, known, distinct, clusters(run))
+        predicted = None if about is None else _false_accepts(about, run, images, pool)
+        return scored(
+            captions, images, predictions, config.classifiers, thresholds, known, distinct, clusters(run), predicted
+        )
 
     whole, pooled = scores(draws)
     if config.budget is not None:

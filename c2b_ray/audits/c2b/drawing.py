@@ -67,13 +67,14 @@ class Plan(Protocol):
 @dataclass(frozen=True)
 class SourcePlan:
     """A `Plan` based on tables. `wanted`: what `collect` needs to know about each image, by `image_id`. `doing`: the
-    step's name for people."""
+    step's name for people. `nearest`: the pools of captions, where images are retrieved."""
 
     select: Select
     wanted: pa.Table
     collect: Collect
     doing: str
     source: Load | None = None
+    nearest: pa.Table | None = None
 
     def gather(self, draws: pa.Table, run: C2BRun, steps: Steps) -> None:
         needed = self.wanted.filter(pc.is_in(self.wanted["image_id"], draws["image_id"].combine_chunks()))
@@ -205,7 +206,7 @@ def from_index(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) 
         stages = ImageStages(models.runner)
         return stages.collect(rows, index.revision, models.index(path), out, on_progress, config.keep_images)
 
-    return SourcePlan(pools.select, images, by_rows(collect), FETCH_IMAGES, models.index(path))
+    return SourcePlan(pools.select, images, by_rows(collect), FETCH_IMAGES, models.index(path), nearest)
 
 
 def from_generator(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> SourcePlan:

@@ -24,6 +24,7 @@ KIND = RunKind(
         "images": schemas.IMAGES,
         "verifications": schemas.VERIFICATIONS,
         "calibration": schemas.CALIBRATION,
+        "negatives": schemas.NEGATIVES,
         "predictions": schemas.PREDICTIONS,
         "scores": schemas.SCORES,
         "pooled": schemas.POOLED,

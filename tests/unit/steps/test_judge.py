@@ -126,3 +126,41 @@ def test_empty_cells_have_no_verdict():
     assert {row["verdict"] for row in rows} == {"undetermined"}
     assert all(math.isnan(row["phi"]) for row in rows)
     assert judged([], LEVELS) == []
+
+
+def test_what_is_found_or_is_none_must_hold_without_predicted_false_accepts_too():
+    """A sound classifier (.95) on two values; of the images of `a` one in seven shows something else, and is wrong."""
+    plain, tested = estimate([0.81, 0.95], 400), estimate([0.81, 0.95], 400)
+    tested.without_false_accepts = np.array([0.81 * 7 / 6, 0.95])
+    assert [row["verdict"] for row in judged([plain], LEVELS)] == ["against", "for"]
+    a, b = judged([tested], LEVELS)
+    assert a["verdict"] == b["verdict"] == "undetermined"
+    assert "-0.14 as estimated, -0.01 without the images that the verifier falsely accepts" in a["doubt"]
+    assert a["phi"] == pytest.approx(-0.14)
+    assert a["phi_low"] == judged([plain], LEVELS)[0]["phi_low"]
+    assert a["phi_high"] > 0  # .945 − .95 lies inside
+
+    even = estimate([0.90, 0.90], 4000, basis=CALIBRATED)
+    assert {row["verdict"] for row in judged([even], LEVELS)} == {"none"}
+    even.without_false_accepts = np.array([0.99, 0.90])
+    assert {row["verdict"] for row in judged([even], LEVELS)} == {"undetermined"}
+
+
+def test_a_finding_that_changes_its_sign_without_false_accepts_is_none():
+    turned = estimate([0.7, 0.9], 1000)
+    turned.without_false_accepts = np.array([1.0, 0.9])
+    for row in judged([turned], LEVELS):
+        assert (row["verdict"], row["p_value"], "+0.10" in row["doubt"] or "-0.10" in row["doubt"]) == (
+            "undetermined",
+            pytest.approx(float("nan"), nan_ok=True),
+            True,
+        )
+
+
+def test_a_finding_beyond_what_false_accepts_explain_stays():
+    strong, other = estimate([0.5, 0.95], 400), estimate([0.9, 0.9], 400, classifier="n")
+    strong.without_false_accepts = np.array([0.5 / 0.9, 0.95])
+    rows = judged([strong, other], LEVELS)
+    assert [row["verdict"] for row in rows[:2]] == ["against", "for"]
+    assert [row["doubt"] for row in rows] == [None] * 4
+    assert rows[0]["phi_low"] < -0.45 < -0.395 < rows[0]["phi_high"]

@@ -91,3 +91,19 @@ def test_a_row_names_the_weakest_basis_its_captions_and_how_much_they_differ():
     classes[0].columns |= {"captions": [2, 2], "caption_spread": np.full(2, 0.02)}
     several = pooled(classes, Thresholds(0.05, 0.05)).to_pylist()[0]
     assert (several["captions"], several["caption_spread"]) == (4, 0.02)
+
+
+def test_what_predicted_false_accepts_explain_is_not_found_over_all_classes_and_lies_within_the_limits():
+    """A sound classifier (.9); in each of eight classes a tenth of the blurred images shows something else."""
+    classes = [of_class(f"c{i}", [0.81, 0.90], 300) for i in range(8)]
+    plain = pooled(classes, Thresholds(0.05, 0.05)).to_pylist()[0]
+    assert plain["verdict"] == "against"
+    assert plain["phi_high"] < 0
+    for one in classes:
+        one.without_false_accepts = np.array([0.90, 0.90])
+    tested = pooled(classes, Thresholds(0.05, 0.05)).to_pylist()[0]
+    assert tested["verdict"] == "undetermined"
+    assert "-0.09 as estimated, +0.00 without the images that the verifier falsely accepts" in tested["doubt"]
+    assert tested["phi"] == plain["phi"]
+    assert tested["phi_low"] == plain["phi_low"]
+    assert tested["phi_high"] > 0
