@@ -1,6 +1,6 @@
 """Audits three classifiers on a budget, and at a fixed size of the same total, on cells of known accuracy.
 
-    PYTHONPATH=. python bench/budgets.py [--images 50000] [--runs 1] [--findings] [--verified] [--cache FILE] [--profile]
+    PYTHONPATH=. python bench/budgets.py [--images 50000] [--runs 1] [--findings] [--verified] [--cache FILE]
 
 Each run takes three classifiers of the world's zoo and walks the audit's own code from grant to scores: captions of all
 260 cells, draws and predictions in tables, and looks until the budget ends. Right and wrong answers are drawn from the
@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 from sequential import TAU, Groups, population, true_scores
 
-from c2b_ray.audits.c2b.budget import first_grant, next_grant, write_scores
+from c2b_ray.audits.c2b.budget import first_grant, score_and_grant, write_scores
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.schemas import CALIBRATION, DRAWS, IMAGES, PREDICTIONS, VERIFICATIONS
 from c2b_ray.steps.caption import caption
@@ -242,8 +242,7 @@ def audited(config: AuditConfig, answers: Answers, proposals: pa.Table, grants: 
         while grant is not None:
             answers.write(run, [grant[name] for name in answers.captions["caption_id"].to_pylist()])
             before = time.process_time()
-            write_scores(run, config)
-            grant = next_grant(run, grant, config) if grants else None
+            grant = score_and_grant(run, grant, config) if grants else write_scores(run, config)
             spent, looks = spent + time.process_time() - before, looks + 1
         return run.scores, {"looks": looks, "images": run.count("draws"), "cpu_s": round(spent, 1)}
 

@@ -74,9 +74,14 @@ def scored(
     verified: Verified | None = None,
     distinct: Distinct | None = None,
     clusters: Clusters | None = None,
+    rough: bool = False,
 ) -> tuple[pa.Table, pa.Table]:
-    """Returns the scores as `score` does, and a table of `schemas.POOLED`: those of all classes together."""
-    sample = replace(_sample(captions, draws, verified, distinct), clusters=clusters)
+    """Returns the scores as `score` does, and a table of `schemas.POOLED`: those of all classes together.
+
+    `rough`: for a look after which more images may follow. It spares what is expensive and would hardly change where
+    they go: the calibration is tested by simulation only where it seems not to fit, and `images_to_settle` is null.
+    """
+    sample = replace(_sample(captions, draws, verified, distinct), clusters=clusters, rough=rough)
     classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
     estimates: list[Estimate] = []
     rows: list[ScoreRow] = []
@@ -98,7 +103,10 @@ def scored(
         estimates += of_classifier
     for row, judgement in zip(rows, judged(estimates, thresholds), strict=True):
         row |= judgement
-    _settle(rows, thresholds)
+    for row in rows:
+        row["images_to_settle"] = None
+    if not rough:
+        _settle(rows, thresholds)
     if clusters is not None:
         _in_clusters(rows, estimates, clusters, thresholds)
     scores = grouped(pa.Table.from_pylist(rows, SCORES), sample.cells, thresholds.tau)
@@ -177,7 +185,6 @@ def _settle(rows: Sequence[ScoreRow], thresholds: Thresholds) -> None:
     groups: Mapping[tuple[str, ...], list[ScoreRow]] = defaultdict(list)
     for row in rows:
         groups[row["classifier"], row["target_class"], row["attribute"]].append(row)
-        row["images_to_settle"] = None
     # The numbers of a group take a search, so it is spared where nothing is open.
     groups = {name: group for name, group in groups.items() if any(map(_is_open, group))}
     width = max(map(len, groups.values()), default=0)
