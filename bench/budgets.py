@@ -1,6 +1,6 @@
 """Audits three classifiers on a budget, and at a fixed size of the same total, on cells of known accuracy.
 
-    PYTHONPATH=. python bench/budgets.py [--images 50000] [--runs 1] [--findings] [--verified] [--cache FILE]
+    PYTHONPATH=. python bench/budgets.py [--images 50000] [--runs 1] [--findings] [--verified] [--twice]
 
 Each run takes three classifiers of the world's zoo and walks the audit's own code from grant to scores: captions of all
 260 cells, draws and predictions in tables, and looks until the budget ends. Right and wrong answers are drawn from the
@@ -10,10 +10,11 @@ as many images in all, the same number in each cell. Strong cells have a true |�
 Prints for each run: looks; images drawn; CPU seconds of all looks; the peak memory of this process, before the first
 look and after the last; and for the budget and the fixed size: strong cells, and those found; findings, and those whose
 true |φ| > τ has their direction; intervals that hold; cells that are `none`, and those of them that are not; cells for
-which a decision was unlikely. `--findings`: images are not spent on `none`. `--verified`: images are generated, and a
-verifier says of each which class and values it shows: it is wrong about the class of .03 of them and about a value of
-.05, and one image in twenty shows another value than it was drawn for. What attributes add to accuracy is then summed,
-and cut off at 0 and 1, so that the truth is that of the cells before the cut.
+which a decision was unlikely. `--twice`: in place of the fixed size, the same budget with every look scored in full, as
+the last one is; says whether the results are the same. `--findings`: images are not spent on `none`. `--verified`:
+images are generated, and a verifier says of each which class and values it shows: it is wrong about the class of .03 of
+them and about a value of .05, and one image in twenty shows another value than it was drawn for. What attributes add to
+accuracy is then summed, and cut off at 0 and 1, so that the truth is that of the cells before the cut.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import numpy as np
 import pyarrow as pa
 from sequential import TAU, Groups, population, true_scores
 
-from c2b_ray.audits.c2b.budget import first_grant, score_and_grant, write_scores
+from c2b_ray.audits.c2b.budget import first_grant, next_grant, score_and_grant, write_scores
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.schemas import CALIBRATION, DRAWS, IMAGES, PREDICTIONS, VERIFICATIONS
 from c2b_ray.steps.caption import caption
@@ -229,8 +230,10 @@ def by_cell(groups: Groups) -> dict[tuple[str, str, str], tuple[float, float]]:
     }
 
 
-def audited(config: AuditConfig, answers: Answers, proposals: pa.Table, grants: bool) -> tuple[pa.Table, dict]:
-    """Returns the scores of an audit, and what it took."""
+def audited(
+    config: AuditConfig, answers: Answers, proposals: pa.Table, grants: bool, in_full: bool = False
+) -> tuple[pa.Table, dict]:
+    """Returns the scores of an audit, and what it took. `in_full`: whether every look is scored as the last one is."""
     looks, spent = 0, 0.0
     with (
         tempfile.TemporaryDirectory() as path,
@@ -242,7 +245,11 @@ def audited(config: AuditConfig, answers: Answers, proposals: pa.Table, grants: 
         while grant is not None:
             answers.write(run, [grant[name] for name in answers.captions["caption_id"].to_pylist()])
             before = time.process_time()
-            grant = score_and_grant(run, grant, config) if grants else write_scores(run, config)
+            if grants and not in_full:
+                grant = score_and_grant(run, grant, config)
+            else:
+                write_scores(run, config)
+                grant = next_grant(run, grant, config) if grants else None
             spent, looks = spent + time.process_time() - before, looks + 1
         return run.scores, {"looks": looks, "images": run.count("draws"), "cpu_s": round(spent, 1)}
 
@@ -278,6 +285,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--findings", action="store_true", help="spend no images on `none`")
     parser.add_argument("--verified", action="store_true", help="generated images, with a verifier's answers")
+    parser.add_argument("--twice", action="store_true", help="compare with looks that are scored in full")
     parser.add_argument("--truth", type=int, default=600, help="scenes of each class from which the truth is measured")
     parser.add_argument("--cache", type=Path, help="a JSON file that keeps the population")
     parser.add_argument("--seed", type=int, default=100_000)
@@ -305,6 +313,12 @@ def main() -> None:
         )
         profile.disable()
         peak = _peak()
+        if arguments.twice:
+            config = config_of(arguments.images, MOST, not arguments.findings, arguments.verified)
+            again, full = audited(config, answers, proposals, grants=True, in_full=True)
+            same = repr(again.to_pylist()) == repr(scores.to_pylist())
+            print(json.dumps({**took, "mib_before": before, "mib": peak, "in_full": full, "same": same}), flush=True)
+            continue
         size = config_of(None, arguments.images // len(cells), verified=arguments.verified)
         fixed, _ = audited(size, answers, proposals, grants=False)
         here, there = counted(scores, truth), counted(fixed, truth)

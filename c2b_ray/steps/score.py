@@ -79,7 +79,8 @@ def scored(
     """Returns the scores as `score` does, and a table of `schemas.POOLED`: those of all classes together.
 
     `rough`: for a look after which more images may follow. It spares what is expensive and would hardly change where
-    they go: the calibration is tested by simulation only where it seems not to fit, and `images_to_settle` is null.
+    they go: the calibration is tested by simulation only where it seems not to fit, `images_to_settle` is null, and no
+    classes are pooled.
     """
     sample = replace(_sample(captions, draws, verified, distinct), clusters=clusters, rough=rough)
     classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
@@ -110,7 +111,7 @@ def scored(
     if clusters is not None:
         _in_clusters(rows, estimates, clusters, thresholds)
     scores = grouped(pa.Table.from_pylist(rows, SCORES), sample.cells, thresholds.tau)
-    return scores, pooled(estimates, thresholds)
+    return scores, pooled([] if rough else estimates, thresholds)
 
 
 def _sample(captions: pa.Table, draws: pa.Table, verified: Verified | None, distinct: Distinct | None) -> Sample:

@@ -288,8 +288,11 @@ def _new_pictures(rows: Ints, cells: CellImages, distinct: Distinct | None) -> I
     images."""
     if distinct is None:
         return rows
-    gallery = Gallery()
-    return rows[[gallery.add(mark) for mark in distinct.fingerprints(cells.ids, cells.image[rows])]]
+    gallery, new = Gallery(), np.ones(len(rows), dtype=bool)
+    several = np.flatnonzero(distinct.repeated(cells.ids, cells.image[rows]))
+    marks = distinct.fingerprints(cells.ids, cells.image[rows[several]])
+    new[several] = [gallery.add(mark) for mark in marks]
+    return rows[new]
 
 
 def _outcomes(rows_of_cells: Sequence[Ints], answers: CellAnswers) -> metrics.Floats:
