@@ -80,7 +80,7 @@ def _degrees(fit: Fit) -> int:
     # both; what the verifier names where the class is not shown has no calibration.
     apart = rows * (2 * answers - 1)
     model = len(fit.accuracy) + rows * (len(fit.accuracy) - 1) + (values - 1 if of_class else 0)
-    return max(apart - model, 1)
+    return max(int(apart - model), 1)
 
 
 def _deviance(fit: Fit) -> Floats:

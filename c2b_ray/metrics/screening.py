@@ -119,7 +119,7 @@ def _critical(cell: Variation, design: TwoStages) -> Floats:
     return np.where(np.isnan(images), np.nan, np.where(reached, high, np.inf))
 
 
-def _accuracy(size: ArrayLike, cell: Variation) -> Floats:
+def _accuracy(size: Floats, cell: Variation) -> Floats:
     """Returns the accuracy of a cell of this score, away from the nearer end of the scale."""
     rate = np.asarray(cell.rate, np.float64)
     return np.asarray(np.clip(np.where(rate < 0.5, rate + size, rate - size), 0.0, 1.0))

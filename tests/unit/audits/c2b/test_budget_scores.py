@@ -94,7 +94,9 @@ def test_scores_of_many_images_are_counted_where_stages_run(tmp_path, monkeypatc
 
 
 def test_looks_that_spare_expensive_tests_end_in_the_same_result(tmp_path):
-    asked = asked_of(2_000, first=20, images_per_caption=400, attributes={"lighting": ["day", "night"], "size": ["small", "large"]})
+    asked = asked_of(
+        2_000, first=20, images_per_caption=400, attributes={"lighting": ["day", "night"], "size": ["small", "large"]}
+    )
     every, results = {"small": 9, "large": 30}, []
     for path, in_full in ((tmp_path / "a", True), (tmp_path / "b", False)):
         with run_of(path, asked) as run:
