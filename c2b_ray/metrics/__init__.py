@@ -61,7 +61,7 @@ from c2b_ray.metrics.rate_evidence import RateBatch, RateEvidence, e_q_values, m
 from c2b_ray.metrics.rates import RateEstimate, Trials, failure_rates, rate_ratios
 from c2b_ray.metrics.retrieval import recall_at
 from c2b_ray.metrics.sample_size import MOST_IMAGES, images_to_settle
-from c2b_ray.metrics.scores import Floats, Ints, bias_scores, kl_from_uniform, paper_verdicts
+from c2b_ray.metrics.scores import Floats, Ints, bias_score_deviations, bias_scores, kl_from_uniform, paper_verdicts
 from c2b_ray.metrics.sequential import (
     Evidence,
     chances_to_settle,
@@ -104,6 +104,7 @@ __all__ = [
     "Verdict",
     "benjamini_hochberg",
     "bias_outcomes",
+    "bias_score_deviations",
     "bias_score_interval",
     "bias_score_p_values",
     "bias_scores",

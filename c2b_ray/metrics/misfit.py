@@ -5,7 +5,7 @@ Knows counts, as `metrics.misclassification` does, and judges the model that it 
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import xlogy
+from scipy.special import chdtrc, xlogy
 
 from c2b_ray.metrics.latent_classes import Fit, Floats, Known, fitted
 from c2b_ray.metrics.misclassification import checked
@@ -22,6 +22,9 @@ ENOUGH = 1e-5
 LEAST_DEVIANCE = 3.84
 """The 95 % point of chi-square with one degree of freedom; below it no testable model is rejected."""
 
+UNLIKELY_BELOW = 0.2
+"""A rough test is followed by simulation where chi-square's p-value is smaller."""
+
 
 def misfit_p_value(
     right: ArrayLike,
@@ -30,6 +33,7 @@ def misfit_p_value(
     copies: float | tuple[float, float] = 1.0,
     unclassified: ArrayLike | None = None,
     seed: int = 0,
+    rough: bool = False,
 ) -> float:
     """Tests that the calibration holds for a run and that, given what images show, the two err independently.
 
@@ -42,9 +46,10 @@ def misfit_p_value(
     C of the run and errors that depend on each other are tested at once. Cells of few images make chi-square a poor
     null, so runs of the fitted model are simulated and fitted again (Efron & Tibshirani 1993, chapter 16).
 
-    Args: as `corrected`. seed: of the simulation.
+    Args: as `corrected`. seed: of the simulation. rough: spares the simulation where chi-square's p-value is above
+    `UNLIKELY_BELOW`, for a decision that can be made again.
     Returns: float in (0, 1]; 1 where the data carry no information: too few images, or only one answer was ever
-    classified.
+    classified; and where the simulation was spared.
     Raises: ValueError as `corrected` does.
     """
     counts, known = checked(right, wrong, unclassified, calibration)
@@ -56,6 +61,8 @@ def misfit_p_value(
     observed = float(_deviance(fit))
     if observed < LEAST_DEVIANCE:
         return 1.0
+    if rough and chdtrc(_degrees(fit), observed) > UNLIKELY_BELOW:
+        return 1.0
     random, worse, done = np.random.default_rng(seed), 0, 0
     for runs in LOOKS:
         again = fitted(*_simulated(fit, runs - done, random), ENOUGH)
@@ -63,6 +70,17 @@ def misfit_p_value(
         if worse > done / 10:
             break
     return (worse + 1) / (done + 1)
+
+
+def _degrees(fit: Fit) -> int:
+    """Counts the free shares of the run's and the calibration's rows, less the parameters of the model."""
+    rows, answers = fit.counts.shape[:2]
+    values, of_class = fit.known.values.shape[-1], fit.known.classes is not None
+    # Each row: its answers' shares, and the share that is right of each answer. The calibration has its own rows in
+    # both; what the verifier names where the class is not shown has no calibration.
+    apart = rows * (2 * answers - 1)
+    model = len(fit.accuracy) + rows * (len(fit.accuracy) - 1) + (values - 1 if of_class else 0)
+    return max(int(apart - model), 1)
 
 
 def _deviance(fit: Fit) -> Floats:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import rel_entr
 
-__all__ = ["bias_scores", "kl_from_uniform", "paper_verdicts"]
+__all__ = ["bias_score_deviations", "bias_scores", "kl_from_uniform", "paper_verdicts"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -152,3 +152,20 @@ def _exact(tau: float | str | Decimal | Fraction) -> Fraction:
     if threshold < 0:
         raise ValueError(f"tau = {tau!r} is negative")
     return threshold
+
+
+def bias_score_deviations(deviation: ArrayLike, number: ArrayLike) -> Floats:
+    """Computes the standard deviation of every bias score, each accuracy being the mean of independent numbers.
+
+    D_j = sqrt(d_j^2 / N_j + sum over k != j of d_k^2 / N_k / m^2),   m the number of other values with N > 0
+
+    Args: deviation: d, of one of the numbers that a value's accuracy is the mean of: of an answer, or of a caption's
+    accuracy; (..., values), 0 or more, NaN where not known. number: N, how many there are, 0 or more, of the same
+    shape.
+    Returns: float64 (..., values), 0 or more. A value without numbers, or with an unknown deviation, adds nothing.
+    """
+    d, n = np.nan_to_num(np.asarray(deviation, np.float64)), np.asarray(number, np.float64)
+    of_mean = np.divide(d**2, n, out=np.zeros(np.broadcast_shapes(d.shape, n.shape)), where=n > 0)
+    others = np.maximum((n > 0).sum(axis=-1, keepdims=True) - (n > 0), 1)
+    result: Floats = np.sqrt(of_mean + (of_mean.sum(axis=-1, keepdims=True) - of_mean) / others**2)
+    return result

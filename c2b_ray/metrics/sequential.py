@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
-from c2b_ray.metrics.levels import checked_levels
+from c2b_ray.metrics.levels import checked_levels, deviations
 from c2b_ray.metrics.sample_size import MOST_IMAGES
 from c2b_ray.metrics.scores import Floats, Ints
 from c2b_ray.metrics.testing import Verdict, benjamini_hochberg
@@ -186,7 +186,12 @@ def _rounds_until(x: Floats, m: float, alpha: float) -> Floats:
 
 
 def chances_to_settle(
-    outcomes: ArrayLike, rounds: int, tau: float, alpha: float = 0.05, step: float | None = None
+    outcomes: ArrayLike,
+    rounds: int,
+    tau: float,
+    alpha: float = 0.05,
+    step: float | None = None,
+    between: ArrayLike = 0.0,
 ) -> tuple[Floats, Floats]:
     """Predicts how likely each cell has a verdict after `rounds` rounds in all, given those so far.
 
@@ -195,10 +200,13 @@ def chances_to_settle(
     two rounds, since equal outcomes do not prove that there is no variance. The best stake's capital after N rounds
     with a mean d beyond the limit is about exp(N * min(d^2 / (2 * (s^2 + d^2)), d)) (Waudby-Smith & Ramdas 2024,
     section 4), of which a stake has a share of 1 / `len(STAKES)`; that must reach 1/step for a bias and 1/alpha for
-    "none".
+    "none". A verdict also needs a score that agrees, whose deviation sqrt(s^2 / N + B^2) allows for the captions: the
+    mean must lie z_(1 - alpha) of these deviations beyond tau for a bias, z_(1 - alpha / 2) within it for "none".
+    Where captions differ much, no number of images brings "none".
 
     Args: outcomes: booleans of shape (rounds so far, cells); rounds: the number in all; tau, alpha and step as for
-    `rounds_to_settle`.
+    `rounds_to_settle`; between: B, the standard deviation of phi over samples of captions, 0 or more, of a shape that
+    broadcasts to (cells,) (`metrics.bias_score_deviations`).
     Returns: (of a bias, of "none"), float64 (cells,) in [0, 1]. Before the first round, 1 each; without further rounds,
     0 each.
     """
@@ -213,8 +221,9 @@ def chances_to_settle(
         return np.ones(cells), np.ones(cells)
     phi, variance = x.mean(axis=0), (n * x.var(axis=0) + 1) / (n + 2)
     spread = np.sqrt(variance * (1 / n - 1 / rounds))
-    beyond = tau + _excess_needed(variance, rounds, step)
-    within = np.maximum(tau - _excess_needed(variance, rounds, alpha), 0)
+    of_score = np.sqrt(variance / rounds + np.square(between))
+    beyond = tau + np.maximum(_excess_needed(variance, rounds, step), -ndtri(alpha) * of_score)
+    within = np.maximum(tau - np.maximum(_excess_needed(variance, rounds, alpha), deviations(1 - alpha) * of_score), 0)
     bias: Floats = ndtr((phi - beyond) / spread) + ndtr((-phi - beyond) / spread)
     none: Floats = np.where(within > 0, ndtr((within - phi) / spread) - ndtr((-within - phi) / spread), 0.0)
     return bias, none

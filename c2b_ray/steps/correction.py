@@ -51,8 +51,11 @@ class Correction:
         return {name: getattr(self.scores, name) for name in names} | {"shown": np.diag(self.scores.shown)}
 
 
-def correction_of(seen: Seen, group: CellGroup, answers: CellAnswers, thresholds: Thresholds) -> Correction | None:
-    """Returns the group's scores, corrected; None where the verifier named no value of any of its images."""
+def correction_of(
+    seen: Seen, group: CellGroup, answers: CellAnswers, thresholds: Thresholds, rough: bool = False
+) -> Correction | None:
+    """Returns the group's scores, corrected; None where the verifier named no value of any of its images. `rough`: the
+    calibration is tested by simulation only where it seems not to fit."""
     values, target = len(group.values), group.target_class
     counts, pictures = _counts(seen, group, answers)
     if not counts[:, :, :values].any():
@@ -62,12 +65,12 @@ def correction_of(seen: Seen, group: CellGroup, answers: CellAnswers, thresholds
         seen.verified.calibration_of(group.attribute, group.values), seen.verified.calibration_of_class(target)
     )
     copies = _copies(counts, pictures), _copies(unclassified, others)
-    misfit = misfit_p_value(counts[0], counts[1], known, copies, unclassified)
+    misfit = misfit_p_value(counts[0], counts[1], known, copies, unclassified, rough=rough)
     # Intervals must not rest on a calibration that is refuted.
     used = _limited(known, FREE) if misfit <= thresholds.alpha else known
     scores = corrected(counts[0], counts[1], used, thresholds.confidence, copies, unclassified)
     if used is not known and _better(scores, known):
-        misfit = misfit_p_value(counts[0], counts[1], _limited(known, 0.0), copies, unclassified)
+        misfit = misfit_p_value(counts[0], counts[1], _limited(known, 0.0), copies, unclassified, rough=rough)
     confirmed = counts[:, :, :values].sum(axis=(0, 2)).astype(int)
     return Correction(scores, misfit, confirmed, counts.sum(axis=(0, 2)).astype(int))
 

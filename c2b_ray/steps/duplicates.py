@@ -18,7 +18,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from c2b_ray.steps.fingerprint import HASH
-from c2b_ray.steps.image_ids import ImageIds, Ints, counted, numbered, repeated, wide
+from c2b_ray.steps.image_ids import ImageIds, Ints, Mask, counted, numbered, repeated, wide
 
 COLUMNS = ["image_id", "content", "fingerprint"]
 """The columns of `schemas.IMAGES` that `Distinct` needs; no bytes."""
@@ -72,6 +72,11 @@ class Distinct:
         pictures = np.append(self._picture, 0)[rows]
         pictures[alone] = len(self._ids) + np.flatnonzero(alone)
         return pictures
+
+    def repeated(self, ids: ImageIds, numbers: Ints) -> Mask:
+        """Returns which of these images have a copy in the run."""
+        has_copy: Mask = np.append(self._first, -1)[self._ids.numbers(ids.names(numbers))] >= 0
+        return has_copy
 
     def fingerprints(self, ids: ImageIds, numbers: Ints) -> Iterator[bytes | None]:
         """Yields the fingerprints of these images, None for one that has no copy in the run."""

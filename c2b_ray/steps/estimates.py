@@ -44,7 +44,7 @@ class Sample:
 
     `repeats`: copies that were left out, by cell. `shared`: how many images of each cell other values of its attribute
     hold. `captioned`: whether captions drew the images; otherwise each cell is one sample. `observed`: None where
-    nothing was verified. `clusters`: of the images; None where they are independent.
+    nothing was verified. `clusters`: of the images; None where they are independent. `rough`: more images may follow.
     """
 
     cells: CellImages
@@ -53,6 +53,7 @@ class Sample:
     captioned: bool
     observed: Observed | None
     clusters: Clusters | None = None
+    rough: bool = False
 
     def shares(self, group: CellGroup) -> Floats:
         """Returns the share of each cell's images that other values hold."""
@@ -107,7 +108,7 @@ def estimated(
         for group in groups
     ]
     if sample.observed is not None:
-        _correct(estimates, groups, answers, sample.observed, thresholds)
+        _correct(estimates, answers, sample, sample.observed, thresholds)
     if sample.captioned:
         _spread_over_captions(estimates, counts, thresholds.confidence)
     if sample.clusters is not None:
@@ -124,16 +125,16 @@ def estimated(
 
 def _correct(
     estimates: Sequence[Estimate],
-    groups: Sequence[CellGroup],
     answers: CellAnswers,
+    sample: Sample,
     observed: Observed,
     thresholds: Thresholds,
 ) -> None:
     """Replaces counts by drawn value with counts by shown value, and marks the cells that cannot be trusted."""
     seen, verified = observed.seen, observed.seen.verified
     corrections, rows = {}, []
-    for estimate, group in zip(estimates, groups, strict=True):
-        correction = correction_of(seen, group, answers, thresholds)
+    for estimate, group in zip(estimates, sample.cells.groups, strict=True):
+        correction = correction_of(seen, group, answers, thresholds, sample.rough)
         if correction is not None:
             corrections[group.name] = correction
             estimate.basis = verified.basis(*group.name, group.values)

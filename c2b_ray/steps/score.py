@@ -75,14 +75,17 @@ def scored(
     verified: Verified | None = None,
     distinct: Distinct | None = None,
     clusters: Clusters | None = None,
+    rough: bool = False,
     false_accepts: FalseAccepts | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """Returns the scores as `score` does, and a table of `schemas.POOLED`: those of all classes together.
 
-    `false_accepts`: predicts how many images that the verifier accepted do not show their class. Cells that hold more
-    than their scores are corrected for are in doubt, and findings must hold without these images.
+    `rough`: for a look after which more images may follow. It spares what is expensive and would hardly change where
+    they go: the calibration is tested by simulation only where it seems not to fit, `images_to_settle` is null, and no
+    classes are pooled. `false_accepts`: predicts how many images that the verifier accepted do not show their class.
+    Cells that hold more than their scores are corrected for are in doubt, and findings must hold without these images.
     """
-    sample = replace(_sample(captions, draws, verified, distinct, false_accepts), clusters=clusters)
+    sample = replace(_sample(captions, draws, verified, distinct, false_accepts), clusters=clusters, rough=rough)
     classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
     estimates: list[Estimate] = []
     rows: list[ScoreRow] = []
@@ -104,11 +107,14 @@ def scored(
         estimates += of_classifier
     for row, judgement in zip(rows, judged(estimates, thresholds), strict=True):
         row |= judgement
-    _settle(rows, thresholds)
+    for row in rows:
+        row["images_to_settle"] = None
+    if not rough:
+        _settle(rows, thresholds)
     if clusters is not None:
         _in_clusters(rows, estimates, clusters, thresholds)
     scores = grouped(pa.Table.from_pylist(rows, SCORES), sample.cells, thresholds.tau)
-    return scores, pooled(estimates, thresholds)
+    return scores, pooled([] if rough else estimates, thresholds)
 
 
 def _sample(
@@ -189,7 +195,6 @@ def _settle(rows: Sequence[ScoreRow], thresholds: Thresholds) -> None:
     groups: Mapping[tuple[str, ...], list[ScoreRow]] = defaultdict(list)
     for row in rows:
         groups[row["classifier"], row["target_class"], row["attribute"]].append(row)
-        row["images_to_settle"] = None
     # The numbers of a group take a search, so it is spared where nothing is open.
     groups = {name: group for name, group in groups.items() if any(map(_is_open, group))}
     width = max(map(len, groups.values()), default=0)

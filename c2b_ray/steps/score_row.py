@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypedDict
+
+import numpy as np
+
+from c2b_ray import metrics
 
 
 class ScoreRow(TypedDict, total=False):
@@ -61,3 +66,19 @@ class ScoreRow(TypedDict, total=False):
     group: int | None
     group_reason: str | None
     effective: float
+
+
+def deviations_between(rows: Sequence[ScoreRow]) -> metrics.Floats:
+    """Returns the standard deviation of each φ over samples of captions, for the rows of one classifier and attribute;
+    0 where labels, not captions, chose the images.
+
+    Where images were verified, an accuracy moves by more than the counted one, of which images of other content are a
+    part.
+    """
+    spread, captions, shown, of_class = (
+        np.array([row[name] for row in rows], np.float64)
+        for name in ("caption_spread", "captions", "shown", "class_shown")
+    )
+    share = np.where(np.isnan(shown), 1.0, shown) * np.where(np.isnan(of_class), 1.0, of_class)
+    by_value = np.divide(spread, share, out=np.zeros(len(rows)), where=share > 0)
+    return metrics.bias_score_deviations(by_value, np.nan_to_num(captions))

@@ -5,17 +5,20 @@ It decides which attributes get fresh images and joins both scores; it does not 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
 
+from c2b_ray import metrics
 from c2b_ray.metrics.levels import deviations
-from c2b_ray.metrics.screening import least_found
+from c2b_ray.metrics.screening import TwoStages, Variation, least_found
 from c2b_ray.schemas import SCORES
 from c2b_ray.steps.cells import CellKey, Group
 from c2b_ray.steps.intersect import ATTRIBUTE, of_kind
 from c2b_ray.steps.reasons import TOO_FEW
+from c2b_ray.steps.score_row import ScoreRow, deviations_between
 from c2b_ray.steps.thresholds import Thresholds
 
 FINDINGS = ("for", "against")
@@ -55,36 +58,70 @@ def in_two_stages(
 
     `scores`, `fresh`: tables of `schemas.SCORES`, the second computed on the fresh images alone, and only for these
     `groups`: they are its family of tests. The first stage alone makes no finding; it can show `none`. Every row gets
-    `detectable`, the smallest |φ| that the design of `per_cell` fresh images finds four times in five.
+    `detectable`, the smallest |φ| that the design of `per_cell` fresh images finds four times in five, if no other
+    value of the attribute differs; null where nothing is known, or no |φ| is found so often.
     """
-    rows = scores.to_pylist()
-    names = ("classifier", "target_class", "attribute", "bias_class")
-    of_fresh = {tuple(row[name] for name in names): row for row in fresh.to_pylist()}
-    findings = sum(row["verdict"] in FINDINGS for row in of_fresh.values())
+    rows, of_fresh = scores.to_pylist(), fresh.to_pylist()
+    by_name = {_name(row): row for row in of_fresh}
+    findings = sum(row["verdict"] in FINDINGS for row in of_fresh)
     # One more finding would have to pass this step of Benjamini and Hochberg's ladder.
     level = thresholds.alpha * min(1.0, (findings + 1) / max(1, len(of_fresh)))
-    smallest = _detectable(scores, per_cell, least, thresholds, level)
+    varies = {_name(row): of_row for row, of_row in zip(rows, _variations(rows, thresholds), strict=True)}
+    # The second stage has more images, and knows more of what φ varies by.
+    varies |= {_name(row): of_row for row, of_row in zip(of_fresh, _variations(of_fresh, thresholds), strict=True)}
+    design = TwoStages(([max(row["n"], 1) for row in rows], per_cell), least, thresholds.tau, level)
+    smallest = least_found(Variation(*np.array([varies[_name(row)] for row in rows]).reshape(-1, 4).T), design)
     joined = []
-    for row, detectable in zip(rows, smallest, strict=True):
+    for row, detectable in zip(rows, smallest.tolist(), strict=True):
         kept = row
         if (row["target_class"], row["attribute"]) in groups:
-            kept = of_fresh[tuple(row[name] for name in names)]
+            kept = by_name[_name(row)]
         elif (row["undetermined_because"] or "").startswith(TOO_FEW):  # other reasons more images would not remove
             because = f"no value of its attribute had |φ| ≥ {least:g} at the screening, so it drew no fresh images"
             kept = row | {"undetermined_because": because}
-        joined.append(kept | {"detectable": detectable})
+        joined.append(kept | {"detectable": None if np.isnan(detectable) else detectable})
     return pa.Table.from_pylist(joined, SCORES)
 
 
-def _detectable(
-    scores: pa.Table, per_cell: int, least: float, thresholds: Thresholds, level: float
-) -> list[float | None]:
-    """Returns the smallest |φ| of each row that both stages find four times in five; null where nothing is known.
+def _name(row: ScoreRow) -> tuple[str, str, str, str]:
+    return row["classifier"], row["target_class"], row["attribute"], row["bias_class"]
 
-    The standard deviation of the first stage's φ follows from the width of its interval, which includes the verifier's
-    errors and the differences between captions; the fresh images' is taken to shrink with the root of their number.
+
+def _variations(rows: Sequence[ScoreRow], thresholds: Thresholds) -> list[tuple[float, ...]]:
+    """Returns what φ of every row of one stage varies by, the fields of a `Variation`.
+
+    The variance of φ follows from the width of its interval. The captions' part of it is the same in both stages, which
+    draw from the same captions; the rest, which includes the verifier's errors, shrinks with the number of images.
     """
-    low, high, n = (np.array(scores[name].to_pylist(), np.float64) for name in ("phi_low", "phi_high", "n"))
-    first = (high - low) / (2 * deviations(thresholds.confidence))
-    found = least_found(first, (np.maximum(n, 1), float(per_cell)), least, thresholds.tau, level)
-    return [None if np.isnan(value) else float(value) for value in found]
+    groups = groupby(rows, key=lambda row: _name(row)[:3])
+    parts = [_variation(list(of_group), _width(rows, thresholds)) for _, of_group in groups]
+    return [tuple(of_row) for of_group in parts for of_row in of_group.tolist()]
+
+
+def _width(rows: Sequence[ScoreRow], thresholds: Thresholds) -> dict[bool, float]:
+    """Returns how many standard deviations wide the intervals of findings are (True), and all others. Limits of
+    findings are wider, because these were selected."""
+    findings = sum(row["verdict"] in FINDINGS for row in rows)
+    tests = int(np.isfinite(np.array([row["q_value"] for row in rows], np.float64)).sum())
+    of_findings = metrics.selected_confidence(findings, max(tests, findings), thresholds.alpha)
+    return {True: 2 * deviations(of_findings), False: 2 * deviations(thresholds.confidence)}
+
+
+def _variation(rows: Sequence[ScoreRow], width: Mapping[bool, float]) -> metrics.Floats:
+    """Returns (rows, 4) for the rows of one attribute."""
+    n, correct, accuracy, phi, low, high = (
+        np.array([row[name] for row in rows], np.float64)
+        for name in ("n", "correct", "accuracy", "phi", "phi_low", "phi_high")
+    )
+    rate = (correct + 0.5) / (n + 1)
+    answers = n * metrics.bias_score_deviations(np.sqrt(rate * (1 - rate)), n) ** 2  # one of each value
+    captions = deviations_between(rows) ** 2
+    whole = ((high - low) / [width[row["verdict"] in FINDINGS] for row in rows]) ** 2
+    given = np.maximum(whole - captions, answers / np.maximum(n, 1))
+    parts = (
+        np.clip(accuracy - phi, 0, 1),
+        np.maximum(answers - rate * (1 - rate), 0),
+        np.divide(n * given, answers, out=np.full(len(rows), np.nan), where=answers > 0),
+        np.divide(captions, answers, out=np.full(len(rows), np.nan), where=answers > 0),
+    )
+    return np.stack(parts, axis=1)

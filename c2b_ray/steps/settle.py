@@ -27,7 +27,7 @@ from c2b_ray.steps.duplicates import Distinct, Gallery
 from c2b_ray.steps.image_ids import Ints, numbered
 from c2b_ray.steps.reasons import TOO_FEW, UNLIKELY, can_be_clear
 from c2b_ray.steps.said import NOTHING
-from c2b_ray.steps.score_row import ScoreRow
+from c2b_ray.steps.score_row import ScoreRow, deviations_between
 from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.steps.verified import Seen, Verified
 
@@ -149,7 +149,8 @@ def _give_up(rows: Sequence[ScoreRow], at: Look, thresholds: Thresholds, step: f
         more = goal.more(cells, images)
         if more < 1 or not rounds:
             continue
-        bias, none = metrics.chances_to_settle(outcomes, rounds + rounds * more // images, *thresholds, step)
+        in_all, between = rounds + rounds * more // images, deviations_between(of_group)
+        bias, none = metrics.chances_to_settle(outcomes, in_all, *thresholds, step, between)
         for row, of_bias, of_none in zip(of_group, bias.tolist(), none.tolist(), strict=True):
             chance = of_bias + (of_none if goal.none and can_be_clear(row) else 0.0)
             if row["verdict"] == "undetermined" and row["doubt"] is None and chance < UNLIKELY_BELOW:
@@ -287,8 +288,11 @@ def _new_pictures(rows: Ints, cells: CellImages, distinct: Distinct | None) -> I
     images."""
     if distinct is None:
         return rows
-    gallery = Gallery()
-    return rows[[gallery.add(mark) for mark in distinct.fingerprints(cells.ids, cells.image[rows])]]
+    gallery, new = Gallery(), np.ones(len(rows), dtype=bool)
+    several = np.flatnonzero(distinct.repeated(cells.ids, cells.image[rows]))
+    marks = distinct.fingerprints(cells.ids, cells.image[rows[several]])
+    new[several] = [gallery.add(mark) for mark in marks]
+    return rows[new]
 
 
 def _outcomes(rows_of_cells: Sequence[Ints], answers: CellAnswers) -> metrics.Floats:

@@ -20,7 +20,7 @@ from c2b_ray.audits.c2b.budget import (
     first_grant,
     fresh_images,
     grant_so_far,
-    next_grant,
+    score_and_grant,
     targets,
     write_scores,
 )
@@ -170,8 +170,7 @@ def _compare_cells(
         refuse_hopeless(config, run, [one.question for one in classifiers], models.runner, steps)
     while grant is not None:
         drawing.draw(targets(run.captions, grant, config))
-        _answer(config, drawing, models, classifiers, steps)
-        grant = next_grant(run, grant, config)
+        grant = _answer(config, drawing, models, classifiers, steps, grant)
     if cells := call_with_run(partial(fresh_images, config=config), run, config, models.runner):
         drawing.draw_fresh(cells)
         _answer(config, drawing, models, classifiers, steps)
@@ -195,15 +194,25 @@ def _plans(
 
 
 def _answer(
-    config: AuditConfig, drawing: Drawing, models: Backend, classifiers: Sequence[Contestant], steps: Steps
-) -> None:
-    """Classifies the drawn images and scores the answers."""
+    config: AuditConfig,
+    drawing: Drawing,
+    models: Backend,
+    classifiers: Sequence[Contestant],
+    steps: Steps,
+    grant: Grant | None = None,
+) -> Grant | None:
+    """Classifies the drawn images and scores the answers. Returns what a budget grants after `grant`, the images so
+    far; None without a budget, or where nothing is to be drawn."""
     run = drawing.run
     _classify(config, drawing, models, classifiers, steps)
     with steps.step("score"):
-        write_scores(run, config, models.runner)
+        if grant is None:
+            write_scores(run, config, models.runner)
+        else:
+            grant = score_and_grant(run, grant, config, models.runner)
         note_setup(config, run, [one.question for one in classifiers], models.runner)
     _refuse_unanswered(run, config, models.runner)
+    return grant
 
 
 def _classify(

@@ -224,12 +224,28 @@ def _false_accepts(verified: Verified, run: C2BRun, draws: pa.Table, pool: str) 
     )
 
 
-def write_scores(run: C2BRun, config: AuditConfig, runner: Runner | None = None) -> None:
+def score_and_grant(run: C2BRun, grant: Grant, config: AuditConfig, runner: Runner | None = None) -> Grant | None:
+    """Writes the scores of the images so far and returns the next grant (`next_grant`).
+
+    A look after which more images may follow is scored roughly: of the expensive tests only those are made that would
+    change where images go. Once no image is to be granted, everything is scored, and asked once more.
+    """
+    if config.budget is not None and run.count("draws") < config.budget.images:
+        write_scores(run, config, runner, rough=True)
+        more = next_grant(run, grant, config)
+        if more is not None:
+            return more
+    write_scores(run, config, runner)
+    return next_grant(run, grant, config)
+
+
+def write_scores(run: C2BRun, config: AuditConfig, runner: Runner | None = None, rough: bool = False) -> None:
     """Writes the scores of the images so far and, where they come from two sources, whether the sources agree.
 
-    For many images they are computed where `runner` runs, so that this process need not hold the predictions.
+    For many images they are computed where `runner` runs, so that this process need not hold the predictions. `rough`:
+    see `steps.score.scored`.
     """
-    for name, table in call_with_run(partial(_scores_of, config=config), run, config, runner).items():
+    for name, table in call_with_run(partial(_scores_of, config=config, rough=rough), run, config, runner).items():
         run.write(name, table)
 
 
@@ -247,7 +263,7 @@ def _called_there(function: Callable[[C2BRun], T], path: str, stores: Stores) ->
     return function(C2BRun(path, kind_named(C2B)))
 
 
-def _scores_of(run: C2BRun, config: AuditConfig) -> dict[str, pa.Table]:
+def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[str, pa.Table]:
     """Returns the tables that follow from the run's predictions, by name."""
     captions, draws, predictions, distinct = run.captions, run.draws, run.predictions, duplicates(run)
     verified = verification(run, distinct)
@@ -259,7 +275,16 @@ def _scores_of(run: C2BRun, config: AuditConfig) -> dict[str, pa.Table]:
         known = about and _from_pool(about, run, images, pool)
         predicted = None if about is None else _false_accepts(about, run, images, pool)
         return scored(
-            captions, images, predictions, config.classifiers, thresholds, known, distinct, clusters(run), predicted
+            captions,
+            images,
+            predictions,
+            config.classifiers,
+            thresholds,
+            known,
+            distinct,
+            clusters(run),
+            rough,
+            predicted,
         )
 
     whole, pooled = scores(draws)

@@ -67,3 +67,11 @@ def test_nothing_can_be_told_where_one_answer_alone_was_classified():
 def test_it_says_the_same_twice():
     counts, known = run_of(np.random.default_rng(1), 0.8, 0.9)
     assert misfit_p_value(*counts, known) == misfit_p_value(*counts, known)
+
+
+def test_a_rough_test_spares_the_simulation_where_the_calibration_fits_well():
+    counts, known = run_of(np.random.default_rng(1), 0.9, 0.9)
+    assert misfit_p_value(*counts, known, rough=True) == 1
+    assert 0.05 < misfit_p_value(*counts, known) < 1
+    wrong, known = run_of(np.random.default_rng(1), 0.6, 0.98)
+    assert misfit_p_value(*wrong, known, rough=True) == misfit_p_value(*wrong, known) <= 0.05

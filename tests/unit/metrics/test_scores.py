@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, entropy
 
-from c2b_ray.metrics import bias_scores, kl_from_uniform, paper_verdicts
+from c2b_ray.metrics import bias_score_deviations, bias_scores, kl_from_uniform, paper_verdicts
 
 cells = st.lists(
     st.integers(0, 60).flatmap(lambda total: st.tuples(st.integers(0, total), st.just(total))), min_size=1, max_size=7
@@ -137,3 +137,14 @@ def test_kl_from_uniform_is_scipys_relative_entropy(rates):
 def test_rates_that_are_none_are_refused(rates):
     with pytest.raises(ValueError, match="rate"):
         kl_from_uniform(rates)
+
+
+def test_deviations_of_bias_scores_are_those_of_simulated_means():
+    deviation, number = np.array([0.3, 0.1, 0.2]), np.array([9, 4, 25])
+    means = np.random.default_rng(1).normal(0.8, deviation / np.sqrt(number), (100_000, 3))
+    scores = means - (means.sum(axis=1, keepdims=True) - means) / 2
+    assert bias_score_deviations(deviation, number) == pytest.approx(scores.std(axis=0), rel=0.02)
+    # A value without numbers is no part of a score: .1 = .3 / 3 and .05 = .1 / 2.
+    known = bias_score_deviations([0.3, 0.1, 0.2], [9, 4, 0])
+    assert known[:2] == pytest.approx([0.0125**0.5] * 2)
+    assert bias_score_deviations([np.nan, np.nan], [5, 5]).tolist() == [0, 0]

@@ -162,3 +162,14 @@ def test_chances_to_settle_agree_with_simulated_futures():
     assert np.abs(predicted - happened).max() / 150 < 0.25  # a forecast that steers images; no verdict rests on it
     assert chances_to_settle(outcomes, rounds, 0.05)[0].tolist() == [0, 0]  # no further rounds
     assert chances_to_settle(outcomes[:0], rounds, 0.05)[1].tolist() == [1, 1]  # nothing known
+
+
+def test_where_captions_differ_a_forecast_counts_what_no_number_of_rounds_removes():
+    outcomes = np.random.default_rng(5).random((400, 2)) < [0.97, 0.97]
+    alike, differ = (chances_to_settle(outcomes, 4_000, 0.05, between=[spread] * 2) for spread in (0.0, 0.03))
+    assert alike[1].min() > 0.9
+    assert differ[1].max() == 0  # an interval of ±1.96 * .03 does not lie within ±.05
+    worse = np.random.default_rng(5).random((400, 2)) < [0.97, 0.87]
+    found = [chances_to_settle(worse, 4_000, 0.05, between=spread)[0].min() for spread in (0.0, 0.05)]
+    assert found[0] > 0.9
+    assert found[1] < 0.5

@@ -8,7 +8,8 @@ from c2b_ray.steps.reasons import TOO_FEW
 from c2b_ray.steps.screen import cells_to_draw, in_two_stages, selected
 from c2b_ray.steps.thresholds import Thresholds
 
-_NEEDED = {"doubt": None, "undetermined_because": None, "n": 100, "phi_low": -0.1, "phi_high": 0.1}
+_NEEDED = {"doubt": None, "undetermined_because": None, "n": 100, "correct": 90, "accuracy": 0.9}
+_NEEDED |= {"phi_low": -0.1, "phi_high": 0.1}
 
 
 def scores_of(*cells):
@@ -72,4 +73,23 @@ def test_only_fresh_images_make_findings_and_the_first_stage_keeps_what_it_shows
     assert [row["phi"] for row in rows[:2]] == [-0.01, 0.01]
     assert "drew no fresh images" in rows[2]["undetermined_because"]
     assert rows[3]["undetermined_because"] is None  # the doubt says why
-    assert all(0.1 < row["detectable"] < 0.3 for row in rows)
+    assert rows[6]["detectable"] is None  # without φ nothing is known
+    assert all(0.1 < row["detectable"] < 0.3 for row in rows[:6] + rows[7:])
+
+
+def test_captions_that_differ_make_the_smallest_score_that_is_found_larger():
+    rows = [("a", "lighting", "day", 0.02, "none"), ("a", "lighting", "night", -0.02, "none")]
+    levels = Thresholds(0.05, 0.05)
+
+    def detectable(spread, **more):
+        columns = {"captions": 5, "caption_spread": spread, **more}
+        first = scores_of(*((*row, columns) for row in rows))
+        return [
+            row["detectable"] for row in in_two_stages(first, first.slice(0, 0), set(), 0.08, 300, levels).to_pylist()
+        ]
+
+    alike, apart, unknown = detectable(0.0), detectable(0.07), detectable(math.nan)
+    assert all(large > small + 0.02 for large, small in zip(apart, alike, strict=True))
+    assert unknown == alike
+    # Where half of the images show something else, accuracies differ by twice as much as was counted.
+    assert detectable(0.07, shown=0.5)[0] > apart[0]
