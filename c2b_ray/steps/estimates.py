@@ -113,7 +113,9 @@ def estimated(
     for estimate in estimates:
         effective = estimate.effective
         if estimate.clusters is not None:
-            effective = estimate.clusters.effective(thresholds.confidence)
+            images = estimate.clusters.images.sum(axis=1)
+            added = _inverse(estimate.clusters.effective(thresholds.confidence)) - _inverse(images)
+            effective = _inverse(_inverse(effective) + added)  # beside what captions took
         low, high = wilson(estimate.accuracy * effective, effective, z)
         estimate.columns |= {"accuracy": estimate.accuracy, "accuracy_low": low, "accuracy_high": high}
     return estimates
