@@ -12,6 +12,7 @@ from c2b_ray.audits.failures.gates import ANY, classifiers_of, measured
 from c2b_ray.audits.kit.comparison import Comparison, differing, refuse, sides
 from c2b_ray.errors import RunError
 from c2b_ray.report.failures.comparison import PAGES
+from c2b_ray.report.failures.report import read_facts
 from c2b_ray.steps import gate as gates
 from c2b_ray.steps.discovery.compared import compare as compared
 from c2b_ray.store.failures_run import FailuresRun
@@ -61,3 +62,10 @@ def _check_settings(run_a: FailuresRun, run_b: FailuresRun) -> None:
         "or in one run"
     )
     refuse(run_a, run_b, differing(run_a, run_b, SAME), why)
+    for run in (run_a, run_b):
+        if cluster := read_facts(run).cluster:
+            raise RunError(
+                f"{run.path}: its images come in clusters ({cluster}), and a comparison of failure rates takes images "
+                "as independent: compare the two with `c2b audit` on the same table with the same `cluster`, which "
+                "pairs their answers"
+            )

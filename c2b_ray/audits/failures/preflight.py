@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from c2b_ray.audits.failures.discovery import BASELINE_SHARE
+from c2b_ray.audits.failures.labelled import CLUSTER_FIELD, FIELD
 from c2b_ray.audits.failures.labels import ancestry_of, baselines, decider, with_labels
 from c2b_ray.audits.kit.backend import check_via
 from c2b_ray.audits.kit.specs import check_specs
@@ -45,6 +46,9 @@ def check(config: FailuresConfig) -> None:
         catalog.describe("index", config.generalise.index)
     if config.labelled is not None:
         LabelledTable(config.labelled, "labelled")
+    labelled = config.images.labelled
+    if labelled is not None and labelled.cluster is not None:
+        LabelledTable(labelled.table, FIELD, labelled.columns).clusters(labelled.cluster, CLUSTER_FIELD)
 
 
 def _check_budget(config: FailuresConfig) -> None:
