@@ -7,6 +7,7 @@ both sides. `cluster_robust` has the variance, `contrasts` the tails, and `rates
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,9 +18,20 @@ from c2b_ray.metrics.levels import checked_levels
 from c2b_ray.metrics.rates import RateEstimate, ratios_of
 from c2b_ray.metrics.scores import Floats
 
-__all__ = ["ClusteredSides", "clustered_more_p_values", "clustered_rate_ratios", "clustered_rates"]
+__all__ = ["ClusteredSides", "Correlation", "clustered_more_p_values", "clustered_rate_ratios", "clustered_rates"]
 
 OWN, OTHERS = 0, 1
+
+
+class Correlation(NamedTuple):
+    """An intraclass correlation of failures, at most 1, below 0 taken as 0, and the degrees of freedom with which it is
+    known."""
+
+    value: float
+    degrees: float
+
+
+UNKNOWN = Correlation(0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -61,17 +73,17 @@ class ClusteredSides:
         return smooth * (1 - smooth)
 
 
-def clustered_rates(sides: ClusteredSides, confidence: float = 0.95, correlation: float = 0.0) -> RateEstimate:
+def clustered_rates(sides: ClusteredSides, confidence: float = 0.95, known: Correlation = UNKNOWN) -> RateEstimate:
     """Computes the failure rate of each side with limits.
 
-    rate = f/n;  limits: those of a sum with the one weight 1 in `contrast_interval`, under its `cluster_design`, whose
-    factor is at least  1 + (sum over clusters of n_g^2 / n - 1) * correlation  (Kish 1965, section 5.4)
+    rate = f/n;  limits: those of a sum with the one weight 1 in `contrast_interval`, under its `cluster_design`, or
+    with the factor  1 + (sum over clusters of n_g^2 / n - 1) * correlation  (Kish 1965, section 5.4) where that is
+    larger
 
     Failures are rare, and most clusters of a side may have none: then its own variance between clusters says little,
     and the correlation of more images says more.
 
-    Args: sides: (..., 2, clusters); confidence: in (0, 1); correlation: the intraclass correlation of failures, as
-    other images tell it too (`cluster_correlation`), at most 1; below 0 it counts as 0.
+    Args: sides: (..., 2, clusters); confidence: in (0, 1); known: what other images tell too.
     Returns: `RateEstimate` (..., 2) in [0, 1]. Without images NaN within (0, 1); nearly so with images of one cluster.
     Raises: ValueError for the confidence.
     """
@@ -82,14 +94,18 @@ def clustered_rates(sides: ClusteredSides, confidence: float = 0.95, correlation
         sides.failures[..., None, :], sides.images[..., None, :], sides._variance()[..., None], weights
     )
     sizes = np.divide((sides.images**2).sum(axis=-1), n, out=np.ones(n.shape), where=n > 0)
-    least = 1 + (sizes - 1) * max(correlation, 0.0)
-    design = Design(np.maximum(design.factor, least[..., None]), design.degrees)
+    factor = (1 + (sizes - 1) * max(known.value, 0.0))[..., None]
+    larger = factor > design.factor
+    degrees = np.where(larger, np.maximum(design.degrees, known.degrees), design.degrees)
+    design = Design(np.where(larger, factor, design.factor), degrees)
     low, high = contrast_interval(f[..., None, None], n[..., None, None], weights, confidence, design)
     low, high = np.clip(np.nan_to_num(low[..., 0], nan=0.0), 0, 1), np.clip(np.nan_to_num(high[..., 0], nan=1.0), 0, 1)
     return RateEstimate(rates, low, high)
 
 
-def clustered_rate_ratios(sides: ClusteredSides, confidence: float = 0.95, correlation: float = 0.0) -> RateEstimate:
+def clustered_rate_ratios(
+    sides: ClusteredSides, confidence: float = 0.95, known: Correlation = UNKNOWN
+) -> RateEstimate:
     """Computes the ratio of the first side's failure rate to the second's, with limits.
 
     The limits follow from those of both rates as `rate_ratios` has it (MOVER-R, Donner & Zou 2012), as if the rates
@@ -100,7 +116,7 @@ def clustered_rate_ratios(sides: ClusteredSides, confidence: float = 0.95, corre
     Returns: `RateEstimate` (...), 0 or more, as `rate_ratios`.
     Raises: ValueError for the confidence.
     """
-    rates = clustered_rates(sides, confidence, correlation)
+    rates = clustered_rates(sides, confidence, known)
     own, others = (RateEstimate(*(values[..., side] for values in rates)) for side in (OWN, OTHERS))
     return ratios_of(own, others)
 

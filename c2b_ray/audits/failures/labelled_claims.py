@@ -24,7 +24,9 @@ from c2b_ray.errors import SourceError
 from c2b_ray.metrics.cluster_robust import cluster_correlation
 from c2b_ray.metrics.clustered_rates import (
     OWN,
+    UNKNOWN,
     ClusteredSides,
+    Correlation,
     clustered_more_p_values,
     clustered_rate_ratios,
     clustered_rates,
@@ -149,14 +151,14 @@ class Parts:
         failed = self.answers.towards(claim.classifier, claim.target)
         return clustered_sides(self.answered, claim.condition, failed, among)
 
-    def correlation(self, claim: Claim) -> float:
+    def correlation(self, claim: Claim) -> Correlation:
         """Returns the intraclass correlation of failures on the label's images of all parts, those with the claim's
-        condition and those without it each for themselves; 0 where it is not known."""
+        condition and those without it each for themselves."""
         failed = self.answers.towards(claim.classifier, claim.target)
         whole = clustered_sides(self.answered, claim.condition, failed, self.answers.known[claim.classifier])
         side, cluster = np.nonzero(whole.images)
         rho, _ = cluster_correlation(side, whole.failures[side, cluster], whole.images[side, cluster])
-        return 0.0 if np.isnan(rho) else rho
+        return UNKNOWN if np.isnan(rho) else Correlation(rho, max(whole.images.shape[1] - 2.0, 1.0))
 
 
 class Judgement(TypedDict):
@@ -252,9 +254,9 @@ def _row(config: FailuresConfig, source: str, claim: Claim, parts: Parts, part: 
     else:
         by_cluster = parts.by_cluster(claim, part)
         clusters = int(by_cluster.clusters[OWN])
-        rho = parts.correlation(claim)
-        rates = clustered_rates(by_cluster, confidence, rho)
-        ratios = clustered_rate_ratios(by_cluster, confidence, rho)
+        known = parts.correlation(claim)
+        rates = clustered_rates(by_cluster, confidence, known)
+        ratios = clustered_rate_ratios(by_cluster, confidence, known)
         ratios = RateEstimate(*map(np.atleast_1d, ratios))
     rate, rate_low, rate_high = (float(side[0]) for side in rates)
     ratio, ratio_low, ratio_high = (float(side[0]) for side in ratios)

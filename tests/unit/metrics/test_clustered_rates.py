@@ -6,6 +6,7 @@ from scipy.stats import ttest_ind
 
 from c2b_ray.metrics.clustered_rates import (
     ClusteredSides,
+    Correlation,
     clustered_more_p_values,
     clustered_rate_ratios,
     clustered_rates,
@@ -75,10 +76,13 @@ def test_the_correlation_of_more_images_is_a_floor():
     """Three cameras without failures say nothing of how much cameras differ: with a correlation of .2 their 300 images
     are worth about 3 * 100 / (1 + 99 * .2) = 14."""
     sides = ClusteredSides.of([[0, 0, 0, 0], [0, 0, 0, 9]], [[100, 100, 100, 0], [0, 0, 50, 50]])
-    alone, floored = clustered_rates(sides), clustered_rates(sides, correlation=0.2)
+    alone, floored = clustered_rates(sides), clustered_rates(sides, known=Correlation(0.2, 20))
     assert alone.high[0] < 0.05
     assert floored.high[0] > failure_rates(0, 14).high
-    assert clustered_rates(sides, correlation=-0.1).high[0] == alone.high[0]
+    # Where other images show no correlation, the 300 are as good as independent ones.
+    assert clustered_rates(sides, known=Correlation(-0.1, 20)).high[0] == pytest.approx(
+        failure_rates(0, 300).high, abs=0.005
+    )
 
 
 def test_no_difference_is_rejected_at_its_level():
