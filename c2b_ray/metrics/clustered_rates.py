@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from c2b_ray.metrics.cluster_robust import cluster_design
+from c2b_ray.metrics.cluster_robust import LEAST_DEGREES, cluster_design
 from c2b_ray.metrics.contrasts import Design, contrast_interval, contrast_p_values
 from c2b_ray.metrics.levels import checked_levels
 from c2b_ray.metrics.rates import RateEstimate, ratios_of
@@ -76,12 +76,14 @@ class ClusteredSides:
 def clustered_rates(sides: ClusteredSides, confidence: float = 0.95, known: Correlation = UNKNOWN) -> RateEstimate:
     """Computes the failure rate of each side with limits.
 
-    rate = f/n;  limits: those of a sum with the one weight 1 in `contrast_interval`, under its `cluster_design`, or
-    with the factor  1 + (sum over clusters of n_g^2 / n - 1) * correlation  (Kish 1965, section 5.4) where that is
-    larger
+    rate = f/n;  limits: those of a sum with the one weight 1 in `contrast_interval`, under the design
 
-    Failures are rare, and most clusters of a side may have none: then its own variance between clusters says little,
-    and the correlation of more images says more.
+    factor = (d * F + d0 * F0) / (d + d0),   degrees = d + d0,   F0 = 1 + (sum over clusters of n_g^2 / n - 1) * rho
+
+    F and d are those of `cluster_design`, rho and d0 the correlation of more images and its degrees (Kish 1965, section
+    5.4, for F0; moderated as variances of few samples are by those of many, Smyth 2004, Statistical Applications in
+    Genetics and Molecular Biology 3: 3, section 3). Failures are rare, and most clusters of a side may have none: then
+    its own variance between clusters says little. A side of one cluster says nothing, and is not moderated.
 
     Args: sides: (..., 2, clusters); confidence: in (0, 1); known: what other images tell too.
     Returns: `RateEstimate` (..., 2) in [0, 1]. Without images NaN within (0, 1); nearly so with images of one cluster.
@@ -94,10 +96,10 @@ def clustered_rates(sides: ClusteredSides, confidence: float = 0.95, known: Corr
         sides.failures[..., None, :], sides.images[..., None, :], sides._variance()[..., None], weights
     )
     sizes = np.divide((sides.images**2).sum(axis=-1), n, out=np.ones(n.shape), where=n > 0)
-    factor = (1 + (sizes - 1) * max(known.value, 0.0))[..., None]
-    larger = factor > design.factor
-    degrees = np.where(larger, np.maximum(design.degrees, known.degrees), design.degrees)
-    design = Design(np.where(larger, factor, design.factor), degrees)
+    expected = (1 + (sizes - 1) * max(known.value, 0.0))[..., None]
+    more = np.where(design.degrees > LEAST_DEGREES, known.degrees, 0.0)
+    degrees = design.degrees + more
+    design = Design((design.degrees * design.factor + more * expected) / degrees, degrees)
     low, high = contrast_interval(f[..., None, None], n[..., None, None], weights, confidence, design)
     low, high = np.clip(np.nan_to_num(low[..., 0], nan=0.0), 0, 1), np.clip(np.nan_to_num(high[..., 0], nan=1.0), 0, 1)
     return RateEstimate(rates, low, high)

@@ -11,6 +11,7 @@ from c2b_ray.metrics.clustered_rates import (
     clustered_rate_ratios,
     clustered_rates,
 )
+from c2b_ray.metrics.contrasts import contrast_interval
 from c2b_ray.metrics.rates import Trials, failure_rates, rate_ratios
 
 
@@ -72,15 +73,16 @@ def test_no_images_on_a_side():
     assert (np.isnan(ratio.value), float(ratio.low), float(ratio.high)) == (True, 0.0, np.inf)
 
 
-def test_the_correlation_of_more_images_is_a_floor():
-    """Three cameras without failures say nothing of how much cameras differ: with a correlation of .2 their 300 images
-    are worth about 3 * 100 / (1 + 99 * .2) = 14."""
+def test_the_correlation_of_more_images_moderates_the_variance():
+    """Three cameras without failures say little of how much cameras differ. If 200 others have a correlation of .2, the
+    300 images are worth about 3 * 100 / (1 + 99 * .2) = 14."""
     sides = ClusteredSides.of([[0, 0, 0, 0], [0, 0, 0, 9]], [[100, 100, 100, 0], [0, 0, 50, 50]])
-    alone, floored = clustered_rates(sides), clustered_rates(sides, known=Correlation(0.2, 20))
+    alone, moderated = clustered_rates(sides), clustered_rates(sides, known=Correlation(0.2, 200))
     assert alone.high[0] < 0.05
-    assert floored.high[0] > failure_rates(0, 14).high
+    few = contrast_interval([[0.0]], [[300 / 20.8]], [[1.0]])[1]
+    assert moderated.high[0] == pytest.approx(float(few[0]), rel=0.05)
     # Where other images show no correlation, the 300 are as good as independent ones.
-    assert clustered_rates(sides, known=Correlation(-0.1, 20)).high[0] == pytest.approx(
+    assert clustered_rates(sides, known=Correlation(-0.1, 200)).high[0] == pytest.approx(
         failure_rates(0, 300).high, abs=0.005
     )
 
