@@ -165,8 +165,8 @@ class Judgement(TypedDict):
     """What the images of the test say of a claim: columns of `schemas.HYPOTHESES`."""
 
     e_value: float | None
-    p_value: float
-    q_value: float
+    p_value: float | None
+    q_value: float | None
     verdict: str
     doubts: list[str]
 

@@ -70,11 +70,11 @@ def _searched(
         sums = ClusterSums(names, failures[None].astype(np.float64), of_cluster[None].astype(np.float64))
         worth = int(sums.effective(1 - config.alpha)[0])
     one = suggested.searches[key]
-    known = Searched(
+    of_label = Searched(
         images[0],
         worth,
         usual=(int((failed & (searched | tested)).sum()) + 0.5) / (sum(images) + 1),
         penalty=one.search.penalty,
         least_excess=min(found.excess for found in one.found) if len(one.found) == MOST_SETS else -np.inf,
     )
-    return known, sum(images)
+    return of_label, sum(images)
