@@ -62,6 +62,14 @@ class Budget(Strict):
 
 SCREENING_IMAGES = 100
 """The default number of a cell's images in the first of two stages: with 60, hardly any cell could be `none`."""
+_NOT_IN_CLUSTERS = {
+    "budget": "takes images as independent",
+    "intersections": "takes images as independent",
+    "verification": "corrects answers as if images were independent",
+    "confirm": "takes fresh images as independent of the earlier ones",
+    "screening": "takes fresh images as independent of the earlier ones",
+}
+"""What cannot be combined with `images.cluster`, and why."""
 
 
 class Screening(Strict):
@@ -250,12 +258,9 @@ class AuditConfig(Strict):
                 raise ValueError("`templates` are for captions; labelled images have none")
             if self.language_model is None and normalise(name) not in known:
                 raise ValueError(f"templates: there is no attribute {name!r}; {nearest(name, self.attributes or {})}")
-        for name in ("budget", "intersections"):
+        for name, reason in _NOT_IN_CLUSTERS.items():
             if self.images.cluster is not None and getattr(self, name):
-                raise ValueError(
-                    f"`{name}` takes images as independent, and images.cluster says that they are not: "
-                    "leave one of them out"
-                )
+                raise ValueError(f"`{name}` {reason}, and images.cluster says that they are not: leave one of them out")
         for name in ("budget", "confirm", "intersections"):
             if self.screening is not None and getattr(self, name):
                 raise ValueError(

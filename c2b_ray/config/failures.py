@@ -53,6 +53,21 @@ class Labelled(Strict):
     columns: dict[Name, Name] | None = Field(
         None, description="`image`, `target_class` or `key` → the table's name of this column, if it differs."
     )
+    cluster: Name | None = Field(
+        None,
+        description="The column that tells which images belong together, such as camera, patient or video; or "
+        "`folder`: the folder that an image lies in. Whole clusters then choose captions, test them or measure them, "
+        "and tests and intervals take clusters, not images, as the independent samples. The column is no cause. A row "
+        "without a value is a cluster of its own.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leaves out `cluster` where it is not set, so that runs from before there was one have their id."""
+        fields: dict[str, Any] = serialise(self)
+        if fields.get("cluster") is None:
+            fields.pop("cluster", None)
+        return fields
 
 
 class Source(Strict):

@@ -57,9 +57,9 @@ class Images(Strict):
     cluster: Name | None = Field(
         None,
         description="The column that tells which images belong together, such as camera, patient or video; or "
-        "`folder`: the folder that an image lies in (for source: labelled). Intervals and tests then take clusters, "
-        "not images, as the independent samples. The column is no attribute. A row without a value is a cluster of "
-        "its own.",
+        "`folder`: the folder that an image lies in (for source: labelled, a column of the table; for source: "
+        "retrieve, of the index's metadata). Intervals and tests then take clusters, not images, as the independent "
+        "samples. The column is no attribute. An image without a value is a cluster of its own.",
     )
     properties: bool | list[Name] | None = Field(
         None,
@@ -140,10 +140,13 @@ class Images(Strict):
                 raise ValueError(f"`{field}` does not belong to source: {said}")
         if self.columns is not None and "labelled" not in self.sources:
             raise ValueError(f"`columns` does not belong to source: {said}; it names a table's columns")
+        if self.cluster is not None and self.sources == ("generate",):
+            raise ValueError(
+                f"`cluster` does not belong to source: {said}; it names a column of a labelled table, or of an index's "
+                "metadata"
+            )
         if self.root is not None and "labelled" not in self.sources:
             raise ValueError(f"`root` does not belong to source: {said}; it says where a table's images lie")
-        if self.cluster is not None and "labelled" not in self.sources:
-            raise ValueError(f"`cluster` does not belong to source: {said}; it names a column of a labelled table")
         for name in ("properties", "cut"):
             if getattr(self, name) is not None and "labelled" not in self.sources:
                 raise ValueError(f"`{name}` does not belong to source: {said}; it makes attributes of labelled images")

@@ -14,7 +14,7 @@ from scipy.special import gammaincc
 from c2b_ray.metrics.contrasts import Design
 from c2b_ray.metrics.scores import Floats
 
-__all__ = ["cluster_correlation", "cluster_design"]
+__all__ = ["beside", "cluster_correlation", "cluster_design"]
 
 LEAST_FACTOR = 1e-2  # of a design whose clusters happen to agree: keeps counts finite
 LEAST_DEGREES = 0.5
@@ -62,6 +62,25 @@ def cluster_design(sums: ArrayLike, images: ArrayLike, variance: ArrayLike, weig
     missing = np.isnan(w).any(axis=-1)
     degrees = np.where(unknown, LEAST_DEGREES, np.maximum(degrees, LEAST_DEGREES))
     return Design(np.where(missing, np.nan, factor), np.where(missing, np.nan, degrees))
+
+
+def beside(design: Design, independent: ArrayLike, whole: ArrayLike) -> Design:
+    """Returns the design of sums whose variance has parts beside that of images, such as that between captions.
+
+    factor = (V + W - U) / W,   degrees = degrees of V * ((V + W - U) / V)^2,   V = design.factor * U
+
+    U is the variance of independent images, W the whole variance without clusters, of which U is a part, and V the
+    variance with clusters. Variances of crossed factors add, and that of images alone counts once (Cameron, Gelbach &
+    Miller 2011, Journal of Business & Economic Statistics 29: 238-249, for two factors of clusters). The degrees are
+    Satterthwaite's, with W - U taken as known: effective counts hold how well it is known.
+
+    Args: independent, whole: U and W, float64 of the design's shape, U <= W.
+    Returns: `Design` relative to W: for counts that are effective in W. The same design where U = W.
+    """
+    u, w = np.asarray(independent, np.float64), np.asarray(whole, np.float64)
+    share = np.divide(u, w, out=np.ones(np.broadcast_shapes(u.shape, w.shape)), where=w > 0)
+    factor = design.factor * share + (1 - share)
+    return Design(factor, design.degrees * (factor / (design.factor * share)) ** 2)
 
 
 def _degrees(w: Floats, n: Floats, square: Floats, per_image: Floats) -> Floats:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from c2b_ray.metrics.blocks import BLOCK
-from c2b_ray.metrics.cluster_robust import cluster_design
+from c2b_ray.metrics.cluster_robust import beside, cluster_design
 from c2b_ray.metrics.contrasts import contrast_interval, contrast_none_p_values, contrast_p_values
 from c2b_ray.metrics.scores import Floats
 
@@ -154,7 +154,10 @@ def _of_values(values: NDArray[np.int64], shares: _Shares, counts: _Counts, tau:
     worth = total / (1 + more)[:, None]
     design = None
     if (by_cluster := counts.by_cluster) is not None:
+        n = by_cluster.images.sum(axis=1)
+        alone = rows**2 @ np.divide(by_cluster.variance, n, out=np.zeros(n.shape), where=n > 0)
         design = cluster_design(by_cluster.right, by_cluster.images, by_cluster.variance, rows)
+        design = beside(design, alone, apart * (1 + more))
     cells = rates * worth, worth, rows
     low, high = contrast_interval(*cells, confidence, design)
     p, none_p = contrast_p_values(*cells, tau, design), contrast_none_p_values(*cells, tau, design)

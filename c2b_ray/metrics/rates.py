@@ -22,7 +22,7 @@ from scipy.special import betainc
 from c2b_ray.metrics.levels import checked_levels
 from c2b_ray.metrics.scores import Floats
 
-__all__ = ["RateEstimate", "Trials", "failure_rates", "rate_ratios"]
+__all__ = ["RateEstimate", "Trials", "failure_rates", "rate_ratios", "ratios_of"]
 
 HALVINGS = 80
 LEAST_LOG = -60.0  # of a rate, or of a share: exp(-60) is far below one failure in any number of draws
@@ -101,17 +101,27 @@ def rate_ratios(failed: Trials, baseline: Trials, confidence: float = 0.95) -> R
     checked_levels(confidence=confidence)
     if failed.draws.shape != baseline.draws.shape:
         raise ValueError(f"failed has shape {failed.draws.shape}, baseline has shape {baseline.draws.shape}")
-    tail, p1, p0 = (1 - confidence) / 2, failed.rates, baseline.rates
-    (low1, high1), (low0, high0) = binomial_limits(failed, tail), binomial_limits(baseline, tail)
-    known = (failed.draws > 0) & (baseline.draws > 0)
+    tail = (1 - confidence) / 2
+    own, others = (RateEstimate(side.rates, *binomial_limits(side, tail)) for side in (failed, baseline))
+    return ratios_of(own, others)
+
+
+def ratios_of(own: RateEstimate, others: RateEstimate) -> RateEstimate:
+    """Computes the ratio of two rates with limits, from independent estimates: the formula of `rate_ratios`.
+
+    Args: rates with limits, of one shape; NaN without draws.
+    Returns: `RateEstimate` of that shape, as `rate_ratios`.
+    """
+    (p1, low1, high1), (p0, low0, high0) = own, others
+    known = ~np.isnan(p1) & ~np.isnan(p0)
     with np.errstate(divide="ignore", invalid="ignore"):
         value = p1 / p0
         least, beside = low1 * (2 * p1 - low1), high0 * (2 * p0 - high0)
         low = least / (p1 * p0 + np.sqrt(np.maximum((p1 * p0) ** 2 - least * beside, 0.0)))
         most, beside = high1 * (2 * p1 - high1), low0 * (2 * p0 - low0)
         high = (p1 * p0 + np.sqrt(np.maximum((p1 * p0) ** 2 - most * beside, 0.0))) / beside
-    low = np.where(known & (failed.failures > 0), low, 0.0)
-    high = np.where(known & (baseline.failures > 0), high, np.inf)
+    low = np.where(known & (p1 > 0), low, 0.0)
+    high = np.where(known & (p0 > 0), high, np.inf)
     return RateEstimate(value, low, high)
 
 

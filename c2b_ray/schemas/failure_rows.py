@@ -103,6 +103,7 @@ class HypothesisRow(TypedDict):
     baseline_failures: int
     spent: int
     doubts: list[str]
+    clusters: NotRequired[int | None]
 
 
 class ReliabilityRow(TypedDict):

@@ -127,9 +127,10 @@ HYPOTHESES = pa.schema(
         pa.field("ratio", pa.float64()),
         pa.field("ratio_low", pa.float64()),
         pa.field("ratio_high", pa.float64()),
-        pa.field("p_value", pa.float64()),  # 1/e, valid under continuous looking
-        pa.field("e_value", pa.float64()),
-        pa.field("q_value", pa.float64()),  # e-BH over all hypotheses of the run's stage
+        # 1/e, valid under continuous looking; of clusters one-sided, cluster-robust
+        pa.field("p_value", pa.float64()),
+        pa.field("e_value", pa.float64()),  # null of clusters
+        pa.field("q_value", pa.float64()),  # e-BH over all hypotheses of the run's stage; of clusters BH
         pa.field("verdict", _text, nullable=False),  # failure, not_shown, undetermined
         pa.field("caption_id", _text, nullable=False),
         pa.field("origin", _text, nullable=False),
@@ -137,6 +138,7 @@ HYPOTHESES = pa.schema(
         pa.field("baseline_failures", _count, nullable=False),
         pa.field("spent", _count, nullable=False),  # all draws of this caption in this stage
         pa.field("doubts", pa.list_(_text), nullable=False),  # reasons to doubt the finding
+        pa.field("clusters", _count),  # clusters, such as cameras, that the draws of the rate come from; null without
     ]
 )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,13 @@ Cells = Mapping[Group, Mapping[str, PairCount]]
 @dataclass(frozen=True)
 class EffectivePairs:
     """The number of independent pairs of answers that tell as much as those of a cell, its captions, and how they
-    spread: columns of `schemas.COMPARISON`. `gains`: by cluster, where images come in clusters."""
+    spread: columns of `schemas.COMPARISON`. `of_captions`: the number without clusters; `gains`: by cluster, where
+    images come in clusters."""
 
     effective: float
     captions: int | None = None
     caption_spread: float | None = None
+    of_captions: float = np.nan
     gains: ClusterSums | None = None
 
 
@@ -132,19 +134,18 @@ def _together(cells: Sequence[Cell], confidence: float) -> tuple[float, float, f
 
     The sums over the cells, times  (sum of v_k * n_k) / (sum of v_k * n_k^2 / effective_k),  which leaves their
     difference and gives it the variance that it has. Clusters may hold images of several cells: where images come in
-    clusters, the factor is that of the design of all cells together.
+    clusters, `effective` is that of the captions, and the design of all cells together adds its part.
     """
-    counts = np.array([(cell.only_a, cell.only_b, cell.n, known.effective) for cell, known in cells]).reshape(-1, 4)
+    counts = np.array([(cell.only_a, cell.only_b, cell.n, known.of_captions) for cell, known in cells]).reshape(-1, 4)
     only_a, only_b, n, effective = counts.T
     noise = only_a + only_b + 1 - (only_b - only_a) ** 2 / np.maximum(n, 1)  # v_k * n_k, no cell's 0
+    fewer = (noise * n / effective).sum() / noise.sum() if len(counts) else 1.0
     gains = [known.gains for _, known in cells if known.gains is not None]
     if gains:
         weights = (n / n.sum())[None]
         design = clusters_of_images.together(gains).design(weights, noise / np.maximum(n, 1))
-        share = 1 / float(inflation(design, confidence)[0])
-    else:
-        share = noise.sum() / (noise * n / effective).sum() if len(counts) else 1.0
-    return float(only_a.sum() * share), float(only_b.sum() * share), float(n.sum() * share)
+        fewer += float(inflation(design, confidence)[0]) - 1
+    return float(only_a.sum() / fewer), float(only_b.sum() / fewer), float(n.sum() / fewer)
 
 
 def _captions_of(known: Sequence[EffectivePairs], effective: float) -> dict[str, Any]:
@@ -179,23 +180,28 @@ def _effective_pairs(shared: SharedImages, confidence: float) -> list[EffectiveP
     """Returns those of each cell, in the order of `shared.counts`."""
     counts = [count for group in shared.counts.values() for count in group.values()]
     only_a, only_b, n = by_column([count.by_caption for count in counts], kinds=3)
-    if shared.gains is not None:
-        names = [CellName(*group, value) for group, of_group in shared.counts.items() for value in of_group]
-        return [
-            _in_clusters(count, shared.gains.get(name), confidence) for name, count in zip(names, counts, strict=True)
-        ]
     found = metrics.effective_pairs(only_a, only_b, n, confidence)
     if is_labelled(shared.a.draws):
-        return [EffectivePairs(float(effective)) for effective in found.effective]
-    numbers = zip(found.effective.tolist(), found.spread.tolist(), counts, strict=True)
-    return [EffectivePairs(effective, len(count.by_caption), spread) for effective, spread, count in numbers]
+        known = [EffectivePairs(one, of_captions=one) for one in found.effective.tolist()]
+    else:
+        numbers = zip(found.effective.tolist(), found.spread.tolist(), counts, strict=True)
+        known = [EffectivePairs(one, len(count.by_caption), spread, one) for one, spread, count in numbers]
+    if shared.gains is None:
+        return known
+    names = [CellName(*group, value) for group, of_group in shared.counts.items() for value in of_group]
+    by_cluster = [shared.gains.get(name) for name in names]
+    return [_in_clusters(*one, confidence) for one in zip(known, counts, by_cluster, strict=True)]
 
 
-def _in_clusters(count: PairCount, gains: ClusterSums | None, confidence: float) -> EffectivePairs:
+def _in_clusters(
+    known: EffectivePairs, count: PairCount, gains: ClusterSums | None, confidence: float
+) -> EffectivePairs:
+    """Takes clusters into account, beside captions."""
     if gains is None or not count.n:
-        return EffectivePairs(float(count.n))
+        return known
     variance = (count.only_a + count.only_b + 1 - (count.only_b - count.only_a) ** 2 / count.n) / count.n
-    return EffectivePairs(float(gains.effective(confidence, np.array([variance]))[0]), gains=gains)
+    of_clusters = float(gains.effective(confidence, np.array([variance]))[0])
+    return replace(known, effective=1 / (1 / known.of_captions + 1 / of_clusters - 1 / count.n), gains=gains)
 
 
 def _padded(cells: Cells, names: Sequence[str]) -> tuple[NDArray[np.bool_], list[NDArray[np.int64]]]:

@@ -117,7 +117,9 @@ def estimated(
     for estimate in estimates:
         effective = estimate.effective
         if estimate.clusters is not None:
-            effective = estimate.clusters.effective(thresholds.confidence)
+            images = estimate.clusters.images.sum(axis=1)
+            added = _inverse(estimate.clusters.effective(thresholds.confidence)) - _inverse(images)
+            effective = _inverse(_inverse(effective) + added)  # beside what captions took
         low, high = wilson(estimate.accuracy * effective, effective, z)
         estimate.columns |= {"accuracy": estimate.accuracy, "accuracy_low": low, "accuracy_high": high}
     return estimates
@@ -151,7 +153,7 @@ def _correct(
             rows.append(columns_of_value | {**group.name._asdict(), "bias_class": value})
     reasons = doubts_of_rows(verified, rows, corrections, thresholds)
     start = 0
-    for estimate, group in zip(estimates, groups, strict=True):
+    for estimate, group in zip(estimates, sample.cells.groups, strict=True):
         here = reasons[start : start + len(group.values)]
         start += len(group.values)
         if observed.false_accepts is not None and group.name in corrections:

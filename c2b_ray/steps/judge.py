@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c2b_ray import metrics
+from c2b_ray.metrics.cluster_robust import beside
 from c2b_ray.metrics.contrasts import Design
 from c2b_ray.metrics.levels import deviations
 from c2b_ray.steps.adjusted import Adjusted
@@ -310,10 +311,21 @@ class Readings:
 
 def _design(estimates: Sequence[Estimate]) -> Design | None:
     """Returns the design of every row; None where images are independent."""
-    parts = [one.clusters.design(_weights(one)) for one in estimates if one.clusters is not None]
+    parts = [_in_clusters(one, one.clusters) for one in estimates if one.clusters is not None]
     if not parts:
         return None
     return Design(np.concatenate([part.factor for part in parts]), np.concatenate([part.degrees for part in parts]))
+
+
+def _in_clusters(estimate: Estimate, clusters: ClusterSums) -> Design:
+    """Returns the design of every φ, beside what the effective numbers of images hold already, such as captions."""
+    weights, variance = _weights(estimate), clusters.variance()
+    _, total, _ = metrics.contrast_counts(estimate.accuracy, estimate.effective, weights, estimate.covariance)
+    independent, whole = (
+        (weights**2 * np.divide(variance, n, out=np.zeros(weights.shape), where=n > 0)).sum(axis=1)
+        for n in (np.broadcast_to(clusters.images.sum(axis=1), total.shape), total)
+    )
+    return beside(clusters.design(weights), independent, whole)
 
 
 def _weights(estimate: Estimate) -> Floats:

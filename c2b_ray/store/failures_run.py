@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
@@ -144,6 +144,8 @@ class FailuresManifest(Manifest):
 
 class FailuresRun(Run):
     """A run of `c2b failures`."""
+
+    SINCE: ClassVar = {"hypotheses": ("clusters",)}
 
     @property
     def candidates(self) -> pa.Table:

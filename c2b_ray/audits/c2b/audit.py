@@ -51,7 +51,7 @@ from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.filesystems.documents import FileOrFields
-from c2b_ray.pipelines.images import Contestant
+from c2b_ray.pipelines.images import FETCH, Contestant
 from c2b_ray.pipelines.stage import Runner
 from c2b_ray.report.c2b.report import write_report
 from c2b_ray.roles import TextEncoder
@@ -59,6 +59,7 @@ from c2b_ray.schemas import DRAWS, POOLED, SCORES, content_id
 from c2b_ray.steps.answered import unanswered
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.caption_pairs import caption_pairs
+from c2b_ray.steps.clusters_of_index import check_clusters_of_index
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.search import check_encoder
@@ -188,6 +189,9 @@ def _plans(
         index = models.describe("index", config.images.index)
         check_encoder(models.describe("encoder", index.encoder), index)
         encoder = models.text_encoder(index.encoder)
+        if config.images.cluster is not None:
+            named = partial(check_clusters_of_index, models.index(config.images.index), config.images.cluster)
+            models.runner.call(named, FETCH)
     _write_hypotheses(config, run, models, steps, encoder)
     plans = {"retrieve": from_index, "generate": from_generator}
     return [plans[source](config, run, models, steps) for source in config.images.sources]

@@ -24,11 +24,12 @@ from c2b_ray.audits.kit.identity import check_unchanged
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import RunError, SourceError
-from c2b_ray.pipelines.images import ImageStages, OnProgress, of_revision
+from c2b_ray.pipelines.images import FETCH, ImageStages, OnProgress, of_revision
 from c2b_ray.pipelines.search import finder_of
 from c2b_ray.pipelines.search import retrieve as search
 from c2b_ray.steps.accept import COLUMNS, Content, SeenImages, contents
 from c2b_ray.steps.cells import CellKey
+from c2b_ray.steps.clusters_of_index import clusters_of_index
 from c2b_ray.steps.draw import Rows, generated
 from c2b_ray.steps.in_place import Load
 from c2b_ray.steps.retrieve import retrieved, to_retrieve
@@ -195,6 +196,9 @@ def from_index(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) 
         if about.selection == NEAREST and config.budget is not None:
             pools = pools.fixed(config.images_per_cell)
         check_unchanged(run, lambda: images, models.index(path), models.runner)
+        if about.cluster is not None:
+            clusters = partial(clusters_of_index, models.index(path), images, about.cluster)
+            run.write("clusters", models.runner.call(clusters, FETCH))
         models_used = {
             "encoder": model_row(index.encoder, encoder),
             "index": {"spec": path, "revision": index.revision},

@@ -12,6 +12,7 @@ from c2b_ray.audits.failures.gates import ANY, classifiers_of, measured
 from c2b_ray.audits.kit.comparison import Comparison, differing, refuse, sides
 from c2b_ray.errors import RunError
 from c2b_ray.report.failures.comparison import PAGES
+from c2b_ray.report.failures.report import read_facts
 from c2b_ray.steps import gate as gates
 from c2b_ray.steps.discovery.compared import compare as compared
 from c2b_ray.store.failures_run import FailuresRun
@@ -27,9 +28,16 @@ def compare(
 
     `classifier_a`, `classifier_b`: names; needed where a run has several classifiers.
 
-    ConfigError where a name is missing or unknown; RunError for runs whose failure rules differ, or that share no
-    caption and no baseline.
+    ConfigError where a name is missing or unknown; RunError for runs whose failure rules differ, that share no caption
+    and no baseline, or whose images come in clusters.
     """
+    for run in (run_a, run_b):
+        if cluster := read_facts(run).cluster:
+            raise RunError(
+                f"{run.path}: its images come in clusters ({cluster}), and a comparison of failure rates takes images "
+                "as independent: compare the two with `c2b audit` on the same table with the same `cluster`, which "
+                "pairs their answers"
+            )
     a, b = sides((run_a, run_b), (classifier_a, classifier_b), classifiers_of, _check_settings)
     alpha = float(run_a.config.get("alpha", 0.05))
     cells = compared(_rows(run_a, a), _rows(run_b, b), alpha)

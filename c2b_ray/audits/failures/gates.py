@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from c2b_ray.audits.kit.classifiers import one_of
-from c2b_ray.metrics.rates import failure_rates
 from c2b_ray.report.failures.facts import Facts
 from c2b_ray.report.failures.labels import at_baseline
 from c2b_ray.report.failures.report import read_facts
@@ -64,7 +63,7 @@ def _baselines(facts: Facts) -> Iterator[Mapping[str, Any]]:
     for label, baseline in facts.baselines.items():
         for classifier in facts.names:
             _, counts = at_baseline(facts, label, classifier)
-            estimate = failure_rates(counts.failures, counts.draws, facts.confidence)
+            estimate = facts.rate(counts.failures, counts.draws)
             yield {
                 "classifier": classifier,
                 "generator": ", ".join(facts.primary),

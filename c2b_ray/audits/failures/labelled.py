@@ -4,15 +4,17 @@ values.
     images, copies left out → answers │ search: conditions that go with failures │ test │ measure
 
 The last three use different images: a caption that passes its test failed often in it, also by chance, so that rates
-from the test would be too high. The part of an image follows from its row and the run's seed. This module composes
-steps, models and a run directory.
+from the test would be too high. The part of an image follows from its row and the run's seed, or from its cluster: an
+effect that a camera has on its images would otherwise choose a caption and confirm it. This module composes steps,
+models and a run directory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from heapq import heappop, heappush
 
 import numpy as np
 import pyarrow as pa
@@ -34,17 +36,18 @@ from c2b_ray.pipelines.rounds import Contender, answer_all, read_pictures
 from c2b_ray.pipelines.stage import Runner
 from c2b_ray.schemas import content_id
 from c2b_ray.steps.discovery.candidates import table
-from c2b_ray.steps.discovery.conditions import Answered, Condition
+from c2b_ray.steps.discovery.conditions import Answered, Condition, Texts
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
-from c2b_ray.steps.image_ids import ImageIds
-from c2b_ray.steps.labels import check_classes, chosen, compared, may_be_clusters
+from c2b_ray.steps.image_ids import ImageIds, Ints
+from c2b_ray.steps.labels import check_classes, chosen, compared, may_be_clusters, without_cluster
 from c2b_ray.store.failures_run import FailuresRun
 from c2b_ray.store.labelled import LabelledTable
 from c2b_ray.store.parts import writing
 
 FIELD = "images.labelled.table"
+CLUSTER_FIELD = "images.labelled.cluster"
 PARTS = (SEARCH, TEST, MEASURE)
-"""A third of the images each."""
+"""A third of the images each; whole clusters, where images come in clusters."""
 
 
 def find_labelled(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps) -> None:
@@ -83,7 +86,8 @@ def check_images(images: LabelledTable, config: FailuresConfig) -> dict[str, lis
     """Returns the attributes of labelled images and their values. Raises ConfigError where the images lack one of the
     run's labels, or where no column can be an attribute."""
     check_classes(images.labels, config.labels, FIELD, "labels")
-    return chosen(images.labels, None, FIELD)
+    assert config.images.labelled is not None
+    return chosen(without_cluster(images.labels, config.images.labelled.cluster), None, FIELD)
 
 
 @dataclass(frozen=True)
@@ -104,9 +108,40 @@ def rows_of(images: LabelledTable, config: FailuresConfig, columns: Iterable[str
     at = np.array(rows, np.int64)
     values = {name: compared(labels, name)[at] for name in columns}
     names = images.keys.to_pylist()
-    parts = [PARTS[int(content_id("part", config.seed, names[row], row), 16) % len(PARTS)] for row in rows]
+    labelled = config.images.labelled
+    clusters = None
+    if labelled is not None and labelled.cluster is not None:
+        clusters = clusters_of(images, rows, labelled.cluster)
+        parts = parts_of_clusters(clusters, config.seed)
+    else:
+        drawn = [int(content_id("part", config.seed, names[row], row), 16) % len(PARTS) for row in rows]
+        parts = np.array(drawn, np.int64)
     named = np.array([of_row[row] for row in rows], object)
-    return rows, Answered(named, values, np.array(parts, object), np.arange(len(rows)))
+    of_parts = np.array(PARTS, object)[parts]
+    numbers = None if clusters is None else np.unique(clusters, return_inverse=True)[1]
+    return rows, Answered(named, values, of_parts, np.arange(len(rows)), numbers)
+
+
+def clusters_of(images: LabelledTable, rows: Sequence[int], name: str) -> Texts:
+    """Returns the cluster of each of these rows; a name of its own for a row without one. Raises ConfigError for a
+    column that is not there."""
+    known = images.clusters(name, CLUSTER_FIELD).take(pa.array(rows, pa.int64())).to_pylist()
+    named = [f"cluster {one}" if one is not None else f"row {row}" for one, row in zip(known, rows, strict=True)]
+    return np.array(named, object)
+
+
+def parts_of_clusters(clusters: Texts, seed: int) -> Ints:
+    """Returns the number of each image's part, about as many images in each: the largest clusters first, each to the
+    part that has fewest images so far; clusters of one size in the order of a hash of name and seed."""
+    names, cluster, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    by_hash = np.argsort([content_id("part", seed, str(name)) for name in names], kind="stable")
+    order = by_hash[np.argsort(-sizes[by_hash], kind="stable")]
+    filled, part = [(0, number) for number in range(len(PARTS))], np.zeros(len(names), np.int64)
+    for one in order.tolist():
+        images, number = heappop(filled)
+        part[one] = number
+        heappush(filled, (images + int(sizes[one]), number))
+    return part[cluster]
 
 
 def warn(
@@ -119,10 +154,11 @@ def warn(
         keys, label_map = images.keys.take(pa.array(rows, pa.int64())).to_pylist(), config.label_map
         known = label_map if isinstance(label_map, dict) else None
         warnings += compared_with(config.specs, keys, answered.labels.tolist(), config.labels, known)
-    warnings += [
-        f"{why}; this search counts every image as independent: confirm what it finds on images of other clusters"
-        for why in may_be_clusters(images.labels).values()
-    ]
+    if config.images.labelled is not None and config.images.labelled.cluster is None:
+        warnings += [
+            f"{why}: this search counts every image as independent; write `cluster: {name}` under `images.labelled`"
+            for name, why in may_be_clusters(images.labels).items()
+        ]
     for warning in warnings:
         steps.warn(warning)
     run.update({"warnings": warnings, "left_out": images.left_out.as_dict()})

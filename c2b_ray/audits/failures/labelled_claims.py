@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,18 @@ import pyarrow.compute as pc
 from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, MEASURE, SEARCH, TEST
 from c2b_ray.config.failures import ANY_LABEL, FailuresConfig
 from c2b_ray.errors import SourceError
-from c2b_ray.metrics.rates import Trials, failure_rates, rate_ratios
+from c2b_ray.metrics.cluster_robust import cluster_correlation
+from c2b_ray.metrics.clustered_rates import (
+    OWN,
+    UNKNOWN,
+    ClusteredSides,
+    Correlation,
+    clustered_more_p_values,
+    clustered_rate_ratios,
+    clustered_rates,
+)
+from c2b_ray.metrics.rates import RateEstimate, Trials, failure_rates, rate_ratios
+from c2b_ray.metrics.testing import benjamini_hochberg
 from c2b_ray.pipelines.rounds import Contender
 from c2b_ray.schemas import HYPOTHESES
 from c2b_ray.schemas.failure_rows import AnswerRow, HypothesisRow
@@ -30,6 +42,7 @@ from c2b_ray.steps.discovery.conditions import (
     Mask,
     Sides,
     Suggested,
+    clustered_sides,
     conditions,
     sides,
     targets,
@@ -132,26 +145,106 @@ class Parts:
         failed = self.answers.towards(claim.classifier, None if any_failure else claim.target)
         return sides(self.answered, claim.condition, failed, self.answers.known[claim.classifier] & of_part)
 
+    def by_cluster(self, claim: Claim, part: str) -> ClusteredSides:
+        """Returns the counts of `sides` by cluster."""
+        among = self.answers.known[claim.classifier] & self.answered.of_part(part)
+        failed = self.answers.towards(claim.classifier, claim.target)
+        return clustered_sides(self.answered, claim.condition, failed, among)
+
+    def correlation(self, claim: Claim) -> Correlation:
+        """Returns the intraclass correlation of failures on the label's images of all parts, those with the claim's
+        condition and those without it each for themselves."""
+        failed = self.answers.towards(claim.classifier, claim.target)
+        whole = clustered_sides(self.answered, claim.condition, failed, self.answers.known[claim.classifier])
+        side, cluster = np.nonzero(whole.images)
+        rho, _ = cluster_correlation(side, whole.failures[side, cluster], whole.images[side, cluster])
+        return UNKNOWN if np.isnan(rho) else Correlation(rho, max(whole.images.shape[1] - 2.0, 1.0))
+
+
+class Judgement(TypedDict):
+    """What the images of the test say of a claim: columns of `schemas.HYPOTHESES`."""
+
+    e_value: float | None
+    p_value: float | None
+    q_value: float | None
+    verdict: str
+    doubts: list[str]
+
 
 def hypotheses(config: FailuresConfig, source: str, parts: Parts, claims: list[Claim]) -> pa.Table:
     """Returns the rows of `schemas.HYPOTHESES` of both stages. The images of the test are one batch of evidence."""
     if not claims:
         return HYPOTHESES.empty_table()
+    judged = _judged_by_clusters if parts.answered.clusters is not None else _judged
+    rows = []
+    for claim, judgement in zip(claims, judged(config, parts, claims), strict=True):
+        row = _row(config, source, claim, parts, MEASURE)
+        row["spent"] += parts.sides(claim, TEST).images
+        row |= {
+            "e_value": judgement["e_value"],
+            "p_value": judgement["p_value"],
+            "q_value": judgement["q_value"],
+            "verdict": judgement["verdict"],
+            "doubts": judgement["doubts"],
+        }
+        rows.append(row)
+    rows += [_row(config, source, claim, parts, SEARCH) for claim in claims]
+    return pa.Table.from_pylist(rows, HYPOTHESES)
+
+
+def _judged(config: FailuresConfig, parts: Parts, claims: list[Claim]) -> list[Judgement]:
+    """Judges claims by the images of the test, which are one batch of evidence."""
     seen, tested = ([parts.sides(claim, part) for claim in claims] for part in (SEARCH, TEST))
     expected = [one.failures / one.images * (one.others + 1) / (one.other_failures + 0.5) for one in seen]
     number = np.arange(len(claims))
     race = Race.start(number, number, RaceTerms(alpha=config.alpha, worth=config.smallest_ratio), expected)
     race = race.after(*np.array([[s.failures, s.images, s.other_failures, s.others] for s in tested]).T)
-    rows = []
     evidence = zip(race.evidence.e_values.tolist(), race.q_values.tolist(), race.standing.tolist(), strict=True)
-    for claim, of_test, (e, q, standing) in zip(claims, tested, evidence, strict=True):
-        verdict = {"failure": "failure", "hopeless": "not_shown"}.get(standing, "undetermined")
-        row = _row(config, source, claim, parts, MEASURE)
-        row["spent"] += of_test.images
-        row.update({"e_value": e, "p_value": min(1.0, 1 / max(e, 1e-300)), "q_value": q, "verdict": verdict})
-        rows.append(row)
-    rows += [_row(config, source, claim, parts, SEARCH) for claim in claims]
-    return pa.Table.from_pylist(rows, HYPOTHESES)
+    return [
+        {
+            "e_value": e,
+            "p_value": min(1.0, 1 / max(e, 1e-300)),
+            "q_value": q,
+            "verdict": {"failure": "failure", "hopeless": "not_shown"}.get(standing, "undetermined"),
+            "doubts": [],
+        }
+        for e, q, standing in evidence
+    ]
+
+
+def _judged_by_clusters(config: FailuresConfig, parts: Parts, claims: list[Claim]) -> list[Judgement]:
+    """Judges claims by the clusters of the test: by p-values, for how much clusters differ is estimated, and an e-value
+    would need to know it."""
+    tested = [parts.by_cluster(claim, TEST) for claim in claims]
+    p = np.array([float(clustered_more_p_values(sides)) for sides in tested])
+    q = benjamini_hochberg(p)
+    confidence = 1 - 2 * RaceTerms().risk
+    most = [
+        float(clustered_rate_ratios(counts, confidence, parts.correlation(claim)).high)
+        for claim, counts in zip(claims, tested, strict=True)
+    ]
+    judged: list[Judgement] = []
+    for claim, counts, p_value, q_value, high in zip(claims, tested, p.tolist(), q.tolist(), most, strict=True):
+        doubts = _of_one_cluster(config, counts, parts.by_cluster(claim, MEASURE))
+        verdict = "failure" if q_value <= config.alpha and not doubts else "undetermined"
+        if verdict == "undetermined" and high < config.smallest_ratio and not doubts:
+            verdict = "not_shown"
+        judged.append({"e_value": None, "p_value": p_value, "q_value": q_value, "verdict": verdict, "doubts": doubts})
+    return judged
+
+
+def _of_one_cluster(config: FailuresConfig, tested: ClusteredSides, measured: ClusteredSides) -> list[str]:
+    """Returns why a claim cannot be told from its cluster."""
+    labelled = config.images.labelled
+    assert labelled is not None
+    for doing, counts in (("test", tested), ("measure", measured)):
+        for whose, count in zip(("its images", "the images without it"), counts.clusters.tolist(), strict=True):
+            if count == 1:
+                return [
+                    f"{whose} that {doing} it are of one {labelled.cluster}, whose other properties cannot be told "
+                    "from it: give it images of others"
+                ]
+    return []
 
 
 def _row(config: FailuresConfig, source: str, claim: Claim, parts: Parts, part: str) -> HypothesisRow:
@@ -161,7 +254,16 @@ def _row(config: FailuresConfig, source: str, claim: Claim, parts: Parts, part: 
     mine, others = (
         Trials.of([f], [n]) for f, n in ((counted.failures, counted.images), (counted.other_failures, counted.others))
     )
-    rates, ratios = failure_rates(mine.failures, mine.draws, confidence), rate_ratios(mine, others, confidence)
+    clusters: int | None = None
+    if parts.answered.clusters is None:
+        rates, ratios = failure_rates(mine.failures, mine.draws, confidence), rate_ratios(mine, others, confidence)
+    else:
+        by_cluster = parts.by_cluster(claim, part)
+        clusters = int(by_cluster.clusters[OWN])
+        known = parts.correlation(claim)
+        rates = clustered_rates(by_cluster, confidence, known)
+        ratios = clustered_rate_ratios(by_cluster, confidence, known)
+        ratios = RateEstimate(*map(np.atleast_1d, ratios))
     rate, rate_low, rate_high = (float(side[0]) for side in rates)
     ratio, ratio_low, ratio_high = (float(side[0]) for side in ratios)
     return {
@@ -190,4 +292,5 @@ def _row(config: FailuresConfig, source: str, claim: Claim, parts: Parts, part: 
         "baseline_failures": counted.other_failures,
         "spent": counted.images,
         "doubts": [],
+        "clusters": clusters,
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from c2b_ray.audits.failures.discovery import BASELINE_SHARE
-from c2b_ray.audits.failures.labelled import FIELD, check_images
+from c2b_ray.audits.failures.labelled import CLUSTER_FIELD, FIELD, check_images
 from c2b_ray.audits.failures.labels import ancestry_of, baselines, decider, with_labels
 from c2b_ray.audits.kit.backend import check_via
 from c2b_ray.audits.kit.specs import check_specs
@@ -47,7 +47,11 @@ def check(config: FailuresConfig) -> None:
     if config.labelled is not None:
         LabelledTable(config.labelled, "labelled")
     if config.images.labelled is not None:
-        check_images(LabelledTable(config.images.labelled.table, FIELD, config.images.labelled.columns), config)
+        labelled = config.images.labelled
+        images = LabelledTable(labelled.table, FIELD, labelled.columns)
+        if labelled.cluster is not None:
+            images.clusters(labelled.cluster, CLUSTER_FIELD)
+        check_images(images, config)
 
 
 def _check_budget(config: FailuresConfig) -> None:

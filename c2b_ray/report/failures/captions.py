@@ -78,7 +78,7 @@ def caption_row(one: Hypothesis, facts: Facts) -> CaptionRow:
         baseline_anyhow=words.rate(share(baseline.failures, baseline.draws)),
         rate=words.rate(one.rate),
         interval=words.rate_range(one.rate_low, one.rate_high),
-        draws=words.count(one.draws),
+        draws=words.plural(one.draws, "image") + of_clusters(one, facts.cluster),
         baseline=words.rate(one.baseline_rate),
         baseline_draws=words.count(one.baseline_draws),
         ratio=words.times(one.ratio),
@@ -92,6 +92,11 @@ def caption_row(one: Hypothesis, facts: Facts) -> CaptionRow:
         verdict=NAMES.get(one.verdict, one.verdict),
         doubts="; ".join(clean(doubt) for doubt in one.doubts),
     )
+
+
+def of_clusters(one: Hypothesis, cluster: str) -> str:
+    """Returns how many clusters a caption's images are of; empty where images are independent."""
+    return "" if one.clusters is None else f", {clean(cluster)}: {words.count(one.clusters)}"
 
 
 def e_value(value: float) -> str:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from c2b_ray.metrics.rates import failure_rates
 from c2b_ray.report.failures.facts import Facts
 from c2b_ray.report.failures.labels import at_baseline
 from c2b_ray.report.failures.rows import Hypothesis
@@ -120,7 +119,7 @@ def _row(one: Hypothesis, facts: Facts) -> ComparedRow:
     entries = []
     for name, tally in tallies.items():
         base, failures = facts.at_baseline(one, name), tally.towards(one.target)
-        limits = failure_rates(failures, tally.draws, facts.confidence)
+        limits = facts.rate(failures, tally.draws)
         entries.append(
             ComparedRate(
                 rate=words.rate(share(failures, tally.draws)),

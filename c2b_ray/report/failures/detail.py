@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from c2b_ray.metrics.rates import failure_rates
 from c2b_ray.report.failures.examples import MOST_SHOWN, Examples, gallery
 from c2b_ray.report.failures.facts import Facts
 from c2b_ray.report.failures.families import Finding
@@ -68,7 +67,7 @@ def _detail(finding: Finding, sentence: Statement, facts: Facts, pictures: _Pict
     lead = finding.lead
     key, base_key = (lead.caption_id, lead.classifier, lead.generator), facts.baseline_key(lead)
     base, with_caption = facts.at_baseline(lead), facts.tallies.of(*key)
-    estimate = failure_rates(lead.baseline_failures, lead.baseline_draws, facts.confidence)
+    estimate = facts.rate(lead.baseline_failures, lead.baseline_draws)
     limits = lead.baseline_rate, float(estimate.low), float(estimate.high)
     baseline = facts.baselines.get(lead.label)
     galleries = (

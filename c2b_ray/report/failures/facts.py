@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from c2b_ray.config.failures import ANY_LABEL
+from c2b_ray.metrics.rates import RateEstimate, failure_rates
 from c2b_ray.report.failures.families import Finding, findings_of
 from c2b_ray.report.failures.rows import Baseline, Hypothesis, baselines_of, hypotheses_of
 from c2b_ray.report.failures.sentences import GENERATED, LABELLED, Wording
@@ -52,6 +54,18 @@ class Facts:
     def labelled(self) -> bool:
         """Tells whether labelled images replace a generator's."""
         return self.wording is LABELLED
+
+    @property
+    def cluster(self) -> str:
+        """What images come in clusters of, such as `camera`; empty where they are independent."""
+        images = mapping(mapping(self.manifest.get("config")).get("images"))
+        return str(mapping(images.get("labelled")).get("cluster") or "")
+
+    def rate(self, failures: int, draws: int) -> RateEstimate:
+        """Returns a failure rate with limits, NaN where images come in clusters: counts alone do not tell them."""
+        estimate = failure_rates(failures, draws, self.confidence)
+        unknown = np.full_like(estimate.value, np.nan)
+        return RateEstimate(estimate.value, unknown, unknown) if self.cluster else estimate
 
     @property
     def primary(self) -> list[str]:

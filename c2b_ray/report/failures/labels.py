@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from c2b_ray.metrics.rates import failure_rates
 from c2b_ray.report.failures.facts import Facts
 from c2b_ray.report.failures.rows import CONFIRMATION, DISCOVERY
 from c2b_ray.report.failures.tallies import Tally
@@ -57,7 +56,7 @@ def labels(facts: Facts) -> Labels:
 def _row(label: str, classifier: str, facts: Facts, of: tuple[int, int]) -> tuple[float, LabelRow]:
     """Returns the row with its sort key. `of`: the numbers of captions tried, and of findings."""
     stage, counts = at_baseline(facts, label, classifier)
-    rate = failure_rates(counts.failures, counts.draws, facts.confidence)
+    rate = facts.rate(counts.failures, counts.draws)
     row = LabelRow(
         classifier=facts.names[classifier],
         label=clean(label),

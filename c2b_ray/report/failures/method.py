@@ -50,6 +50,7 @@ def _settings(manifest: Mapping[str, Any]) -> Iterator[Row]:
     budget = mapping(config.get("budget"))
     named = {
         "Rule": config.get("rule"),
+        "Independent samples": mapping(mapping(config.get("images")).get("labelled")).get("cluster"),
         "Hierarchy": config.get("hierarchy"),
         "Prompt": config.get("prompt"),
         "Budget, in images": budget.get("draws"),

@@ -54,6 +54,7 @@ class Hypothesis:
     baseline_failures: int
     spent: int
     doubts: tuple[str, ...]
+    clusters: int | None = None
 
     @property
     def confirmed(self) -> bool:

@@ -34,6 +34,7 @@ from c2b_ray.report.failures.spending import Spending, spending
 from c2b_ray.report.failures.transfers import Transfers, transfers
 from c2b_ray.report.kit import words
 from c2b_ray.report.kit.method import Method, mapping
+from c2b_ray.report.kit.redact import clean
 from c2b_ray.report.kit.setup import SetupNote, setup_notes
 
 MOST_SENTENCES, MOST_REACHES = 40, 200
@@ -46,6 +47,7 @@ class View:
     classifiers: tuple[str, ...]
     several: bool
     labelled: bool
+    cluster: str
     interval_name: str
     alpha: str
     ratio: str
@@ -91,6 +93,7 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
         classifiers=tuple(facts.names.values()),
         several=len(facts.names) > 1,
         labelled=facts.labelled,
+        cluster=clean(facts.cluster),
         interval_name=words.percent(facts.confidence),
         alpha=words.decimal(round(1 - facts.confidence, 10)),
         ratio=ratio_of(facts.manifest),

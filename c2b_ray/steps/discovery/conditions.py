@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from c2b_ray.config.failures import ANY_LABEL
+from c2b_ray.metrics.clustered_rates import ClusteredSides
 from c2b_ray.steps.discovery.candidates import Candidate
 from c2b_ray.steps.discovery.value_sets import FEWEST, Found, Search, find_value_sets
 from c2b_ray.steps.image_ids import Ints, distinct_count, repeated
@@ -32,23 +33,26 @@ Texts = NDArray[np.object_]
 @dataclass(frozen=True)
 class Answered:
     """For every labelled image of the run: its label, its columns' values (None where it has none), its part, and a
-    number for its picture, the same for all copies of one."""
+    number for its picture, the same for all copies of one. `clusters`: the number of its cluster, from 0, such as its
+    camera; None where images are independent. All images of a cluster are in one part."""
 
     labels: Texts
     columns: Mapping[str, Texts]
     parts: Texts
     pictures: Ints
+    clusters: Ints | None = None
 
     def without_copies(self, pictures: Ints) -> tuple[Mask, Answered]:
         """Returns which images count, and these alone: of a picture's images with the same label and values only the
-        first. All images of a picture are in the part of its first one."""
+        first. All images of a picture are in the part, and the cluster, of its first one."""
         _, first, picture = np.unique(pictures, return_index=True, return_inverse=True)
         rows = zip(pictures.tolist(), self.labels.tolist(), *(c.tolist() for c in self.columns.values()), strict=True)
         seen: dict[tuple[object, ...], int] = {}
         counts = np.array([seen.setdefault(row, number) == number for number, row in enumerate(rows)], bool)
         columns = {name: values[counts] for name, values in self.columns.items()}
         parts = self.parts[first[picture]]
-        return counts, Answered(self.labels[counts], columns, parts[counts], pictures[counts])
+        clusters = None if self.clusters is None else self.clusters[first[picture]][counts]
+        return counts, Answered(self.labels[counts], columns, parts[counts], pictures[counts], clusters)
 
     @cached_property
     def coded(self) -> tuple[Ints, list[tuple[str, str]]]:
@@ -140,6 +144,22 @@ def sides(answered: Answered, condition: Condition, failed: Mask, among: Mask) -
     shown = answered.showing(condition.values)
     inside, outside = answered.once(of_label & shown), answered.once(of_label & ~shown)
     return Sides(*(int(mask.sum()) for mask in (inside & failed, inside, outside & failed, outside)))
+
+
+def clustered_sides(answered: Answered, condition: Condition, failed: Mask, among: Mask) -> ClusteredSides:
+    """Returns what `sides` counts, by cluster."""
+    assert answered.clusters is not None
+    of_label = answered.of_label(condition.label) & among
+    shown = answered.showing(condition.values)
+    inside, outside = answered.once(of_label & shown), answered.once(of_label & ~shown)
+    names, cluster = np.unique(answered.clusters[inside | outside], return_inverse=True)
+    numbers = np.zeros(len(answered.labels), np.int64)
+    numbers[inside | outside] = cluster
+    failures, images = (
+        np.stack([np.bincount(numbers[side & counted], minlength=len(names)) for side in (inside, outside)])
+        for counted in (failed, np.ones(len(failed), bool))
+    )
+    return ClusteredSides.of(failures, images)
 
 
 def targets(predicted: Sequence[str | None], failed: Mask, of_label: Mask) -> list[str]:

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from scipy.stats import f_oneway
 
-from c2b_ray.metrics.cluster_robust import LEAST_DEGREES, _chi_squared_variance, cluster_correlation, cluster_design
+from c2b_ray.metrics.cluster_robust import (
+    LEAST_DEGREES,
+    _chi_squared_variance,
+    beside,
+    cluster_correlation,
+    cluster_design,
+)
 from c2b_ray.metrics.contrasts import Design, contrast_interval, contrast_none_p_values, contrast_p_values
 from c2b_ray.metrics.pooled import pooled_bias_scores
 
@@ -126,6 +132,21 @@ def test_pooling_sees_that_classes_share_clusters() -> None:
     assert (
         shared.high - shared.low > 1.5 * (pooled_bias_scores(rate, total).high - pooled_bias_scores(rate, total).low)
     ).all()
+
+
+def test_other_parts_of_the_variance_are_added_once() -> None:
+    """Clusters treble the variance of 1; captions make it 2 without them: 3 + 2 - 1 = 4 is twice the 2."""
+    added = beside(Design(np.array([3.0]), np.array([5.0])), [1.0], [2.0])
+    assert added.factor == pytest.approx(2.0)
+    # Satterthwaite: 4^2 / (3^2 / 5), the captions' part taken as known
+    assert added.degrees == pytest.approx(5 * (4 / 3) ** 2)
+
+
+def test_without_other_parts_the_design_is_the_same() -> None:
+    design = Design(np.array([0.3, 7.123, np.nan]), np.array([0.5, 11.7, np.nan]))
+    same = beside(design, [0.1, 0.2, np.nan], [0.1, 0.2, np.nan])
+    np.testing.assert_array_equal(same.factor, design.factor)
+    np.testing.assert_array_equal(same.degrees, design.degrees)
 
 
 def test_the_correlation_is_that_of_the_analysis_of_variance() -> None:

@@ -118,6 +118,67 @@ def test_comparisons_of_two_classifiers_are_of_clusters():
     assert pooled["p_value"] > 0.05
 
 
+def drawn(each=20, captions=4, answers=None):
+    """Images that captions drew: of each caption, all images of one camera, and each camera has images of all captions.
+
+    `answers`: (caption, image) → the answers of the classifiers.
+    """
+    proposals, _ = propose("task", ["bus"], None, {"weather": ["snow", "sun"]}, seed=0)
+    table, _ = caption("task", proposals, None, captions, seed=0)
+    draws, predictions, clusters = [], [], []
+    for row in table.to_pylist():
+        for i in range(each):
+            name = f"{row['caption_id']}-{i}"
+            draws.append({"caption_id": row["caption_id"], "image_id": name, "rank": i, "source": "retrieve"})
+            clusters.append({"image_id": name, "cluster": f"camera {i % 5}"})
+            for classifier, right in answers(row["number"], i).items():
+                one = {"prediction_id": f"{classifier}-{name}", "image_id": name, "classifier": classifier}
+                predictions.append(one | {"revision": "1", "predicted_class": "bus" if right else "boat"})
+    rows = (draws, DRAWS), (predictions, PREDICTIONS), (clusters, CLUSTERS)
+    return table, *(pa.Table.from_pylist(of_table, schema) for of_table, schema in rows)
+
+
+def width(row, name):
+    return row[f"{name}_high"] - row[f"{name}_low"]
+
+
+def test_retrieved_images_have_captions_and_clusters_and_both_widen():
+    """Captions 0 and 1 are hard, and so is camera 0: what each adds to the variance is added to the other's."""
+
+    def answers(number, image):
+        return {"m": number > 1 or image % 5 > 1 or image < 5}
+
+    captions, draws, predictions, clusters = drawn(answers=answers)
+    thresholds = Thresholds(0.05, 0.05)
+    known = Clusters(clusters, "camera")
+    both = scored(captions, draws, predictions, ["m"], thresholds, clusters=known)[0].to_pylist()[0]
+    alone = scored(captions, draws, predictions, ["m"], thresholds)[0].to_pylist()[0]
+    rows_of_table = draws.set_column(draws.schema.get_field_index("source"), "source", [["labelled"] * len(draws)])
+    labelled = scored(captions, rows_of_table, predictions, ["m"], thresholds, clusters=known)[0].to_pylist()[0]
+    assert (both["captions"], both["clusters"]) == (4, 5)
+    assert width(both, "accuracy") > max(width(alone, "accuracy"), width(labelled, "accuracy"))
+    assert width(both, "phi") >= width(alone, "phi")
+
+
+def test_comparisons_of_retrieved_images_keep_the_spread_of_captions():
+    """B is better on caption 0 alone, whatever the camera: clusters change little, captions much."""
+
+    def answers(number, image):
+        return {"a": number > 0, "b": True}
+
+    captions, draws, predictions, clusters = drawn(answers=answers)
+
+    def compared(known):
+        a, b = (Side(captions, draws, predictions, name, clusters=known) for name in "ab")
+        shared = SharedImages(a, b)
+        return compare(shared, 0.05, 0.05).to_pylist()[0], compare_pooled(shared, 0.05, 0.05)
+
+    alone, both = compared(None)[0], compared(Clusters(clusters, "camera"))[0]
+    assert alone["effective"] < 20
+    assert both["effective"] <= alone["effective"]
+    assert (both["captions"], both["caption_spread"]) == (alone["captions"], alone["caption_spread"])
+
+
 def labels(**columns):
     return pa.table({"target_class": ["bus"] * 40, **columns})
 

@@ -15,6 +15,7 @@ from c2b_ray.errors import ConfigError
 from c2b_ray.store.c2b_run import C2BRun
 
 LABELS = ["red", "blue"]
+RETRIEVED = {"source": "retrieve", "index": "index", "cluster": "camera"}
 
 
 def brightness(images: list[Any]) -> Any:
@@ -69,6 +70,9 @@ def test_a_column_that_is_not_there_is_refused_with_the_nearest(photos: Path) ->
     [
         ({"budget": {"images": 100}, "images_per_caption": 10}, "`budget` takes images as independent"),
         ({"images": {"source": "generate", "generator": "world:renderer", "cluster": "camera"}}, "does not belong"),
+        ({"images": RETRIEVED, "verification": {"model": "world:clip"}}, "`verification` corrects answers as if"),
+        ({"images": RETRIEVED, "confirm": True}, "`confirm` takes fresh images as independent of the earlier ones"),
+        ({"images": RETRIEVED, "screening": {}}, "`screening` takes fresh images as independent of the earlier ones"),
     ],
 )
 def test_what_takes_images_as_independent_is_refused(more: dict[str, Any], reason: str) -> None:
