@@ -18,6 +18,7 @@ from c2b_ray.cli import (
     clip_bias,
     compare,
     dataset,
+    doctor,
     endpoint,
     evaluate,
     export,
@@ -60,6 +61,7 @@ app.add_typer(index.app, name="index")
 app.add_typer(remote.app, name="remote")
 app.command("models")(models.models)
 app.add_typer(world.app, name="world")
+app.command("doctor")(doctor.doctor)
 app.command("serve")(serve.serve)
 app.add_typer(endpoint.app, name="endpoint")
 app.add_typer(tenants.app, name="tenants")
