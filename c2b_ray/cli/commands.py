@@ -29,6 +29,7 @@ from c2b_ray.cli import (
     models,
     prompts,
     remote,
+    runs,
     serve,
     tenants,
     world,
@@ -47,6 +48,7 @@ app.command("demo")(audit.demo)
 app.command("audit")(audit.audit)
 app.command("check")(check.check)
 app.command("report")(audit.report)
+app.command("runs")(runs.runs)
 app.command("ask")(ask.ask)
 app.command("compare")(compare.compare)
 app.command("gate")(compare.gate)

@@ -17,6 +17,7 @@ from c2b_ray.report.c2b.method import right_line
 from c2b_ray.report.c2b.notes import copies_line, one_caption_line
 from c2b_ray.report.c2b.pooled import pooled_sentence, strongest_pooled
 from c2b_ray.report.c2b.ranking import Group, cells_of, leading, ranked, strongest_first
+from c2b_ray.report.kit import words
 from c2b_ray.report.kit.setup import setup_lines
 from c2b_ray.report.kit.summary import Column, Summary
 from c2b_ray.steps.score_row import ScoreRow
@@ -45,14 +46,20 @@ def summary(run: C2BRun) -> Summary:
     stages = two_stages(run.config, cells, run.captions, run.read("confirmation"))
     rule, cautions = right_line(run.config), [line for line in (one_caption_line(cells), copies_line(cells)) if line]
     of_findings = findings_table(groups)
+    counted = tally(cells, len(pooled), len(pairs))
     return Summary(
         title=of_findings.title,
         columns=of_findings.columns,
         rows=of_findings.rows,
         marks=of_findings.marks,
-        lines=[*lines, *filter(None, (rule, stages)), *cautions, tally(cells, len(pooled), len(pairs))],
+        lines=[*lines, *filter(None, (rule, stages)), *cautions, counted],
         report=run.report,
         first=setup_lines(run.manifest),
+        headline=". ".join([*_strongest(groups), counted]),
+        findings={
+            name: sum(cell.is_finding for cell in cells if cell.classifier == name)
+            for name in sorted({cell.classifier for cell in cells})
+        },
         to_json={
             "run": run.path,
             "report": run.report,
@@ -66,6 +73,16 @@ def summary(run: C2BRun) -> Summary:
             "intersections": pairs,
         },
     )
+
+
+def _strongest(groups: Sequence[tuple[Group, Sequence[Group]]]) -> list[str]:
+    lead = groups[0][0].lead if groups else None
+    if lead is None:
+        return []
+    return [
+        f"{lead.target_class}, {lead.attribute} {lead.bias_class}: {lead.accuracy:.0%} right "
+        f"(φ {words.signed(lead.phi)})"
+    ]
 
 
 def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:
