@@ -21,6 +21,7 @@ from c2b_ray.cli import (
     doctor,
     endpoint,
     evaluate,
+    examples,
     export,
     failures,
     index,
@@ -71,6 +72,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(audit_log.app, name="audit-log")
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
+examples.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -23,8 +23,6 @@ def doctor(
 
     Looks at Python, packages and extras, GPUs and what uses them, the model hub, Ray, cores, memory, shared memory,
     open files and the place of runs. A note is about what only some users want, or what is tight.
-
-    Example: c2b doctor --runs s3://audits/runs
     """
     from c2b_ray.commands.doctor import examine, is_sound
 

@@ -32,8 +32,6 @@ def runs(
     """List runs of all kinds, the newest first: what each is of, its state, and its result in a line.
 
     The page of --html links to the reports, and shows the findings of each classifier by date.
-
-    Example: c2b runs runs --html runs/index.html
     """
     from c2b_ray.commands.runs import write_index
     from c2b_ray.store.run_list import list_runs

@@ -164,8 +164,8 @@ def _meant(text: str) -> str:
         return f"write timm:ARCHITECTURE?weights={path}, or torchvision:ARCHITECTURE?weights={path}"
     if ending in ("pt", "pth", "ckpt", "bin", "pkl"):
         return (
-            "pickles, which run code when read, are refused: save it as ONNX, or its weights as safetensors (onnx:PATH, "
-            "timm:ARCHITECTURE?weights=PATH)"
+            "pickles, which run code when read, are refused: save it as ONNX (onnx:PATH), or its weights as "
+            "safetensors (timm:ARCHITECTURE?weights=PATH)"
         )
     return "expected scheme:name, such as timm:resnet50.a1_in1k, hf:org/name or onnx:PATH"
 
