@@ -95,8 +95,10 @@ def add_to(app: typer.Typer) -> None:
             shown = [word for word in words if word != "run"]
             command.epilog = f"Example: c2b {' '.join(shown)} {arguments}"
     panel_of = {name: panel for panel, names in PANELS.items() for name in names}
-    for one in (*app.registered_commands, *app.registered_groups):
-        one.rich_help_panel = panel_of.get(str(one.name))
+    for command in app.registered_commands:
+        command.rich_help_panel = panel_of.get(str(command.name))
+    for group in app.registered_groups:
+        group.rich_help_panel = panel_of.get(str(group.name))
     # In a panel, commands are listed in the order in which they were added.
     places = {name: place for place, name in enumerate(panel_of)}
     app.registered_commands.sort(key=lambda one: places.get(str(one.name), len(places)))

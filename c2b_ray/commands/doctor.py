@@ -302,7 +302,7 @@ def _of_extras(one: Requirement) -> Iterator[Requirement]:
 
 def _locked(text: str) -> dict[str, str]:
     """Returns what a lock file pins for this Python and platform: canonical name → version."""
-    pinned = {}
+    pinned: dict[str, str] = {}
     for line in text.splitlines():
         if line and not line[0].isspace() and line[0] != "#":
             one = Requirement(line.rstrip("\\ "))

@@ -79,7 +79,7 @@ def reachable() -> bool:
 
 def here() -> list[str]:
     """Returns the addresses of the Ray clusters of which this machine has a node, by its processes."""
-    return sorted(map(str, services.find_gcs_addresses()))
+    return sorted(map(str, services.find_gcs_addresses()))  # type: ignore[no-untyped-call]
 
 
 def answers(address: str, seconds: float = 2.0) -> bool:

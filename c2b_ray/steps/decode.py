@@ -164,7 +164,8 @@ def _opened(data: bytes) -> ImageFile.ImageFile:
     if kind == "heic":
         with needed_by("a HEIC picture", ImageError):
             from pillow_heif import HeifImageFile
-        return HeifImageFile(BytesIO(data), "")
+        opened: ImageFile.ImageFile = HeifImageFile(BytesIO(data), "")
+        return opened
     if kind == "avif":
         return AvifImagePlugin.AvifImageFile(BytesIO(data), "")
     raise ImageError("not an image of a known format (JPEG, PNG, WebP, AVIF, HEIC, GIF, BMP, TIFF, PPM)")
