@@ -13,6 +13,7 @@ from c2b_ray.errors import C2BError, InputError
 INSTALL = {
     "alembic": "'c2b-ray[endpoint]'",
     "nvidia": "'c2b-ray[gpu]'",
+    "pillow_heif": "'c2b-ray[heic]'",
     "boto3": "'c2b-ray[s3]'",
     "botocore": "'c2b-ray[s3]'",
     "diffusers": "'c2b-ray[generate]'",

@@ -62,7 +62,8 @@ def audit(
     placement: Placement = None,
     as_json: Json = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Estimate the cost of the audit by a short trial of its models, and stop.")
+        bool,
+        typer.Option("--estimate", "--dry-run", help="Estimate the cost by a short trial of its models, and stop."),
     ] = False,
     print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of an audit file and stop.")] = False,
 ) -> None:

@@ -18,8 +18,10 @@ from c2b_ray.cli import (
     clip_bias,
     compare,
     dataset,
+    doctor,
     endpoint,
     evaluate,
+    examples,
     export,
     failures,
     index,
@@ -29,6 +31,7 @@ from c2b_ray.cli import (
     models,
     prompts,
     remote,
+    runs,
     serve,
     tenants,
     world,
@@ -48,6 +51,7 @@ app.command("init")(init.init)
 app.command("audit")(audit.audit)
 app.command("check")(check.check)
 app.command("report")(audit.report)
+app.command("runs")(runs.runs)
 app.command("ask")(ask.ask)
 app.command("compare")(compare.compare)
 app.command("gate")(compare.gate)
@@ -62,6 +66,7 @@ app.add_typer(index.app, name="index")
 app.add_typer(remote.app, name="remote")
 app.command("models")(models.models)
 app.add_typer(world.app, name="world")
+app.command("doctor")(doctor.doctor)
 app.command("serve")(serve.serve)
 app.add_typer(endpoint.app, name="endpoint")
 app.add_typer(tenants.app, name="tenants")
@@ -69,6 +74,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(audit_log.app, name="audit-log")
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
+examples.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:

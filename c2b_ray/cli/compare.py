@@ -13,7 +13,7 @@ from rich.markup import escape
 from c2b_ray.cli import show
 from c2b_ray.errors import ConfigError
 from c2b_ray.report.kit import words
-from c2b_ray.steps.gate import ALLOW, OPTION, Check, failed
+from c2b_ray.steps.gate import ALLOW, ALLOW_BEFORE, OPTION, Check, failed
 from c2b_ray.store import files
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ AllowUnchecked = Annotated[
     bool,
     typer.Option(
         ALLOW,
+        ALLOW_BEFORE,
         help="Pass a gate if none of its cells could be checked (no images, in doubt) or decided (all undetermined).",
     ),
 ]

@@ -27,7 +27,8 @@ def run(
     placement: Placement = None,
     as_json: Json = False,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Estimate the cost by a short trial of its models, and stop.")
+        bool,
+        typer.Option("--estimate", "--dry-run", help="Estimate the cost by a short trial of its models, and stop."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Start at once, without an estimate of the cost.")] = False,
     print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of a failures file and stop.")] = False,

@@ -28,7 +28,7 @@ def run(
     placement: Placement = None,
     as_json: Json = False,
     estimate: Annotated[
-        bool, typer.Option("--estimate", help="Print the most images that each part generates, and stop.")
+        bool, typer.Option("--estimate", "--dry-run", help="Print the most images that each part generates, and stop.")
     ] = False,
     print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of a prompts file and stop.")] = False,
 ) -> None:

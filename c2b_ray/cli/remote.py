@@ -33,7 +33,9 @@ Once = Annotated[
         help="Submitting the same file again with the same text, such as a build's id, starts no new job.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the file at the endpoint, estimate the cost, and stop.")]
+DryRun = Annotated[
+    bool, typer.Option("--estimate", "--dry-run", help="Check the file at the endpoint, estimate the cost, and stop.")
+]
 
 
 @app.command()

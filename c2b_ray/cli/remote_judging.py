@@ -14,7 +14,7 @@ from c2b_ray.cli import show
 from c2b_ray.cli.compare import check_options
 from c2b_ray.errors import ConfigError
 from c2b_ray.report.kit import words
-from c2b_ray.steps.gate import ALLOW, OPTION
+from c2b_ray.steps.gate import ALLOW, ALLOW_BEFORE, OPTION
 from c2b_ray.store import files
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ FailOn = Annotated[
 ]
 Junit = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="Write the checks as JUnit XML.")]
 AllowUnchecked = Annotated[
-    bool, typer.Option(ALLOW, help="Pass a gate if none of its cells could be checked or decided.")
+    bool, typer.Option(ALLOW, ALLOW_BEFORE, help="Pass a gate if none of its cells could be checked or decided.")
 ]
 Classifier = Annotated[str | None, typer.Option(metavar="SPEC", help="One classifier. Default: all.")]
 

@@ -1,4 +1,4 @@
-"""Operations on a run of any kind: its report, summary, exports, gates, and a comparison with another.
+"""Operations on runs of any kind: report, summary, exports, gates, a comparison with another, an index of many.
 
 It calls the run's kind (`store.kinds`) and knows none. It needs neither Ray nor a model.
 """
@@ -12,8 +12,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from c2b_ray.report.kit.summary import Summary
+from c2b_ray.report.runs.page import index_page
 from c2b_ray.steps.gate import Check
+from c2b_ray.store import files
 from c2b_ray.store.run import Run, finished, load_run
+from c2b_ray.store.run_list import ListedRun, list_runs
 
 
 class Comparison(Protocol):
@@ -97,3 +100,16 @@ def compare(
     run_a = finished(a)
     run_b = run_a if b is None else finished(b)
     return run_a.kind.comparison(run_a, run_b, classifier_a, classifier_b)
+
+
+def write_index(folder: str | Path, page: str | Path) -> list[ListedRun]:
+    """Writes an index page of the runs in a folder and below, for any web server; returns them.
+
+    `page`: the file, or a folder for index.html. Its links to reports are relative to it.
+    """
+    location = str(page)
+    if not location.endswith((".html", ".htm")):
+        location = f"{location.rstrip('/')}/index.html"
+    runs = list_runs(folder)
+    files.write_under(location, index_page(runs, str(folder), location).encode())
+    return runs

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from c2b_ray.config.named import EncoderSpec, GuesserSpec, Name, Names
-from c2b_ray.config.strict import Strict, distinct
+from c2b_ray.config.strict import Strict, distinct, known_columns
 
 BAG_OF_WORDS = "bag-of-words"
 COLUMNS = ("image", "caption", "key")
@@ -45,8 +45,7 @@ class Dataset(Strict):
     @field_validator("columns")
     @classmethod
     def _known(cls, columns: dict[str, str]) -> dict[str, str]:
-        if unknown := [name for name in columns if name not in COLUMNS]:
-            raise ValueError(f"{unknown[0]!r} is none of {', '.join(COLUMNS)}")
+        known_columns(columns, COLUMNS)
         return columns
 
     @field_validator("attributes")

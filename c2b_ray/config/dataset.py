@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
 from c2b_ray.config.failure_rule import FailureRule
+from c2b_ray.config.images import Columns
 from c2b_ray.config.named import (
     CaptionerSpec,
     GeneratorSpec,
@@ -22,7 +23,7 @@ from c2b_ray.config.named import (
     RunPath,
     TablePath,
 )
-from c2b_ray.config.strict import Strict, distinct
+from c2b_ray.config.strict import Strict, distinct, known_columns
 from c2b_ray.names import folded
 
 _ONE_ORIGIN = "name one origin of captions: run, file, language_model with labels, or images with captioner"
@@ -75,6 +76,12 @@ class Labelled(Strict):
         description="Columns that distinguish captions: there is one caption for each label and each combination of "
         "their values.",
     )
+
+    @field_validator("columns")
+    @classmethod
+    def _known(cls, columns: dict[str, str] | None) -> dict[str, str] | None:
+        known_columns(columns, tuple(Columns.model_fields))
+        return columns
 
 
 class DatasetImages(Strict):

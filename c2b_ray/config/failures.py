@@ -18,6 +18,7 @@ from pydantic import (
 
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
 from c2b_ray.config.failure_rule import FailureRule
+from c2b_ray.config.images import Columns
 from c2b_ray.config.named import (
     CaptionerSpec,
     EncoderSpec,
@@ -28,7 +29,7 @@ from c2b_ray.config.named import (
     Name,
     TablePath,
 )
-from c2b_ray.config.strict import Strict, distinct
+from c2b_ray.config.strict import Strict, distinct, known_columns
 
 ALL, AUTO = "all", "auto"
 ANY_LABEL = "any label"
@@ -68,6 +69,12 @@ class Labelled(Strict):
         if fields.get("cluster") is None:
             fields.pop("cluster", None)
         return fields
+
+    @field_validator("columns")
+    @classmethod
+    def _known(cls, columns: dict[str, str] | None) -> dict[str, str] | None:
+        known_columns(columns, tuple(Columns.model_fields))
+        return columns
 
 
 class Source(Strict):

@@ -1,11 +1,13 @@
-"""Turns pydantic's errors about a file into one error that names the field as the file does."""
+"""Turns pydantic's errors about a file into one error that names the fields as the file does."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.errors import ConfigError, nearest
@@ -13,32 +15,52 @@ from c2b_ray.errors import ConfigError, nearest
 _OF_UNION = re.compile(r"str|constrained-\w+|(?:list|dict|literal|union|function-[\w-]+)\[.*\]", re.DOTALL)
 """What pydantic puts into a field's path for the alternatives of its type, such as `str` and `list[str]`."""
 _NAMED = re.compile(r"([a-z_]+): ")
+MOST_TOLD = 20
 
 
 def first_problem(error: ValidationError, file: str | None, root: type[BaseModel] = AuditConfig) -> ConfigError:
     """Returns the first problem, unknown keys first: a misspelt `task` is reported as such, not as a missing `task`.
-    `root`: the file's model."""
-    problems = error.errors()
-    problem = next((other for other in problems if other["type"] == "extra_forbidden"), problems[0])
-    if (
-        problem["type"] == "literal_error"
-    ):  # "one name" and "a list of names" both fail: report the one that fits the value better
-        same = [other for other in error.errors() if other["loc"][:2] == problem["loc"][:2]]
-        problem = max(same, key=lambda other: len(other["loc"]))
-    path = [str(part) for part in problem["loc"] if not _OF_UNION.fullmatch(str(part))]
-    message = problem["msg"].removeprefix("Value error, ")
+    The others follow in its message, a line each. `root`: the file's model."""
+    unknown_first = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
+    told = [_in_words(group, root) for group in _by_field(unknown_first)]
+    (field, message), others = told[0], told[1 : MOST_TOLD + 1]
+    lines = [message, *(f"{name}: {words}" for name, words in others)]
+    if len(told) > len(lines):
+        lines.append(f"and {len(told) - len(lines)} more")
+    return ConfigError(field, "\n".join(lines), location=file)
+
+
+def _by_field(problems: Sequence[ErrorDetails]) -> list[list[ErrorDetails]]:
+    """Returns the problems of each field, in their order. Where a field may be "one name" or "a list of names", both
+    fail: they are one field's, as is a problem of a part of the value."""
+    groups: dict[tuple[str, ...], list[ErrorDetails]] = {}
+    for problem in problems:
+        path = tuple(_path(problem))
+        known = next((other for other in groups if other[: len(path)] == path[: len(other)]), path)
+        groups.setdefault(known, []).append(problem)
+    return list(groups.values())
+
+
+def _in_words(group: Sequence[ErrorDetails], root: type[BaseModel]) -> tuple[str, str]:
+    """Returns the field of a group of problems and what is wrong with it."""
+    problem = group[0]
+    if problem["type"] == "literal_error":  # the alternative that fits the value better is further inside
+        problem = max(group, key=lambda other: len(other["loc"]))
+    path, message = _path(problem), problem["msg"].removeprefix("Value error, ")
     if (named := _NAMED.match(message)) and named[1] in section_at(root, path).model_fields:
         # A check of a whole section, about one of its fields.
         path, message = [*path, named[1]], message[named.end() :]
-    field = ".".join(path)
     if problem["type"] == "extra_forbidden":
         message = f"unknown key; {nearest(path[-1], section_at(root, path[:-1]).model_fields)}"
     elif problem["type"] == "model_type":
         message = "expected a mapping of its fields"
     elif problem["type"] == "literal_error" and isinstance(problem["input"], str):
         message += f", not {problem['input'][:100]!r}"
-    more = sum(other["loc"][:2] != problem["loc"][:2] for other in error.errors())
-    return ConfigError(field, message + (f" (and {more} more)" if more else ""), location=file)
+    return ".".join(path), message
+
+
+def _path(problem: ErrorDetails) -> list[str]:
+    return [str(part) for part in problem["loc"] if not _OF_UNION.fullmatch(str(part))]
 
 
 def section_at(root: type[BaseModel], path: list[str]) -> type[BaseModel]:

@@ -5,11 +5,12 @@ It knows no field.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
+from c2b_ray.errors import nearest
 from c2b_ray.names import folded, normalise
 
 
@@ -24,6 +25,12 @@ class Strict(BaseModel):
         if isinstance(value, bool) and bool not in (kind, *get_args(kind)):
             raise ValueError(f"{str(value).lower()} is neither a number nor a text; quote it where a text is meant")
         return value
+
+
+def known_columns(columns: Mapping[str, str] | None, known: Sequence[str]) -> None:
+    """Refuses a mapping of columns that names one which no table has; the message offers the nearest."""
+    if unknown := [name for name in columns or () if name not in known]:
+        raise ValueError(f"{unknown[0]!r} is none of {', '.join(known)}; {nearest(unknown[0], known)}")
 
 
 def distinct(names: list[str], what: str, same: Callable[[str], str] = normalise) -> None:

@@ -8,14 +8,19 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 
+from c2b_ray.extras import INSTALL
+
+_HEIC = (".heic", ".heif", ".hif")
 IMAGES = (
-    ".jpg", ".jpeg", ".jpe", ".jfif", ".jif", ".pjpeg", ".pjp", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm"
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".jif", ".pjpeg", ".pjp", ".png", ".webp", ".avif", ".gif", ".bmp", ".tif",
+    ".tiff", ".ppm", *(_HEIC if find_spec("pillow_heif") else ()),
 )  # fmt: skip
-"""The endings of pictures that are read, in lower case."""
+"""The endings of pictures that are read, in lower case; HEIC, the format of telephones, with the extra `heic`."""
 
 _OTHER_PICTURES = frozenset(
-    [".avif", ".heic", ".heif", ".hif", ".jxl", ".svg", ".psd", ".raw", ".cr2", ".cr3", ".nef", ".arw", ".dng", ".orf",
+    [".jxl", ".svg", ".psd", ".raw", ".cr2", ".cr3", ".nef", ".arw", ".dng", ".orf",
      ".rw2", ".jp2", ".j2k", ".tga", ".ico", ".exr", ".hdr", ".pgm", ".pbm", ".pnm", ".dib", ".apng", ".eps"]
 )  # fmt: skip
 _ARCHIVES = frozenset([".zip", ".tar", ".gz", ".tgz", ".7z", ".rar", ".bz2", ".xz", ".zst"])
@@ -77,6 +82,8 @@ def reason_of(name: str) -> str:
     suffix = posixpath.splitext(name)[1].lower()
     if is_hidden(name):
         return "hidden file or folder (its name begins with a dot, or is __MACOSX)"
+    if suffix in _HEIC:
+        return f"{suffix} picture, which needs a package more (pip install {INSTALL['pillow_heif']})"
     if suffix in _OTHER_PICTURES:
         return f"{suffix} picture, a format that is not read (convert it to JPEG or PNG)"
     if suffix in _ARCHIVES:

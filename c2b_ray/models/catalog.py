@@ -111,6 +111,16 @@ DESCRIBERS: dict[tuple[str, str], str] = {
 the loaded model, or None where only the loaded model knows. Third parties' models are loaded."""
 
 
+_OF_THE_HUB = ("hf", "hf-vlm")
+SAME_SCHEMES = {
+    "huggingface": _OF_THE_HUB,
+    "hugging_face": _OF_THE_HUB,
+    "transformers": _OF_THE_HUB,
+    "openclip": ("open_clip",),
+}
+"""What people write for a scheme → what it may be called here, by role."""
+
+
 @dataclass(frozen=True)
 class Spec:
     """`timm:resnet50.a1_in1k?labels=names.txt` has scheme `timm`, name `resnet50.a1_in1k` and one option."""
@@ -133,8 +143,7 @@ def parse(text: str) -> Spec:
     `http:` have no options."""
     scheme, colon, rest = text.partition(":")
     if not colon or not scheme or not rest:
-        example = "expected scheme:name, such as timm:resnet50.a1_in1k or onnx:PATH"
-        raise SpecError(f"{text!r} is no model spec: {f'write onnx:{text}' if text.endswith('.onnx') else example}")
+        raise SpecError(f"{text!r} is no model spec: {_meant(text)}")
     if scheme in ("openai", "http", "https"):
         return Spec(text, scheme, rest)
     name, _, query = rest.partition("?")
@@ -143,13 +152,33 @@ def parse(text: str) -> Spec:
     return Spec(text, scheme, name, dict(parse_qsl(query, keep_blank_values=True)))
 
 
+def _meant(text: str) -> str:
+    """Returns what to write for a text without a scheme: by its ending, where it is a file's name."""
+    path = text.strip(":")
+    ending = path.lower().rpartition(".")[2]
+    if ending == "onnx":
+        return f"write onnx:{path}"
+    if ending in ("csv", "parquet"):
+        return f"write table:{path} for a table of predictions"
+    if ending == "safetensors":
+        return f"write timm:ARCHITECTURE?weights={path}, or torchvision:ARCHITECTURE?weights={path}"
+    if ending in ("pt", "pth", "ckpt", "bin", "pkl"):
+        return (
+            "pickles, which run code when read, are refused: save it as ONNX (onnx:PATH), or its weights as "
+            "safetensors (timm:ARCHITECTURE?weights=PATH)"
+        )
+    return "expected scheme:name, such as timm:resnet50.a1_in1k, hf:org/name or onnx:PATH"
+
+
 def loader(role: str, spec: Spec) -> Callable[[Spec], Any]:
     """Imports and returns the loader of a role's scheme. SpecError offers the nearest schemes, or says what to
     install."""
     target = CATALOG.get((role, spec.scheme)) or third_parties().get((role, spec.scheme))
     if target is None:
         known = schemes().get(role, [])
-        raise SpecError(f"{spec.text}: no {role} has the scheme {spec.scheme!r}; {nearest(spec.scheme, known)}")
+        meant = next((one for one in SAME_SCHEMES.get(spec.scheme.lower(), ()) if one in known), None)
+        hint = f"write {meant}:{spec.text.partition(':')[2]}" if meant else nearest(spec.scheme, known)
+        raise SpecError(f"{spec.text}: no {role} has the scheme {spec.scheme!r}; {hint}")
     return _imported(target, spec)
 
 

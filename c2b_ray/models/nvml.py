@@ -6,12 +6,42 @@ It knows the library's C functions. Where there is no driver every answer is Non
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+_NAME = 96  # bytes of NVML_DEVICE_NAME_V2_BUFFER_SIZE
+_MOST_PROCESSES = 256
 
 
 class _Utilization(ctypes.Structure):
     _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+class _Process(ctypes.Structure):
+    """nvmlProcessInfo_t, of the third version of the question. `used`: all bits set where the driver does not know."""
+
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("used", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    )
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """A GPU now. `total`, `used`: bytes of its memory, None where the driver does not say. `pids`: the processes that
+    compute on it, as far as the driver shows them to this one: those of other containers have other numbers."""
+
+    name: str
+    total: int | None
+    used: int | None
+    pids: tuple[int, ...]
 
 
 def count() -> int:
@@ -37,6 +67,24 @@ def busy(gpu: str) -> float | None:
     if handle is None or not _ask("nvmlDeviceGetUtilizationRates", handle, ctypes.byref(sample)):
         return None
     return float(sample.gpu) / 100
+
+
+def state(gpu: str) -> GpuState | None:
+    """Returns what the driver says of a GPU, named as for `busy`; None if it knows none of that name."""
+    handle = _handle(gpu)
+    if handle is None:
+        return None
+    name, memory = ctypes.create_string_buffer(_NAME), _Memory()
+    processes, number = (_Process * _MOST_PROCESSES)(), ctypes.c_uint(_MOST_PROCESSES)
+    named = _ask("nvmlDeviceGetName", handle, name, ctypes.c_uint(_NAME))
+    known = _ask("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
+    listed = _ask("nvmlDeviceGetComputeRunningProcesses_v3", handle, ctypes.byref(number), processes)
+    return GpuState(
+        name.value.decode("utf-8", "replace") if named else "GPU",
+        int(memory.total) if known else None,
+        int(memory.used) if known else None,
+        tuple(sorted(int(process.pid) for process in processes[: number.value])) if listed else (),
+    )
 
 
 @cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import traceback
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import ray
-from ray._private import auto_init_hook
+from ray._private import auto_init_hook, services
 from ray._private.node import Node
 from tenacity import Retrying, retry_if_not_exception_type, stop_after_attempt, wait_exponential
 
@@ -74,6 +75,23 @@ def _stay_down() -> None:
 def reachable() -> bool:
     """Returns whether `ensure_ray` would join a cluster rather than start one."""
     return bool(ray.is_initialized()) or _elsewhere() is not None
+
+
+def here() -> list[str]:
+    """Returns the addresses of the Ray clusters of which this machine has a node, by its processes."""
+    return sorted(map(str, services.find_gcs_addresses()))  # type: ignore[no-untyped-call]
+
+
+def answers(address: str, seconds: float = 2.0) -> bool:
+    """Returns whether something listens at an address as of RAY_ADDRESS: auto, host:port or ray://host:port."""
+    if address == "auto":
+        return any(answers(found, seconds) for found in here())
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), seconds):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 @contextmanager

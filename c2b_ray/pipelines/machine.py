@@ -1,12 +1,15 @@
-"""What this process may use of its machine: cores and GPUs. It imports no library of models to see them."""
+"""What this process may use of its machine: cores, memory and GPUs. It imports no library of models to see them."""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 from c2b_ray.models import devices
 from c2b_ray.pipelines.placement_here import Machine
@@ -15,12 +18,64 @@ STORE_MB = 512
 """Of Ray's object store where no GPU computes: blocks of files, some at a time."""
 STORE_PER_GPU_MB = 4096
 """Of the object store for each GPU: a hundred blocks of prepared pictures."""
-_SHARED = "/dev/shm"  # noqa: S108
+SHARED = "/dev/shm"  # noqa: S108
+GROUPS = "/sys/fs/cgroup"
+OWN_GROUPS = "/proc/self/cgroup"
 _DEVICE = re.compile(r"nvidia\d+")
 
 
 def machine() -> Machine:
-    return Machine(len(os.sched_getaffinity(0)), gpus())
+    return Machine(cores(), gpus())
+
+
+def cores() -> int:
+    """Returns how many cores this process may use: those of its affinity, and no more than the time that the control
+    groups of its container grant (`docker run --cpus`, a pod's limit), rounded up."""
+    # macOS has no affinity.
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = cpu_quota()
+    return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
+
+
+def cpu_quota(groups: str | Path = GROUPS, own: str | Path = OWN_GROUPS) -> float | None:
+    """Returns the cores' worth of time that control groups grant, such as 1.5; None without a limit.
+
+    `groups`: where control groups are mounted; `own`: the file that names those of this process.
+    """
+    quotas = []
+    for folder in _folders("cpu", groups, own):
+        with suppress(OSError, ValueError):
+            quota, _, period = (folder / "cpu.max").read_text().partition(" ")
+            quotas.append(int(quota) / int(period))
+        with suppress(OSError, ValueError):  # version 1, where no limit is -1
+            quotas.append(
+                int((folder / "cpu.cfs_quota_us").read_text()) / int((folder / "cpu.cfs_period_us").read_text())
+            )
+    return min((quota for quota in quotas if quota > 0), default=None)
+
+
+def memory_bytes(groups: str | Path = GROUPS, own: str | Path = OWN_GROUPS) -> int:
+    """Returns the bytes of memory that this process may use: the machine's, or the least limit of its control
+    groups."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for folder in _folders("memory", groups, own):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with suppress(OSError, ValueError):  # "max": no limit
+                limits.append(int((folder / name).read_text()))
+    return min(limits)
+
+
+def _folders(controller: str, groups: str | Path, own: str | Path) -> Iterator[Path]:
+    """Yields the folders whose limits bind this process: its group and those above, of either version."""
+    with suppress(OSError):
+        for line in Path(own).read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and controller not in controllers.split(","):
+                continue
+            root = Path(groups, controllers)
+            # A container sees its own group as the root, though the name that the file gives may be the host's.
+            for above in (Path(path), *Path(path).parents):
+                yield root / str(above).lstrip("/")
 
 
 def gpus() -> int:
@@ -49,13 +104,13 @@ def object_store_mb() -> int:
     wanted = STORE_PER_GPU_MB * gpus()
     if not wanted:
         return STORE_MB
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
-    free = shutil.disk_usage(_SHARED).free >> 20 if os.path.isdir(_SHARED) else 0
+    memory = memory_bytes() >> 20
+    free = shutil.disk_usage(SHARED).free >> 20 if os.path.isdir(SHARED) else 0
     if free * 9 // 10 < STORE_MB:
         logging.getLogger(__name__).warning(
             "%s has %d MB free, too little to hand pictures to a GPU through Ray; start the container with "
             "--shm-size=8g, or run with --via here, which does without",
-            _SHARED,
+            SHARED,
             free,
         )
         return STORE_MB

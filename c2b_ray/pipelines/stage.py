@@ -10,7 +10,6 @@ name; a part is whole or absent (`parts`). So after the death of any process, th
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -21,6 +20,7 @@ import pyarrow as pa
 
 from c2b_ray.config.placement import Stage
 from c2b_ray.pipelines.busy import Busy, BusyClock, Part, timed, times_of
+from c2b_ray.pipelines.machine import cores
 from c2b_ray.pipelines.outputs import Also, Outputs, Written, outputs, with_second
 from c2b_ray.pipelines.placement import MOST_THREADS, Placement
 from c2b_ray.pipelines.progress import Progress, Teller
@@ -286,7 +286,3 @@ def threads_of(placement: Placement) -> int:
     Each thread holds a batch of decoded images.
     """
     return placement.threads or min(MOST_THREADS, cores())
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0))

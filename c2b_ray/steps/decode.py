@@ -4,7 +4,9 @@ It knows file formats and nothing of where the bytes came from or which model lo
 here. Everything that would change a picture in silence is refused instead: half of a truncated file, one frame of an
 animation, a range of brightness that the file does not state.
 
-    JPEG (also CMYK), PNG, WebP, GIF, BMP, TIFF, PPM     accepted, told apart by content, never by name
+    JPEG (also CMYK), PNG, WebP, AVIF, GIF, BMP, TIFF, PPM   accepted, told apart by content, never by name
+    HEIC                                                 accepted with the extra `heic`; of several pictures, which are
+                                                         no animation, the one that the file names as the primary one
     grey, palette                                        repeated or looked up into three channels
     transparency                                         laid over white
     16 bits a channel                                    scaled to 8 bits (v × 255 / 65535), not clipped
@@ -23,11 +25,13 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import simplejpeg
 from PIL import (
+    AvifImagePlugin,
     BmpImagePlugin,
     ExifTags,
     GifImagePlugin,
@@ -42,6 +46,7 @@ from PIL import (
 )
 
 from c2b_ray.errors import ImageError
+from c2b_ray.extras import needed_by
 from c2b_ray.roles import Pixels
 
 MAX_BYTES = 64 * 2**20
@@ -60,6 +65,9 @@ _FORMATS: tuple[tuple[type[ImageFile.ImageFile], tuple[bytes, ...]], ...] = (
     (TiffImagePlugin.TiffImageFile, (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
     (PpmImagePlugin.PpmImageFile, (b"P1", b"P2", b"P3", b"P4", b"P5", b"P6")),
 )
+_LONGEST_BOX = 256
+# A thread for each core would compete with the other images that are decoded beside this one.
+AvifImagePlugin.DEFAULT_MAX_THREADS = 1
 
 
 def decode(data: bytes, max_bytes: int = MAX_BYTES, max_pixels: int = MAX_PIXELS) -> Pixels:
@@ -152,7 +160,27 @@ def _opened(data: bytes) -> ImageFile.ImageFile:
     for reader, prefixes in _FORMATS:
         if data.startswith(prefixes) and (prefixes != (b"RIFF",) or data[8:12] == b"WEBP"):
             return reader(BytesIO(data), "")
-    raise ImageError("not an image of a known format (JPEG, PNG, WebP, GIF, BMP, TIFF, PPM)")
+    kind = media_picture(data)
+    if kind == "heic":
+        with needed_by("a HEIC picture", ImageError):
+            from pillow_heif import HeifImageFile
+        opened: ImageFile.ImageFile = HeifImageFile(BytesIO(data), "")
+        return opened
+    if kind == "avif":
+        return AvifImagePlugin.AvifImageFile(BytesIO(data), "")
+    raise ImageError("not an image of a known format (JPEG, PNG, WebP, AVIF, HEIC, GIF, BMP, TIFF, PPM)")
+
+
+def media_picture(data: bytes) -> Literal["avif", "heic"] | None:
+    """Returns which picture in an ISO media file `data` is, by the brands of its first box; None for anything else,
+    films included."""
+    if data[4:8] != b"ftyp":
+        return None
+    # The box: its length, its name, the major brand, a version, the brands of readers that understand the file.
+    brands = {data[at : at + 4] for at in range(8, min(int.from_bytes(data[:4]), _LONGEST_BOX), 4)}
+    if brands & {b"heic", b"heix", b"heim", b"heis"}:
+        return "heic"
+    return "avif" if brands & {b"avif", b"avis"} else None
 
 
 def _refuse(image: ImageFile.ImageFile, max_pixels: int) -> None:
@@ -160,7 +188,7 @@ def _refuse(image: ImageFile.ImageFile, max_pixels: int) -> None:
     if width * height > max_pixels:
         raise ImageError(f"too large: {width} × {height} pixels, at most {max_pixels} are decoded")
     frames = getattr(image, "n_frames", 1)
-    if frames > 1:
+    if frames > 1 and image.format != "HEIF":
         kind = "several pages" if isinstance(image, TiffImagePlugin.TiffImageFile) else "animated"
         raise ImageError(f"{kind}: {frames} frames; give single frames")
 

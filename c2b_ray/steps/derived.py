@@ -2,7 +2,7 @@
 
 A number is cut within each class: `low` is the lowest fifth of the class's images, `high` the highest, `medium` the
 rest. φ compares images of one class, so each class needs images on both sides of an edge, and edges common to all
-classes leave a class of night pictures without a bright one (`docs/decisions/028p-where-measurements-are-cut.md` has
+classes leave a class of night pictures without a bright one (`docs/decisions/031-where-measurements-are-cut.md` has
 the simulation that chose the shares). Values that have names, such as hues, are taken as they are.
 
 It knows columns and classes; neither images nor files.

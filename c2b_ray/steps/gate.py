@@ -64,7 +64,8 @@ WORDS = {
 EITHER = "undetermined"
 ALL_CLASSES = "all classes"
 EVERY_CELL = "every cell"
-ALLOW = "--allow-unchecked"
+ALLOW = "--allow-undetermined"
+ALLOW_BEFORE = "--allow-unchecked"  # its name in earlier releases, which pipelines have
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,

@@ -111,6 +111,16 @@ def entries(location: str | Path) -> list[str]:
         return sorted(info.base_name for info in patiently(location, lambda: filesystem.get_file_info(selector)))
 
 
+def contents(location: str | Path) -> dict[str, bool]:
+    """Returns name → whether it is a directory, of all that is directly inside a directory, sorted by name; {} if it
+    does not exist."""
+    filesystem, path = resolve(location)
+    selector = fs.FileSelector(path, allow_not_found=True)
+    with answers(location):
+        infos = patiently(location, lambda: filesystem.get_file_info(selector))
+    return {info.base_name: info.type == fs.FileType.Directory for info in sorted(infos, key=lambda i: i.base_name)}
+
+
 def size(location: str | Path) -> int:
     """Returns the bytes of a file. Raises SourceError if there is none."""
     filesystem, path = resolve(location)

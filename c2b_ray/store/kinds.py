@@ -77,6 +77,12 @@ class RunKind:
     def summarise(self, run: KindedRun) -> Any:
         return resolve_name(self.summary)(run)
 
+    def headline(self, run: KindedRun) -> dict[str, Any]:
+        """Returns a finished run's `headline` as its manifest has it."""
+        shown = self.summarise(run)
+        doubt = "in doubt, as its report says: " if shown.first else ""
+        return {"text": f"{doubt}{shown.headline}", "findings": dict(shown.findings)}
+
     def export(self, run: KindedRun, form: str, classifier: str | None) -> bytes:
         """Exports a run. Raises ConfigError if the kind has no such format."""
         if form not in self.exports:

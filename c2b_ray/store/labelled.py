@@ -80,10 +80,12 @@ class LabelledTable:
             return "jpg"
         if name == TARGET and LABEL in there and (class_names(self._rows.schema, LABEL) or self._is_folder):
             return LABEL
+        # Only beside `table` has a file the field `columns`.
+        otherwise = ", or `columns` to say what they are called" if self.field.endswith(".table") else ": rename them"
         raise ConfigError(
             self.field,
             f"{self.location} has no column {name!r} ({nearest(name, there)}); expected `image` (a path relative to "
-            "the table, or bytes), `target_class` and a column per attribute, or `columns` to say what they are called",
+            f"the table, or bytes), `target_class` and a column per attribute{otherwise}",
         )
 
     @property

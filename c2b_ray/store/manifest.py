@@ -43,8 +43,16 @@ class TableRecord(_Record):
     parts: dict[str, int] | None = None
 
 
+class Headline(_Record):
+    """A finished run's result in one line, and how many findings each classifier has, by its name in the run."""
+
+    text: str = ""
+    findings: dict[str, int] = Field(default_factory=dict)
+
+
 class Manifest(_Record):
-    """A run's settings, models and course. `tables` is set if `status` is finished."""
+    """A run's settings, models and course. `tables` is set if `status` is finished, and so is `headline`, except in
+    runs of older releases."""
 
     format: Literal[4] = 4
     kind: str = C2B
@@ -60,6 +68,7 @@ class Manifest(_Record):
     counts: dict[str, int] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
     tables: dict[str, TableRecord] | None = None
+    headline: Headline | None = None
 
     @property
     def has_results(self) -> bool:

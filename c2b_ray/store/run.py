@@ -73,7 +73,8 @@ class Run:
     def update(self, changes: Mapping[str, Any]) -> None:
         """Merges `changes` into the manifest; nested mappings are merged one level deep.
 
-        A run that becomes `finished` lists its tables as they are then.
+        A run that becomes `finished` lists its tables as they are then, and its headline, so that a list of thousands
+        of runs need not open their tables.
         """
         before = self.manifest
         if merged(before, changes) == before:
@@ -83,6 +84,8 @@ class Run:
         if changes.get("status") == "finished":
             entries = {name: listing.listed(self, name) for name in self.kind.tables if self.has(name)}
             manifest["tables"] = {name: entry.model_dump(exclude_none=True) for name, entry in entries.items()}
+            self._write_manifest(manifest)  # a summary reads the finished run
+            manifest["headline"] = self.kind.headline(self)
         self._write_manifest(manifest)
 
     def begin_writing(self) -> None:
@@ -92,7 +95,8 @@ class Run:
         changes anything leaves a finished run finished.
         """
         if self._ended:
-            kept = {key: value for key, value in self.manifest.items() if key not in ("finished", "failure", "tables")}
+            of_the_end = ("finished", "failure", "tables", "headline")
+            kept = {key: value for key, value in self.manifest.items() if key not in of_the_end}
             self._write_manifest({**kept, "status": "running"})
             self._ended = False
 
@@ -211,8 +215,15 @@ def load_run(path: str | Path) -> Run:
     location = f"{str(path).rstrip('/')}/{MANIFEST}"
     if not files.exists(location):
         raise SourceError(absent_bucket(path) or f"{path}: no run there (expected {MANIFEST}); c2b audit makes one")
-    run: Run = _kind_of(location).new(str(path))
+    run = read_run(path)
     run.check()
+    return run
+
+
+def read_run(path: str | Path) -> Run:
+    """Returns an existing run as the class of its kind, without a look at its tables. Raises RunError if its format or
+    kind is unknown."""
+    run: Run = _kind_of(f"{str(path).rstrip('/')}/{MANIFEST}").new(str(path))
     return run
 
 

@@ -42,7 +42,7 @@ def photos(tmp_path: Path) -> Path:
         (tmp_path / "photos" / name).write_bytes(picture(number))
         rows.append(f"{name},{'sun' if number % 4 < 2 else 'rain'}")
         answers.append(f"{name},{name.split('/')[0]},{'red' if number % 3 else 'green'}")
-    for name in ("red/a.heic", "green/b.avif", "red/c", ".hidden.png"):
+    for name in ("red/a.jxl", "green/b.psd", "red/c", ".hidden.png"):
         (tmp_path / "photos" / name).write_bytes(b"x")
     (tmp_path / "photos/metadata.csv").write_text("\n".join([*rows, "red/gone.png,sun"]) + "\n")
     (tmp_path / "answers.csv").write_text("\n".join(answers) + "\n")
@@ -65,7 +65,7 @@ def test_an_audit_answers_by_the_prediction_and_says_what_it_leaves_out(photos: 
     noted = json.loads((tmp_path / "run/run.json").read_text())
     assert sum(noted["left_out"].values()) == 5
     said = [event.step for event in told if event.kind == "warning"]
-    for reason in (".heic", ".avif", "without a suffix", "hidden", "whose file is not among the images"):
+    for reason in (".jxl", ".psd", "without a suffix", "hidden", "whose file is not among the images"):
         assert any(reason in line for line in said), reason
         assert any(reason in line for line in noted["warnings"]), reason
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.errors import C2BError, ImageError, SourceError
+from c2b_ray.pipelines.machine import cores
 from c2b_ray.pipelines.progress import Progress, Teller
 from c2b_ray.pipelines.shards.planned import CAPTIONS, PlannedCaptions
-from c2b_ray.pipelines.stage import cores
 from c2b_ray.schemas.dataset import DATASET_ROWS, DROPS
 from c2b_ray.steps.dataset.plan import Plan, caption_of
 from c2b_ray.steps.decode import decode

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
+from c2b_ray.pipelines.machine import cores
 from c2b_ray.pipelines.shards.counters import Counters
 from c2b_ray.pipelines.shards.workshop import Cancelled, Recipe, Task, Workshop
-from c2b_ray.pipelines.stage import cores
 
 REPORT_EVERY_S = 0.5
 OnDone = Callable[[Task, Any], None]

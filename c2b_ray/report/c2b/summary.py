@@ -27,6 +27,7 @@ from c2b_ray.report.c2b.outlook import (
 )
 from c2b_ray.report.c2b.pooled import pooled_sentence, strongest_pooled
 from c2b_ray.report.c2b.ranking import Group, cells_of, leading, ranked, strongest_first
+from c2b_ray.report.kit import words
 from c2b_ray.report.kit.setup import setup_lines
 from c2b_ray.report.kit.summary import Column, Summary
 from c2b_ray.steps.score_row import ScoreRow
@@ -86,6 +87,11 @@ def summary(run: C2BRun) -> Summary:
         ],
         report=run.report,
         first=noted or list(filter(None, map(implausible_line, right))),
+        headline=". ".join([*_strongest(groups), *counted]) or next(iter(lines), ""),
+        findings={
+            name: sum(cell.is_finding for cell in cells if cell.classifier == name)
+            for name in sorted({cell.classifier for cell in cells})
+        },
         to_json={
             "run": run.path,
             "report": run.report,
@@ -106,6 +112,16 @@ def summary(run: C2BRun) -> Summary:
 
 def _perturbed_line(row: perturbations.Row, confidence: float) -> str:
     return "".join(span.text for span in perturbations.sentence(row, row["classifier"], confidence))
+
+
+def _strongest(groups: Sequence[tuple[Group, Sequence[Group]]]) -> list[str]:
+    lead = groups[0][0].lead if groups else None
+    if lead is None:
+        return []
+    return [
+        f"{lead.target_class}, {lead.attribute} {lead.bias_class}: {lead.accuracy:.0%} right "
+        f"(φ {words.signed(lead.phi)})"
+    ]
 
 
 def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:

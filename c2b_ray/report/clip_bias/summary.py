@@ -52,6 +52,10 @@ def summary(run: Run) -> Summary:
         marks=["bad"] * len(shown),
         lines=lines,
         report=run.report,
+        headline=lines[0].rstrip("."),
+        findings={
+            name: sum(row["model"] == name for row in significant) for name in sorted({row["model"] for row in biases})
+        },
         to_json={
             "run": run.path,
             "report": run.report,

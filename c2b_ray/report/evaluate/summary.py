@@ -5,7 +5,7 @@ Knows the run's tables; knows nothing of terminals.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from c2b_ray.report.evaluate.results import results_of
@@ -60,7 +60,19 @@ def summary(run: Run) -> Summary:
         marks=[""] * len(shown),
         lines=[*lines, *map(clean, results["notes"])],
         report=run.report,
+        headline=_headline(shown, lines),
         to_json={"run": run.path, "report": run.report, **results},
+    )
+
+
+def _headline(rows: Sequence[AgreementRow], lines: Sequence[str]) -> str:
+    """Returns the hit and false-hit rates of each method, else the first line."""
+    if not rows:
+        return clean(lines[0]).rstrip(".") if lines else ""
+    return "; ".join(
+        f"{clean(row['method'])}, {DIRECTIONS[row['direction']]}: hit {words.percent(row['hit'])}, false hit "
+        f"{words.percent(row['false_hit'])}"
+        for row in rows
     )
 
 

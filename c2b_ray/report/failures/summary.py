@@ -40,9 +40,10 @@ def summary(run: Run) -> Summary:
     rule = rule_line(mapping(facts.manifest.get("config")))
     nothing, search = absent(facts), mapping(facts.manifest.get("search"))
     captions_tried = mapping(facts.manifest.get("caption_search"))
+    counted = tally(facts.hypotheses, facts.findings)
     lines = [
         *([nothing] if nothing else []),
-        tally(facts.hypotheses, facts.findings),
+        counted,
         stages(facts),
         spending(facts.tallies, facts.manifest).line,
         *([rule] if rule else []),
@@ -50,6 +51,7 @@ def summary(run: Run) -> Summary:
         *filter(None, [caption_line(captions_tried), caption_summary(captions_tried)]),
     ]
     shown = facts.findings[:MOST_ROWS]
+    by_classifier = Counter(finding.lead.classifier for finding in facts.findings)
     return Summary(
         title=f"Findings ({len(shown)} of {len(facts.findings)})",
         columns=COLUMNS,
@@ -58,6 +60,8 @@ def summary(run: Run) -> Summary:
         lines=lines,
         report=run.report,
         first=setup_lines(facts.manifest),
+        headline=". ".join([*map(_strongest, shown[:1]), counted]),
+        findings={name: by_classifier[name] for name in sorted({one.classifier for one in facts.hypotheses})},
         to_json={
             "run": run.path,
             "report": run.report,
@@ -71,6 +75,12 @@ def summary(run: Run) -> Summary:
             "findings": findings(facts.findings),
         },
     )
+
+
+def _strongest(finding: Finding) -> str:
+    lead = finding.lead
+    rate = words.rate(lead.rate)
+    return f"{lead.label}, “{says(lead, LONGEST)}”: " + ("fails" if rate == words.UNKNOWN else f"{rate} fail")
 
 
 def _row(finding: Finding, facts: Facts) -> tuple[str, ...]:

@@ -19,7 +19,8 @@ class Column:
 class Summary:
     """`rows`: texts, one for each column; `marks`: "bad", "good" or "" for each row. `first`: lines above the
     table, about what puts all of it in doubt. `report`: the page's path, for people at that machine; "" without one.
-    `to_json`: for programs."""
+    `to_json`: for programs. `headline`: the result in one line, for a list of runs. `findings`: how many each
+    classifier has, by its name in the run; none where the kind of run has no findings of classifiers."""
 
     title: str
     columns: Sequence[Column]
@@ -29,3 +30,5 @@ class Summary:
     report: str = ""
     to_json: Mapping[str, Any] = field(default_factory=dict)
     first: Sequence[str] = ()
+    headline: str = ""
+    findings: Mapping[str, int] = field(default_factory=dict)

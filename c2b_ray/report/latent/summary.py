@@ -36,6 +36,7 @@ def summary(run: Run) -> Summary:
         f"{row.name}: Δcos {row.delta} ({row.interval}), leads {row.leading}, found {row.findings}"
         for row in method_rows(rows)
     ]
+    found = [row for row in shown if row["verdict"] == "found"]
     return Summary(
         title=f"Directions ({len(shown)} of {len(rows)})",
         columns=COLUMNS,
@@ -43,6 +44,11 @@ def summary(run: Run) -> Summary:
         marks=["bad" if row["verdict"] == "found" else "" for row in shown],
         lines=lines,
         report=run.report,
+        headline=". ".join([*map(_strongest, found[:1]), lines[0].rstrip(".")]),
+        findings={
+            name: sum(row["verdict"] == "found" for row in rows if row["classifier"] == name)
+            for name in sorted({row["classifier"] for row in rows})
+        },
         to_json={
             "run": run.path,
             "report": run.report,
@@ -51,6 +57,10 @@ def summary(run: Run) -> Summary:
             "left_out": {row["problem"]: row["reason"] for row in left_out},
         },
     )
+
+
+def _strongest(row: Mapping[str, Any]) -> str:
+    return f"{row['name'] or 'a direction without a name'} moves {target_of(row)} by {words.signed(row['effect'])}"
 
 
 def _row(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -69,18 +69,18 @@ def test_an_image_folder_has_each_image_below_its_label_and_all_that_is_known_of
 
 
 def test_every_format_of_images_is_one_that_torchvision_lists_and_has_the_same_pixels(tmp_path):
-    whole = pa.Table.from_pylist(dataset_rows(Recipe(rows_per_caption=1))[:4], DATASET_ROWS)
+    whole = pa.Table.from_pylist(dataset_rows(Recipe(rows_per_caption=2))[:5], DATASET_ROWS)
     pictures = [Image.open(BytesIO(data)) for data in whole["image"].to_pylist()]
     files = []
-    for picture, kind in zip(pictures, ("GIF", "PPM", "JPEG", "WEBP"), strict=True):
+    for picture, kind in zip(pictures, ("GIF", "PPM", "JPEG", "WEBP", "AVIF"), strict=True):
         picture.save(file := BytesIO(), kind)
         files.append(file.getvalue())
     rows = whole.set_column(whole.column_names.index("image"), "image", pa.array(files, pa.binary()))
     labels = tuple(sorted(set(rows["label"].to_pylist())))
-    assert FORMATS["imagefolder"](labels, 1).write(0, [rows], Folder(str(tmp_path))).rows == 4
+    assert FORMATS["imagefolder"](labels, 1).write(0, [rows], Folder(str(tmp_path))).rows == 5
     shutil.rmtree(tmp_path / WORK)
     found = {Path(path).stem: path for path, _ in ImageFolder(str(tmp_path)).samples}
-    assert sorted(Path(path).suffix for path in found.values()) == [".jpg", ".png", ".ppm", ".webp"]
+    assert sorted(Path(path).suffix for path in found.values()) == [".jpg", ".png", ".png", ".ppm", ".webp"]
     for name, data in zip(rows["image_id"].to_pylist(), files, strict=True):
         assert np.array_equal(decode(Path(found[name]).read_bytes()), decode(data))
 

@@ -5,6 +5,8 @@ from pydantic import ValidationError
 
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.config.clip_bias import ClipBiasConfig
+from c2b_ray.config.dataset import DatasetConfig
+from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.config.latent import LatentConfig
 from c2b_ray.config.problems import first_problem
 
@@ -35,3 +37,30 @@ def test_a_problem_names_its_field(model, fields, field, message):
         assert said.startswith(message[1:])
     else:
         assert message in said
+
+
+def test_all_problems_of_a_file_are_told_each_once():
+    fields = {**AUDIT, "taks": "t", "tau": -3, "images": {"source": "labeled", "tabel": "x", "columns": {"imge": "p"}}}
+    with pytest.raises(ValidationError) as caught:
+        AuditConfig.model_validate(fields)
+    first, *others = str(first_problem(caught.value, None, AuditConfig)).splitlines()
+    told = {line.partition(":")[0] for line in (first, *others)}
+    assert told == {"taks", "tau", "images.source", "images.tabel", "images.columns.imge"}
+    assert len(others) == 4
+    assert "unknown key" in first  # before what follows from it
+
+
+def test_a_file_of_nonsense_names_its_first_problems():
+    with pytest.raises(ValidationError) as caught:
+        AuditConfig.model_validate({**AUDIT, **{f"field {i}": i for i in range(50)}})
+    lines = str(first_problem(caught.value, None, AuditConfig)).splitlines()
+    assert len(lines) == 22
+    assert lines[-1] == "and 30 more"  # of 51: `images` is missing too
+
+
+@pytest.mark.parametrize("model", [FailuresConfig, DatasetConfig])
+def test_an_unknown_column_is_refused_with_the_nearest(model):
+    images = {"labelled": {"table": "t.csv", "columns": {"imge": "path"}}}
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate({"classifier": "world:resnet-planted-1", "images": images})
+    assert "'imge' is none of image, target_class, key; did you mean 'image'?" in str(caught.value)

@@ -33,6 +33,24 @@ def test_an_unknown_scheme_offers_the_nearest() -> None:
         catalog.encoder("timm:resnet50")
 
 
+@pytest.mark.parametrize(
+    ("role", "text", "hint"),
+    [
+        ("classifier", "models/net.onnx", "write onnx:models/net.onnx"),
+        ("classifier", "answers.csv", "write table:answers.csv"),
+        ("classifier", "net.safetensors", r"write timm:ARCHITECTURE\?weights=net.safetensors"),
+        ("classifier", "net.pth", "safetensors"),
+        ("classifier", "resnet50", "such as timm:resnet50"),
+        ("classifier", "huggingface:org/name", "write hf:org/name"),
+        ("captioner", "huggingface:org/name", "write hf-vlm:org/name"),
+        ("encoder", "openclip:ViT-B-32/x", "write open_clip:ViT-B-32/x"),
+    ],
+)
+def test_what_is_no_spec_is_answered_with_what_to_write(role: str, text: str, hint: str) -> None:
+    with pytest.raises(SpecError, match=hint):
+        catalog.load(role, text)
+
+
 def test_all_that_an_audit_names_in_its_manifest_is_described_without_being_loaded() -> None:
     assert set(catalog.DESCRIBERS) == set(catalog.CATALOG)
 

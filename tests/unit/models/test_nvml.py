@@ -24,6 +24,14 @@ int nvmlSystemGetCudaDriverVersion_v2(int *v) { *v = 12020; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned int i, void **h) { if (i > 1) return 2; *h = &gpus[i]; return 0; }
 int nvmlDeviceGetHandleByUUID(const char *u, void **h) { if (u[4] != 'b') return 6; *h = &gpus[1]; return 0; }
 int nvmlDeviceGetUtilizationRates(void *h, use *u) { u->gpu = *(int *)h; u->memory = 1; return others; }
+typedef struct { unsigned long long total, free, used; } memory;
+typedef struct { unsigned int pid; unsigned long long used; unsigned int gpu, compute; } process;
+int nvmlDeviceGetName(void *h, char *name, unsigned int n) {
+  const char *s = "Toy GPU"; while ((*name++ = *s++)); return 0; }
+int nvmlDeviceGetMemoryInfo(void *h, memory *m) { m->total = 1000; m->used = *(int *)h; m->free = 900; return 0; }
+int nvmlDeviceGetComputeRunningProcesses_v3(void *h, unsigned int *n, process *p) {
+  if (*(int *)h == 80) { *n = 0; return 0; }
+  p[0].pid = 42; p[1].pid = 7; *n = 2; return 0; }
 """
 
 
@@ -47,6 +55,13 @@ def test_the_driver_says_how_busy_a_gpu_is() -> None:
     assert nvml.count() == 2
     assert nvml.cuda_of_driver() == (12, 2)
     assert [nvml.busy(gpu) for gpu in ("0", "1", "7", "GPU-b", "GPU-c")] == [0.37, 0.8, None, 0.8, None]
+
+
+@pytest.mark.usefixtures("driver")
+def test_the_driver_says_what_uses_a_gpu() -> None:
+    assert nvml.state("0") == nvml.GpuState("Toy GPU", 1000, 37, (7, 42))
+    assert nvml.state("1") == nvml.GpuState("Toy GPU", 1000, 80, ())
+    assert nvml.state("7") is None
 
 
 @pytest.mark.usefixtures("driver")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import struct
+import sys
 import threading
 import warnings
 import zlib
+from importlib.util import find_spec
 from io import BytesIO
 
 import numpy as np
@@ -16,7 +18,8 @@ from PIL import Image
 from c2b_ray.errors import ImageError
 from c2b_ray.steps.decode import decode, decode_batch, decode_reduced
 
-FORMATS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM"]
+HEIC = pytest.param("HEIF", marks=pytest.mark.skipif(not find_spec("pillow_heif"), reason="the extra heic is missing"))
+FORMATS = ["JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "PPM", HEIC]
 
 
 def picture(width: int = 48, height: int = 32) -> Image.Image:
@@ -28,6 +31,10 @@ def picture(width: int = 48, height: int = 32) -> Image.Image:
 
 def encoded(image: Image.Image, form: str = "PNG", **options: object) -> bytes:
     stream = BytesIO()
+    if form == "HEIF":
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
     image.save(stream, form, **options)
     return stream.getvalue()
 
@@ -83,6 +90,36 @@ def test_what_is_no_image_says_so(data: bytes, reason: str) -> None:
         decode(data)
 
 
+@pytest.mark.parametrize("form", ["AVIF", HEIC])
+def test_the_caps_hold_for_pictures_in_media_files(form: str) -> None:
+    data = encoded(picture(100, 50), form)
+    with pytest.raises(ImageError, match="at most 10 are decoded"):
+        decode(data, max_bytes=10)
+    with pytest.raises(ImageError, match="100 × 50 pixels"):
+        decode(data, max_pixels=4999)
+    assert decode(data, max_pixels=5000).shape == (50, 100, 3)
+
+
+@pytest.mark.parametrize("form", [HEIC])
+def test_of_several_pictures_in_a_heic_the_primary_one_is_read(form: str) -> None:
+    first, second = picture(), picture().rotate(180)
+    stored = encoded(first, form, save_all=True, append_images=[second], primary_index=1)
+    assert np.abs(decode(stored).astype(int) - np.asarray(second).astype(int)).mean() < 12
+
+
+def test_a_heic_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    header = b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic"
+    with pytest.raises(ImageError, match=r"pip install 'c2b-ray\[heic\]'"):
+        decode(header)
+
+
+@pytest.mark.parametrize("brand", [b"isom", b"qt  ", b"mp42"])
+def test_a_film_is_no_image(brand: bytes) -> None:
+    with pytest.raises(ImageError, match="not an image"):
+        decode(b"\0\0\0\x18ftyp" + brand + b"\0\0\0\0" + brand + b"mp41")
+
+
 def test_the_caps_hold_before_anything_is_decoded() -> None:
     data = encoded(picture(100, 50))
     with pytest.raises(ImageError, match="at most 10 are decoded"):
@@ -101,7 +138,7 @@ def test_the_caps_hold_before_anything_is_decoded() -> None:
             decode(png(10_000, 10_000, 1, 0, b""), max_pixels=10**9)
 
 
-@pytest.mark.parametrize("form", ["GIF", "WEBP", "PNG"])
+@pytest.mark.parametrize("form", ["GIF", "WEBP", "PNG", "AVIF"])
 def test_an_animation_is_refused(form: str) -> None:
     frames = [picture(), picture().rotate(90), picture().rotate(180)]
     data = encoded(frames[0], form, save_all=True, append_images=frames[1:], duration=50)
@@ -179,7 +216,7 @@ def test_palette_with_a_transparent_entry_does_not_warn() -> None:
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "AVIF", HEIC, "TIFF"])
 def test_exif_orientation_is_applied(form: str, orientation: int) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation

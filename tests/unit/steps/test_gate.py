@@ -77,7 +77,7 @@ def test_a_cell_without_images_is_skipped_and_a_gate_that_checked_nothing_fails(
     assert skipped.outcome == "skipped"
     assert "not known" in skipped.message
     assert (nothing.outcome, nothing.cell) == ("failed", EVERY_CELL)
-    assert "--allow-unchecked" in nothing.message
+    assert "--allow-undetermined" in nothing.message
     (alone,) = check(["boat/size/huge:phi<0.5"], SCORES, allow_unchecked=True)
     assert not failed([alone])
     assert outcomes("undetermined")["boat/size/huge"] == "skipped"

@@ -27,7 +27,7 @@ def reasons(table: LabelledTable) -> dict[str, int]:
 
 
 def test_files_that_are_no_images_links_and_rows_without_a_file_are_counted(tmp_path: Path) -> None:
-    folder = files(tmp_path / "photos", "red/a.jpg", "red/b.jfif", "green/c.png", "green/d.heic", "green/e")
+    folder = files(tmp_path / "photos", "red/a.jpg", "red/b.jfif", "green/c.png", "green/d.jxl", "green/e")
     files(folder, "red/notes.txt", "red/.thumb.jpg", "__MACOSX/x.jpg", "all.zip")
     files(tmp_path / "elsewhere", "f.jpg")
     (folder / "blue").symlink_to(tmp_path / "elsewhere")
@@ -39,7 +39,7 @@ def test_files_that_are_no_images_links_and_rows_without_a_file_are_counted(tmp_
         "linked folder, which is not followed": 1,
         "hidden file or folder": 2,
         "no regular file": 1,
-        ".heic picture, a format that is not read": 1,
+        ".jxl picture, a format that is not read": 1,
         "file without a suffix": 1,
         ".txt file": 1,
         ".zip archive": 1,
@@ -76,8 +76,8 @@ def test_two_files_of_metadata_and_metadata_of_other_files_are_refused_with_the_
     (folder / "metadata.jsonl").write_text('{"file_name": "red/a.jpg", "weather": "sun"}\n')
     with pytest.raises(ConfigError, match=r"metadata\.csv and metadata\.jsonl; keep the one"):
         LabelledTable(str(folder))
-    with pytest.raises(SourceError, match=r"no labelled images there \(left out: 1 × \.avif picture"):
-        LabelledTable(str(files(tmp_path / "none", "red/a.avif")))
+    with pytest.raises(SourceError, match=r"no labelled images there \(left out: 1 × \.jxl picture"):
+        LabelledTable(str(files(tmp_path / "none", "red/a.jxl")))
 
 
 def stream(path: Path, table: pa.Table) -> None:

@@ -1,6 +1,6 @@
 """ImageFolder: a folder for each label, as torchvision and Hugging Face read it, and metadata.jsonl beside them.
 
-    OUT/LABEL/IMAGE_ID.png    the image as it is; a GIF as PNG, because torchvision's ImageFolder passes GIFs over
+    OUT/LABEL/IMAGE_ID.png    the image as it is; GIF, AVIF and HEIC as PNG: torchvision's ImageFolder passes them over
     OUT/metadata.jsonl        file_name, and the other columns of the image
     OUT/README.md             so that load_dataset(OUT) makes one split of all folders, whatever the labels are called
 
@@ -32,6 +32,8 @@ from c2b_ray.filesystems import THREADS, is_remote
 from c2b_ray.steps.dataset.sources import PNG_LEVEL
 from c2b_ray.steps.decode import decode
 from c2b_ray.steps.generating import png
+
+_PASSED_OVER = ("gif", "avif", "heic")
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class ImageFolder:
 
 def _readable(image: bytes) -> bytes:
     """Returns the image in a format that torchvision's ImageFolder reads, with the same pixels."""
-    return png(decode(image), PNG_LEVEL) if extension(image) == "gif" else image
+    return png(decode(image), PNG_LEVEL) if extension(image) in _PASSED_OVER else image
 
 
 def part_name(number: int) -> str:

@@ -19,6 +19,7 @@ from pyarrow import fs
 from c2b_ray.filesystems import resolve
 from c2b_ray.filesystems.patience import open_input, patiently
 from c2b_ray.schemas import content_id
+from c2b_ray.steps.decode import media_picture
 from c2b_ray.store import files
 
 WORK = ".c2b-export"
@@ -108,7 +109,7 @@ def extension(image: bytes) -> str:
     """Returns the extension of an encoded image, by its content; `img` for an unknown format."""
     if image[:4] == b"RIFF" and image[8:12] == b"WEBP":
         return "webp"
-    return next((name for magic, name in _MAGIC if image.startswith(magic)), "img")
+    return media_picture(image) or next((name for magic, name in _MAGIC if image.startswith(magic)), "img")
 
 
 def record(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -238,7 +238,7 @@ def test_what_is_no_source(tmp_path: Path) -> None:
 
 
 def test_what_a_folder_holds_besides_its_images_is_counted_by_reason(tmp_path: Path) -> None:
-    files(tmp_path, a_dot_jpg=b"A", b_dot_jfif=b"B", c_dot_JPE=b"C", d_dot_avif=b"D", e_dot_heic=b"E", f=b"F")
+    files(tmp_path, a_dot_jpg=b"A", b_dot_jfif=b"B", c_dot_JPE=b"C", d_dot_psd=b"D", e_dot_jxl=b"E", f=b"F")
     files(tmp_path, g_dot_txt=b"G", h_dot_txt=b"H", i_dot_zip=b"I", _dot_hidden_dot_jpg=b"J")
     files(tmp_path / "__MACOSX", x_dot_jpg=b"K")
     files(tmp_path, deep__l_dot_png=b"L")
@@ -247,8 +247,8 @@ def test_what_a_folder_holds_besides_its_images_is_counted_by_reason(tmp_path: P
     keys = [row["key"] for table in source.rows.tables() for row in table.to_pylist()]
     assert keys == ["a.jpg", "b.jfif", "c.JPE", "deep/l.png"]
     said = {reason.split(" ")[0]: count for reason, count in source.left_out.counts.items()}
-    assert said == {".avif": 1, ".heic": 1, "file": 1, ".txt": 2, ".zip": 1, "hidden": 2, "linked": 1}
-    assert any("such as 'd.avif'" in sentence for sentence in source.left_out.sentences())
+    assert said == {".psd": 1, ".jxl": 1, "file": 1, ".txt": 2, ".zip": 1, "hidden": 2, "linked": 1}
+    assert any("such as 'd.psd'" in sentence for sentence in source.left_out.sentences())
 
 
 def test_two_pictures_of_one_sample_are_not_merged_without_a_word(tmp_path: Path) -> None:

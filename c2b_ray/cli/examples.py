@@ -1,0 +1,115 @@
+"""An example of every command, as its help shows it at its end, and the panel in which `c2b --help` lists it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import typer
+
+PANELS = {
+    "Start": ("demo", "init", "doctor", "check", "models"),
+    "Audit": ("audit", "failures", "prompts", "clip-bias", "latent", "evaluate", "dataset"),
+    "Results": ("runs", "report", "ask", "compare", "gate", "export"),
+    "Images and models": ("index", "world", "serve"),
+    "Shared endpoint": ("remote", "endpoint", "tenants", "keys", "audit-log", "backup", "restore"),
+}
+EXAMPLES = {
+    "demo": "--images 2000",
+    "init": "photos/ --out audit.yaml",
+    "doctor": "--runs s3://audits/runs",
+    "check": "audit.yaml",
+    "models": "onnx",
+    "audit": "audit.yaml --out runs/transport",
+    "failures run": "failures.yaml --out runs/failures",
+    "failures ask": 'runs/failures "a bus at night in the snow"',
+    "prompts run": "prompts.yaml --out runs/prompts",
+    "prompts heads": "prompts.yaml --out runs/heads",
+    "clip-bias": "clip_bias.yaml --out runs/clip",
+    "latent": "latent.yaml --out runs/latent",
+    "evaluate": "evaluate.yaml --out runs/evaluation",
+    "dataset build": "dataset.yaml --out failures-of-net",
+    "dataset verify": "failures-of-net",
+    "dataset export": "failures-of-net --format huggingface --out hf",
+    "dataset evaluate": "failures-of-net --classifiers timm:resnet50.a1_in1k,onnx:net.onnx --out transfer",
+    "dataset harden": "failures-of-net --clean photos/ --out hardened",
+    "dataset show": "failures-of-net",
+    "runs": "runs --html runs/index.html",
+    "report": "runs/transport",
+    "ask": 'runs/transport "a tram in the rain at dusk" -n 50',
+    "compare": "runs/old runs/new --out compared --fail-on worse",
+    "gate": "runs/new --fail-on 'bus/weather/fog:phi<-0.2'",
+    "export": "runs/new --format model-card --out section.md",
+    "index build": "--images photos/ --encoder open_clip:ViT-B-32/laion2b_s34b_b79k --out photos.index",
+    "index import": "embeddings/ --encoder open_clip:ViT-B-32/laion2b_s34b_b79k --out photos.index",
+    "index search": 'photos.index "a bus in the snow" -k 20',
+    "world sample": "--out scenes -n 1000",
+    "world train": "clip --out weights",
+    "world clip-data": "--out people -n 1600",
+    "world clip-downstream": "--out downstream",
+    "world latent generator": "sprites --out generators",
+    "world latent classifier": "--target x --biased colour --skew 0.8 --out classifier",
+    "world latent labels": "known=world:latent-sprites-known --out labels.parquet",
+    "serve": "laptop",
+    "remote audit": "audit.yaml",
+    "remote failures": "failures.yaml",
+    "remote dataset": "dataset.yaml",
+    "remote prompts": "prompts.yaml",
+    "remote clip-bias": "clip_bias.yaml",
+    "remote latent": "latent.yaml",
+    "remote evaluate": "evaluate.yaml",
+    "remote status": "job_0123456789abcdef",
+    "remote wait": "job_0123456789abcdef",
+    "remote list": "--limit 20",
+    "remote cancel": "job_0123456789abcdef",
+    "remote tables": "job_0123456789abcdef scores --out scores.parquet",
+    "remote report": "job_0123456789abcdef --out report.html",
+    "remote export": "job_0123456789abcdef --format csv --out scores.csv",
+    "remote upload": "net.onnx --kind onnx",
+    "remote gate": "job_0123456789abcdef --fail-on against",
+    "remote compare": "job_0123456789abcdef job_fedcba9876543210 --fail-on worse",
+    "remote ask": 'job_0123456789abcdef "a tram in the rain at dusk"',
+    "endpoint api": "--config endpoint.yaml",
+    "endpoint runner": "--config endpoint.yaml",
+    "endpoint dispatcher": "--config endpoint.yaml",
+    "endpoint purge": "--config endpoint.yaml --tenant vision",
+    "endpoint migrate": "--config endpoint.yaml",
+    "tenants list": "--config endpoint.yaml",
+    "tenants set": "vision --weight 2",
+    "keys create": "--tenant vision --name ci",
+    "keys list": "--tenant vision",
+    "keys revoke": "01234567",
+    "keys rotate": "01234567 --grace 24",
+    "audit-log verify": "--config endpoint.yaml",
+    "audit-log head": "--config endpoint.yaml",
+    "audit-log show": "--limit 20",
+    "backup": "ledger.jsonl.gz --config endpoint.yaml",
+    "restore": "ledger.jsonl.gz --config endpoint.yaml",
+}
+"""The words of a command → its arguments. A group's default command is called `run`, a word that may be left out."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Gives every command below `app` its example, and those of `app` their panels."""
+    for words, command in _commands(app):
+        arguments = EXAMPLES.get(" ".join(words))
+        if arguments is not None:
+            shown = [word for word in words if word != "run"]
+            command.epilog = f"Example: c2b {' '.join(shown)} {arguments}"
+    panel_of = {name: panel for panel, names in PANELS.items() for name in names}
+    for command in app.registered_commands:
+        command.rich_help_panel = panel_of.get(str(command.name))
+    for group in app.registered_groups:
+        group.rich_help_panel = panel_of.get(str(group.name))
+    # In a panel, commands are listed in the order in which they were added.
+    places = {name: place for place, name in enumerate(panel_of)}
+    app.registered_commands.sort(key=lambda one: places.get(str(one.name), len(places)))
+    app.registered_groups.sort(key=lambda one: places.get(str(one.name), len(places)))
+
+
+def _commands(app: typer.Typer, above: Sequence[str] = ()) -> Iterator[tuple[list[str], typer.models.CommandInfo]]:
+    for command in app.registered_commands:
+        name = command.name or (command.callback.__name__.replace("_", "-") if command.callback else "")
+        yield [*above, name], command
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            yield from _commands(group.typer_instance, [*above, str(group.name)])
