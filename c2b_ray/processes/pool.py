@@ -18,6 +18,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable
@@ -219,7 +220,7 @@ class _Slot:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.descriptor = os.memfd_create(f"c2b-{number}", os.MFD_CLOEXEC)
+        self.descriptor = _unnamed(number)
         self._mapped: mmap.mmap | None = None
 
     def read(self, size: int, free: SimpleQueue[_Slot]) -> pa.Table:
@@ -237,6 +238,15 @@ class _Slot:
 
     def close(self) -> None:
         os.close(self.descriptor)  # the memory goes with the last table that is in it
+
+
+def _unnamed(number: int) -> int:
+    """Returns the descriptor of memory without a name; of a deleted temporary file where the system, such as macOS, has
+    none."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(f"c2b-{number}", os.MFD_CLOEXEC)
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 class _Worker:

@@ -89,3 +89,10 @@ def test_a_function_that_ends_each_process_is_called_by_a_thread_of_this_one(not
 def test_a_worker_does_not_import_pandas_for_pyarrow():
     with Processes(imported, 1, 1) as processes:
         assert processes.submit(ROWS).result().to_pylist() == [{"pandas": False}]
+
+
+def test_results_come_through_a_deleted_file_where_memory_must_have_a_name(monkeypatch):
+    monkeypatch.delattr(os, "memfd_create")
+    with Processes(imported, 1, 1) as processes:
+        assert processes.submit(ROWS).result().to_pylist() == [{"pandas": False}]
+        assert processes.cannot is None
