@@ -164,7 +164,7 @@ def _opened(data: bytes) -> ImageFile.ImageFile:
     if kind == "heic":
         with needed_by("a HEIC picture", ImageError):
             from pillow_heif import HeifImageFile
-        opened: ImageFile.ImageFile = HeifImageFile(BytesIO(data), "")
+        opened: ImageFile.ImageFile = HeifImageFile(BytesIO(data), "")  # type: ignore[no-untyped-call]
         return opened
     if kind == "avif":
         return AvifImagePlugin.AvifImageFile(BytesIO(data), "")
