@@ -15,7 +15,7 @@ PANELS = {
 }
 EXAMPLES = {
     "demo": "--images 2000",
-    "init": "photos/ --out audit.yaml",
+    "init": "--images photos/ --classifier onnx:net.onnx --yes",
     "doctor": "--runs s3://audits/runs",
     "check": "audit.yaml",
     "models": "onnx",

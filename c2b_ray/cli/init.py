@@ -37,10 +37,7 @@ def init(
     out: Annotated[str, typer.Option(help="The file to write.")] = "audit.yaml",
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing: options and defaults are the answers.")] = False,
 ) -> None:
-    """Write an audit file: asks for images, classifier, task and language model, and looks at what they are.
-
-    Example: c2b init --images photos/ --classifier onnx:net.onnx --yes
-    """
+    """Write an audit file: asks for images, classifier, task and language model, and looks at what they are."""
     from c2b_ray.audits.c2b.from_images import Choices
     from c2b_ray.commands import init as command
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.errors import ConfigError, nearest
@@ -16,6 +15,8 @@ _OF_UNION = re.compile(r"str|constrained-\w+|(?:list|dict|literal|union|function
 """What pydantic puts into a field's path for the alternatives of its type, such as `str` and `list[str]`."""
 _NAMED = re.compile(r"([a-z_]+): ")
 MOST_TOLD = 20
+Problem = Mapping[str, Any]
+"""One of the problems that `ValidationError.errors` lists."""
 
 
 def first_problem(error: ValidationError, file: str | None, root: type[BaseModel] = AuditConfig) -> ConfigError:
@@ -30,10 +31,10 @@ def first_problem(error: ValidationError, file: str | None, root: type[BaseModel
     return ConfigError(field, "\n".join(lines), location=file)
 
 
-def _by_field(problems: Sequence[ErrorDetails]) -> list[list[ErrorDetails]]:
+def _by_field(problems: Sequence[Problem]) -> list[list[Problem]]:
     """Returns the problems of each field, in their order. Where a field may be "one name" or "a list of names", both
     fail: they are one field's, as is a problem of a part of the value."""
-    groups: dict[tuple[str, ...], list[ErrorDetails]] = {}
+    groups: dict[tuple[str, ...], list[Problem]] = {}
     for problem in problems:
         path = tuple(_path(problem))
         known = next((other for other in groups if other[: len(path)] == path[: len(other)]), path)
@@ -41,7 +42,7 @@ def _by_field(problems: Sequence[ErrorDetails]) -> list[list[ErrorDetails]]:
     return list(groups.values())
 
 
-def _in_words(group: Sequence[ErrorDetails], root: type[BaseModel]) -> tuple[str, str]:
+def _in_words(group: Sequence[Problem], root: type[BaseModel]) -> tuple[str, str]:
     """Returns the field of a group of problems and what is wrong with it."""
     problem = group[0]
     if problem["type"] == "literal_error":  # the alternative that fits the value better is further inside
@@ -59,7 +60,7 @@ def _in_words(group: Sequence[ErrorDetails], root: type[BaseModel]) -> tuple[str
     return ".".join(path), message
 
 
-def _path(problem: ErrorDetails) -> list[str]:
+def _path(problem: Problem) -> list[str]:
     return [str(part) for part in problem["loc"] if not _OF_UNION.fullmatch(str(part))]
 
 

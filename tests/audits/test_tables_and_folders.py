@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +126,7 @@ NAMES = st.sampled_from(
      "red/f.heic", "g", "all.zip", "00000.tar", "00000.parquet", "data.arrow", "state.json", "dataset_dict.json",
      "metadata.csv", "metadata.jsonl", "train/h.png", "test/i.png", ".hidden/j.png", "t.parquet", "notes.txt"]
 )  # fmt: skip
+PICTURES = (".png", ".jpg", ".heic") if find_spec("pillow_heif") else (".png", ".jpg")
 CONTENTS = st.sampled_from(
     [picture(1), picture(2)[:50], b"", b"{}", b"[]", b"file_name,weather\nred/a.png,sun\n", b"file_name\n", b"\xff\xfe",
      b'{"file_name": "d.png", "label": 7}\n', b"PAR1", b"file_name,file_name\na,b\n", b'{"_data_files": [{}]}']
@@ -151,7 +153,7 @@ def test_any_layout_of_a_folder_is_read_or_refused_and_every_picture_is_a_row_or
         assert table.labels.num_rows == len(keys)
     except InputError:
         return
-    read = [name for name in layout if name.lower().endswith((".png", ".jpg")) and not name.startswith(".")]
+    read = [name for name in layout if name.lower().endswith(PICTURES) and not name.startswith(".")]
     assert sorted(keys) == sorted(read)
     others = {name for name in layout if name not in read and not name.startswith("metadata.")}
     hidden = sum(name.startswith(".") for name in layout)

@@ -240,7 +240,9 @@ def _compared(rows: np.ndarray, found: np.ndarray) -> tuple[Outcome, str]:
     given = np.where(rows == rows.max(axis=1, keepdims=True), shares, 0).max(axis=1)
     if (given < shares.max(axis=1) - 1e-6).any():
         return "wrong", "another label"
-    for name, own in (("probabilities", rows), ("percent", rows / 100), ("log-probabilities", np.exp(rows))):
+    with np.errstate(over="ignore"):  # no logarithm of a probability is that large
+        raised = np.exp(rows)
+    for name, own in (("probabilities", rows), ("percent", rows / 100), ("log-probabilities", raised)):
         if own.min() < -1e-6 or np.abs(own.sum(axis=1) - 1).max() > 5e-3:
             continue
         off = np.abs(own / own.sum(axis=1, keepdims=True) - shares).max()

@@ -59,7 +59,7 @@ def range_of(images):
 
 def config(folder, table="bare.csv", **more):
     fields = {"task": "Tell striped from plain.", "classes": LABELS, "perturb": PERTURB}
-    return {**fields, "images": {"source": "labelled", "table": str(folder / table)}, **more}
+    return {**fields, "images": {"source": "labelled", "table": str(folder / table), "properties": False}, **more}
 
 
 def verdicts(run, classifier="edges"):
