@@ -16,6 +16,8 @@ from c2b_ray.report.c2b.ranking import Cell
 from c2b_ray.report.kit import words
 
 MOST_NEAR = 3
+NEAR = 20
+"""A difference is no near miss if settling it takes more than this many times the images at hand."""
 LEAST_IMAGES = 20
 """Of fewer images a share says nothing about a classifier's set-up."""
 HARDLY_ANY = 0.1
@@ -90,11 +92,11 @@ def implausible_line(of: Accuracy) -> str:
 
 def near_misses(cells: Sequence[Cell], tau: float) -> list[Cell]:
     """Returns the largest differences that the images at hand do not settle: of each class and attribute without a
-    finding the open cell of the largest |φ| beyond τ that a number of images would settle."""
+    finding the open cell of the largest |φ| beyond τ that at most `NEAR` times its images would settle."""
     near = []
     for members in _groups(cells).values():
         left = [cell for cell in members if cell.verdict == "undetermined" and cell.size > tau]
-        left = [cell for cell in left if cell.images_to_settle and not cell.doubt]
+        left = [cell for cell in left if 0 < (cell.images_to_settle or 0) <= NEAR * cell.n and not cell.doubt]
         if left and not any(cell.is_finding for cell in members):
             near.append(max(left, key=lambda cell: cell.size))
     return sorted(near, key=lambda cell: -cell.weight)[:MOST_NEAR]

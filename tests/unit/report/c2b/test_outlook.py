@@ -76,6 +76,7 @@ def test_near_misses_are_the_largest_open_differences_that_images_would_settle()
         clear,
         replace(foggy, attribute="side", phi=-0.04),  # within τ
         replace(foggy, attribute="hopeless", images_to_settle=None),
+        replace(foggy, attribute="far", images_to_settle=4000),
         replace(foggy, attribute="doubted", doubt="its images show something else"),
         replace(foggy, attribute="found"),
         replace(foggy, attribute="found", bias_class="other", verdict="for"),
