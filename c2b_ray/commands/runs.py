@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from c2b_ray.report.kit.summary import Summary
-from c2b_ray.report.runs.page import index_page
+from c2b_ray.report.run_list import index_page
 from c2b_ray.steps.gate import Check
 from c2b_ray.store import files
 from c2b_ray.store.run import Run, finished, load_run

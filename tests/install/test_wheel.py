@@ -75,6 +75,7 @@ def test_its_metadata_has_ranges_extras_and_classifiers(wheel: zipfile.ZipFile) 
         "evaluate",
         "generate",
         "gpu",
+        "heic",
         "llm",
         "onnx",
         "s3",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from c2b_ray.report.runs.page import index_page
+from c2b_ray.report.run_list import index_page
 from c2b_ray.store.run_list import ListedRun
 
 FIRST = ListedRun(

@@ -1,1 +1,0 @@
-"""The index page of many runs."""
