@@ -142,7 +142,7 @@ def _answers(
                 if not role:
                     role.append(job.role_factory())
                 waiting.append(pool.submit(answered_in, clock, batch, job, role[0]))
-                if len(waiting) > 2 * threads:  # while the caller writes a part, threads have batches to go on with
+                if len(waiting) > threads:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
