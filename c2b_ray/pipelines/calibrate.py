@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.pipelines.images import VERIFY, OnProgress
-from c2b_ray.pipelines.stage import Rows, Runner
+from c2b_ray.pipelines.stage import Rows, Runner, StageConfig
 from c2b_ray.roles import Captioner, TextImageEncoder
 from c2b_ray.schemas import CALIBRATION_ANSWERS, NEGATIVES
 from c2b_ray.steps.calibrate import BATCH, Beholder, ask
 from c2b_ray.steps.draw import ImageSource
-from c2b_ray.steps.negatives import Lookout, Reach, compare
+from c2b_ray.steps.negatives import NegativeChecker, Reach, compare
 from c2b_ray.steps.verify import Checks
 from c2b_ray.store.parts import read_stage
 
@@ -38,12 +38,8 @@ def calibrate(
 
     The answers are written as `schemas.CALIBRATION_ANSWERS` under `out` and read back from there.
     """
-    rows, config = Rows.of(questions, BATCH), replace(CALIBRATE, total=questions.num_rows)
     step = partial(ask, checks=checks)
-    runner.run(rows, step, beholder, out, id_column="calibration_id", config=config, on_progress=on_progress)
-    answers = read_stage(out)
-    ids = questions["calibration_id"].combine_chunks()
-    return answers.filter(pc.is_in(answers["calibration_id"], ids))
+    return _answers(runner, questions, step, beholder, out, "calibration_id", CALIBRATE, on_progress)
 
 
 def beholder_of(captioner: Callable[[], Captioner], source: Callable[[], ImageSource]) -> Beholder:
@@ -53,7 +49,7 @@ def beholder_of(captioner: Callable[[], Captioner], source: Callable[[], ImageSo
 def compare_negatives(
     runner: Runner,
     images: pa.Table,
-    lookout: Callable[[], Lookout],
+    checker: Callable[[], NegativeChecker],
     checks: Checks,
     out: str,
     on_progress: OnProgress | None = None,
@@ -62,17 +58,31 @@ def compare_negatives(
 
     The answers are written as `schemas.NEGATIVES` under `out` and read back from there.
     """
-    rows, config = Rows.of(images, BATCH), replace(COMPARE, total=images.num_rows)
-    step = partial(compare, checks=checks)
-    runner.run(rows, step, lookout, out, id_column="negative_id", config=config, on_progress=on_progress)
-    negatives = read_stage(out)
-    return negatives.filter(pc.is_in(negatives["negative_id"], images["negative_id"].combine_chunks()))
+    return _answers(runner, images, partial(compare, checks=checks), checker, out, "negative_id", COMPARE, on_progress)
 
 
-def lookout_of(
+def negative_checker_of(
     captioner: Callable[[], Captioner],
     encoder: Callable[[], TextImageEncoder],
     source: Callable[[], ImageSource],
     reach: Reach,
-) -> Lookout:
-    return Lookout(captioner(), encoder(), source(), reach)
+) -> NegativeChecker:
+    return NegativeChecker(captioner(), encoder(), source(), reach)
+
+
+def _answers(
+    runner: Runner,
+    questions: pa.Table,
+    step: Callable[..., pa.Table],
+    role: Callable[[], object],
+    out: str,
+    id_column: str,
+    config: StageConfig,
+    on_progress: OnProgress | None,
+) -> pa.Table:
+    """Runs the stage, and returns those rows of its parts that answer these questions."""
+    of_all = replace(config, total=questions.num_rows)
+    rows = Rows.of(questions, BATCH)
+    runner.run(rows, step, role, out, id_column=id_column, config=of_all, on_progress=on_progress)
+    answers = read_stage(out)
+    return answers.filter(pc.is_in(answers[id_column], questions[id_column].combine_chunks()))

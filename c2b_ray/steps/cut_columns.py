@@ -37,6 +37,12 @@ MONTHS = ("December to February", "March to May", "June to August", "September t
 """Of three months each, by their names: which season they are depends on the hemisphere."""
 
 _IDENTIFIER = re.compile(r"(^|[_\W])(id|idx|index|key|nr|no|number|row)$", re.IGNORECASE)
+_OF_ANSWERS = re.compile(
+    r"(^|[_\W])(pred|prediction|predicted|prob|probs|probability|confidence|conf|score|scores|logit|logits|softmax|loss"
+    r"|margin|entropy|correct|rank|top1|top5)([_\W\d]|$)",
+    re.IGNORECASE,
+)
+"""Names of numbers that a model gave. Whether it is sure says whether it is right, and is no property of an image."""
 _OF_THREE = re.compile(r"(\d{1,2})([/.])(\d{1,2})[/.](\d{4})$")
 _TIME = re.compile(r"(\d{1,2}):\d{2}(:\d{2})?$")
 
@@ -56,12 +62,13 @@ def cut_columns(
     give none: name → the reason.
 
     `cut`: column → `quantiles`, `hour`, `month`, `year` or edges; None: every column of numbers or dates that is no
-    attribute as it is, but for those that number the rows. Raises ConfigError, about `field`, for a column that is not
-    there, or that does not hold what is to be cut.
+    attribute as it is, but for those that number the rows or that a model gave. Raises ConfigError, about `field`, for
+    a column that is not there, or that does not hold what is to be cut.
     """
     attributes: list[Derived] = []
     reasons: dict[str, str] = {}
-    for name, by in (_all_of(labels) if cut is None else _checked(labels, cut, field)).items():
+    by_default = {name: by for name, by in _all_of(labels).items() if not _OF_ANSWERS.search(name)}
+    for name, by in (by_default if cut is None else _checked(labels, cut, field)).items():
         found = _of_numbers(labels, name, by, of) if by == QUANTILES or not isinstance(by, str) else None
         if found is None:
             found = _of_dates(labels, name, by, of)

@@ -53,7 +53,7 @@ class Reach:
 
 
 @dataclass(frozen=True)
-class Lookout:
+class NegativeChecker:
     """What looks at the images: the verifier, the index's encoder, and the source of the images."""
 
     captioner: Captioner
@@ -100,23 +100,23 @@ def to_compare(labels: pa.Table, revision: str, made_by: str, reach: Reach, seed
     return pa.Table.from_pylist(rows, TO_COMPARE)
 
 
-def compare(batch: pa.Table, lookout: Lookout, checks: Checks) -> pa.Table:
+def compare(batch: pa.Table, checker: NegativeChecker, checks: Checks) -> pa.Table:
     """Compares a batch of `to_compare` with its classes' captions and verifies those images that are near to one:
     returns a table of `schemas.NEGATIVES`, a row per row.
 
     `captions` of a row are those whose pools would hold the image; where there is none, it was not verified.
     """
     rows: Rows = np.unique(batch["row"].to_numpy())
-    files = lookout.source.fetch(rows.tolist())
+    files = checker.source.fetch(rows.tolist())
     if "error" not in files.column_names:
         files = files.append_column("error", pa.nulls(files.num_rows, pa.string()))
-    vectors, errors = encoded.embedded(files, lookout.encoder)
+    vectors, errors = encoded.embedded(files, checker.encoder)
     position = np.searchsorted(rows, batch["row"].to_numpy())
     targets = batch["target_class"].to_pylist()
-    near = [_near(vectors[at], target, lookout) for at, target in zip(position.tolist(), targets, strict=True)]
+    near = [_near(vectors[at], target, checker) for at, target in zip(position.tolist(), targets, strict=True)]
     asked = np.flatnonzero([bool(captions) for captions, _ in near])
-    ids = [image_id(lookout.source.revision, row) for row in batch["row"].to_pylist()]
-    answers = _verified(files.take(pa.array(position[asked])), [(ids[i], targets[i]) for i in asked], lookout, checks)
+    ids = [image_id(checker.source.revision, row) for row in batch["row"].to_pylist()]
+    answers = _verified(files.take(pa.array(position[asked])), [(ids[i], targets[i]) for i in asked], checker, checks)
     nothing: dict[str, object] = {
         "class_shown": None,
         "attributes": [],
@@ -134,25 +134,25 @@ def compare(batch: pa.Table, lookout: Lookout, checks: Checks) -> pa.Table:
     return pa.Table.from_pylist(result, NEGATIVES)
 
 
-def _near(vector: list[float] | None, target: str, lookout: Lookout) -> tuple[list[str], list[float]]:
+def _near(vector: list[float] | None, target: str, checker: NegativeChecker) -> tuple[list[str], list[float]]:
     """Returns the captions of a class whose pools would hold the image, and its similarity to each."""
     if vector is None:
         return [], []
-    names = [name for name, _ in lookout.reach.captions[target]]
-    similarities = lookout.texts[target] @ np.asarray(vector, np.float32)
-    near = np.flatnonzero(similarities >= np.array([lookout.reach.least[name] for name in names]))
+    names = [name for name, _ in checker.reach.captions[target]]
+    similarities = checker.texts[target] @ np.asarray(vector, np.float32)
+    near = np.flatnonzero(similarities >= np.array([checker.reach.least[name] for name in names]))
     return [names[i] for i in near], similarities[near].tolist()
 
 
 def _verified(
-    files: pa.Table, images: Sequence[tuple[str, str]], lookout: Lookout, checks: Checks
+    files: pa.Table, images: Sequence[tuple[str, str]], checker: NegativeChecker, checks: Checks
 ) -> dict[tuple[str, str], dict[str, object]]:
     """Returns the verifier's answers about files, by image id and target class."""
     if not images:
         return {}
     named = {"image_id": [image for image, _ in images], "target_class": [target for _, target in images]}
     table = pa.table({**named, "bytes": files["bytes"], "error": files["error"]})
-    answers = verify(table, lookout.captioner, checks).to_pylist()
+    answers = verify(table, checker.captioner, checks).to_pylist()
     return {(row["image_id"], row["target_class"]): row for row in answers}
 
 

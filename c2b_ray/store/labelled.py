@@ -348,3 +348,10 @@ def _as_text(column: pa.Array, names: list[str] | None) -> pa.Array:
         column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
     column = pc.utf8_trim_whitespace(column.cast(pa.string()))
     return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+
+
+def table_opener(images: Mapping[str, Any]) -> partial[LabelledTable]:
+    """Returns what opens the labelled table of the section `images` of a config, given as its fields. It can be sent to
+    other processes."""
+    columns = {name: column for name, column in (images.get("columns") or {}).items() if column is not None}
+    return partial(LabelledTable, str(images["table"]), columns=columns, root=images.get("root"))

@@ -6,8 +6,6 @@ process; it draws no image of the audit, calls no language model and writes noth
 
 from __future__ import annotations
 
-from functools import partial
-
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.budget import first_grant, targets
@@ -32,7 +30,7 @@ from c2b_ray.steps.labelled_images import RowDraws, labelled_pair_rows, labelled
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.select import NEAREST, cells_of
 from c2b_ray.steps.thresholds import Limit
-from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.store.labelled import LabelledTable, table_opener
 
 
 def estimate(config: FileOrFields | AuditConfig, via: str = AUTO) -> list[Cost]:
@@ -136,14 +134,14 @@ def _pictures(config: AuditConfig) -> int:
     """Returns the number of perturbed and unperturbed pictures that each classifier answers."""
     if config.perturb is None:
         return 0
-    table = LabelledTable(str(config.images.table), columns=config.images.renamed, root=config.images.root)
+    table = table_opener(config.images.model_dump())()
     return sum(map(len, perturbed_rows(config, table).values())) * config.perturb.pictures
 
 
 def _of_table(config: AuditConfig) -> tuple[tuple[int, int], list[Cost]]:
     """Returns the images of a labelled table at the first look and at most, those of intersections included; and what
     it costs to measure images."""
-    load = partial(LabelledTable, str(config.images.table), columns=config.images.renamed, root=config.images.root)
+    load = table_opener(config.images.model_dump())
     reopen(load)
     table = load()
     attributes = attributes_of(config, table)

@@ -41,7 +41,7 @@ from c2b_ray.steps.labels import (
 from c2b_ray.steps.select import Draws, Selection, cells_of, shares
 from c2b_ray.steps.thresholds import Limit
 from c2b_ray.store.c2b_run import C2BRun
-from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.store.labelled import LabelledTable, table_opener
 from c2b_ray.store.memory import give_back
 
 WARNINGS_SHOWN = 20
@@ -81,7 +81,7 @@ def from_labels(
 
     All images that it gathers are to be classified, so that it has the classifiers answer at once.
     """
-    load = partial(LabelledTable, str(config.images.table), columns=config.images.renamed, root=config.images.root)
+    load = table_opener(config.images.model_dump())
     reopen(load)
     with steps.step("read labels"):
         table = load()
@@ -154,7 +154,7 @@ def _warn(steps: Steps, warnings: Sequence[str]) -> None:
 
 def remarks(config: AuditConfig) -> list[str]:
     """Returns what an audit of a labelled table will not use of it, and why."""
-    table = LabelledTable(str(config.images.table), columns=config.images.renamed, root=config.images.root)
+    table = table_opener(config.images.model_dump())()
     attributes = attributes_of(config, table)
     return _remarks(config, table, attributes, proposals_of(config, attributes))[1]
 

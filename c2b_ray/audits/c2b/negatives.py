@@ -11,7 +11,7 @@ from c2b_ray.audits.c2b.verifying import Verifier, calibration_table
 from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config import AuditConfig
-from c2b_ray.pipelines.calibrate import compare_negatives, lookout_of
+from c2b_ray.pipelines.calibrate import compare_negatives, negative_checker_of
 from c2b_ray.pipelines.images import of_revision
 from c2b_ray.pipelines.stage import Runner
 from c2b_ray.schemas import content_id
@@ -42,9 +42,9 @@ def look_at_negatives(
         made_by = content_id(index.revision, encoder.revision, asked.verifier, asked.revision, repr(asked))
         images = to_compare(table.labels, table.revision, made_by, reach, config.seed)
         encode = partial(of_revision, models.encoder(index.encoder), encoder.revision, index.encoder)
-        lookout = partial(lookout_of, verifier.captioner, encode, opened, reach)
+        checker = partial(negative_checker_of, verifier.captioner, encode, opened, reach)
         out = run.location("negative_answers")
-        run.write("negatives", compare_negatives(models.runner, images, lookout, asked, out, on_progress))
+        run.write("negatives", compare_negatives(models.runner, images, checker, asked, out, on_progress))
 
 
 def warn_of_few_negatives(config: AuditConfig, run: C2BRun, runner: Runner, steps: Steps) -> None:

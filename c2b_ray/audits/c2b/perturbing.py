@@ -34,7 +34,7 @@ from c2b_ray.steps.perturbed_images import Perturbing, side_for
 from c2b_ray.steps.thresholds import Thresholds
 from c2b_ray.store.c2b_run import C2BRun
 from c2b_ray.store.digests import Digests, absent, digests
-from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.store.labelled import LabelledTable, table_opener
 from c2b_ray.store.parts import opened
 
 IMAGES, ANSWERS, EFFECTS = "perturbed_images", "perturbed_predictions", "perturbations"
@@ -44,7 +44,7 @@ def perturb(config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequ
     """Writes the tables of perturbations into the run. Raises ConfigError, as the audit does, where the answers to
     images of which no attribute is known show that every classifier is set up wrongly."""
     assert config.perturb is not None
-    load = partial(LabelledTable, str(config.images.table), columns=config.images.renamed)
+    load = table_opener(config.images.model_dump())
     _answer_unperturbed(config, run, models, classifiers, steps, load())
     if config.check and not run.count("captions"):
         refuse_hopeless(config, run, [one.question for one in classifiers], models.runner, steps)
@@ -92,7 +92,7 @@ def _answer_unperturbed(
         run.write(IMAGES, _images(config, table, chosen, ids))
     missing = rows[absent(ids, opened(run.location("images")).census("image_id").ids)]
     with steps.step(f"classify: {', '.join(config.specs)}") as on_progress:
-        load = partial(LabelledTable, table.location, columns=config.images.renamed)
+        load = table_opener(config.images.model_dump())
         if len(missing):
             run.begin_writing()
             to = Places(run.location("images"), run.location("predictions"), config.keep_images)

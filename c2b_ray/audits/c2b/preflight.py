@@ -20,7 +20,7 @@ from c2b_ray.steps.calibrate import check_calibration
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.predict import classification
 from c2b_ray.store import files
-from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.store.labelled import LabelledTable, table_opener
 
 INDEX_MANIFEST = "manifest.json"
 
@@ -33,7 +33,7 @@ def check(config: AuditConfig, via: str) -> None:
     if config.images.index is not None:
         _check_index(config.images.index)
     if config.images.table is not None:
-        table = LabelledTable(config.images.table, columns=config.images.renamed, root=config.images.root)
+        table = table_opener(config.images.model_dump())()
         refuse_paths_outside(table)
         attributes = attributes_of(config, table)
         proposals = proposals_of(config, attributes)

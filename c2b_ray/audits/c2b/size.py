@@ -9,7 +9,7 @@ from math import prod
 
 from c2b_ray.config import AuditConfig
 from c2b_ray.names import normalise
-from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.store.labelled import table_opener
 
 ASSUMED_ATTRIBUTES, ASSUMED_VALUES = 7, 4
 """Assumed for each class before a language model proposes them: about what C2B's runs and ours gave."""
@@ -23,7 +23,7 @@ def most_images(config: AuditConfig) -> int:
     """
     cells, per_cell = _cells(config), config.most_per_cell
     if config.images.table is not None:
-        rows = len(LabelledTable(config.images.table, columns=config.images.renamed, root=config.images.root))
+        rows = len(table_opener(config.images.model_dump())())
         perturbed = 0 if config.perturb is None else len(config.classes) * config.perturb.images
         pictures = 0 if config.perturb is None else min(rows, perturbed) * config.perturb.pictures
         return pictures + (rows if per_cell is None or not config.attributes else min(rows, cells * per_cell))

@@ -11,7 +11,7 @@ from typing import Any
 
 from c2b_ray.models import catalog
 from c2b_ray.steps.in_place import Load
-from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.store.labelled import table_opener
 
 
 def source_of(config: Mapping[str, Any]) -> Load | None:
@@ -22,7 +22,6 @@ def source_of(config: Mapping[str, Any]) -> Load | None:
     images = config.get("images")
     if not isinstance(images, Mapping):
         return None
-    if (table := images.get("table")) is not None:
-        renamed = {name: column for name, column in (images.get("columns") or {}).items() if column is not None}
-        return partial(LabelledTable, table, columns=renamed)
+    if images.get("table") is not None:
+        return table_opener(images)
     return None if images.get("index") is None else partial(catalog.index, images["index"])

@@ -38,6 +38,14 @@ def test_what_numbers_the_rows_is_no_measurement():
     assert can_be_cut(labels) == {"area": "quantiles"}
 
 
+def test_what_a_model_gave_is_cut_only_where_the_file_says_so():
+    sure = [f"0.{n}" for n in range(10, 40)]
+    labels = table(confidence=sure, net_prob_bus=sure, darkness=sure)
+    assert [one.attribute for one in cut(labels)[1]] == ["darkness"]
+    assert can_be_cut(labels).keys() == {"confidence", "net_prob_bus", "darkness"}
+    assert [one.attribute for one in cut(labels, {"confidence": "quantiles"})[1]] == ["confidence"]
+
+
 def test_edges_and_quantiles_of_the_file():
     labels = table(age=["17", "18", "40.5", None], stars=["1", "2", "3", "3"])
     after, derived, _ = cut(labels, {"Age": [18, 40]})

@@ -10,7 +10,7 @@ from c2b_ray.pipelines.calibrate import compare_negatives
 from c2b_ray.pipelines.here import Here
 from c2b_ray.schemas import DRAWS, NEGATIVES, VERIFICATIONS
 from c2b_ray.steps.draw import image_id
-from c2b_ray.steps.negatives import MOST, Lookout, Reach, as_draws, as_verifications, compare, to_compare
+from c2b_ray.steps.negatives import MOST, NegativeChecker, Reach, as_draws, as_verifications, compare, to_compare
 
 CAPTIONS = captions_of()
 IDS = {(row["target_class"], row["bias_class"]): row["caption_id"] for row in CAPTIONS.to_pylist()}
@@ -71,13 +71,13 @@ ROWS = [
 LABELS = pa.table({"target_class": [name for name, _ in ROWS]})
 
 
-def lookout():
-    return Lookout(see(), Encoder(), Source([data for _, data in ROWS]), REACH)
+def checker():
+    return NegativeChecker(see(), Encoder(), Source([data for _, data in ROWS]), REACH)
 
 
 def test_images_of_other_classes_that_a_pool_would_hold_are_verified():
     asked = asked_of()
-    rows = compare(to_compare(LABELS, "s", "x", REACH, 0), lookout(), asked).to_pylist()
+    rows = compare(to_compare(LABELS, "s", "x", REACH, 0), checker(), asked).to_pylist()
     assert [row["image_id"] for row in rows] == [image_id("s", row) for row in (1, 2, 3, 4)]
     near, rainy, far, broken = rows
     assert (near["captions"], near["class_shown"], near["values"]) == ([BUS_IN_SNOW, BUS_IN_RAIN], "bus", ["rain"])
@@ -90,7 +90,7 @@ def test_images_of_other_classes_that_a_pool_would_hold_are_verified():
 
 
 def test_negatives_are_draws_and_verifications_of_the_captions_that_would_draw_them():
-    found = compare(to_compare(LABELS, "s", "x", REACH, 0), lookout(), asked_of())
+    found = compare(to_compare(LABELS, "s", "x", REACH, 0), checker(), asked_of())
     draws = as_draws(found)
     assert draws.schema == DRAWS
     one, two = image_id("s", 1), image_id("s", 2)
@@ -106,7 +106,7 @@ def test_negatives_are_draws_and_verifications_of_the_captions_that_would_draw_t
 
 def test_a_stage_writes_them_once(tmp_path):
     images = to_compare(LABELS, "s", "x", REACH, 0)
-    first = compare_negatives(Here(), images, lookout, asked_of(), str(tmp_path))
+    first = compare_negatives(Here(), images, checker, asked_of(), str(tmp_path))
     assert first.schema == NEGATIVES
 
     def unused():

@@ -188,3 +188,14 @@ def test_the_estimate_counts_perturbed_pictures(folder):
         {**config(folder), "classifier": "world:resnet-control-0", "label_map": {"striped": [0], "plain": [1]}}
     )
     assert {cost.what.rpartition(", ")[2]: cost.most for cost in costs}["perturbed"] == 80 * PICTURES
+
+
+def test_images_that_lie_below_another_folder_are_perturbed_and_shown(folder, tmp_path):
+    table = tmp_path / "lists" / "table.csv"
+    table.parent.mkdir()
+    table.write_text((folder / "bare.csv").read_text())
+    images = {"source": "labelled", "table": str(table), "root": str(folder), "properties": False}
+    model = c2b_ray.InMemory(edges, LABELS, revision="1")
+    found = c2b_ray.audit({**config(folder), "images": images}, tmp_path / "run", "here", classifier={"edges": model})
+    assert verdicts(found)["striped", "blur", 5] == "against"
+    assert Path(found.report).read_text().count("data:image/jpeg") == 3 + 2 + 2
