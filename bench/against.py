@@ -75,13 +75,13 @@ def answered(module: Any, images: Any) -> list[str]:
 
 
 def ours(weights: str) -> Callable[[str, str], None]:
+    from c2b_ray.engine.cluster import ensure_ray
+    from c2b_ray.engine.images import CLASSIFY
+    from c2b_ray.engine.ray_stage import OnRay
+    from c2b_ray.engine.sources.datasets import read
+    from c2b_ray.engine.stage import Rows
     from c2b_ray.models import catalog
-    from c2b_ray.pipelines.cluster import ensure_ray
-    from c2b_ray.pipelines.images import CLASSIFY
-    from c2b_ray.pipelines.ray_stage import OnRay
-    from c2b_ray.pipelines.sources.datasets import read
-    from c2b_ray.pipelines.stage import Rows
-    from c2b_ray.steps.predict import classification, predict
+    from c2b_ray.steps.classify import classification, predict
 
     OPEN.enter_context(ensure_ray(object_store_mb=1024))
     spec = f"torchvision:mobilenet_v2?weights={weights}&mean=0.5&std=0.5"

@@ -28,10 +28,10 @@ import pyarrow.compute as pc
 
 import c2b_ray
 from c2b_ray.audits.c2b.budget import duplicates, verification
+from c2b_ray.audits.c2b.scoring.score import score
+from c2b_ray.audits.index import build
 from c2b_ray.audits.kit.session import Session
-from c2b_ray.commands.index import build
 from c2b_ray.models import catalog
-from c2b_ray.steps.score import score
 from c2b_ray.world import CLASSES
 from c2b_ray.world.planting import ZOO
 from c2b_ray.world.table import write_sample

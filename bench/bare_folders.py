@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from PIL import Image, ImageEnhance, ImageFilter
 
 from c2b_ray import audit
-from c2b_ray.store.c2b_run import C2BRun
+from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.world import render, sample
 
 CLASSES = ("airplane", "bus", "chair", "fish")

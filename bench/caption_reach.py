@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from c2b_ray.audits.failures.discovery import FEWEST, SURPRISE
-from c2b_ray.audits.failures.screening import FIRST, GOAL, GROWTH
-from c2b_ray.steps.discovery.power import Confirming, Screening, least_caption_rate
-from c2b_ray.steps.discovery.race import Race, RaceTerms, next_draws
+from c2b_ray.audits.failures.discovery.power import Confirming, Screening, least_caption_rate
+from c2b_ray.audits.failures.discovery.race import Race, RaceTerms, next_draws
+from c2b_ray.audits.failures.refinement import FIRST, GOAL, GROWTH
+from c2b_ray.audits.failures.search import FEWEST, SURPRISE
 
 MOST, RATIO, ALPHA, REPEATS = 2_000, 2.0, 0.05, 400
 WORLDS = ((0.01, 8_000), (0.01, 3_000), (0.05, 3_000), (0.002, 30_000))

@@ -31,12 +31,11 @@ import pyarrow.parquet as pq
 from clip_bias_transfer import transfer
 
 import c2b_ray
-from c2b_ray.metrics.rank_correlation import rank_correlation, rank_correlations
-from c2b_ray.world.clip_zoo import table
-from c2b_ray.world.clip_zoo.members import MEMBERS
-from c2b_ray.world.clip_zoo.skew import neutral_texts
-from c2b_ray.world.clip_zoo.table import TableOptions, write
-from c2b_ray.world.train_clip_zoo import train_clip_zoo
+from c2b_ray.stats.resampling import rank_correlation, rank_correlations
+from c2b_ray.world.clip_zoo_members import MEMBERS, neutral_texts
+from c2b_ray.world.training.clip_zoo import table
+from c2b_ray.world.training.clip_zoo.table import TableOptions, write
+from c2b_ray.world.training.train_clip_zoo import train_clip_zoo
 from c2b_ray.world.zoo import names
 
 WHAT = ["order", "locality", "transfer"]

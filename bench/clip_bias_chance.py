@@ -27,19 +27,23 @@ from collections.abc import Callable
 
 import numpy as np
 
-from c2b_ray.metrics import Floats, Ints, max_skew
-from c2b_ray.metrics.disparity import Chance, Scores, disparity, kl_of_rates
-from c2b_ray.metrics.kmeans import kmeans
-from c2b_ray.metrics.matching import matched_groups
-from c2b_ray.metrics.rank_correlation import rank_correlation
-from c2b_ray.metrics.resampling import difference_of
-from c2b_ray.metrics.skew_chance import mean_max_skew
-from c2b_ray.models.bag_of_words import BagOfWords
-from c2b_ray.steps.clip_bias.attributes import Attribute
-from c2b_ray.steps.clip_bias.comparisons import pair_table
-from c2b_ray.steps.clip_bias.leakage import Guessing, guess, leak_of, table
-from c2b_ray.steps.clip_bias.measure import measure_disparity, views_of
-from c2b_ray.steps.clip_bias.rows import PRETRAINING, Key, Measured, with_q_values
+from c2b_ray.audits.clip_bias.steps.leakage import Guessing, guess, leak_of, table
+from c2b_ray.audits.clip_bias.steps.measure import (
+    PRETRAINING,
+    Attribute,
+    Key,
+    Measured,
+    measure_disparity,
+    views_of,
+    with_q_values,
+)
+from c2b_ray.audits.clip_bias.steps.relations import pair_table
+from c2b_ray.models.group_guessers import BagOfWords
+from c2b_ray.stats import Floats, Ints, max_skew
+from c2b_ray.stats.clustering import kmeans, matched_groups
+from c2b_ray.stats.disparity import Chance, Scores, disparity, kl_of_rates
+from c2b_ray.stats.resampling import difference_of, rank_correlation
+from c2b_ray.stats.skew import mean_max_skew
 
 MODELS, IMAGES, LOCALITIES = 12, 1500, 3
 ALPHA = 0.05

@@ -31,11 +31,11 @@ from photos import photos
 from safetensors.torch import save_file
 
 from c2b_ray.audits.kit.backend import backend
-from c2b_ray.pipelines.index import embed_source
-from c2b_ray.pipelines.sources.datasets import read
-from c2b_ray.pipelines.stage import Runner
+from c2b_ray.engine.index import embed_source
+from c2b_ray.engine.sources.datasets import read
+from c2b_ray.engine.stage import Runner
 from c2b_ray.roles import TextImageEncoder
-from c2b_ray.store.parts import read_stage
+from c2b_ray.storage.parts import read_stage
 
 MODEL = "ViT-B-32"
 PACKAGES = (

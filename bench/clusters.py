@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
-from c2b_ray.metrics.cluster_robust import LEAST_DEGREES, cluster_design
-from c2b_ray.metrics.contrasts import contrast_interval, contrast_p_values
+from c2b_ray.stats.clusters import LEAST_DEGREES, cluster_design
+from c2b_ray.stats.contrasts import contrast_interval, contrast_p_values
 
 Floats = NDArray[np.float64]
 KINDS = "constant", "crossed", "crossed, by value", "crossed, mostly one"

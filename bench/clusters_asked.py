@@ -13,11 +13,11 @@ import argparse
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.schemas import PREDICTIONS
+from c2b_ray.audits.c2b.scoring.clusters import answered_alike
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.cells import CellImages, CellName
-from c2b_ray.steps.cluster_correlation import answered_alike
 from c2b_ray.steps.image_ids import ImageIds
+from c2b_ray.tables import PREDICTIONS
 
 IMAGES = 1200
 CLASSES, LIGHTS = ("dog", "cat"), ("day", "dark")

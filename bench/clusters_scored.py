@@ -28,12 +28,11 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import ndtri, owens_t
 
-from c2b_ray.schemas import CAPTIONS, CLUSTERS, DRAWS, PREDICTIONS
-from c2b_ray.steps.clusters_of_images import Clusters
-from c2b_ray.steps.compare import compare, compare_pooled
-from c2b_ray.steps.score import scored
-from c2b_ray.steps.sides import SharedImages, Side
-from c2b_ray.steps.thresholds import Thresholds
+from c2b_ray.audits.c2b.scoring.clusters import Clusters
+from c2b_ray.audits.c2b.scoring.comparison import SharedImages, Side, compare, compare_pooled
+from c2b_ray.audits.c2b.scoring.score import scored
+from c2b_ray.audits.c2b.thresholds import Thresholds
+from c2b_ray.tables import CAPTIONS, CLUSTERS, DRAWS, PREDICTIONS
 
 CLASSES, ATTRIBUTES, VALUES = ("bus", "car", "van"), ("place", "light"), ("a", "b")
 CELLS = list(product(CLASSES, ATTRIBUTES, VALUES))

@@ -21,15 +21,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.metrics import contrast_test
-from c2b_ray.metrics.misclassification import Known, corrected
-from c2b_ray.schemas import CALIBRATION, CAPTIONS, DRAWS, PREDICTIONS, VERIFICATIONS
+from c2b_ray.audits.c2b.scoring.confounding import Confounding
+from c2b_ray.audits.c2b.thresholds import Thresholds
+from c2b_ray.audits.c2b.verification.verified import Verified
+from c2b_ray.stats import contrast_test
+from c2b_ray.stats.noisy_labels import Known, corrected
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.cells import images_of_cells
-from c2b_ray.steps.confounding import Confounding
 from c2b_ray.steps.intersect import ATTRIBUTE
-from c2b_ray.steps.thresholds import Thresholds
-from c2b_ray.steps.verified import Verified
+from c2b_ray.tables import CALIBRATION, CAPTIONS, DRAWS, PREDICTIONS, VERIFICATIONS
 
 TAU, ALPHA = 0.05, 0.05
 ATTRIBUTES = "ABCDEFG"

@@ -29,17 +29,16 @@ from typing import Any
 
 import numpy as np
 
-from c2b_ray.pipelines.shards.here import Crews, CrewsHere
-from c2b_ray.pipelines.shards.passes import Passes
-from c2b_ray.pipelines.shards.planned import PlannedCaptions, write_captions
-from c2b_ray.pipelines.shards.workshop import Recipe, Task
+from c2b_ray.audits.dataset.directory import building
+from c2b_ray.audits.dataset.shards.here import Crews, CrewsHere
+from c2b_ray.audits.dataset.shards.passes import Passes
+from c2b_ray.audits.dataset.shards.planned import PlannedCaptions, write_captions
+from c2b_ray.audits.dataset.shards.workers import Recipe, Task
+from c2b_ray.audits.dataset.steps.plan import Numbered, Plan
+from c2b_ray.audits.dataset.steps.shard import Crew, Judge
+from c2b_ray.audits.dataset.steps.sources import Generated
+from c2b_ray.audits.failures.discovery.rules import Truth
 from c2b_ray.roles import Floats, GeneratedImage, GenerationRequest, Pixels
-from c2b_ray.steps.dataset.captions import Numbered
-from c2b_ray.steps.dataset.plan import Plan
-from c2b_ray.steps.dataset.shard import Crew, Judge
-from c2b_ray.steps.dataset.sources import Generated
-from c2b_ray.steps.discovery.rules import Truth
-from c2b_ray.store.dataset_build import building
 from c2b_ray.world.renderer import Renderer
 
 LABELS = ("boat", "mug")
@@ -122,8 +121,8 @@ def build(out: str, args: argparse.Namespace) -> dict[str, Any]:
 def _on_ray(recipe: Recipe, stack: ExitStack) -> Crews:
     from ray import cloudpickle
 
-    from c2b_ray.pipelines.cluster import ensure_ray
-    from c2b_ray.pipelines.shards.on_ray import CrewsOnRay
+    from c2b_ray.audits.dataset.shards.on_ray import CrewsOnRay
+    from c2b_ray.engine.cluster import ensure_ray
 
     cloudpickle.register_pickle_by_value(sys.modules["__main__"])
     stack.enter_context(ensure_ray())

@@ -26,16 +26,15 @@ from dataset_build import LABELS, crew
 from ray import cloudpickle
 from raylets import Hardware, Raylets, await_nodes, raylets
 
+from c2b_ray.audits.dataset.directory import building
+from c2b_ray.audits.dataset.shards.here import Crews, CrewsHere
+from c2b_ray.audits.dataset.shards.on_ray import CrewsOnRay
+from c2b_ray.audits.dataset.shards.passes import Passes, state_of
+from c2b_ray.audits.dataset.shards.planned import PlannedCaptions, write_captions
+from c2b_ray.audits.dataset.shards.workers import Recipe, Task
+from c2b_ray.audits.dataset.steps.plan import Numbered, Plan
 from c2b_ray.config.placement import PlacementConfig
-from c2b_ray.pipelines.cluster import ADDRESS, ensure_ray
-from c2b_ray.pipelines.shards.here import Crews, CrewsHere
-from c2b_ray.pipelines.shards.on_ray import CrewsOnRay
-from c2b_ray.pipelines.shards.passes import Passes, state_of
-from c2b_ray.pipelines.shards.planned import PlannedCaptions, write_captions
-from c2b_ray.pipelines.shards.workshop import Recipe, Task
-from c2b_ray.steps.dataset.captions import Numbered
-from c2b_ray.steps.dataset.plan import Plan
-from c2b_ray.store.dataset_build import building
+from c2b_ray.engine.cluster import ADDRESS, ensure_ray
 
 SHARD_DRAWS, USUAL_DRAWS = 4, 2000
 DAEMONS = ("gcs_server", "raylet/raylet")

@@ -31,12 +31,12 @@ from typing import Any
 import pyarrow as pa
 from raylets import SOON, Hardware, Raylets, raylets
 
-from c2b_ray.pipelines.here import Here
-from c2b_ray.pipelines.placement import Placement
-from c2b_ray.pipelines.preparing import preparing
-from c2b_ray.pipelines.stage import Rows, StageConfig
+from c2b_ray.engine.fed import preparing
+from c2b_ray.engine.here import Here
+from c2b_ray.engine.placement import Placement
+from c2b_ray.engine.stage import Rows, StageConfig
 from c2b_ray.roles import Shape
-from c2b_ray.store.parts import read_stage
+from c2b_ray.storage.parts import read_stage
 
 SCHEMA = pa.schema([("id", pa.string()), ("error", pa.string())])
 DECODERS, OF_DRIVER = 3, 0.1
@@ -72,8 +72,8 @@ def stage(folder: str, count: int, out: str, on_ray: bool) -> None:
         config = StageConfig(SCHEMA, Placement(batch=BATCH, threads=1, decoders=DECODERS), rows_per_file=128)
         Here().run(rows, answer, lambda: None, out, id_column="id", config=config, prepare=decoded)
         return
-    from c2b_ray.pipelines.cluster import ensure_ray
-    from c2b_ray.pipelines.ray_stage import OnRay
+    from c2b_ray.engine.cluster import ensure_ray
+    from c2b_ray.engine.ray_stage import OnRay
 
     placement = Placement(batch=BATCH, threads=1, cpus=0.25, min_actors=2, max_actors=2, decoders=2)
     # Kills that fall upon the same rows are not the rows' fault, and a driver that gave up would be started again.

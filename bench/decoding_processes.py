@@ -24,9 +24,9 @@ from photos import photos
 
 from c2b_ray.models.pixels.shape import shaped
 from c2b_ray.roles import Blocks, Floats, Shape
+from c2b_ray.steps.classify import LoadedClassifier, classification, predict_all
 from c2b_ray.steps.decode import decode
 from c2b_ray.steps.fingerprint import fingerprint
-from c2b_ray.steps.predict import LoadedClassifier, classification, predict_all
 from c2b_ray.steps.prepared import View, prepared
 
 SHAPE = Shape(256, "bilinear", (224, 224))

@@ -13,9 +13,9 @@ from sqlalchemy import select
 
 from c2b_ray.endpoint.ledger import audit_log, tables
 from c2b_ray.endpoint.ledger.database import Database
-from c2b_ray.endpoint.ledger.resubmitted import NOTE
+from c2b_ray.endpoint.ledger.jobs import NOTE
 from c2b_ray.errors import C2BError
-from c2b_ray.store.run import finished
+from c2b_ray.storage.run import finished
 
 TERMINAL = ("finished", "failed", "cancelled")
 SLACK_S = 1.0

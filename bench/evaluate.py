@@ -25,13 +25,12 @@ import pyarrow.compute as pc
 import yaml
 
 import c2b_ray
+from c2b_ray.audits.evaluate.steps.matching import compared, wording
+from c2b_ray.audits.evaluate.steps.outcomes import Levels, difference_table, outcome_table
+from c2b_ray.audits.index import build
 from c2b_ray.audits.kit.session import Session
-from c2b_ray.commands.index import build
-from c2b_ray.metrics import outcome_difference
 from c2b_ray.models import catalog
-from c2b_ray.steps.evaluate.matching import compared
-from c2b_ray.steps.evaluate.outcomes import Levels, difference_table, outcome_table
-from c2b_ray.steps.evaluate.wording import wording
+from c2b_ray.stats import outcome_difference
 from c2b_ray.world.paraphrases import PARAPHRASES
 from c2b_ray.world.planting import ZOO
 from c2b_ray.world.table import write_sample

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import c2b_ray
+from c2b_ray.audits.index import build
 from c2b_ray.audits.kit.session import Session
-from c2b_ray.commands.index import build
 from c2b_ray.world.table import write_sample
 
 WRITER = Path(__file__).parents[1] / "docs/papers/configs/c2b_writer.json"

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 import yaml
 
-from c2b_ray.world import classifiers
 from c2b_ray.world.planting import Member, Plant
-from c2b_ray.world.train import record_truth
+from c2b_ray.world.training import classifiers
+from c2b_ray.world.training.train import record_truth
 from c2b_ray.world.truth import EVALUATION_SEEDS, labelled
 from c2b_ray.world.zoo import WEIGHTS
 

@@ -24,14 +24,13 @@ from itertools import product
 
 import numpy as np
 
+from c2b_ray.audits.failures.config import FailuresConfig
+from c2b_ray.audits.failures.discovery.candidates import table as candidates_of
+from c2b_ray.audits.failures.discovery.power import SHARES
+from c2b_ray.audits.failures.discovery.value_sets import Answered, Condition
+from c2b_ray.audits.failures.labelled import reach_of
 from c2b_ray.audits.failures.labelled_claims import Answers, Claim, Parts, claims_of, hypotheses
-from c2b_ray.audits.failures.labelled_reach import reach_of
-from c2b_ray.config.failures import FailuresConfig
-from c2b_ray.report.failures.families import findings_of
-from c2b_ray.report.failures.rows import hypotheses_of
-from c2b_ray.steps.discovery.candidates import table as candidates_of
-from c2b_ray.steps.discovery.conditions import Answered, Condition
-from c2b_ray.steps.discovery.labelled_power import SHARES
+from c2b_ray.audits.failures.report.rows import findings_of, hypotheses_of
 
 LABEL = "bus"
 SIZES = (2, 2, 3, 4, 5, 6)

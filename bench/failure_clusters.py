@@ -25,10 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
+from c2b_ray.audits.failures.config import FailuresConfig
+from c2b_ray.audits.failures.discovery.value_sets import Answered
 from c2b_ray.audits.failures.labelled import PARTS, parts_of_clusters
 from c2b_ray.audits.failures.labelled_claims import Answers, Parts, claims_of, hypotheses
-from c2b_ray.config.failures import FailuresConfig
-from c2b_ray.steps.discovery.conditions import Answered
 
 LABEL, CAUSE = "bus", ("c0", "v0")
 SIZES = (3, 2, 4, 2, 3, 4)

@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation
+from c2b_ray.audits.failures.discovery.candidates import Candidate
 from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, MEASURE, SEARCH, Counts, Wanted
-from c2b_ray.audits.failures.work import Hypothesis, Kind, Work
-from c2b_ray.metrics import Trials, failure_rates, rate_ratios
-from c2b_ray.steps.discovery.candidates import Candidate
+from c2b_ray.audits.failures.state import Hypothesis, Kind, Work
+from c2b_ray.stats import Trials, failure_rates, rate_ratios
 
 LABEL, TARGET, OTHER = "boat", "house", "bird"
 CLASSIFIERS, CAPTIONS = 5, 3

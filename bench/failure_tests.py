@@ -26,8 +26,8 @@ from dataclasses import dataclass
 import numpy as np
 from failure_pairs import EVERY, TARGETS, Pair
 
-from c2b_ray.metrics import RateBatch, RateEvidence, Trials, failure_rates, more_evidence, no_evidence, rate_ratios
-from c2b_ray.steps.discovery.race import Race, measure_draws, next_draws
+from c2b_ray.audits.failures.discovery.race import Race, measure_draws, next_draws
+from c2b_ray.stats import RateBatch, RateEvidence, Trials, failure_rates, more_evidence, no_evidence, rate_ratios
 
 ALPHA = 0.05
 PLANNED_POWER = 0.955  # slightly more than the demanded .95

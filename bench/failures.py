@@ -23,9 +23,9 @@ import numpy as np
 from coded_world import CodedBackend, Planted, control, plant
 
 from c2b_ray.audits.failures.audit import walk
-from c2b_ray.audits.kit.events import Steps
-from c2b_ray.config.failures_file import read_failures_config
-from c2b_ray.store.failures_run import open_failures_run
+from c2b_ray.audits.failures.config import read_failures_config
+from c2b_ray.audits.failures.run import open_failures_run
+from c2b_ray.audits.kit.session import Steps
 from c2b_ray.world.reader import read
 from c2b_ray.world.scenes import CLASSES
 

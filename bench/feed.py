@@ -111,8 +111,8 @@ def nothing(_: object) -> Nothing:
 def audited(table: Path, spec: str, via: str, placement: dict[str, Any] | None = None) -> dict[str, Any]:
     """Runs a labelled audit; returns its spans, the steady rate of classifying and when the first answer came."""
     import c2b_ray
+    from c2b_ray.engine.progress import Progress
     from c2b_ray.models import catalog
-    from c2b_ray.pipelines.progress import Progress
 
     catalog.CATALOG["classifier", "nothing"] = "feed:nothing"
     seen: list[tuple[float, int]] = []

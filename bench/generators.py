@@ -14,8 +14,8 @@ from PIL import Image
 
 from c2b_ray.models import catalog
 from c2b_ray.roles import GenerationRequest, ImageGenerator
-from c2b_ray.world.generator_quality import evaluate, prompts
-from c2b_ray.world.train import jury
+from c2b_ray.world.training.generator_quality import evaluate, prompts
+from c2b_ray.world.training.train import jury
 from c2b_ray.world.zoo import WEIGHTS
 
 _ACROSS, _DOWN = 12, 6

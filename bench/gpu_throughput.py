@@ -29,9 +29,9 @@ from photos import photos
 from safetensors.torch import save_model
 
 from c2b_ray.models import catalog
+from c2b_ray.models.batched_run import Transfer
 from c2b_ray.models.devices import PRECISIONS
 from c2b_ray.models.torch_runtime import TorchClassifier, runtime_of
-from c2b_ray.models.transfer import Transfer
 from c2b_ray.steps.decode import decode
 
 CORES = len(os.sched_getaffinity(0))

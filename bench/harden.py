@@ -24,13 +24,11 @@ import numpy as np
 import pyarrow as pa
 
 import c2b_ray
+from c2b_ray.audits.dataset.harden import Hardened, Hardening, harden
+from c2b_ray.audits.dataset.harden_images import Clean
 from c2b_ray.audits.kit.session import Session
-from c2b_ray.commands.dataset.harden import Hardening, harden
-from c2b_ray.commands.dataset.harden_images import Clean
-from c2b_ray.commands.dataset.hardened import Hardened
-from c2b_ray.models.trainable import trainable
-from c2b_ray.models.training import Pool, Recipe, fit
-from c2b_ray.store import files
+from c2b_ray.models.training import Pool, Recipe, fit, trainable
+from c2b_ray.storage import files
 from c2b_ray.world.captions import PHRASES
 from c2b_ray.world.scenes import CLASSES, sample
 from c2b_ray.world.truth import render_all

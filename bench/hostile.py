@@ -3,7 +3,7 @@
     python bench/hostile.py [--repeats N] [--seed S] [--only NAME …]
 
 Each scenario makes the tables of an audit (captions, draws, predictions, verifications, calibration) from known
-accuracies, scores them with `steps.score`, and compares the results with the truth:
+accuracies, scores them with `audits.c2b.scoring.score`, and compares the results with the truth:
 
     false findings   share of findings whose true |φ| ≤ τ, or whose sign is wrong
     cover            share of intervals that contain the true φ, among cells without a doubt; among findings alone

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.schemas import CALIBRATION, CAPTIONS, DRAWS, PREDICTIONS, VERIFICATIONS
+from c2b_ray.audits.c2b.scoring.score import score
+from c2b_ray.audits.c2b.verification.verified import Verified
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.intersect import ATTRIBUTE
-from c2b_ray.steps.score import score
-from c2b_ray.steps.verified import Verified
 from c2b_ray.steps.verify import CLASS
+from c2b_ray.tables import CALIBRATION, CAPTIONS, DRAWS, PREDICTIONS, VERIFICATIONS
 
 TAU, ALPHA = 0.05, 0.05
 TARGET, OTHER = "bus", "snowplow"

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 from index import World, chunks
 
-from c2b_ray.commands.index import search_many
+from c2b_ray.audits.index import search_many
+from c2b_ray.engine.cluster import ensure_ray
 from c2b_ray.models import catalog
 from c2b_ray.models.index import build as faiss_build
 from c2b_ray.models.index.plan import Wish
-from c2b_ray.pipelines.cluster import ensure_ray
 from c2b_ray.serving.ensure import ensure
 from c2b_ray.world import caption, sample
 

@@ -13,8 +13,8 @@ import argparse
 
 import numpy as np
 
-from c2b_ray.metrics import Crossed, Floats, crossed
-from c2b_ray.metrics.shadows import separated
+from c2b_ray.stats import Crossed, Floats, crossed
+from c2b_ray.stats.interaction import separated
 
 SHAPES = ((2, 2), (2, 3), (3, 3), (3, 4), (4, 5))
 KINDS = ("nothing", "a row", "a cell", "two cells")

@@ -24,12 +24,12 @@ import numpy as np
 from failure_intervals import AT_BASELINE, AT_CAPTION, LABEL, OTHER, TARGET, show
 from numpy.typing import NDArray
 
+from c2b_ray.audits.failures.config import FailuresConfig
+from c2b_ray.audits.failures.discovery.value_sets import Answered, Condition
 from c2b_ray.audits.failures.drawing import MEASURE, SEARCH, TEST
 from c2b_ray.audits.failures.labelled_claims import Answers, Parts, claims_of, hypotheses
-from c2b_ray.config.failures import FailuresConfig
-from c2b_ray.metrics import Trials, failure_rates, rate_ratios
-from c2b_ray.schemas.failure_rows import HypothesisRow
-from c2b_ray.steps.discovery.conditions import Answered, Condition
+from c2b_ray.stats import Trials, failure_rates, rate_ratios
+from c2b_ray.tables.failure_rows import HypothesisRow
 
 SITES, LIGHTS, ANGLES = (
     ("ABCDEF", (0.3, 0.25, 0.2, 0.1, 0.1, 0.05)),

@@ -25,11 +25,11 @@ import numpy as np
 from scipy import stats
 
 import c2b_ray
+from c2b_ray.audits.latent.run import LatentRun
 from c2b_ray.models import catalog
-from c2b_ray.store.latent_run import LatentRun
-from c2b_ray.world.latent import classifiers, family, grid, labels
-from c2b_ray.world.latent.grid import Setting
-from c2b_ray.world.latent.worlds import world
+from c2b_ray.world.training.latent import classifiers, family, grid, labels
+from c2b_ray.world.training.latent.grid import Setting
+from c2b_ray.world.training.latent.worlds import world
 from c2b_ray.world.zoo import WEIGHTS
 
 OURS = "consistent"

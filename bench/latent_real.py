@@ -21,10 +21,10 @@ import torch.nn.functional as F
 from PIL import Image
 
 import c2b_ray
+from c2b_ray.audits.latent.run import LatentRun
 from c2b_ray.models import catalog
 from c2b_ray.models.gradients import gradient_classifier
-from c2b_ray.models.latent_networks import NetworkConfig, network, write
-from c2b_ray.store.latent_run import LatentRun
+from c2b_ray.models.latent_generators import NetworkConfig, network, write
 
 SIZE, DIMENSION = 32, 16
 ANIMALS = {"bear", "bird", "cat", "dog", "elephant"}

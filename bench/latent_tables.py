@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from latent import OURS, Plan, Searched, arguments, drawn, plan_of, prepare, searched, spread
 
-from c2b_ray.world.latent import grid
-from c2b_ray.world.latent.grid import Setting
-from c2b_ray.world.latent.worlds import world
+from c2b_ray.world.training.latent import grid
+from c2b_ray.world.training.latent.grid import Setting
+from c2b_ray.world.training.latent.worlds import world
 
 ABLATION = (OURS, "total-variation", "no-penalty", "no-penalty+hessian", "hessian-penalty")
 LONGER = {"iterations": 40, "batch": 32, "walk": 5, "starts": 1}

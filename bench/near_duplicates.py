@@ -22,8 +22,8 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
-from c2b_ray.roles import Pixels
-from c2b_ray.steps.dataset.fingerprint import (
+from c2b_ray.audits.dataset.steps.copies import NONE, Marks, earliest_moved, earliest_repeats, moved_rows
+from c2b_ray.audits.dataset.steps.fingerprint import (
     MOVED_LARGEST_DIFFERENCE,
     MOVED_MEAN_DIFFERENCE,
     alike,
@@ -32,8 +32,7 @@ from c2b_ray.steps.dataset.fingerprint import (
     thumbnail,
     windows,
 )
-from c2b_ray.steps.dataset.moved import earliest_moved, moved_rows
-from c2b_ray.steps.dataset.repeats import NONE, Marks, earliest_repeats
+from c2b_ray.roles import Pixels
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import sample
 

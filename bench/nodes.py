@@ -24,12 +24,12 @@ import pyarrow as pa
 from ray import cloudpickle
 from raylets import Hardware, Raylets, await_nodes, node_of_actor, raylets
 
-from c2b_ray.pipelines.cluster import ADDRESS, ensure_ray
-from c2b_ray.pipelines.placement import Placement
-from c2b_ray.pipelines.progress import Progress
-from c2b_ray.pipelines.ray_stage import OnRay
-from c2b_ray.pipelines.stage import Rows, StageConfig
-from c2b_ray.store.parts import read_stage
+from c2b_ray.engine.cluster import ADDRESS, ensure_ray
+from c2b_ray.engine.placement import Placement
+from c2b_ray.engine.progress import Progress
+from c2b_ray.engine.ray_stage import OnRay
+from c2b_ray.engine.stage import Rows, StageConfig
+from c2b_ray.storage.parts import read_stage
 
 SCHEMA = pa.schema([("id", pa.string()), ("node", pa.string()), ("error", pa.string())])
 CONFIG = StageConfig(SCHEMA, Placement(batch=20, min_actors=3, max_actors=3), rows_per_file=20)

@@ -11,8 +11,8 @@ import argparse
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.schemas import CAPTIONS, DRAWS, PREDICTIONS
-from c2b_ray.steps.score import score
+from c2b_ray.audits.c2b.scoring.score import score
+from c2b_ray.tables import CAPTIONS, DRAWS, PREDICTIONS
 
 VALUES = (2, 3, 4)
 IMAGES = 200

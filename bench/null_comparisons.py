@@ -13,8 +13,7 @@ import argparse
 import numpy as np
 from null_audits import answers, captions_and_draws
 
-from c2b_ray.steps.compare import compare, compare_pooled
-from c2b_ray.steps.sides import SharedImages, Side
+from c2b_ray.audits.c2b.scoring.comparison import SharedImages, Side, compare, compare_pooled
 
 CHANGED = {"better", "worse"}
 LEVELS = 0.05, 0.05  # tau, alpha

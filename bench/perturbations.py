@@ -22,11 +22,11 @@ from PIL import Image
 from scipy.special import ndtr, ndtri
 
 import c2b_ray
+from c2b_ray.audits.c2b.perturbation.effects import effects
+from c2b_ray.audits.c2b.perturbation.images import Perturbing
+from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.config.perturb import Perturb, read_perturb
-from c2b_ray.schemas import PERTURBED_IMAGES
-from c2b_ray.steps.perturbation_effects import effects
-from c2b_ray.steps.perturbed_images import Perturbing
-from c2b_ray.steps.thresholds import Thresholds
+from c2b_ray.tables import PERTURBED_IMAGES
 
 LEVELS = Thresholds(0.05, 0.05)
 STRONG = 0.1

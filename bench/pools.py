@@ -18,8 +18,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 import c2b_ray
+from c2b_ray.audits.index import build
 from c2b_ray.audits.kit.session import Session
-from c2b_ray.commands.index import build
 from c2b_ray.world.scenes import ATTRIBUTES
 from c2b_ray.world.table import write_sample
 

@@ -19,11 +19,11 @@ from typing import Any
 
 import c2b_ray
 from c2b_ray.audits.kit.session import Session
+from c2b_ray.audits.prompts.config import read_prompts_config
 from c2b_ray.audits.prompts.heads import heads_alone
 from c2b_ray.audits.prompts.heads import path_of as heads_path
-from c2b_ray.config.prompts_file import read_prompts_config
-from c2b_ray.steps.prompts.edits import distinctive
-from c2b_ray.store.prompts_run import PromptsRun
+from c2b_ray.audits.prompts.run import PromptsRun
+from c2b_ray.audits.prompts.steps.words import distinctive
 from c2b_ray.world.associations import LINKS, Link, hidden_attributes
 from c2b_ray.world.captions import ADJECTIVES, PHRASES
 from c2b_ray.world.links_file import read_links

@@ -4,7 +4,8 @@
 
 RUN is a run of `bench/prompts.py` or `c2b prompts`. For each of its generators, every prompt of the method and every
 prompt of the language model alone gets N images of seeds that the run did not use. A judge that learned from renders
-alone (`world.judge`) says what they show; the run's judge was the embedded world's CLIP model. The gain is the mean
+alone (`world.training.judge`) says what they show; the run's judge was the embedded world's CLIP model. The gain is
+the mean
 over searches, one for each value; prompts of one search resemble each other, so that the standard error is over
 searches. Prompts that leak are left out, as in the run.
 """
@@ -21,9 +22,10 @@ import numpy as np
 import c2b_ray
 from c2b_ray.models import catalog
 from c2b_ray.roles import GenerationRequest, ImageGenerator
-from c2b_ray.schemas import seed_of
-from c2b_ray.world import judge, zoo
+from c2b_ray.tables import seed_of
+from c2b_ray.world import zoo
 from c2b_ray.world.queries import FACTORS, Codes
+from c2b_ray.world.training import judge
 
 OWN = "llm"
 BATCH = 50

@@ -3,7 +3,8 @@
     python bench/prompts_race.py [--searches N] [--images N] [--seed S] [--generator SPEC] [--out FOLDER]
 
 It searches `world:hidden` for each value of lighting N times, each time about another class, with heads as guides.
-Every prompt found then gets images of new seeds, and a judge that learned from renders alone (`world.judge`) says what
+Every prompt found then gets images of new seeds, and a judge that learned from renders alone (`world.training.judge`)
+says what
 they show. Standard errors are over searches: the ways share a search's first tokens, and its seeds. Runs resume from
 FOLDER.
 """
@@ -18,11 +19,12 @@ from prompts import FULL, WEIGHT, config
 from prompts_again import Shown
 
 import c2b_ray
+from c2b_ray.audits.prompts.run import PromptsRun
 from c2b_ray.models import catalog
-from c2b_ray.store.prompts_run import PromptsRun
-from c2b_ray.world import judge, zoo
+from c2b_ray.world import zoo
 from c2b_ray.world.associations import LINKS
 from c2b_ray.world.scenes import CLASSES
+from c2b_ray.world.training import judge
 
 ATTRIBUTE = "lighting"
 KEEP = 2

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 import torch
 
 from c2b_ray.models import catalog
-from c2b_ray.world import judge
 from c2b_ray.world.associations import Associations
-from c2b_ray.world.hidden_quality import NO_WORD, Frequency, frequencies, named_share, summary
 from c2b_ray.world.links_file import read_links
+from c2b_ray.world.training import judge
+from c2b_ray.world.training.hidden_quality import NO_WORD, Frequency, frequencies, named_share, summary
 from c2b_ray.world.zoo import WEIGHTS
 
 SEED = 100_000

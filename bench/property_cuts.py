@@ -19,9 +19,9 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from c2b_ray import metrics
-from c2b_ray.metrics.contrasts import contrast_p_values
-from c2b_ray.metrics.cuts import assigned, quantile_edges
+from c2b_ray import stats
+from c2b_ray.stats.contrasts import contrast_p_values
+from c2b_ray.stats.cuts import assigned, quantile_edges
 
 CLASSES, NUMBERS, TAU, ALPHA = 10, 12, 0.05, 0.05
 RIGHT, FAILING = 0.9, 0.4
@@ -68,7 +68,7 @@ def findings(values: NDArray[np.int64], rates: Floats, right: NDArray[np.bool_],
             p[index] = block[:, j]
             true[index] = (expected[here][:, at] / n) @ weights[j]
             sign[index] = np.sign((c / n) @ weights[j])
-    q = metrics.benjamini_hochberg(p.ravel()).reshape(p.shape)
+    q = stats.benjamini_hochberg(p.ravel()).reshape(p.shape)
     with np.errstate(invalid="ignore"):
         return np.where(q <= ALPHA, sign, 0.0), true
 

@@ -11,8 +11,8 @@ import argparse
 
 import numpy as np
 
-from c2b_ray.metrics import ContrastTest, contrast_test
-from c2b_ray.metrics.misclassification import Corrected, Known, corrected
+from c2b_ray.stats import ContrastTest, contrast_test
+from c2b_ray.stats.noisy_labels import Corrected, Known, corrected
 
 ON_OTHERS = 0.1  # how often the classifier answers the class on images that do not show it
 

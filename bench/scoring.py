@@ -28,12 +28,12 @@ import time
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.schemas import CALIBRATION, CAPTIONS, DRAWS, IMAGES, PREDICTIONS, VERIFICATIONS, content_id
+from c2b_ray.audits.c2b.scoring.score import score
+from c2b_ray.audits.c2b.verification.verified import Verified
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.intersect import ATTRIBUTE
-from c2b_ray.steps.score import score
-from c2b_ray.steps.verified import Verified
 from c2b_ray.steps.verify import CLASS
+from c2b_ray.tables import CALIBRATION, CAPTIONS, DRAWS, IMAGES, PREDICTIONS, VERIFICATIONS, content_id
 
 CLASSES, ATTRIBUTES, VALUES, CAPTIONS_PER_CELL = 10, 10, 4, 5
 CLASSIFIERS = ("timm:resnet50.a1_in1k", "open_clip:ViT-B-32/laion2b_s34b_b79k")

@@ -21,9 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
-from c2b_ray import metrics
-from c2b_ray.metrics.sequential import joined
+from c2b_ray import stats
 from c2b_ray.models import catalog
+from c2b_ray.stats.sequential import joined
 from c2b_ray.world.planting import ZOO
 from c2b_ray.world.truth import true_accuracies
 
@@ -61,12 +61,12 @@ def right(verdicts: list[str], truth: np.ndarray) -> np.ndarray:
 
 def sequential(groups: Groups, most: int, random: np.random.Generator) -> tuple[np.ndarray, float, float]:
     """Returns which cells have the right verdict, the mean images per cell, and the share of wrong claims."""
-    paths = [metrics.evidence_paths(random.random((most, len(group))) < group, TAU, STEP) for group in groups]
+    paths = [stats.evidence_paths(random.random((most, len(group))) < group, TAU, STEP) for group in groups]
     looks, ends = np.ones(len(groups), int), np.cumsum([len(group) for group in groups])
 
     def verdicts() -> list[str]:
         now = joined([path[at - 1] for path, at in zip(paths, looks, strict=True)])
-        return metrics.sequential_verdicts(now, TAU, ALPHA)
+        return stats.sequential_verdicts(now, TAU, ALPHA)
 
     still = range(len(groups))
     while still:
@@ -88,12 +88,12 @@ def fixed(groups: Groups, n: int, random: np.random.Generator) -> np.ndarray:
     columns: list[list[np.ndarray]] = [[], [], []]
     for group in groups:
         correct, total = random.binomial(n, group), np.full(len(group), n)
-        found = metrics.contrast_test(correct / total, total, TAU, 1 - ALPHA)
+        found = stats.contrast_test(correct / total, total, TAU, 1 - ALPHA)
         for column, values in zip(columns, (found.phi, found.p_value, found.none_p_value), strict=True):
             column.append(values)
     phi, p, none_p = map(np.concatenate, columns)
-    q, none_q = metrics.benjamini_hochberg(p), metrics.benjamini_hochberg(none_p)
-    verdicts = metrics.verdicts(phi, q, none_q, TAU, ALPHA)
+    q, none_q = stats.benjamini_hochberg(p), stats.benjamini_hochberg(none_p)
+    verdicts = stats.verdicts(phi, q, none_q, TAU, ALPHA)
     return right(verdicts, np.concatenate([true_scores(group) for group in groups]))
 
 

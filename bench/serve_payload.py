@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 
 from photos import photos
 
-from c2b_ray.pipelines.cluster import ensure_ray
+from c2b_ray.engine.cluster import ensure_ray
 from c2b_ray.serving.ensure import ensure
 from c2b_ray.serving.handles import ServedClassifier
 from c2b_ray.serving.payload import pack, pack_files

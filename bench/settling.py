@@ -15,7 +15,7 @@ import time
 
 import numpy as np
 
-from c2b_ray.metrics import bias_score_p_values, bias_scores, equivalence_p_values, images_to_settle
+from c2b_ray.stats import bias_score_p_values, bias_scores, equivalence_p_values, images_to_settle
 
 SEEN = (20, 100, 1000)
 MOST = 20_000

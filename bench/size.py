@@ -19,7 +19,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 from scipy.stats import binom
 
-from c2b_ray import metrics
+from c2b_ray import stats
 
 LEVELS = (0.05, 0.001, 1e-4)
 SIZES = (20, 21, 23, 25, 30, 40, 50, 75, 100, 200, 400)
@@ -47,7 +47,7 @@ def edges(tau: float, accuracies: np.ndarray) -> list[tuple[float, float]]:
 
 def worst_sizes(pairs: list[tuple[int, int]], tau: float, accuracies: np.ndarray, none: bool) -> dict[float, Worst]:
     worst: dict[float, Worst] = dict.fromkeys(LEVELS, (0.0, (0, 0), (0.0, 0.0)))
-    test = metrics.equivalence_p_values if none else metrics.bias_score_p_values
+    test = stats.equivalence_p_values if none else stats.bias_score_p_values
     for sizes in pairs:
         p = test(*outcomes(sizes), tau)[:, 0]
         for pair in edges(tau, accuracies):
@@ -57,7 +57,7 @@ def worst_sizes(pairs: list[tuple[int, int]], tau: float, accuracies: np.ndarray
 
 
 def coverage(sizes: tuple[int, int], accuracies: np.ndarray) -> list[float]:
-    low, high = (limits[:, 0] for limits in metrics.bias_score_interval(*outcomes(sizes)))
+    low, high = (limits[:, 0] for limits in stats.bias_score_interval(*outcomes(sizes)))
     held = []
     for gap in (0.0, 0.05, 0.1, 0.2):
         for pair in edges(gap, accuracies):
@@ -81,7 +81,7 @@ def main() -> None:
     for level, (ratio, sizes, _) in worst_sizes(pairs, 0.05, accuracies, none=True).items():
         print(f"size of none, tau = 0.05: worst P(p <= {level:g})/{level:g} = {ratio:.2f}  ({sizes})", flush=True)
     for n, better, worse in ((100, 0.80, 0.65), (50, 0.95, 0.80), (200, 0.80, 0.65)):
-        p = metrics.bias_score_p_values(*outcomes((n, n)), 0.05)[:, 0]
+        p = stats.bias_score_p_values(*outcomes((n, n)), 0.05)[:, 0]
         power = chance(p <= 0.05, (n, n), (better, worse))
         print(f"power, {n} images a cell, {better:.2f} against {worse:.2f}, tau = 0.05, level .05: {power:.3f}")
     held = [value for sizes in pairs if max(sizes) <= 200 for value in coverage(sizes, accuracies[::2])]

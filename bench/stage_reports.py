@@ -12,9 +12,9 @@ import os
 import time
 from pathlib import Path
 
-from c2b_ray.pipelines import reports
-from c2b_ray.pipelines.cluster import ensure_ray
-from c2b_ray.pipelines.reports import Reporter, Reports
+from c2b_ray.engine import reports
+from c2b_ray.engine.cluster import ensure_ray
+from c2b_ray.engine.reports import Reporter, Reports
 
 BLOCKS, IMAGES, BATCH = 200, 512, 32
 

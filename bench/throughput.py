@@ -37,13 +37,13 @@ from cpu_time import Stretch, steady, watched
 from photos import photos
 
 from c2b_ray.audits.kit.backend import backend
+from c2b_ray.engine.images import Contestant, ImageStages, selected
+from c2b_ray.engine.placement import NEEDS
 from c2b_ray.models import catalog
-from c2b_ray.pipelines.images import Contestant, ImageStages, selected
-from c2b_ray.pipelines.placement import NEEDS
 from c2b_ray.roles import Classifier
-from c2b_ray.schemas import IMAGES
-from c2b_ray.steps.predict import Classification, classification, predict
-from c2b_ray.store.parts import opened, writing
+from c2b_ray.steps.classify import Classification, classification, predict
+from c2b_ray.storage.parts import opened, writing
+from c2b_ray.tables import IMAGES
 
 PER_PART = 250
 SIDES = ("bare", "here", "actors", "serve")

@@ -29,9 +29,9 @@ import numpy as np
 from scipy.special import ndtri
 from sequential import Groups, population, true_scores
 
-from c2b_ray import metrics
-from c2b_ray.metrics.levels import deviations
-from c2b_ray.metrics.screening import TwoStages, Variation, two_stage_power
+from c2b_ray import stats
+from c2b_ray.stats.roots import deviations
+from c2b_ray.stats.sample_size import TwoStages, Variation, two_stage_power
 from c2b_ray.world.scenes import CLASSES
 
 TAU, ALPHA, STRONG = 0.05, 0.05, 0.15
@@ -48,7 +48,7 @@ def draw(groups: Groups, captions: Sequence[np.ndarray], n: int, random: np.rand
     """Returns the scores of one sample of n images a cell, tested as one family. `captions`: for each group, what every
     caption adds to the accuracy, (cells, captions).
 
-    `variation`: what φ varies by, as fields of `metrics.screening.Variation`.
+    `variation`: what φ varies by, as fields of `stats.sample_size.Variation`.
     """
     right = [
         random.binomial(n // more.shape[1], np.clip(of[:, None] + more, 0, 1))
@@ -61,22 +61,22 @@ def draw(groups: Groups, captions: Sequence[np.ndarray], n: int, random: np.rand
         here, cells = slice(start, start + len(group)), slice(0, len(group))
         rate[row, cells], images[row, cells], spread = known.rate[here], known.effective[here], known.spread[here]
         smooth = (rate[row, cells] * n + 0.5) / (n + 1)
-        answers[row, cells] = metrics.bias_score_deviations(np.sqrt(smooth * (1 - smooth)), np.full(len(group), n))
-        between[row, cells] = metrics.bias_score_deviations(spread, np.full(len(group), right[0].shape[1]))
+        answers[row, cells] = stats.bias_score_deviations(np.sqrt(smooth * (1 - smooth)), np.full(len(group), n))
+        between[row, cells] = stats.bias_score_deviations(spread, np.full(len(group), right[0].shape[1]))
         start = here.stop
     held = ~np.isnan(rate)
 
     def tests(confidence: float) -> list[np.ndarray]:
-        found = metrics.contrast_test(rate, np.nan_to_num(images), TAU, confidence)
+        found = stats.contrast_test(rate, np.nan_to_num(images), TAU, confidence)
         return [getattr(found, name)[held] for name in ("phi", "phi_low", "phi_high", "p_value", "none_p_value")]
 
     phi, low, high, p, none_p = tests(1 - ALPHA)
     whole = (high - low) / (2 * deviations(1 - ALPHA))
-    q, none_q = metrics.benjamini_hochberg(p), metrics.benjamini_hochberg(none_p)
-    verdict = np.array(metrics.verdicts(phi, q, none_q, TAU, ALPHA), dtype="<U12")
+    q, none_q = stats.benjamini_hochberg(p), stats.benjamini_hochberg(none_p)
+    verdict = np.array(stats.verdicts(phi, q, none_q, TAU, ALPHA), dtype="<U12")
     finding = np.isin(verdict, ["for", "against"])
     if finding.any():  # as in an audit, limits of findings have the false coverage rate α
-        _, wide_low, wide_high, *_ = tests(metrics.selected_confidence(int(finding.sum()), len(finding), ALPHA))
+        _, wide_low, wide_high, *_ = tests(stats.selected_confidence(int(finding.sum()), len(finding), ALPHA))
         low, high = np.where(finding, wide_low, low), np.where(finding, wide_high, high)
     smooth, answers, between = (rate[held] * n + 0.5) / (n + 1), answers[held], between[held]
     given = np.maximum(whole**2 - between**2, answers**2)
@@ -98,7 +98,7 @@ class _Known:
 
 def _known(right: np.ndarray, each: int) -> _Known:
     """`right`: right answers, (cells, captions), of `each` images a caption."""
-    worth = metrics.effective_images(right, np.full(right.shape, each))
+    worth = stats.effective_images(right, np.full(right.shape, each))
     return _Known(right.mean(axis=1) / each, worth.effective, worth.spread)
 
 

@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import c2b_ray
+from c2b_ray.audits.index import build
 from c2b_ray.audits.kit.session import Session
-from c2b_ray.commands.index import build
 from c2b_ray.world import ATTRIBUTES, CLASSES
 from c2b_ray.world.table import write_sample
 

@@ -20,13 +20,13 @@ import yaml
 from transformers import AutoTokenizer
 
 from c2b_ray import prompts
-from c2b_ray.pipelines.cluster import ensure_ray
+from c2b_ray.engine.cluster import ensure_ray
 from c2b_ray.roles import ChatRequest
 from c2b_ray.serving.channel import Channel
 from c2b_ray.serving.ensure import ensure
 from c2b_ray.steps.replies import PROPOSALS_SCHEMA
-from c2b_ray.world.lm_tasks import noun, task
 from c2b_ray.world.scenes import CLASSES
+from c2b_ray.world.training.lm_tasks import noun, task
 
 ROOT = Path(__file__).parents[1]
 

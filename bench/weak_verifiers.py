@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from unlike import TAU, answers, is_finding, of_cells, planted, same_sign, share, truth
 
 import c2b_ray
+from c2b_ray.audits.index import build
 from c2b_ray.audits.kit.session import Session
-from c2b_ray.commands.index import build
 from c2b_ray.world import ATTRIBUTES, CLASSES
 from c2b_ray.world.table import write_sample
 

@@ -20,11 +20,11 @@ def main() -> None:
     args = parser.parse_args()
     began = time.perf_counter()
     if args.model == "clip":
-        from c2b_ray.world.clip_quality import evaluate
+        from c2b_ray.world.training.clip_quality import evaluate
 
         found = evaluate(WEIGHTS / "clip", args.seed, args.n)
     else:
-        from c2b_ray.world.lm_quality import evaluate
+        from c2b_ray.world.training.lm_quality import evaluate
 
         found = evaluate(WEIGHTS / "lm", args.seed)
     print(json.dumps({**found, "seconds": round(time.perf_counter() - began, 1)}, indent=1))

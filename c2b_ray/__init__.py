@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from c2b_ray.audits.c2b.audit import audit
     from c2b_ray.audits.c2b.comparison import Comparison
     from c2b_ray.audits.clip_bias.audit import clip_bias
+    from c2b_ray.audits.dataset.build import build_dataset
+    from c2b_ray.audits.dataset.load import load_dataset
+    from c2b_ray.audits.evaluate.evaluate import evaluate
     from c2b_ray.audits.failures.audit import find_failures
     from c2b_ray.audits.latent.audit import latent_directions
     from c2b_ray.audits.prompts.audit import search_prompts
-    from c2b_ray.commands.dataset.build import build_dataset
-    from c2b_ray.commands.dataset.load import load_dataset
-    from c2b_ray.commands.evaluate.evaluate import evaluate
-    from c2b_ray.commands.runs import compare
+    from c2b_ray.audits.runs import compare
     from c2b_ray.config import AuditConfig
     from c2b_ray.models.memory_classifier import InMemory, Preprocess
-    from c2b_ray.store.run import Run, load_run
+    from c2b_ray.storage.run import Run, load_run
 
     __version__: str
 
@@ -63,24 +63,24 @@ __all__ = [
 _MODULES = {
     "audit": "c2b_ray.audits.c2b.audit",
     "Comparison": "c2b_ray.audits.c2b.comparison",
-    "build_dataset": "c2b_ray.commands.dataset.build",
-    "evaluate": "c2b_ray.commands.evaluate.evaluate",
+    "build_dataset": "c2b_ray.audits.dataset.build",
+    "evaluate": "c2b_ray.audits.evaluate.evaluate",
     "clip_bias": "c2b_ray.audits.clip_bias.audit",
-    "compare": "c2b_ray.commands.runs",
+    "compare": "c2b_ray.audits.runs",
     "find_failures": "c2b_ray.audits.failures.audit",
     "latent_directions": "c2b_ray.audits.latent.audit",
-    "load_dataset": "c2b_ray.commands.dataset.load",
+    "load_dataset": "c2b_ray.audits.dataset.load",
     "AuditConfig": "c2b_ray.config",
     "InMemory": "c2b_ray.models.memory_classifier",
     "Preprocess": "c2b_ray.models.memory_classifier",
-    "Run": "c2b_ray.store.run",
-    "load_run": "c2b_ray.store.run",
+    "Run": "c2b_ray.storage.run",
+    "load_run": "c2b_ray.storage.run",
     "search_prompts": "c2b_ray.audits.prompts.audit",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Names load when asked for: `import c2b_ray.metrics` alone brings neither Ray nor torch."""
+    """Names load when asked for: `import c2b_ray.stats` alone brings neither Ray nor torch."""
     if name == "__version__":
         from importlib.metadata import version
 

@@ -12,7 +12,7 @@ import typer
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.session import Placement, session
 from c2b_ray.errors import ConfigError
-from c2b_ray.store.run import Run
+from c2b_ray.storage.run import Run
 
 if TYPE_CHECKING:
     from c2b_ray.audits.c2b.from_images import Choices
@@ -132,7 +132,7 @@ def show_estimate(file: str, via: str, as_json: bool) -> None:
 
 def _show_facts(file: str) -> None:
     """Prints the settings of the classifiers, and where each was read; most have told them to the estimate already."""
-    from c2b_ray.audits.kit.facts import fact_line
+    from c2b_ray.audits.kit.models import fact_line
     from c2b_ray.config import read_audit
     from c2b_ray.models import catalog
 
@@ -146,8 +146,8 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write a run's report again and show its findings."""
-    from c2b_ray.commands.runs import write_report
-    from c2b_ray.store.run import load_run
+    from c2b_ray.audits.runs import write_report
+    from c2b_ray.storage.run import load_run
 
     loaded = load_run(run)
     write_report(loaded)
@@ -162,7 +162,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Audit planted classifiers of the embedded world, from rendering its images to the report."""
-    from c2b_ray.commands.demo import demo as run_demo
+    from c2b_ray.audits.demo import demo as run_demo
 
     with progress.shown() as bar:
         run = run_demo(out, images, session(via, placement, bar))
@@ -170,6 +170,6 @@ def demo(
 
 
 def show_run(run: Run, as_json: bool) -> None:
-    from c2b_ray.commands.runs import summary
+    from c2b_ray.audits.runs import summary
 
     show.summary(summary(run), as_json)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from c2b_ray.audits.kit.facts import fact_line
+from c2b_ray.audits.kit.models import fact_line
 from c2b_ray.cli import show
 
 if TYPE_CHECKING:
-    from c2b_ray.commands.check import Answer, Checked, CheckedModel
+    from c2b_ray.audits.check import Answer, Checked, CheckedModel
 
 MOST_LABELS = 5
 ROLES = {
@@ -33,7 +33,7 @@ def check(
     Prints what was read from where, what is assumed, the classifiers' likeliest labels beside each picture's class, and
     what will be left out. The exit status is 2 where the run would refuse the config.
     """
-    from c2b_ray.commands.check import check as check_config
+    from c2b_ray.audits.check import check as check_config
 
     checked = check_config(file, via)
     if as_json:

@@ -25,14 +25,14 @@ def clip_bias(
 ) -> None:
     """Measure the social bias of CLIP models, globally and locally, and whether it transfers downstream."""
     if print_schema:
-        from c2b_ray.config.clip_bias import ClipBiasConfig
+        from c2b_ray.audits.clip_bias.config import ClipBiasConfig
 
         show.schema(ClipBiasConfig)
         return
     if file is None:
         raise ConfigError("", "name a file; c2b clip-bias --print-schema shows what it holds")
     from c2b_ray.audits.clip_bias.audit import measure
-    from c2b_ray.config.clip_bias_file import read_clip_bias_config
+    from c2b_ray.audits.clip_bias.config_file import read_clip_bias_config
 
     with progress.shown() as bar:
         run = measure(read_clip_bias_config(file), out, session(via, placement, bar), reuse)

@@ -10,10 +10,7 @@ import typer
 
 from c2b_ray import __version__
 from c2b_ray.cli import (
-    ask,
     audit,
-    audit_log,
-    backup,
     check,
     clip_bias,
     compare,
@@ -22,17 +19,18 @@ from c2b_ray.cli import (
     endpoint,
     evaluate,
     examples,
-    export,
     failures,
     index,
     init,
     keys,
     latent,
+    ledger,
     models,
     prompts,
     remote,
     runs,
     serve,
+    show,
     tenants,
     world,
 )
@@ -52,10 +50,10 @@ app.command("audit")(audit.audit)
 app.command("check")(check.check)
 app.command("report")(audit.report)
 app.command("runs")(runs.runs)
-app.command("ask")(ask.ask)
+app.command("ask")(show.ask)
 app.command("compare")(compare.compare)
 app.command("gate")(compare.gate)
-app.command("export")(export.export)
+app.command("export")(show.export)
 app.command("evaluate")(evaluate.evaluate)
 app.add_typer(failures.app, name="failures")
 app.add_typer(prompts.app, name="prompts")
@@ -71,9 +69,9 @@ app.command("serve")(serve.serve)
 app.add_typer(endpoint.app, name="endpoint")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(keys.app, name="keys")
-app.add_typer(audit_log.app, name="audit-log")
-app.command("backup")(backup.backup)
-app.command("restore")(backup.restore)
+app.add_typer(ledger.app, name="audit-log")
+app.command("backup")(ledger.backup)
+app.command("restore")(ledger.restore)
 examples.add_to(app)
 
 

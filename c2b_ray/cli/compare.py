@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from c2b_ray.audits.gate import ALLOW, ALLOW_BEFORE, OPTION, Check, failed
 from c2b_ray.cli import show
 from c2b_ray.errors import ConfigError
-from c2b_ray.report.kit import words
-from c2b_ray.steps.gate import ALLOW, ALLOW_BEFORE, OPTION, Check, failed
-from c2b_ray.store import files
+from c2b_ray.report import words
+from c2b_ray.storage import files
 
 if TYPE_CHECKING:
-    from c2b_ray.commands.runs import Comparison
+    from c2b_ray.audits.runs import Comparison
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 FailOn = Annotated[
@@ -58,7 +58,7 @@ def compare(
     allow_unchecked: AllowUnchecked = False,
 ) -> None:
     """Compare two classifiers on identical images: what improved and what got worse from A to B."""
-    from c2b_ray.commands.runs import compare as run_compare
+    from c2b_ray.audits.runs import compare as run_compare
 
     check_options(fail_on, junit_file)
     comparison = run_compare(a, b, classifier_a, classifier_b)
@@ -84,7 +84,7 @@ def gate(
     allow_unchecked: AllowUnchecked = False,
 ) -> None:
     """Check a run's results against conditions that must not hold; exit 1 if one does."""
-    from c2b_ray.commands.runs import check
+    from c2b_ray.audits.runs import check
 
     if not fail_on:
         raise ConfigError(OPTION, "name a condition that must not hold, such as against or phi<-0.2")
@@ -108,7 +108,7 @@ def check_options(fail_on: list[str] | None, junit_file: str | None) -> None:
 
 def _write_junit(path: str | None, suite: str, checks: Sequence[Check], properties: Mapping[str, str]) -> None:
     if path:
-        from c2b_ray.report.kit.junit import junit
+        from c2b_ray.audits.gate import junit
 
         files.write_under(path, junit(suite, checks, properties))
 

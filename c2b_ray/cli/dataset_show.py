@@ -9,7 +9,7 @@ import typer
 
 from c2b_ray.cli import progress
 from c2b_ray.cli import show as shown
-from c2b_ray.report.kit import words
+from c2b_ray.report import words
 
 
 def show(
@@ -24,7 +24,7 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Write pages of a dataset's images, by label, caption, prediction and reason."""
-    from c2b_ray.commands.dataset.show import show as run_show
+    from c2b_ray.audits.dataset.show import show as run_show
 
     with progress.shown() as bar:
         pages = run_show(dataset, out or f"{dataset.rstrip('/')}-pages", classifier, most, bar)

@@ -24,7 +24,7 @@ def doctor(
     Looks at Python, packages and extras, GPUs and what uses them, the model hub, Ray, cores, memory, shared memory,
     open files and the place of runs. A note is about what only some users want, or what is tight.
     """
-    from c2b_ray.commands.doctor import examine, is_sound
+    from c2b_ray.audits.doctor import examine, is_sound
 
     rows = examine(runs)
     if as_json:

@@ -59,7 +59,7 @@ def endpoint(
         if (config, folder, listen) != (None, None, None):
             raise ConfigError("", f"give options after `{context.invoked_subcommand}`")
         return
-    from c2b_ray.endpoint.work.embedded import first_key, prepared, working
+    from c2b_ray.endpoint.work.dispatcher import first_key, prepared, working
 
     settings = _settings(config, folder, listen)
     db = prepared(settings)
@@ -97,9 +97,8 @@ def runner(config: Config = None, metrics: Metrics = None) -> None:
 def dispatcher(config: Config = None, metrics: Metrics = None) -> None:
     """Share the runners between tenants, send webhooks, delete expired data; of several dispatchers one is active."""
     from c2b_ray.endpoint.operate.metrics import served
-    from c2b_ray.endpoint.work.dispatcher import Dispatcher
+    from c2b_ray.endpoint.work.dispatcher import Dispatcher, upkeep
     from c2b_ray.endpoint.work.runner import name_of_this_process
-    from c2b_ray.endpoint.work.upkeep import upkeep
 
     settings = _settings(config)
     db = _current(settings)

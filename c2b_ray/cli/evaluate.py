@@ -22,13 +22,13 @@ def evaluate(
 ) -> None:
     """Compare detected biases with ground truth, beside the baseline B2T; if interrupted, run it again to resume."""
     if print_schema:
-        from c2b_ray.config.evaluate import EvaluateConfig
+        from c2b_ray.audits.evaluate.config import EvaluateConfig
 
         show.schema(EvaluateConfig)
         return
     if file is None:
         raise ConfigError("", "name an evaluation file; c2b evaluate --print-schema shows what it holds")
-    from c2b_ray.commands.evaluate.evaluate import evaluate as run_evaluate
+    from c2b_ray.audits.evaluate.evaluate import evaluate as run_evaluate
 
     with progress.shown() as bar:
         run = run_evaluate(file, out, via, bar, placement)

@@ -9,8 +9,7 @@ import typer
 
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.audit import Json, Via, show_run
-from c2b_ray.cli.run_by_default import RUN, RunsByDefault
-from c2b_ray.cli.session import Placement, session
+from c2b_ray.cli.session import RUN, Placement, RunsByDefault, session
 from c2b_ray.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def run(
 ) -> None:
     """Find the captions that make a classifier fail; `c2b failures FAILURES.yaml` is enough."""
     if print_schema:
-        from c2b_ray.config.failures import FailuresConfig
+        from c2b_ray.audits.failures.config import FailuresConfig
 
         show.schema(FailuresConfig)
         return
@@ -46,7 +45,7 @@ def run(
         return
     costs = _show_estimate(file, via, as_json) if not yes and not as_json else []
     from c2b_ray.audits.failures.audit import find
-    from c2b_ray.config.failures_file import read_failures_config
+    from c2b_ray.audits.failures.config import read_failures_config
 
     with progress.shown() as bar:
         result = find(read_failures_config(file), out, session(via, placement, bar), costs)
@@ -64,7 +63,7 @@ def ask(
 ) -> None:
     """Test whether the classifier fails more often on images of your sentence; the result is added to the run."""
     from c2b_ray.audits.failures.ask import ask as ask_run
-    from c2b_ray.report.failures.answered import BEFORE, answer_lines
+    from c2b_ray.audits.failures.report.transfers import BEFORE, answer_lines
 
     with progress.shown() as bar:
         answered = ask_run(directory, sentence, draws, target, via, bar)

@@ -10,8 +10,8 @@ import typer
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.session import Placement, session
 from c2b_ray.errors import ConfigError
-from c2b_ray.filesystems.pictures import said
-from c2b_ray.report.kit import words
+from c2b_ray.report import words
+from c2b_ray.storage.folders import said
 from c2b_ray.text import visible
 
 app = typer.Typer(help="Indices of images, searched by caption.", no_args_is_help=True)
@@ -40,7 +40,7 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Embed images and build an index of them; if interrupted, run it again to resume."""
-    from c2b_ray.commands.index import build as build_index
+    from c2b_ray.audits.index import build as build_index
 
     with progress.shown() as bar:
         summary = build_index(images, encoder, out, session(via, placement, bar), _wish(kind, memory, shards))
@@ -65,7 +65,7 @@ def import_(
     as_json: AsJson = False,
 ) -> None:
     """Build an index from existing embeddings; its images stay where they are."""
-    from c2b_ray.commands.index import import_folder
+    from c2b_ray.audits.index import import_folder
 
     wish = _wish(kind, memory, shards)
     with progress.shown() as bar:
@@ -91,7 +91,7 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Find the images nearest to a caption, or to each of many; if interrupted, run it again to resume."""
-    from c2b_ray.commands.index import search_many, search_one
+    from c2b_ray.audits.index import search_many, search_one
 
     if (caption is None) == (captions is None):
         raise ConfigError("captions", "name one caption, or a file of them with --captions")

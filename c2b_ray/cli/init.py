@@ -38,8 +38,8 @@ def init(
     yes: Annotated[bool, typer.Option("--yes", help="Ask nothing: options and defaults are the answers.")] = False,
 ) -> None:
     """Write an audit file: asks for images, classifier, task and language model, and looks at what they are."""
+    from c2b_ray.audits import init as command
     from c2b_ray.audits.c2b.from_images import Choices
-    from c2b_ray.commands import init as command
 
     images = images or _asked("Images (folder, table, index or generator)", "--images", yes)
     kind = command.kind_of(images)

@@ -25,9 +25,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from c2b_ray.audits.kit.events import Event
-from c2b_ray.pipelines.progress import Progress as StageProgress
-from c2b_ray.report.kit import words
+from c2b_ray.audits.kit.session import Event
+from c2b_ray.engine.progress import Progress as StageProgress
+from c2b_ray.report import words
 from c2b_ray.text import visible, without_credentials
 
 EVERY_S = 10.0

@@ -8,11 +8,10 @@ import typer
 
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.audit import Json, Via, show_run
-from c2b_ray.cli.run_by_default import RUN, RunsByDefault
-from c2b_ray.cli.session import Placement, session
+from c2b_ray.cli.session import RUN, Placement, RunsByDefault, session
 from c2b_ray.errors import ConfigError
-from c2b_ray.report.kit import words
-from c2b_ray.report.kit.summary import Column, Summary
+from c2b_ray.report import words
+from c2b_ray.report.summary import Column, Summary
 
 app = typer.Typer(
     help="Find natural prompts that expose a text-to-image model's hidden bias.", no_args_is_help=True,
@@ -34,7 +33,7 @@ def run(
 ) -> None:
     """Search for prompts that bring about a value without naming it; `c2b prompts PROMPTS.yaml` is enough."""
     if print_schema:
-        from c2b_ray.config.prompts import PromptsConfig
+        from c2b_ray.audits.prompts.config import PromptsConfig
 
         show.schema(PromptsConfig)
         return
@@ -44,7 +43,7 @@ def run(
         _show_estimate(file, as_json)
         return
     from c2b_ray.audits.prompts.audit import find
-    from c2b_ray.config.prompts_file import read_prompts_config
+    from c2b_ray.audits.prompts.config import read_prompts_config
 
     with progress.shown() as bar:
         result = find(read_prompts_config(file), out, session(via, placement, bar))
@@ -60,9 +59,9 @@ def heads(
     as_json: Json = False,
 ) -> None:
     """Train linear heads on the generators' activations, and print their accuracy at each denoising step."""
+    from c2b_ray.audits.prompts.config import read_prompts_config
     from c2b_ray.audits.prompts.heads import heads_alone
-    from c2b_ray.config.prompts_file import read_prompts_config
-    from c2b_ray.report.prompts.summary import heads_summary
+    from c2b_ray.audits.prompts.report.summary import heads_summary
 
     with progress.shown() as bar:
         table = heads_alone(read_prompts_config(file), out, session(via, placement, bar))
@@ -70,9 +69,8 @@ def heads(
 
 
 def _show_estimate(file: str, as_json: bool) -> None:
-    from c2b_ray.audits.prompts.preflight import checked
-    from c2b_ray.audits.prompts.size import images_by_part
-    from c2b_ray.config.prompts_file import read_prompts_config
+    from c2b_ray.audits.prompts.config import read_prompts_config
+    from c2b_ray.audits.prompts.preflight import checked, images_by_part
 
     config = checked(read_prompts_config(file), "auto")
     parts = images_by_part(config)

@@ -15,8 +15,8 @@ import typer
 from c2b_ray.cli import show
 from c2b_ray.cli.remote_judging import JOB, NAME, Json, app_of_judging, connected
 from c2b_ray.errors import ConfigError
-from c2b_ray.report.kit import words
-from c2b_ray.store import files
+from c2b_ray.report import words
+from c2b_ray.storage import files
 from c2b_ray.text import visible
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from c2b_ray.audits.gate import ALLOW, ALLOW_BEFORE, OPTION
 from c2b_ray.cli import show
 from c2b_ray.cli.compare import check_options
 from c2b_ray.errors import ConfigError
-from c2b_ray.report.kit import words
-from c2b_ray.steps.gate import ALLOW, ALLOW_BEFORE, OPTION
-from c2b_ray.store import files
+from c2b_ray.report import words
+from c2b_ray.storage import files
 
 if TYPE_CHECKING:
     from c2b_ray.client import Endpoint

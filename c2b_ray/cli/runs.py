@@ -11,11 +11,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from c2b_ray.cli import show
-from c2b_ray.report.kit import words
+from c2b_ray.report import words
 from c2b_ray.text import without_credentials
 
 if TYPE_CHECKING:
-    from c2b_ray.store.run_list import ListedRun
+    from c2b_ray.storage.run_list import ListedRun
 
 MOST_ROWS = 50
 STYLES = {"unreadable": "red", "failed": "red", "running": "yellow"}
@@ -33,8 +33,8 @@ def runs(
 
     The page of --html links to the reports, and shows the findings of each classifier by date.
     """
-    from c2b_ray.commands.runs import write_index
-    from c2b_ray.store.run_list import list_runs
+    from c2b_ray.audits.runs import write_index
+    from c2b_ray.storage.run_list import list_runs
 
     listed = write_index(folder, html) if html else list_runs(folder)
     if as_json:

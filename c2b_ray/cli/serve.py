@@ -21,7 +21,7 @@ def serve(
     ] = None,
 ) -> None:
     """Start Ray Serve with the deployments of a config file and wait; Ctrl-C drains and stops it."""
-    from c2b_ray.pipelines.cluster import SETTINGS
+    from c2b_ray.engine.cluster import SETTINGS
     from c2b_ray.serving.app import LAPTOP
 
     path = config or LAPTOP

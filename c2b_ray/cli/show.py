@@ -10,20 +10,25 @@ import errno
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from c2b_ray.report.kit import words
+from c2b_ray.errors import ConfigError
+from c2b_ray.report import words
+from c2b_ray.storage import files
 from c2b_ray.text import finite, visible, visible_json, without_credentials
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from c2b_ray.report.kit.summary import Summary
+    from c2b_ray.audits.ask import AnswerSet
+    from c2b_ray.report.summary import Summary
+
 
 MARK_STYLES = {"bad": "red", "good": "green"}
 
@@ -107,3 +112,91 @@ def note(text: str) -> None:
 def line(text: str) -> None:
     """Prints one line without breaking it."""
     out().print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+# `c2b export`: a run's scores or hypotheses for other programs, and a section for a model card.
+
+
+def export(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
+    form: Annotated[str, typer.Option("--format", help="csv, json, parquet, failures, perturbations or model-card.")],
+    out: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The file to write. Default: standard output.")
+    ] = None,
+    classifier: Annotated[str | None, typer.Option(metavar="SPEC", help="The classifier of a model card.")] = None,
+) -> None:
+    """Write a run's scores as CSV, JSON or Parquet, or a model-card section with Hugging Face metadata.
+
+    A row of scores is one cell of one classifier. n: images with an answer; correct: the right ones. accuracy and phi
+    have limits (_low, _high) and are corrected for the verifier's findings; _observed is uncorrected. p_value and
+    q_value test for a bias, none_p_value and none_q_value for the absence of one. verdict: for, against, none (clear)
+    or undetermined. images_to_settle: of each value of the attribute. basis: how the images' values are known.
+    Unknown values are empty. c2b_ray/tables/c2b.py documents every column.
+
+    `failures` is CSV with a row for each image that a classifier got wrong in a cell: key, truth (the class that the
+    image was drawn for), answer (the predicted class), cell (attribute/value), attribute, bias_class, classifier,
+    label (the classifier's label), label_probability, image_id.
+
+    `perturbations` is CSV with a row for each classifier, class, perturbation and level of an audit with `perturb`;
+    c2b_ray/tables/perturb.py documents its columns.
+
+    A run of c2b failures has csv, json and parquet: a row for each hypothesis, of discovery and of confirmation.
+    c2b_ray/tables/failures.py documents every column.
+    """
+    from c2b_ray.audits.runs import export as run_export
+
+    if form == "parquet" and out is None:
+        raise ConfigError("--out", "a Parquet file needs a name")
+    data = run_export(run, form, classifier)
+    if out is None:
+        sys.stdout.write(data.decode())
+    else:
+        files.write_under(out, data)
+
+
+# `c2b ask`: asks a finished run one question, which its models answer in seconds.
+
+
+def ask(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
+    sentence: Annotated[
+        str, typer.Argument(metavar="SENTENCE", help="A description of images, such as 'a bus in the snow at night'.")
+    ],
+    n: Annotated[int, typer.Option("-n", "--n", min=1, max=100_000, help="The number of images.")] = 50,
+    classifier: Annotated[str | None, typer.Option(metavar="SPEC", help="One classifier. Default: all.")] = None,
+    target_class: Annotated[
+        str | None,
+        typer.Option("--class", metavar="CLASS", help="The class of the sentence. Default: the one that it names."),
+    ] = None,
+    index: Annotated[str | None, typer.Option(metavar="PATH", help="An index. Default: that of the run.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Write the answer to RUN/asked/.")] = False,
+    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with the images.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Measure how often the classifier is right on images of a sentence, and on other images of its class."""
+    from c2b_ray.audits.ask import ask as run_ask
+
+    result = run_ask(run, sentence, n, classifier, target_class, index)
+    kept = result.keep() if keep else None
+    if html:
+        result.write_page(html)
+    if as_json:
+        print_json({**result.to_json(), "page": html, "kept": kept})
+        return
+    _print(result)
+    for name, path in (("page", html), ("kept", kept)):
+        if path:
+            line(f"{name}: {path}")
+
+
+def _print(result: AnswerSet) -> None:
+    from c2b_ray.audits.ask import left_out, lines, right_line
+
+    console = out()
+    for answer in result.answers:
+        console.print(f"[bold]{escape(answer.classifier)}[/] on {escape(repr(result.sentence))}", soft_wrap=True)
+        console.print(f"  {right_line(answer.of_sentence)}")
+        for line in lines(answer, result.target_class):
+            console.print(f"  {escape(line)}", soft_wrap=True)
+    for line in left_out(result.repeats):
+        console.print(line)

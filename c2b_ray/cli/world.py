@@ -9,7 +9,7 @@ import typer
 
 from c2b_ray.cli import world_latent
 from c2b_ray.extras import needed_by
-from c2b_ray.report.kit import words
+from c2b_ray.report import words
 
 app = typer.Typer(help="The embedded world: labelled scenes, and its models.", no_args_is_help=True)
 app.add_typer(world_latent.app, name="latent")
@@ -59,7 +59,7 @@ def train(
     with needed_by("c2b world train"):
         from c2b_ray.world.associations import Associations
         from c2b_ray.world.links_file import read_links
-        from c2b_ray.world.train import train as train_models
+        from c2b_ray.world.training.train import train as train_models
 
     associations = Associations(*read_links(links)) if links else None
     train_models(names or (), out, seed, associations=associations, skews=skew or ())
@@ -86,7 +86,7 @@ def clip_data(
     ] = True,
 ) -> None:
     """Render the data of a CLIP-bias audit: pictures, captions, groups, localities, and neutral texts."""
-    from c2b_ray.world.clip_zoo.table import TableOptions, write
+    from c2b_ray.world.training.clip_zoo.table import TableOptions, write
 
     attribute, _, values = groups.partition("=")
     write(out, TableOptions(n, seed, attribute, tuple(values.split("/")), captions, localities, planted, balanced))
@@ -107,9 +107,9 @@ def clip_downstream(
 ) -> None:
     """Train a captioner and answerer on each CLIP model, over one frozen language model, and write their outputs."""
     with needed_by("c2b world clip-downstream"):
-        from c2b_ray.world.clip_zoo.downstream import Plan, run
-    from c2b_ray.world.clip_zoo.members import MEMBERS
-    from c2b_ray.world.clip_zoo.table import TableOptions
+        from c2b_ray.world.training.clip_zoo.downstream import Plan, run
+    from c2b_ray.world.clip_zoo_members import MEMBERS
+    from c2b_ray.world.training.clip_zoo.table import TableOptions
     from c2b_ray.world.zoo import WEIGHTS
 
     attribute, _, values = groups.partition("=")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from c2b_ray.extras import needed_by
-from c2b_ray.report.kit import words
+from c2b_ray.report import words
 
 app = typer.Typer(help="Models of the latent world, with a skew of your choice.", no_args_is_help=True)
 
@@ -31,8 +31,8 @@ def generator(
 ) -> None:
     """Train generators, and the reader that labels their pictures; existing ones stay."""
     with needed_by("c2b world latent"):
-        from c2b_ray.world.latent import family
-        from c2b_ray.world.latent.worlds import world
+        from c2b_ray.world.training.latent import family
+        from c2b_ray.world.training.latent.worlds import world
     family.train_generators(out, world(of), kinds or family.KINDS, seed)
 
 
@@ -52,7 +52,7 @@ def classifier(
 ) -> None:
     """Train a classifier on skewed pictures, and measure by rendering how each attribute affects its answers."""
     with needed_by("c2b world latent"):
-        from c2b_ray.world.latent import classifiers, family
+        from c2b_ray.world.training.latent import classifiers, family
     plant = classifiers.Plant(of, target, biased, skew, seed, label_noise)
     directory = out / family.plant_name(plant)
     about = classifiers.make(plant, directory)
@@ -77,8 +77,9 @@ def label_latents(
     """Draw latents of generators and label each by the contents of its picture."""
     with needed_by("c2b world latent"):
         from c2b_ray.models import catalog
-        from c2b_ray.world.latent import labels, names
-    names_sides = [catalog.classifier(spec) for spec in reader or [f"world:{name}" for name in names.READERS]]
+        from c2b_ray.world import latent_names
+        from c2b_ray.world.training.latent import labels
+    names_sides = [catalog.classifier(spec) for spec in reader or [f"world:{name}" for name in latent_names.READERS]]
     labelled = {}
     for text in generators:
         name, equals, spec = text.partition("=")

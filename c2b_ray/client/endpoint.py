@@ -18,7 +18,7 @@ import httpx
 from c2b_ray.client.errors import BusyError, NotNowError, UnreachableError
 from c2b_ray.client.http import PATIENCE_SECONDS, Http
 from c2b_ray.errors import ConfigError, SourceError
-from c2b_ray.filesystems.documents import read_yaml
+from c2b_ray.storage.documents import read_yaml
 
 ENDED = ("finished", "failed", "cancelled")
 CHUNK = 1 << 20

@@ -20,8 +20,8 @@ from typing import Any
 
 from c2b_ray.config.wordnet import commonest, prompt_name, read_wordnet
 from c2b_ray.errors import ConfigError, InputError
-from c2b_ray.filesystems.documents import read_lines, read_table, read_yaml
 from c2b_ray.names import normalise
+from c2b_ray.storage.documents import read_lines, read_table, read_yaml
 
 KINDS = "imagenet_kinds.tsv"
 PACKAGED = {"world": ("c2b_ray.world", "hierarchy.yaml"), "imagenet": ("c2b_ray.config", "imagenet_parents.tsv")}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from c2b_ray.errors import ConfigError, InputError
-from c2b_ray.filesystems.documents import read_json
 from c2b_ray.names import normalise
+from c2b_ray.storage.documents import read_json
 
 
 def no_label(label_map: dict[Any, Any]) -> str | None:

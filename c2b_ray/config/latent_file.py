@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from c2b_ray.config.latent import LatentConfig
 from c2b_ray.config.reading import ConfigFile
-from c2b_ray.filesystems.documents import FileOrFields
+from c2b_ray.storage.documents import FileOrFields
 
 _FILE = ConfigFile(LatentConfig, "c2b latent")
 

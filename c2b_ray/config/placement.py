@@ -1,6 +1,6 @@
 """A placement file: how many processes run each stage of an audit, and the resources of each.
 
-It knows fields and their limits, not the cluster's resources: `pipelines.placement` chooses what a file omits. A
+It knows fields and their limits, not the cluster's resources: `engine.placement` chooses what a file omits. A
 placement does not change which images an audit classifies, so it is not part of the run's id. `precision`, `decode` and
 `compile` change answers by rounding: with them a model has a different revision, under which it answers again.
 """
@@ -17,7 +17,7 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator, model
 from c2b_ray.config.problems import first_problem
 from c2b_ray.config.strict import Strict
 from c2b_ray.errors import ConfigError
-from c2b_ray.filesystems.documents import FileOrFields, read_yaml
+from c2b_ray.storage.documents import FileOrFields, read_yaml
 
 Stage = Literal["fetch", "generate", "verify", "classify", "embed", "search", "shards", "measure"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]

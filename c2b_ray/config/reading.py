@@ -21,9 +21,9 @@ from c2b_ray.config.named import MODELS, Names, replaced_texts
 from c2b_ray.config.problems import first_problem
 from c2b_ray.config.strict import Strict
 from c2b_ray.errors import ConfigError, SourceError
-from c2b_ray.filesystems import refuse_keys
-from c2b_ray.filesystems.documents import FileOrFields, read_yaml
-from c2b_ray.filesystems.spec_paths import located
+from c2b_ray.storage import refuse_keys
+from c2b_ray.storage.documents import FileOrFields, read_yaml
+from c2b_ray.storage.spec_paths import located
 
 Config = TypeVar("Config", bound=Strict)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from c2b_ray.errors import ConfigError, SourceError
-from c2b_ray.filesystems.documents import read_lines
+from c2b_ray.storage.documents import read_lines
 
 _HYPERNYMS = ("@", "@i")  # hypernym, and hypernym of an instance
 

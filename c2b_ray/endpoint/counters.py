@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from prometheus_client import Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.metrics import MetricWrapperBase
 
-from c2b_ray.pipelines.busy import Part
+from c2b_ray.engine.progress import Part
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from c2b_ray.audits.kit.events import Listener
+from c2b_ray.audits.kit.session import Listener
 from c2b_ray.errors import ConfigError, nearest
 
 
@@ -69,26 +69,26 @@ KINDS: Mapping[str, JobKind] = MappingProxyType(
             JobKind(
                 "failures",
                 "Which captions make the classifier fail, and how often?",
-                "c2b_ray.config.failures:FailuresConfig",
+                "c2b_ray.audits.failures.config:FailuresConfig",
                 "c2b_ray.audits.failures.audit:find_failures",
             ),
             JobKind(
                 "dataset",
                 "A dataset of images that the classifier fails on",
-                "c2b_ray.config.dataset:DatasetConfig",
-                "c2b_ray.commands.dataset.build:build_dataset",
+                "c2b_ray.audits.dataset.config:DatasetConfig",
+                "c2b_ray.audits.dataset.build:build_dataset",
             ),
             JobKind(
                 "prompts",
                 "Which natural prompts expose a hidden bias of a generator?",
-                "c2b_ray.config.prompts:PromptsConfig",
+                "c2b_ray.audits.prompts.config:PromptsConfig",
                 "c2b_ray.audits.prompts.audit:search_prompts",
                 models="generators",
             ),
             JobKind(
                 "clip-bias",
                 "How biased are CLIP models, and does it show in what is built on them?",
-                "c2b_ray.config.clip_bias:ClipBiasConfig",
+                "c2b_ray.audits.clip_bias.config:ClipBiasConfig",
                 "c2b_ray.audits.clip_bias.audit:clip_bias",
                 models="models",
             ),
@@ -102,14 +102,14 @@ KINDS: Mapping[str, JobKind] = MappingProxyType(
             JobKind(
                 "evaluate",
                 "How well do detected biases agree with a ground truth?",
-                "c2b_ray.config.evaluate:EvaluateConfig",
-                "c2b_ray.commands.evaluate.evaluate:evaluate",
+                "c2b_ray.audits.evaluate.config:EvaluateConfig",
+                "c2b_ray.audits.evaluate.evaluate:evaluate",
             ),
             JobKind(
                 "question",
                 "A question to a finished audit: how does the classifier do on images of a sentence?",
                 "c2b_ray.config.question:QuestionConfig",
-                "c2b_ray.commands.question:answer_question",
+                "c2b_ray.audits.question:answer_question",
                 models="",
             ),
         )

@@ -9,7 +9,8 @@ It knows torch and files, and does not know what the heads guide.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +20,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
+from torch import Tensor, nn
 
-from c2b_ray.errors import WeightsError
+from c2b_ray.errors import ServiceError, SpecError, WeightsError, nearest
 from c2b_ray.roles import Floats
 
 DECAY = 0.1
@@ -30,8 +32,8 @@ MOST_ITERATIONS = 200
 
 @dataclass(frozen=True)
 class LinearHead:
-    """A linear head with the fields of `steps.prompts.guide.Head`: `weight` (dimension, values), `bias` (values,),
-    `mean`, `scale` (dimension,), all float32."""
+    """A linear head with the fields of `audits.prompts.steps.search.Head`: `weight` (dimension, values), `bias`
+    (values,), `mean`, `scale` (dimension,), all float32."""
 
     weight: Floats
     bias: Floats
@@ -101,3 +103,133 @@ def decoded(data: bytes, name: str) -> tuple[dict[int, LinearHead], dict[str, An
     except (KeyError, ValueError, SafetensorError) as error:
         raise WeightsError(f"{name} holds no heads as c2b prompts heads writes them ({error})") from error
     return heads, about
+
+
+# Reads a diffusers pipeline's inner activations: the outputs of a module of its denoiser, step by step, by a
+# forward hook.
+
+
+DENOISERS = ("unet", "transformer")
+_DEPTH = 2
+
+Denoise = Callable[[], object]
+"""One call of the pipeline, which the reader ends once it has read the last step it needs."""
+
+
+class _EverythingReadError(Exception):
+    """Ends a pipeline's call after the last requested step has been read."""
+
+
+def denoiser_name(pipeline: Any) -> str:
+    """Returns the name of the pipeline's denoiser. Raises SpecError where it is none of the known ones."""
+    for name in DENOISERS:
+        if isinstance(getattr(pipeline, name, None), nn.Module):
+            return name
+    raise SpecError(f"{type(pipeline).__name__} has no {' or '.join(DENOISERS)}, so its activations cannot be read")
+
+
+def names_of(pipeline: Any) -> tuple[str, ...]:
+    """Returns the names of the denoiser's modules, two levels deep; a list of modules is replaced by its members."""
+    first = denoiser_name(pipeline)
+    return tuple(_names(getattr(pipeline, first), first, _DEPTH))
+
+
+def _names(module: nn.Module, prefix: str, depth: int) -> Iterator[str]:
+    for name, child in module.named_children():
+        if isinstance(child, nn.ModuleList):
+            yield from (f"{prefix}.{name}.{number}" for number in range(len(child)))
+        else:
+            yield f"{prefix}.{name}"
+            if depth > 1:
+                yield from _names(child, f"{prefix}.{name}", depth - 1)
+
+
+def module_of(pipeline: Any, name: str) -> nn.Module:
+    """Returns the module of that name. SpecError lists the existing names."""
+    known = names_of(pipeline)
+    if name not in known:
+        raise SpecError(f"the generator has no activation {name!r}; {nearest(name, known)} (all: {', '.join(known)})")
+    first, _, path = name.partition(".")
+    module: nn.Module = getattr(pipeline, first).get_submodule(path)
+    return module
+
+
+def read(pipeline: Any, name: str, steps: Sequence[int], rows: int, denoise: Denoise) -> Floats:
+    """Returns the module's output at the denoising steps while `denoise` runs: float32 (rows, steps, dimension)."""
+    wanted, outputs = set(steps), dict[int, Floats]()
+
+    def hook(step: int, output: Tensor) -> None:
+        if step in wanted:
+            outputs[step] = conditional(output, rows).flatten(1).float().cpu().numpy()
+        if len(outputs) == len(wanted):
+            raise _EverythingReadError
+
+    with watched(pipeline, name, hook), suppress(_EverythingReadError):
+        denoise()
+    if missing := wanted - set(outputs):
+        raise ServiceError(f"{name} was not computed at the denoising steps {sorted(missing)}")
+    return np.stack([outputs[step] for step in steps], axis=1)
+
+
+@contextmanager
+def watched(
+    pipeline: Any, name: str, see: Callable[[int, Tensor], Tensor | None], first: bool = False
+) -> Iterator[None]:
+    """Calls `see` with each output of the module and its denoising step while the block runs, and replaces the module's
+    output with the result.
+
+    `first`: runs before existing hooks, which then receive the new output. A step is one call of the denoiser; of
+    several calls of a module in a step only the first is seen.
+    """
+    module, denoiser = module_of(pipeline, name), getattr(pipeline, denoiser_name(pipeline))
+    step, seen = -1, -1
+
+    def begin(*_: Any) -> None:
+        nonlocal step
+        step += 1
+
+    def after(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+        nonlocal seen
+        if seen == step:
+            return None
+        seen = step
+        tensor = output if isinstance(output, Tensor) else output[0]
+        changed = see(step, tensor)
+        if changed is None or isinstance(output, Tensor):
+            return changed
+        return (changed, *output[1:])
+
+    handles = [denoiser.register_forward_pre_hook(begin), module.register_forward_hook(after, prepend=first)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def conditional(output: Tensor, rows: int) -> Tensor:
+    """Returns the half of a guided batch that sees the prompts, which diffusers puts last; the whole batch without
+    guidance."""
+    if output.shape[0] not in (rows, 2 * rows):
+        raise ServiceError(f"a module of the denoiser gave {output.shape[0]} rows for {rows} prompts")
+    return output[output.shape[0] - rows :]
+
+
+def checked_steps(steps: Sequence[int], count: int) -> None:
+    """Raises SpecError for a step that the generator does not take."""
+    wrong = [step for step in steps if not 0 <= step < count]
+    if wrong or not steps:
+        raise SpecError(f"denoising steps {list(steps)}: expected one or more of 0 to {count - 1}")
+
+
+def step_count(pipeline: Any, default: int) -> int:
+    """Returns how many times the denoiser is called for `default` steps: some schedulers add steps."""
+    scheduler = getattr(pipeline, "scheduler", None)
+    if scheduler is None or not hasattr(scheduler, "timesteps"):
+        return default
+    with torch.inference_mode():
+        try:
+            scheduler.set_timesteps(default)
+        except (TypeError, ValueError):  # this scheduler needs the image's size first
+            return default
+    return len(scheduler.timesteps)

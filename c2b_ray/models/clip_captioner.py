@@ -33,7 +33,7 @@ from c2b_ray.models.spec_options import numbers
 from c2b_ray.models.text.captioned import among_usable, no_answer, no_caption, probable, scores_among_usable
 from c2b_ray.names import a_or_an
 from c2b_ray.roles import Answer, CaptionReply, Description, Floats, ModelFact, Pixels, Question, TextImageEncoder
-from c2b_ray.schemas import content_id
+from c2b_ray.tables import content_id
 
 Vocabulary = Mapping[str, Sequence[str]]
 """Attribute → phrases that continue "a photo of a bus"; an empty phrase says nothing."""

@@ -29,13 +29,13 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from c2b_ray.config.placement import Precision
 from c2b_ray.errors import ServiceError, SpecError, WeightsError, nearest
 from c2b_ray.image_check import checked_image
-from c2b_ray.models import devices, diffusion_activations, diffusion_debias, weights
+from c2b_ray.models import activation_heads, devices, diffusion_debias, weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.diffusers_weights import networks
 from c2b_ray.models.spec_options import batches, positive
 from c2b_ray.models.torch_runtime import DTYPES, device_of
 from c2b_ray.roles import Description, Floats, GeneratedImage, GenerationRequest
-from c2b_ray.schemas import content_id
+from c2b_ray.tables import content_id
 
 _OPTIONS = ("steps", "guidance", "size", "batch", "device", "dtype", "scheduler", "compile", "lora", "debias")
 _BATCH = 8
@@ -67,19 +67,19 @@ class DiffusersGenerator:
 
     @property
     def activation_names(self) -> tuple[str, ...]:
-        return diffusion_activations.names_of(self._pipeline)
+        return activation_heads.names_of(self._pipeline)
 
     @property
     def denoising_steps(self) -> int:
         default = inspect.signature(type(self._pipeline).__call__).parameters["num_inference_steps"].default
-        return diffusion_activations.step_count(self._pipeline, self._settings.get("num_inference_steps", default))
+        return activation_heads.step_count(self._pipeline, self._settings.get("num_inference_steps", default))
 
     def activations(self, requests: Sequence[GenerationRequest], name: str, steps: Sequence[int]) -> Floats:
         """Reads activations as described in `roles.ActivationReader`, by a forward hook; the image is never decoded."""
-        diffusion_activations.checked_steps(steps, self.denoising_steps)
-        diffusion_activations.module_of(self._pipeline, name)
+        activation_heads.checked_steps(steps, self.denoising_steps)
+        activation_heads.module_of(self._pipeline, name)
         parts = [
-            diffusion_activations.read(
+            activation_heads.read(
                 self._pipeline, name, steps, len(part), partial(self._denoised, part, output_type="latent")
             )
             for part in batches(requests, self._batch)
@@ -107,7 +107,7 @@ class DiffusersGenerator:
         if self._steering is None:
             return nullcontext()
         see = partial(_steer, self._steering, seeds)
-        return diffusion_activations.watched(self._pipeline, self._steering.activation, see, first=True)
+        return activation_heads.watched(self._pipeline, self._steering.activation, see, first=True)
 
 
 def _steer(steering: diffusion_debias.Steering, seeds: Sequence[int], step: int, output: torch.Tensor) -> torch.Tensor:
@@ -276,7 +276,7 @@ def _set_scheduler(spec: Spec, pipeline: Any) -> str:
 
 def _quicken(pipeline: Any, device: torch.device, compiled: bool) -> None:
     denoiser = next(
-        (getattr(pipeline, name) for name in diffusion_activations.DENOISERS if getattr(pipeline, name, None)), None
+        (getattr(pipeline, name) for name in activation_heads.DENOISERS if getattr(pipeline, name, None)), None
     )
     if device.type == "cuda":
         for module in (denoiser, getattr(pipeline, "vae", None)):

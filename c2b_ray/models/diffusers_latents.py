@@ -21,7 +21,7 @@ from c2b_ray.models import diffusers_generator
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.latent_generators import standard_normal
 from c2b_ray.roles import Description, Floats
-from c2b_ray.schemas import content_id
+from c2b_ray.tables import content_id
 
 
 class NoiseSpace:

@@ -22,10 +22,11 @@ from peft import PeftModel, get_peft_model_state_dict
 from torch import Tensor
 
 from c2b_ray.errors import SpecError, WeightsError
-from c2b_ray.models import activation_heads, diffusion_activations, weights
+from c2b_ray.models import activation_heads, weights
+from c2b_ray.models import activation_heads as diffusion_activations
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.tensor_names import check_fit, kinds_of
-from c2b_ray.schemas import seed_of
+from c2b_ray.tables import seed_of
 
 ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 MARGIN = 2.0

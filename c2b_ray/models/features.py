@@ -16,7 +16,7 @@ import numpy as np
 from c2b_ray.errors import InputError, SpecError
 from c2b_ray.models import catalog, devices
 from c2b_ray.roles import Floats, Pixels, TextImageEncoder
-from c2b_ray.schemas import content_id
+from c2b_ray.tables import content_id
 
 if TYPE_CHECKING:
     from c2b_ray.models.fid_inception import FidInception

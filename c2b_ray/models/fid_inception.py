@@ -23,7 +23,7 @@ from c2b_ray.models.batched_run import Runtime
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.torch_runtime import batch_of, device_of
 from c2b_ray.roles import Floats, Pixels
-from c2b_ray.schemas import content_id
+from c2b_ray.tables import content_id
 
 SIDE, DIMENSION = 299, 2048
 _OPTIONS = ("device", "batch")

@@ -13,11 +13,10 @@ import numpy as np
 import torch
 
 from c2b_ray.errors import SpecError
-from c2b_ray.models.batched_run import Answers, Compute, Runtime, computed
+from c2b_ray.models.batched_run import Answers, Compute, Runtime, Transfer, computed
 from c2b_ray.models.pixels.gpu_decode import Decoded, GpuPreparation
 from c2b_ray.models.pixels.preprocess import OnArrays, Prepared
 from c2b_ray.models.spec_options import batches
-from c2b_ray.models.transfer import Transfer
 from c2b_ray.roles import Floats, Pixels
 
 if TYPE_CHECKING:

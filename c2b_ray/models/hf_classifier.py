@@ -22,18 +22,17 @@ from torch import nn
 from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageClassification
 
 from c2b_ray.errors import InputError, WeightsError
-from c2b_ray.filesystems.documents import read_json
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.model_facts import label_fact, normalisation
-from c2b_ray.models.spec_options import label_names
+from c2b_ray.models.spec_options import by_number, label_names
 from c2b_ray.models.spec_tables import options_of
 from c2b_ray.models.tensor_names import selection_of
 from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of
 from c2b_ray.models.transformers_weights import check_header, load_strictly
-from c2b_ray.models.written_names import by_number
 from c2b_ray.roles import Description, ModelFact
-from c2b_ray.schemas import content_id
+from c2b_ray.storage.documents import read_json
+from c2b_ray.tables import content_id
 
 _OPTIONS = options_of("classifier", "hf")
 _CONFIG, _PROCESSOR = "config.json", "preprocessor_config.json"

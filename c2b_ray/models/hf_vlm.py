@@ -34,14 +34,23 @@ from c2b_ray.models.catalog import Spec
 from c2b_ray.models.spec_options import batches, positive, to_pil
 from c2b_ray.models.spec_tables import options_of
 from c2b_ray.models.tensor_names import selection_of
-from c2b_ray.models.text.captioned import among_usable, no_answer, probable, scores_among_usable
+from c2b_ray.models.text.captioned import (
+    CAPTION_TOKENS,
+    among_usable,
+    captions,
+    no_answer,
+    probable,
+    question_prompt,
+    scores_among_usable,
+    scoring_prompt,
+    wording,
+)
 from c2b_ray.models.text.chat_tokens import stop_ids
-from c2b_ray.models.text.prompted import CAPTION_TOKENS, captions, question_prompt, scoring_prompt, wording
 from c2b_ray.models.torch_runtime import device_of
 from c2b_ray.models.transformers_lm import dtype_of
 from c2b_ray.models.transformers_weights import load_strictly
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, Description, Floats, Pixels, Question
-from c2b_ray.schemas import content_id
+from c2b_ray.tables import content_id
 
 _OPTIONS = options_of("captioner", "hf-vlm")
 

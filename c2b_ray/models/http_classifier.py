@@ -26,7 +26,7 @@ from c2b_ray.models.model_facts import label_fact
 from c2b_ray.models.output_kinds import looks_like_probabilities
 from c2b_ray.models.spec_options import batches, to_pil
 from c2b_ray.roles import Description, Floats, ModelFact, Pixels
-from c2b_ray.schemas import content_id
+from c2b_ray.tables import content_id
 
 KEY_VARIABLE = "C2B_HTTP_KEY"
 BATCH = 32

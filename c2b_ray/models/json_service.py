@@ -24,8 +24,7 @@ from tenacity import (
 )
 
 from c2b_ray.errors import ServiceError, SpecError
-from c2b_ray.models.guarded_transport import GuardedTransport
-from c2b_ray.models.url_guard import policy_of_environment
+from c2b_ray.models.url_guard import GuardedTransport, policy_of_environment
 
 _OF_THE_REQUEST = (400, 413, 422)  # statuses about this request; the next one may be fine
 Row = TypeVar("Row")

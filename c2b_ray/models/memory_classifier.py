@@ -15,12 +15,16 @@ the meaning of labels nor the source of pictures.
 
 from __future__ import annotations
 
+import hashlib
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import isfunction
 from threading import Lock
+from types import CodeType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -31,15 +35,86 @@ from torch import nn
 from c2b_ray.errors import ConfigError, ServiceError, SpecError
 from c2b_ray.models.batched_run import Runtime, run
 from c2b_ray.models.catalog import Spec, description_of
-from c2b_ray.models.failing_pictures import failure_of
 from c2b_ray.models.model_facts import label_fact
-from c2b_ray.models.module_content import ADDRESS, content_of
 from c2b_ray.models.output_kinds import KINDS, Kind, OutputKind, judged
 from c2b_ray.models.pixels.preprocess import OnArrays, Preparation, Transform, batched
 from c2b_ray.models.spec_options import BATCH, batches
 from c2b_ray.models.trial_pictures import trial_pictures
 from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape
-from c2b_ray.schemas import content_id
+from c2b_ray.tables import content_id
+
+# Identifies a torch module in memory by its content: tensors, structure, and the code of its classes.
+
+
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+"""What an object's `repr` says of its place in memory, which differs from process to process."""
+# Their classes are identified by name, so upgrading these libraries does not change a model's revision.
+_LIBRARIES = ("torch", "torchvision", "timm", "transformers", "open_clip")
+
+
+def content_of(module: nn.Module) -> str:
+    """Returns 20 hexadecimal digits that change with a module's tensors, its structure and its classes' code."""
+    digest = hashlib.blake2b(digest_size=10)
+    for name, tensor in module.state_dict().items():
+        if isinstance(tensor, torch.Tensor):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        else:
+            digest.update(f"{name} {ADDRESS.sub('', repr(tensor))}".encode())
+    digest.update(ADDRESS.sub("", repr(module)).encode())
+    kinds = {type(part) for part in module.modules() if type(part).__module__.partition(".")[0] not in _LIBRARIES}
+    for kind in sorted(kinds, key=lambda kind: (kind.__module__, kind.__qualname__)):
+        digest.update(f"{kind.__module__}.{kind.__qualname__}".encode())
+        for name, method in sorted(vars(kind).items()):
+            if isfunction(method):
+                digest.update(f"{name} {_content_of_code(method.__code__)}".encode())
+    return digest.hexdigest()
+
+
+def _content_of_code(code: CodeType) -> str:
+    """Describes a function's code: its instructions, names and constants, and not its position in a file."""
+    constants = (
+        _content_of_code(value)
+        if isinstance(value, CodeType)
+        else repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
+        for value in code.co_consts
+    )
+    return f"{code.co_code.hex()} {code.co_names} {code.co_freevars} {' '.join(constants)}"
+
+
+# Names the picture on which a model fails, by asking about each picture of the failed batch alone.
+
+
+LONGEST = 500  # characters of the message of what a model raises
+
+
+def failure_of(
+    answer: Callable[[list[Pixels]], Any], images: Sequence[Pixels], keys: Sequence[str], error: Exception
+) -> str:
+    """Returns which of the pictures the model fails on and why, and what to do; `error` is what it raised for all of
+    them together."""
+    if len(images) < 2:
+        return f"failed on {len(images)} pictures: {_said(error)}"
+    failed: list[tuple[str, Exception]] = []
+    for key, image in zip(keys, images, strict=True):
+        try:
+            answer([image])
+        except Exception as alone:  # whatever a stranger's code raises
+            failed.append((key, alone))
+    if not failed:
+        return f"failed on {len(images)} pictures together, and on none of them alone: {_said(error)}"
+    if len(failed) == len(images):
+        return f"failed on {len(images)} pictures: {_said(error)}"
+    key, first = failed[0]
+    return (
+        f"failed on {len(failed)} of {len(images)} pictures, the first of them {key}: {_said(first)}. Answer with a "
+        "row of NaN for a picture that the model cannot take: it counts as an error, and the audit goes on"
+    )
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:LONGEST]}{'…' if len(str(error)) > LONGEST else ''}"
+
 
 Answering = Callable[[list[Pixels]], Any]
 Model = nn.Module | Answering

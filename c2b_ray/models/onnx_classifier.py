@@ -36,23 +36,69 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 from numpy.typing import NDArray
 
-from c2b_ray.errors import ServiceError, WeightsError
+from c2b_ray.errors import ServiceError, SpecError, WeightsError
+from c2b_ray.models import devices
 from c2b_ray.models.catalog import Spec, description_of
 from c2b_ray.models.model_facts import label_fact
 from c2b_ray.models.onnx_graph import Graph, bytes_of, content_of, graph_of, is_kind, not_of_labels, read_model
 from c2b_ray.models.onnx_preprocessing import facts_of, preprocessing
-from c2b_ray.models.onnx_session import CUDA, has_cuda, session_of
 from c2b_ray.models.onnx_settings import layout_of, settings_of
 from c2b_ray.models.onnx_trial import Trial, tried
 from c2b_ray.models.output_kinds import OutputKind, judged, kind_named
 from c2b_ray.models.pixels.tensor import Preprocessing
-from c2b_ray.models.spec_options import BATCH, GPU_BATCH, batches, label_names, positive
+from c2b_ray.models.spec_options import BATCH, GPU_BATCH, batches, label_names, names_in, positive
 from c2b_ray.models.spec_tables import options_of
-from c2b_ray.models.written_names import names_in
 from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape
-from c2b_ray.schemas import content_id
+from c2b_ray.tables import content_id
+
+# A session of onnxruntime for a graph: its threads, and the device on which it actually runs.
+
+
+THREADS = 2
+CUDA = "CUDAExecutionProvider"
+DRIVER = Path("/proc/driver/nvidia/gpus")
+"""A folder with an entry for each GPU; onnxruntime itself only tells what it was built for."""
+
+
+def session_of(spec: Spec, path: Path) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = positive(spec, "threads", THREADS)
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3  # its warnings about unused initialisers go to stderr otherwise
+    device = device_of(spec)
+    provider = {"cpu": "CPUExecutionProvider", "cuda": CUDA}.get(device.partition(":")[0])
+    if provider not in onnxruntime.get_available_providers():
+        raise SpecError(f"{spec.text}: this onnxruntime has no device {device!r}; device=cpu always works")
+    # float32 is float32: by default CUDA would round its factors to 10 bits.
+    settings = {"device_id": device.partition(":")[2] or "0", "use_tf32": "0"} if provider == CUDA else {}
+    if provider == CUDA:
+        onnxruntime.preload_dlls()  # libraries of CUDA that came with pip, which the dynamic linker does not find
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=[(provider, settings)])
+    except Exception as error:  # onnxruntime's exceptions share no base class
+        raise WeightsError(f"{path}: onnxruntime cannot load it: {error}") from error
+    if session.get_providers()[0] != provider:  # onnxruntime takes the CPU instead, and says so on stderr alone
+        raise ServiceError(
+            f"{spec.text}: onnxruntime does not start on {device}: CUDA's libraries or the driver are absent, or of "
+            "another version (pip install 'onnxruntime-gpu[cuda,cudnn]'); device=cpu always works"
+        )
+    return session
+
+
+def device_of(spec: Spec) -> str:
+    """Returns `cpu` or `cuda:N`: the spec's device, else the GPU that this process may use where onnxruntime is built
+    for GPUs."""
+    built = has_cuda()
+    return devices.device(spec.options.get("device"), spec.text, len(list(DRIVER.glob("*"))) if built else 0)
+
+
+def has_cuda() -> bool:
+    """Returns whether onnxruntime is built for GPUs."""
+    return CUDA in onnxruntime.get_available_providers()
+
 
 _OPTIONS = options_of("classifier", "onnx")
 LARGEST_DESCRIBED = 512 * 2**20

@@ -41,7 +41,7 @@ from c2b_ray.models.spec_tables import options_of
 from c2b_ray.models.tensor_names import Naming, check_fit, kinds_of, naming, selection_of
 from c2b_ray.models.torch_runtime import batch_of, computing_facts, decoder_for, device_of, image_changes
 from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape
-from c2b_ray.schemas import content_id
+from c2b_ray.tables import content_id
 
 OPTIONS = options_of("encoder", "open_clip")
 _PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "pure_fp16", "pure_bf16")

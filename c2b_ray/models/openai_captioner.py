@@ -18,9 +18,9 @@ from c2b_ray.models import openai_lm
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.openai_lm import OpenAILanguageModel
 from c2b_ray.models.spec_options import to_pil
-from c2b_ray.models.text.prompted import CAPTION_TOKENS, answers, captions, question_prompt, wording
+from c2b_ray.models.text.captioned import CAPTION_TOKENS, answers, captions, question_prompt, wording
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, ChatRequest, Description, Message, Pixels, Question
-from c2b_ray.schemas import content_id
+from c2b_ray.tables import content_id
 
 ANSWER_TOKENS = 64
 LARGE = 4 * 2**20  # bytes of pixels from which an image travels as JPEG

@@ -16,7 +16,7 @@ from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.json_service import JsonService, Patience, Refused, check_url, find
 from c2b_ray.roles import ChatReply, ChatRequest, Description, Message, TokenLogProb
-from c2b_ray.schemas import content_id
+from c2b_ray.tables import content_id
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 PATIENCE = Patience(timeout_s=120, attempts=5, in_flight=16)

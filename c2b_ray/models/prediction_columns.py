@@ -15,8 +15,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.errors import SourceError, SpecError, nearest
-from c2b_ray.models.prediction_contents import a_fraction, in_unit, is_number, is_text, numbers_of, off, whole
-from c2b_ray.models.prediction_names import PANDAS, PREDICTED, Kind, is_file, is_suspect, kind_of
+from c2b_ray.models.prediction_files import (
+    PANDAS,
+    PREDICTED,
+    Kind,
+    a_fraction,
+    in_unit,
+    is_file,
+    is_number,
+    is_suspect,
+    is_text,
+    kind_of,
+    numbers_of,
+    off,
+    whole,
+)
 from c2b_ray.names import normalise
 from c2b_ray.roles import Floats
 

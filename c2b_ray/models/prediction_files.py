@@ -5,18 +5,112 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
 from c2b_ray.errors import SourceError
-from c2b_ray.filesystems import absent_bucket, refusal, resolve
-from c2b_ray.filesystems.patience import open_input
-from c2b_ray.models.prediction_names import is_file, kind_of
+from c2b_ray.names import without_invisible
+from c2b_ray.roles import Floats
+from c2b_ray.storage import absent_bucket, refusal, resolve
+from c2b_ray.storage.s3 import open_input
+
+# What the name of a column in a table of predictions says that it holds: one list of words, for messages and
+# choice.
+
+
+Kind = Literal["prediction", "truth", "label", "probability", "no label", "other"]
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+FILES = _set(
+    "file files key path filename filenames filepath imagefile imagefilename imagepath imagename image img imgfile "
+    "imgpath imgname relpath relativepath fullpath photo picture"
+)
+"""Names of the column of files, without case, spaces and underscores."""
+
+PREDICTED = _set(
+    "pred preds predicted prediction predictions predict predlabel predclass ypred yhat hat output outputs answer "
+    "answers answered guess guessed inferred inference top1 top5 argmax response responses reply assigned detected "
+    "detection classified classification estimate estimated hypothesis"
+)
+TRUE = _set(
+    "true truth ytrue gt groundtruth ground gold golden actual actuals target targets targetclass annotation "
+    "annotations annotated annotator expected reference real manual oracle truelabel trueclass"
+)
+CLASS = _set("label labels class classes classname labelname category categories cls tag y")
+PROBABLE = _set(
+    "prob probs probability probabilities proba probas confidence confidences conf score scores softmax certainty "
+    "likelihood"
+)
+OUTCOMES = _set("correct iscorrect right wrong match matches hit error is")
+"""With these a column tells whether an answer was right, and not what it was."""
+
+NO_LABELS = _set(
+    "split fold subset partition set phase dataset id ids imageid sampleid rowid uid uuid row rank index idx number no "
+    "num n count width height size area bytes filesize depth channels aspect loss entropy margin latency time "
+    "seconds ms duration runtime timestamp date datetime year month day correct iscorrect right wrong match hit url "
+    "link caption text description note notes comment source model classifier version epoch step seed md5 sha1 sha256 "
+    "hash phash weight age lat lon latitude longitude x1 y1 x2 y2 xmin ymin xmax ymax bbox box accuracy acc "
+    "uncertainty brightness blur contrast sharpness temperature"
+)
+"""Names that a label hardly has, without case, spaces and underscores."""
+
+PANDAS = re.compile(r"^$|^unnamed:?[ _]?\d+(_level_\d+)?$|^__index_level_\d+__$", re.IGNORECASE)
+"""Names of the row numbers that pandas writes where nobody asks for them."""
+
+
+def form_of(name: str) -> str:
+    """Returns the name in lower case without spaces, underscores, hyphens and dots."""
+    return "".join(_words(name))
+
+
+def kind_of(name: str) -> Kind:
+    """Returns what a column of texts or whole numbers is by its name. Columns that tell whether an answer was right are
+    no labels, nor are probabilities of the true class."""
+    words = set(_words(name)) | {form_of(name)}
+    if words & OUTCOMES:
+        return "no label" if not words & CLASS else "truth"
+    if words & PROBABLE:
+        return "no label" if words & TRUE else "probability"
+    if words & PREDICTED or {"top", "1"} <= words:
+        return "prediction"
+    if words & TRUE:
+        return "truth"
+    if words & CLASS:
+        return "label"
+    return "no label" if form_of(name) in NO_LABELS or PANDAS.match(name.strip()) else "other"
+
+
+def is_file(name: str) -> bool:
+    return form_of(name) in FILES
+
+
+def is_suspect(name: str) -> bool:
+    """Returns whether a column of numbers from 0 to 1 has a name that a label hardly has: one of `NO_LABELS`, or of
+    words for predictions, truths and probabilities alone. One with a number, such as `label_0`, may be a label's."""
+    if form_of(name) in NO_LABELS | FILES or PANDAS.match(name.strip()):
+        return True
+    known = (PREDICTED | TRUE | CLASS | PROBABLE | OUTCOMES | {"max", "model", "classifier", "image", "top"}) - {"y"}
+    return not re.search(r"\d$", name.strip()) and set(_words(name)) <= known
+
+
+def _words(name: str) -> list[str]:
+    text = unicodedata.normalize("NFC", without_invisible(name))
+    text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)  # predictedLabel
+    text = re.sub(r"(?<=[^\W\d])(?=\d+$)", " ", text) if not re.search(r"(?i)top\d$|md5$|sha\d+$", text) else text
+    return [word for word in re.split(r"[\W_]+", text.lower()) if word]
+
 
 LABEL, PROBABILITY = "predicted_label", "probability"
 """The columns of a label and its probability that were lists in the table."""
@@ -149,3 +243,62 @@ def _is_list(kind: pa.DataType) -> bool:
 def _no_value(kind: pa.DataType) -> bool:
     binary = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
     return bool(binary or pa.types.is_binary_view(kind) or (pa.types.is_nested(kind) and not _is_list(kind)))
+
+
+# What is in a column of a table of predictions: numbers, probabilities, texts. It knows no names.
+
+
+def numbers_of(column: pa.ChunkedArray) -> Floats | None:
+    """Returns a column's numbers as float64, NaN where there is none; None where it holds anything else."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if pa.types.is_boolean(kind) or pa.types.is_temporal(kind) or pa.types.is_nested(kind):
+        return None
+    if not pa.types.is_null(kind) and column.null_count == len(column) and is_text(column):
+        return None
+    try:
+        return column.cast(pa.float64()).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    except pa.ArrowException:
+        return None
+
+
+def texts_of(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Returns labels as texts. Whole numbers that pandas has made fractions (7.0) are whole numbers (7) again."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    column = column.cast(kind)
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        column = column.cast(pa.float64())
+        column = pc.if_else(pc.is_nan(column), pa.scalar(None, pa.float64()), column).cast(pa.int64())
+    return column.cast(pa.string())
+
+
+def is_text(column: pa.ChunkedArray) -> bool:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return bool(text or pa.types.is_integer(kind))
+
+
+def is_number(value: object) -> bool:
+    try:
+        return bool(np.isfinite(float(str(value))))
+    except ValueError:
+        return False
+
+
+def in_unit(values: Floats) -> bool:
+    known = values[~np.isnan(values)]
+    return bool(((known >= 0) & (known <= 1 + 1e-4)).all())
+
+
+def whole(values: Floats) -> bool:
+    known = values[~np.isnan(values)]
+    return bool((np.isinf(known) | (known == np.floor(known))).all())
+
+
+def a_fraction(values: Floats) -> float:
+    return float(values[~np.isnan(values) & (values != np.floor(values))][0])
+
+
+def off(sums: Floats) -> float:
+    return float(np.abs(sums - 1).max(initial=0.0))

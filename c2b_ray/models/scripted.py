@@ -13,16 +13,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from c2b_ray.errors import InputError, ServiceError, SpecError
-from c2b_ray.filesystems.documents import read_json
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.text.captioned import (
-    among_usable,
-    answered,
-    captioned,
-    no_answer,
-    no_caption,
-    scores_among_usable,
-)
+from c2b_ray.models.text.captioned import among_usable, answered, captioned, no_answer, no_caption, scores_among_usable
 from c2b_ray.roles import (
     Answer,
     CaptionReply,
@@ -34,7 +26,8 @@ from c2b_ray.roles import (
     Question,
     TokenLogProb,
 )
-from c2b_ray.schemas import content_id
+from c2b_ray.storage.documents import read_json
+from c2b_ray.tables import content_id
 
 Request = TypeVar("Request")
 Said = TypeVar("Said")

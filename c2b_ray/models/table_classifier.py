@@ -32,17 +32,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from c2b_ray.errors import SourceError, SpecError
-from c2b_ray.filesystems import resolve
-from c2b_ray.filesystems.patience import file_info
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.prediction_columns import Chosen, choose
-from c2b_ray.models.prediction_contents import texts_of
-from c2b_ray.models.prediction_files import read, rows_in_footer, without_lists
+from c2b_ray.models.prediction_files import read, rows_in_footer, texts_of, without_lists
 from c2b_ray.models.spec_options import read_labels
 from c2b_ray.models.spec_tables import options_of
 from c2b_ray.names import repeated_names, seen
 from c2b_ray.roles import Description, Floats, ModelFact, Pixels
-from c2b_ray.schemas import content_id
+from c2b_ray.storage import resolve
+from c2b_ray.storage.s3 import file_info
+from c2b_ray.tables import content_id
 
 FLOOR = float(np.finfo(np.float32).tiny)
 """Replaces probability 0: its logarithm, −87, is finite, and softmax maps it back to 0."""

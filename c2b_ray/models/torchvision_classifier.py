@@ -45,9 +45,9 @@ from c2b_ray.models.spec_options import label_names, numbers, positive
 from c2b_ray.models.spec_tables import options_of
 from c2b_ray.models.tensor_names import Naming, TensorKind, check_fit, kinds_of, naming, selection_of
 from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of
-from c2b_ray.models.trainable import Trainable
+from c2b_ray.models.training import Trainable
 from c2b_ray.roles import Description, ModelFact
-from c2b_ray.schemas import content_id
+from c2b_ray.tables import content_id
 
 _PREPROCESSING = ("mean", "std", "size", "resize", "crop")
 _OPTIONS = options_of("classifier", "torchvision")

@@ -22,10 +22,10 @@ from safetensors.torch import save_file
 from transformers.utils.import_utils import is_accelerate_available
 
 from c2b_ray.errors import InputError, WeightsError
-from c2b_ray.filesystems.documents import read_json
 from c2b_ray.models import weights
 from c2b_ray.models.tensor_names import Misfit, Naming, Selection, listed, naming, refuse_copies, remedy, twins
 from c2b_ray.roles import ModelFact
+from c2b_ray.storage.documents import read_json
 
 _HEADS = ("classifier", "score", "head", "fc", "lm_head", "model.lm_head", "qa_outputs")
 """Names of last layers in transformers."""

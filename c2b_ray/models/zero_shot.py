@@ -28,7 +28,7 @@ from c2b_ray.models.spec_options import numbers, read_labels
 from c2b_ray.models.torch_runtime import of_device, with_precision
 from c2b_ray.names import repeated_names, without_invisible
 from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape, ShapedEncoder, TextImageEncoder
-from c2b_ray.schemas import content_id
+from c2b_ray.tables import content_id
 
 TEMPLATE = "a photo of a {}."
 TEMPERATURE = 100.0

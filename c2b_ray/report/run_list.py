@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from c2b_ray.filesystems import is_remote
-from c2b_ray.report.kit import words
-from c2b_ray.report.kit.page import STYLES, render
-from c2b_ray.report.kit.redact import clean, clean_setting, names_of
-from c2b_ray.store.run_list import UNREADABLE, ListedRun
+from c2b_ray.report import words
+from c2b_ray.report.page import STYLES, render
+from c2b_ray.report.redact import clean, clean_setting, names_of
+from c2b_ray.storage import is_remote
+from c2b_ray.storage.run_list import UNREADABLE, ListedRun
 
 MOST_ROWS = 100
 """Rows that show at first; a filter looks through all."""

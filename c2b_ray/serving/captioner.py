@@ -16,10 +16,9 @@ from ray import serve
 from c2b_ray.config.placement import UNSAID, Computing
 from c2b_ray.errors import ServiceError
 from c2b_ray.roles import Answer, Captioner, CaptionReply, CaptionScorer, Floats, Pixels, Question
-from c2b_ray.serving.failures import carried_in_text
-from c2b_ray.serving.gather import BatchSettings, Gather, settings_of
-from c2b_ray.serving.hands import Hands
-from c2b_ray.serving.limits import Limits, limits_here
+from c2b_ray.serving.batching import BatchSettings, Gather, Hands, settings_of
+from c2b_ray.serving.channel import carried_in_text
+from c2b_ray.serving.meters import Limits, limits_here
 from c2b_ray.serving.payload import Packed
 from c2b_ray.serving.pictures import Rows, answered, decoded, weight
 from c2b_ray.serving.replica import can_be_probed, load, refuse_other_model, take_gpus

@@ -7,9 +7,12 @@ it: the driver, a Ray task, an actor of a Ray Data job.
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -33,10 +36,108 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from c2b_ray.errors import C2BError, ServiceError
-from c2b_ray.serving.limits import Limits
-from c2b_ray.serving.outage import GRACE_S, Outage
-from c2b_ray.serving.watch import WATCH, Watch
+from c2b_ray.errors import C2BError, ServiceError, again
+from c2b_ray.serving.meters import ABSENT, WATCH, AppState, Limits, Watch
+
+# Carries our errors as data inside a text: Serve passes on only the traceback of what a replica's constructor
+# raises.
+
+
+_MARK = "c2b-ray error as data: "
+
+
+class CannotStart(Exception):
+    """Raised by a replica that cannot start; its message holds the cause as data."""
+
+
+@contextmanager
+def carried_in_text() -> Iterator[None]:
+    """Wraps a replica's constructor: an error of ours leaves it in a form that `from_text` reads back whole."""
+    try:
+        yield
+    except C2BError as error:
+        raise CannotStart(to_text(error)) from error
+
+
+def to_text(error: C2BError) -> str:
+    """Returns one line: class, message and every field of the error."""
+    return _MARK + json.dumps({"kind": type(error).__name__, "message": str(error), "fields": vars(error)}, default=str)
+
+
+def from_text(text: str) -> C2BError | None:
+    """Returns the last error that `to_text` wrote somewhere in `text`, with all its fields.
+
+    Returns None where there is none, or where it was cut off. An error of a class that is not known here becomes a
+    ServiceError.
+    """
+    _, mark, rest = text.rpartition(_MARK)
+    if not mark:
+        return None
+    try:
+        data, _ = json.JSONDecoder().raw_decode(rest)
+    except ValueError:
+        return None
+    return again(_kinds().get(data["kind"], ServiceError), data["message"], data["fields"])
+
+
+def _kinds() -> dict[str, type[C2BError]]:
+    kinds: dict[str, type[C2BError]] = {}
+    pending: list[type[C2BError]] = [C2BError]
+    while pending:
+        kind = pending.pop()
+        kinds[kind.__name__] = kind
+        pending += kind.__subclasses__()
+    return kinds
+
+
+# Decides how long a call waits for an app that has no replica, and raises the error after that. Serve itself waits
+# forever.
+
+
+GRACE_S = 30.0
+"""Enough for `serve deploy` to put an app back that was deleted, or to replace one that failed to deploy."""
+
+_NEEDS_SOMEBODY = (ABSENT, "DEPLOY_FAILED", "DELETING")
+
+
+class Outage:
+    """The time that an app has no replica, as seen by the checks of one call."""
+
+    def __init__(self, app: str, watch: Watch, patience_s: float, grace_s: float = GRACE_S) -> None:
+        self._app = app
+        self._watch = watch
+        self._limits = {True: min(grace_s, patience_s), False: patience_s}
+        self._phase: bool | None = None
+        self._since = 0.0
+
+    def look(self, *, refused: bool = False) -> None:
+        """Returns while waiting may help; otherwise raises why the app cannot answer.
+
+        `refused`: Serve has refused the call, so that no replica counts, whatever the controller reports.
+        """
+        state = self._watch.app(self._app)
+        if state.replicas and not refused:
+            self._phase = None
+            return
+        needs_somebody = state.status in _NEEDS_SOMEBODY
+        now = time.monotonic()
+        if self._phase is not needs_somebody:
+            self._phase, self._since = needs_somebody, now
+        if now - self._since >= self._limits[needs_somebody]:
+            raise self._error(state)
+
+    def _error(self, state: AppState) -> C2BError:
+        cause = from_text(state.message)
+        if cause is not None:
+            cause.app = cause.app or self._app
+            return cause
+        waited = f"for {self._limits[state.status in _NEEDS_SOMEBODY]:.0f} s"
+        if state.status in (ABSENT, "DELETING"):
+            said = f"was deleted while it was in use, and has been absent {waited}: deploy it again and resume the run"
+        else:
+            said = f"is {state.status} and has had no replica {waited}: {state.message or '`serve status` says more'}"
+        return ServiceError(f"app {self._app!r} {said}", app=self._app)
+
 
 APPS = MappingProxyType(
     {

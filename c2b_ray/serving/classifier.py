@@ -18,15 +18,12 @@ from c2b_ray.errors import ServiceError, WeightsError
 from c2b_ray.models import catalog
 from c2b_ray.models.weight_bytes import weight_bytes
 from c2b_ray.roles import Blocks, Classifier, FileClassifier, Floats, Pixels, ShapedClassifier
-from c2b_ray.serving.answers import Answers
-from c2b_ray.serving.decoding import Decoders
-from c2b_ray.serving.gather import CachedSettings, Gather, settings_of
-from c2b_ray.serving.hands import Hands
-from c2b_ray.serving.limits import Limits, limits_here
+from c2b_ray.serving.answers import Answers, Room, Shelf
+from c2b_ray.serving.batching import CachedSettings, Gather, Hands, settings_of
+from c2b_ray.serving.meters import Limits, limits_here
 from c2b_ray.serving.payload import Packed, all_files
-from c2b_ray.serving.pictures import Rows, answered, answered_files, answered_prepared, weight
+from c2b_ray.serving.pictures import Decoders, Rows, answered, answered_files, answered_prepared, weight
 from c2b_ray.serving.replica import can_be_probed, decoders_here, load, take_gpus
-from c2b_ray.serving.shelf import Room, Shelf
 
 DEPLOYMENT = "Classifiers"
 

@@ -17,13 +17,11 @@ from c2b_ray.config.placement import UNSAID, Computing
 from c2b_ray.errors import ServiceError
 from c2b_ray.roles import Blocks, FileEncoder, Floats, Pixels, ShapedEncoder, TextImageEncoder
 from c2b_ray.serving.answers import Answers
-from c2b_ray.serving.decoding import Decoders
-from c2b_ray.serving.failures import carried_in_text
-from c2b_ray.serving.gather import CachedSettings, Gather, settings_of
-from c2b_ray.serving.hands import Hands
-from c2b_ray.serving.limits import Limits, limits_here
+from c2b_ray.serving.batching import CachedSettings, Gather, Hands, settings_of
+from c2b_ray.serving.channel import carried_in_text
+from c2b_ray.serving.meters import Limits, limits_here
 from c2b_ray.serving.payload import Packed, all_files
-from c2b_ray.serving.pictures import Rows, answered, answered_files, answered_prepared, weight
+from c2b_ray.serving.pictures import Decoders, Rows, answered, answered_files, answered_prepared, weight
 from c2b_ray.serving.replica import can_be_probed, decoders_here, load, refuse_other_model, take_gpus
 
 DEPLOYMENT = "Encoder"

@@ -26,20 +26,13 @@ from ray.serve.schema import ServeApplicationSchema
 
 from c2b_ray.config.placement import UNSAID, Computing
 from c2b_ray.errors import C2BError, ConfigError, ServiceError
-from c2b_ray.schemas import content_id
 from c2b_ray.serving.app import GPU, LAPTOP, OF_ONE_MODEL, computing_of, on_gpu, placements, targets
-from c2b_ray.serving.channel import APPS, PATIENCE_S, Channel
-from c2b_ray.serving.failures import from_text
-from c2b_ray.serving.handles import (
-    ServedCaptioner,
-    ServedClassifier,
-    ServedEncoder,
-    ServedIndex,
-)
+from c2b_ray.serving.channel import APPS, GRACE_S, PATIENCE_S, Channel, from_text
+from c2b_ray.serving.handles import ServedCaptioner, ServedClassifier, ServedEncoder, ServedIndex
+from c2b_ray.serving.in_app import ServedGenerator, ServedLanguageModel
 from c2b_ray.serving.leases import Lease, give_back, lease_here, leased, take
-from c2b_ray.serving.outage import GRACE_S
-from c2b_ray.serving.watch import ABSENT, AppState, state_of
-from c2b_ray.serving.writing import ServedGenerator, ServedLanguageModel
+from c2b_ray.serving.meters import ABSENT, AppState, state_of
+from c2b_ray.tables import content_id
 
 VARIABLE = "C2B_SERVE_APPS"
 Tenancy = Literal["declared", "leased", "alone"]

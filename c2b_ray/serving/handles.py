@@ -14,15 +14,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.models.text.captioned import among_usable, no_answer, no_caption
-from c2b_ray.roles import (
-    Answer,
-    CaptionReply,
-    Floats,
-    Neighbours,
-    Pixels,
-    Question,
-)
+from c2b_ray.models.text.captioned import among_usable, no_answer, no_caption, scores_among_usable
+from c2b_ray.roles import Answer, CaptionReply, Floats, Neighbours, Pixels, Question
 from c2b_ray.serving.channel import Channel
 from c2b_ray.serving.in_app import InApp
 from c2b_ray.serving.payload import Packed, pack, pack_files, spans
@@ -180,3 +173,31 @@ class ServedIndex(InApp):
         parts = _even(len(ids), self.chunk or _IDS)
         calls = [([int(i) for i in ids[part]],) for part in parts] or [([],)]
         return pa.concat_tables(self.channel.call_many(method, calls, model_id=self.spec))
+
+
+# Scores captions through Serve: a handle that is a `CaptionScorer` where the model behind it is one.
+
+
+class ServedCaptionScorer(ServedCaptioner):
+    """The captioner `spec`, in the app of that name, whose model scores captions."""
+
+    def caption_scores(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
+        """Returns the model's scores.
+
+        A request holds as many images as fill the app's rows, each with all texts, and at least one image.
+        """
+        return scores_among_usable(images, texts, lambda usable: self._scores(usable, texts))
+
+    def _scores(self, images: Sequence[Pixels], texts: Sequence[str]) -> Floats:
+        rows = self.rows(len(images) * len(texts))
+        parts = spans([image.nbytes for image in images], max(1, rows // len(texts)))
+        calls = [(self.spec, pack(images[part]), list(texts)) for part in parts]
+        return np.concatenate([scores for scores, _ in self.channel.call_many("caption_scores", calls)])
+
+
+def scoring(captioner: ServedCaptioner) -> ServedCaptioner:
+    """Returns a handle of the same model that also scores captions, if the model does; otherwise the handle itself."""
+    described = captioner.channel.call("describe", captioner.spec)
+    if not described.get("scores"):
+        return captioner
+    return ServedCaptionScorer(captioner.spec, captioner.channel, chunk=captioner.chunk)

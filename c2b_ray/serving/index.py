@@ -19,11 +19,10 @@ from c2b_ray.errors import ServiceError
 from c2b_ray.models import catalog
 from c2b_ray.models.weight_bytes import weight_bytes
 from c2b_ray.roles import Floats, ImageIndex, Neighbours
-from c2b_ray.serving.gather import BatchSettings, Gather, settings_of
-from c2b_ray.serving.hands import Hands
-from c2b_ray.serving.limits import Limits, limits_here
+from c2b_ray.serving.answers import Room, Shelf
+from c2b_ray.serving.batching import BatchSettings, Gather, Hands, settings_of
+from c2b_ray.serving.meters import Limits, limits_here
 from c2b_ray.serving.replica import take_gpus
-from c2b_ray.serving.shelf import Room, Shelf
 
 DEPLOYMENT = "Index"
 

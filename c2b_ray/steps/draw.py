@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from c2b_ray.errors import ImageError
 from c2b_ray.roles import GenerationRequest, ImageGenerator
-from c2b_ray.schemas import DRAWS, IMAGES, content_id, content_of, seed_of
-from c2b_ray.schemas.ids import ids_between
 from c2b_ray.steps.decode import decode_reduced
 from c2b_ray.steps.fingerprint import FINE_ENOUGH, fingerprint
-from c2b_ray.steps.generating import images_of, png
+from c2b_ray.steps.generate import images_of, png
+from c2b_ray.tables import DRAWS, IMAGES, content_id, content_of, seed_of
+from c2b_ray.tables.ids import ids_between
 
 RETRIEVE, GENERATE, LABELLED = "retrieve", "generate", "labelled"
 IDS_AT_ONCE = 16_384

@@ -31,7 +31,7 @@ from c2b_ray.roles import (
     TextImageEncoder,
 )
 from c2b_ray.steps.decode import decode_batch, decoded
-from c2b_ray.steps.look import FILE, pixels_in
+from c2b_ray.steps.fetch import FILE, pixels_in
 from c2b_ray.steps.prepared import blocks_of, column_of
 
 Files = Sequence[bytes | None]
@@ -60,7 +60,7 @@ class DecodedOnce:
 
     @staticmethod
     def of(rows: pa.Table) -> DecodedOnce:
-        """Returns the pictures of rows that were prepared (`steps.prepared`), looked at (`steps.look`), or neither."""
+        """Returns the pictures of rows that were prepared (`steps.prepared`), looked at (`steps.fetch`), or neither."""
         errors = rows["error"].to_pylist()
         if FILE in rows.column_names:
             return DecodedOnce(rows[FILE].to_pylist(), blocks_of(rows), errors, pixels_in(rows))

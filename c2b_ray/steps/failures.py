@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.schemas import FAILURES
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.cells import CellImages, classes_of_labelled, images_of_cells
 from c2b_ray.steps.duplicates import Distinct
+from c2b_ray.tables import FAILURES
 
 
 def failures(captions: pa.Table, draws: pa.Table, images: pa.Table, predictions: pa.Table) -> pa.Table:

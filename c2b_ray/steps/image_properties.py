@@ -43,9 +43,9 @@ from PIL import Image, JpegImagePlugin
 
 from c2b_ray.errors import ImageError
 from c2b_ray.roles import Pixels
-from c2b_ray.schemas import PROPERTIES, content_of
 from c2b_ray.steps.decode import decode_reduced
-from c2b_ray.steps.in_place import Load, in_place
+from c2b_ray.steps.fetch import Load, in_place
+from c2b_ray.tables import PROPERTIES, content_of
 
 SIDE = 224
 """The pictures are measured at about SIDE² pixels."""

@@ -16,10 +16,10 @@ from c2b_ray import prompts
 from c2b_ray.errors import ReplyError
 from c2b_ray.names import normalise
 from c2b_ray.roles import ChatRequest, LanguageModel, TextEncoder
-from c2b_ray.schemas import PROPOSALS, REJECTED, content_id, seed_of
 from c2b_ray.steps.naming import names_class
 from c2b_ray.steps.replies import PROPOSALS_SCHEMA, parse_reply
 from c2b_ray.steps.synonyms import Judge, Same, key
+from c2b_ray.tables import PROPOSALS, REJECTED, content_id, seed_of
 
 TEMPERATURE, TOP_P = 0.6, 0.9  # OpenBias's; C2B states neither
 MAX_TOKENS = 700

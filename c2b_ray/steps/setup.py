@@ -10,9 +10,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from c2b_ray.steps.predict import Classification
-from c2b_ray.steps.setup_evidence import LEVEL, Answered, Detected, Evidence, Ints, Kind, Mask, at_least, at_most
-from c2b_ray.steps.setup_maps import exchanged, other_meaning
+from c2b_ray.steps.classify import Classification
+from c2b_ray.steps.setup_maps import (
+    LEVEL,
+    Answered,
+    Detected,
+    Evidence,
+    Ints,
+    Kind,
+    Mask,
+    at_least,
+    at_most,
+    exchanged,
+    other_meaning,
+)
 
 LEAST_PERFECT = 100
 NEARLY_ALL = 0.9

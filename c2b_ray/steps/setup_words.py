@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
-from c2b_ray.steps.predict import Classification
-from c2b_ray.steps.setup_evidence import Detected
+from c2b_ray.steps.classify import Classification
+from c2b_ray.steps.setup_maps import Detected
 
 _PAIRS = 3
 _NAMES_CHECKED = "c2b check shows the names of the labels beside its answers to three pictures"

@@ -17,8 +17,8 @@ import numpy as np
 from c2b_ray import prompts
 from c2b_ray.errors import ReplyError
 from c2b_ray.roles import ChatRequest, Floats, LanguageModel, TextEncoder
-from c2b_ray.schemas import seed_of
 from c2b_ray.steps.replies import SAME_SCHEMA, parse_reply
+from c2b_ray.tables import seed_of
 
 THRESHOLD = 0.9
 PROMPT = "same"

@@ -1,7 +1,7 @@
 """Verifies images: does an image show what its caption says, according to a captioner, and how far to trust that.
 
 For an image drawn for a class, the questions are which class it shows and, for each attribute that is tested on that
-class, which value. It knows the questions and how answers are counted; `metrics.misclassification` has the estimation.
+class, which value. It knows the questions and how answers are counted; `stats.noisy_labels` has the estimation.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from c2b_ray.names import normalise
 from c2b_ray.roles import Answer, Captioner, Question
-from c2b_ray.schemas import VERIFICATIONS, content_id
 from c2b_ray.steps import encoded
 from c2b_ray.steps.intersect import ATTRIBUTE, of_kind
+from c2b_ray.tables import VERIFICATIONS, content_id
 
 CLASS = "target_class"
 """Stands in for an attribute's name in questions about the class; no attribute has this name."""

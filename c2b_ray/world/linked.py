@@ -16,7 +16,7 @@ from dataclasses import astuple
 
 from c2b_ray.models.catalog import Spec
 from c2b_ray.roles import GeneratedImage, GenerationRequest
-from c2b_ray.schemas import content_id, seed_of
+from c2b_ray.tables import content_id, seed_of
 from c2b_ray.world.associations import LINKS, Link, draw_hidden
 from c2b_ray.world.linked_captions import words_of
 from c2b_ray.world.links_file import read_links

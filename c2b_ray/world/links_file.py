@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from c2b_ray.config.problems import first_problem
 from c2b_ray.config.strict import Strict
 from c2b_ray.errors import ConfigError
-from c2b_ray.filesystems.documents import read_yaml
+from c2b_ray.storage.documents import read_yaml
 from c2b_ray.world.associations import NEUTRAL, Link, check_word
 
 

@@ -15,7 +15,7 @@ from random import Random
 from c2b_ray.errors import SpecError
 from c2b_ray.models.catalog import Spec
 from c2b_ray.roles import GeneratedImage, GenerationRequest
-from c2b_ray.schemas import content_id, seed_of
+from c2b_ray.tables import content_id, seed_of
 from c2b_ray.world.reader import read
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, Scene, sample

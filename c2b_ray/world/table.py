@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from c2b_ray.steps.generating import png
-from c2b_ray.store import files
+from c2b_ray.steps.generate import png
+from c2b_ray.storage import files
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import ATTRIBUTES, Scene, sample
 

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from c2b_ray.metrics.scores import bias_scores
 from c2b_ray.roles import Classifier, Pixels
+from c2b_ray.stats.scores import bias_scores
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, Scene, sample
 

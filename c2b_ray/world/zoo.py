@@ -35,14 +35,14 @@ from c2b_ray.roles import (
     LatentGenerator,
     TextImageEncoder,
 )
+from c2b_ray.world import latent_names as latent
 from c2b_ray.world.captions import PHRASES
-from c2b_ray.world.clip_zoo.members import MEMBERS
-from c2b_ray.world.latent import names as latent
+from c2b_ray.world.clip_zoo_members import MEMBERS
 from c2b_ray.world.planting import ZOO, Member
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES
 
 if TYPE_CHECKING:
-    from c2b_ray.models.trainable import Trainable
+    from c2b_ray.models.training import Trainable
 
 __all__ = [
     "GENERATION",

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from c2b_ray import load_run
-from c2b_ray.commands.question import answer_question
-from c2b_ray.endpoint.work.telling import Telling
+from c2b_ray.audits.ask import images_of_class
+from c2b_ray.audits.question import answer_question
+from c2b_ray.endpoint.work.progress import Telling
 from c2b_ray.errors import ConfigError
-from c2b_ray.steps.ask import images_of_class
 from c2b_ray.world.scenes import ATTRIBUTES, sample
 from c2b_ray.world.table import labelled_table, write_sample
 

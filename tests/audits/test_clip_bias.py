@@ -13,12 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 import c2b_ray
+from c2b_ray.audits.gate import failed
+from c2b_ray.audits.runs import check, compare
 from c2b_ray.cli.commands import app
-from c2b_ray.commands.runs import check, compare
-from c2b_ray.endpoint.work.telling import Telling
+from c2b_ray.endpoint.work.progress import Telling
 from c2b_ray.errors import ConfigError, RunError, SourceError
-from c2b_ray.steps.gate import failed
-from c2b_ray.store.kinds import kind_named
+from c2b_ray.storage.kinds import kind_named
 
 REAL = Path(__file__).parents[3] / "shared" / "real" / "cue-conflict"
 CONTRACT = ["model", "dataset", "metric", "attribute", "view", "group", "value", "value_low", "value_high", "n"]

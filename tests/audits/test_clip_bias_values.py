@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 import c2b_ray
-from c2b_ray.metrics.retrieval import recall_at
 from c2b_ray.models import catalog
+from c2b_ray.stats.retrieval import recall_at
 
 QUICK = {"chance": {"permutations": 100, "resamples": 50}, "groups": {"k": 1}, "spaces": None}
 

@@ -11,11 +11,11 @@ from PIL import Image
 from pixel_datasets import answer, built, canonical, config
 
 import c2b_ray
-from c2b_ray.commands.dataset.evaluate import evaluate
-from c2b_ray.commands.dataset.export import export
-from c2b_ray.commands.dataset.preflight import estimate
-from c2b_ray.commands.dataset.show import show
-from c2b_ray.commands.dataset.verify import verify
+from c2b_ray.audits.dataset.evaluation import evaluate
+from c2b_ray.audits.dataset.export import export
+from c2b_ray.audits.dataset.preflight import estimate
+from c2b_ray.audits.dataset.show import show
+from c2b_ray.audits.dataset.verify import verify
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.roles import GenerationRequest
 from c2b_ray.steps.decode import decode

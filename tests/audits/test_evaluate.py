@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 import c2b_ray
-from c2b_ray.commands.runs import check, compare
+from c2b_ray.audits.gate import failed
+from c2b_ray.audits.runs import check, compare
 from c2b_ray.errors import InputError, RunError
-from c2b_ray.schemas import evaluate as schemas
-from c2b_ray.steps.gate import failed
+from c2b_ray.tables import evaluate as schemas
 
 CONFIG = {
     "task": "Sort snapshots of ordinary things by what they show.",

@@ -13,11 +13,11 @@ import pytest
 from planted_renders import PlantedRenders, known_renders
 
 import c2b_ray
-from c2b_ray.endpoint.work.telling import Telling
+from c2b_ray.audits.failures.report.summary import summary
+from c2b_ray.endpoint.work.progress import Telling
 from c2b_ray.errors import ConfigError, InputError
-from c2b_ray.report.failures.summary import summary
 from c2b_ray.steps.draw import png
-from c2b_ray.store.run import finished
+from c2b_ray.storage.run import finished
 from c2b_ray.world import CLASSES, render, sample
 from c2b_ray.world.reader import read
 

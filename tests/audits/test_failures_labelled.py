@@ -13,10 +13,10 @@ import pytest
 from PIL import Image
 
 import c2b_ray
+from c2b_ray.audits.failures.discovery.value_sets import Condition
 from c2b_ray.audits.failures.estimate import estimate
+from c2b_ray.audits.failures.report.summary import summary
 from c2b_ray.errors import ConfigError
-from c2b_ray.report.failures.summary import summary
-from c2b_ray.steps.discovery.conditions import Condition
 
 LABELS = ("bus", "boat", "mug")
 LIGHTING, WEATHER = ("day", "night"), ("clear", "snow", "fog")

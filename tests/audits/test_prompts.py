@@ -11,11 +11,11 @@ import pytest
 
 import c2b_ray
 from c2b_ray.audits.prompts import words as work_words
-from c2b_ray.config.prompts import Attribute
+from c2b_ray.audits.prompts.config import Attribute
+from c2b_ray.audits.prompts.run import PromptsRun
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
-from c2b_ray.schemas.prompts import ASSOCIATIONS, PROMPTS
-from c2b_ray.store.prompts_run import PromptsRun
+from c2b_ray.tables.prompts import ASSOCIATIONS, PROMPTS
 
 CONFIG: dict[str, Any] = {
     "subjects": ["bus", "mug"],

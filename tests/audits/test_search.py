@@ -11,7 +11,7 @@ import pytest
 from c2b_ray.models import catalog
 from c2b_ray.models.index import build as faiss_build
 from c2b_ray.models.index.plan import Wish
-from c2b_ray.store.parts import read_stage
+from c2b_ray.storage.parts import read_stage
 
 CAPTIONS = ["a photo of a bus in the fog", "a boat", "a bus", "a boat at night", "a bus"]
 

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from c2b_ray import audit
-from c2b_ray.audits.kit.events import Event
-from c2b_ray.commands.dataset.build import build_dataset
-from c2b_ray.commands.dataset.verify import verify
-from c2b_ray.commands.index import build as build_index
+from c2b_ray.audits.dataset.build import build_dataset
+from c2b_ray.audits.dataset.verify import verify
+from c2b_ray.audits.index import build as build_index
+from c2b_ray.audits.kit.session import Event
 from c2b_ray.errors import InputError
-from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.storage.labelled import LabelledTable
 
 
 def picture(seed: int) -> bytes:

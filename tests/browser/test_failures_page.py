@@ -9,7 +9,7 @@ import pytest
 from failures_recipes import showcase
 from synthetic_failures import make_run as make_failures_run
 
-from c2b_ray.report.failures.report import write_report
+from c2b_ray.audits.failures.report.page import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 SLOW = 120_000  # milliseconds

@@ -13,7 +13,7 @@ import pytest
 from run_recipes import showcase
 from synthetic_run import make_run
 
-from c2b_ray.report.c2b.report import write_report
+from c2b_ray.audits.c2b.report.page import write_report
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 SLOW = 120_000  # milliseconds: browsers start late on a busy machine

@@ -13,7 +13,7 @@ import postgres
 import pytest
 from sqlalchemy import exc, text
 
-from c2b_ray.endpoint.ledger import audit_log, jobs, keys, leases, migrations, tables
+from c2b_ray.endpoint.ledger import audit_log, jobs, keys, locks, migrations, tables
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 
 pytestmark = pytest.mark.long
@@ -141,9 +141,9 @@ class TestOutages:
     def test_a_connection_that_ended_while_it_was_idle_is_replaced_unnoticed(
         self, db: ledgers.SetDatabase, open_db: Callable[[], Database], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from c2b_ray.endpoint.ledger import engines
+        from c2b_ray.endpoint.ledger import database
 
-        monkeypatch.setattr(engines, "IDLE_SECONDS", 0.0)
+        monkeypatch.setattr(database, "IDLE_SECONDS", 0.0)
         who = ledgers.member(db)
         with open_db().transaction() as tx:
             tx.execute(text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"))
@@ -193,7 +193,7 @@ class TestOutages:
         holder.kill()
         holder.communicate()
         assert ledgers.submit(db, who).state == "queued"
-        assert leases.take(db, "x", "me", 5) is not None
+        assert locks.take(db, "x", "me", 5) is not None
         assert keys.listed(db, who.tenant_id) != []
 
 

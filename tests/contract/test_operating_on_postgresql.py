@@ -8,7 +8,8 @@ import postgres
 import pytest
 
 from c2b_ray.config.endpoint import read_endpoint
-from c2b_ray.endpoint.ledger import audit_log, events, jobs, keys, leases, migrations, webhooks
+from c2b_ray.endpoint.ledger import audit_log, jobs, keys, locks, migrations, webhooks
+from c2b_ray.endpoint.ledger import webhooks as events
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.operate import metrics, retention
 from c2b_ray.endpoint.operate.backup import backup, restore
@@ -52,7 +53,7 @@ def test_a_ledger_moves_to_postgresql_and_back(db: Database, tmp_path: Path) -> 
 def test_gauges_and_retention(db: Database, tmp_path: Path) -> None:
     migrations.prepare(db)
     who = ledgers.member(db)
-    leases.take(db, f"{leases.SLOT}runner/0", "runner", 60)
+    locks.take(db, f"{locks.SLOT}runner/0", "runner", 60)
     webhooks.create(db, who.tenant_id, "https://example.org", "s")
     claim = ledgers.claimed(db, who)
     ledgers.submit(db, who)

@@ -12,11 +12,11 @@ import pytest
 from runner_contract import RunnerContract, ids_in, ids_of, left_behind, named, rows, run
 from toy_preparations import deadly, erring, signed
 
+from c2b_ray.engine.here import Here
+from c2b_ray.engine.rows import Also
+from c2b_ray.engine.stage import Prepare, Rows, StageConfig, StageResult
 from c2b_ray.errors import SourceError
-from c2b_ray.pipelines.here import Here
-from c2b_ray.pipelines.outputs import Also
-from c2b_ray.pipelines.stage import Prepare, Rows, StageConfig, StageResult
-from c2b_ray.store.parts import read_stage
+from c2b_ray.storage.parts import read_stage
 
 
 @pytest.fixture

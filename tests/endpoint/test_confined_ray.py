@@ -28,7 +28,7 @@ run, *paths = sys.argv[1:]
 _confine(Start(kind="c2b", config={}, out=run, via="actors", until=1e12))
 
 from c2b_ray.audits.kit.backend import backend
-from c2b_ray.pipelines.images import GENERATE
+from c2b_ray.engine.images import GENERATE
 
 def outcome(path):
     try:

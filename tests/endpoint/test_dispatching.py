@@ -10,9 +10,9 @@ import pytest
 from endpoint_work import Site, site
 from sqlalchemy import update
 
-from c2b_ray.endpoint.ledger import jobs, leases, queue, tables, tenants
+from c2b_ray.endpoint.ledger import jobs, locks, running, tables, tenants
 from c2b_ray.endpoint.ledger.job import Progress
-from c2b_ray.endpoint.ledger.leases import DISPATCHER, SLOT
+from c2b_ray.endpoint.ledger.locks import DISPATCHER, SLOT
 from c2b_ray.endpoint.work.dispatcher import Dispatcher
 
 CONFIG = {"classifier": "world:resnet"}
@@ -21,7 +21,7 @@ CONFIG = {"classifier": "world:resnet"}
 @pytest.fixture
 def endpoint(tmp_path: Path) -> Iterator[Site]:
     with site(tmp_path, []) as made:
-        leases.take(made.db, f"{SLOT}r1/0", "r1", 60.0)
+        locks.take(made.db, f"{SLOT}r1/0", "r1", 60.0)
         yield made
 
 
@@ -35,7 +35,7 @@ def lapse(endpoint: Site, name: str) -> None:
 
 
 def granted(endpoint: Site) -> list[str]:
-    return [job.id for job in queue.granted(endpoint.db)]
+    return [job.id for job in running.granted(endpoint.db)]
 
 
 def test_one_leads_and_another_takes_over_when_it_is_silent(endpoint):
@@ -58,7 +58,7 @@ def test_one_that_slept_decides_nothing(endpoint):
     lapse(endpoint, DISPATCHER)
     second.step()
     assert granted(endpoint) == [job_id]
-    leases.take(endpoint.db, f"{SLOT}r1/1", "r1", 60.0)
+    locks.take(endpoint.db, f"{SLOT}r1/1", "r1", 60.0)
     other = endpoint.submit(CONFIG)
     first.step()
     assert granted(endpoint) == [job_id], "the one that slept granted a job"

@@ -14,7 +14,7 @@ import small_configs
 from endpoint_parts import Parts, parts
 from toy_latent import toy_generator, toy_labels
 
-from c2b_ray.endpoint.ledger import usage
+from c2b_ray.endpoint.ledger import quotas
 
 LATENT = {
     "generator": "vae:local-dir:data/generator",
@@ -69,7 +69,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Parts, 
 
 
 def spent(endpoint: Parts) -> tuple[int, float]:
-    every = usage.spend(endpoint.site.db, endpoint.site.tenant, "2000", "3000")
+    every = quotas.spend(endpoint.site.db, endpoint.site.tenant, "2000", "3000")
     return sum(one.images for one in every), sum(one.model_seconds for one in every)
 
 

@@ -12,9 +12,9 @@ from endpoint_work import Site, alive, children, site
 from http_service import Service
 
 from c2b_ray import load_run
-from c2b_ray.endpoint.ledger import leases, usage
-from c2b_ray.endpoint.ledger.leases import SLOT
-from c2b_ray.endpoint.ledger.outage import DatabaseDownError
+from c2b_ray.endpoint.ledger import locks, quotas
+from c2b_ray.endpoint.ledger.database import DatabaseDownError
+from c2b_ray.endpoint.ledger.locks import SLOT
 
 ROWS = 1600
 
@@ -40,8 +40,8 @@ def test_a_part_that_starts_while_the_database_is_down_waits_for_it(endpoint, se
     assert runner.poll() is None
     server.start()
     with contextlib.suppress(DatabaseDownError):
-        leases.live(endpoint.db, SLOT)  # by a connection of before
-    endpoint.wait(lambda: leases.live(endpoint.db, SLOT), "the runner to hold its slot", 60)
+        locks.live(endpoint.db, SLOT)  # by a connection of before
+    endpoint.wait(lambda: locks.live(endpoint.db, SLOT), "the runner to hold its slot", 60)
 
 
 def test_a_short_outage_ends_no_slice(tmp_path, server, slow):
@@ -88,4 +88,4 @@ def test_a_job_survives_its_database(endpoint, server, slow):
     assert sum(slow.service.posts[before:]) < ROWS, "it went on where it was"
     assert endpoint.states(job_id).count("finished") == 1
     assert job.images == ROWS
-    assert sum(one.images for one in usage.spend(endpoint.db, endpoint.tenant, "2000", "3000")) == ROWS
+    assert sum(one.images for one in quotas.spend(endpoint.db, endpoint.tenant, "2000", "3000")) == ROWS

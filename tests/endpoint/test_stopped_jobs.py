@@ -11,7 +11,7 @@ from endpoint_work import Site, alive, children, site
 from http_service import Service
 
 from c2b_ray import load_run
-from c2b_ray.endpoint.ledger import jobs, keys, tenants, usage
+from c2b_ray.endpoint.ledger import jobs, keys, quotas, tenants
 from c2b_ray.endpoint.ledger.job import Filters, Job
 
 ROWS = 1600
@@ -67,7 +67,7 @@ def test_a_job_that_yields_keeps_what_was_answered_and_goes_on(endpoint, slow):
     job = endpoint.job(job_id)
     assert job.images == ROWS, "each image is booked once, over both slices"
     assert job.model_seconds > 0.3, "its processes computed"
-    [spend] = [one for one in usage.spend(endpoint.db, endpoint.tenant, "2000", "3000") if one.model == slow.url]
+    [spend] = [one for one in quotas.spend(endpoint.db, endpoint.tenant, "2000", "3000") if one.model == slow.url]
     assert (spend.images, spend.key_id) == (ROWS, endpoint.key)
     assert spend.model_seconds == pytest.approx(job.model_seconds)
     assert job.classifier_hash

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from c2b_ray.endpoint.policy import fetched
-from c2b_ray.store import files
+from c2b_ray.storage import files
 
 ROOT = "s3://tests/endpoint/tenants/a"
 OTHER = """

@@ -5,7 +5,7 @@ import toy_dataset
 from faulty_proxy import Fault
 
 from c2b_ray.errors import StorageError
-from c2b_ray.store.files import entries, read_bytes
+from c2b_ray.storage.files import entries, read_bytes
 
 
 def test_a_dataset_on_s3_is_that_on_a_disk_and_leaves_no_unfinished_files(s3, tmp_path):

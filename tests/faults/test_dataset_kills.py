@@ -14,9 +14,9 @@ import pytest
 from doomed_builds import build, contents, ended, forked, said, write_config
 from faulty_proxy import Fault
 
-from c2b_ray.commands.dataset.build import build_dataset
+from c2b_ray.audits.dataset.build import build_dataset
 from c2b_ray.errors import RunError, StorageError
-from c2b_ray.store import files
+from c2b_ray.storage import files
 
 THREADS = 16
 """As many shards as a process has under way at most."""

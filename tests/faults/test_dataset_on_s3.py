@@ -6,14 +6,13 @@ import pytest
 from faulty_proxy import Fault
 from synthetic_dataset import Recipe, write_dataset
 
+from c2b_ray.audits.dataset.export import FORMATS, export
+from c2b_ray.audits.dataset.shard_files import ShardFiles
 from c2b_ray.audits.kit.session import Session
-from c2b_ray.commands.dataset.export import FORMATS, export
+from c2b_ray.engine.sources.files import Location, listing
 from c2b_ray.errors import RunError
-from c2b_ray.filesystems import resolve
-from c2b_ray.pipelines.sources.files import Location, listing
-from c2b_ray.store import files
-from c2b_ray.store.failure_dataset import open_dataset
-from c2b_ray.store.shards import ShardFiles
+from c2b_ray.storage import files, resolve
+from c2b_ray.storage.failure_dataset import open_dataset
 
 HERE = Session("here")
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from c2b_ray.engine.here import Here
+from c2b_ray.engine.placement import Placement
+from c2b_ray.engine.stage import Prepare, Rows, StageConfig
 from c2b_ray.errors import SourceError
-from c2b_ray.filesystems.readers import Readers
-from c2b_ray.pipelines.here import Here
-from c2b_ray.pipelines.placement import Placement
-from c2b_ray.pipelines.stage import Prepare, Rows, StageConfig
-from c2b_ray.store.parts import read_stage
+from c2b_ray.storage.folders import Readers
+from c2b_ray.storage.parts import read_stage
 
 SCHEMA = pa.schema([("id", pa.string()), ("error", pa.string())])
 PROGRAM = """

@@ -12,9 +12,8 @@ import pytest
 from faulty_proxy import Fault
 
 from c2b_ray.errors import RunError, StorageError
-from c2b_ray.filesystems import sealed
-from c2b_ray.store import files, lease
-from c2b_ray.store.parts import read_stage, writing
+from c2b_ray.storage import files, sealed, writers
+from c2b_ray.storage.parts import read_stage, writing
 
 DATA = bytes(range(256)) * 2000
 LARGE = DATA * 40  # an upload in parts
@@ -85,17 +84,17 @@ def test_with_a_third_of_all_requests_spoiled_every_part_is_written_once(s3_prox
 
 def test_a_lease_whose_answer_was_lost_is_ones_own(s3_proxy, folder, caplog):
     s3_proxy.faults[:] = [Fault("lose_answer", ("PUT",), ".lease", times=1)]
-    with lease.held(f"{folder}/run") as still_ours:
+    with writers.held(f"{folder}/run") as still_ours:
         still_ours()
-        with pytest.raises(RunError, match="another process is writing here"), lease.held(f"{folder}/run"):
+        with pytest.raises(RunError, match="another process is writing here"), writers.held(f"{folder}/run"):
             pass
     assert s3_proxy.count("lose_answer") == 1
     assert "has died" not in caplog.text
 
 
 def test_a_renewal_whose_answer_was_lost_keeps_the_lease(s3_proxy, folder, monkeypatch):
-    monkeypatch.setattr(lease, "BEAT_S", 0.2)
-    with lease.held(f"{folder}/run") as still_ours:
+    monkeypatch.setattr(writers, "BEAT_S", 0.2)
+    with writers.held(f"{folder}/run") as still_ours:
         s3_proxy.faults[:] = [Fault("lose_answer", ("PUT",), ".lease", times=2)]
         deadline = time.monotonic() + 20
         while s3_proxy.count("lose_answer") < 2 or s3_proxy.requests[-1][2]:
@@ -112,7 +111,7 @@ def test_of_writers_that_come_at_once_the_store_lets_one_in(s3_proxy, folder):
     def write():
         gate.wait()
         try:
-            with lease.held(f"{folder}/run"):
+            with writers.held(f"{folder}/run"):
                 inside.append(1)
                 gate.wait()
         except RunError as error:
@@ -159,7 +158,7 @@ def test_an_upload_in_parts_that_is_denied_half_way_leaves_nothing(s3_proxy, fol
 
 def test_a_writer_that_is_killed_in_an_upload_leaves_nothing(s3_proxy, folder):
     code = (
-        "import sys\nfrom c2b_ray.store import files\nprint('begins', flush=True)\nfiles.write_bytes(sys.argv[1], "
+        "import sys\nfrom c2b_ray.storage import files\nprint('begins', flush=True)\nfiles.write_bytes(sys.argv[1], "
         f"bytes({len(LARGE)}))"
     )
     s3_proxy.faults[:] = [Fault("slow", ("PUT",), after=1, delay_s=30)]

@@ -12,14 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from faulty_proxy import Fault
 
-from c2b_ray.commands.dataset import captions
-from c2b_ray.filesystems import resolve, sealed
+from c2b_ray.audits.dataset import plan
+from c2b_ray.engine.sources.files import Location, listing
 from c2b_ray.models import table_classifier
 from c2b_ray.models.catalog import Spec
-from c2b_ray.pipelines.sources.files import Location, listing
-from c2b_ray.report.kit.pictures import read_pictures
-from c2b_ray.store import files, tables
-from c2b_ray.store.labelled_rows import open_rows
+from c2b_ray.report.pictures import read_pictures
+from c2b_ray.storage import files, resolve, sealed, tables
+from c2b_ray.storage.labelled_rows import open_rows
 
 TABLE = pa.table({"file": ["a.png", "b.png"], "label": ["bus", "boat"]})
 PICTURES = pa.table({"image_id": ["1", "2"], "bytes": [b"one", b"two"]})
@@ -96,7 +95,7 @@ def _fetched(at, _):
 
 
 def _captions(at, _):
-    return list(captions.of_file(at))
+    return list(plan.of_file(at))
 
 
 def _pictures(at, _):

@@ -21,13 +21,13 @@ import pyarrow.parquet as pq
 import pytest
 from ray import cloudpickle
 
+from c2b_ray.engine.cluster import ensure_ray
+from c2b_ray.engine.placement import Placement
+from c2b_ray.engine.progress import Progress
+from c2b_ray.engine.ray_stage import OnRay
+from c2b_ray.engine.stage import Rows, StageConfig
 from c2b_ray.errors import RunError, StorageError
-from c2b_ray.pipelines.cluster import ensure_ray
-from c2b_ray.pipelines.placement import Placement
-from c2b_ray.pipelines.progress import Progress
-from c2b_ray.pipelines.ray_stage import OnRay
-from c2b_ray.pipelines.stage import Rows, StageConfig
-from c2b_ray.store.parts import read_stage, writing
+from c2b_ray.storage.parts import read_stage, writing
 
 SCHEMA = pa.schema([("id", pa.string()), ("payload", pa.binary()), ("error", pa.string())])
 CONFIG = StageConfig(SCHEMA, Placement(batch=16), rows_per_file=32)

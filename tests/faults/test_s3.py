@@ -13,14 +13,13 @@ import pytest
 import yaml
 
 from c2b_ray import load_run
+from c2b_ray.audits.c2b.run import open_c2b_run
+from c2b_ray.engine.sources.datasets import read
 from c2b_ray.errors import RunError, SourceError, StorageError
-from c2b_ray.filesystems import resolve
 from c2b_ray.models.index.faiss_index import FaissIndex
 from c2b_ray.models.table_classifier import load as load_table
-from c2b_ray.pipelines.sources.datasets import read
-from c2b_ray.store import files, lease
-from c2b_ray.store.c2b_run import open_c2b_run
-from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.storage import files, resolve, writers
+from c2b_ray.storage.labelled import LabelledTable
 from c2b_ray.world import CLASSES
 from c2b_ray.world.table import write_sample
 
@@ -111,7 +110,7 @@ def test_a_silent_server_is_given_up(s3, monkeypatch, listening):
 
 def test_a_store_that_falls_silent_is_not_a_bad_image(s3, monkeypatch):
     """A row's error is for one file; without the store every row would be one."""
-    from c2b_ray.pipelines.sources.files import Location
+    from c2b_ray.engine.sources.files import Location
 
     s3.put_object(Bucket="photos", Key="x.jpg", Body=b"x")
     with socket.socket() as closed:
@@ -155,41 +154,43 @@ def test_a_second_writer_is_refused_and_a_later_one_is_not(s3):
 
 
 def test_a_killed_writer_makes_way_at_once(s3, caplog):
-    code = "import sys, os; from c2b_ray.store.lease import Lease; Lease(sys.argv[1]).take(); os.kill(os.getpid(), 9)"
+    code = (
+        "import sys, os; from c2b_ray.storage.writers import Lease; Lease(sys.argv[1]).take(); os.kill(os.getpid(), 9)"
+    )
     done = subprocess.run([sys.executable, "-c", code, "s3://photos/run"], capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     began = time.monotonic()
-    with lease.held("s3://photos/run") as still_ours:
+    with writers.held("s3://photos/run") as still_ours:
         still_ours()
-    assert time.monotonic() - began < lease.BEAT_S
+    assert time.monotonic() - began < writers.BEAT_S
     assert "which has died" in caplog.text
 
 
 @pytest.fixture
 def elsewhere(monkeypatch):
     """Two machines: whether the other's process lives cannot be told; beats and lapses for people in a hurry."""
-    monkeypatch.setattr(lease, "_alive", lambda body: None)
-    monkeypatch.setattr(lease, "BEAT_S", 0.5)
-    monkeypatch.setattr(lease, "LAPSE_S", 4.0)  # the store's clock shows whole seconds
+    monkeypatch.setattr(writers, "_alive", lambda body: None)
+    monkeypatch.setattr(writers, "BEAT_S", 0.5)
+    monkeypatch.setattr(writers, "LAPSE_S", 4.0)  # the store's clock shows whole seconds
 
 
 def test_a_writer_on_another_machine_is_refused_while_it_lives(s3, elsewhere):
     with (
-        lease.held("s3://photos/run") as still_ours,
+        writers.held("s3://photos/run") as still_ours,
         pytest.raises(RunError, match="another process is writing here"),
-        lease.held("s3://photos/run"),
+        writers.held("s3://photos/run"),
     ):
         pass
     still_ours()
 
 
 def test_a_lease_that_is_not_renewed_lapses_and_its_holder_learns_of_it(s3, elsewhere, monkeypatch):
-    silent = lease.Lease("s3://photos/run")
+    silent = writers.Lease("s3://photos/run")
     with monkeypatch.context() as still:
-        still.setattr(lease, "BEAT_S", 7.0)  # as a process that was stopped for so long
+        still.setattr(writers, "BEAT_S", 7.0)  # as a process that was stopped for so long
         silent.take()
     began = time.monotonic()
-    with lease.held("s3://photos/run") as still_ours:
+    with writers.held("s3://photos/run") as still_ours:
         assert 2 < time.monotonic() - began < 7
         deadline = time.monotonic() + 10
         while not silent._lost:
@@ -203,7 +204,7 @@ def test_a_lease_that_is_not_renewed_lapses_and_its_holder_learns_of_it(s3, else
 
 
 def test_a_run_whose_lease_is_lost_writes_nothing_more(s3, monkeypatch):
-    monkeypatch.setattr(lease, "BEAT_S", 0.2)
+    monkeypatch.setattr(writers, "BEAT_S", 0.2)
     with open_c2b_run("s3://photos/run", "a", {}) as run:
         s3.delete_object(Bucket="photos", Key="run/.lease")
         time.sleep(2)

@@ -14,7 +14,7 @@ from c2b_ray.endpoint.policy.at_start import prepared
 from c2b_ray.endpoint.policy.paths import Tenancy
 from c2b_ray.endpoint.policy.specs import check
 from c2b_ray.endpoint.policy.uploads import Receiver, remove
-from c2b_ray.store import files
+from c2b_ray.storage import files
 
 ROOT = "s3://tests/endpoint/tenants/a"
 

@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 
 from c2b_ray.models import catalog
 from c2b_ray.roles import GenerationRequest
-from c2b_ray.world import autoencoder, checkpoints, diffusion, judge, text_tower, train
-from c2b_ray.world.model_card import write_card
 from c2b_ray.world.queries import FACTORS
 from c2b_ray.world.scenes import sample
+from c2b_ray.world.training import autoencoder, checkpoints, diffusion, judge, text_tower, train
+from c2b_ray.world.training.model_card import write_card
 from c2b_ray.world.truth import render_all
 from c2b_ray.world.zoo import WEIGHTS
 

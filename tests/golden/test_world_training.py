@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from c2b_ray.models import catalog
-from c2b_ray.world import train
-from c2b_ray.world.classifiers import Recipe
-from c2b_ray.world.model_card import write_card
 from c2b_ray.world.scenes import CLASSES
+from c2b_ray.world.training import train
+from c2b_ray.world.training.classifiers import Recipe
+from c2b_ray.world.training.model_card import write_card
 
 RECIPE = Recipe(pool=250, planted=10, base_steps=2, sight_steps=2, member_steps=2, batch=24)
 MEMBERS = ("resnet-planted-0", "byobnet-control-0")

@@ -67,7 +67,7 @@ for packages, role, spec, *_ in {MISSING!r}:
 
 
 def test_s3_without_boto3_names_the_extra() -> None:
-    done = without(("boto3",), "from c2b_ray.store import files\nfiles.exists('s3://bucket/run')")
+    done = without(("boto3",), "from c2b_ray.storage import files\nfiles.exists('s3://bucket/run')")
     said = "c2b_ray.errors.SourceError: s3:// needs the package 'boto3': pip install 'c2b-ray[s3]'"
     assert done.stderr.splitlines()[-1] == said
 

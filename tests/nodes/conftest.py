@@ -14,7 +14,7 @@ import pytest
 from ray import cloudpickle
 from raylets import SOON, Hardware, Raylets, await_nodes, raylets
 
-from c2b_ray.pipelines.cluster import ADDRESS, ensure_ray
+from c2b_ray.engine.cluster import ADDRESS, ensure_ray
 
 
 @pytest.fixture(scope="session")

@@ -15,10 +15,10 @@ from object_server import executable, object_server, user_environment
 from ray import cloudpickle
 from raylets import PATIENCE_S, Raylets, node_of_actor
 
+from c2b_ray.audits.dataset.shards.on_ray import CrewsOnRay
+from c2b_ray.audits.dataset.steps.shard import Crew
 from c2b_ray.config.placement import read_placement
-from c2b_ray.pipelines.shards.on_ray import CrewsOnRay
-from c2b_ray.steps.dataset.shard import Crew
-from c2b_ray.store import files
+from c2b_ray.storage import files
 
 THREE = read_placement({"stages": {"shards": {"min_actors": 3, "max_actors": 3, "cpus": 2, "gpus": 0}}})
 """Each takes a node of its own: all of its CPUs."""

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from raylets import Hardware, Raylets, await_nodes, refusal_of_namespaces
 
+from c2b_ray.engine.cluster import check_on_every_node
+from c2b_ray.engine.placement import Placement
+from c2b_ray.engine.ray_stage import OnRay
+from c2b_ray.engine.stage import Rows, StageConfig
 from c2b_ray.errors import ConfigError, RunError
-from c2b_ray.pipelines.placement import Placement
-from c2b_ray.pipelines.ray_stage import OnRay
-from c2b_ray.pipelines.shared_paths import check_on_every_node
-from c2b_ray.pipelines.stage import Rows, StageConfig
 
 pytestmark = pytest.mark.timeout(900)
 SCHEMA = pa.schema([("id", pa.string()), ("error", pa.string())])

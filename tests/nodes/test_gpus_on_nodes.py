@@ -16,12 +16,12 @@ import yaml
 from ray import serve
 from raylets import Raylets, node_of_actor
 
+from c2b_ray.engine.placement import Placement
+from c2b_ray.engine.ray_stage import OnRay
+from c2b_ray.engine.stage import Rows, StageConfig
 from c2b_ray.models import devices
-from c2b_ray.pipelines.placement import Placement
-from c2b_ray.pipelines.ray_stage import OnRay
-from c2b_ray.pipelines.stage import Rows, StageConfig
 from c2b_ray.serving.ensure import ensure
-from c2b_ray.store.parts import read_stage
+from c2b_ray.storage.parts import read_stage
 
 pytestmark = pytest.mark.timeout(900)
 SCHEMA = pa.schema(

@@ -12,8 +12,8 @@ import pytest
 from raylets import SOON, Hardware, program_environment, raylets
 from test_stage_on_nodes import CONFIG, ROWS, named, source, written
 
-from c2b_ray.pipelines.cluster import ADDRESS
-from c2b_ray.pipelines.here import Here
+from c2b_ray.engine.cluster import ADDRESS
+from c2b_ray.engine.here import Here
 
 PATIENCE_S = 240
 # Ray's own setting has a driver wait for a minute.

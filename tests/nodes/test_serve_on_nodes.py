@@ -20,13 +20,13 @@ from raylets import Raylets, kill
 
 from c2b_ray import load_run
 from c2b_ray.audits.kit.backend import backend
-from c2b_ray.pipelines.placement import Placement
-from c2b_ray.pipelines.progress import Progress
-from c2b_ray.pipelines.ray_stage import OnRay
-from c2b_ray.pipelines.stage import Rows, StageConfig
+from c2b_ray.engine.placement import Placement
+from c2b_ray.engine.progress import Progress
+from c2b_ray.engine.ray_stage import OnRay
+from c2b_ray.engine.stage import Rows, StageConfig
 from c2b_ray.roles import Classifier
 from c2b_ray.serving.ensure import VARIABLE, ensure
-from c2b_ray.store.parts import read_stage
+from c2b_ray.storage.parts import read_stage
 from c2b_ray.world import CLASSES
 from c2b_ray.world.table import write_sample
 

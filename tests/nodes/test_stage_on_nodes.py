@@ -22,11 +22,11 @@ import pyarrow.parquet as pq
 import pytest
 from raylets import Raylets, kill, node_of_actor, program_environment
 
-from c2b_ray.pipelines.cluster import ensure_ray
-from c2b_ray.pipelines.placement import Placement
-from c2b_ray.pipelines.progress import Progress
-from c2b_ray.pipelines.ray_stage import OnRay
-from c2b_ray.pipelines.stage import Rows, StageConfig, StageResult
+from c2b_ray.engine.cluster import ensure_ray
+from c2b_ray.engine.placement import Placement
+from c2b_ray.engine.progress import Progress
+from c2b_ray.engine.ray_stage import OnRay
+from c2b_ray.engine.stage import Rows, StageConfig, StageResult
 
 SCHEMA = pa.schema([("id", pa.string()), ("node", pa.string()), ("error", pa.string())])
 CONFIG = StageConfig(SCHEMA, Placement(batch=20, min_actors=3, max_actors=3), rows_per_file=20)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from ray import cloudpickle
 
+from c2b_ray.engine.cluster import ensure_ray
 from c2b_ray.models import clip_captioner, diffusers_generator, open_clip_encoder, timm_classifier
 from c2b_ray.models.index import faiss_index
-from c2b_ray.pipelines.cluster import ensure_ray
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,7 +10,7 @@ import clip_bias_tables
 import pytest
 
 import c2b_ray
-from c2b_ray.store.clip_bias_run import ClipBiasRun
+from c2b_ray.audits.clip_bias.run import ClipBiasRun
 
 pytestmark = pytest.mark.long
 TABLES = ("clip_bias", "transfer", "locality", "rates", "clusters")

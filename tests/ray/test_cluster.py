@@ -4,7 +4,7 @@ import os
 
 import ray
 
-from c2b_ray.pipelines.cluster import reachable
+from c2b_ray.engine.cluster import reachable
 
 
 def test_workers_are_as_nice_as_the_driver() -> None:

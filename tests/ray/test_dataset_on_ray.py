@@ -8,9 +8,9 @@ import pytest
 import toy_dataset
 from ray import cloudpickle
 
+from c2b_ray.audits.dataset.shards.on_ray import CrewsOnRay
 from c2b_ray.config.placement import read_placement
 from c2b_ray.errors import ServiceError
-from c2b_ray.pipelines.shards.on_ray import CrewsOnRay
 
 TWO = read_placement({"stages": {"shards": {"min_actors": 2, "max_actors": 2, "cpus": 0.5}}})
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 from synthetic_dataset import Recipe, write_dataset
 
+from c2b_ray.audits.dataset import export as exporting
+from c2b_ray.audits.dataset.evaluation import evaluate
+from c2b_ray.audits.dataset.export import export
 from c2b_ray.audits.kit.session import Session
-from c2b_ray.commands.dataset import export as exporting
-from c2b_ray.commands.dataset.evaluate import evaluate
-from c2b_ray.commands.dataset.export import export
-from c2b_ray.store import files
-from c2b_ray.store.failure_dataset import open_dataset
+from c2b_ray.storage import files
+from c2b_ray.storage.failure_dataset import open_dataset
 from c2b_ray.world.scenes import CLASSES
 
 

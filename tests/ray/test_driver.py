@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from c2b_ray.audits.kit.backend import ActorsBackend, HereBackend
+from c2b_ray.engine.images import CLASSIFY
+from c2b_ray.engine.ray_stage import OnRay
 from c2b_ray.errors import SpecError
 from c2b_ray.models import catalog
-from c2b_ray.pipelines.images import CLASSIFY
-from c2b_ray.pipelines.ray_stage import OnRay
 
 
 def test_a_call_runs_in_another_process_and_raises_what_it_raises() -> None:

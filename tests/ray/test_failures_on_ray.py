@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import c2b_ray
-from c2b_ray.store.failures_run import FailuresRun
+from c2b_ray.audits.failures.run import FailuresRun
 
 pytestmark = pytest.mark.long
 

@@ -16,10 +16,10 @@ STAGE = """
 import json, os, sys, time
 import pyarrow as pa, ray
 from c2b_ray.models import devices
-from c2b_ray.pipelines.placement import Placement
-from c2b_ray.pipelines.ray_stage import OnRay
-from c2b_ray.pipelines.stage import Rows, StageConfig
-from c2b_ray.store.parts import read_stage
+from c2b_ray.engine.placement import Placement
+from c2b_ray.engine.ray_stage import OnRay
+from c2b_ray.engine.stage import Rows, StageConfig
+from c2b_ray.storage.parts import read_stage
 
 SCHEMA = pa.schema([("id", pa.int64()), ("error", pa.string()), ("actor", pa.int64()), ("gpus", pa.string()),
                     ("visible", pa.string()), ("device", pa.string()), ("precision", pa.string())])

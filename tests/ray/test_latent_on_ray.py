@@ -10,7 +10,7 @@ from alike import assert_alike
 from toy_latent import toy_generator, toy_labels
 
 import c2b_ray
-from c2b_ray.schemas.latent import DIRECTIONS
+from c2b_ray.tables.latent import DIRECTIONS
 
 pytestmark = pytest.mark.long
 

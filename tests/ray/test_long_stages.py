@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 import ray
 
+from c2b_ray.engine import nodes
+from c2b_ray.engine.placement import Placement
+from c2b_ray.engine.progress import Progress
+from c2b_ray.engine.ray_stage import OnRay
+from c2b_ray.engine.stage import Rows, StageConfig, StageResult
 from c2b_ray.errors import ServiceError
-from c2b_ray.pipelines import nodes
-from c2b_ray.pipelines.placement import Placement
-from c2b_ray.pipelines.progress import Progress
-from c2b_ray.pipelines.ray_stage import OnRay
-from c2b_ray.pipelines.stage import Rows, StageConfig, StageResult
-from c2b_ray.store.parts import read_stage
+from c2b_ray.storage.parts import read_stage
 
 SCHEMA = pa.schema([("id", pa.string()), ("by", pa.string())])
 CONFIG = StageConfig(SCHEMA, Placement(batch=8), rows_per_file=32)

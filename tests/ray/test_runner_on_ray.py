@@ -14,12 +14,12 @@ from ray import cloudpickle
 from runner_contract import CONFIG, SCHEMA, RunnerContract, ids_in, ids_of, named, rows, run
 from toy_preparations import deadly, erring, signed
 
+from c2b_ray.engine.placement import Placement
+from c2b_ray.engine.ray_stage import OnRay
+from c2b_ray.engine.rows import Also
+from c2b_ray.engine.stage import StageConfig
 from c2b_ray.errors import ServiceError
-from c2b_ray.pipelines.outputs import Also
-from c2b_ray.pipelines.placement import Placement
-from c2b_ray.pipelines.ray_stage import OnRay
-from c2b_ray.pipelines.stage import StageConfig
-from c2b_ray.store.parts import read_stage
+from c2b_ray.storage.parts import read_stage
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -10,11 +10,11 @@ import yaml
 from PIL import Image
 
 from c2b_ray import cli, load_run
+from c2b_ray.engine.ray_stage import OnRay
+from c2b_ray.engine.sources.datasets import read
+from c2b_ray.engine.stage import StageConfig
 from c2b_ray.errors import SourceError
-from c2b_ray.pipelines.ray_stage import OnRay
-from c2b_ray.pipelines.sources.datasets import read
-from c2b_ray.pipelines.stage import StageConfig
-from c2b_ray.store import files
+from c2b_ray.storage import files
 from c2b_ray.world import render, sample
 
 SCENES = 48

@@ -11,9 +11,9 @@ import pytest
 import ray
 
 from c2b_ray.config.placement import PlacementConfig
-from c2b_ray.pipelines.progress import Progress
-from c2b_ray.pipelines.ray_stage import OnRay
-from c2b_ray.pipelines.stage import Rows, StageConfig
+from c2b_ray.engine.progress import Progress
+from c2b_ray.engine.ray_stage import OnRay
+from c2b_ray.engine.stage import Rows, StageConfig
 
 SCHEMA = pa.schema([("id", pa.string())])
 ROWS = 240

@@ -17,13 +17,12 @@ from requests_of_apps import RENDERER, asked, pictures, prompts
 from c2b_ray.models import catalog
 from c2b_ray.models.index import build as faiss_build
 from c2b_ray.roles import Captioner, CaptionScorer, GeneratedImage, ImageGenerator, Pixels, Question
-from c2b_ray.serving.caption_scores import scoring
 from c2b_ray.serving.channel import Channel
 from c2b_ray.serving.ensure import Served, running
-from c2b_ray.serving.handles import ServedCaptioner, ServedEncoder
-from c2b_ray.serving.limits import Limits
+from c2b_ray.serving.handles import ServedCaptioner, ServedEncoder, scoring
+from c2b_ray.serving.in_app import ServedGenerator, ServedLanguageModel
+from c2b_ray.serving.meters import Limits
 from c2b_ray.serving.payload import pack
-from c2b_ray.serving.writing import ServedGenerator, ServedLanguageModel
 from c2b_ray.steps import encoded as steps
 
 

@@ -26,7 +26,7 @@ from c2b_ray.serving.leases import leased
 DRIVER = """
 import sys
 from pathlib import Path
-from c2b_ray.pipelines.cluster import ensure_ray
+from c2b_ray.engine.cluster import ensure_ray
 from c2b_ray.serving.ensure import ensure
 with ensure_ray() as started, ensure(encoder="toy:lent", placement=Path(sys.argv[1])) as served:
     print(started, served.encoder.encode_texts(["x"]).shape, flush=True)

@@ -12,7 +12,7 @@ from c2b_ray.errors import SourceError, WeightsError
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.scripted import ScriptedCaptioner, ScriptedCaptionScorer
 from c2b_ray.roles import Answer, ChatReply, ChatRequest, Floats, Pixels, Question, TokenLogProb
-from c2b_ray.schemas import seed_of
+from c2b_ray.tables import seed_of
 
 
 class ToyLanguageModel:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from c2b_ray.schemas import CAPTIONS, DRAWS
 from c2b_ray.steps.cells import CellImages, images_of_cells
+from c2b_ray.tables import CAPTIONS, DRAWS
 
 
 def cell_images(images: Mapping[tuple[str, str], Mapping[str, Iterable[str]]]) -> CellImages:

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from c2b_ray.config.endpoint import EndpointConfig, read_endpoint
 from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.application import create_application
-from c2b_ray.endpoint.ledger import jobs, keys, leases, migrations, tenants
+from c2b_ray.endpoint.ledger import jobs, keys, locks, migrations, tenants
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.ledger.job import Job, NewJob
 
@@ -67,7 +67,7 @@ class Endpoint:
         return jobs.finish(self.db, job.id, claim.fence, where, "weights-1")
 
     def claim(self, job_id: str) -> Any:
-        leader = leases.take(self.db, "dispatcher", "tests", 60.0)
+        leader = locks.take(self.db, "dispatcher", "tests", 60.0)
         assert leader is not None
         jobs.grant(self.db, job_id, leader)
         claim = jobs.claim(self.db, "runner", 3600.0)  # a longer lease than any test takes

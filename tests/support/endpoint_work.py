@@ -16,10 +16,10 @@ from typing import Any
 import yaml
 
 from c2b_ray.config.endpoint import EndpointConfig, read_endpoint
-from c2b_ray.endpoint.ledger import events, jobs, keys, leases, migrations, tenants
+from c2b_ray.endpoint.ledger import jobs, keys, locks, migrations, tenants, webhooks
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Job, NewJob
-from c2b_ray.endpoint.ledger.leases import DISPATCHER
+from c2b_ray.endpoint.ledger.locks import DISPATCHER
 from c2b_ray.world import CLASSES
 
 PATIENCE_S = 120.0
@@ -56,7 +56,7 @@ class Site:
 
     def grant(self, job_id: str) -> None:
         """Grants the job as a dispatcher would."""
-        lease = leases.take(self.db, DISPATCHER, "the test", 60.0)
+        lease = locks.take(self.db, DISPATCHER, "the test", 60.0)
         assert lease is not None
         assert jobs.grant(self.db, job_id, lease)
 
@@ -68,7 +68,7 @@ class Site:
         return due
 
     def ask_to_yield(self, job_id: str) -> None:
-        lease = leases.take(self.db, DISPATCHER, "the test", 60.0)
+        lease = locks.take(self.db, DISPATCHER, "the test", 60.0)
         assert lease is not None
         assert jobs.ask_to_yield(self.db, job_id, lease)
 
@@ -112,7 +112,7 @@ class Site:
 
     def states(self, job_id: str) -> list[str]:
         """Returns the states that the job's events name, in order."""
-        return [event.data["state"] for event in events.after(self.db, job_id) if event.kind == "state"]
+        return [event.data["state"] for event in webhooks.after(self.db, job_id) if event.kind == "state"]
 
     def logs(self) -> str:
         texts = (path.read_text(errors="replace") for path in sorted(self.file.parent.glob("*.log")))

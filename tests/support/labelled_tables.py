@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from c2b_ray.audits.c2b.hypotheses.labelled import labelled_pair_rows, labelled_rows
+from c2b_ray.audits.c2b.thresholds import Limit
 from c2b_ray.steps.draw import wanted
 from c2b_ray.steps.intersect import Pair
-from c2b_ray.steps.labelled_images import labelled_pair_rows, labelled_rows
-from c2b_ray.steps.thresholds import Limit
 
 
 def labelled(

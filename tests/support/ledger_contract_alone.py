@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 from ledgers import OpenDb, at_once, claimed, member
 
-from c2b_ray.endpoint.ledger import alone, jobs, webhooks
+from c2b_ray.endpoint.ledger import database, jobs, webhooks
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 
 _HOLD = """
@@ -47,7 +47,7 @@ class AloneContract:
     def test_a_turn_that_does_not_come_is_an_outage_that_says_so(
         self, db: Database, open_db: OpenDb, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(alone, "WAIT_SECONDS", 0.3)
+        monkeypatch.setattr(database, "WAIT_SECONDS", 0.3)
         with db.alone("a file"), pytest.raises(DatabaseDownError), open_db().alone("a file"):
             pytest.fail("two blocks at once")
 

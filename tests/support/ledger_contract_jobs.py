@@ -9,13 +9,13 @@ from ledgers import HOUR, PLENTY, at_once, claimed, many_granted, member, set_ro
 from sqlalchemy import select, update
 
 from c2b_ray.config.endpoint import Quotas
-from c2b_ray.endpoint.ledger import events, jobs, quotas, tables
+from c2b_ray.endpoint.ledger import jobs, quotas, tables, webhooks
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.errors import ConfigError, RunError
 
 
 def states(db: Database, job_id: str) -> list[str]:
-    return [str(event.data["state"]) for event in events.after(db, job_id) if event.kind == "state"]
+    return [str(event.data["state"]) for event in webhooks.after(db, job_id) if event.kind == "state"]
 
 
 class JobsContract:

@@ -10,8 +10,7 @@ from ledgers import PLENTY, OpenDb, at_once, claimed, everything, member, submit
 from sqlalchemy import text
 
 from c2b_ray.endpoint.ledger import audit_log, jobs, migrations, tables, uploads, webhooks
-from c2b_ray.endpoint.ledger.database import Database
-from c2b_ray.endpoint.ledger.outage import SchemaError
+from c2b_ray.endpoint.ledger.database import Database, SchemaError
 from c2b_ray.errors import ConfigError
 
 

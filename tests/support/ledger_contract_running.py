@@ -9,7 +9,7 @@ import pytest
 from ledgers import HOUR, SetDatabase, at_once, claimed, leader, many_granted, member, set_row, submit, until
 from sqlalchemy import update
 
-from c2b_ray.endpoint.ledger import events, jobs, leases, tables, usage
+from c2b_ray.endpoint.ledger import jobs, locks, quotas, tables, webhooks
 from c2b_ray.endpoint.ledger.database import Database
 
 
@@ -32,8 +32,8 @@ class RunningContract:
     def test_who_leads_no_more_grants_nothing(self, db: Database) -> None:
         who = member(db)
         job, before = submit(db, who), leader(db)
-        leases.give_back(db, before)
-        assert leases.take(db, "dispatcher", "another", 60) is not None
+        locks.give_back(db, before)
+        assert locks.take(db, "dispatcher", "another", 60) is not None
         assert not jobs.grant(db, job.id, before)
         assert not jobs.ask_to_yield(db, job.id, before)
 
@@ -56,13 +56,13 @@ class RunningContract:
         assert job is not None
         assert (job.stage, job.done, job.total, job.rate, job.seconds_left) == ("classify", 32, 100, 8.0, 8.5)
         assert (job.images, job.model_seconds, job.bytes) == (64, 6.0, 4096)
-        spent = sorted(usage.spend(db, who.tenant_id, "0000-00-00", "9999-99-99"), key=lambda one: one.model)
+        spent = sorted(quotas.spend(db, who.tenant_id, "0000-00-00", "9999-99-99"), key=lambda one: one.model)
         assert [(row.key_id, row.model, row.images, row.model_seconds) for row in spent] == [
             (who.key_id, "g", 0, 2.0), (who.key_id, "m", 64, 4.0)
         ]  # fmt: skip
-        last = events.after(db, job.id)[-1]
+        last = webhooks.after(db, job.id)[-1]
         assert (last.kind, last.data["done"]) == ("progress", 32)
-        assert events.after(db, job.id, last.id) == []
+        assert webhooks.after(db, job.id, last.id) == []
 
     def test_a_slice_ends_and_the_job_waits_for_its_next_turn(self, db: Database) -> None:
         who = member(db)
@@ -112,7 +112,7 @@ class RunningContract:
             with pytest.raises(jobs.FencedError):
                 refused()
         assert jobs.get(db, who.tenant_id, job_id) == before
-        assert usage.spend(db, who.tenant_id, "0000-00-00", "9999-99-99") == []
+        assert quotas.spend(db, who.tenant_id, "0000-00-00", "9999-99-99") == []
         assert jobs.finish(db, job_id, new.fence, "runs/x").state == "finished"
         with pytest.raises(jobs.FencedError):  # a job finishes once
             jobs.finish(db, job_id, new.fence, "runs/x")
@@ -123,7 +123,7 @@ class RunningContract:
         failure = jobs.Failure("Weights are gone", "upload:abc was deleted", "classifier", "upload:abc")
         failed = jobs.fail(db, claim.job.id, claim.fence, failure)
         assert failed.failure == vars(failure)
-        assert events.after(db, failed.id)[-1].data == {"state": "failed", "failure": vars(failure)}
+        assert webhooks.after(db, failed.id)[-1].data == {"state": "failed", "failure": vars(failure)}
 
     def test_a_job_that_its_runners_die_of_is_failed_after_so_many(self, db: Database) -> None:
         who = member(db)
@@ -230,32 +230,32 @@ db.close()
 
 class LeasesContract:
     def test_one_holder_at_a_time_and_a_fence_that_grows(self, db: Database) -> None:
-        first = leases.take(db, "dispatcher", "a", 30)
+        first = locks.take(db, "dispatcher", "a", 30)
         assert first is not None
-        assert leases.take(db, "dispatcher", "b", 30) is None
-        same = leases.take(db, "dispatcher", "a", 30)
+        assert locks.take(db, "dispatcher", "b", 30) is None
+        same = locks.take(db, "dispatcher", "a", 30)
         assert same is not None
         assert same.fence == first.fence
-        assert leases.renew(db, first).until >= same.until
-        leases.give_back(db, first)
-        assert leases.holder(db, "dispatcher") is None
-        second = leases.take(db, "dispatcher", "b", 30)
+        assert locks.renew(db, first).until >= same.until
+        locks.give_back(db, first)
+        assert locks.holder(db, "dispatcher") is None
+        second = locks.take(db, "dispatcher", "b", 30)
         assert second is not None
         assert second.fence > first.fence
         with pytest.raises(jobs.FencedError):
-            leases.renew(db, first)
-        leases.give_back(db, first)
-        assert leases.holder(db, "dispatcher") == second
+            locks.renew(db, first)
+        locks.give_back(db, first)
+        assert locks.holder(db, "dispatcher") == second
 
     def test_of_many_that_take_one_at_once_one_has_it(self, db: Database) -> None:
-        taken = at_once(6, lambda number: leases.take(db, "dispatcher", f"runner {number}", 30))
+        taken = at_once(6, lambda number: locks.take(db, "dispatcher", f"runner {number}", 30))
         assert sum(lease is not None for lease in taken) == 1
 
     @pytest.mark.parametrize("skew", [HOUR, -HOUR])
     def test_a_clock_that_jumps_leaves_no_lease_for_ever(self, db: SetDatabase, skew: float) -> None:
-        dead = leases.take(db, "dispatcher", "dead", 0.5)
+        dead = locks.take(db, "dispatcher", "dead", 0.5)
         assert dead is not None
         db.skew = skew
-        assert leases.take(db, "dispatcher", "heir", 30) is None
-        heir = until(lambda: leases.take(db, "dispatcher", "heir", 30))
+        assert locks.take(db, "dispatcher", "heir", 30) is None
+        heir = until(lambda: locks.take(db, "dispatcher", "heir", 30))
         assert heir.fence == dead.fence + 1

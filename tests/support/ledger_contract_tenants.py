@@ -8,29 +8,19 @@ from typing import Any
 import pytest
 from ledgers import PLENTY, claimed, everything, member, submit
 
-from c2b_ray.endpoint.ledger import (
-    audit_log,
-    buckets,
-    events,
-    jobs,
-    keys,
-    leases,
-    quotas,
-    tenants,
-    uploads,
-    usage,
-    webhooks,
-)
+from c2b_ray.endpoint.ledger import audit_log, buckets, jobs, keys, locks, quotas, tenants, uploads, webhooks
+from c2b_ray.endpoint.ledger import webhooks as events
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.errors import RunError
 
 CREATE = {"jobs.submit", "keys.create", "uploads.add", "uploads.check_room", "webhooks.create"}
 """Functions that take a tenant's id and only create what belongs to that tenant."""
-PARTS = {"usage.add", "usage.by_model", "quotas.locked_limits", "quotas.check_submission", "quotas.check_use",
-         "quotas.check_running", "quotas.held", "uploads.alone", "webhooks.announce"}  # fmt: skip
+PARTS = {"quotas.add", "quotas.by_model", "quotas.locked_limits", "quotas.check_submission", "quotas.check_use",
+         "quotas.check_running", "quotas.held", "uploads.alone", "uploads.reader_of",
+         "webhooks.announce"}  # fmt: skip
 """Functions that are steps of other functions of the ledger."""
-OPERATORS = {"tenants.change", "tenants.get", "tenants.remove"}
-"""Functions of the operator."""
+OPERATORS = {"tenants.change", "tenants.get", "tenants.remove", "uploads.removed_uploads", "uploads.tenant_was_removed"}
+"""Functions of the operator and of its clean-up."""
 
 
 class IsolationContract:
@@ -50,10 +40,11 @@ class IsolationContract:
             "jobs.page by classifiers": jobs.page(db, them, jobs.Filters(classifier_hash="hash")).items,
             "jobs.page by classifier": jobs.page(db, them, jobs.Filters(classifier_hash="one")).items,
             "jobs.page after a cursor": jobs.page(db, them, cursor=(9e12, "z")).items,
+            "jobs.listing": jobs.listing(db, them, jobs.Look()).items,
             "jobs.request_cancel": jobs.request_cancel(db, them, job_id),
             "jobs.set_deleted": jobs.set_deleted(db, them, job_id),
             "jobs.submitted_before": jobs.submitted_before(db, them, "k", "a"),
-            "usage.spend": usage.spend(db, them, "0000-00-00", "9999-99-99"),
+            "quotas.spend": quotas.spend(db, them, "0000-00-00", "9999-99-99"),
             "uploads.get": uploads.get(db, them, upload.sha256),
             "uploads.page": uploads.page(db, them)[0],
             "uploads.remove": uploads.remove(db, them, upload.sha256),
@@ -107,7 +98,7 @@ class IsolationContract:
 
 def _of_tenants() -> set[str]:
     """Returns the ledger's public functions that take a tenant's id."""
-    modules = (audit_log, buckets, events, jobs, keys, leases, quotas, tenants, uploads, usage, webhooks)
+    modules = (audit_log, buckets, events, jobs, keys, locks, quotas, tenants, uploads, webhooks)
     return {
         f"{module.__name__.rpartition('.')[2]}.{name}"
         for module in modules

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, literal, select, update
 
 from c2b_ray.config.endpoint import Quotas
 from c2b_ray.endpoint.clocks import Watch
-from c2b_ray.endpoint.ledger import events, jobs, keys, leases, migrations, tables, tenants
+from c2b_ray.endpoint.ledger import jobs, keys, locks, migrations, tables, tenants, webhooks
 from c2b_ray.endpoint.ledger.database import Database
 
 HOUR = 3600.0
@@ -73,8 +73,8 @@ def submit(db: Database, who: Member, **fields: Any) -> jobs.Job:
     return jobs.submit(db, who.tenant_id, who.key_id, new, PLENTY)[0]
 
 
-def leader(db: Database) -> leases.Lease:
-    lease = leases.take(db, "dispatcher", "this one", 60)
+def leader(db: Database) -> locks.Lease:
+    lease = locks.take(db, "dispatcher", "this one", 60)
     assert lease is not None
     return lease
 
@@ -145,4 +145,4 @@ def everything(db: Database) -> dict[str, list[str]]:
 def add_event(db: Database, job_id: str, kind: str, data: dict[str, Any]) -> int:
     """Adds an event that no runner reports, and returns its id."""
     with db.transaction() as tx:
-        return events.add(tx, job_id, kind, data)
+        return webhooks.add(tx, job_id, kind, data)

@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 from labelled_tables import labelled, labelled_pairs
 
-from c2b_ray.schemas import CALIBRATION, DRAWS, PREDICTIONS, VERIFICATIONS
+from c2b_ray.audits.c2b.hypotheses.caption_pairs import caption_pairs
+from c2b_ray.audits.c2b.scoring.pairs import PairImages, score_pairs
+from c2b_ray.audits.c2b.thresholds import Limit, Thresholds
+from c2b_ray.audits.c2b.verification.verified import Verified
 from c2b_ray.steps.caption import caption
-from c2b_ray.steps.caption_pairs import caption_pairs
 from c2b_ray.steps.intersect import bias_class, pairs
 from c2b_ray.steps.propose import propose
-from c2b_ray.steps.score_pairs import PairImages, score_pairs
-from c2b_ray.steps.thresholds import Limit, Thresholds
-from c2b_ray.steps.verified import Verified
 from c2b_ray.steps.verify import CLASS
+from c2b_ray.tables import CALIBRATION, DRAWS, PREDICTIONS, VERIFICATIONS
 
 Counts = Mapping[tuple[str, str], tuple[int, int]]
 """Counts of right and wrong answers by (weather, lighting)."""

@@ -8,10 +8,10 @@ from PIL import Image
 
 from c2b_ray.models.scripted import ScriptedCaptioner
 from c2b_ray.roles import Answer
-from c2b_ray.schemas import IMAGES
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.verify import checks
+from c2b_ray.tables import IMAGES
 
 CLASSES = ["bus", "boat"]
 WEATHER = ["snow", "rain"]

@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 from toy_preparations import SECOND, measured, shown
 
+from c2b_ray.engine.placement import Placement
+from c2b_ray.engine.progress import Progress
+from c2b_ray.engine.rows import Also
+from c2b_ray.engine.stage import Prepare, Rows, Runner, StageConfig
 from c2b_ray.errors import ConfigError, RunError, ServiceError, SourceError
-from c2b_ray.pipelines.outputs import Also
-from c2b_ray.pipelines.placement import Placement
-from c2b_ray.pipelines.progress import Progress
-from c2b_ray.pipelines.stage import Prepare, Rows, Runner, StageConfig
-from c2b_ray.store.parts import read_stage, writing
+from c2b_ray.storage.parts import read_stage, writing
 
 SCHEMA = pa.schema([("id", pa.string()), ("by", pa.string()), ("error", pa.string())])
 CONFIG = StageConfig(SCHEMA, Placement(batch=16), rows_per_file=32)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray import schemas
-from c2b_ray.report.c2b.ranking import Group, ranked
+from c2b_ray import tables
+from c2b_ray.audits.c2b.report.ranking import Group, ranked
 
 NAN = float("nan")
 
@@ -27,7 +27,7 @@ def row(value: str, phi: float = NAN, verdict: str = "undetermined", **more: Any
 
 
 def scores(*rows: dict[str, Any]) -> pa.Table:
-    return pa.Table.from_pylist(list(rows), schemas.SCORES)
+    return pa.Table.from_pylist(list(rows), tables.SCORES)
 
 
 def only(*rows: dict[str, Any]) -> Group:

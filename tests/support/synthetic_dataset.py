@@ -16,9 +16,9 @@ from typing import Any
 import pyarrow as pa
 from PIL import Image
 
-from c2b_ray.schemas import content_id
-from c2b_ray.schemas.dataset import DATASET_ROWS, DROPS
-from c2b_ray.store import files
+from c2b_ray.storage import files
+from c2b_ray.tables import content_id
+from c2b_ray.tables.dataset import DATASET_ROWS, DROPS
 from c2b_ray.world.planting import ZOO, Plant
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import CLASSES, Scene, sample

@@ -12,11 +12,11 @@ import pyarrow as pa
 from failures_recipes import Cause, Recipe
 from synthetic_pictures import draw_picture
 
-from c2b_ray.metrics.rates import Trials, failure_rates, rate_ratios
-from c2b_ray.schemas import content_id
-from c2b_ray.schemas.failures import CANDIDATES, HYPOTHESES, RELIABILITY, ROUNDS, TRANSFERS
-from c2b_ray.store.failures_run import FailuresRun, open_failures_run
-from c2b_ray.store.parts import writing
+from c2b_ray.audits.failures.run import FailuresRun, open_failures_run
+from c2b_ray.stats.rates import Trials, failure_rates, rate_ratios
+from c2b_ray.storage.parts import writing
+from c2b_ray.tables import content_id
+from c2b_ray.tables.failures import CANDIDATES, HYPOTHESES, RELIABILITY, ROUNDS, TRANSFERS
 
 
 class _Maker:

@@ -12,18 +12,18 @@ import pyarrow.compute as pc
 from run_recipes import Recipe
 from synthetic_pictures import draw_picture
 
-from c2b_ray import schemas
-from c2b_ray.report.kit.words import article
-from c2b_ray.steps.agreement import agreement
+from c2b_ray import tables
+from c2b_ray.audits.c2b.run import C2BRun as Run
+from c2b_ray.audits.c2b.run import open_c2b_run
+from c2b_ray.audits.c2b.scoring.confirmation import agreement
+from c2b_ray.audits.c2b.scoring.score import scored
+from c2b_ray.audits.c2b.thresholds import Thresholds
+from c2b_ray.audits.c2b.verification.verified import Verified
+from c2b_ray.report.words import article
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import Distinct
-from c2b_ray.steps.score import scored
-from c2b_ray.steps.thresholds import Thresholds
-from c2b_ray.steps.verified import Verified
 from c2b_ray.steps.verify import CLASS
-from c2b_ray.store import files
-from c2b_ray.store.c2b_run import C2BRun as Run
-from c2b_ray.store.c2b_run import open_c2b_run
+from c2b_ray.storage import files
 
 
 def make_run(path: Path, recipe: Recipe) -> Run:
@@ -106,7 +106,7 @@ def _rejected(number: int) -> pa.Table:
         }
         for i in range(number)
     ]
-    return pa.Table.from_pylist(rows, schemas.REJECTED)
+    return pa.Table.from_pylist(rows, tables.REJECTED)
 
 
 def _cells(recipe: Recipe) -> tuple[pa.Table, pa.Table, pa.Table]:
@@ -119,7 +119,7 @@ def _cells(recipe: Recipe) -> tuple[pa.Table, pa.Table, pa.Table]:
         first = RETRIEVE if recipe.retrieved else "labelled"
         places = [(rank, name) for name in (first, *_second(recipe)) for rank in range(number)]
         for rank, source in places:
-            image_id = schemas.content_id(caption["caption_id"], rank, *([] if source == first else [source]))
+            image_id = tables.content_id(caption["caption_id"], rank, *([] if source == first else [source]))
             bad = len(images) < recipe.bad_images
             data = draw_picture(target, value, rank % 16) if recipe.pictures and not bad else None
             error = f"photos/{rank}.jpg: damaged or truncated: {rank} bytes missing" if bad else None
@@ -133,9 +133,9 @@ def _cells(recipe: Recipe) -> tuple[pa.Table, pa.Table, pa.Table]:
             draw = {"caption_id": caption["caption_id"], "image_id": image_id, **place}
             draws.append(draw)
     return (
-        pa.Table.from_pylist(captions, schemas.CAPTIONS),
-        pa.Table.from_pylist(draws, schemas.DRAWS),
-        pa.Table.from_pylist(images, schemas.IMAGES),
+        pa.Table.from_pylist(captions, tables.CAPTIONS),
+        pa.Table.from_pylist(draws, tables.DRAWS),
+        pa.Table.from_pylist(images, tables.IMAGES),
     )
 
 
@@ -144,8 +144,8 @@ def _captions(recipe: Recipe) -> Iterator[dict[str, Any]]:
         for attribute, values in recipe.attributes.items():
             for value in values:
                 yield {
-                    "caption_id": schemas.content_id("caption", target, attribute, value),
-                    "proposal_id": schemas.content_id(target, attribute),
+                    "caption_id": tables.content_id("caption", target, attribute, value),
+                    "proposal_id": tables.content_id(target, attribute),
                     "kind": "attribute",
                     "target_class": target,
                     "attribute": attribute,
@@ -163,9 +163,9 @@ def _predictions(recipe: Recipe, captions: pa.Table, draws: pa.Table, images: pa
         for draw in draws.to_pylist():
             error = "the model gave no answer" if recipe.all_errors else error_of[draw["image_id"]]
             row = {"image_id": draw["image_id"], "classifier": classifier, "revision": "r1", "error": error}
-            row["prediction_id"] = schemas.content_id(draw["image_id"], classifier)
+            row["prediction_id"] = tables.content_id(draw["image_id"], classifier)
             rows.append(row if error else row | _answer(recipe, classifier, cell[draw["caption_id"]], draw))
-    return pa.Table.from_pylist(rows, schemas.PREDICTIONS)
+    return pa.Table.from_pylist(rows, tables.PREDICTIONS)
 
 
 def _answer(recipe: Recipe, classifier: str, caption: dict[str, Any], draw: dict[str, Any]) -> dict[str, Any]:
@@ -209,7 +209,7 @@ def _verifications(recipe: Recipe, captions: pa.Table, draws: pa.Table) -> pa.Ta
         is_shown = _among(rank, (recipe.shown or {}).get((target, value), 1.0), images)
         rows.append(
             {
-                "verification_id": schemas.content_id("verify", draw["image_id"], target),
+                "verification_id": tables.content_id("verify", draw["image_id"], target),
                 "image_id": draw["image_id"],
                 "target_class": target,
                 "revision": "a1208ad0",
@@ -219,7 +219,7 @@ def _verifications(recipe: Recipe, captions: pa.Table, draws: pa.Table) -> pa.Ta
                 "certainties": [0.9],
             }
         )
-    return pa.Table.from_pylist(rows, schemas.VERIFICATIONS)
+    return pa.Table.from_pylist(rows, tables.VERIFICATIONS)
 
 
 def _calibration(recipe: Recipe) -> pa.Table:
@@ -232,4 +232,4 @@ def _calibration(recipe: Recipe) -> pa.Table:
         for value in values
         for answer in values
     ]
-    return pa.Table.from_pylist(rows, schemas.CALIBRATION)
+    return pa.Table.from_pylist(rows, tables.CALIBRATION)

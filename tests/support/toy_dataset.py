@@ -4,17 +4,16 @@ from functools import partial
 
 import numpy as np
 
-from c2b_ray.pipelines.shards.here import CrewsHere
-from c2b_ray.pipelines.shards.passes import Passes
-from c2b_ray.pipelines.shards.planned import PlannedCaptions, write_captions
-from c2b_ray.pipelines.shards.workshop import Recipe
+from c2b_ray.audits.dataset.directory import building
+from c2b_ray.audits.dataset.shards.here import CrewsHere
+from c2b_ray.audits.dataset.shards.passes import Passes
+from c2b_ray.audits.dataset.shards.planned import PlannedCaptions, write_captions
+from c2b_ray.audits.dataset.shards.workers import Recipe
+from c2b_ray.audits.dataset.steps.plan import Numbered, Plan
+from c2b_ray.audits.dataset.steps.shard import Crew, Judge, LabelCheck
+from c2b_ray.audits.dataset.steps.sources import Generated
+from c2b_ray.audits.failures.discovery.rules import Truth
 from c2b_ray.roles import Answer, GeneratedImage
-from c2b_ray.steps.dataset.captions import Numbered
-from c2b_ray.steps.dataset.plan import Plan
-from c2b_ray.steps.dataset.shard import Crew, Judge, LabelCheck
-from c2b_ray.steps.dataset.sources import Generated
-from c2b_ray.steps.discovery.rules import Truth
-from c2b_ray.store.dataset_build import building
 
 LABELS = ("boat", "mug")
 CAPTIONS = [("boat", "a boat"), ("mug", "a mug"), ("boat", "a boat at night"), ("boat", "a red boat"), ("mug", "mugs")]

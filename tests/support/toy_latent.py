@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from c2b_ray.models import catalog
-from c2b_ray.models.latent_networks import NetworkConfig, network, write
+from c2b_ray.models.latent_generators import NetworkConfig, network, write
 from c2b_ray.models.memory_classifier import InMemory, Preprocess
 
 DIMENSION = 6

@@ -3,15 +3,15 @@
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.schemas import CALIBRATION, DRAWS, PREDICTIONS, VERIFICATIONS
+from c2b_ray.audits.c2b.scoring.score import score
+from c2b_ray.audits.c2b.thresholds import Thresholds
+from c2b_ray.audits.c2b.verification.verified import Verified
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.cells import images_of_cells
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.propose import propose
-from c2b_ray.steps.score import score
-from c2b_ray.steps.thresholds import Thresholds
-from c2b_ray.steps.verified import Verified
 from c2b_ray.steps.verify import CLASS
+from c2b_ray.tables import CALIBRATION, DRAWS, PREDICTIONS, VERIFICATIONS
 
 LEVELS = Thresholds(0.05, 0.05)
 PERFECT = {(value, value): 4000.0 for value in ("snow", "rain", "bus", "boat")}

@@ -5,11 +5,11 @@ from typing import get_type_hints
 import pyarrow as pa
 import pytest
 
-from c2b_ray.schemas import dataset, dataset_rows, evaluation, failures
-from c2b_ray.schemas import failure_rows as rows
-from c2b_ray.steps.check import CheckedRow
-from c2b_ray.steps.discovery.compared import ComparedRow
-from c2b_ray.steps.discovery.rounds import ORDERS, OrderRow
+from c2b_ray.audits.dataset.steps.evaluation import CheckedRow
+from c2b_ray.audits.failures.discovery.compared import ComparedRow
+from c2b_ray.audits.failures.discovery.rounds import ORDERS, OrderRow
+from c2b_ray.tables import dataset, dataset_rows, evaluation, failures
+from c2b_ray.tables import failure_rows as rows
 
 CLUSTER = failures.COMBINATIONS.field("clusters").type.value_type
 PAIRS = [

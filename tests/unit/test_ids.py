@@ -2,7 +2,7 @@
 
 import pytest
 
-from c2b_ray.schemas import content_id, content_ids, texts
+from c2b_ray.tables import content_id, content_ids, texts
 
 
 def test_ids_stay_what_they_were():

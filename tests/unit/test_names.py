@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 
+from c2b_ray.audits.clip_bias.answers import answered_question
+from c2b_ray.audits.clip_bias.steps.measure import Attribute
 from c2b_ray.names import folded, normalise
-from c2b_ray.steps.clip_bias.answers import answered_question
-from c2b_ray.steps.clip_bias.attributes import Attribute
 
 COMPOSED = "Älter"
 APART = unicodedata.normalize("NFD", COMPOSED)

@@ -24,47 +24,44 @@ from c2b_ray.audits.c2b.budget import (
     targets,
     write_scores,
 )
-from c2b_ray.audits.c2b.classes import with_classes
-from c2b_ray.audits.c2b.classifying import classify, classifying, contestants
+from c2b_ray.audits.c2b.classification import classify, classifying, contestants, with_classes
 from c2b_ray.audits.c2b.cluster_warnings import warn_of_clusters
 from c2b_ray.audits.c2b.drawing import Drawing, Plan, SourcePlan, from_generator, from_index
-from c2b_ray.audits.c2b.first_look import must_look, refuse_hopeless, some_of_each_class
+from c2b_ray.audits.c2b.first_look import must_look, refuse_hopeless, some_of_each_class, unanswered
 from c2b_ray.audits.c2b.from_images import are_images, drafted, place_of, written
+from c2b_ray.audits.c2b.hypotheses.caption_pairs import caption_pairs
 from c2b_ray.audits.c2b.labelled import from_labels
 from c2b_ray.audits.c2b.negatives import look_at_negatives, warn_of_few_negatives
 from c2b_ray.audits.c2b.perturbing import perturb
 from c2b_ray.audits.c2b.preflight import check
+from c2b_ray.audits.c2b.report.page import write_report
+from c2b_ray.audits.c2b.run import C2BRun, open_c2b_run
+from c2b_ray.audits.c2b.scoring.clusters import check_clusters_of_index
 from c2b_ray.audits.c2b.setup import note_setup
 from c2b_ray.audits.c2b.size import most_images
 from c2b_ray.audits.c2b.verifying import verifier_of, warn_of_uncalibrated
 from c2b_ray.audits.kit.backend import AUTO, backend, check_via
-from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.in_memory import HERE, held_or_named
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import counts, finished
-from c2b_ray.audits.kit.noted import check_language_model
+from c2b_ray.audits.kit.models import check_language_model
 from c2b_ray.audits.kit.replies import KeptReplies
-from c2b_ray.audits.kit.session import Session
+from c2b_ray.audits.kit.session import Listener, Session, Steps
 from c2b_ray.audits.kit.specs import check_specs, paths_read
 from c2b_ray.audits.kit.tables_of_predictions import said_of_tables
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.config.placement import PlacementConfig, read_placement
+from c2b_ray.engine.images import FETCH, Contestant
+from c2b_ray.engine.stage import Runner
 from c2b_ray.errors import ConfigError, SourceError
-from c2b_ray.filesystems.documents import FileOrFields
-from c2b_ray.pipelines.images import FETCH, Contestant
-from c2b_ray.pipelines.stage import Runner
-from c2b_ray.report.c2b.report import write_report
 from c2b_ray.roles import TextEncoder
-from c2b_ray.schemas import DRAWS, POOLED, SCORES, content_id
-from c2b_ray.steps.answered import unanswered
 from c2b_ray.steps.caption import caption
-from c2b_ray.steps.caption_pairs import caption_pairs
-from c2b_ray.steps.clusters_of_index import check_clusters_of_index
 from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.propose import propose
-from c2b_ray.steps.search import check_encoder
-from c2b_ray.store import files
-from c2b_ray.store.c2b_run import C2BRun, open_c2b_run
+from c2b_ray.steps.retrieve import check_encoder
+from c2b_ray.storage import files
+from c2b_ray.storage.documents import FileOrFields
+from c2b_ray.tables import DRAWS, POOLED, SCORES, content_id
 
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, Model

@@ -1,7 +1,8 @@
 """Decides how many images each caption gets: a fixed number, or more wherever a verdict is open, while the budget
 lasts.
 
-It reads the run's tables, decides what is drawn next, and computes the scores; `steps.settle` provides the evidence.
+It reads the run's tables, decides what is drawn next, and computes the scores; `audits.c2b.sampling.settled` provides
+the evidence.
 """
 
 from __future__ import annotations
@@ -17,31 +18,29 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from c2b_ray.audits.c2b.run import C2B, C2BRun
+from c2b_ray.audits.c2b.sampling.screening import captions_of, cells_to_draw, in_two_stages, selected
+from c2b_ray.audits.c2b.sampling.selection import cells_of
+from c2b_ray.audits.c2b.sampling.settled import Goal, Look, look, open_groups, settled
+from c2b_ray.audits.c2b.scoring.clusters import Clusters
+from c2b_ray.audits.c2b.scoring.confirmation import agreement, confirmed, to_confirm
+from c2b_ray.audits.c2b.scoring.groups import explained, grouped
+from c2b_ray.audits.c2b.scoring.pairs import PairImages, score_pairs
+from c2b_ray.audits.c2b.scoring.score import scored
+from c2b_ray.audits.c2b.thresholds import Thresholds
+from c2b_ray.audits.c2b.verification.false_accepts import FalseAccepts
+from c2b_ray.audits.c2b.verification.verified import Verified
 from c2b_ray.config import AuditConfig
+from c2b_ray.engine.stage import Runner, StageConfig
 from c2b_ray.errors import ConfigError
-from c2b_ray.filesystems import Stores, is_remote
-from c2b_ray.pipelines.stage import Runner, StageConfig
-from c2b_ray.schemas import SCORES
-from c2b_ray.steps.agreement import agreement
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.cells import CellKey, Group, classes_of_labelled, counts_by_source, images_of_cells
-from c2b_ray.steps.clusters_of_images import Clusters
-from c2b_ray.steps.confirm import confirmed, to_confirm
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
-from c2b_ray.steps.explained_findings import explained
-from c2b_ray.steps.false_accepts import FalseAccepts
-from c2b_ray.steps.group import grouped
 from c2b_ray.steps.intersect import ATTRIBUTE, INTERSECTION, of_kind
-from c2b_ray.steps.score import scored
-from c2b_ray.steps.score_pairs import PairImages, score_pairs
-from c2b_ray.steps.screen import captions_of, cells_to_draw, in_two_stages, selected
-from c2b_ray.steps.select import cells_of
-from c2b_ray.steps.settle import Goal, Look, look, open_groups, settled
-from c2b_ray.steps.thresholds import Thresholds
-from c2b_ray.steps.verified import Verified
-from c2b_ray.store.c2b_run import C2B, C2BRun
-from c2b_ray.store.kinds import kind_named
+from c2b_ray.storage import Stores, is_remote
+from c2b_ray.storage.kinds import kind_named
+from c2b_ray.tables import SCORES
 
 _LOOKED = ["image_id", "caption_id"]
 
@@ -243,7 +242,7 @@ def write_scores(run: C2BRun, config: AuditConfig, runner: Runner | None = None,
     """Writes the scores of the images so far and, where they come from two sources, whether the sources agree.
 
     For many images they are computed where `runner` runs, so that this process need not hold the predictions. `rough`:
-    see `steps.score.scored`.
+    see `audits.c2b.scoring.score.scored`.
     """
     for name, table in call_with_run(partial(_scores_of, config=config, rough=rough), run, config, runner).items():
         run.write(name, table)

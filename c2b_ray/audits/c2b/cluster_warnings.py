@@ -1,6 +1,6 @@
 """Asks, once the images of a labelled table are answered, whether they come in clusters that the config does not name.
 
-It reads the run and the table; `steps.cluster_correlation` decides.
+It reads the run and the table; `audits.c2b.scoring.clusters` decides.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.budget import call_with_run, duplicates
-from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.c2b.run import C2BRun
+from c2b_ray.audits.c2b.scoring.clusters import FEWEST_IMAGES, FEWEST_VALUES, answered_alike
+from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
+from c2b_ray.engine.stage import Runner
 from c2b_ray.errors import ConfigError
 from c2b_ray.names import normalise
-from c2b_ray.pipelines.stage import Runner
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.cells import images_of_cells
-from c2b_ray.steps.cluster_correlation import FEWEST_IMAGES, FEWEST_VALUES, answered_alike
 from c2b_ray.steps.draw import image_ids
 from c2b_ray.steps.image_ids import Ints, codes, distinct_count
 from c2b_ray.steps.labels import TARGET
-from c2b_ray.store.c2b_run import C2BRun
-from c2b_ray.store.labelled import FOLDER, LabelledTable
+from c2b_ray.storage.labelled import FOLDER, LabelledTable
 
 
 def warn_of_clusters(config: AuditConfig, run: C2BRun, runner: Runner, steps: Steps) -> None:

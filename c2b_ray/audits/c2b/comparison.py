@@ -13,23 +13,27 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from c2b_ray.audits import gate as gates
 from c2b_ray.audits.c2b.budget import clusters, duplicates
-from c2b_ray.audits.c2b.classifiers import one_of, two_of
-from c2b_ray.audits.kit.identity import check_same_images
+from c2b_ray.audits.c2b.classification import one_of, two_of
+from c2b_ray.audits.c2b.identity import check_same_images
+from c2b_ray.audits.c2b.report.comparison import (
+    changed_cells,
+    comparison_page,
+    counted,
+    disagreement_pictures,
+    image_lines,
+    summaries,
+)
+from c2b_ray.audits.c2b.run import C2BRun
+from c2b_ray.audits.c2b.scoring import comparison as step
+from c2b_ray.audits.c2b.scoring.comparison import Disagreement, SharedImages, Side
+from c2b_ray.audits.c2b.verification.verified import Said
 from c2b_ray.errors import RunError, SourceError
-from c2b_ray.filesystems import resolve
-from c2b_ray.report.comparison.disagreements import changed_cells, disagreement_pictures, image_lines
-from c2b_ray.report.comparison.page import comparison_page
-from c2b_ray.report.comparison.summary import counted, summaries
-from c2b_ray.report.kit.summary import Summary
-from c2b_ray.steps import compare as step
-from c2b_ray.steps import gate as gates
+from c2b_ray.report.summary import Summary
 from c2b_ray.steps.cells import CellName
-from c2b_ray.steps.said import Said
-from c2b_ray.steps.sides import Disagreement, SharedImages, Side
-from c2b_ray.store import files
-from c2b_ray.store.c2b_run import C2BRun
-from c2b_ray.store.run import MANIFEST
+from c2b_ray.storage import files, resolve
+from c2b_ray.storage.run import MANIFEST
 
 OF_TWO_VALUES = (
     "classifier", "target_class", "attribute", "bias_class", "n", "correct", "errors", "accuracy", "accuracy_low",

@@ -1,7 +1,8 @@
 """The attributes of a labelled table: its columns, columns of numbers and dates that are cut, and properties of its
 images that are measured.
 
-It joins the config with `steps.derived` and `steps.cut_columns`, and measures images in a stage of the run.
+It joins the config with `audits.c2b.hypotheses.derived` and `audits.c2b.hypotheses.derived`, and measures images in a
+stage of the run.
 """
 
 from __future__ import annotations
@@ -13,24 +14,30 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.audits.kit.identity import check_unchanged
+from c2b_ray.audits.c2b.hypotheses.derived import (
+    Derived,
+    OfClasses,
+    can_be_cut,
+    cut_columns,
+    derived_properties,
+    with_derived,
+)
+from c2b_ray.audits.c2b.hypotheses.labelled import labelled_rows
+from c2b_ray.audits.c2b.hypotheses.measuring import measure_images
+from c2b_ray.audits.c2b.identity import check_unchanged
+from c2b_ray.audits.c2b.run import C2BRun
+from c2b_ray.audits.c2b.thresholds import Limit
 from c2b_ray.config import AuditConfig
+from c2b_ray.engine.images import OnProgress
+from c2b_ray.engine.stage import Runner
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.names import normalise
-from c2b_ray.pipelines.images import OnProgress
-from c2b_ray.pipelines.measuring import measure_images
-from c2b_ray.pipelines.stage import Runner
-from c2b_ray.schemas import PROPOSALS
-from c2b_ray.steps.cut_columns import can_be_cut, cut_columns
-from c2b_ray.steps.derived import Derived, OfClasses, derived_properties, with_derived
 from c2b_ray.steps.draw import image_ids, wanted
+from c2b_ray.steps.fetch import Load
 from c2b_ray.steps.image_properties import PROPERTIES_OF_IMAGES, ImageProperty
-from c2b_ray.steps.in_place import Load
-from c2b_ray.steps.labelled_images import labelled_rows
 from c2b_ray.steps.labels import check_classes, compared_somewhere, left_out, without_cluster
-from c2b_ray.steps.thresholds import Limit
-from c2b_ray.store.c2b_run import C2BRun
-from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.storage.labelled import LabelledTable
+from c2b_ray.tables import PROPOSALS
 
 
 @dataclass(frozen=True)

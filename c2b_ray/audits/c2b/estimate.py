@@ -9,28 +9,28 @@ from __future__ import annotations
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.budget import first_grant, targets
-from c2b_ray.audits.c2b.classes import with_classes
+from c2b_ray.audits.c2b.classification import with_classes
 from c2b_ray.audits.c2b.deriving import Attributes, attributes_of
+from c2b_ray.audits.c2b.hypotheses.caption_pairs import caption_pairs
+from c2b_ray.audits.c2b.hypotheses.derived import LOW_TO_HIGH
+from c2b_ray.audits.c2b.hypotheses.labelled import RowDraws, labelled_pair_rows, labelled_rows
 from c2b_ray.audits.c2b.perturbing import perturbed_rows
 from c2b_ray.audits.c2b.preflight import check
+from c2b_ray.audits.c2b.sampling.selection import NEAREST, cells_of
 from c2b_ray.audits.c2b.size import ASSUMED_ATTRIBUTES, ASSUMED_VALUES
+from c2b_ray.audits.c2b.thresholds import Limit
 from c2b_ray.audits.kit.backend import AUTO
 from c2b_ray.audits.kit.costs import Cost, answers, classifications, generations, measurements
 from c2b_ray.audits.kit.specs import check_specs
 from c2b_ray.config import AuditConfig, read_audit
-from c2b_ray.filesystems.documents import FileOrFields
 from c2b_ray.models import catalog
 from c2b_ray.names import normalise
 from c2b_ray.steps.caption import caption
-from c2b_ray.steps.caption_pairs import caption_pairs
-from c2b_ray.steps.derived import LOW_TO_HIGH
-from c2b_ray.steps.in_place import reopen
+from c2b_ray.steps.fetch import reopen
 from c2b_ray.steps.intersect import pairs
-from c2b_ray.steps.labelled_images import RowDraws, labelled_pair_rows, labelled_rows
 from c2b_ray.steps.propose import propose
-from c2b_ray.steps.select import NEAREST, cells_of
-from c2b_ray.steps.thresholds import Limit
-from c2b_ray.store.labelled import LabelledTable, table_opener
+from c2b_ray.storage.documents import FileOrFields
+from c2b_ray.storage.labelled import LabelledTable, table_opener
 
 
 def estimate(config: FileOrFields | AuditConfig, via: str = AUTO) -> list[Cost]:

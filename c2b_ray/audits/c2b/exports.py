@@ -3,36 +3,312 @@ neither."""
 
 from __future__ import annotations
 
-from c2b_ray.audits.c2b.classifiers import one_of
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from c2b_ray.audits.c2b.classification import one_of
+from c2b_ray.audits.c2b.report import intersections
+from c2b_ray.audits.c2b.report.findings import sentence
+from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
+from c2b_ray.audits.c2b.report.ranking import Cell, Group, ranked, worst_first
+from c2b_ray.audits.c2b.report.undetermined import notes
+from c2b_ray.audits.c2b.run import CLASSIFIER, C2BRun
 from c2b_ray.errors import RunError
-from c2b_ray.report.c2b import export, model_card
-from c2b_ray.store.c2b_run import C2BRun
+from c2b_ray.report import words
+from c2b_ray.report.export import about, csv_of, exported_only, json_of, parquet_of
+from c2b_ray.report.method import mapping, number
+from c2b_ray.report.redact import clean, clean_setting, names_of
+from c2b_ray.report.words import Sentence, Span
+from c2b_ray.steps.answers import answers_of
+from c2b_ray.text import visible
+
+# The scores of a run in the formats that other programs read, CSV, JSON, Parquet, and its failures as CSV.
+
+
+SETTINGS = (
+    "task", "classes", "right", "tau", "alpha", "seed", "images_per_caption", "captions_per_cell", "intersections",
+)  # fmt: skip
+
+
+def scores_csv(run: C2BRun, classifier: str | None = None) -> bytes:
+    return csv_of(exported_only(run.scores, classifier))
+
+
+def failures_csv(run: C2BRun, classifier: str | None = None) -> bytes:
+    """Returns the images that were answered wrong, as in `C2BRun.failures`: columns of `schemas.FAILURES`."""
+    return csv_of(exported_only(run.failures(), classifier))
+
+
+def perturbations_csv(run: C2BRun, classifier: str | None = None) -> bytes:
+    """Returns a row per classifier, class, perturbation and level: columns of `schemas.PERTURBATIONS`."""
+    return csv_of(exported_only(run.read("perturbations"), classifier))
+
+
+def scores_json(run: C2BRun, classifier: str | None = None) -> bytes:
+    """Returns one object: the run's id, its settings, its models, and a row per classifier and cell: of one attribute
+    in `scores`, of two in `intersections`, over all classes in `pooled`, of perturbations in `perturbations`."""
+    tables = {"scores": run.scores, "intersections": run.intersections, "pooled": run.read("pooled")}
+    if run.has("perturbations"):
+        tables["perturbations"] = run.read("perturbations")
+    rows = {name: exported_only(table, classifier).to_pylist() for name, table in tables.items()}
+    return json_of({**about(run, SETTINGS), "blank_rows": run.manifest.get("blank_rows") or {}, **rows})
+
+
+def scores_parquet(run: C2BRun, classifier: str | None = None) -> bytes:
+    return parquet_of(exported_only(run.scores, classifier))
+
+
+# A section of a model card: what an audit found of one classifier, in words, under metadata of the Hugging Face
+# Hub.
+
+
+MOST_FINDINGS = 20
+TASK = {"type": "image-classification", "name": "Image Classification"}
+DATASET = "c2b-ray"  # the Hub wants a type; images found by caption have no dataset of their own there
+SOURCES = {"retrieve": "images retrieved by caption", "labelled": "labelled images"}
+PAPER = "https://openaccess.thecvf.com/content/CVPR2025/html/Guimard_Classifier-to-Bias_Toward_Unsupervised_Automatic_Bias_Detection_for_Visual_Classifiers_CVPR_2025_paper.html"
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#|~&$@^]|:(?=//)|(?<=www)\.)")
+
+
+def model_card(run: C2BRun, classifier: str) -> str:
+    """Markdown with front matter for the classifier of that spec."""
+    scores = run.scores
+    groups = [group for group in ranked(scores) if group.classifier == classifier]
+    drawn = images_used(run, classifier)
+    manifest = run.manifest
+    # Two of one name get the suffixes that they have on the page.
+    name = names_of(scores["classifier"].unique().to_pylist()).get(classifier, clean_setting(classifier))
+    front_matter = metadata(manifest, groups, name, drawn)
+    front = yaml.safe_dump(front_matter, sort_keys=False, allow_unicode=True, width=math.inf)
+    return f"---\n{front}---\n\n{section(manifest, groups, (classifier, name), drawn, _more(run, (classifier, name)))}"
+
+
+def metadata(manifest: Mapping[str, Any], groups: Sequence[Group], name: str, images: int) -> dict[str, object]:
+    """The model-index: accuracy and number of findings, then φ of every finding; what is not known is left out."""
+    cells = [cell for group in groups for cell in group.cells]
+    return {
+        "tags": ["c2b-ray", "bias-audit"],
+        "model-index": [
+            {
+                "name": _line(name),
+                "results": [
+                    {"task": TASK, "dataset": _dataset(manifest, images), "metrics": list(_metrics(groups, cells))}
+                ],
+            }
+        ],
+    }
+
+
+def section(
+    manifest: Mapping[str, Any], groups: Sequence[Group], classifier: tuple[str, str], images: int, more: Sequence[str]
+) -> str:
+    """Returns the Markdown section. `classifier`: its spec in the run, and its name. `more`: paragraphs on what was
+    found besides single cells."""
+    config = mapping(manifest.get("config"))
+    tau, alpha = number(config.get("tau"), 0.05), number(config.get("alpha"), 0.05)
+    cells = [cell for group in groups for cell in group.cells]
+    name = classifier[1]
+    paragraphs = [
+        "## Biases and failures found by an audit",
+        _introduction(manifest, classifier, images, cells),
+        " ".join(escaped(note) for note in notes(config, cells)),
+        _findings_line(cells, tau, alpha),
+        _findings(groups, name, 1 - alpha),
+        *more,
+        _undetermined_line(cells),
+        _method_line(manifest, cells, tau, alpha),
+    ]
+    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
+
+
+def images_used(run: C2BRun, classifier: str) -> int:
+    """Counts the distinct images that captions drew and the classifier answered."""
+    drawn = set(run.draws["image_id"].to_pylist())
+    answers = answers_of(run.predictions, classifier)
+    return len(drawn & answers.answered())
+
+
+def escaped(text: str) -> str:
+    """Escapes a text for the middle of a Markdown line, without credentials and paths."""
+    return _SPECIAL.sub(r"\\\1", visible(" ".join(clean(text).split())))
+
+
+def _line(text: str) -> str:
+    """Puts the text on one line, because a line of three dashes would end the front matter."""
+    return visible(" ".join(text.split()))
+
+
+def _dataset(manifest: Mapping[str, Any], images: int) -> dict[str, str]:
+    models = mapping(manifest.get("models"))
+    dataset = {"type": DATASET, "name": f"{images} {_source(manifest)}", "split": "audit"}
+    for role in ("index", "table"):
+        revision = mapping(models.get(role)).get("revision")
+        if revision:
+            dataset["revision"] = str(revision)
+    return dataset
+
+
+def _metrics(groups: Sequence[Group], cells: Sequence[Cell]) -> Iterator[dict[str, object]]:
+    seen, right = sum(cell.n for cell in cells), sum(cell.correct for cell in cells)
+    if seen:
+        yield {"type": "accuracy", "value": round(right / seen, 4), "name": "Accuracy over all cells"}
+    yield {
+        "type": "findings",
+        "value": sum(cell.is_finding for cell in cells),
+        "name": "Cells with an established bias",
+    }
+    yield {
+        "type": "undetermined",
+        "value": sum(cell.verdict == "undetermined" for cell in cells),
+        "name": "Cells that stay undetermined",
+    }
+    for cell in _leads(groups)[:MOST_FINDINGS]:
+        name = f"φ of {cell.target_class}, {cell.attribute}: {cell.bias_class}"
+        yield {"type": "bias_score", "value": round(cell.phi, 4), "name": _line(clean(name))}
+
+
+def _leads(groups: Sequence[Group]) -> list[Cell]:
+    return [group.lead for group in worst_first(list(groups)) if group.lead is not None]
+
+
+def _introduction(manifest: Mapping[str, Any], classifier: tuple[str, str], images: int, cells: Sequence[Cell]) -> str:
+    task = escaped(str(mapping(manifest.get("config")).get("task") or "")).rstrip(".")
+    revision = mapping(mapping(manifest.get("models")).get(f"{CLASSIFIER}{classifier[0]}")).get("revision")
+    when = words.moment(str(manifest.get("finished") or ""))
+    classes, attributes = ({getattr(cell, field) for cell in cells} for field in ("target_class", "attribute"))
+    parts = [
+        f"The classifier {escaped(classifier[1])}",
+        f" (revision {escaped(str(revision))})" if revision else "",
+        f" was audited with [Classifier-to-Bias]({PAPER})",
+        f" on {when}" if when else "",
+        f" for the task “{task}”" if task else "",
+        f": {words.plural(len(cells), 'cell')}, each one value of an attribute for one class "
+        f"({words.plural(len(classes), 'class', 'classes')}, {words.plural(len(attributes), 'attribute')}), "
+        f"on {words.count(images)} {_source(manifest)}.",
+        "" if manifest.get("status") == "finished" else " The audit is not finished, and its numbers may change.",
+    ]
+    return "".join(parts)
+
+
+def _source(manifest: Mapping[str, Any]) -> str:
+    return SOURCES.get(str(mapping(mapping(manifest.get("config")).get("images")).get("source")), "images")
+
+
+def _findings_line(cells: Sequence[Cell], tau: float, alpha: float) -> str:
+    of = Counter(cell.verdict for cell in cells)
+    findings = of["against"] + of["for"]
+    return (
+        f"{words.plural(findings, 'cell shows', 'cells show')} an established bias (|φ| beyond "
+        f"τ = {words.decimal(tau)} at a false discovery rate of α = {words.decimal(alpha)}), {words.count(of['none'])} "
+        f"{'is' if of['none'] == 1 else 'are'} clear: shown to have none that large, and "
+        f"{words.count(of['undetermined'])} {'stays' if of['undetermined'] == 1 else 'stay'} undetermined."
+    )
+
+
+def _findings(groups: Sequence[Group], name: str, confidence: float) -> str:
+    leading = [group for group in worst_first(list(groups)) if group.lead is not None]
+    return _list(
+        [sentence(group, group.lead, name, confidence) for group in leading[:MOST_FINDINGS] if group.lead is not None],
+        len(leading),
+    )
+
+
+def _more(run: C2BRun, classifier: tuple[str, str]) -> list[str]:
+    """Returns a paragraph for the findings of two values at once, and one for those over all classes."""
+    spec, name = classifier
+    confidence = 1 - number(run.config.get("alpha"), 0.05)
+    tables = (run.intersections, run.read("pooled"))
+    pairs, pooled = ([row for row in table.to_pylist() if row["classifier"] == spec] for table in tables)
+    pairs, pooled = intersections.strongest(pairs), strongest_pooled(pooled)
+    of_pairs = [intersections.sentence(row, name, confidence) for row in pairs[:MOST_FINDINGS]]
+    of_all = [(Span(pooled_sentence(row, name, confidence)),) for row in pooled[:MOST_FINDINGS]]
+    return [
+        f"{title}\n\n{_list(sentences, found)}"
+        for title, sentences, found in (
+            ("Two values at once:", of_pairs, len(pairs)),
+            ("Over all classes together:", of_all, len(pooled)),
+        )
+        if sentences
+    ]
+
+
+def _list(sentences: Sequence[Sentence], found: int) -> str:
+    """Returns a list of the strongest of `found` findings."""
+    lines = [
+        "- " + "".join(f"**{escaped(span.text)}**" if span.strong else _inline(span.text) for span in spans)
+        for spans in sentences
+    ]
+    if found > len(sentences):
+        lines.append(f"- And {words.count(found - len(sentences))} more, in the audit's report.")
+    return "\n".join(lines)
+
+
+def _inline(text: str) -> str:
+    """Like `escaped`, but keeps blanks at either end of the text, which is part of a sentence."""
+    body = escaped(text)
+    return f"{' ' if text[:1] == ' ' else ''}{body}{' ' if text[-1:] == ' ' and text.strip() else ''}"
+
+
+def _undetermined_line(cells: Sequence[Cell]) -> str:
+    if not any(cell.verdict == "undetermined" for cell in cells):
+        return ""
+    return (
+        "Undetermined does not mean unbiased: the images at hand establish neither a bias nor its absence. What the "
+        "audit did not name, it did not look at."
+    )
+
+
+def _method_line(manifest: Mapping[str, Any], cells: Sequence[Cell], tau: float, alpha: float) -> str:
+    drawn = ""
+    if _source(manifest) == SOURCES["retrieve"] and any(cell.basis not in ("labels", "calibrated") for cell in cells):
+        drawn = (
+            " Images found by caption are noisy labels: a finding says that the classifier does worse, or better, on "
+            "what the captions found."
+        )
+    if any(cell.basis == "calibrated" for cell in cells):
+        drawn += (
+            " A verifier looked at what the images show; accuracies and φ are corrected for that, and for its own "
+            "errors as measured on labelled images."
+        )
+    return (
+        "φ of a value is the accuracy on the class's images that show it, minus the mean accuracy on the attribute's "
+        f"other values. A cell counts as biased where φ lies beyond ±τ = ±{words.decimal(tau)} and the hypothesis that "
+        f"it does not is rejected at a false discovery rate of α = {words.decimal(alpha)} over all cells of all "
+        "classifiers of the audit (Benjamini and Hochberg 1995)."
+        f"{drawn}"
+    )
 
 
 def csv(run: C2BRun, classifier: str | None) -> bytes:
-    return export.scores_csv(*_scored(run, classifier))
+    return scores_csv(*_scored(run, classifier))
 
 
 def json(run: C2BRun, classifier: str | None) -> bytes:
-    return export.scores_json(*_scored(run, classifier))
+    return scores_json(*_scored(run, classifier))
 
 
 def parquet(run: C2BRun, classifier: str | None) -> bytes:
-    return export.scores_parquet(*_scored(run, classifier))
+    return scores_parquet(*_scored(run, classifier))
 
 
 def failures(run: C2BRun, classifier: str | None) -> bytes:
-    return export.failures_csv(*_scored(run, classifier))
+    return failures_csv(*_scored(run, classifier))
 
 
 def perturbations(run: C2BRun, classifier: str | None) -> bytes:
-    return export.perturbations_csv(*_scored(run, classifier))
+    return perturbations_csv(*_scored(run, classifier))
 
 
 def card(run: C2BRun, classifier: str | None) -> bytes:
     """Returns a model card. Raises ConfigError where the run has several classifiers and none is named."""
     _scored(run, None)
-    return model_card.model_card(run, one_of(run, classifier, "--classifier")).encode()
+    return model_card(run, one_of(run, classifier, "--classifier")).encode()
 
 
 def _scored(run: C2BRun, classifier: str | None) -> tuple[C2BRun, str | None]:

@@ -6,7 +6,8 @@ ones.
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,17 +15,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from c2b_ray.audits.c2b.hypotheses.labelled import RowDraws, Rows
+from c2b_ray.audits.c2b.run import C2BRun
+from c2b_ray.audits.c2b.sampling.selection import Selection
 from c2b_ray.audits.c2b.setup import note_setup
-from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
+from c2b_ray.engine.stage import Runner
 from c2b_ray.errors import ConfigError
-from c2b_ray.pipelines.stage import Runner
-from c2b_ray.schemas import seed_of
-from c2b_ray.steps.labelled_images import RowDraws, Rows
-from c2b_ray.steps.predict import Classification
-from c2b_ray.steps.select import Selection
+from c2b_ray.steps.classify import Classification
+from c2b_ray.steps.image_ids import ImageIds
 from c2b_ray.steps.setup_words import hopeless, sentences
-from c2b_ray.store.c2b_run import C2BRun
+from c2b_ray.tables import seed_of
 
 IMAGES, MOST_IMAGES = 400, 2_000
 OF_A_CLASS = 4
@@ -104,3 +106,65 @@ def _first(draws: pa.Table, captions: Sequence[str], most: int) -> pa.Array:
     """Returns the first images of these captions by their ids, which are hashes."""
     ids = draws.filter(pc.is_in(draws["caption_id"], pa.array(captions, pa.string())))["image_id"].unique()
     return ids.take(pc.array_sort_indices(ids)[:most])
+
+
+# Checks whether a run's images were answered at all: scores from a small rest of the images are no audit.
+
+
+LEAST = 0.5
+"""The least share of the drawn images that each classifier must have answered."""
+
+NEVER_SHOWN = "the classifier was never shown it"
+
+_LONGEST = 300
+_VARYING = re.compile(r"\S*[/\\]\S*|\S+\.\w{2,4}\b|'[^']*'|\d+")  # paths, files, quoted names, numbers
+
+
+def unanswered(draws: pa.Table, images: pa.Table, predictions: pa.Table, classifiers: Sequence[str]) -> str | None:
+    """Returns a problem report where a classifier answered less than `LEAST` of the drawn images: how many it answered,
+    and the most frequent reason; None where each classifier answered enough.
+
+    `images`: `image_id` and `error` of `schemas.IMAGES`; `draws`, `predictions`: tables of their schemas.
+    """
+    drawn, _ = ImageIds.numbered(draws["image_id"])
+    if not len(drawn):
+        return "no image was drawn, so nothing was audited"
+    broken = _errors(drawn, images)
+    problems = []
+    for classifier in classifiers:
+        predicted = predictions.filter(pc.equal(predictions["classifier"], classifier)).select(["image_id", "error"])
+        known = np.zeros(len(drawn), bool)
+        known[(numbers := drawn.numbers(predicted["image_id"]))[numbers >= 0]] = True
+        errors = _errors(drawn, predicted) | broken
+        errors |= {i: NEVER_SHOWN for i in np.flatnonzero(~known).tolist() if i not in errors}
+        answered = len(drawn) - len(errors)
+        if answered < LEAST * len(drawn):
+            count, example = _commonest(list(errors.values()))
+            problems.append(
+                f"{classifier} answered {answered:,} of the {len(drawn):,} images drawn; the commonest reason, of "
+                f"{count:,}: {example}"
+            )
+    return "; ".join(problems) or None
+
+
+def _errors(ids: ImageIds, rows: pa.Table) -> dict[int, str]:
+    """Returns the number → error of these images that have one. `rows`: with `image_id` and `error`."""
+    failed = rows.filter(pc.is_valid(rows["error"]))
+    numbers, errors = ids.numbers(failed["image_id"]).tolist(), failed["error"].to_pylist()
+    return {number: error for number, error in zip(numbers, errors, strict=True) if number >= 0}
+
+
+def _commonest(reasons: Sequence[str]) -> tuple[int, str]:
+    """Returns how many reasons are of the most frequent kind, whatever file or number they name, and the first of them
+    in alphabetical order."""
+    kinds = Counter(map(_kind, reasons))
+    examples = defaultdict(list)
+    for reason in reasons:
+        examples[_kind(reason)].append(reason)
+    kind, count = min(kinds.items(), key=lambda item: (-item[1], item[0]))
+    example = " ".join(min(examples[kind]).split())
+    return count, example if len(example) <= _LONGEST else example[: _LONGEST - 1] + "…"
+
+
+def _kind(reason: str) -> str:
+    return _VARYING.sub("…", reason)

@@ -3,43 +3,43 @@ runs."""
 
 from __future__ import annotations
 
-from c2b_ray import schemas
-from c2b_ray.store.c2b_run import C2BManifest
-from c2b_ray.store.kinds import RunKind
+from c2b_ray import tables
+from c2b_ray.audits.c2b.run import C2BManifest
+from c2b_ray.storage.kinds import RunKind
 
 KIND = RunKind(
     name="c2b",
     command="c2b audit",
     tables={
-        "proposals": schemas.PROPOSALS,
-        "rejected": schemas.REJECTED,
-        "captions": schemas.CAPTIONS,
-        "draws": schemas.DRAWS,
-        "pool": schemas.DRAWS,
-        "screening": schemas.SCORES,
-        "confirmation": schemas.DRAWS,
-        "confirmation_pool": schemas.DRAWS,
-        "clusters": schemas.CLUSTERS,
-        "properties": schemas.PROPERTIES,
-        "images": schemas.IMAGES,
-        "verifications": schemas.VERIFICATIONS,
-        "calibration": schemas.CALIBRATION,
-        "negatives": schemas.NEGATIVES,
-        "predictions": schemas.PREDICTIONS,
-        "scores": schemas.SCORES,
-        "pooled": schemas.POOLED,
-        "agreement": schemas.AGREEMENT,
-        "intersections": schemas.INTERSECTIONS,
-        "perturbed_images": schemas.PERTURBED_IMAGES,
-        "perturbed_predictions": schemas.PERTURBED_PREDICTIONS,
-        "perturbations": schemas.PERTURBATIONS,
+        "proposals": tables.PROPOSALS,
+        "rejected": tables.REJECTED,
+        "captions": tables.CAPTIONS,
+        "draws": tables.DRAWS,
+        "pool": tables.DRAWS,
+        "screening": tables.SCORES,
+        "confirmation": tables.DRAWS,
+        "confirmation_pool": tables.DRAWS,
+        "clusters": tables.CLUSTERS,
+        "properties": tables.PROPERTIES,
+        "images": tables.IMAGES,
+        "verifications": tables.VERIFICATIONS,
+        "calibration": tables.CALIBRATION,
+        "negatives": tables.NEGATIVES,
+        "predictions": tables.PREDICTIONS,
+        "scores": tables.SCORES,
+        "pooled": tables.POOLED,
+        "agreement": tables.AGREEMENT,
+        "intersections": tables.INTERSECTIONS,
+        "perturbed_images": tables.PERTURBED_IMAGES,
+        "perturbed_predictions": tables.PERTURBED_PREDICTIONS,
+        "perturbations": tables.PERTURBATIONS,
     },
     in_parts=frozenset({"properties", "images", "verifications", "predictions", "perturbed_predictions"}),
     needed=frozenset({"scores"}),  # without it a page would say that nothing was found
     manifest=C2BManifest,
-    run="c2b_ray.store.c2b_run:C2BRun",
-    report="c2b_ray.report.c2b.report:write_report",
-    summary="c2b_ray.report.c2b.summary:summary",
+    run="c2b_ray.audits.c2b.run:C2BRun",
+    report="c2b_ray.audits.c2b.report.page:write_report",
+    summary="c2b_ray.audits.c2b.report.headline:summary",
     exports={
         "csv": "c2b_ray.audits.c2b.exports:csv",
         "json": "c2b_ray.audits.c2b.exports:json",

@@ -1,6 +1,6 @@
 """A labelled table as the source of an audit's images: its columns are compared, its rows are the images.
 
-It composes steps and the run; `steps.labelled_images` represents rows until they are written.
+It composes steps and the run; `audits.c2b.hypotheses.labelled` represents rows until they are written.
 """
 
 from __future__ import annotations
@@ -13,36 +13,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.audits.c2b.classifying import classifying
+from c2b_ray.audits.c2b.classification import classifying
 from c2b_ray.audits.c2b.deriving import Attributes, attributes_of, measure, proposals_of
 from c2b_ray.audits.c2b.drawing import CollectRows, Plan, SourcePlan, Targets, by_rows, first_of
-from c2b_ray.audits.kit.events import Steps
-from c2b_ray.audits.kit.identity import check_unchanged
+from c2b_ray.audits.c2b.hypotheses.derived import with_origins
+from c2b_ray.audits.c2b.hypotheses.labelled import RowDraws, labelled_pair_rows, labelled_rows, lacking
+from c2b_ray.audits.c2b.identity import check_unchanged
+from c2b_ray.audits.c2b.run import C2BRun
+from c2b_ray.audits.c2b.sampling.selection import Draws, Selection, cells_of, shares
+from c2b_ray.audits.c2b.thresholds import Limit
+from c2b_ray.audits.c2b.verification.accept import SeenImages
 from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.session import Steps
 from c2b_ray.audits.kit.tables_of_predictions import compared_with, is_table
 from c2b_ray.config import AuditConfig
-from c2b_ray.pipelines.images import Contestant, OnProgress
-from c2b_ray.pipelines.one_pass import Places, look_and_classify
-from c2b_ray.schemas import seed_of
-from c2b_ray.steps.accept import SeenImages
-from c2b_ray.steps.derived import with_origins
+from c2b_ray.engine.images import Contestant, OnProgress, Places, look_and_classify
 from c2b_ray.steps.draw import Rows, image_ids, wanted
-from c2b_ray.steps.in_place import Load, reopen
+from c2b_ray.steps.fetch import Load, reopen
 from c2b_ray.steps.intersect import pairs
-from c2b_ray.steps.labelled_images import RowDraws, labelled_pair_rows, labelled_rows, lacking
-from c2b_ray.steps.labels import (
-    TARGET,
-    Compared,
-    blanks,
-    left_out,
-    may_be_clusters,
-    not_compared,
-)
-from c2b_ray.steps.select import Draws, Selection, cells_of, shares
-from c2b_ray.steps.thresholds import Limit
-from c2b_ray.store.c2b_run import C2BRun
-from c2b_ray.store.labelled import LabelledTable, table_opener
-from c2b_ray.store.memory import give_back
+from c2b_ray.steps.labels import TARGET, Compared, blanks, left_out, may_be_clusters, not_compared
+from c2b_ray.storage.ids import give_back
+from c2b_ray.storage.labelled import LabelledTable, table_opener
+from c2b_ray.tables import seed_of
 
 WARNINGS_SHOWN = 20
 """The most warnings that are shown one by one; the manifest has all."""

@@ -7,20 +7,20 @@ from functools import partial
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.budget import call_with_run, false_accepts_of
+from c2b_ray.audits.c2b.run import C2BRun
+from c2b_ray.audits.c2b.sampling.selection import NEAREST
+from c2b_ray.audits.c2b.verification.calibration_stage import compare_negatives, negative_checker_of
+from c2b_ray.audits.c2b.verification.false_accepts import FalseAccepts, too_few_negatives
+from c2b_ray.audits.c2b.verification.negatives import Reach, to_compare
 from c2b_ray.audits.c2b.verifying import Verifier, calibration_table
-from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
-from c2b_ray.pipelines.calibrate import compare_negatives, negative_checker_of
-from c2b_ray.pipelines.images import of_revision
-from c2b_ray.pipelines.stage import Runner
-from c2b_ray.schemas import content_id
+from c2b_ray.engine.images import of_revision
+from c2b_ray.engine.stage import Runner
 from c2b_ray.steps.cells import images_of_cells
-from c2b_ray.steps.false_accepts import FalseAccepts, too_few_negatives
 from c2b_ray.steps.intersect import ATTRIBUTE, of_kind
-from c2b_ray.steps.negatives import Reach, to_compare
-from c2b_ray.steps.select import NEAREST
-from c2b_ray.store.c2b_run import C2BRun
+from c2b_ray.tables import content_id
 
 
 def look_at_negatives(

@@ -2,7 +2,8 @@
 
     rows of each class → images → pictures of each → answers → effects
 
-It composes steps and the run; `steps.perturb` has the pixels and `steps.perturbation_effects` the statistics.
+It composes steps and the run; `audits.c2b.perturbation.pictures` has the pixels and `audits.c2b.perturbation.effects`
+the statistics.
 """
 
 from __future__ import annotations
@@ -15,27 +16,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.budget import call_with_run
-from c2b_ray.audits.c2b.classifying import classify
+from c2b_ray.audits.c2b.classification import classify
 from c2b_ray.audits.c2b.first_look import refuse_hopeless
-from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.c2b.perturbation.effects import COLUMNS as OF_ANSWERS
+from c2b_ray.audits.c2b.perturbation.effects import effects
+from c2b_ray.audits.c2b.perturbation.images import Perturbing, side_for
+from c2b_ray.audits.c2b.perturbation.stage import classify_pictures, picture_ids
+from c2b_ray.audits.c2b.run import C2BRun
+from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
-from c2b_ray.pipelines.images import Contestant, selected
-from c2b_ray.pipelines.one_pass import Places, look_and_classify
-from c2b_ray.pipelines.perturb import classify_pictures, picture_ids
-from c2b_ray.schemas import PERTURBED_IMAGES, seed_of
+from c2b_ray.engine.images import Contestant, Places, look_and_classify, selected
 from c2b_ray.steps.draw import Rows, image_ids
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.image_ids import ImageIds, numbered
 from c2b_ray.steps.labels import TARGET, Compared
-from c2b_ray.steps.perturbation_effects import COLUMNS as OF_ANSWERS
-from c2b_ray.steps.perturbation_effects import effects
-from c2b_ray.steps.perturbed_images import Perturbing, side_for
-from c2b_ray.steps.thresholds import Thresholds
-from c2b_ray.store.c2b_run import C2BRun
-from c2b_ray.store.digests import Digests, absent, digests
-from c2b_ray.store.labelled import LabelledTable, table_opener
-from c2b_ray.store.parts import opened
+from c2b_ray.storage.ids import Digests, absent, digests
+from c2b_ray.storage.labelled import LabelledTable, table_opener
+from c2b_ray.storage.parts import opened
+from c2b_ray.tables import PERTURBED_IMAGES, seed_of
 
 IMAGES, ANSWERS, EFFECTS = "perturbed_images", "perturbed_predictions", "perturbations"
 

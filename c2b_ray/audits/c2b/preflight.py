@@ -5,22 +5,138 @@ It loads no weights: a classifier whose labels only the loaded model knows is ch
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
 from c2b_ray.audits.c2b.deriving import attributes_of, proposals_of
-from c2b_ray.audits.c2b.trying import with_trial
+from c2b_ray.audits.c2b.verification.calibration import check_calibration
 from c2b_ray.audits.c2b.verifying import calibration_table
 from c2b_ray.audits.kit.backend import check_via
 from c2b_ray.audits.kit.specs import check_specs, index_folder
 from c2b_ray.audits.kit.tables_of_predictions import is_table
 from c2b_ray.config import AuditConfig
-from c2b_ray.errors import ConfigError, SourceError, nearest
+from c2b_ray.errors import C2BError, ConfigError, SourceError, SpecError, nearest
 from c2b_ray.models import catalog
-from c2b_ray.models.spec_options import UnstatedPreprocessingError
+from c2b_ray.models.spec_options import WORDS, UnstatedPreprocessingError
 from c2b_ray.names import normalise
-from c2b_ray.steps.calibrate import check_calibration
+from c2b_ray.roles import Classifier, Pixels
+from c2b_ray.steps.classify import Classes, Classification, LabelMap, answers, classification
+from c2b_ray.steps.decode import decode_batch
 from c2b_ray.steps.intersect import pairs
-from c2b_ray.steps.predict import classification
-from c2b_ray.store import files
-from c2b_ray.store.labelled import LabelledTable, table_opener
+from c2b_ray.steps.labels import TARGET
+from c2b_ray.storage import files
+from c2b_ray.storage.labelled import LabelledTable, table_opener
+
+# Tries the usual preprocessings of a classifier about which nothing states its own, on labelled images.
+
+
+LEAST, SHARE = 4, 0.15
+"""The best is named where it is right on so many more images, and on such a share more of them, than the second."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """How often a preprocessing was `right` on so many `images`; `error`: why it could not be tried."""
+
+    word: str
+    right: int = 0
+    images: int = 0
+    error: str | None = None
+
+
+def try_preprocessings(
+    words: Sequence[str],
+    load: Callable[[str], Classifier],
+    classify: Callable[[Classifier], Classification],
+    images: Sequence[Pixels],
+    targets: Sequence[str],
+) -> list[Tried]:
+    """Returns how often each of the preprocessings `words` is right, most often first.
+
+    `load` returns the classifier with a preprocessing, `classify` what it decides; `targets` has the class of each
+    image. An error of loading or answering becomes the `error` of its row.
+    """
+    tried = []
+    for word in words:
+        try:
+            classifier = load(word)
+            asked = classify(classifier)
+            logits = classifier.logits(images, [""] * len(images))
+        except C2BError as error:
+            tried.append(Tried(word, error=str(error)))
+            continue
+        found = answers(logits, classifier.labels, Classes(asked.classes, asked.labels_of_class), asked.right)
+        right = sum(
+            answer is not None and (target == answer.predicted_class or target in (answer.answered or ()))
+            for answer, target in zip(found, targets, strict=True)
+        )
+        tried.append(Tried(word, right, len(images)))
+    return sorted(tried, key=lambda one: (one.error is not None, -one.right))
+
+
+def far_best(tried: Sequence[Tried]) -> Tried | None:
+    """Returns the preprocessing that is right far more often than the others; None where none is."""
+    able = [one for one in tried if one.error is None]
+    if len(able) < 2:
+        return None
+    lead = able[0].right - able[1].right
+    return able[0] if lead >= max(LEAST, SHARE * able[0].images) else None
+
+
+# Says which preprocessing an ONNX file probably needs, where nothing states it and the audit's images are labelled.
+
+
+IMAGES = 60
+"""So many labelled images are tried, as evenly over the classes as they allow."""
+
+
+def with_trial(error: UnstatedPreprocessingError, name: str, spec: str, config: AuditConfig) -> SpecError:
+    """Returns the error with what the usual preprocessings give on the audit's labelled images, where it has any."""
+    if config.images.table is None:
+        return error
+    table = LabelledTable(config.images.table, columns=config.images.renamed, root=config.images.root)
+    targets = table.labels[TARGET].to_pylist()
+    rows = _rows(targets, config.classes)
+    fetched = table.fetch(rows)
+    pixels, _ = decode_batch(fetched["bytes"].to_pylist())
+    good = [(image, targets[row]) for image, row in zip(pixels, rows, strict=True) if image is not None]
+    if not good:
+        return error
+    label_map = config.label_map if isinstance(config.label_map, dict) else None
+
+    def load(word: str) -> Classifier:
+        return catalog.classifier(f"{spec}{'&' if '?' in spec else '?'}preprocess={word}")
+
+    classify = partial(_classify, name=name, config=config, label_map=label_map)
+    tried = try_preprocessings(list(WORDS), load, classify, [image for image, _ in good], [text for _, text in good])
+    if all(one.error is not None for one in tried):
+        return SpecError(f"{error} (no preprocessing could be tried on the labelled images: {tried[0].error})")
+    return SpecError(f"{error}. {_in_words(tried)}")
+
+
+def _classify(classifier: Classifier, name: str, config: AuditConfig, label_map: LabelMap | None) -> Classification:
+    return classification(name, classifier, config.classes, label_map, config.right)
+
+
+def _rows(targets: Sequence[str | None], classes: Sequence[str]) -> list[int]:
+    """Returns rows of the classes in turn, at random within each."""
+    order = np.random.default_rng(0).permutation(len(targets)).tolist()
+    groups = {name: [row for row in order if targets[row] == name] for name in classes}
+    each = max(map(len, groups.values()), default=0)
+    turns = [group[turn] for turn in range(each) for group in groups.values() if turn < len(group)]
+    return sorted(turns[:IMAGES])
+
+
+def _in_words(tried: Sequence[Tried]) -> str:
+    counts = ", ".join(f"{one.word} {one.right}" for one in tried if one.error is None)
+    best = far_best(tried)
+    if best is None:
+        return f"Right of {tried[0].images} labelled images: {counts}: none is right far more often than the others"
+    return f"Right of {best.images} labelled images: {counts}: it is probably ?preprocess={best.word}"
+
 
 INDEX_MANIFEST = "manifest.json"
 

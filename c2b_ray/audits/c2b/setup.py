@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.budget import call_with_run
+from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.config import AuditConfig
-from c2b_ray.pipelines.stage import Runner
+from c2b_ray.engine.stage import Runner
+from c2b_ray.steps.classify import Classification
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.image_ids import ImageIds, codes, wide
-from c2b_ray.steps.predict import Classification
 from c2b_ray.steps.setup import detected
-from c2b_ray.steps.setup_evidence import Answered, Ints, positions
+from c2b_ray.steps.setup_maps import Answered, Ints, positions
 from c2b_ray.steps.setup_words import SetupFinding, setup_finding
-from c2b_ray.store.c2b_run import C2BRun
 
 MOST_IMAGES = 20_000
 """The most images that are looked at: those whose ids, which are hashes, come first."""

@@ -9,7 +9,7 @@ from math import prod
 
 from c2b_ray.config import AuditConfig
 from c2b_ray.names import normalise
-from c2b_ray.store.labelled import table_opener
+from c2b_ray.storage.labelled import table_opener
 
 ASSUMED_ATTRIBUTES, ASSUMED_VALUES = 7, 4
 """Assumed for each class before a language model proposes them: about what C2B's runs and ours gave."""

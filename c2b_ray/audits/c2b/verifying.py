@@ -8,19 +8,19 @@ from functools import partial
 
 import pyarrow as pa
 
-from c2b_ray.audits.kit.events import Steps
-from c2b_ray.audits.kit.facts import model_row, warn_of_assumptions
+from c2b_ray.audits.c2b.run import C2BRun
+from c2b_ray.audits.c2b.verification.calibration import counted, to_ask, uncalibrated
+from c2b_ray.audits.c2b.verification.calibration_stage import beholder_of, calibrate
 from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
+from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
+from c2b_ray.engine.images import ImageStages, of_revision
 from c2b_ray.names import normalise
-from c2b_ray.pipelines.calibrate import beholder_of, calibrate
-from c2b_ray.pipelines.images import ImageStages, of_revision
 from c2b_ray.roles import Captioner
-from c2b_ray.steps.calibrate import counted, to_ask, uncalibrated
-from c2b_ray.steps.in_place import Load
+from c2b_ray.steps.fetch import Load
 from c2b_ray.steps.verify import Checks, checks, wanted
-from c2b_ray.store.c2b_run import C2BRun
-from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.storage.labelled import LabelledTable
 
 
 @dataclass(frozen=True)

@@ -10,31 +10,27 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from c2b_ray.audits.clip_bias.converging import convergence_table
-from c2b_ray.audits.clip_bias.downstream import Built, measure_downstream
+from c2b_ray.audits.clip_bias.config import ClipBiasConfig
+from c2b_ray.audits.clip_bias.config_file import read_clip_bias_config
+from c2b_ray.audits.clip_bias.downstream import Built, Guesses, measure_downstream
 from c2b_ray.audits.clip_bias.embedding import Embedding, Encoder
 from c2b_ray.audits.clip_bias.images import Opened, cluster_table, example_table, opened
-from c2b_ray.audits.clip_bias.lic import Guesses
+from c2b_ray.audits.clip_bias.measurement import convergence_table, measure_pretraining
 from c2b_ray.audits.clip_bias.preflight import checked, images_in
-from c2b_ray.audits.clip_bias.pretraining import measure_pretraining
+from c2b_ray.audits.clip_bias.report.page import write_report
+from c2b_ray.audits.clip_bias.run import ClipBiasRun, load_clip_bias_run, open_clip_bias_run
+from c2b_ray.audits.clip_bias.steps.measure import Measured, bias_table, rate_table, replicate_table, with_q_values
+from c2b_ray.audits.clip_bias.steps.relations import gap_table, locality_table, pair_table, transfer_table
 from c2b_ray.audits.kit.backend import AUTO, backend
-from c2b_ray.audits.kit.events import Listener, Steps
-from c2b_ray.audits.kit.facts import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
-from c2b_ray.audits.kit.session import Session
+from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
+from c2b_ray.audits.kit.session import Listener, Session, Steps
 from c2b_ray.audits.kit.specs import paths_read
-from c2b_ray.config.clip_bias import ClipBiasConfig
-from c2b_ray.config.clip_bias_file import read_clip_bias_config
 from c2b_ray.config.placement import PlacementConfig, read_placement
-from c2b_ray.filesystems.documents import FileOrFields
 from c2b_ray.models import group_guessers
-from c2b_ray.report.clip_bias.report import write_report
-from c2b_ray.schemas import content_id
-from c2b_ray.steps.clip_bias.comparisons import gap_table, pair_table
-from c2b_ray.steps.clip_bias.correlations import locality_table, transfer_table
-from c2b_ray.steps.clip_bias.rows import Measured, bias_table, rate_table, replicate_table, with_q_values
-from c2b_ray.store.clip_bias_run import ClipBiasRun, load_clip_bias_run, open_clip_bias_run
+from c2b_ray.storage.documents import FileOrFields
+from c2b_ray.tables import content_id
 
 RUNS = "runs"
 TABLES = ("clip_bias", "transfer", "locality", "rates", "model_pairs", "gaps", "convergence", "clusters")

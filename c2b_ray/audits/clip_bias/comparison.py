@@ -5,22 +5,47 @@ It composes runs, the comparing step, gates and a page, and knows no formulas. I
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from c2b_ray.audits.clip_bias.gates import cell_name, models_of
+from c2b_ray.audits import gate as gates
+from c2b_ray.audits.clip_bias.compared import KEY, Bias
+from c2b_ray.audits.clip_bias.compared import compare as compared
+from c2b_ray.audits.clip_bias.report.comparison import PAGES
+from c2b_ray.audits.clip_bias.run import ClipBiasRun
+from c2b_ray.audits.clip_bias.steps.measure import ALL, GLOBAL
+from c2b_ray.audits.kit.classifiers import one_of
 from c2b_ray.audits.kit.comparison import Comparison, differing, refuse, sides
 from c2b_ray.errors import RunError
-from c2b_ray.metrics.resampled_difference import SampledEstimate
-from c2b_ray.report.clip_bias.comparison import PAGES
-from c2b_ray.schemas import content_id
-from c2b_ray.steps import gate as gates
-from c2b_ray.steps.clip_bias.attributes import ALL, GLOBAL
-from c2b_ray.steps.clip_bias.compared import KEY, Bias
-from c2b_ray.steps.clip_bias.compared import compare as compared
-from c2b_ray.store.clip_bias_run import ClipBiasRun
+from c2b_ray.stats.resampling import SampledEstimate
+from c2b_ray.tables import content_id
+
+# Gates on a run of `c2b clip-bias`: `people/max_skew@1000/*:value_low>0.1`, `*/kl_*/gender/all:q_value<0.05`.
+
+
+def check(
+    run: ClipBiasRun, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
+) -> list[gates.Check]:
+    """Checks gates on all models of the run, or on one. What could not be measured is not checked.
+
+    A gate that could be checked on nothing fails, unless `allow_unchecked`.
+    """
+    rows = run.biases.to_pylist()
+    if classifier is not None:
+        chosen = one_of(models_of(run), classifier, "--classifier", run.path)
+        rows = [row for row in rows if row["model"] == chosen]
+    return gates.check(fail_on, [gates.GateCell(row["model"], cell_name(row), row) for row in rows], allow_unchecked)
+
+
+def models_of(run: ClipBiasRun) -> list[str]:
+    return list(dict.fromkeys(run.biases["model"].to_pylist()))
+
+
+def cell_name(row: Mapping[str, Any]) -> str:
+    return f"{row['dataset']}/{row['metric']}/{row['attribute']}/{row['group']}"
+
 
 SAME = ("hit", "skew_k", "skew_share", "skew_rule", "amplification", "answers")
 """Settings that change what a number means. `recall_k` is not among them: it is part of the metric's name."""

@@ -10,18 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from c2b_ray.audits.clip_bias.captioned import CaptionedTable
+from c2b_ray.audits.clip_bias.run import ClipBiasRun
+from c2b_ray.audits.clip_bias.steps.retrieval import Vectors, embed_images, embed_texts
+from c2b_ray.engine.images import CLASSIFY, FETCH, OnProgress, of_revision
+from c2b_ray.engine.stage import Rows, Runner, StageConfig
 from c2b_ray.errors import SourceError
-from c2b_ray.pipelines.images import CLASSIFY, FETCH, OnProgress, of_revision
-from c2b_ray.pipelines.stage import Rows, Runner, StageConfig
 from c2b_ray.roles import TextImageEncoder
-from c2b_ray.schemas import content_id, content_ids
-from c2b_ray.schemas.clip_bias import CLIP_EMBEDDINGS
-from c2b_ray.steps.clip_bias.embed import embed_images, embed_texts
-from c2b_ray.steps.clip_bias.retrieval import Vectors
-from c2b_ray.store.captioned import CaptionedTable
-from c2b_ray.store.clip_bias_run import ClipBiasRun
-from c2b_ray.store.digests import absent, digests
-from c2b_ray.store.parts import opened, writing
+from c2b_ray.storage.ids import absent, digests
+from c2b_ray.storage.parts import opened, writing
+from c2b_ray.tables import content_id, content_ids
+from c2b_ray.tables.clip_bias import CLIP_EMBEDDINGS
 
 FETCHED_AT_ONCE = 256
 READ_AT_ONCE = 4096

@@ -3,9 +3,9 @@ neither."""
 
 from __future__ import annotations
 
+from c2b_ray.audits.clip_bias.report import export
+from c2b_ray.audits.clip_bias.run import ClipBiasRun
 from c2b_ray.errors import ConfigError, RunError, nearest
-from c2b_ray.report.clip_bias import export
-from c2b_ray.store.clip_bias_run import ClipBiasRun
 
 
 def csv(run: ClipBiasRun, model: str | None) -> bytes:

@@ -8,19 +8,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from c2b_ray.audits.clip_bias.captioned import CaptionedTable
+from c2b_ray.audits.clip_bias.config import ClipBiasConfig, Dataset, Groups
 from c2b_ray.audits.clip_bias.embedding import Embedding, Encoder, Files, usable
-from c2b_ray.audits.kit.events import Steps
-from c2b_ray.config.clip_bias import ClipBiasConfig, Dataset, Groups
+from c2b_ray.audits.clip_bias.steps.measure import Attribute, View, named_views, views_of
+from c2b_ray.audits.clip_bias.steps.retrieval import Gallery, Vectors, alike_of, copies_of
+from c2b_ray.audits.kit.session import Steps
 from c2b_ray.errors import ConfigError
-from c2b_ray.metrics import Ints
-from c2b_ray.metrics.kmeans import kmeans
-from c2b_ray.metrics.matching import matched_groups
-from c2b_ray.schemas import content_ids, seed_of
-from c2b_ray.schemas.clip_bias import CLUSTERS, GROUP_EXAMPLES
-from c2b_ray.steps.clip_bias.attributes import Attribute, View
-from c2b_ray.steps.clip_bias.measure import named_views, views_of
-from c2b_ray.steps.clip_bias.retrieval import Gallery, Vectors, alike_of, copies_of
-from c2b_ray.store.captioned import CaptionedTable
+from c2b_ray.stats import Ints
+from c2b_ray.stats.clustering import kmeans, matched_groups
+from c2b_ray.tables import content_ids, seed_of
+from c2b_ray.tables.clip_bias import CLUSTERS, GROUP_EXAMPLES
 
 EXAMPLES, MOST_BYTES = 8, 4 * 2**20
 

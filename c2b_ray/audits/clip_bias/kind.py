@@ -3,9 +3,9 @@ compare runs."""
 
 from __future__ import annotations
 
-from c2b_ray.schemas import clip_bias as schemas
-from c2b_ray.store.clip_bias_run import CLIP_BIAS_KIND, ClipBiasManifest
-from c2b_ray.store.kinds import RunKind
+from c2b_ray.audits.clip_bias.run import CLIP_BIAS_KIND, ClipBiasManifest
+from c2b_ray.storage.kinds import RunKind
+from c2b_ray.tables import clip_bias as schemas
 
 KIND = RunKind(
     name=CLIP_BIAS_KIND,
@@ -27,14 +27,14 @@ KIND = RunKind(
     in_parts=frozenset({"embeddings", "guesses"}),
     needed=frozenset({"clip_bias", "transfer"}),
     manifest=ClipBiasManifest,
-    run="c2b_ray.store.clip_bias_run:ClipBiasRun",
-    report="c2b_ray.report.clip_bias.report:write_report",
-    summary="c2b_ray.report.clip_bias.summary:summary",
+    run="c2b_ray.audits.clip_bias.run:ClipBiasRun",
+    report="c2b_ray.audits.clip_bias.report.page:write_report",
+    summary="c2b_ray.audits.clip_bias.report.summary:summary",
     exports={
         "csv": "c2b_ray.audits.clip_bias.exports:csv",
         "json": "c2b_ray.audits.clip_bias.exports:json",
         "parquet": "c2b_ray.audits.clip_bias.exports:parquet",
     },
-    gate="c2b_ray.audits.clip_bias.gates:check",
+    gate="c2b_ray.audits.clip_bias.comparison:check",
     compare="c2b_ray.audits.clip_bias.comparison:compare",
 )

@@ -5,10 +5,10 @@ It loads no weights.
 
 from __future__ import annotations
 
+from c2b_ray.audits.clip_bias.config import BAG_OF_WORDS, ClipBiasConfig
 from c2b_ray.audits.clip_bias.images import open_table
 from c2b_ray.audits.kit.backend import check_via
 from c2b_ray.audits.kit.specs import check_specs
-from c2b_ray.config.clip_bias import BAG_OF_WORDS, ClipBiasConfig
 from c2b_ray.errors import ConfigError, SpecError
 from c2b_ray.models import catalog
 from c2b_ray.steps.labels import one_form

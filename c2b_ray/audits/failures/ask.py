@@ -18,21 +18,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.audits.failures.beginning import of_persons, start
+from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation, discovered
+from c2b_ray.audits.failures.discovery.candidates import Candidate, table, written
 from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, Wanted
-from c2b_ray.audits.failures.work import Hypothesis, Kind, Work
+from c2b_ray.audits.failures.report.page import write_report
+from c2b_ray.audits.failures.run import FailuresRun, load_failures_run, open_failures_run
+from c2b_ray.audits.failures.state import Hypothesis, Kind, Work, of_persons, start
 from c2b_ray.audits.kit.backend import AUTO
-from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory
-from c2b_ray.audits.kit.session import Session
-from c2b_ray.config.failures import FailuresConfig
+from c2b_ray.audits.kit.session import Listener, Session, Steps
 from c2b_ray.errors import BusyRunError, ConfigError, nearest
-from c2b_ray.report.failures.report import write_report
-from c2b_ray.schemas import seed_of
-from c2b_ray.steps.discovery.candidates import Candidate, table, written
-from c2b_ray.store.failures_run import FailuresRun, load_failures_run, open_failures_run
-from c2b_ray.store.run import Run, finished
+from c2b_ray.storage.run import Run, finished
+from c2b_ray.tables import seed_of
 
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, Model

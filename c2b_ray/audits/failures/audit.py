@@ -14,31 +14,27 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from c2b_ray.audits.failures.beginning import start, write_candidates, write_hypotheses
-from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation, discovered
-from c2b_ray.audits.failures.discovery import discover
+from c2b_ray.audits.failures.config import FailuresConfig, read_failures_config
+from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation, discovered, generalise
 from c2b_ray.audits.failures.estimate import expected
-from c2b_ray.audits.failures.generalise import generalise
-from c2b_ray.audits.failures.generated_reach import reach_of
 from c2b_ray.audits.failures.labelled import find_labelled
 from c2b_ray.audits.failures.preflight import checked
+from c2b_ray.audits.failures.reliability import measure_trust, reach_of
+from c2b_ray.audits.failures.report.page import write_report
+from c2b_ray.audits.failures.run import FailuresRun, open_failures_run
+from c2b_ray.audits.failures.search import discover
 from c2b_ray.audits.failures.setup import note_setup, of_baselines
-from c2b_ray.audits.failures.trust import measure_trust
+from c2b_ray.audits.failures.state import start, write_candidates, write_hypotheses
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.costs import Cost
-from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
-from c2b_ray.audits.kit.session import Session
+from c2b_ray.audits.kit.session import Listener, Session, Steps
 from c2b_ray.audits.kit.specs import paths_read
-from c2b_ray.config.failures import FailuresConfig
-from c2b_ray.config.failures_file import read_failures_config
 from c2b_ray.config.placement import PlacementConfig, read_placement
-from c2b_ray.filesystems.documents import FileOrFields
-from c2b_ray.report.failures.report import write_report
-from c2b_ray.schemas import content_id
-from c2b_ray.store.failures_run import FailuresRun, open_failures_run
+from c2b_ray.storage.documents import FileOrFields
+from c2b_ray.tables import content_id
 
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, Model

@@ -5,17 +5,86 @@ It composes runs, the comparing step, gates and a page, and knows no formulas. I
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from c2b_ray.audits.failures.gates import ANY, classifiers_of, measured
+from c2b_ray.audits import gate as gates
+from c2b_ray.audits.failures.discovery.compared import compare as compared
+from c2b_ray.audits.failures.report.comparison import PAGES
+from c2b_ray.audits.failures.report.facts import Facts
+from c2b_ray.audits.failures.report.labels import at_baseline
+from c2b_ray.audits.failures.report.page import read_facts
+from c2b_ray.audits.failures.report.rows import BASELINE, CONFIRMATION, FAILURE
+from c2b_ray.audits.failures.run import FailuresRun
+from c2b_ray.audits.kit.classifiers import one_of
 from c2b_ray.audits.kit.comparison import Comparison, differing, refuse, sides
 from c2b_ray.errors import RunError
-from c2b_ray.report.failures.comparison import PAGES
-from c2b_ray.report.failures.report import read_facts
-from c2b_ray.steps import gate as gates
-from c2b_ray.steps.discovery.compared import compare as compared
-from c2b_ray.store.failures_run import FailuresRun
+
+# Gates on a run of `c2b failures`: `failure`, `fly/bee/*:failure`, `rate>0.01`, `fly/*:rate_low>0.01`.
+
+
+ANY = "any label"
+ALL = "all labels/all targets/all captions"
+
+
+def check(
+    run: FailuresRun, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
+) -> list[gates.Check]:
+    """Checks the gates on all classifiers of the run, or on one. Hypotheses with doubts are not checked.
+
+    A gate that no cell could be checked against fails, unless `allow_unchecked`.
+    """
+    rows = measured(run)
+    if classifier is not None:
+        chosen = one_of(classifiers_of(run), classifier, "--classifier", run.path)
+        rows = [row for row in rows if row["classifier"] == chosen]
+    return gates.check(fail_on, [*map(_cell, rows), *_numbers(rows)], allow_unchecked)
+
+
+def classifiers_of(run: FailuresRun) -> list[str]:
+    return list(read_facts(run).names)
+
+
+def measured(run: FailuresRun) -> list[Mapping[str, Any]]:
+    """Returns each hypothesis of confirmation and each baseline: its key, `verdict`, counts, rates and `doubts`."""
+    return [*(row for row in run.hypotheses.to_pylist() if row["stage"] == CONFIRMATION), *_baselines(read_facts(run))]
+
+
+def _cell(row: Mapping[str, Any]) -> gates.GateCell:
+    values = {**row, "n": row["draws"], "doubt": "; ".join(row["doubts"]) or None}
+    return gates.GateCell(row["classifier"], f"{row['label']}/{row['target'] or ANY}/{row['caption']}", values)
+
+
+def _numbers(rows: Sequence[Mapping[str, Any]]) -> Iterator[gates.GateCell]:
+    """Counts the findings of each classifier. A caption counts once, whatever the wrong labels are."""
+    for classifier in dict.fromkeys(row["classifier"] for row in rows):
+        mine = [row for row in rows if row["classifier"] == classifier]
+        of = {(row["label"], row["caption"]) for row in mine if row["verdict"] == FAILURE}
+        values = {"findings": len(of), "n": sum(row["draws"] for row in mine)}
+        yield gates.GateCell(classifier, ALL, values)
+
+
+def _baselines(facts: Facts) -> Iterator[Mapping[str, Any]]:
+    for label, baseline in facts.baselines.items():
+        for classifier in facts.names:
+            _, counts = at_baseline(facts, label, classifier)
+            estimate = facts.rate(counts.failures, counts.draws)
+            yield {
+                "classifier": classifier,
+                "generator": ", ".join(facts.primary),
+                "label": label,
+                "target": None,
+                "caption": baseline.text,
+                "verdict": BASELINE,
+                "doubts": [],
+                "q_value": None,
+                "draws": counts.draws,
+                "failures": counts.failures,
+                "rate": float(estimate.value),
+                "rate_low": float(estimate.low),
+                "rate_high": float(estimate.high),
+            }
+
 
 SAME = ("rule", "confidence", "true_below", "hierarchy", "alpha")
 """Settings without which a failure, or a finding, means something else."""

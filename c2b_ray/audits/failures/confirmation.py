@@ -8,20 +8,35 @@ Draws of discovery take no part in it; they only set how many draws the test beg
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, MEASURE, SEARCH, TEST, Counts, Wanted
-from c2b_ray.audits.failures.screening import baseline_rate, rate, seen
-from c2b_ray.audits.failures.work import Hypothesis, Work
-from c2b_ray.metrics.rates import Trials, failure_rates, rate_ratios
-from c2b_ray.schemas import HYPOTHESES
-from c2b_ray.schemas.failure_rows import HypothesisRow
-from c2b_ray.steps.discovery.candidates import Candidate
-from c2b_ray.steps.discovery.race import Race, RaceTerms, measure_draws, next_draws
+from c2b_ray.audits.failures.discovery.candidates import Candidate
+from c2b_ray.audits.failures.discovery.race import Race, RaceTerms, measure_draws, next_draws
+from c2b_ray.audits.failures.discovery.rounds_stage import RoundStage
+from c2b_ray.audits.failures.drawing import (
+    CONFIRMATION,
+    DISCOVERY,
+    MEASURE,
+    SEARCH,
+    TEST,
+    Counts,
+    Drawing,
+    Source,
+    Wanted,
+)
+from c2b_ray.audits.failures.labelled import Output, answers_to, rows_of, without_copies
+from c2b_ray.audits.failures.refinement import baseline_rate, rate, seen
+from c2b_ray.audits.failures.sources import Generated, Indexed, generated, indexed
+from c2b_ray.audits.failures.state import Hypothesis, Work
+from c2b_ray.errors import ConfigError
+from c2b_ray.stats.rates import Trials, failure_rates, mann_whitney, rate_ratios
+from c2b_ray.storage.labelled import LabelledTable
+from c2b_ray.tables import HYPOTHESES, TRANSFERS, seed_of
+from c2b_ray.tables.failure_rows import HypothesisRow, TransferRow
 
 TEST_SHARE = 0.8
 """Of the draws of confirmation; the others measure."""
@@ -181,3 +196,118 @@ def _together(work: Work, one: Hypothesis, caption: Candidate, stage: str, parts
 
 def _text(work: Work, caption_id: str | None) -> str | None:
     return None if caption_id is None else work.candidates[caption_id].text
+
+
+# Failure rates of real, labelled images, next to those of the baselines: rows of `schemas.TRANSFERS`.
+
+
+def beside(work: Work) -> list[TransferRow]:
+    """Returns a row per label and classifier; no rows without `labelled`."""
+    if work.config.labelled is None:
+        return []
+    images = LabelledTable(work.config.labelled, "labelled")
+    rows, answered = rows_of(images, work.config, ())
+    if not rows:
+        raise ConfigError("labelled", f"no row of {images.location} has one of the run's labels as its target_class")
+    for sentence in images.left_out.sentences():
+        work.steps.warn(sentence)
+    with work.steps.step("find copies") as on_progress:
+        rows, answered = without_copies(images, rows, answered, Output(work.run, work.models.runner, on_progress))
+    classifiers = work.drawing.stage.contenders
+    with work.steps.step("classify labelled images") as on_progress:
+        output = Output(work.run, work.models.runner, on_progress)
+        answers = answers_to(images, rows, answered, classifiers, output)
+    result: list[TransferRow] = []
+    for label, caption in work.baselines.items():
+        of_label = answered.of_label(label)
+        for name, known in answers.known.items():
+            drawn = work.drawing.counts(caption, name, DISCOVERY, SEARCH)
+            failures = int(np.sum(answers.failed[name] & known & of_label))
+            result.append(
+                {
+                    "caption_id": caption.caption_id,
+                    "label": label,
+                    "target": None,
+                    "source": images.location,
+                    "classifier": name,
+                    "draws": int(np.sum(known & of_label)),
+                    "failures": failures,
+                    "any_failures": failures,
+                    "baseline_draws": drawn.draws,
+                    "baseline_failures": drawn.failures,
+                    "rates": [],
+                    "baseline_rates": [],
+                    "p_value": None,
+                }
+            )
+    return result
+
+
+# Tests the captions of findings elsewhere: with other classifiers, other generators, and the images of an index.
+
+
+RUNS = "runs"
+
+
+def generalise(work: Work, findings: Sequence[Hypothesis]) -> None:
+    """Writes `schemas.TRANSFERS`. With a section `generalise`: runs of every source; without one: the other classifiers
+    on the draws that measured the findings."""
+    rows: list[TransferRow] = []
+    if work.config.generalise is None:
+        rows += [row for one in findings for row in _rows(work, one, work.drawing, MEASURE, is_elsewhere=False)]
+    else:
+        captions = list(dict.fromkeys(c for one in findings for c in (work.baselines[one.kind.label], one.caption)))
+        for drawing in _elsewhere(work, captions) if captions else ():
+            rows += [row for one in findings for row in _rows(work, one, drawing, RUNS, is_elsewhere=True)]
+    rows += beside(work)
+    if rows or work.config.generalise is not None:
+        work.run.write("transfers", pa.Table.from_pylist(rows, TRANSFERS))
+
+
+def _elsewhere(work: Work, captions: Sequence[Candidate]) -> Iterator[Drawing]:
+    """Draws the runs of these captions and returns every source, the run's own first."""
+    section, models = work.config.generalise, work.models
+    assert section is not None
+    seed = seed_of("generalise", work.config.seed)
+    sources: list[Generated | Indexed] = [
+        generated(spec, models, seed) for spec in dict.fromkeys((work.drawing.source, *section.generators))
+    ]
+    if section.index is not None:
+        sources.append(indexed(section.index, captions, section.runs * section.images, models))
+    for source in sources:
+        drawing = _drawing(work, source, source.load, seed, section.images)
+        wanted = [Wanted(one, CONFIRMATION, RUNS, section.runs * section.images) for one in captions]
+        drawing.draw(wanted, work.steps, f"generalise: {source.name}")
+        yield drawing
+
+
+def _drawing(work: Work, source: Source, load: Any, seed: int, size: int) -> Drawing:
+    contenders = work.drawing.stage.contenders
+    stage = RoundStage(work.models.runner, load, contenders, work.run.location("rounds"), seed)
+    return Drawing(work.run, stage, source, work.drawing.deciders, size)
+
+
+def _rows(work: Work, one: Hypothesis, drawing: Drawing, part: str, is_elsewhere: bool) -> Iterator[TransferRow]:
+    """Returns a row per classifier; the finding's own classifier only where the images are new to it."""
+    base = work.baselines[one.kind.label]
+    for decider in drawing.deciders:
+        name, target = decider.classifier, one.kind.target
+        if name == one.kind.classifier and not is_elsewhere:
+            continue
+        mine, others = (drawing.counts(caption, name, CONFIRMATION, part) for caption in (one.caption, base))
+        x, y = (drawing.rates(caption, name, part, target) if is_elsewhere else [] for caption in (one.caption, base))
+        yield {
+            "caption_id": one.caption.caption_id,
+            "label": one.kind.label,
+            "target": target,
+            "source": drawing.source,
+            "classifier": name,
+            "draws": mine.draws,
+            "failures": mine.towards(target),
+            "any_failures": mine.failures,
+            "baseline_draws": others.draws,
+            "baseline_failures": others.towards(target),
+            "rates": x,
+            "baseline_rates": y,
+            "p_value": mann_whitney(x, y).p_value if x and y else None,
+        }

@@ -14,16 +14,16 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.audits.kit.events import Steps
-from c2b_ray.pipelines.images import OnProgress
-from c2b_ray.pipelines.progress import Progress, Whole
-from c2b_ray.pipelines.rounds import RoundStage
-from c2b_ray.schemas import content_id
-from c2b_ray.schemas.failure_rows import ExampleRow, RoundRow
-from c2b_ray.steps.discovery.candidates import Candidate
-from c2b_ray.steps.discovery.rounds import ORDERS, SAMPLE, Decider, OrderRow, kind_of
-from c2b_ray.store.failures_run import FailuresRun
-from c2b_ray.store.parts import opened
+from c2b_ray.audits.failures.discovery.candidates import Candidate
+from c2b_ray.audits.failures.discovery.rounds import ORDERS, SAMPLE, Decider, OrderRow, kind_of
+from c2b_ray.audits.failures.discovery.rounds_stage import RoundStage
+from c2b_ray.audits.failures.run import FailuresRun
+from c2b_ray.audits.kit.session import Steps
+from c2b_ray.engine.images import OnProgress
+from c2b_ray.engine.progress import Progress, Whole
+from c2b_ray.storage.parts import opened
+from c2b_ray.tables import content_id
+from c2b_ray.tables.failure_rows import ExampleRow, RoundRow
 
 DISCOVERY, CONFIRMATION = "discovery", "confirmation"
 SEARCH, TEST, MEASURE = "search", "test", "measure"

@@ -8,19 +8,18 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from c2b_ray.audits.failures.config import FailuresConfig, read_failures_config
 from c2b_ray.audits.failures.confirmation import TEST_SHARE
-from c2b_ray.audits.failures.discovery import BASELINE_SHARE, CONFIRMED
+from c2b_ray.audits.failures.discovery.power import COMMON_RATE, Reach, least_rate
 from c2b_ray.audits.failures.preflight import checked
+from c2b_ray.audits.failures.report.method import ratio_sentence, reach_sentence
+from c2b_ray.audits.failures.run import Expected, LeastRate
+from c2b_ray.audits.failures.search import BASELINE_SHARE, CONFIRMED
 from c2b_ray.audits.kit.backend import AUTO
 from c2b_ray.audits.kit.costs import Cost, classifications, generations
-from c2b_ray.config.failures import FailuresConfig
-from c2b_ray.config.failures_file import read_failures_config
-from c2b_ray.filesystems.documents import FileOrFields
 from c2b_ray.names import normalise
-from c2b_ray.report.failures.reach import ratio_sentence, reach_sentence
-from c2b_ray.steps.discovery.power import COMMON_RATE, Reach, least_rate
-from c2b_ray.store.failures_run import Expected, LeastRate
-from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.storage.documents import FileOrFields
+from c2b_ray.storage.labelled import LabelledTable
 
 SHARES = (0.1, 0.02)
 """Of a label's images, those that show what a failure needs: two values of an attribute each, or three."""

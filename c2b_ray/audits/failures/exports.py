@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from c2b_ray.audits.failures.gates import classifiers_of
+from c2b_ray.audits.failures.comparison import classifiers_of
+from c2b_ray.audits.failures.report import export
+from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.audits.kit.classifiers import one_of
 from c2b_ray.errors import RunError
-from c2b_ray.report.failures import export
-from c2b_ray.store.failures_run import FailuresRun
 
 
 def csv(run: FailuresRun, classifier: str | None) -> bytes:

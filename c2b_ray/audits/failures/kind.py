@@ -3,36 +3,36 @@ gates."""
 
 from __future__ import annotations
 
-from c2b_ray import schemas
-from c2b_ray.schemas.failures import COMBINATIONS, PICTURES
-from c2b_ray.store.failures_run import FAILURES, FailuresManifest
-from c2b_ray.store.kinds import RunKind
+from c2b_ray import tables
+from c2b_ray.audits.failures.run import FAILURES, FailuresManifest
+from c2b_ray.storage.kinds import RunKind
+from c2b_ray.tables.failures import COMBINATIONS, PICTURES
 
 KIND = RunKind(
     name=FAILURES,
     command="c2b failures",
     tables={
-        "candidates": schemas.CANDIDATES,
-        "rounds": schemas.ROUNDS,
-        "descriptions": schemas.DESCRIPTIONS,
+        "candidates": tables.CANDIDATES,
+        "rounds": tables.ROUNDS,
+        "descriptions": tables.DESCRIPTIONS,
         "pictures": PICTURES,
-        "answers": schemas.ANSWERS,
+        "answers": tables.ANSWERS,
         "combinations": COMBINATIONS,
-        "hypotheses": schemas.HYPOTHESES,
-        "reliability": schemas.RELIABILITY,
-        "transfers": schemas.TRANSFERS,
+        "hypotheses": tables.HYPOTHESES,
+        "reliability": tables.RELIABILITY,
+        "transfers": tables.TRANSFERS,
     },
     in_parts=frozenset({"rounds", "descriptions", "pictures", "answers", "combinations"}),
     needed=frozenset({"hypotheses"}),  # without it a page would say that nothing was found
     manifest=FailuresManifest,
-    run="c2b_ray.store.failures_run:FailuresRun",
-    report="c2b_ray.report.failures.report:write_report",
-    summary="c2b_ray.report.failures.summary:summary",
+    run="c2b_ray.audits.failures.run:FailuresRun",
+    report="c2b_ray.audits.failures.report.page:write_report",
+    summary="c2b_ray.audits.failures.report.summary:summary",
     exports={
         "csv": "c2b_ray.audits.failures.exports:csv",
         "json": "c2b_ray.audits.failures.exports:json",
         "parquet": "c2b_ray.audits.failures.exports:parquet",
     },
-    gate="c2b_ray.audits.failures.gates:check",
+    gate="c2b_ray.audits.failures.comparison:check",
     compare="c2b_ray.audits.failures.comparison:compare",
 )

@@ -11,7 +11,8 @@ models and a run directory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
@@ -20,29 +21,172 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.audits.failures.drawing import MEASURE, SEARCH, TEST
-from c2b_ray.audits.failures.labelled_claims import Answers, Parts, claims_of, hypotheses
-from c2b_ray.audits.failures.labelled_reach import reach_of
+from c2b_ray.audits.c2b.scoring.clusters import ClusterSums
+from c2b_ray.audits.failures.config import FailuresConfig
+from c2b_ray.audits.failures.discovery.candidates import table
+from c2b_ray.audits.failures.discovery.power import POWERS, SHARES, Searched, least_rates
+from c2b_ray.audits.failures.discovery.rounds_stage import Contender, answer_all, read_pictures
+from c2b_ray.audits.failures.discovery.value_sets import MOST_COLUMNS, MOST_SETS, Answered, Condition, Texts
+from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, MEASURE, SEARCH, TEST
+from c2b_ray.audits.failures.labelled_claims import Answers, Claims, Parts, claims_of, hypotheses
 from c2b_ray.audits.failures.labels import baselines, contenders, noted_classifiers
+from c2b_ray.audits.failures.run import CauseSearch, FailuresRun, LabelReach
 from c2b_ray.audits.failures.setup import note_setup, of_images
-from c2b_ray.audits.failures.standing_in import rounds_of
-from c2b_ray.audits.kit.events import Steps
 from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.session import Steps
 from c2b_ray.audits.kit.tables_of_predictions import compared_with, is_table
-from c2b_ray.config.failures import FailuresConfig
+from c2b_ray.engine.images import OnProgress
+from c2b_ray.engine.stage import Runner
 from c2b_ray.names import normalise
-from c2b_ray.pipelines.images import OnProgress
-from c2b_ray.pipelines.rounds import Contender, answer_all, read_pictures
-from c2b_ray.pipelines.stage import Runner
-from c2b_ray.schemas import content_id
-from c2b_ray.steps.discovery.candidates import table
-from c2b_ray.steps.discovery.conditions import Answered, Condition, Texts
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.image_ids import ImageIds, Ints
 from c2b_ray.steps.labels import check_classes, chosen, compared, may_be_clusters, without_cluster
-from c2b_ray.store.failures_run import FailuresRun
-from c2b_ray.store.labelled import LabelledTable
-from c2b_ray.store.parts import writing
+from c2b_ray.storage.labelled import LabelledTable
+from c2b_ray.storage.parts import writing
+from c2b_ray.tables import ROUNDS, content_id
+from c2b_ray.tables.failure_rows import AnswerRow, ExampleRow, RoundRow
+
+# Makes rounds of labelled images from their answers, so that reports read one table whatever the source of images.
+
+
+KEPT = 4
+"""Images of failures that a round keeps."""
+
+
+def rounds_of(
+    images: LabelledTable,
+    rows: Sequence[int],
+    answered: Answered,
+    answers: Mapping[str, Sequence[AnswerRow]],
+    captions: Sequence[Condition],
+) -> pa.Table:
+    """Returns a table of `schemas.ROUNDS`: a row per part, classifier and caption; labels alone are captions too."""
+    with_labels = [*(Condition(label) for label in dict.fromkeys(one.label for one in captions)), *captions]
+    result = []
+    for condition in dict.fromkeys(with_labels):
+        mask = answered.of_label(condition.label) & answered.showing(condition.values)
+        for stage, part in ((DISCOVERY, SEARCH), (CONFIRMATION, TEST), (CONFIRMATION, MEASURE)):
+            chosen = np.flatnonzero(answered.once(mask & answered.of_part(part))).tolist()
+            for name, group in answers.items():
+                kept = [(rows[index], group[index]) for index in chosen]
+                result.append(_round(condition, stage, part, name, images, kept))
+    return pa.Table.from_pylist(result, ROUNDS)
+
+
+def _round(
+    condition: Condition,
+    stage: str,
+    part: str,
+    classifier: str,
+    images: LabelledTable,
+    answers: Sequence[tuple[int, AnswerRow]],
+) -> RoundRow:
+    failed = [(row, answer) for row, answer in answers if answer["failed"]]
+    taken_for = Counter(answer["predicted"] for _, answer in failed if answer["predicted"] is not None)
+    silent = [answer["error"] or "" for _, answer in answers if answer["failed"] is None]
+    caption_id = condition.caption.caption_id
+    return {
+        "round_id": content_id("labelled round", images.revision, caption_id, part, classifier),
+        "caption_id": caption_id,
+        "stage": stage,
+        "part": part,
+        "generator": images.location,
+        "classifier": classifier,
+        "first": 0,
+        "draws": len(answers) - len(silent),
+        "unusable": len(silent),
+        "reasons": list(dict.fromkeys(silent))[:KEPT],
+        "failures": len(failed),
+        "predicted": sorted(taken_for),
+        "counts": [taken_for[name] for name in sorted(taken_for)],
+        "examples": _examples(images, failed[:KEPT]),
+        "seconds": 0.0,
+    }
+
+
+def _examples(images: LabelledTable, failed: Sequence[tuple[int, AnswerRow]]) -> list[ExampleRow]:
+    files = images.fetch([row for row, _ in failed])["bytes"].to_pylist()
+    return [
+        {
+            "seed": row,
+            "predicted": answer["predicted"],
+            "top3": answer["top3"],
+            "confidence": answer["confidence"],
+            "image": file,
+        }
+        for (row, answer), file in zip(failed, files, strict=True)
+        if file is not None
+    ]
+
+
+# Says how causes of failures were searched for among labelled images, and which would have been found.
+
+
+def reach_of(config: FailuresConfig, parts: Parts, suggested: Claims, hypotheses: pa.Table) -> CauseSearch:
+    """`hypotheses`: the run's rows of `schemas.HYPOTHESES`."""
+    searches = suggested.searches
+    tried = np.array([one.search.tried for one in searches.values()], np.int64).reshape(-1, MOST_COLUMNS)
+    findings = hypotheses["verdict"].to_pylist().count("failure")
+    keys = list(dict.fromkeys((name, label) for name, label, _ in searches))
+    labels = [_searched(config, parts, suggested, *key) for key in keys]
+    tested = len(suggested.claims)
+    by_share = {
+        share: least_rates([one for one, _ in labels], share, tested, findings, config.alpha, config.smallest_ratio)
+        for share in SHARES
+    }
+    return CauseSearch(
+        columns=len(parts.answered.columns),
+        most_columns=MOST_COLUMNS,
+        tried=tried.sum(axis=0).tolist(),
+        not_extended=sum(one.search.not_extended for one in searches.values()),
+        tested=tested,
+        powers=list(POWERS),
+        labels=[
+            LabelReach(
+                classifier=name,
+                label=label,
+                images=images,
+                usual=one.usual,
+                least=[
+                    {"share": share, "rates": [None if np.isnan(rate) else float(rate) for rate in rates[at]]}
+                    for share, rates in by_share.items()
+                ],
+            )
+            for at, ((name, label), (one, images)) in enumerate(zip(keys, labels, strict=True))
+        ],
+    )
+
+
+def _searched(
+    config: FailuresConfig, parts: Parts, suggested: Claims, classifier: str, label: str
+) -> tuple[Searched, int]:
+    """Returns what search and test had of one label, for failures of any kind or else of its first target, and its
+    images in both. Where images come in clusters, the test had as many as tell as much if independent."""
+    key = next((key for key in suggested.searches if key == (classifier, label, None)), None) or next(
+        key for key in suggested.searches if key[:2] == (classifier, label)
+    )
+    answered, known = parts.answered, parts.answers.known[classifier]
+    failed = parts.answers.towards(classifier, key[2])
+    searched, tested = (
+        answered.once(answered.of_label(label) & known & answered.of_part(part)) for part in (SEARCH, TEST)
+    )
+    images = int(searched.sum()), int(tested.sum())
+    worth = images[1]
+    if answered.clusters is not None and worth:
+        names, cluster = np.unique(answered.clusters[tested], return_inverse=True)
+        failures, of_cluster = np.bincount(cluster, failed[tested]), np.bincount(cluster)
+        sums = ClusterSums(names, failures[None].astype(np.float64), of_cluster[None].astype(np.float64))
+        worth = int(sums.effective(1 - config.alpha)[0])
+    one = suggested.searches[key]
+    of_label = Searched(
+        images[0],
+        worth,
+        usual=(int((failed & (searched | tested)).sum()) + 0.5) / (sum(images) + 1),
+        penalty=one.search.penalty,
+        least_excess=min(found.excess for found in one.found) if len(one.found) == MOST_SETS else -np.inf,
+    )
+    return of_label, sum(images)
+
 
 FIELD = "images.labelled.table"
 CLUSTER_FIELD = "images.labelled.cluster"

@@ -18,25 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, MEASURE, SEARCH, TEST
-from c2b_ray.config.failures import ANY_LABEL, FailuresConfig
-from c2b_ray.errors import SourceError
-from c2b_ray.metrics.cluster_robust import cluster_correlation
-from c2b_ray.metrics.clustered_rates import (
-    OWN,
-    UNKNOWN,
-    ClusteredSides,
-    Correlation,
-    clustered_more_p_values,
-    clustered_rate_ratios,
-    clustered_rates,
-)
-from c2b_ray.metrics.rates import RateEstimate, Trials, failure_rates, rate_ratios
-from c2b_ray.metrics.testing import benjamini_hochberg
-from c2b_ray.pipelines.rounds import Contender
-from c2b_ray.schemas import HYPOTHESES
-from c2b_ray.schemas.failure_rows import AnswerRow, HypothesisRow
-from c2b_ray.steps.discovery.conditions import (
+from c2b_ray.audits.failures.config import ANY_LABEL, FailuresConfig
+from c2b_ray.audits.failures.discovery.race import Race, RaceTerms
+from c2b_ray.audits.failures.discovery.rounds_stage import Contender
+from c2b_ray.audits.failures.discovery.value_sets import (
     Answered,
     Condition,
     Mask,
@@ -47,7 +32,22 @@ from c2b_ray.steps.discovery.conditions import (
     sides,
     targets,
 )
-from c2b_ray.steps.discovery.race import Race, RaceTerms
+from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, MEASURE, SEARCH, TEST
+from c2b_ray.errors import SourceError
+from c2b_ray.stats.clustered_rates import (
+    OWN,
+    UNKNOWN,
+    ClusteredSides,
+    Correlation,
+    clustered_more_p_values,
+    clustered_rate_ratios,
+    clustered_rates,
+)
+from c2b_ray.stats.clusters import cluster_correlation
+from c2b_ray.stats.multiplicity import benjamini_hochberg
+from c2b_ray.stats.rates import RateEstimate, Trials, failure_rates, rate_ratios
+from c2b_ray.tables import HYPOTHESES
+from c2b_ray.tables.failure_rows import AnswerRow, HypothesisRow
 
 FEW = 0.5
 """The share of the images that a classifier must have answered."""

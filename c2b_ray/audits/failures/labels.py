@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from c2b_ray.audits.kit.events import Steps
-from c2b_ray.audits.kit.facts import model_row, warn_of_assumptions
+from c2b_ray.audits.failures.config import FailuresConfig
+from c2b_ray.audits.failures.discovery.candidates import Candidate
+from c2b_ray.audits.failures.discovery.hierarchy import Hierarchy
+from c2b_ray.audits.failures.discovery.rounds import Decider
+from c2b_ray.audits.failures.discovery.rounds_stage import Contender
+from c2b_ray.audits.failures.discovery.rules import Truth, check_rule, needs_parents
+from c2b_ray.audits.failures.discovery.sentences import baseline, check_prompt
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.config.failures import FailuresConfig
+from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
+from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config.hierarchy import Ancestry, read_hierarchy
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
-from c2b_ray.pipelines.rounds import Contender
 from c2b_ray.roles import Description
-from c2b_ray.steps.discovery.candidates import Candidate
-from c2b_ray.steps.discovery.hierarchy import Hierarchy
-from c2b_ray.steps.discovery.rounds import Decider
-from c2b_ray.steps.discovery.rules import Truth, check_rule, needs_parents
-from c2b_ray.steps.discovery.sentences import baseline, check_prompt
-from c2b_ray.steps.predict import classification
+from c2b_ray.steps.classify import classification
 
 
 def with_labels(config: FailuresConfig) -> FailuresConfig:

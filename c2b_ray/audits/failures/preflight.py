@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import math
 
-from c2b_ray.audits.failures.discovery import BASELINE_SHARE
+from c2b_ray.audits.failures.config import FailuresConfig
+from c2b_ray.audits.failures.discovery.candidates import written
 from c2b_ray.audits.failures.labelled import CLUSTER_FIELD, FIELD, check_images
 from c2b_ray.audits.failures.labels import ancestry_of, baselines, decider, with_labels
+from c2b_ray.audits.failures.search import BASELINE_SHARE
 from c2b_ray.audits.kit.backend import check_via
 from c2b_ray.audits.kit.specs import check_specs
-from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
-from c2b_ray.steps.discovery.candidates import written
-from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.storage.labelled import LabelledTable
 
 LEAST_OF_A_LABEL = 2
 """Images of each label's bare prompt: one to describe, one among which to look for failures."""

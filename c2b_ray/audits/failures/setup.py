@@ -7,18 +7,18 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from c2b_ray.audits.failures.config import FailuresConfig
+from c2b_ray.audits.failures.discovery.rounds import Decider
+from c2b_ray.audits.failures.discovery.rounds_stage import Contender
+from c2b_ray.audits.failures.discovery.value_sets import Answered as AnsweredImages
 from c2b_ray.audits.failures.labelled_claims import Answers
-from c2b_ray.audits.failures.work import Work
-from c2b_ray.audits.kit.events import Steps
-from c2b_ray.config.failures import FailuresConfig
-from c2b_ray.pipelines.rounds import Contender
-from c2b_ray.steps.discovery.conditions import Answered as AnsweredImages
-from c2b_ray.steps.discovery.rounds import Decider
-from c2b_ray.steps.predict import Classification
+from c2b_ray.audits.failures.run import FailuresRun
+from c2b_ray.audits.failures.state import Work
+from c2b_ray.audits.kit.session import Steps
+from c2b_ray.steps.classify import Classification
 from c2b_ray.steps.setup import detected
-from c2b_ray.steps.setup_evidence import Answered, positions
+from c2b_ray.steps.setup_maps import Answered, positions
 from c2b_ray.steps.setup_words import sentences, setup_finding
-from c2b_ray.store.failures_run import FailuresRun
 
 Count = tuple[str, str, str | None, bool, int]
 """The classifier, the images' label, the label that it answered (None: no single one), whether that is a failure, and

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from c2b_ray.audits.failures.discovery.candidates import Candidate
+from c2b_ray.audits.failures.discovery.rounds import Draws, GeneratedDraws, LabelledDraws
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.pipelines.images import of_revision
+from c2b_ray.engine.images import of_revision
 from c2b_ray.roles import ImageGenerator, ImageIndex
-from c2b_ray.schemas import content_id
-from c2b_ray.steps.discovery.candidates import Candidate
-from c2b_ray.steps.discovery.rounds import Draws, GeneratedDraws, LabelledDraws
+from c2b_ray.tables import content_id
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,10 @@ from c2b_ray.audits.kit.loaders import (
     load,
 )
 from c2b_ray.config.placement import Computing, PlacementConfig
+from c2b_ray.engine.here import Here
+from c2b_ray.engine.stage import Runner
 from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.models import catalog, devices
-from c2b_ray.pipelines.here import Here
-from c2b_ray.pipelines.stage import Runner
 from c2b_ray.roles import (
     Captioner,
     Classifier,
@@ -76,7 +76,7 @@ class ActorsBackend(InCallingProcess):
     """Runs stages on Ray; each model loads in the actors that use it."""
 
     def __init__(self, placement: PlacementConfig | None = None) -> None:
-        from c2b_ray.pipelines.ray_stage import OnRay
+        from c2b_ray.engine.ray_stage import OnRay
 
         super().__init__(placement)
         self._on_ray = OnRay(placement)
@@ -169,7 +169,7 @@ def cluster_in_reach() -> bool:
     """Returns whether this process is connected to a Ray cluster, or RAY_ADDRESS names one."""
     if "ray" not in sys.modules and os.environ.get("RAY_ADDRESS", "local") in ("", "local"):
         return False
-    from c2b_ray.pipelines.cluster import reachable
+    from c2b_ray.engine.cluster import reachable
 
     return reachable()
 
@@ -187,7 +187,7 @@ def at_hand() -> Iterator[Loaders]:
     except InputError:  # installed without Ray Serve, which the caller did not name
         yield InCallingProcess()
         return
-    from c2b_ray.pipelines.cluster import ensure_ray
+    from c2b_ray.engine.cluster import ensure_ray
 
     with ensure_ray(), devices.assigned(()):
         yield RunningApps(running())
@@ -232,7 +232,7 @@ def backend(via: str, placement: PlacementConfig | None = None) -> Iterator[Back
         finally:
             _open_here.reset(token)
         return
-    from c2b_ray.pipelines.cluster import ensure_ray
+    from c2b_ray.engine.cluster import ensure_ray
 
     # Ray assigns no GPU to a driver: those that it sees are its workers'.
     with ensure_ray() as started, devices.assigned(()), ExitStack() as stack:

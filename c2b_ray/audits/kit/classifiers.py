@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from c2b_ray.errors import ConfigError, nearest
-from c2b_ray.filesystems.spec_paths import located
-from c2b_ray.report.kit.redact import names_of
+from c2b_ray.report.redact import names_of
+from c2b_ray.storage.spec_paths import located
 
 
 def one_of(known: Sequence[str], name: str | None, option: str, path: str) -> str:

@@ -5,21 +5,22 @@ It knows neither what is compared nor how; a kind provides the table, the text o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from c2b_ray.audits import gate as gates
 from c2b_ray.audits.kit.classifiers import one_of, two_of
 from c2b_ray.errors import RunError
-from c2b_ray.filesystems import resolve
-from c2b_ray.report.kit.comparison import Pages, tally
-from c2b_ray.report.kit.summary import Summary
-from c2b_ray.steps import gate as gates
-from c2b_ray.store import files
-from c2b_ray.store.run import Run
+from c2b_ray.report.comparison import Pages, tally
+from c2b_ray.report.summary import Summary
+from c2b_ray.stats.multiplicity import benjamini_hochberg
+from c2b_ray.storage import files, resolve
+from c2b_ray.storage.run import Run
+from c2b_ray.tables.comparison_rows import Compared
 
 R = TypeVar("R", bound=Run)
 
@@ -111,3 +112,43 @@ def refuse(run_a: Run, run_b: Run, different: Sequence[str], why: str) -> None:
     """Raises RunError where anything is different. `why`: the consequence, and what to do."""
     if different:
         raise RunError(f"{run_a.path} and {run_b.path} differ in {', '.join(different)}, so {why}")
+
+
+# Which rows of a comparison are changes for the worse or the better, and their order.
+
+
+WORSE, BETTER, UNDETERMINED = "worse", "better", "undetermined"
+
+
+def compared(
+    difference: float | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    p_value: float | None = None,
+) -> Compared:
+    """Returns what the rows of every comparison have; without arguments, of sides that cannot be compared."""
+    return {
+        "difference": difference,
+        "difference_low": low,
+        "difference_high": high,
+        "p_value": p_value,
+        "q_value": None,
+        "change": UNDETERMINED,
+    }
+
+
+def decide(rows: Iterable[Compared], alpha: float, rising: str = WORSE) -> None:
+    """Fills in `q_value` of the comparable rows, which form one family (Benjamini & Hochberg 1995), and `change` of
+    those where it is at most alpha. `rising`: what a positive difference is."""
+    falling = BETTER if rising == WORSE else WORSE
+    known = [(row, p_value) for row in rows if (p_value := row["p_value"]) is not None]
+    q_values = benjamini_hochberg([p_value for _, p_value in known])
+    for (row, _), q_value in zip(known, q_values.tolist(), strict=True):
+        row["q_value"] = q_value
+        if q_value <= alpha:
+            row["change"] = rising if (row["difference"] or 0.0) > 0 else falling
+
+
+def importance(row: Compared) -> tuple[bool, float]:
+    """Sorts changed rows first, then by rising q; those that cannot be compared come last."""
+    return row["change"] == UNDETERMINED, 2.0 if row["q_value"] is None else row["q_value"]

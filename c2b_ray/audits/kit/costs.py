@@ -13,8 +13,8 @@ import pyarrow as pa
 from c2b_ray.models import catalog
 from c2b_ray.roles import GenerationRequest, Question
 from c2b_ray.steps.draw import Rows
+from c2b_ray.steps.fetch import Load
 from c2b_ray.steps.image_properties import measured
-from c2b_ray.steps.in_place import Load
 
 TRIAL = 32
 _SIDE = 224

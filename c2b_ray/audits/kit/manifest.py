@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import TypedDict
 
-from c2b_ray.audits.kit.events import Steps
-from c2b_ray.store.run import Run
+from c2b_ray.audits.kit.session import Steps
+from c2b_ray.storage.run import Run
 
 PACKAGES = (
     "c2b-ray", "ray", "torch", "torchvision", "timm", "open_clip_torch", "transformers", "diffusers", "peft",

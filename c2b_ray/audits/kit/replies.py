@@ -12,10 +12,10 @@ from dataclasses import asdict
 
 import pyarrow as pa
 
-from c2b_ray.pipelines.progress import Progress, Teller
+from c2b_ray.engine.progress import Progress, Teller
 from c2b_ray.roles import ChatReply, ChatRequest, LanguageModel, TokenLogProb
-from c2b_ray.schemas import content_id
-from c2b_ray.store.parts import Parts, opened, writing
+from c2b_ray.storage.parts import Parts, opened, writing
+from c2b_ray.tables import content_id
 
 FEW = 16
 """Requests of a call that is not worth a file."""

@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from c2b_ray.audits.kit.loaders import STAGES, InCallingProcess, computing_of, description_of_loaded
 from c2b_ray.config.placement import PlacementConfig
-from c2b_ray.pipelines.here import Here
-from c2b_ray.pipelines.ray_stage import OnRay
-from c2b_ray.pipelines.stage import Runner
+from c2b_ray.engine.here import Here
+from c2b_ray.engine.ray_stage import OnRay
+from c2b_ray.engine.stage import Runner
 from c2b_ray.roles import (
     Captioner,
     Classifier,
@@ -27,10 +27,9 @@ from c2b_ray.roles import (
     TextImageEncoder,
 )
 from c2b_ray.serving.app import LAPTOP
-from c2b_ray.serving.caption_scores import scoring
 from c2b_ray.serving.channel import APPS, Channel
 from c2b_ray.serving.ensure import Tenancy, ensure
-from c2b_ray.serving.handles import ServedClassifier, ServedEncoder, ServedIndex
+from c2b_ray.serving.handles import ServedClassifier, ServedEncoder, ServedIndex, scoring
 
 T = TypeVar("T")
 KINDS = {**{role: role for role in STAGES}, "classifier": "classifiers"}

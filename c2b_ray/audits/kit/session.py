@@ -2,14 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
 
 from c2b_ray.audits.kit.backend import AUTO, backend, chosen_via
-from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.config.placement import PlacementConfig
+from c2b_ray.engine.progress import Progress
+
+# Events that an audit sends while it runs: which step, how far, how long. It does not know who listens.
+
+
+@dataclass(frozen=True)
+class Event:
+    """A step begins, moves, or ends.
+
+    `seconds`: since it began. `progress`: where the step counts rows. `counts`: at its end, numbers by name.
+    `images_per_row`: how many images models answer about for a row; None where the step's name tells whether rows are
+    images. For a `warning`, `step` is a note on the result rather than a step.
+    """
+
+    step: str
+    kind: Literal["begin", "progress", "end", "warning"]
+    seconds: float = 0.0
+    progress: Progress | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    images_per_row: float | None = None
+
+
+IMAGES, IMAGES_HELD = "images", "images held"
+"""Counts of a step whose rows take varying numbers of images: images that models answered about in this step, and
+images that the run has held answers about since it began."""
+
+EVERY_S = 0.2
+Listener = Callable[[Event], None]
+
+
+class Steps:
+    """Times the steps of an audit and tells a listener."""
+
+    def __init__(self, listener: Listener | None = None) -> None:
+        self._listener = listener
+        self.seconds: dict[str, float] = {}
+        self._counts: Counter[str] = Counter()
+
+    @contextmanager
+    def step(self, name: str, images_per_row: float | None = None) -> Iterator[Callable[[Progress], None]]:
+        """Runs the body as step `name`; yields the callback that takes the body's progress. `images_per_row`: as in
+        `Event`."""
+        began = time.monotonic()
+        self._tell(Event(name, "begin"))
+        yield lambda progress: self._tell(
+            Event(name, "progress", time.monotonic() - began, progress, images_per_row=images_per_row)
+        )
+        took = time.monotonic() - began
+        self.seconds[name] = round(self.seconds.get(name, 0.0) + took, 3)  # a step may come again
+        counts, self._counts = self._counts, Counter()
+        self._tell(Event(name, "end", round(took, 3), counts=counts))
+
+    def count(self, counts: Mapping[str, int]) -> None:
+        """Adds to the counts that the current step reports at its end."""
+        self._counts.update(counts)
+
+    @contextmanager
+    def images(
+        self, name: str, held: Callable[[], int], made: Callable[[], int] = lambda: 0
+    ) -> Iterator[Callable[[], None]]:
+        """Reports how many images the body took, within step `name`, whose rows take varying numbers; also where it is
+        stopped.
+
+        `held`: returns the images of all rows that the run has. `made`: returns those that this process has made,
+        including those of rows that it did not write. Yields a function that reports the images made so far, for long
+        rows; called at each batch, it raises what the listener raises.
+        """
+        before, made_before, told, last = held(), made(), 0, time.monotonic()
+
+        def now() -> None:
+            nonlocal told, last
+            if time.monotonic() - last >= EVERY_S:
+                last, took = time.monotonic(), made() - made_before - told
+                told += took
+                self._tell(Event(name, "progress", counts={IMAGES: took}))
+
+        try:
+            yield now
+        finally:
+            after = held()
+            took = max(after - before, made() - made_before) - told
+            self._tell(Event(name, "progress", counts={IMAGES: took, IMAGES_HELD: after}))
+
+    def warn(self, what: str) -> None:
+        self._tell(Event(what, "warning"))
+
+    def _tell(self, event: Event) -> None:
+        if self._listener is not None:
+            self._listener(event)
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ from pydantic import BaseModel
 
 from c2b_ray.config.named import MODELS, Names, texts_of
 from c2b_ray.errors import ConfigError, nearest
-from c2b_ray.filesystems import is_remote
-from c2b_ray.filesystems.spec_paths import paths
 from c2b_ray.models import catalog
-from c2b_ray.store import files
+from c2b_ray.storage import files, is_remote
+from c2b_ray.storage.spec_paths import paths
 from c2b_ray.world.zoo import names
 
 

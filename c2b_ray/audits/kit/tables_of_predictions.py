@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c2b_ray.errors import C2BError, SourceError
-from c2b_ray.filesystems.differing_names import cause_of
 from c2b_ray.models import catalog
 from c2b_ray.names import normalise
-from c2b_ray.steps.predict import LabelMap, classification
+from c2b_ray.steps.classify import LabelMap, classification
+from c2b_ray.storage.confined import cause_of
 
 SCHEME = "table"
 

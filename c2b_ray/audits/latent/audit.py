@@ -18,31 +18,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.kit.backend import AUTO, backend
-from c2b_ray.audits.kit.events import Listener, Steps
-from c2b_ray.audits.kit.facts import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
-from c2b_ray.audits.kit.session import Session
+from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
+from c2b_ray.audits.kit.session import Listener, Session, Steps
 from c2b_ray.audits.kit.specs import paths_read
-from c2b_ray.audits.latent.grounds import grounds, learn_from_references
-from c2b_ray.audits.latent.orders import LeftOut, Stated, names_of, order_of, reservation, row_of, search_id
+from c2b_ray.audits.latent.inputs import grounds, learn_from_references
 from c2b_ray.audits.latent.preflight import check
+from c2b_ray.audits.latent.problems import LeftOut, Stated, names_of, order_of, reservation, row_of, search_id
+from c2b_ray.audits.latent.report.page import write_report
+from c2b_ray.audits.latent.run import LatentRun, open_latent_run
+from c2b_ray.audits.latent.search import Order
+from c2b_ray.audits.latent.stage import IMAGES, SEARCH, Specs, described, search_all
+from c2b_ray.audits.latent.verdicts import with_q_values
 from c2b_ray.config.latent import EvidenceConfig, LatentConfig
 from c2b_ray.config.latent_file import read_latent_config
 from c2b_ray.config.placement import PlacementConfig, read_placement
-from c2b_ray.filesystems.documents import FileOrFields
 from c2b_ray.models import catalog, devices
 from c2b_ray.models.gradient_schemes import chosen_label
-from c2b_ray.pipelines.latent import IMAGES, SEARCH, Specs, described, search_all
-from c2b_ray.report.latent.report import write_report
 from c2b_ray.roles import Description
-from c2b_ray.schemas import content_id
-from c2b_ray.schemas.latent import DIRECTIONS, PROBLEMS, STRIPS
-from c2b_ray.schemas.latent_rows import ProblemRow
-from c2b_ray.steps.latent import Order
-from c2b_ray.steps.latent_family import with_q_values
-from c2b_ray.store.latent_run import LatentRun, open_latent_run
+from c2b_ray.storage.documents import FileOrFields
+from c2b_ray.tables import content_id
+from c2b_ray.tables.latent import DIRECTIONS, PROBLEMS, STRIPS
+from c2b_ray.tables.latent_rows import ProblemRow
 
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, Model

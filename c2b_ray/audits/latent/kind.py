@@ -3,9 +3,9 @@ runs."""
 
 from __future__ import annotations
 
-from c2b_ray.schemas.latent import DIRECTIONS, HYPERPLANES, PROBLEMS, SEARCHES, STRIPS
-from c2b_ray.store.kinds import RunKind
-from c2b_ray.store.latent_run import LATENT
+from c2b_ray.audits.latent.run import LATENT
+from c2b_ray.storage.kinds import RunKind
+from c2b_ray.tables.latent import DIRECTIONS, HYPERPLANES, PROBLEMS, SEARCHES, STRIPS
 
 KIND = RunKind(
     name=LATENT,
@@ -19,14 +19,14 @@ KIND = RunKind(
     },
     in_parts=frozenset({"searches"}),
     needed=frozenset({"directions", "problems"}),
-    run="c2b_ray.store.latent_run:LatentRun",
-    report="c2b_ray.report.latent.report:write_report",
-    summary="c2b_ray.report.latent.summary:summary",
+    run="c2b_ray.audits.latent.run:LatentRun",
+    report="c2b_ray.audits.latent.report.page:write_report",
+    summary="c2b_ray.audits.latent.report.summary:summary",
     exports={
-        "csv": "c2b_ray.report.latent.export:csv",
-        "json": "c2b_ray.report.latent.export:json",
-        "parquet": "c2b_ray.report.latent.export:parquet",
+        "csv": "c2b_ray.audits.latent.report.export:csv",
+        "json": "c2b_ray.audits.latent.report.export:json",
+        "parquet": "c2b_ray.audits.latent.report.export:parquet",
     },
-    gate="c2b_ray.audits.latent.gates:check",
+    gate="c2b_ray.audits.latent.comparison:check",
     compare="c2b_ray.audits.latent.comparison:compare",
 )

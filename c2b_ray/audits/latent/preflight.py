@@ -7,15 +7,15 @@ begins.
 
 from __future__ import annotations
 
+from math import ceil
 from pathlib import Path
 
 from c2b_ray.audits.kit.specs import check_specs, named_models
-from c2b_ray.config.latent import LatentConfig
+from c2b_ray.config.latent import LatentConfig, Method
 from c2b_ray.errors import ConfigError, SpecError
-from c2b_ray.filesystems import is_remote
 from c2b_ray.models import catalog
 from c2b_ray.models.gradient_schemes import chosen_label, refuse_without_gradients
-from c2b_ray.store import files
+from c2b_ray.storage import files, is_remote
 
 
 def check(config: LatentConfig, via: str) -> None:
@@ -55,3 +55,27 @@ def check_labels(config: LatentConfig) -> None:
             if reference is not None and label not in reference.labels:
                 shown = ", ".join(reference.labels[:8])
                 raise SpecError(f"the reference {name!r} has no label {label!r}; it has {shown}")
+
+
+# Computes how many images a search of latent directions may generate, from its config alone. It loads no model.
+
+
+PLAIN: tuple[Method, ...] = ("consistent", "total-variation", "signed-penalty", "no-penalty")
+"""Methods whose images follow from the config: others look along each axis, or have further settings."""
+_LOOK_EVERY = 10
+_GRADIENT = 256
+
+
+def most_images(config: LatentConfig) -> int | None:
+    """Returns an upper limit over all problems; None where it depends on a generator's dimension or on a table."""
+    if not set(config.methods) <= set(PLAIN) or config.latents is not None:
+        return None
+    if any(problem.biased == "pseudo" for problem in config.each()):
+        return None
+    search, strips = config.search, config.strips
+    walks = search.batch * search.walk
+    looks = 1 + ceil(search.iterations / _LOOK_EVERY)
+    of_direction = search.starts * (_GRADIENT + walks * (search.iterations + 2 * looks)) + walks
+    of_direction += strips.latents * strips.positions + (2 * strips.named_by if config.captioner else 0)
+    of_search = config.directions * of_direction + config.evidence.latents
+    return len(config.each()) * len(config.methods) * of_search

@@ -10,27 +10,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from c2b_ray.audits.kit.backend import AUTO, backend
-from c2b_ray.audits.kit.events import Listener, Steps
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
-from c2b_ray.audits.kit.session import Session
+from c2b_ray.audits.kit.session import Listener, Session, Steps
 from c2b_ray.audits.kit.specs import paths_read
+from c2b_ray.audits.prompts.config import PromptsConfig, read_prompts_config
 from c2b_ray.audits.prompts.heads import guides
-from c2b_ray.audits.prompts.measuring import measure
+from c2b_ray.audits.prompts.measurement import measure
 from c2b_ray.audits.prompts.modifying import modify, show_examples
-from c2b_ray.audits.prompts.preflight import checked
-from c2b_ray.audits.prompts.searching import search_all
-from c2b_ray.audits.prompts.size import most_images
+from c2b_ray.audits.prompts.preflight import checked, most_images
+from c2b_ray.audits.prompts.report.page import write_report
+from c2b_ray.audits.prompts.run import PromptsRun, open_prompts_run
+from c2b_ray.audits.prompts.search import search_all, write_baselines
 from c2b_ray.audits.prompts.words import associate
 from c2b_ray.audits.prompts.work import Work, begin
-from c2b_ray.audits.prompts.writing import write_baselines
 from c2b_ray.config.placement import PlacementConfig, read_placement
-from c2b_ray.config.prompts import PromptsConfig
-from c2b_ray.config.prompts_file import read_prompts_config
-from c2b_ray.filesystems.documents import FileOrFields
-from c2b_ray.report.prompts.report import write_report
-from c2b_ray.schemas import content_id
-from c2b_ray.store.prompts_run import PromptsRun, open_prompts_run
+from c2b_ray.storage.documents import FileOrFields
+from c2b_ray.tables import content_id
 
 RUNS = "runs"
 

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 from scipy.stats import t as student
 
-from c2b_ray.audits.prompts.gains import PLAIN, Rows, Term, gain_terms, sum_of
-from c2b_ray.metrics.gains import Gain
-from c2b_ray.schemas.comparison_rows import PromptsCompared
-from c2b_ray.schemas.prompts import PROMPTS_COMPARISON
-from c2b_ray.steps.changes import UNDETERMINED, compared, decide, importance
+from c2b_ray.audits.kit.comparison import UNDETERMINED, compared, decide, importance
+from c2b_ray.audits.prompts.measurement import PLAIN, Rows, Term, gain_terms, sum_of
+from c2b_ray.stats.gains import Gain
+from c2b_ray.tables.comparison_rows import PromptsCompared
+from c2b_ray.tables.prompts import PROMPTS_COMPARISON
 
 GAIN, FREQUENCY, WORD = "gain", "frequency", "word"
 ALL = ("all attributes", "all values")

@@ -5,17 +5,73 @@ It composes runs, the comparing, gates and a page, and knows no formulas. It nee
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from c2b_ray.audits import gate as gates
+from c2b_ray.audits.kit.classifiers import one_of
 from c2b_ray.audits.kit.comparison import Comparison, differing, refuse, sides
-from c2b_ray.audits.prompts.compared import FREQUENCY, GAIN, WORD, Side
+from c2b_ray.audits.prompts.compared import ALL, FREQUENCY, GAIN, WORD, Side, gains_by_value, verdict
 from c2b_ray.audits.prompts.compared import compare as compared
-from c2b_ray.audits.prompts.gates import cell_name, generators_of, least_effect, rows_of
+from c2b_ray.audits.prompts.report.comparison import PAGES
+from c2b_ray.audits.prompts.run import PromptsRun
 from c2b_ray.errors import RunError
-from c2b_ray.report.prompts.comparison import PAGES
-from c2b_ray.steps import gate as gates
-from c2b_ray.store.prompts_run import PromptsRun
+
+# Gates on a run of `c2b prompts`: `word/*:raises`, `gain/*/bgps λ=100:gain_low>0.1`, `frequency/*:frequency>0.9`.
+
+
+def check(
+    run: PromptsRun, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
+) -> list[gates.Check]:
+    """Checks gates on all generators of the run, or on one (`classifier`: its name in the config).
+
+    A gate that could be checked on nothing fails, unless `allow_unchecked`.
+    """
+    names = generators_of(run)
+    chosen = names if classifier is None else [one_of(names, classifier, "--classifier", run.path)]
+    return gates.check(fail_on, [cell for name in chosen for cell in _cells(run, name)], allow_unchecked)
+
+
+def generators_of(run: PromptsRun) -> list[str]:
+    """Returns the names of the generators that prompts were judged on."""
+    return list(dict.fromkeys(run.prompts["generator"].to_pylist()))
+
+
+def rows_of(run: PromptsRun, table: str, generator: str) -> list[Mapping[str, Any]]:
+    return [row for row in run.read(table).to_pylist() if row["generator"] == generator]
+
+
+def least_effect(run: PromptsRun) -> float:
+    return float((run.config.get("associations") or {}).get("least_effect", 0.0))
+
+
+def cell_name(row: Mapping[str, Any]) -> str:
+    """Returns the name of a row of `PROMPTS_COMPARISON`."""
+    return f"{row['measure']}/{row['attribute']}/{row['value']}/{row['name']}"
+
+
+def _cells(run: PromptsRun, generator: str) -> Iterator[gates.GateCell]:
+    prompts = rows_of(run, "prompts", generator)
+    for row in rows_of(run, "methods", generator):
+        judged = sum(int(p["images"]) for p in prompts if all(p[k] == row[k] for k in ("attribute", "value", "method")))
+        values = {name: row[name] for name in ("frequency", "frequency_low", "frequency_high", "leaked", "perplexity")}
+        yield _cell(generator, (FREQUENCY, row["attribute"], row["value"], row["method"]), values, judged)
+    for key, (gain, images) in gains_by_value(prompts, 1 - float(run.config["alpha"])).items():
+        values = {"gain": gain.value, "gain_low": gain.low, "gain_high": gain.high}
+        yield _cell(generator, (GAIN, *key), values, images)
+    for row in rows_of(run, "gains", generator):
+        values = {"gain": row["gain"], "gain_low": row["low"], "gain_high": row["high"]}
+        yield _cell(generator, (GAIN, *ALL, row["method"]), values, row["prompts"])
+    least = least_effect(run)
+    for row in rows_of(run, "associations", generator):
+        values = {"effect": row["effect"], "effect_low": row["low"], "effect_high": row["high"]}
+        values |= {"q_value": row["q_value"], "verdict": verdict(row, least)}
+        yield _cell(generator, (WORD, row["attribute"], row["value"], row["word"]), values, row["images"])
+
+
+def _cell(generator: str, name: Sequence[str], values: Mapping[str, Any], images: int) -> gates.GateCell:
+    return gates.GateCell(generator, "/".join(name), {**values, "n": images})
+
 
 SAME = ("subjects", "attributes", "intersections", "language_model", "judge", "guide", "search", "alpha")
 """Settings that change what a frequency or a gain means."""

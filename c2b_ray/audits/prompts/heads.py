@@ -13,26 +13,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.audits.kit.events import IMAGES, Steps
-from c2b_ray.audits.kit.session import Session
+from c2b_ray.audits.kit.session import IMAGES, Session, Steps
 from c2b_ray.audits.kit.specs import paths_read
-from c2b_ray.audits.prompts.preflight import checked
-from c2b_ray.audits.prompts.searching import Guided
-from c2b_ray.audits.prompts.size import images_of_heads
+from c2b_ray.audits.prompts.config import PromptsConfig
+from c2b_ray.audits.prompts.preflight import checked, images_of_heads
+from c2b_ray.audits.prompts.run import PROMPTS
+from c2b_ray.audits.prompts.search import Guided, head_prompts
+from c2b_ray.audits.prompts.steps.heads import HeadPlan, Trained, train_heads
+from c2b_ray.audits.prompts.steps.search import Head
 from c2b_ray.audits.prompts.work import Work, described
-from c2b_ray.audits.prompts.writing import head_prompts
-from c2b_ray.config.prompts import PromptsConfig
+from c2b_ray.engine.images import VERIFY, of_revision
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.models.activation_heads import decoded, encoded, train_head
-from c2b_ray.pipelines.images import VERIFY, of_revision
 from c2b_ray.roles import ActivationReader, Captioner, ImageGenerator, Question
-from c2b_ray.schemas import content_id
-from c2b_ray.schemas.prompts import HEADS
-from c2b_ray.steps.prompts.guide import Head
-from c2b_ray.steps.prompts.heads import HeadPlan, Trained, train_heads
-from c2b_ray.store import files, writer
-from c2b_ray.store.kinds import kind_named
-from c2b_ray.store.prompts_run import PROMPTS
+from c2b_ray.storage import files, writers
+from c2b_ray.storage.kinds import kind_named
+from c2b_ray.tables import content_id
+from c2b_ray.tables.prompts import HEADS
 
 FOLDER = "heads"
 ABOVE, AT, TOO_FEW = "above chance", "at chance", "too few images of all values but one"
@@ -40,7 +37,7 @@ ABOVE, AT, TOO_FEW = "above chance", "at chance", "too few images of all values 
 
 @dataclass(frozen=True)
 class HeadFile:
-    """`data`: safetensors. `rows`: of `schemas.prompts.HEADS`."""
+    """`data`: safetensors. `rows`: of `tables.prompts.HEADS`."""
 
     attribute: str
     data: bytes
@@ -81,7 +78,7 @@ def heads_alone(config: PromptsConfig, out: str | Path, session: Session) -> pa.
     refuse_others(config, folder)
     files.make_directory(folder)
     with (
-        writer.single_writer(folder),
+        writers.single_writer(folder),
         session.backend(lambda: len(config.generators) * images_of_heads(config)) as models,
     ):
         models.runner.check_paths(folder, paths_read(config, in_driver=()))

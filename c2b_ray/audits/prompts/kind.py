@@ -3,9 +3,9 @@ compare runs."""
 
 from __future__ import annotations
 
-from c2b_ray.schemas import prompts
-from c2b_ray.store.kinds import RunKind
-from c2b_ray.store.prompts_run import PROMPTS, PromptsManifest
+from c2b_ray.audits.prompts.run import PROMPTS, PromptsManifest
+from c2b_ray.storage.kinds import RunKind
+from c2b_ray.tables import prompts
 
 KIND = RunKind(
     name=PROMPTS,
@@ -25,14 +25,14 @@ KIND = RunKind(
     in_parts=frozenset({"searches", "judged", "examples"}),
     needed=frozenset({"prompts"}),  # without it a page would say that nothing was found
     manifest=PromptsManifest,
-    run="c2b_ray.store.prompts_run:PromptsRun",
-    report="c2b_ray.report.prompts.report:write_report",
-    summary="c2b_ray.report.prompts.summary:summary",
+    run="c2b_ray.audits.prompts.run:PromptsRun",
+    report="c2b_ray.audits.prompts.report.page:write_report",
+    summary="c2b_ray.audits.prompts.report.summary:summary",
     exports={
-        "csv": "c2b_ray.report.prompts.export:csv",
-        "json": "c2b_ray.report.prompts.export:json",
-        "parquet": "c2b_ray.report.prompts.export:parquet",
+        "csv": "c2b_ray.audits.prompts.report.export:csv",
+        "json": "c2b_ray.audits.prompts.report.export:json",
+        "parquet": "c2b_ray.audits.prompts.report.export:parquet",
     },
-    gate="c2b_ray.audits.prompts.gates:check",
+    gate="c2b_ray.audits.prompts.comparison:check",
     compare="c2b_ray.audits.prompts.comparison:compare",
 )

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from c2b_ray.audits.prompts.steps.words import parts
 from c2b_ray.audits.prompts.work import Work
-from c2b_ray.metrics import benjamini_hochberg, paired_difference_interval, paired_difference_p_values
-from c2b_ray.schemas import content_id
-from c2b_ray.schemas.prompts import MODIFIERS
-from c2b_ray.steps.prompts.edits import parts
+from c2b_ray.stats import benjamini_hochberg, paired_difference_interval, paired_difference_p_values
+from c2b_ray.tables import content_id
+from c2b_ray.tables.prompts import MODIFIERS
 
 PURPOSE, SHOWN = "modifiers", "examples"
 PICTURES = 4

@@ -11,24 +11,23 @@ from functools import partial
 
 import pyarrow as pa
 
-from c2b_ray.audits.prompts.work import Work
-from c2b_ray.audits.prompts.writing import neutral_prompts
-from c2b_ray.config.prompts import Associations, Attribute
-from c2b_ray.report.kit import words
-from c2b_ray.schemas.prompts import ASSOCIATIONS
-from c2b_ray.steps.prompts.association import (
+from c2b_ray.audits.prompts.config import Associations, Attribute
+from c2b_ray.audits.prompts.run import LeastEffect, WordSearch
+from c2b_ray.audits.prompts.search import neutral_prompts
+from c2b_ray.audits.prompts.steps.association import (
+    POWER,
     Finding,
+    LooksMade,
     Pair,
     Shows,
     analysed,
     contexts_of_second,
+    least_effects,
     left_open,
     pair,
     q_values,
 )
-from c2b_ray.steps.prompts.association_power import POWER, LooksMade, least_effects
-from c2b_ray.steps.prompts.edits import distinctive, frequent_words
-from c2b_ray.steps.prompts.experiment import (
+from c2b_ray.audits.prompts.steps.experiment import (
     LEAST_CONTEXTS,
     OF_FIRST,
     SlotDesign,
@@ -37,9 +36,11 @@ from c2b_ray.steps.prompts.experiment import (
     second_look,
     wanted,
 )
-from c2b_ray.steps.prompts.judging import Frequencies
-from c2b_ray.steps.prompts.leaks import Leaks, leaks_of, words_of
-from c2b_ray.store.prompts_run import LeastEffect, WordSearch
+from c2b_ray.audits.prompts.steps.judging import Frequencies
+from c2b_ray.audits.prompts.steps.words import Leaks, distinctive, frequent_words, leaks_of, words_of
+from c2b_ray.audits.prompts.work import Work
+from c2b_ray.report import words
+from c2b_ray.tables.prompts import ASSOCIATIONS
 
 NOT_PLACED = "too few prompts hold them in one kind of place; more `associations.prompts` may help"
 NOT_COMPARED = "too few of their contexts have anything to compare them with; more `associations.prompts` may help"

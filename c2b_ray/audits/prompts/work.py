@@ -7,20 +7,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from c2b_ray.audits.kit.events import Steps
-from c2b_ray.audits.kit.facts import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.loaders import Backend
-from c2b_ray.audits.kit.noted import language_model_row, note_models
-from c2b_ray.config.prompts import PromptsConfig
-from c2b_ray.pipelines.images import of_revision
-from c2b_ray.pipelines.prompts import PromptStages
+from c2b_ray.audits.kit.models import language_model_row, model_row, note_models, warn_of_assumptions
+from c2b_ray.audits.kit.session import Steps
+from c2b_ray.audits.prompts.config import PromptsConfig
+from c2b_ray.audits.prompts.run import PromptsRun
+from c2b_ray.audits.prompts.stages import PromptStages
+from c2b_ray.audits.prompts.steps import judging
+from c2b_ray.audits.prompts.steps.judging import Frequencies, ImageQuestions, JudgeModels
+from c2b_ray.audits.prompts.steps.tasks import Target, leaks_of_target, question_of, targets_of
+from c2b_ray.audits.prompts.steps.words import Leaks
+from c2b_ray.engine.images import of_revision
 from c2b_ray.roles import Captioner, ImageGenerator, LanguageModel, Question
-from c2b_ray.schemas import content_id, seed_of
-from c2b_ray.steps.prompts import judging
-from c2b_ray.steps.prompts.judging import Frequencies, ImageQuestions, JudgeModels
-from c2b_ray.steps.prompts.leaks import Leaks
-from c2b_ray.steps.prompts.targets import Target, leaks_of_target, question_of, targets_of
-from c2b_ray.store.prompts_run import PromptsRun
+from c2b_ray.tables import content_id, seed_of
 
 
 @dataclass(frozen=True)

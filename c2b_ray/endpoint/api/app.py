@@ -15,33 +15,19 @@ from starlette.routing import Route
 
 from c2b_ray import __version__
 from c2b_ray.config.endpoint import EndpointConfig
-from c2b_ray.endpoint.api import (
-    catalog,
-    docs,
-    events,
-    health,
-    jobs,
-    judging,
-    keys,
-    receiving,
-    results,
-    uploads,
-    webhooks,
-)
-from c2b_ray.endpoint.api.attempts import WrongKeys
-from c2b_ray.endpoint.api.context import Context
+from c2b_ray.endpoint.api import catalog, events, health, jobs, judging, keys, receiving, results, uploads, webhooks
+from c2b_ray.endpoint.api import catalog as docs
+from c2b_ray.endpoint.api.context import Context, Places, Remembered, WrongKeys
 from c2b_ray.endpoint.api.envelope import Envelope
 from c2b_ray.endpoint.api.pagination import Signer, endpoint_secret
-from c2b_ray.endpoint.api.places import Places
 from c2b_ray.endpoint.api.problems import handle
-from c2b_ray.endpoint.api.remembered import Remembered
 from c2b_ray.endpoint.api.watch import Watch
 from c2b_ray.endpoint.ledger import migrations
 from c2b_ray.endpoint.ledger.buckets import Throttle
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.ledger.keys import KeyRing
 from c2b_ray.endpoint.operate.metrics import registry
-from c2b_ray.endpoint.operate.signatures import UrlSigner
+from c2b_ray.endpoint.operate.webhooks import UrlSigner
 
 THREADS, THREADS_OF_SQLITE = 16, 8
 """Requests that run at the same time: fewer than the ledger's connections, so that none waits for a connection. SQLite

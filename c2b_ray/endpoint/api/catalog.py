@@ -5,13 +5,18 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, get_args
 
-from fastapi import Request
+from fastapi import FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from jinja2 import Environment
+from starlette.responses import HTMLResponse
 
+from c2b_ray import __version__
 from c2b_ray.config.policy import Role
-from c2b_ray.endpoint.api.auth import enter
-from c2b_ray.endpoint.api.models import Catalog
-from c2b_ray.endpoint.api.responses import Json, answers, router
+from c2b_ray.endpoint.api.auth import Json, answers, enter, errors, router
+from c2b_ray.endpoint.api.models import Catalog, FieldErrorBody, ProblemBody
 from c2b_ray.endpoint.kinds import KINDS
+from c2b_ray.endpoint.ledger.job import Job
+from c2b_ray.report.redact import cleaned
 from c2b_ray.world.zoo import names
 
 routes = router("catalog")
@@ -32,3 +37,103 @@ def kinds() -> list[dict[str, Any]]:
         {"name": kind.name, "label": kind.label, "config_schema": kind.config_class.model_json_schema()}
         for kind in KINDS.values()
     ]
+
+
+# The JSON of a job in answers.
+
+
+def job_body(job: Job) -> dict[str, Any]:
+    """Returns the JSON of a job, without its config."""
+    here = f"/v1/audits/{job.id}"
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "name": job.name,
+        "state": job.state,
+        "created": job.created,
+        "started": job.started,
+        "ended": job.ended,
+        "progress": {
+            "stage": job.stage,
+            "done": job.done,
+            "total": job.total,
+            "rate": job.rate,
+            "seconds_left": job.seconds_left,
+        },
+        "images": job.images,
+        "model_seconds": job.model_seconds,
+        "bytes": job.bytes,
+        "slices": job.slices,
+        "attempt": job.attempt,
+        "cancel_requested": job.cancel_requested,
+        "failure": None if job.failure is None else cleaned(job.failure),
+        "classifier_hash": job.classifier_hash,
+        "config": None,
+        "links": {
+            "self": here,
+            "events": f"{here}/events",
+            "tables": f"{here}/tables",
+            "report": f"{here}/report",
+        },
+    }
+
+
+# The OpenAPI document, and a page that shows it without scripts and without network access.
+
+
+ABOUT = """Audits of image classifiers, submitted, watched and read over HTTP.
+
+Send a key with each request (`Authorization: Bearer c2b_…`). Errors are `application/problem+json` (RFC 9457) with a
+`code` for programs and the `errors` of single fields. Each answer names its `X-Request-ID`."""
+_PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{{ info.title }}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}
+code,pre{font-family:ui-monospace,monospace;font-size:.9em}h2{margin-top:2rem;overflow-wrap:anywhere}
+dt{font-weight:600}</style></head><body><main><h1>{{ info.title }} {{ info.version }}</h1>
+<p>{{ info.description }}</p><p>The same for programs: <a href="/openapi.json">openapi.json</a>.</p>
+{% for path, methods in paths.items() %}{% for method, one in methods.items() %}
+<h2><code>{{ method|upper }} {{ path }}</code></h2><p>{{ one.description or one.summary }}</p>
+<dl>{% for p in one.parameters or [] %}
+<dt><code>{{ p.name }}</code> ({{ p["in"] }}{{ ", required" if p.required }})</dt>
+<dd>{{ p.description or "" }}</dd>{% endfor %}</dl>
+<ul>{% for status, answer in one.responses.items() %}<li>{{ status }}: {{ answer.description }}</li>{% endfor %}</ul>
+{% endfor %}{% endfor %}</main></body></html>"""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
+
+
+def document_of(app: FastAPI) -> dict[str, Any]:
+    """Returns the OpenAPI 3.1 document, which is built once."""
+    if app.openapi_schema is None:
+        made = get_openapi(
+            title="c2b-ray endpoint", version=__version__, description=ABOUT, routes=app.routes,
+            servers=[{"url": app.state.context.config.url}],
+        )  # fmt: skip
+        schemas = made.setdefault("components", {}).setdefault("schemas", {})
+        template = "#/components/schemas/{model}"
+        for model in (ProblemBody, FieldErrorBody):
+            schema = model.model_json_schema(ref_template=template)
+            schema.pop("$defs", None)
+            schemas[model.__name__] = schema
+        # Routes read requests themselves and answer with problems, so FastAPI's own error models do not occur.
+        for name in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(name, None)
+        for methods in made["paths"].values():
+            for operation in methods.values():
+                _without_frameworks_errors(operation)
+        app.openapi_schema = made
+    return app.openapi_schema
+
+
+def mount(app: FastAPI) -> None:
+    app.openapi = lambda: document_of(app)  # type: ignore[method-assign]
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs(request: Request) -> HTMLResponse:
+        page = Environment(autoescape=True).from_string(_PAGE).render(document_of(app))
+        return HTMLResponse(page, headers={"Content-Security-Policy": _POLICY})
+
+
+def _without_frameworks_errors(operation: dict[str, Any]) -> None:
+    answer = operation["responses"].get("422", {})
+    if "HTTPValidationError" in str(answer):
+        operation["responses"]["422"] = errors(422)[422]

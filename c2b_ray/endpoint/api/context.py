@@ -2,21 +2,155 @@
 
 from __future__ import annotations
 
+import hashlib
+import ipaddress
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import anyio
 from fastapi import Request
 from prometheus_client import CollectorRegistry
 
-from c2b_ray.config.endpoint import EndpointConfig
-from c2b_ray.endpoint.api.attempts import WrongKeys
+from c2b_ray.config.endpoint import EndpointConfig, Quotas
 from c2b_ray.endpoint.api.pagination import Signer
-from c2b_ray.endpoint.api.places import Places
-from c2b_ray.endpoint.api.remembered import Remembered
+from c2b_ray.endpoint.api.problems import ProblemError, retry_after
 from c2b_ray.endpoint.api.watch import Watch
+from c2b_ray.endpoint.ledger import tenants
 from c2b_ray.endpoint.ledger.buckets import Throttle
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.ledger.keys import KeyRing
-from c2b_ray.endpoint.operate.signatures import UrlSigner
+from c2b_ray.endpoint.ledger.quotas import Denied
+from c2b_ray.endpoint.operate.webhooks import UrlSigner
+
+# A short-lived cache of tenants' rows in the ledger, which each request would otherwise read again.
+
+
+OPERATORS = "operators"
+"""The tenant whose admin keys administer the whole endpoint; other admin keys administer only their tenant."""
+_MOST = 10_000
+
+
+class Remembered:
+    """The cache. It is safe to use from several threads."""
+
+    def __init__(self, db: Database, defaults: Quotas, seconds: float) -> None:
+        self._db, self._defaults, self._seconds = db, defaults, seconds
+        self._known: dict[str, tuple[Quotas, bool, float]] = {}
+        self._renewing: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def limits(self, tenant_id: str) -> Quotas:
+        return self._of(tenant_id)[0]
+
+    def operates(self, tenant_id: str) -> bool:
+        """Returns whether the tenant is that of the operators."""
+        return self._of(tenant_id)[1]
+
+    def forget(self) -> None:
+        with self._lock:
+            self._known.clear()
+            self._renewing.clear()
+
+    def _renews(self, tenant_id: str, until: float, now: float) -> bool:
+        """Returns whether this thread should read the row again. One thread does so in the second half of the cached
+        time; otherwise all threads would at its end."""
+        if until - now > self._seconds / 2:
+            return False
+        with self._lock:
+            first = self._renewing.get(tenant_id) != until
+            self._renewing[tenant_id] = until
+        return first
+
+    def _of(self, tenant_id: str) -> tuple[Quotas, bool, float]:
+        known = self._known.get(tenant_id)
+        now = time.monotonic()
+        if known is None or now >= known[2] or self._renews(tenant_id, known[2], now):
+            tenant = tenants.get(self._db, tenant_id)
+            limits = self._defaults if tenant is None else tenant.limits(self._defaults)
+            known = limits, tenant is not None and tenant.name == OPERATORS, now + self._seconds
+            with self._lock:
+                if len(self._known) >= _MOST:
+                    self._known.clear()
+                self._known[tenant_id] = known
+        return known
+
+
+# Limits attempts with wrong keys: counts them by address and by the key that they name, and answers 429 beyond a
+# rate.
+
+
+_PREFIX = len("c2b_12345678")
+_ROWS = 4096
+"""The number of counts by key. Prefixes share them at random, which affects only senders of wrong keys."""
+_NETWORK = 64
+"""Bits of an IPv6 address that a client cannot change freely."""
+
+
+class WrongKeys:
+    """Counts wrong keys. `a_minute`: how many one address, or one prefix, may send on average; `at_once`: how many in a
+    burst."""
+
+    def __init__(self, throttle: Throttle, a_minute: float, at_once: int) -> None:
+        self._throttle, self._rate, self._burst = throttle, a_minute / 60, at_once
+
+    def count(self, address: str | None, text: str) -> None:
+        """Counts one wrong key. Raises ProblemError 429 if there were too many."""
+        prefix = int.from_bytes(hashlib.sha256(text[:_PREFIX].encode(errors="replace")).digest()[:8]) % _ROWS
+        try:
+            for name in (f"wrong:address:{_network(address)}", f"wrong:prefix:{prefix}"):
+                self._throttle.take(name, self._rate, self._burst)
+        except Denied as denied:
+            wait = retry_after(denied.retry_after)
+            detail = f"too many wrong keys; try again in {math.ceil(denied.retry_after)} s"
+            raise ProblemError(429, "too_many_wrong_keys", detail, headers=wait) from denied
+
+
+def _network(address: str | None) -> str:
+    try:
+        known = ipaddress.ip_address(address or "")
+    except ValueError:  # a socket in the file system has no address
+        return "none"
+    if isinstance(known, ipaddress.IPv4Address):
+        return str(known)
+    return str(known.ipv4_mapped or ipaddress.ip_network((known.packed, _NETWORK), strict=False))
+
+
+# Limits uploads: how many of one tenant a replica receives at the same time, and the threads that check them.
+
+
+OF_A_TENANT = 4
+_THREADS = 4
+_WAIT_SECONDS = 5
+
+
+class Places:
+    """The places for uploads of one replica."""
+
+    def __init__(self) -> None:
+        self.threads = anyio.CapacityLimiter(_THREADS)
+        self._taken: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def one(self, tenant_id: str) -> Iterator[None]:
+        """Holds a place during the block. Raises 429 if the tenant already uses all of its places."""
+        with self._lock:
+            if self._taken[tenant_id] >= OF_A_TENANT:
+                detail = f"{OF_A_TENANT} uploads of this tenant are in progress; wait for one of them to end"
+                raise ProblemError(429, "too_many_uploads", detail, headers=retry_after(_WAIT_SECONDS))
+            self._taken[tenant_id] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._taken[tenant_id] -= 1
+                if not self._taken[tenant_id]:
+                    del self._taken[tenant_id]
 
 
 @dataclass(frozen=True)

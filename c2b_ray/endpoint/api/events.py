@@ -10,16 +10,15 @@ from fastapi import Header, Request
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
 
-from c2b_ray.endpoint.api.auth import enter
+from c2b_ray.endpoint.api.auth import enter, errors, files, router
 from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.jobs import of_tenant
 from c2b_ray.endpoint.api.problems import ProblemError, retry_after
-from c2b_ray.endpoint.api.responses import errors, files, router
 from c2b_ray.endpoint.api.watch import Follower, Reader
-from c2b_ray.endpoint.ledger import events
+from c2b_ray.endpoint.ledger import webhooks
 from c2b_ray.endpoint.ledger.job import Job
 from c2b_ray.endpoint.ledger.keys import Key
-from c2b_ray.report.kit.redact import cleaned
+from c2b_ray.report.redact import cleaned
 
 routes = router("audits")
 PING_SECONDS = 15
@@ -58,7 +57,7 @@ def follow(context: Context, job: Job, last_id: int, key: Key) -> Response:
     """Returns the stream of a job that the key's tenant may see, after the event `last_id`; from the beginning if the
     job has no such event."""
     if last_id or job.ended_for_good:
-        known, latest = events.seen(context.db, job.id, last_id)
+        known, latest = webhooks.seen(context.db, job.id, last_id)
         last_id = last_id if known else 0
         if job.ended_for_good and last_id == latest:
             return Response(status_code=204)  # an EventSource does not reconnect after it

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from c2b_ray.endpoint.api.auth import Json, answers, errors, files
 from c2b_ray.endpoint.api.context import context_of
 from c2b_ray.endpoint.api.models import Health
-from c2b_ray.endpoint.api.responses import Json, answers, errors, files
 from c2b_ray.endpoint.ledger import migrations
 from c2b_ray.endpoint.operate.metrics import CONTENT_TYPE, exposed
 

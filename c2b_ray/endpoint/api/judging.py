@@ -8,28 +8,25 @@ from typing import Annotated, Any
 from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
-from c2b_ray.commands.question import check_question
-from c2b_ray.commands.runs import Comparison
+from c2b_ray.audits.gate import Check, failed, junit
+from c2b_ray.audits.question import check_question
+from c2b_ray.audits.runs import Comparison
 from c2b_ray.config.question import LABELLED, QuestionConfig, draws_images
-from c2b_ray.endpoint.api.auth import Caller, enter
-from c2b_ray.endpoint.api.bodies import Document, canonical, document
+from c2b_ray.endpoint.api.auth import Caller, Json, answers, body, enter, errors, finite_json, router
+from c2b_ray.endpoint.api.catalog import job_body
 from c2b_ray.endpoint.api.context import Context
-from c2b_ray.endpoint.api.described import job_body
-from c2b_ray.endpoint.api.jobs import ACCEPTED, Cursor, IdempotencyKey, Limit
+from c2b_ray.endpoint.api.envelope import Document, canonical, document
+from c2b_ray.endpoint.api.jobs import ACCEPTED, Cursor, IdempotencyKey, Limit, resolve, submit_job, submitted_before
 from c2b_ray.endpoint.api.models import GateResult, Gates, JobList, Question
 from c2b_ray.endpoint.api.problems import ProblemError
 from c2b_ray.endpoint.api.reads import finished
-from c2b_ray.endpoint.api.responses import Json, answers, body, errors, finite_json, router
 from c2b_ray.endpoint.api.results import Classifier, page_policy, read
-from c2b_ray.endpoint.api.submitting import resolve, submit_job, submitted_before
 from c2b_ray.endpoint.kinds import ANSWERING_KINDS
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.job import Filters
 from c2b_ray.endpoint.words import in_words_of_requests
-from c2b_ray.report.kit.junit import junit
-from c2b_ray.report.kit.redact import cleaned
-from c2b_ray.steps.gate import Check, failed
-from c2b_ray.store.run import Run
+from c2b_ray.report.redact import cleaned
+from c2b_ray.storage.run import Run
 
 routes = router("results")
 OF_WEIGHTS = "`classifier_hash` of a job; of a job of several classifiers, also the hash of each."

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Query, Request
 
-from c2b_ray.endpoint.api.auth import enter, enter_operator
-from c2b_ray.endpoint.api.bodies import Document, document
+from c2b_ray.endpoint.api.auth import Json, answers, body, enter, enter_operator, errors, router
+from c2b_ray.endpoint.api.envelope import Document, document
 from c2b_ray.endpoint.api.jobs import Cursor, Limit
 from c2b_ray.endpoint.api.models import (
     Answer,
@@ -25,8 +25,8 @@ from c2b_ray.endpoint.api.models import (
 )
 from c2b_ray.endpoint.api.pagination import Pages
 from c2b_ray.endpoint.api.problems import ProblemError, not_found
-from c2b_ray.endpoint.api.responses import Json, answers, body, errors, router
-from c2b_ray.endpoint.ledger import audit_log, keys, quotas, tenants, usage
+from c2b_ray.endpoint.ledger import audit_log, keys, quotas, tenants
+from c2b_ray.endpoint.ledger import quotas as usage
 from c2b_ray.endpoint.ledger.ids import is_id
 from c2b_ray.endpoint.ledger.keys import Key
 from c2b_ray.errors import ConfigError, InputError

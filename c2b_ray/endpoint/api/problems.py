@@ -18,20 +18,12 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from c2b_ray.endpoint import counters
+from c2b_ray.endpoint.ledger.database import DatabaseDownError, SchemaError
 from c2b_ray.endpoint.ledger.job import IdempotencyConflictError
-from c2b_ray.endpoint.ledger.outage import DatabaseDownError, SchemaError
 from c2b_ray.endpoint.ledger.quotas import Denied
 from c2b_ray.endpoint.words import fields_of, in_words_of_requests
-from c2b_ray.errors import (
-    C2BError,
-    ConfigError,
-    InputError,
-    RunError,
-    ServiceError,
-    SourceError,
-    StorageError,
-)
-from c2b_ray.report.kit.redact import clean
+from c2b_ray.errors import C2BError, ConfigError, InputError, RunError, ServiceError, SourceError, StorageError
+from c2b_ray.report.redact import clean
 from c2b_ray.text import visible
 
 MEDIA_TYPE = "application/problem+json"

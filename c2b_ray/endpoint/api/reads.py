@@ -19,14 +19,14 @@ import pyarrow.compute as pc
 
 from c2b_ray.endpoint.api.problems import ProblemError, not_found
 from c2b_ray.endpoint.ledger.job import Job
-from c2b_ray.report.kit.export import SPECS, Names, exported, names_in
-from c2b_ray.report.kit.pictures import shown
-from c2b_ray.schemas.dataset import DATASET_ROWS
-from c2b_ray.store import files
-from c2b_ray.store.failure_dataset import FailureDataset, open_dataset
-from c2b_ray.store.manifest import TableRecord
-from c2b_ray.store.row_groups import IdIndex, RowGroups
-from c2b_ray.store.run import MANIFEST, Run, load_run
+from c2b_ray.report.export import SPECS, Names, exported, names_in
+from c2b_ray.report.pictures import shown
+from c2b_ray.storage import files
+from c2b_ray.storage.failure_dataset import FailureDataset, open_dataset
+from c2b_ray.storage.manifest import TableRecord
+from c2b_ray.storage.run import MANIFEST, Run, load_run
+from c2b_ray.storage.tables import IdIndex, RowGroups
+from c2b_ray.tables.dataset import DATASET_ROWS
 
 ROWS, ANSWER, REPORT = "rows", "answer.json", "report.html"
 INDEX_BYTES = 256 * 2**20

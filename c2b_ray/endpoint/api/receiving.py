@@ -10,11 +10,10 @@ from urllib.parse import unquote
 from anyio import CancelScope, to_thread
 from fastapi import Header, Request
 
-from c2b_ray.endpoint.api.auth import Caller, enter
+from c2b_ray.endpoint.api.auth import Caller, Json, answers, enter, errors, router
 from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.models import UploadBody
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError
-from c2b_ray.endpoint.api.responses import Json, answers, errors, router
 from c2b_ray.endpoint.api.uploads import upload_body
 from c2b_ray.endpoint.ledger import uploads
 from c2b_ray.endpoint.ledger.uploads import NewUpload, Upload

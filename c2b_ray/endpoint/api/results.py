@@ -9,16 +9,15 @@ import pyarrow as pa
 from fastapi import Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from c2b_ray.endpoint.api.auth import Caller, enter, enter_artifact
+from c2b_ray.endpoint.api.auth import Caller, Json, answers, enter, enter_artifact, errors, files, finite_json, router
 from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.jobs import Cursor, of_tenant
 from c2b_ray.endpoint.api.models import Answer, TableList, TablePage
 from c2b_ray.endpoint.api.problems import ProblemError, not_found
 from c2b_ray.endpoint.api.reads import REPORT, ROWS, Results, answer_of, finished, readable, results_of
-from c2b_ray.endpoint.api.responses import Json, answers, errors, files, finite_json, router
 from c2b_ray.endpoint.api.tabular import csv_slices, json_rows, json_slices, parquet_slices
 from c2b_ray.endpoint.ledger import jobs
-from c2b_ray.report.kit.redact import cleaned
+from c2b_ray.report.redact import cleaned
 
 routes = router("results")
 Classifier = Annotated[

@@ -1,4 +1,4 @@
-"""Tables as JSON, CSV and Parquet, a part at a time. `report.kit.export` cleans their texts."""
+"""Tables as JSON, CSV and Parquet, a part at a time. `report.export` cleans their texts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from c2b_ray.endpoint.api.responses import finite_json
-from c2b_ray.report.kit.export import csv_of
+from c2b_ray.endpoint.api.auth import finite_json
+from c2b_ray.report.export import csv_of
 from c2b_ray.text import finite
 
 
@@ -31,7 +31,7 @@ def json_slices(parts: Iterable[pa.Table]) -> Iterator[bytes]:
 
 
 def csv_slices(parts: Iterable[pa.Table]) -> Iterator[bytes]:
-    """Yields CSV with one header. Lists and structs become JSON; no cell is a formula (`report.kit.export.csv_of`)."""
+    """Yields CSV with one header. Lists and structs become JSON; no cell is a formula (`report.export.csv_of`)."""
     for number, part in enumerate(parts):
         data = csv_of(_flat(part))
         yield data.partition(b"\n")[2] if number else data

@@ -6,12 +6,11 @@ from typing import Any
 
 from fastapi import Request
 
-from c2b_ray.endpoint.api.auth import Caller, enter
+from c2b_ray.endpoint.api.auth import Caller, Json, answers, enter, errors, router
 from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.jobs import Cursor, Limit
 from c2b_ray.endpoint.api.models import UploadBody, UploadList
 from c2b_ray.endpoint.api.problems import not_found
-from c2b_ray.endpoint.api.responses import Json, answers, errors, router
 from c2b_ray.endpoint.ledger import uploads
 from c2b_ray.endpoint.ledger.uploads import Upload
 from c2b_ray.endpoint.policy.uploads import remove as remove_stored

@@ -15,8 +15,8 @@ from sqlalchemy import and_, or_, select
 
 from c2b_ray.endpoint.ledger import keys, tables
 from c2b_ray.endpoint.ledger.database import Database, record
-from c2b_ray.endpoint.ledger.events import Event
 from c2b_ray.endpoint.ledger.job import ENDED
+from c2b_ray.endpoint.ledger.webhooks import Event
 from c2b_ray.errors import C2BError
 
 POLL_SECONDS = 0.5

@@ -7,14 +7,13 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Request
 
-from c2b_ray.endpoint.api.auth import enter
-from c2b_ray.endpoint.api.bodies import Document, document
+from c2b_ray.endpoint.api.auth import Json, answers, body, enter, errors, router
+from c2b_ray.endpoint.api.envelope import Document, document
 from c2b_ray.endpoint.api.models import Answer, NewWebhookAnswer, NewWebhookBody, WebhookBody, WebhookList
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
-from c2b_ray.endpoint.api.responses import Json, answers, body, errors, router
 from c2b_ray.endpoint.ledger import webhooks
 from c2b_ray.endpoint.ledger.webhooks import Webhook
-from c2b_ray.endpoint.policy.addresses import check_webhook
+from c2b_ray.endpoint.policy.fetched import check_webhook
 from c2b_ray.errors import AddressError
 
 routes = router("webhooks")

@@ -10,11 +10,18 @@ to disk. PostgreSQL runs at READ COMMITTED: transactions that must run one after
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import os
+import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
+from filelock import FileLock, Timeout
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -23,17 +30,275 @@ from sqlalchemy import (
     Engine,
     Executable,
     cast,
+    create_engine,
+    event,
+    exc,
     func,
     select,
 )
 
 from c2b_ray.endpoint.clocks import Watch
-from c2b_ray.endpoint.ledger.alone import WAIT_SECONDS, Alone, AloneOnHost, AloneOnServer
-from c2b_ray.endpoint.ledger.engines import BUSY_SECONDS, postgres_engine, sqlite_engine
-from c2b_ray.endpoint.ledger.outage import DOWN_SECONDS, DatabaseDownError, named
-from c2b_ray.errors import ConfigError
+from c2b_ray.errors import C2BError, ConfigError, InputError, StorageError
 
 __all__ = ["Database", "DatabaseDownError", "Transaction"]
+
+
+# Settings of the connections to SQLite or PostgreSQL, and the test whether an idle connection still works.
+
+
+BUSY_SECONDS = 5.0
+"""Seconds that a statement waits for a lock before the database counts as down."""
+IDLE_SECONDS = 2.0
+"""A connection that was idle for longer is tested before it is used."""
+_SESSION = (
+    "-c timezone=UTC -c lock_timeout=10000 -c statement_timeout=60000 -c idle_in_transaction_session_timeout=60000"
+)
+
+_making = threading.Lock()
+
+
+def _make_private(path: str) -> None:
+    """Creates the file if it is missing, readable by its owner alone, because it holds hashes of keys.
+
+    It never opens an existing file. A process that closes any descriptor of a file drops all its locks on that file,
+    also those of SQLite's connections; the next process to close the database would then think it is the last, and
+    delete the log that this process still writes.
+    """
+    with _making, suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    if Path(path).is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+
+def sqlite_engine(url: str, connections: int) -> Engine:
+    path = url.removeprefix("sqlite:///")
+    if path == url or path in ("", ":memory:"):
+        raise ConfigError("database", "a ledger in SQLite is a file: sqlite:////absolute/path.db")
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        _make_private(path)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be opened: {error.strerror or error}", location=path) from error
+    engine = create_engine(
+        f"sqlite:///{path}",
+        pool_size=connections,
+        max_overflow=0,
+        pool_timeout=BUSY_SECONDS,
+        hide_parameters=True,
+        connect_args={"timeout": BUSY_SECONDS},
+    )
+
+    @event.listens_for(engine, "connect")
+    def _settings(connection: Any, record: Any) -> None:
+        connection.isolation_level = None  # transactions are begun below, not by Python's module
+        [(mode,)] = connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        if mode != "wal":
+            raise StorageError(
+                f"{path}: its file system cannot hold a ledger in SQLite; use a local disk, or PostgreSQL"
+            )
+        connection.create_function("c2b_clock", 0, time.time)
+        connection.create_function("md5", 1, _md5, deterministic=True)  # PostgreSQL has it
+        for pragma in ("synchronous = FULL", "foreign_keys = ON", "secure_delete = ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("c2b_write")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _md5(text: str) -> str:
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def postgres_engine(url: str, connections: int, wait_seconds: float = BUSY_SECONDS) -> Engine:
+    """`wait_seconds`: how long a caller waits for a free connection."""
+    engine = create_engine(
+        "postgresql+psycopg" + url.removeprefix("postgresql+psycopg").removeprefix("postgresql"),
+        pool_size=connections,
+        max_overflow=0,
+        pool_timeout=wait_seconds,
+        hide_parameters=True,
+        connect_args={"connect_timeout": 5, "tcp_user_timeout": 15_000, "options": _SESSION},
+    )
+
+    @event.listens_for(engine, "checkin")
+    def _returned(connection: Any, record: Any) -> None:
+        record.info["idle_since"] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def _alive(connection: Any, record: Any, proxy: Any) -> None:
+        """Tests a connection that was idle: a restart of the database ends idle connections without notice."""
+        if time.monotonic() - record.info.get("idle_since", time.monotonic()) < IDLE_SECONDS:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except Exception as error:
+            raise exc.DisconnectionError from error
+
+    return engine
+
+
+# Translates the errors of SQLite and PostgreSQL that mean an outage into one error. It knows their codes, and no
+# table.
+
+
+DOWN_SECONDS = 5.0
+RETRY_SECONDS = 1.0
+MIGRATE = "run: c2b endpoint migrate"
+
+_SQLITE_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_SQLITE_DOWN = {
+    sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_PERM,
+}  # fmt: skip
+_SQLITE_UNWRITABLE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY}
+_SQLITE_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_POSTGRES_BUSY = ("40001", "40P01", "55P03", "57014", "25P03", "25P04")
+"""Serialisation failure, deadlock, lock timeout, statement timeout, transaction timeouts."""
+_POSTGRES_DOWN = ("08", "53", "57P", "58", "25006", "XX")
+"""Connection, resources (full disk, memory, connections), shutdown, system, a read-only standby, internal."""
+_POSTGRES_UNWRITABLE = ("53100", "25006")
+"""A full disk, a read-only standby."""
+_UNKNOWN_TABLE = ("42P01", "42703")
+
+
+class DatabaseDownError(C2BError):
+    """The database does not answer, is locked or cannot write. `retry_after`: seconds until a retry is worthwhile.
+    `readable`: whether it only cannot be written, as on a full disk."""
+
+    def __init__(self, message: str, retry_after: float, readable: bool = False) -> None:
+        super().__init__(message)
+        self.retry_after, self.readable = retry_after, readable
+
+
+class SchemaError(InputError):
+    """The tables are not those of this version."""
+
+
+@contextmanager
+def named(is_sqlite: bool) -> Iterator[None]:
+    """Translates the errors that the database raises in the block. Other errors of statements, such as a constraint's,
+    pass."""
+    try:
+        yield
+    except exc.TimeoutError as error:
+        raise DatabaseDownError("every connection to the database is in use", RETRY_SECONDS) from error
+    except exc.DBAPIError as error:
+        translated = _sqlite(error) if is_sqlite else _postgres(error)
+        if translated is None:
+            raise
+        raise translated from error
+
+
+def _first_line(error: exc.DBAPIError) -> str:
+    return (str(error.orig).strip().splitlines() or ["no reason"])[0]
+
+
+def _sqlite(error: exc.DBAPIError) -> C2BError | None:
+    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF  # the higher bits only refine the code
+    text = _first_line(error)
+    if code in _SQLITE_BUSY:
+        return DatabaseDownError(f"the database is busy: {text}", RETRY_SECONDS)
+    if code in _SQLITE_DOWN:
+        what = "written" if (readable := code in _SQLITE_UNWRITABLE) else "written or read"
+        return DatabaseDownError(f"the database cannot be {what}: {text}", DOWN_SECONDS, readable)
+    if code in _SQLITE_DAMAGED:
+        return StorageError(f"the file is damaged or not a database: {text}; restore a backup of it")
+    if text.startswith(("no such table", "no such column")):
+        return SchemaError(f"the database is not a ledger of this version ({text}); {MIGRATE}")
+    return None
+
+
+def _postgres(error: exc.DBAPIError) -> C2BError | None:
+    state = getattr(error.orig, "sqlstate", None) or ""
+    text = _first_line(error)
+    if state.startswith(_POSTGRES_BUSY):
+        return DatabaseDownError(f"the database is busy: {text}", RETRY_SECONDS)
+    if state in _POSTGRES_UNWRITABLE:
+        return DatabaseDownError(f"the database cannot be written: {text}", DOWN_SECONDS, readable=True)
+    lost = not state and isinstance(error, exc.OperationalError | exc.InterfaceError)
+    if lost or error.connection_invalidated or state.startswith(_POSTGRES_DOWN):
+        return DatabaseDownError(f"the database does not answer: {text}", DOWN_SECONDS)
+    if state in _UNKNOWN_TABLE:
+        return SchemaError(f"the database is not a ledger of this version ({text}); {MIGRATE}")
+    return None
+
+
+# Lets one block of code run at a time for a name, among all processes of a ledger, outside of its transactions.
+
+
+WAIT_SECONDS = 60.0
+"""Seconds that a block waits for its turn."""
+LONGEST_SECONDS = 1800.0
+"""Seconds after which PostgreSQL ends a block: its host may be gone without notice."""
+_FILES = 16
+
+
+class Alone(Protocol):
+    def hold(self, name: str) -> AbstractContextManager[None]:
+        """Returns a context manager. Raises DatabaseDownError if its turn does not come within `WAIT_SECONDS`."""
+
+    def close(self) -> None: ...
+
+
+class AloneOnHost:
+    """For processes of one host. `path`: of the database. Names share a few lock files, so different names may wait for
+    each other."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    @contextmanager
+    def hold(self, name: str) -> Iterator[None]:
+        lock = FileLock(f"{self._path}.lock-{_number(name) % _FILES}", timeout=WAIT_SECONDS, mode=0o600)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            why = f"another process held the lock of {name} for {WAIT_SECONDS:g} s"
+            raise DatabaseDownError(why, DOWN_SECONDS) from error
+        except OSError as error:  # the disk is full, or may not be written
+            raise DatabaseDownError(f"no lock beside the database: {error.strerror or error}", DOWN_SECONDS) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def close(self) -> None:
+        """Has nothing to close."""
+
+
+class AloneOnServer:
+    """For processes that share a PostgreSQL server. `engine`: of connections for this alone, because each block holds
+    one."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @contextmanager
+    def hold(self, name: str) -> Iterator[None]:
+        with named(False), self._engine.begin() as connection:
+            for limit, seconds in (
+                ("lock_timeout", WAIT_SECONDS),
+                ("statement_timeout", 2 * WAIT_SECONDS),
+                ("idle_in_transaction_session_timeout", LONGEST_SECONDS),
+            ):
+                connection.exec_driver_sql(f"SET LOCAL {limit} = {int(1000 * seconds)}")
+            connection.execute(select(func.pg_advisory_xact_lock(_number(name))))
+            yield
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+def _number(name: str) -> int:
+    """Returns a number of 63 bits, as PostgreSQL's locks have."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) >> 1
+
 
 T = TypeVar("T")
 ALONE = 4

@@ -5,15 +5,16 @@ queued → running → (queued again after a slice) → finished | failed | canc
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, bindparam, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from c2b_ray.config.endpoint import Quotas
-from c2b_ray.endpoint.ledger import aged, audit_log, events, quotas, tables
+from c2b_ray.endpoint.ledger import audit_log, quotas, tables, uploads, webhooks
 from c2b_ray.endpoint.ledger.database import Database, Transaction, locked, record
 from c2b_ray.endpoint.ledger.ids import is_id, new_id
 from c2b_ray.endpoint.ledger.job import (
@@ -30,14 +31,16 @@ from c2b_ray.endpoint.ledger.job import (
     Page,
     Progress,
 )
-from c2b_ray.endpoint.ledger.queue import ask_to_yield, grant, running, sweep, waiting
+from c2b_ray.endpoint.ledger.locks import together
 from c2b_ray.endpoint.ledger.running import (
+    ask_to_yield,
     cancelled,
     check_fence,
     claim,
     ended,
     fail,
     finish,
+    grant,
     lapsed,
     progress,
     release,
@@ -45,16 +48,48 @@ from c2b_ray.endpoint.ledger.running import (
     report,
     resized,
     retry,
+    running,
+    sweep,
+    waiting,
 )
-from c2b_ray.endpoint.ledger.together import together
 from c2b_ray.errors import ConfigError, RunError
 
 __all__ = [
-    "Claim", "Failure", "FencedError", "Filters", "IdempotencyConflictError", "Job", "NewJob", "Orders", "Page",
-    "Progress", "ask_to_yield", "cancelled", "check_fence", "claim", "fail", "finish", "forget_idempotency", "get",
-    "grant", "page", "progress", "release", "renew", "report", "request_cancel", "resized", "retry", "running",
-    "set_deleted", "submit", "submitted_before", "sweep", "waiting",
-]  # fmt: skip
+    "Claim",
+    "Failure",
+    "FencedError",
+    "Filters",
+    "IdempotencyConflictError",
+    "Job",
+    "NewJob",
+    "Orders",
+    "Page",
+    "Progress",
+    "ask_to_yield",
+    "cancelled",
+    "check_fence",
+    "claim",
+    "fail",
+    "finish",
+    "forget_idempotency",
+    "get",
+    "grant",
+    "page",
+    "progress",
+    "release",
+    "renew",
+    "report",
+    "request_cancel",
+    "resized",
+    "retry",
+    "running",
+    "set_deleted",
+    "submit",
+    "submitted_before",
+    "sweep",
+    "waiting",
+]
+
 
 _jobs = tables.jobs.c
 _BY_ID = select(*COLUMNS).where(_jobs.id == bindparam("job_id"))
@@ -150,7 +185,7 @@ def request_cancel(db: Database, tenant_id: str, job_id: str, actor: str = "oper
         if row.state == "cancelled":
             ended(tx, row)
         else:
-            events.add(tx, job_id, "state", {"state": "running", "reason": "its cancellation was requested"})
+            webhooks.add(tx, job_id, "state", {"state": "running", "reason": "its cancellation was requested"})
         audit_log.append(tx, audit_log.Entry(actor, "job.cancel", tenant_id, job_id))
     return record(Job, row)
 
@@ -169,7 +204,7 @@ def set_deleted(db: Database, tenant_id: str, job_id: str, actor: str = "operato
         before = tx.execute(locked(tx, select(*COLUMNS).where(*here))).first()
         if before is None:
             return None
-        if (reader := aged.reader_of(tx, tenant_id, job_id)) is not None:
+        if (reader := uploads.reader_of(tx, tenant_id, job_id)) is not None:
             raise RunError(f"{reader} reads the run of {job_id} and has not ended; wait for it, or cancel it first")
         gone = tx.execute(update(tables.jobs).where(*here, _jobs.state.in_(ENDED)).values(values)).rowcount
         if not gone:
@@ -208,7 +243,7 @@ def _submitted(tx: Transaction, who: tuple[str, str | None], new: NewJob, defaul
     tx.at_end(_write, job)
     tx.known[job_id] = job
     quotas.submitted(tx)
-    events.add_at_end(tx, job_id, "state", {"state": "queued"})
+    webhooks.add_at_end(tx, job_id, "state", {"state": "queued"})
     data = {"kind": new.kind}
     audit_log.append(tx, audit_log.Entry(key_id or "operator", "job.submit", tenant_id, job_id, data))
     return job, True
@@ -258,3 +293,112 @@ def _conditions(filters: Filters) -> list[ColumnElement[bool]]:
             or_(_jobs.classifier_hash == weights, _jobs.id.in_(select(each.job_id).where(each.hash == weights)))
         )
     return conditions
+
+
+# Lists of jobs for the web pages: filtered, sorted by a column, one page at a time.
+
+
+ORDERS: Mapping[str, ColumnElement[Any]] = {
+    "created": _jobs.created,
+    "name": func.coalesce(_jobs.name, ""),
+    "kind": _jobs.kind,
+    "state": _jobs.state,
+    "images": _jobs.images,
+    "ended": func.coalesce(_jobs.ended, 0.0),
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """Filters and order of a list. An empty text means any. `name`: part of the name, in any case."""
+
+    state: str = ""
+    kind: str = ""
+    name: str = ""
+    order: str = "created"
+    descending: bool = True
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A page of jobs. `next`: the cursor of the next page; None at the end."""
+
+    items: list[Job]
+    next: tuple[Any, str] | None
+
+
+def listing(
+    db: Database, tenant_id: str, look: Look, cursor: tuple[Any, str] | None = None, limit: int = 50
+) -> Listing:
+    """Returns a page of one tenant's jobs. `look.order` is a key of `ORDERS`; jobs with equal values are sorted by
+    id."""
+    by = ORDERS[look.order]
+    statement = select(*COLUMNS, by.label("by")).where(_jobs.tenant_id == tenant_id, *_conditions_of_listing(look))
+    if cursor is not None:
+        value, job_id = cursor
+        later = (by < value, _jobs.id < job_id) if look.descending else (by > value, _jobs.id > job_id)
+        statement = statement.where(or_(later[0], and_(by == value, later[1])))
+    ordered = (by.desc(), _jobs.id.desc()) if look.descending else (by, _jobs.id)
+    with db.reading() as tx:
+        rows = tx.execute(statement.order_by(*ordered).limit(limit + 1)).all()
+    items = [record(Job, row[:-1]) for row in rows[:limit]]
+    return Listing(items, (rows[limit - 1][-1], items[-1].id) if len(rows) > limit else None)
+
+
+def _conditions_of_listing(look: Look) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = [_jobs.deleted.is_(None)]
+    if look.state:
+        conditions.append(_jobs.state == look.state)
+    if look.kind:
+        conditions.append(_jobs.kind == look.kind)
+    if look.name:
+        conditions.append(func.lower(_jobs.name).contains(look.name.lower(), autoescape=True))
+    return conditions
+
+
+# Lets a job that is submitted again after it was cancelled, or failed by a temporary problem, continue its earlier
+# run.
+
+
+_LATEST = 50
+_STATES = ("cancelled", "failed")
+"""The states whose jobs may leave a run; a job that failed for good names none."""
+NOTE = "run"
+"""The kind of the events that record a take-over."""
+
+
+def predecessor(db: Database, job: Job) -> tuple[str, str] | None:
+    """Returns the latest cancelled or failed job with this config and a run, as (job id, path of the run); None if
+    there is none."""
+    where = (
+        _jobs.tenant_id == job.tenant_id, _jobs.kind == job.kind, _jobs.state.in_(_STATES), _jobs.id != job.id,
+        _jobs.deleted.is_(None), _jobs.run_path.is_not(None),
+    )  # fmt: skip
+    statement = select(_jobs.id, _jobs.run_path, _jobs.resolved).where(*where).order_by(_jobs.ended.desc())
+    with db.reading() as tx:
+        rows = tx.execute(statement.limit(_LATEST)).all()
+    return next(((row.id, row.run_path) for row in rows if row.resolved == job.resolved), None)
+
+
+def take_over(db: Database, job: Job, before: tuple[str, str]) -> Job | None:
+    """Passes the run of `before` on to a running job, and returns the job as it is now.
+
+    The new job counts the run's images too, and the earlier one keeps its count; they were booked to the earlier job's
+    key and are not booked again. Returns None if the run was deleted or taken meanwhile; raises FencedError if the job
+    is no longer held.
+    """
+    old, path = before
+    with db.transaction() as tx:
+        has_it = _jobs.id == old, _jobs.run_path == path, _jobs.state.in_(_STATES), _jobs.deleted.is_(None)
+        gives = update(tables.jobs).where(*has_it).values(run_path=None, bytes=0)
+        earlier = tx.execute(gives.returning(_jobs.images)).first()
+        if earlier is None:
+            return None
+        mine = _jobs.id == job.id, _jobs.fence == job.fence, _jobs.state == "running"
+        takes = update(tables.jobs).where(*mine).values(run_path=path, images=_jobs.images + earlier.images)
+        row = tx.execute(takes.returning(*COLUMNS)).first()
+        if row is None:
+            raise FencedError(f"{job.id}: another runner has it, or it has ended")
+        webhooks.add(tx, old, NOTE, {"message": "its run was taken over", "reason": f"{job.id} continues it"})
+        webhooks.add(tx, job.id, NOTE, {"message": "continues an earlier run", "reason": f"that of {old}"})
+    return record(Job, row)

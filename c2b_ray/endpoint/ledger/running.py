@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, and_, case, func, insert, or_, select, update
 
 from c2b_ray.endpoint import counters
-from c2b_ray.endpoint.ledger import events, tables, usage
+from c2b_ray.endpoint.ledger import locks, quotas, tables, webhooks
 from c2b_ray.endpoint.ledger.database import Database, Transaction, record
 from c2b_ray.endpoint.ledger.job import COLUMNS, Claim, Failure, FencedError, Job, Orders, Progress
 from c2b_ray.endpoint.ledger.webhooks import announce
@@ -67,7 +67,7 @@ def claim(db: Database, owner: str, seconds: float, attempts: int = ATTEMPTS) ->
         if row is None:
             return None
         reason = {"reason": f"attempt {row.attempt + 1}"} if row.attempt else {}
-        events.add(tx, row.id, "state", {"state": "running", **reason})
+        webhooks.add(tx, row.id, "state", {"state": "running", **reason})
     return Claim(record(Job, row), row.fence)
 
 
@@ -105,11 +105,11 @@ def progress(db: Database, job_id: str, fence: int, report_: Progress) -> Orders
         values["attempt"] = 0
     with db.transaction() as tx:
         row = _changed(tx, job_id, fence, values)
-        usage.add_of_job(tx, record(Job, row), report_)
+        quotas.add_of_job(tx, record(Job, row), report_)
         images, seconds = report_.images.values(), report_.model_seconds
         tx.after_commit(lambda: counters.used(report_.images_stage or report_.stage, images, seconds))
         shown = {name: row._mapping[name] for name in ("stage", "done", "total", "rate", "seconds_left")}
-        events.add(tx, job_id, "progress", shown)
+        webhooks.add(tx, job_id, "progress", shown)
     return Orders(row.cancel_requested, row.yield_requested)
 
 
@@ -124,7 +124,7 @@ def report(db: Database, job_id: str, fence: int, kind: str, data: dict[str, Any
     """Adds an event of the run, such as the end of a step; returns its id."""
     with db.transaction() as tx:
         _changed(tx, job_id, fence, {"fence": fence})  # locks the row, too
-        return events.add(tx, job_id, kind, data)
+        return webhooks.add(tx, job_id, kind, data)
 
 
 def release(db: Database, job_id: str, fence: int, not_before: float | None = None, run_path: str | None = None) -> Job:
@@ -184,7 +184,7 @@ def cancelled(db: Database, job_id: str, fence: int, run_path: str | None = None
 def ended(tx: Transaction, row: Row[Any]) -> Job:
     """Adds the event and the webhook deliveries of a job's end, in the transaction that ended it."""
     data = {"state": row.state} | ({"failure": row.failure} if row.failure else {})
-    announce(tx, row.tenant_id, row.id, events.add(tx, row.id, "state", data))
+    announce(tx, row.tenant_id, row.id, webhooks.add(tx, row.id, "state", data))
     title = (row.failure or {}).get("title")
     tx.after_commit(lambda: counters.ended(row.state, title))
     return record(Job, row)
@@ -198,7 +198,7 @@ def _queued_again(tx: Transaction, job_id: str, fence: int, values: dict[str, An
     row = _changed(tx, job_id, fence, waits | values)
     if row.cancel_requested:
         return _end(tx, job_id, fence, {"state": "cancelled"}, state="queued")
-    events.add(tx, job_id, "state", {"state": "queued", "reason": reason})
+    webhooks.add(tx, job_id, "state", {"state": "queued", "reason": reason})
     return record(Job, row)
 
 
@@ -217,3 +217,88 @@ def _changed(tx: Transaction, job_id: str, fence: int, values: dict[str, Any], s
 
 def _fenced(job_id: str, fence: int) -> FencedError:
     return FencedError(f"{job_id}: another runner has it, or it has ended; claim {fence} no longer counts")
+
+
+# Jobs as the dispatcher sees them: which wait, which run, and which may run next.
+
+
+LOST = Failure(
+    "The job ended its runner",
+    "Every runner that took this job died, most likely because memory ran out. Make the job smaller, or ask the "
+    "operator what the runners' logs say.",
+)
+
+
+def waiting(db: Database, per_tenant: int = 20) -> list[Job]:
+    """Returns the jobs that wait for their turn and may start by now: the oldest `per_tenant` of each tenant, oldest
+    first."""
+    with db.reading() as tx:
+        turn = func.row_number().over(partition_by=_jobs.tenant_id, order_by=(_jobs.created, _jobs.id)).label("turn")
+        queued = (
+            select(_jobs.id, turn).where(tables.OPEN, _jobs.state == "queued", _NOT_GRANTED, due(db.clock())).subquery()
+        )
+        first = select(queued.c.id).where(queued.c.turn <= per_tenant)
+        return [
+            record(Job, row) for row in tx.execute(select(*COLUMNS).where(_jobs.id.in_(first)).order_by(_jobs.created))
+        ]
+
+
+def granted(db: Database) -> list[Job]:
+    """Returns the jobs that were granted a turn and that no runner has claimed yet."""
+    return _every(db, _jobs.state == "queued", _jobs.granted.is_not(None))
+
+
+def running(db: Database) -> list[Job]:
+    """Returns the jobs in the state running, also those whose runner is gone."""
+    return _every(db, _jobs.state == "running")
+
+
+def grant(db: Database, job_id: str, leader: locks.Lease) -> bool:
+    """Grants a waiting job its turn. Returns False if it no longer waits, or `leader` no longer leads."""
+    return _ordered(db, leader, {"granted": db.clock()}, _jobs.id == job_id, _jobs.state == "queued", _NOT_GRANTED)
+
+
+def ask_to_yield(db: Database, job_id: str, leader: locks.Lease) -> bool:
+    """Asks a running job to end its slice. Returns False if it does not run, or `leader` no longer leads."""
+    return _ordered(db, leader, {"yield_requested": True}, _jobs.id == job_id, _jobs.state == "running")
+
+
+def sweep(db: Database, attempts: int = ATTEMPTS) -> list[Job]:
+    """Ends the jobs whose runner is gone and that nobody should take over, and returns them.
+
+    These are jobs whose cancellation was requested, and jobs that `attempts` runners died of.
+    """
+    with db.transaction() as tx:
+        orphaned = and_(_jobs.state == "running", lapsed(tx))
+        values: dict[str, Any] = {"ended": tx.now, "owner": None, "lease_until": None, "fence": _jobs.fence + 1}
+        cancel = values | {"state": "cancelled"}
+        fail = values | {"state": "failed", "failure": asdict(LOST), "attempt": _jobs.attempt + 1}
+        rows = [
+            row
+            for where, change in ((_jobs.cancel_requested, cancel), (_jobs.attempt + 1 >= attempts, fail))
+            for row in tx.execute(
+                update(tables.jobs).where(tables.OPEN, orphaned, where).values(change).returning(*COLUMNS)
+            )
+        ]
+        return [ended(tx, row) for row in rows]
+
+
+_NOT_GRANTED = _jobs.granted.is_(None)
+
+
+def _every(db: Database, *where: ColumnElement[bool]) -> list[Job]:
+    with db.reading() as tx:
+        return [
+            record(Job, row) for row in tx.execute(select(*COLUMNS).where(tables.OPEN, *where).order_by(_jobs.created))
+        ]
+
+
+def _ordered(db: Database, leader: locks.Lease, values: dict[str, Any], *where: ColumnElement[bool]) -> bool:
+    with db.transaction() as tx:
+        if not locks.holds(tx, leader):
+            return False
+        row = tx.execute(update(tables.jobs).where(*where).values(values).returning(_jobs.id, _jobs.state)).first()
+        if row is not None:
+            reason = "its turn came" if "granted" in values else "it was asked to yield"
+            webhooks.add(tx, row.id, "state", {"state": row.state, "reason": reason})
+        return row is not None

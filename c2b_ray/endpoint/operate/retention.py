@@ -18,14 +18,16 @@ from pyarrow import fs
 
 from c2b_ray.config.endpoint import EndpointConfig
 from c2b_ray.endpoint.clocks import now as steady_now
-from c2b_ray.endpoint.ledger import aged, buckets, events, jobs, leases, sessions, tenants, uploads, webhooks
+from c2b_ray.endpoint.ledger import buckets, jobs, locks, tenants, uploads, webhooks
+from c2b_ray.endpoint.ledger import tenants as sessions
+from c2b_ray.endpoint.ledger import uploads as aged
+from c2b_ray.endpoint.ledger import webhooks as events
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.ids import is_id
 from c2b_ray.endpoint.policy import uploads as stored_uploads
 from c2b_ray.errors import C2BError, InputError, RunError
-from c2b_ray.filesystems import resolve
-from c2b_ray.filesystems.patience import file_info
-from c2b_ray.store import files
+from c2b_ray.storage import files, resolve
+from c2b_ray.storage.s3 import file_info
 
 ACTOR = "retention"
 EVERY_S = 900.0
@@ -69,7 +71,7 @@ class Retention:
         """Runs until `stop` is set. The first pass waits until the clock has been watched for `every` seconds."""
         while True:
             try:
-                if self.clock_is_steady() and leases.take(self._db, ACTOR, self._owner, every / 2) is not None:
+                if self.clock_is_steady() and locks.take(self._db, ACTOR, self._owner, every / 2) is not None:
                     deleted = purge(self._db, self._config)
                     if deleted:
                         _log.info("deleted: %s", deleted)
@@ -104,7 +106,7 @@ def purge(db: Database, config: EndpointConfig) -> Deleted:
         deleted.runs = _purge_runs(db, config, now - kept.runs_days * DAY_S)
     if kept.uploads_days is not None:
         deleted.uploads = _purge_uploads(db, config, now - kept.uploads_days * DAY_S)
-    deleted.events = events.forget(db, now - kept.events_days * DAY_S)
+    deleted.events = events.forget_events(db, now - kept.events_days * DAY_S)
     deleted.deliveries = webhooks.forget(db, now - kept.events_days * DAY_S)
     deleted.idempotency_keys = jobs.forget_idempotency(db, now - kept.idempotency_hours * HOUR_S)
     buckets.forget(db, now - DAY_S)

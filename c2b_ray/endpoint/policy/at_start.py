@@ -15,15 +15,14 @@ from c2b_ray.config.named import Names
 from c2b_ray.config.policy import Policy
 from c2b_ray.endpoint.kinds import kind_named
 from c2b_ray.endpoint.policy import fetched
+from c2b_ray.endpoint.policy.archives import follow_storage
 from c2b_ray.endpoint.policy.contents import check_contents
-from c2b_ray.endpoint.policy.fields import SPECS
 from c2b_ray.endpoint.policy.isolation import POLICY_VARIABLE
-from c2b_ray.endpoint.policy.moved import follow_storage
 from c2b_ray.endpoint.policy.paths import STORE, Tenancy
-from c2b_ray.endpoint.policy.specs import check_again, paths_of, relocated
+from c2b_ray.endpoint.policy.specs import SPECS, check_again, paths_of, relocated
 from c2b_ray.errors import ConfigError
-from c2b_ray.store import files
-from c2b_ray.store.run import MANIFEST
+from c2b_ray.storage import files
+from c2b_ray.storage.run import MANIFEST
 
 _FETCHED = (Names.HIERARCHY, Names.LABEL_MAP, *(names for names in SPECS if names is not Names.INDEX))
 """Names of files that are read locally; tables, indexes and runs are read directly from stores."""

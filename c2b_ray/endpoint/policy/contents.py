@@ -1,27 +1,32 @@
 """Checks what the files of a config name in turn: a table's images, an index's folder and encoder, links in a folder.
 
 It runs in the job's process, right before the job reads the files, because the API should not parse files of strangers.
-Whatever passes is confined again when it is read (`filesystems.confined`).
+Whatever passes is confined again when it is read (`storage.confined`).
 """
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from PIL import ImageFile, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
 from c2b_ray.config.named import Names
-from c2b_ray.endpoint.policy.fields import SPECS
+from c2b_ray.config.policy import Policy
 from c2b_ray.endpoint.policy.paths import DATA, RUNS, UPLOADS, Tenancy, is_inside, verified
 from c2b_ray.endpoint.policy.schemes import checked_spec
+from c2b_ray.endpoint.policy.specs import SPECS
 from c2b_ray.endpoint.policy.weights import check_weights
-from c2b_ray.errors import ConfigError, InputError, WeightsError
-from c2b_ray.filesystems.documents import parse_json, read_json
-from c2b_ray.store import files
-from c2b_ray.store.labelled_rows import open_rows
+from c2b_ray.errors import ConfigError, ImageError, InputError, WeightsError
+from c2b_ray.storage import files
+from c2b_ray.storage.documents import parse_json, read_json
+from c2b_ray.storage.labelled_rows import open_rows
 
 IMAGE = "image"
 _MANIFEST = "manifest.json"
@@ -171,3 +176,59 @@ def _check_shards(index: Path, field: str) -> None:
     for name in named.values() if isinstance(named, dict) else ():
         if not isinstance(name, str) or "/" in name or "\\" in name or name.startswith("."):
             raise ConfigError(field, f"{index.name} names {str(name)[:100]!r}; expected a file beside it")
+
+
+# Checks images of strangers by their first bytes and headers, and decodes no pixel.
+
+
+_FORMATS: tuple[tuple[str, bytes, type[ImageFile.ImageFile]], ...] = (
+    ("JPEG", b"\xff\xd8\xff", JpegImagePlugin.JpegImageFile),
+    ("PNG", b"\x89PNG\r\n\x1a\n", PngImagePlugin.PngImageFile),
+    ("WebP", b"RIFF", WebPImagePlugin.WebPImageFile),
+)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The facts in an image's header."""
+
+    format: str
+    width: int
+    height: int
+    frames: int
+
+
+def format_of(head: bytes) -> str:
+    """Returns JPEG, PNG or WebP by the first twelve bytes. Raises ImageError for anything else."""
+    for name, magic, _ in _FORMATS:
+        if head.startswith(magic) and (name != "WebP" or head[8:12] == b"WEBP"):
+            return name
+    raise ImageError("not a JPEG, PNG or WebP image by its first bytes")
+
+
+def check_picture(data: bytes, policy: Policy) -> Picture:
+    """Returns the facts in an image's header. Raises ImageError if it is no image, too large, or has too many pixels or
+    frames."""
+    if len(data) > policy.image_bytes:
+        raise ImageError(f"too large: more than {policy.image_bytes} bytes")
+    name = format_of(data[:12])
+    reader = next(reader for known, _, reader in _FORMATS if known == name)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with reader(BytesIO(data), "") as image:
+                picture = Picture(name, *image.size, frames=getattr(image, "n_frames", 1))
+    except Exception as error:  # Pillow's readers raise many kinds of errors for malformed files
+        raise ImageError(f"damaged: {str(error)[:200] or type(error).__name__}") from error
+    if picture.width * picture.height > policy.image_pixels:
+        pixels = f"{picture.width} × {picture.height} pixels"
+        raise ImageError(f"too large: {pixels}, at most {policy.image_pixels} are decoded")
+    if picture.frames > policy.image_frames:
+        raise ImageError(f"{picture.frames} frames; at most {policy.image_frames}")
+    return picture
+
+
+def check_picture_file(path: str, policy: Policy) -> Picture:
+    """Does `check_picture` for a file, and reads no more of it than an image may have."""
+    with open(path, "rb") as file:
+        return check_picture(file.read(policy.image_bytes + 1), policy)

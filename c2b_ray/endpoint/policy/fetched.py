@@ -22,13 +22,19 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import httpx
 from pyarrow import fs
 
+from c2b_ray.config.policy import Policy
 from c2b_ray.endpoint.policy.paths import DATA, UPLOADS
+from c2b_ray.endpoint.policy.schemes import url_policy
 from c2b_ray.errors import ConfigError
-from c2b_ray.filesystems import resolve
-from c2b_ray.filesystems.patience import file_info, patiently
-from c2b_ray.store import files
+from c2b_ray.models.url_guard import GuardedTransport, Resolver, Target, UrlPolicy, check_url, resolved
+from c2b_ray.storage import files, resolve
+from c2b_ray.storage.s3 import file_info, patiently
+
+__all__ = ["check_webhook", "url_policy", "webhook_client", "webhook_policy"]
+
 
 FOLDER = "C2B_JOB_FILES"
 """The variable that names the folder of copies to a job's process."""
@@ -146,3 +152,26 @@ def copies_folder() -> Path:
     if path.stat().st_uid != os.getuid() or path.is_symlink():
         raise ConfigError("", f"{path} belongs to another user; remove it, or set TMPDIR")
     return path
+
+
+# Which URLs this endpoint calls: those of models for jobs, those of webhooks itself. `models.url_guard` checks
+# them.
+
+
+def webhook_policy(policy: Policy, seconds: float = 10.0) -> UrlPolicy:
+    return UrlPolicy(tuple(policy.webhooks), tuple(policy.networks), seconds=seconds)
+
+
+def check_webhook(url: str, policy: Policy) -> Target:
+    """Raises AddressError if a webhook may not have this URL. Its host name is resolved only when it is called."""
+    return check_url(url, webhook_policy(policy))
+
+
+def webhook_client(policy: Policy, seconds: float = 10.0, resolver: Resolver = resolved) -> httpx.Client:
+    """Returns a client that reaches only listed URLs at public addresses, and checks each redirect like a new request.
+
+    It raises AddressError besides httpx's errors. Bodies of answers are not read: nobody uses them, and a receiver that
+    has said 2xx has received.
+    """
+    transport = GuardedTransport(webhook_policy(policy, seconds), resolver=resolver, bodies=False)
+    return httpx.Client(transport=transport, timeout=seconds, follow_redirects=True, max_redirects=3)

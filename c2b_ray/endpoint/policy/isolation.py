@@ -17,8 +17,8 @@ from typing import NamedTuple
 from c2b_ray.config.policy import Policy
 from c2b_ray.endpoint.policy.schemes import url_policy
 from c2b_ray.errors import ServiceError
-from c2b_ray.filesystems import URL_POLICY
 from c2b_ray.models.url_guard import as_variable
+from c2b_ray.storage import URL_POLICY
 
 POLICY_VARIABLE = "C2B_POLICY"
 """The whole policy as JSON, for the checks in the job's process."""

@@ -26,14 +26,13 @@ from pyarrow import fs
 
 from c2b_ray.config.policy import Policy
 from c2b_ray.endpoint.policy.archives import unpack
+from c2b_ray.endpoint.policy.contents import check_picture_file
 from c2b_ray.endpoint.policy.paths import UPLOADS, upload_path
-from c2b_ray.endpoint.policy.pictures import check_picture_file
 from c2b_ray.endpoint.policy.weights import check_weights
 from c2b_ray.endpoint.scratch import Scratch
 from c2b_ray.errors import InputError, SourceError, StorageError, WeightsError
-from c2b_ray.filesystems import resolve
-from c2b_ray.filesystems.patience import patiently
-from c2b_ray.store import files
+from c2b_ray.storage import files, resolve
+from c2b_ray.storage.s3 import patiently
 
 Kind = Literal["onnx", "safetensors", "image", "images", "table"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

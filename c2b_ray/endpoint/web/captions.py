@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from starlette.responses import Response
 
+from c2b_ray.audits.failures.discovery.rounds import SAMPLE
+from c2b_ray.audits.failures.report.rows import CONFIRMATION, DISCOVERY
+from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.endpoint.api.problems import ProblemError, not_found
 from c2b_ray.endpoint.api.reads import Results, finished
 from c2b_ray.endpoint.api.results import CLOSED, picture_type, read
 from c2b_ray.endpoint.web.rendering import shown
-from c2b_ray.endpoint.web.visit import Visit
-from c2b_ray.report.failures.rows import CONFIRMATION, DISCOVERY
-from c2b_ray.report.kit.redact import clean
-from c2b_ray.steps.discovery.rounds import SAMPLE
-from c2b_ray.store.failures_run import FailuresRun
+from c2b_ray.endpoint.web.session import Visit
+from c2b_ray.report.redact import clean
 
 MOST, PAGE = 1000, 24
 VERDICTS = ("failure", "not_shown", "undetermined")

@@ -17,8 +17,8 @@ from c2b_ray.endpoint.api.problems import ProblemError
 from c2b_ray.endpoint.api.reads import ROWS
 from c2b_ray.endpoint.api.results import read
 from c2b_ray.endpoint.web.rendering import shown
+from c2b_ray.endpoint.web.session import Visit
 from c2b_ray.endpoint.web.tables import MOST_ROWS
-from c2b_ray.endpoint.web.visit import Visit
 
 PAGE, CHOICES = 24, 200
 NAMES = ("label", "predicted", "caption")

@@ -6,11 +6,16 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
+from c2b_ray.audits.runs import Comparison
+from c2b_ray.endpoint.api.judging import run_of
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError
+from c2b_ray.endpoint.api.results import page_policy
 from c2b_ray.endpoint.kinds import COMPARED_KINDS, KINDS
-from c2b_ray.endpoint.ledger.listing import ORDERS, Listing, Look, listing
+from c2b_ray.endpoint.ledger import jobs
+from c2b_ray.endpoint.ledger.job import Filters
+from c2b_ray.endpoint.ledger.jobs import ORDERS, Listing, Look, listing
 from c2b_ray.endpoint.web.rendering import STATES, shown
-from c2b_ray.endpoint.web.visit import Visit
+from c2b_ray.endpoint.web.session import Visit
 
 PAGE = 25
 
@@ -63,3 +68,59 @@ def _next(visit: Visit, rows: Listing, look: Look, about: tuple[object, ...]) ->
         return None
     cursor = visit.context.signer.seal(list(rows.next), *about)
     return _link(look, look.order, look.descending, cursor)
+
+
+# The page of two finished audits side by side: what changed from the first to the second, on the images of both.
+
+
+_CHOICES = 100
+
+
+def compare_page(visit: Visit) -> Response:
+    """Shows the comparison of two audits, or a form to choose them."""
+    chosen = _chosen(visit)
+    finished = jobs.page(visit.context.db, visit.tenant_id, Filters(state="finished"), limit=_CHOICES).items
+    values = {
+        "jobs": [job for job in finished if job.kind in COMPARED_KINDS], "a": "", "b": "",
+        "classifier_a": visit.query("classifier_a"), "classifier_b": visit.query("classifier_b"),
+        "summaries": [], "page_link": "",
+    }  # fmt: skip
+    if len(chosen) == 2:
+        comparison = _comparison(visit, chosen)
+        link = {"a": chosen[0], "b": chosen[1], **comparison_names(comparison)}
+        values |= {"a": chosen[0], "b": chosen[1], "summaries": comparison.summaries(),
+                   "page_link": f"/ui/compare/report?{urlencode(link)}", **comparison_names(comparison)}  # fmt: skip
+    return shown(visit, "compare.html.j2", values)
+
+
+def compare_report(visit: Visit) -> Response:
+    """Returns the page that `c2b compare` writes, in a sandbox."""
+    page = _comparison(visit, _chosen(visit)).page().encode()
+    return Response(page, media_type="text/html", headers={"Content-Security-Policy": page_policy(page)})
+
+
+def comparison_names(comparison: Comparison) -> dict[str, str]:
+    names = comparison.properties()
+    return {name: names[name] for name in ("classifier_a", "classifier_b")}
+
+
+def _chosen(visit: Visit) -> list[str]:
+    """Returns the two audits, from a=…&b=… or from two ticked boxes of the list, the older first."""
+    ticked = visit.request.query_params.getlist("job")
+    named = [visit.query(name) for name in ("a", "b") if visit.query(name)]
+    if not ticked:
+        return named if len(named) == 2 else []
+    if len(ticked) != 2:
+        detail = f"tick two audits to compare, not {len(ticked)}"
+        raise ProblemError(422, "invalid", detail, [FieldError("job", detail)])
+    known = [(jobs.get(visit.context.db, visit.tenant_id, job_id), job_id) for job_id in ticked]
+    return [job_id for _, job_id in sorted(known, key=lambda pair: pair[0].created if pair[0] else 0.0)]
+
+
+def _comparison(visit: Visit, chosen: list[str]) -> Comparison:
+    if len(chosen) != 2:
+        raise ProblemError(422, "invalid", "name two audits: a and b", [FieldError("a", "expected an audit's id")])
+    run_a, run_b = (run_of(visit.context, visit.caller, job_id) for job_id in chosen)
+    names = visit.query("classifier_a") or None, visit.query("classifier_b") or None
+    comparison: Comparison = run_a.kind.comparison(run_a, run_b, *names)
+    return comparison

@@ -8,25 +8,24 @@ from typing import Any
 import yaml
 from starlette.responses import Response
 
-from c2b_ray.endpoint.api.bodies import canonical
+from c2b_ray.audits.failures.run import FailuresRun
+from c2b_ray.endpoint.api.envelope import canonical
 from c2b_ray.endpoint.api.events import follow
-from c2b_ray.endpoint.api.jobs import of_tenant, purged
+from c2b_ray.endpoint.api.jobs import of_tenant, purged, resolve, submit_job
 from c2b_ray.endpoint.api.judging import answers_questions, refuse_unanswering
 from c2b_ray.endpoint.api.models import Question
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
 from c2b_ray.endpoint.api.reads import ANSWER, REPORT, Results, answer_of, finished
 from c2b_ray.endpoint.api.results import read
-from c2b_ray.endpoint.api.submitting import resolve, submit_job
 from c2b_ray.endpoint.kinds import COMPARED_KINDS, KINDS
-from c2b_ray.endpoint.ledger import events, jobs
+from c2b_ray.endpoint.ledger import jobs, webhooks
 from c2b_ray.endpoint.ledger.job import Job
 from c2b_ray.endpoint.web.rendering import shown
-from c2b_ray.endpoint.web.visit import Visit, goto
+from c2b_ray.endpoint.web.session import Visit, goto
 from c2b_ray.errors import C2BError
-from c2b_ray.report.kit.redact import cleaned
-from c2b_ray.report.kit.summary import Summary
-from c2b_ray.store import files
-from c2b_ray.store.failures_run import FailuresRun
+from c2b_ray.report.redact import cleaned
+from c2b_ray.report.summary import Summary
+from c2b_ray.storage import files
 
 _NO_ANSWER_YET = 409
 _EVENTS = 12
@@ -134,12 +133,12 @@ def _answer(results: Results | None) -> Any:
 
 def _log(visit: Visit, job: Job) -> list[dict[str, Any]]:
     shown_events = [
-        _event_row(one) for one in events.after(visit.context.db, job.id, limit=2000) if one.kind != "progress"
+        _event_row(one) for one in webhooks.after(visit.context.db, job.id, limit=2000) if one.kind != "progress"
     ]
     return shown_events[-_EVENTS:]
 
 
-def _event_row(event: events.Event) -> dict[str, Any]:
+def _event_row(event: webhooks.Event) -> dict[str, Any]:
     """Returns an event in words."""
     data = event.data
     words = data.get("state") or data.get("step") or data.get("name") or data.get("message") or event.kind

@@ -14,7 +14,6 @@ from c2b_ray.endpoint.api.problems import not_found
 from c2b_ray.endpoint.ledger.keys import Scope
 from c2b_ray.endpoint.web import (
     captions,
-    compare,
     gallery,
     history,
     home,
@@ -26,10 +25,11 @@ from c2b_ray.endpoint.web import (
     submit,
     tables,
     uploads,
-    usage,
 )
-from c2b_ray.endpoint.web.routing import Page, failed, page
-from c2b_ray.endpoint.web.visit import Visit
+from c2b_ray.endpoint.web import home as compare
+from c2b_ray.endpoint.web import keys as usage
+from c2b_ray.endpoint.web.rendering import Page, failed, page
+from c2b_ray.endpoint.web.session import Visit
 
 _STATIC = {"pages.css": "text/css", "pages.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _JOB = "/audits/{job_id}"

@@ -8,24 +8,33 @@ page's content.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from c2b_ray.endpoint.api.problems import ProblemError, body_of
+from c2b_ray.endpoint.api.auth import Caller, admitted
+from c2b_ray.endpoint.api.context import context_of
+from c2b_ray.endpoint.api.envelope import ERRORS
+from c2b_ray.endpoint.api.problems import ProblemError, body_of, problem_of
+from c2b_ray.endpoint.ledger import keys
+from c2b_ray.endpoint.ledger import tenants as ended
+from c2b_ray.endpoint.ledger.keys import Scope
 from c2b_ray.endpoint.web import session as sessions
-from c2b_ray.endpoint.web.visit import Visit
-from c2b_ray.report.kit.page import without_hidden
-from c2b_ray.report.kit.redact import clean
-from c2b_ray.report.kit.words import count, duration, plural, signed
+from c2b_ray.endpoint.web.session import NOBODY, Visit, goto
+from c2b_ray.report.page import without_hidden
+from c2b_ray.report.redact import clean
+from c2b_ray.report.words import count, duration, plural, signed
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -133,3 +142,61 @@ def _environment() -> Environment:
     }  # fmt: skip
     environment.globals |= {"states": STATES, "plural": plural, "phrase": lambda status: HTTPStatus(status).phrase}
     return environment
+
+
+# Routes of pages: each runs a function of a `Visit` in a thread, after checking the session, and shows errors as
+# pages.
+
+
+Page = Callable[[Visit], Response]
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def page(function: Page, scope: Scope | None = "read") -> Endpoint:
+    """Wraps the function of a page. `scope`: the scope that the visitor's key needs; None for a page for everyone."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            visit = await run_in_threadpool(_entered, request, scope)
+            if request.method == "POST":
+                async with request.form(max_files=1, max_fields=100, max_part_size=1 << 20) as form:
+                    sessions.check_token(visit.context.signer, visit.session, form.get(sessions.TOKEN))
+                    return await run_in_threadpool(function, replace(visit, form=form))
+            return await run_in_threadpool(function, visit)
+        except Exception as error:
+            return await run_in_threadpool(failed, request, error)
+
+    return answer
+
+
+def failed(request: Request, error: Exception) -> Response:
+    """Shows an error as a page, or redirects a visitor who is not signed in to the sign-in page."""
+    problem = problem_of(error)
+    if problem is None:
+        request_id = request.scope["state"]["request_id"]
+        ERRORS.error("request %s failed", request_id, exc_info=error)
+        problem = ProblemError(500, "internal", "the endpoint failed; its operator finds the reason in the log")
+    if problem.status == 401 and request.method == "GET":
+        return goto(f"{sessions.PATH}/signin?next={quote(_here(request), safe='')}")
+    return problem_page(request, problem)
+
+
+def _here(request: Request) -> str:
+    query = request.url.query
+    return f"{request.scope['path']}{'?' if query else ''}{query}"
+
+
+def _entered(request: Request, scope: Scope | None) -> Visit:
+    """Returns the visit. Raises 401 without a session whose key works, 403 if the key lacks the scope, and 429 if its
+    tenant sends too many requests."""
+    context = context_of(request)
+    session = sessions.read(request, context.signer)
+    caller = None
+    if session is not None and session.key_id:
+        key = None if ended.has_ended(context.db, session.nonce) else keys.working(context.db, session.key_id)
+        caller = None if key is None else Caller(key, key.tenant_id)
+    if scope is not None:
+        if caller is None:
+            raise NOBODY
+        caller = admitted(request, context, caller.key, scope)
+    return Visit(request, context, session or sessions.begin(), caller, FormData())

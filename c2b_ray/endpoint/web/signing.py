@@ -8,10 +8,10 @@ from starlette.responses import Response
 
 from c2b_ray.endpoint.api.auth import verified
 from c2b_ray.endpoint.api.problems import ProblemError
-from c2b_ray.endpoint.ledger import sessions as ended
+from c2b_ray.endpoint.ledger import tenants as ended
 from c2b_ray.endpoint.web import session as sessions
 from c2b_ray.endpoint.web.rendering import shown
-from c2b_ray.endpoint.web.visit import Visit, goto
+from c2b_ray.endpoint.web.session import Visit, goto
 
 HOME = f"{sessions.PATH}/"
 _OURS = re.compile(r"/ui/[A-Za-z0-9_.~/-]*(\?[A-Za-z0-9_.~%&=+:,/-]*)?")

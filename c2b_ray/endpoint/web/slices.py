@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from starlette.responses import Response
 
+from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.endpoint.api.judging import run_of
 from c2b_ray.endpoint.api.problems import ProblemError, not_found
 from c2b_ray.endpoint.web.rendering import shown
-from c2b_ray.endpoint.web.visit import Visit
+from c2b_ray.endpoint.web.session import Visit
 from c2b_ray.steps.answers import answers_of
-from c2b_ray.store.c2b_run import C2BRun
 
 PAGE = 24
 VERDICTS = ("against", "for", "none", "undetermined")

@@ -6,22 +6,178 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from starlette.responses import JSONResponse, Response
 
-from c2b_ray.endpoint.api.bodies import canonical
+from c2b_ray.endpoint.api.envelope import YAML, Document, canonical
+from c2b_ray.endpoint.api.jobs import Resolved, resolve, submit_job
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError, body_of, not_found, problem_of
-from c2b_ray.endpoint.api.submitting import Resolved, resolve, submit_job
 from c2b_ray.endpoint.api.uploads import upload_body
 from c2b_ray.endpoint.kinds import ANSWERING_KINDS, KINDS
 from c2b_ray.endpoint.ledger import jobs, uploads
 from c2b_ray.endpoint.ledger.job import Filters
-from c2b_ray.endpoint.web.forms import FIELDS, config_of
 from c2b_ray.endpoint.web.rendering import shown
-from c2b_ray.endpoint.web.visit import Visit, goto
-from c2b_ray.report.kit.words import plural
+from c2b_ray.endpoint.web.session import Visit, goto
+from c2b_ray.report.words import plural
 from c2b_ray.world.zoo import names
+
+# The fields of each kind's form, and the config made from the fields and the YAML beside them.
+
+
+Type = Literal["text", "words", "number", "choice", "mapping", "specs", "model"]
+MOST_DIGITS = 15
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a form. `name`: the config's field, with dots. `options`: the values of a choice, or the name of the
+    suggestions in `submit` for a text. `only`: a field and the value that it must have for this field to be used."""
+
+    name: str
+    label: str
+    hint: str = ""
+    type: Type = "text"
+    options: tuple[str, ...] | str = ()
+    default: str = ""
+    only: tuple[str, str] | None = None
+
+
+_CLASSIFIER = Field(
+    "classifier", "Classifier", "A spec such as world:resnet-planted-0 or onnx:upload:…; an upload's is in the list.",
+    "model", "classifiers",
+)  # fmt: skip
+FIELDS: Mapping[str, tuple[Field, ...]] = {
+    "c2b": (
+        Field("task", "Task", "What the classifier is for, in a sentence."),
+        Field("classes", "Classes", "Names with commas between them, or all.", "words"),
+        _CLASSIFIER,
+        Field("images.source", "Images", "Where the images come from.", "choice", ("generate", "retrieve", "labelled"),
+              "generate"),
+        Field("images.generator", "Generator", "Where images are generated.", "model", "generators", "world:renderer",
+              ("images.source", "generate")),
+        Field("images.index", "Index", "Where images are retrieved.", "text", (), "", ("images.source", "retrieve")),
+        Field("images.table", "Table", "Where images are labelled: an upload, or a path below data/.", "model",
+              "tables", "", ("images.source", "labelled")),
+        Field("attributes", "Attributes", "One a line, as in: weather: clear, snow. Empty: a language model proposes.",
+              "mapping"),
+        Field("images_per_caption", "Images of each caption", "", "number"),
+    ),
+    "failures": (
+        Field("labels", "Labels", "Names with commas between them.", "words"),
+        _CLASSIFIER,
+        Field("images.generate.model", "Generator", "What draws the images.", "model", "generators", "world:renderer"),
+        Field("rule", "Failure", "Which answers are failures.", "choice",
+              ("top1", "top1_parent", "top3", "top3_parent"), "top1"),
+        Field("budget.draws", "Images in all", "", "number"),
+    ),
+    "dataset": (
+        Field("captions.run", "Failures", "A finished run of failures, whose captions are taken.", "model", "runs"),
+        _CLASSIFIER,
+        Field("images.generate.model", "Generator", "What draws the images.", "model", "generators", "world:renderer"),
+        Field("draws_per_caption", "Images of each caption", "", "number"),
+        Field("cap_per_caption", "Kept of each caption", "At most.", "number"),
+    ),
+    "prompts": (
+        Field("subjects", "Subjects", "What prompts are about, with commas between them, such as bus, boat.", "words"),
+        Field("attributes", "Attributes", "What may be hidden, one a line, as in: lighting: day, night.", "mapping"),
+        Field("generators", "Generator", "The text-to-image model that is searched.", "model", "generators"),
+        Field("language_model", "Language model", "It proposes prompts.", "model", "language_models", "world:prompter"),
+        Field("judge", "Judge", "It says what images show.", "model", "captioners", "world:clip"),
+        Field("guide", "Guide", "heads: by the generator's activations; judge: by answers on finished images.",
+              "choice", ("heads", "judge"), "heads"),
+    ),
+    "clip-bias": (
+        Field("models", "Models", "One a line, a name of your own and a spec, as in: small: world:clip-05.", "specs"),
+        Field("datasets.images.table", "Images", "A table with image, caption and attributes: an upload, or a path "
+              "below data/.", "model", "captioned"),
+        Field("datasets.images.attributes", "Attributes", "Columns of the table, with commas between them.", "words"),
+        Field("datasets.images.texts", "Neutral texts", "For MaxSkew, with commas between them; may be empty.",
+              "words"),
+        Field("groups.k", "Clusters of each model", "1: no local view.", "number"),
+    ),
+    "latent": (
+        Field("generator", "Generator", "A generator with a latent space.", "model", "latent_generators"),
+        Field("classifier", "Classifier", "One with gradients, such as world:… or timm:….", "model", "classifiers"),
+        Field("latents", "Labelled latents", "A table, from which hyperplanes are trained; may be empty.", "model",
+              "captioned"),
+        Field("hyperplanes", "Hyperplanes", "A table of those that are known; may be empty.", "model", "captioned"),
+        Field("label", "Label", "The classifier's output that is watched."),
+        Field("target", "Target", "The attribute that it is meant to tell."),
+    ),
+    "evaluate": (
+        Field("task", "Task", "What the classifier is for, in a sentence."),
+        _CLASSIFIER,
+        Field("truth.table", "Ground truth", "A table with image, target_class and attributes: an upload, or a path "
+              "below data/. CelebA, ImageNet-X and the embedded world are named in the YAML.", "model", "tables"),
+        Field("methods.C2B", "Finished audit", "Its biases are held against the ground truth.", "model", "audits"),
+        Field("b2t.captioner", "Captioner", "Of the baseline B2T; may be empty.", "model", "captioners"),
+        Field("b2t.encoder", "Encoder", "Of the baseline B2T; may be empty.", "model", "encoders"),
+    ),
+}  # fmt: skip
+
+
+def config_of(kind: str, sent: Mapping[str, str], yaml_text: str) -> dict[str, Any]:
+    """Returns the config of a form. Raises 422, which names the field with a wrong number or list of attributes, or 400
+    for invalid YAML."""
+    config: dict[str, Any] = {}
+    for field in FIELDS[kind]:
+        text = sent.get(field.name, "")
+        if text and (field.only is None or sent.get(field.only[0]) == field.only[1]):
+            _put(config, field.name.split("."), _value(field, text))
+    if not yaml_text.strip():
+        return config
+    more = Document(yaml_text.encode(errors="replace"), YAML[0]).parsed()
+    if more is None:
+        return config
+    if not isinstance(more, dict):
+        raise _wrong("yaml", "expected fields, one a line, such as seed: 7")
+    return _merged(config, more)
+
+
+def _value(field: Field, text: str) -> Any:
+    if field.type == "number":
+        if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+            raise _wrong(field.name, "expected a whole number")
+        return int(text)
+    if field.type == "words":
+        return "all" if text == "all" else _words(text)
+    if field.type not in ("mapping", "specs"):
+        return text
+    pairs = [line.partition(":") for line in text.splitlines() if line.strip()]
+    if any(not colon or not name.strip() or not values.strip() for name, colon, values in pairs):
+        like = "weather: clear, snow" if field.type == "mapping" else "small: world:clip-05"
+        raise _wrong(field.name, f"expected lines such as {like}")
+    names = [name.strip() for name, _, _ in pairs]
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise _wrong(field.name, f"{twice!r} occurs twice")
+    return {name.strip(): _words(rest) if field.type == "mapping" else rest.strip() for name, _, rest in pairs}
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.replace("\n", ",").split(",") if word.strip()]
+
+
+def _put(config: dict[str, Any], steps: list[str], value: Any) -> None:
+    for step in steps[:-1]:
+        config = config.setdefault(step, {})
+    config[steps[-1]] = value
+
+
+def _merged(config: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Merges two configs. Mappings in both are merged field by field."""
+    merged = dict(config)
+    for name, value in more.items():
+        both = isinstance(value, dict) and isinstance(merged.get(name), dict) and name != "attributes"
+        merged[name] = _merged(merged[name], value) if both else value
+    return merged
+
+
+def _wrong(name: str, why: str) -> ProblemError:
+    return ProblemError(422, "invalid_config", f"{name}: {why}", [FieldError(name, why)])
+
 
 _LATEST = 50
 _OF_ROLE = {

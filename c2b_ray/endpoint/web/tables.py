@@ -16,7 +16,7 @@ from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
 from c2b_ray.endpoint.api.reads import REPORT, Results, readable
 from c2b_ray.endpoint.api.results import CLOSED, export_of, page_policy, picture_type, read
 from c2b_ray.endpoint.web.rendering import shown
-from c2b_ray.endpoint.web.visit import Visit
+from c2b_ray.endpoint.web.session import Visit
 
 PAGE = 50
 MOST_ROWS = 1_000_000

@@ -10,7 +10,7 @@ from c2b_ray.endpoint.api.uploads import removed, upload_body
 from c2b_ray.endpoint.ledger import uploads
 from c2b_ray.endpoint.policy.uploads import KINDS, Receiver
 from c2b_ray.endpoint.web.rendering import shown
-from c2b_ray.endpoint.web.visit import Visit, goto
+from c2b_ray.endpoint.web.session import Visit, goto
 
 PAGE = 50
 

@@ -19,10 +19,10 @@ from typing import BinaryIO, NoReturn
 
 from pydantic import BaseModel
 
+from c2b_ray.endpoint.work.process import Leash, Stopped, end_fenced
 from c2b_ray.endpoint.work.protocol import Ended, Order, Permission, Start, line, to_child
-from c2b_ray.endpoint.work.stopping import Leash, Stopped, end_fenced
 from c2b_ray.errors import ConfigError
-from c2b_ray.filesystems import is_remote
+from c2b_ray.storage import is_remote
 
 SPARE = "--spare"
 HEAVY = (
@@ -30,13 +30,13 @@ HEAVY = (
     "c2b_ray.endpoint.policy.at_start",
     "c2b_ray.audits.c2b.audit",
     "c2b_ray.audits.failures.audit",
-    "c2b_ray.commands.dataset.build",
+    "c2b_ray.audits.dataset.build",
     "c2b_ray.models.timm_classifier",
     "c2b_ray.world.zoo",
     "c2b_ray.models.torch_runtime",
     "c2b_ray.models.onnx_classifier",
     "c2b_ray.models.index.faiss_index",
-    "c2b_ray.pipelines.images",
+    "c2b_ray.engine.images",
 )
 """Modules that a spare process imports; one that is not installed matters only once a job needs it."""
 
@@ -136,7 +136,7 @@ def _confine(start: Start) -> None:
     if not landlock.confine(reads, writes):
         sys.stderr.write("this kernel has no Landlock: the process of a job reads what its runner's user may read\n")
     if start.strange and is_remote(start.out):
-        from c2b_ray.filesystems import s3
+        from c2b_ray.storage import s3
 
         landlock.connect_only(s3.ports())  # if the kernel cannot, the runner's note says so
 
@@ -187,17 +187,17 @@ def _obey(data: bytes, leash: Leash) -> None:
 def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
     """Does the job, or what is left of it, and returns how it ended."""
     from c2b_ray.endpoint.kinds import kind_named
+    from c2b_ray.endpoint.policy.archives import follow_storage
     from c2b_ray.endpoint.policy.at_start import prepared
-    from c2b_ray.endpoint.policy.moved import follow_storage
-    from c2b_ray.endpoint.work.telling import Telling, problem
-    from c2b_ray.store import guard
+    from c2b_ray.endpoint.work.progress import Telling, problem
+    from c2b_ray.storage import files
 
     telling = Telling(wire.send, leash.check)
     tenant_folder = _tenant_folder(start.out)
     if start.via == "serve":
         _use_answers_of_tenant(tenant_folder)
     try:
-        with guard.guarded(leash.ask):
+        with files.guarded(leash.ask):
             config = prepared(start.kind, start.config, tenant_folder)
             follow_storage(start.out, tenant_folder)
             kind_named(start.kind).work(config, start.out, start.via, telling, start.placement)
@@ -241,8 +241,8 @@ def _classifier_hashes(out: str) -> tuple[str | None, tuple[str, ...]]:
     """Returns a hash of the revisions of a run's classifiers, None if the run names none, or is no run; and if there
     are several, the hash of each."""
     from c2b_ray.errors import C2BError
-    from c2b_ray.schemas import content_id
-    from c2b_ray.store.run import load_run
+    from c2b_ray.storage.run import load_run
+    from c2b_ray.tables import content_id
 
     try:
         models = load_run(out).manifest.get("models", {})

@@ -10,14 +10,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from c2b_ray.config.endpoint import EndpointConfig
-from c2b_ray.endpoint.ledger import jobs, leases, queue, tenants, usage
+from c2b_ray.endpoint.ledger import jobs, keys, locks, migrations, quotas, tenants
+from c2b_ray.endpoint.ledger import running as queue
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import FencedError, Job
-from c2b_ray.endpoint.ledger.leases import DISPATCHER, SLOT, Lease
+from c2b_ray.endpoint.ledger.locks import DISPATCHER, SLOT, Lease
+from c2b_ray.endpoint.operate.retention import Retention
+from c2b_ray.endpoint.operate.webhooks import Sender
 from c2b_ray.endpoint.work.fairness import FairShare, Running, Waiting
+from c2b_ray.endpoint.work.runner import Runner, name_of_this_process
 
 LEASE_S = 5.0
 EVERY_S = 0.5
@@ -52,7 +58,7 @@ class Dispatcher:
                 down = True
         with suppress(DatabaseDownError):
             if self._lease is not None:
-                leases.give_back(self._db, self._lease)
+                locks.give_back(self._db, self._lease)
 
     def step(self) -> bool:
         """Decides once which jobs run and which yield; returns whether this dispatcher leads."""
@@ -64,7 +70,7 @@ class Dispatcher:
         weights = {tenant.id: tenant.weight for tenant in tenants.every(self._db)}
         self._charge(weights)
         waiting, running = jobs.waiting(self._db), self._running()
-        slots = len(leases.live(self._db, SLOT))
+        slots = len(locks.live(self._db, SLOT))
         decision = self._share.decide([_waiting(job) for job in waiting], running, slots, weights)
         for job_id in decision.grants:
             jobs.grant(self._db, job_id, lease)
@@ -78,9 +84,9 @@ class Dispatcher:
             return self._lease
         try:
             if self._lease is not None:
-                self._lease = leases.renew(self._db, self._lease)
+                self._lease = locks.renew(self._db, self._lease)
             else:
-                self._lease = leases.take(self._db, DISPATCHER, self._owner, LEASE_S)
+                self._lease = locks.take(self._db, DISPATCHER, self._owner, LEASE_S)
                 if self._lease is not None:
                     self._begin()
         except FencedError:
@@ -93,11 +99,11 @@ class Dispatcher:
         """Resets the state, so that every new leader starts alike: what the last leader knew is lost."""
         self._share = FairShare(self._config.runners.slice_seconds)
         self._used = None
-        leases.forget(self._db, SLOT, FORGOTTEN_S)
+        locks.forget(self._db, SLOT, FORGOTTEN_S)
 
     def _charge(self, weights: dict[str, float]) -> None:
         """Charges tenants for the model seconds since the last call, computed from daily sums."""
-        now = usage.seconds_by_tenant(self._db)
+        now = quotas.seconds_by_tenant(self._db)
         if self._used is not None:
             before = self._used
             self._share.charge({tenant: used - before.get(tenant, 0.0) for tenant, used in now.items()}, weights)
@@ -124,3 +130,69 @@ def _waiting(job: Job) -> Waiting:
 
 def _ending(job: Job) -> bool:
     return job.yield_requested or job.cancel_requested
+
+
+# Runs the sender of webhooks and retention beside a dispatcher, in threads of its process. See `operate`.
+
+
+@contextmanager
+def upkeep(db: Database, config: EndpointConfig, owner: str) -> Iterator[None]:
+    """Runs both during the block; afterwards they have ended. `owner`: a unique name of this process."""
+    with running([Sender(db, config).run, Retention(db, config, owner).run]):
+        yield
+
+
+@contextmanager
+def running(work: list[Callable[[threading.Event], None]]) -> Iterator[None]:
+    """Runs each function in a thread, until the block ends."""
+    stop = threading.Event()
+    threads = [threading.Thread(target=_guarded, args=(run, stop), name=run.__qualname__) for run in work]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def _guarded(run: Callable[[threading.Event], None], stop: threading.Event) -> None:
+    try:
+        run(stop)
+    except Exception:
+        _log.exception("a thread of the endpoint ended; restart it")
+        raise
+
+
+# A whole endpoint in one process, for one host: the API, a dispatcher, and a runner that starts a process per job.
+
+
+FIRST_TENANT = "default"
+LOG = "jobs.log"
+
+
+def prepared(config: EndpointConfig) -> Database:
+    """Returns the config's ledger with its tables at the newest revision, and creates the folder for runs."""
+    Path(config.folder).mkdir(parents=True, exist_ok=True)
+    db = Database(config.database_url)
+    migrations.prepare(db)
+    return db
+
+
+def first_key(db: Database) -> str | None:
+    """Creates the tenant `default` and returns a key with all scopes; None if there is a tenant already."""
+    if tenants.every(db):
+        return None
+    tenant = tenants.create(db, FIRST_TENANT)
+    return keys.create(db, tenant.id, "first", ("submit", "read", "admin")).text
+
+
+@contextmanager
+def working(db: Database, config: EndpointConfig) -> Iterator[None]:
+    """Runs a dispatcher, its upkeep and a runner in threads during the block; afterwards all that they started has
+    ended."""
+    owner = name_of_this_process()
+    runner = Runner(db, config, owner, Path(config.folder) / LOG)
+    with upkeep(db, config, owner), running([Dispatcher(db, config, owner).run, runner.run]):
+        yield

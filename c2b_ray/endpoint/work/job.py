@@ -23,8 +23,9 @@ from c2b_ray.endpoint.clocks import now
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Claim, Failure, FencedError, Orders
-from c2b_ray.endpoint.work.accounting import Account, booked_before
-from c2b_ray.endpoint.work.process import JobProcess
+from c2b_ray.endpoint.work.fairness import Account, booked_before
+from c2b_ray.endpoint.work.process import FENCED_STATUS, JobProcess
+from c2b_ray.endpoint.work.progress import Settling, book_asked_run, key_problem, quota_problem
 from c2b_ray.endpoint.work.protocol import (
     Ended,
     Held,
@@ -36,8 +37,6 @@ from c2b_ray.endpoint.work.protocol import (
     Start,
     StepReport,
 )
-from c2b_ray.endpoint.work.settling import Settling, book_asked_run, key_problem, quota_problem
-from c2b_ray.endpoint.work.stopping import FENCED_STATUS
 
 TICK_S = 0.5
 WRITE_S = 1.0

@@ -6,28 +6,49 @@ It knows pipes and signals, neither jobs nor the ledger.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import queue
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from types import FrameType
+from typing import IO, NoReturn
 
 from pydantic import BaseModel
 
+from c2b_ray.config.endpoint import EndpointConfig
+from c2b_ray.endpoint.clocks import now
+from c2b_ray.endpoint.kinds import kind_named
+from c2b_ray.endpoint.ledger.job import Job
+from c2b_ray.endpoint.policy import fetched
+from c2b_ray.endpoint.policy.archives import with_present_paths
+from c2b_ray.endpoint.policy.isolation import isolated_command
+from c2b_ray.endpoint.policy.landlock import knows_ports
+from c2b_ray.endpoint.policy.specs import names_uploaded_weights
+from c2b_ray.endpoint.work.environment import of_job
 from c2b_ray.endpoint.work.protocol import (
     LONGEST_LINE,
     Ended,
+    Ending,
     MayCommit,
     ProtocolError,
+    Start,
     StepReport,
     from_child,
     line,
 )
+from c2b_ray.errors import C2BError, ServiceError
+from c2b_ray.storage import is_remote
+from c2b_ray.storage.run import load_run
 
 COMMAND = (sys.executable, "-m", "c2b_ray.endpoint.work.child")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -137,3 +158,214 @@ def _seconds_of_session(leader: int) -> Iterator[float]:
             continue
         if int(fields[3]) == leader:
             yield sum(int(ticks) for ticks in fields[11:15]) / _TICKS
+
+
+# Ends the work of a job's process when its runner orders it, or when nobody holds the job any more.
+
+
+GRACE_S = 2.0
+FENCED_STATUS = 75
+"""Exit status of a process that ended because it no longer holds its job."""
+
+
+class Stopped(BaseException):
+    """Ends the work like an interrupt: answers so far are written, and nothing new begins."""
+
+    def __init__(self, how: Ending) -> None:
+        super().__init__(how)
+        self.how: Ending = how
+
+
+class Leash:
+    """Knows how long this process may work, and whether it must end. `send`: sends a message to the runner."""
+
+    def __init__(self, until: float, send: Callable[[MayCommit], None]) -> None:
+        self._until = until
+        self._send = send
+        self._wanted: Ending | None = None
+        self._raised = False
+        self._started = False
+        self._numbers = itertools.count()
+        self._waiting: dict[int, threading.Event] = {}
+        self._granted: set[int] = set()
+
+    @property
+    def lapsed(self) -> bool:
+        return now() >= self._until
+
+    def start(self) -> None:
+        """Starts watching. Call it in the main thread, which the process interrupts by a signal to itself."""
+        signal.signal(signal.SIGUSR1, self._interrupted)
+        self._started = True
+        threading.Thread(target=self._watch, daemon=True, name="leash").start()
+
+    def hold(self, until: float) -> None:
+        self._until = until
+
+    def order(self, how: Ending) -> None:
+        """Takes an order. A cancellation replaces a yield, but not the reverse."""
+        if self._wanted is None:
+            self._wanted = how
+            if self._started:
+                timer = threading.Timer(GRACE_S, os.kill, (os.getpid(), signal.SIGUSR1))
+                timer.daemon = True
+                timer.start()
+        elif how == "cancelled":
+            self._wanted = how
+
+    def check(self) -> None:
+        """Raises `Stopped` if the work must end. Called at each batch, in any thread."""
+        if self._wanted is not None:
+            # In another thread the exception may be kept for later; then the main thread must still be interrupted.
+            self._raised = threading.current_thread() is threading.main_thread()
+            raise Stopped(self._wanted)
+
+    def ask(self, location: str) -> None:
+        """Returns if the runner grants the commit; otherwise ends this process."""
+        number, answered = next(self._numbers), threading.Event()
+        self._waiting[number] = answered
+        self._send(MayCommit(number=number))
+        while not answered.wait(max(0.0, self._until - now())):
+            if now() >= self._until:
+                end_fenced()
+        del self._waiting[number]
+        if number not in self._granted or now() >= self._until:
+            end_fenced()
+        self._granted.discard(number)
+
+    def answer(self, number: int, granted: bool) -> None:
+        if granted:
+            self._granted.add(number)
+        if number in self._waiting:
+            self._waiting[number].set()
+
+    def _watch(self) -> None:
+        while (left := self._until - now()) > 0:
+            time.sleep(min(left, 1.0))
+        end_fenced()
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        if self._wanted is not None and not self._raised:
+            self._raised = True
+            raise Stopped(self._wanted)
+
+
+def end_fenced() -> NoReturn:
+    """Ends the process at once, so that no exception handler writes another file."""
+    os._exit(FENCED_STATUS)
+
+
+# A process in reserve that has imported the slow modules and waits for a job.
+
+
+class Spare:
+    """Keeps one process in reserve. `start`: starts such a process."""
+
+    def __init__(self, start: Callable[[], JobProcess]) -> None:
+        self._start = start
+        self._process: JobProcess | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def prepare(self) -> None:
+        with self._lock:
+            if self._process is None and not self._closed:
+                self._process = self._start()
+
+    def take(self) -> JobProcess | None:
+        """Returns the process in reserve; None if there is none. The caller decides when to `prepare` another."""
+        with self._lock:
+            process, self._process = self._process, None
+        return process
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._process is not None:
+                self._process.kill()
+                self._process = None
+
+
+# Starts the process of a job: its environment, its isolation, and where its models run.
+
+
+NEEDS_STORE = (
+    "uploaded weights ran with access to their run's object store: their process can connect to the store's port only; "
+    "a NetworkPolicy limits it to the store's address"
+)
+NEEDS_NETWORK = (
+    "uploaded weights ran with network access: runs are kept on an object store, which their process writes to, and "
+    "this kernel cannot limit a process to ports (Linux 6.7 can); a NetworkPolicy that allows only the store limits it"
+)
+
+_UPLOADED = re.compile(r"/uploads/[0-9a-f]{64}\.(onnx|safetensors)")
+
+
+@dataclass(frozen=True)
+class Starting:
+    """Starts processes of jobs. `folder`: where each gets a folder for its temporary files. `log`: a file for their
+    output; None for this process's standard error."""
+
+    config: EndpointConfig
+    folder: str
+    log: IO[bytes] | None
+
+    def process(self, *options: str, network: bool = True) -> tuple[JobProcess, str]:
+        """Starts a process; returns it and a note on its isolation for the job's record, mostly empty.
+
+        Raises ServiceError if the policy requires more isolation than this machine offers.
+        """
+        policy, remote = self.config.policy, is_remote(self.config.storage_root)
+        if not network and remote and policy.require_isolation:
+            raise ServiceError(
+                "uploaded weights are not run: policy.require_isolation is set, and runs are on an object store, which "
+                "a process without network cannot write to; keep runs on a file system"
+            )
+        environment = of_job(os.environ, self.config.storage_root, self.config.serve, policy.keys)
+        # Removed with the process, and with the runner's own folder where that was killed. The sessions of Ray need a
+        # short path; weights of strangers use no Ray.
+        environment["TMPDIR"] = folder = tempfile.mkdtemp(dir=self.folder)
+        if network:
+            environment.setdefault("RAY_TMPDIR", tempfile.gettempdir())
+        if remote:
+            environment[fetched.FOLDER] = str(fetched.copies_path())
+        command = isolated_command((*COMMAND, *options), environment, network or remote, policy)
+        held = NEEDS_STORE if knows_ports() else NEEDS_NETWORK
+        note = held if not network and remote else command.note
+        return JobProcess(command.argv, command.environment, folder, self.log), note
+
+    def start(self, job: Job, until: float) -> Start:
+        """Returns the first message to the process, whose runner holds the job until `until`.
+
+        Uploaded weights are loaded in that process, never in an app that other tenants' jobs use.
+        """
+        strange = self.loads_uploaded_weights(job)
+        via = "here" if strange else "serve" if self.config.serve else self.config.via
+        if via == "serve" and not kind_named(job.kind).served:
+            via = "here"
+        return Start(
+            kind=job.kind,
+            config=with_present_paths(job.resolved, self._tenant_folder(job)),
+            out=self.run_path(job),
+            via=via,
+            placement=self.config.placement,
+            strange=strange,
+            until=until,
+        )
+
+    def loads_uploaded_weights(self, job: Job) -> bool:
+        """Returns whether the job's process loads weights that a tenant uploaded. A question loads those of its run,
+        and counts as one that does where its run cannot be read."""
+        if job.kind != "question":
+            return names_uploaded_weights(job.config)
+        run = with_present_paths(job.resolved.get("run", ""), self._tenant_folder(job))
+        try:
+            return _UPLOADED.search(load_run(run).record.model_dump_json()) is not None
+        except C2BError:
+            return True
+
+    def run_path(self, job: Job) -> str:
+        return f"{self._tenant_folder(job)}/runs/{job.id}"
+
+    def _tenant_folder(self, job: Job) -> str:
+        return f"{self.config.storage_root.rstrip('/')}/tenants/{job.tenant_id}"

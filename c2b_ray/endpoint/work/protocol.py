@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from c2b_ray.engine.progress import Part
 from c2b_ray.errors import C2BError
-from c2b_ray.pipelines.busy import Part
 
 LONGEST_LINE = 2**20
 """The most bytes of a line from the process; a longer line ends it."""
@@ -77,7 +77,7 @@ class StepReport(_Message):
 
     `images`: images that models have answered about in this process so far. `present`: images whose answers the run
     holds, at least, from this or earlier processes. `counts`: results of a step that ended, by name. `busy`: how busy
-    the parts of the step are (`pipelines.busy`).
+    the parts of the step are (`engine.progress`).
     """
 
     type: Literal["told"] = "told"

@@ -19,21 +19,19 @@ from typing import IO
 from c2b_ray.config.endpoint import EndpointConfig
 from c2b_ray.endpoint.booking import UNKNOWN
 from c2b_ray.endpoint.clocks import now
-from c2b_ray.endpoint.ledger import jobs, leases
+from c2b_ray.endpoint.ledger import jobs, locks
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Claim, FencedError, Job
-from c2b_ray.endpoint.ledger.leases import SLOT, Lease
+from c2b_ray.endpoint.ledger.locks import SLOT, Lease
 from c2b_ray.endpoint.policy import fetched
 from c2b_ray.endpoint.scratch import Scratch
-from c2b_ray.endpoint.work.accounting import Account
 from c2b_ray.endpoint.work.child import SPARE
-from c2b_ray.endpoint.work.inheriting import inherit
+from c2b_ray.endpoint.work.environment import inherit
+from c2b_ray.endpoint.work.fairness import Account
 from c2b_ray.endpoint.work.job import JobRun
-from c2b_ray.endpoint.work.process import JobProcess
+from c2b_ray.endpoint.work.process import JobProcess, Spare, Starting
+from c2b_ray.endpoint.work.progress import Settling, key_problem
 from c2b_ray.endpoint.work.protocol import Ended, Problem
-from c2b_ray.endpoint.work.settling import Settling, key_problem
-from c2b_ray.endpoint.work.spare import Spare
-from c2b_ray.endpoint.work.starting import Starting
 from c2b_ray.errors import ServiceError
 
 SPARE_AFTER_S = 5.0
@@ -148,7 +146,7 @@ class Runner:
             try:
                 lease = self._slots.get(name)
                 self._slots[name] = (
-                    leases.renew(self._db, lease) if lease else _taken(self._db, name, self._owner, seconds)
+                    locks.renew(self._db, lease) if lease else _taken(self._db, name, self._owner, seconds)
                 )
             except FencedError:  # its lease was deleted while this runner slept
                 self._slots[name] = _taken(self._db, name, self._owner, seconds)
@@ -163,13 +161,13 @@ class Runner:
         self._spare.close()
         with contextlib.suppress(DatabaseDownError):
             for lease in self._slots.values():
-                leases.give_back(self._db, lease)
+                locks.give_back(self._db, lease)
         self._scratch.close()
         if self._log is not None:
             self._log.close()
 
 
 def _taken(db: Database, name: str, owner: str, seconds: float) -> Lease:
-    lease = leases.take(db, name, owner, seconds)
+    lease = locks.take(db, name, owner, seconds)
     assert lease is not None, "the name of the lease holds the name of this runner, which no other has"
     return lease

@@ -24,13 +24,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from c2b_ray.errors import ConfigError, RunError, SourceError, StorageError
-from c2b_ray.filesystems.lock import LOCK, only_writer
 from c2b_ray.models.index import plan as faiss_plan
 from c2b_ray.models.index import shards as faiss_shards
-from c2b_ray.models.index.manifest import FORMAT, IMAGES, MANIFEST, ROWS, VECTORS, Manifest, Part
 from c2b_ray.models.index.parts import GroupWriter, ParquetPart, Source, write_rows
-from c2b_ray.models.index.plan import IndexPlan, Wish
+from c2b_ray.models.index.plan import FORMAT, IMAGES, MANIFEST, ROWS, VECTORS, IndexPlan, Manifest, Part, Wish
 from c2b_ray.roles import Floats
+from c2b_ray.storage.writers import LOCK, only_writer
 
 GROUP_ROWS = 256
 """Images in a row group, the unit that a reader reads to fetch one image."""

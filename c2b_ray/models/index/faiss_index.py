@@ -18,13 +18,13 @@ from filelock import FileLock
 from pyarrow import fs
 
 from c2b_ray.errors import SourceError, SpecError, StorageError
-from c2b_ray.filesystems import absent_bucket, refusal, resolve
-from c2b_ray.filesystems.patience import open_input
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.index.images import Images, as_ids
-from c2b_ray.models.index.manifest import MANIFEST, ROWS, VECTORS, Manifest
+from c2b_ray.models.index.plan import MANIFEST, ROWS, VECTORS, Manifest
 from c2b_ray.models.index.vectors import Effort, Vectors
 from c2b_ray.roles import Description, Floats, Neighbours
+from c2b_ray.storage import absent_bucket, refusal, resolve
+from c2b_ray.storage.s3 import open_input
 
 CACHE = "C2B_CACHE"
 DEVICES = ("auto", "cpu", "gpu")

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from c2b_ray.errors import ImageError, SourceError
-from c2b_ray.filesystems import is_remote, refusal, resolve
-from c2b_ray.filesystems.confined import MAX_BYTES, Folder
-from c2b_ray.filesystems.patience import open_input
-from c2b_ray.filesystems.readers import Readers
-from c2b_ray.models.index.manifest import ROWS, Manifest, Part
+from c2b_ray.models.index.plan import ROWS, Manifest, Part
+from c2b_ray.storage import is_remote, refusal, resolve
+from c2b_ray.storage.confined import MAX_BYTES, Folder
+from c2b_ray.storage.folders import Readers
+from c2b_ray.storage.s3 import open_input
 
 FILE, OFFSET, SIZE = "file", "offset", "size"
 """Columns that locate an image outside the index: a file below the root, and the range of its bytes; the whole file

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from c2b_ray.errors import SourceError
-from c2b_ray.models.index.manifest import ROWS, Part
+from c2b_ray.models.index.plan import ROWS, Part
 from c2b_ray.roles import Floats
 
 ROWS_PER_BATCH = 65536

@@ -15,8 +15,7 @@ from typing import Any
 import faiss
 import numpy as np
 
-from c2b_ray.models.index.manifest import Part
-from c2b_ray.models.index.plan import LINKS, IndexPlan
+from c2b_ray.models.index.plan import LINKS, IndexPlan, Part
 from c2b_ray.roles import Floats
 
 TRAINED = "trained.faiss"

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.errors import SourceError
 from c2b_ray.models import devices
-from c2b_ray.models.index.manifest import VECTORS, Manifest
-from c2b_ray.models.index.plan import BREADTH, SHORTLIST, SHORTLIST_LEAST
+from c2b_ray.models.index.plan import BREADTH, SHORTLIST, SHORTLIST_LEAST, VECTORS, Manifest
 from c2b_ray.roles import Floats, Neighbours
 
 QUERIES_AT_ONCE = 64

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from c2b_ray.config.latent import Search
-from c2b_ray.models.latent import objective
+from c2b_ray.models.latent import space as objective
 from c2b_ray.models.latent.search import FAR, Constraints, Direction, Vectors
 from c2b_ray.models.latent.space import Space
-from c2b_ray.schemas import seed_of
+from c2b_ray.tables import seed_of
 
 _MOST = 32
 """The most directions of the Hessian penalty; for a pipeline's noise not all can be learned."""

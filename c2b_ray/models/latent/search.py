@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from c2b_ray.config.latent import Search
-from c2b_ray.models.latent import objective
+from c2b_ray.models.latent import space as objective
 from c2b_ray.models.latent.space import Space
-from c2b_ray.schemas import seed_of
+from c2b_ray.tables import seed_of
 
 Vectors = NDArray[np.float64]
 _LOOK = 10

@@ -23,7 +23,7 @@ from c2b_ray.models.json_service import Patience
 from c2b_ray.models.openai_captioner import LARGE, OpenAICaptioner
 from c2b_ray.models.openai_lm import OpenAILanguageModel
 from c2b_ray.models.spec_options import to_pil
-from c2b_ray.models.text.prompted import question_prompt, scoring_prompt
+from c2b_ray.models.text.captioned import question_prompt, scoring_prompt
 from c2b_ray.roles import Answer, CaptionScorer, Pixels, Question
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import sample

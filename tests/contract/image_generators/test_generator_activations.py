@@ -18,7 +18,7 @@ from tiny_pipeline import REQUESTS, difference
 from c2b_ray.errors import SpecError, WeightsError
 from c2b_ray.models.activation_heads import LinearHead, decoded, encoded
 from c2b_ray.roles import GenerationRequest
-from c2b_ray.schemas import seed_of
+from c2b_ray.tables import seed_of
 
 
 @pytest.mark.parametrize("kind", ["world", "diffusers"])

@@ -7,7 +7,7 @@ import re
 import pyarrow.parquet as pq
 import pytest
 
-from c2b_ray.store.run import load_run
+from c2b_ray.storage.run import load_run
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_an_image_comes_by_its_id_alone(client, audited, run):
 
 
 def test_a_report_shares_nothing_with_the_endpoint(client, audited, run):
-    from c2b_ray.commands.runs import write_report
+    from c2b_ray.audits.runs import write_report
 
     write_report(run)
     answer = client.get(f"/v1/audits/{audited}/report")

@@ -15,10 +15,10 @@ from synthetic_run import make_run
 from typer.testing import CliRunner
 
 from c2b_ray import compare, load_run
-from c2b_ray.audits.c2b.classifiers import one_of
+from c2b_ray.audits.c2b.classification import one_of
 from c2b_ray.cli.commands import app
 from c2b_ray.errors import ConfigError
-from c2b_ray.schemas import COMPARISON
+from c2b_ray.tables import COMPARISON
 
 OLD, NEW = "world:old", "world:new"
 

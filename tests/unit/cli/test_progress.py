@@ -9,13 +9,13 @@ import pytest
 from rich.console import Console
 from rich.markup import escape
 
-from c2b_ray.audits.kit.events import Event, Steps
+from c2b_ray.audits.c2b.report.headline import findings_table
+from c2b_ray.audits.c2b.report.ranking import leading, ranked
+from c2b_ray.audits.kit.session import Event, Steps
 from c2b_ray.cli import show
 from c2b_ray.cli.progress import Bars, Lines, shown
-from c2b_ray.pipelines.progress import Progress, Whole
-from c2b_ray.report.c2b.ranking import leading, ranked
-from c2b_ray.report.c2b.summary import findings_table
-from c2b_ray.schemas import SCORES
+from c2b_ray.engine.progress import Progress, Whole
+from c2b_ray.tables import SCORES
 
 
 def test_without_a_terminal_each_step_has_plain_lines_also_while_it_runs(capsys):

@@ -3,10 +3,10 @@
 import pytest
 from pydantic import ValidationError
 
+from c2b_ray.audits.clip_bias.config import ClipBiasConfig
+from c2b_ray.audits.dataset.config import DatasetConfig
+from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.config.audit import AuditConfig
-from c2b_ray.config.clip_bias import ClipBiasConfig
-from c2b_ray.config.dataset import DatasetConfig
-from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.config.latent import LatentConfig
 from c2b_ray.config.problems import first_problem
 

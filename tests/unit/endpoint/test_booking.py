@@ -5,7 +5,7 @@ from ledgers import claimed, member, submit
 
 from c2b_ray.endpoint.booking import UNKNOWN, images_of_question, models_of
 from c2b_ray.endpoint.ledger import jobs
-from c2b_ray.endpoint.work.settling import book_asked_run
+from c2b_ray.endpoint.work.progress import book_asked_run
 
 TWO = {"classifier": {"old": "timm:a", "new": "timm:b"}}
 

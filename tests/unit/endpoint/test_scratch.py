@@ -10,7 +10,7 @@ import pytest
 
 from c2b_ray.config.endpoint import EndpointConfig
 from c2b_ray.endpoint.scratch import Scratch
-from c2b_ray.endpoint.work.starting import Starting
+from c2b_ray.endpoint.work.process import Starting
 
 OWNER = """
 import sys

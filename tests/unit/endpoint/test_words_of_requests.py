@@ -3,7 +3,7 @@
 import pytest
 
 from c2b_ray.endpoint.words import fields_of, in_words_of_requests
-from c2b_ray.endpoint.work.telling import problem
+from c2b_ray.endpoint.work.progress import problem
 from c2b_ray.errors import ConfigError, RunError, StorageError
 
 

@@ -97,7 +97,7 @@ def test_the_precision_is_the_specs_else_the_placements() -> None:
 def test_an_index_and_a_graph_stay_off_gpus_that_ray_gave_to_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    onnx = pytest.importorskip("c2b_ray.models.onnx_session")
+    onnx = pytest.importorskip("c2b_ray.models.onnx_classifier")
     for number in range(4):
         (tmp_path / str(number)).mkdir()
     monkeypatch.setattr(onnx, "DRIVER", tmp_path)

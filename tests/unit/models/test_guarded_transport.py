@@ -13,8 +13,7 @@ from http_service import serving_over_http
 
 from c2b_ray.errors import AddressError
 from c2b_ray.models import catalog
-from c2b_ray.models.guarded_transport import GuardedTransport
-from c2b_ray.models.url_guard import URL_POLICY, UrlPolicy, as_variable
+from c2b_ray.models.url_guard import URL_POLICY, GuardedTransport, UrlPolicy, as_variable
 
 
 @contextmanager

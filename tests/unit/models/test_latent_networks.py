@@ -10,7 +10,7 @@ import torch
 
 from c2b_ray.errors import SpecError, WeightsError
 from c2b_ray.models import catalog
-from c2b_ray.models.latent_networks import NetworkConfig, network, write
+from c2b_ray.models.latent_generators import NetworkConfig, network, write
 from c2b_ray.roles import LatentGenerator
 
 SMALL = {"dimension": 6, "size": 16, "width": 8, "hidden": 16}

@@ -17,8 +17,7 @@ from torchvision import transforms
 
 from c2b_ray.errors import ConfigError, ServiceError, SpecError
 from c2b_ray.models import catalog
-from c2b_ray.models.memory_classifier import InMemory, MemoryClassifier, Preprocess, hold
-from c2b_ray.models.module_content import content_of
+from c2b_ray.models.memory_classifier import InMemory, MemoryClassifier, Preprocess, content_of, hold
 from c2b_ray.roles import Pixels
 
 LABELS = ["cat", "dog", "owl"]

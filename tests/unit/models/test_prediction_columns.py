@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from c2b_ray.errors import InputError, SourceError
 from c2b_ray.models import catalog
-from c2b_ray.models.prediction_names import kind_of
+from c2b_ray.models.prediction_files import kind_of
 from c2b_ray.roles import Classifier
 
 FILES = [f"img/{i}.png" for i in range(6)]

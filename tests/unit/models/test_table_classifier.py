@@ -14,9 +14,8 @@ from PIL import Image
 from c2b_ray.errors import ConfigError, SourceError, SpecError
 from c2b_ray.models import catalog
 from c2b_ray.roles import Classifier
-from c2b_ray.schemas import IMAGES
-from c2b_ray.steps.predict import classification, predict
-from c2b_ray.steps.right import Classes, answers
+from c2b_ray.steps.classify import Classes, answers, classification, predict
+from c2b_ray.tables import IMAGES
 
 
 def table(path: Path, text: str) -> Classifier:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from c2b_ray.models.transfer import Transfer
+from c2b_ray.models.batched_run import Transfer
 
 CPU = torch.device("cpu")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from c2b_ray.errors import WeightsError
-from c2b_ray.models.written_names import by_number, names_in, names_of
+from c2b_ray.models.spec_options import by_number, names_in, names_of
 
 NAMES = ["cat", "dog", "hen"]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from c2b_ray.roles import Pixels
 from c2b_ray.serving.answers import Answers
-from c2b_ray.serving.hands import Hands
+from c2b_ray.serving.batching import Hands
 from c2b_ray.serving.payload import Packed, pack, pack_files, unpack_files
 from c2b_ray.serving.pictures import Rows
 

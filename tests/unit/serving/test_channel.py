@@ -15,9 +15,8 @@ from tenacity import wait_none
 
 from c2b_ray.errors import ConfigError, ServiceError, SpecError, WeightsError
 from c2b_ray.serving import channel as channel_module
-from c2b_ray.serving.channel import ATTEMPTS, Channel
-from c2b_ray.serving.failures import to_text
-from c2b_ray.serving.watch import Watch
+from c2b_ray.serving.channel import ATTEMPTS, Channel, to_text
+from c2b_ray.serving.meters import Watch
 
 
 class Response:

@@ -15,8 +15,8 @@ from ray.serve.schema import DeploymentSchema, ServeDeploySchema
 from c2b_ray.models import catalog
 from c2b_ray.serving import app as apps
 from c2b_ray.serving.app import LAPTOP, OneModel
-from c2b_ray.serving.gather import CachedSettings
-from c2b_ray.serving.limits import MOST_REQUESTS, limits
+from c2b_ray.serving.batching import CachedSettings
+from c2b_ray.serving.meters import MOST_REQUESTS, limits
 
 CLUSTER = LAPTOP.with_name("cluster.yaml")
 CONFIG = ServeDeploySchema.model_validate(yaml.safe_load(CLUSTER.read_text()))

@@ -17,11 +17,10 @@ from c2b_ray.errors import ConfigError, ServiceError, SpecError
 from c2b_ray.models import catalog
 from c2b_ray.roles import Floats, Pixels
 from c2b_ray.serving.app import LAPTOP, ManyModels, OneModel, classifiers, computing_of, encoder, placements, targets
-from c2b_ray.serving.channel import Channel
+from c2b_ray.serving.channel import CannotStart, Channel, from_text
 from c2b_ray.serving.classifier import ClassifierServer
 from c2b_ray.serving.encoder import EncoderServer
 from c2b_ray.serving.ensure import _App, _app_name, _declared_for
-from c2b_ray.serving.failures import CannotStart, from_text
 from c2b_ray.serving.handles import ServedEncoder
 from c2b_ray.serving.payload import pack, pack_files
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from c2b_ray.errors import ConfigError, ServiceError
-from c2b_ray.serving.gather import BatchSettings, CachedSettings, Gather, settings_of
+from c2b_ray.serving.batching import BatchSettings, CachedSettings, Gather, settings_of
 
 
 class Model:

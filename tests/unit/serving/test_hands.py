@@ -9,8 +9,8 @@ import time
 import pytest
 
 from c2b_ray.errors import ServiceError, SpecError
-from c2b_ray.serving import hands as hands_module
-from c2b_ray.serving.hands import Hands
+from c2b_ray.serving import batching as hands_module
+from c2b_ray.serving.batching import Hands
 
 
 def test_the_loop_stays_free_while_the_model_works() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from c2b_ray.models import catalog
 from c2b_ray.roles import Floats, GeneratedImage, GenerationRequest, Pixels
+from c2b_ray.serving.answers import Held
 from c2b_ray.serving.classifier import ClassifierServer
 from c2b_ray.serving.generator import GeneratorServer
-from c2b_ray.serving.shelf import Held
 
 CUDA = "CUDA error: an illegal memory access was encountered"
 

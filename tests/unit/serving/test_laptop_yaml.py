@@ -15,8 +15,8 @@ from ray.serve.schema import DeploymentSchema, ServeApplicationSchema, ServeDepl
 from c2b_ray.models import catalog
 from c2b_ray.serving import app as apps
 from c2b_ray.serving.app import LAPTOP, ManyModels, OneModel
-from c2b_ray.serving.gather import BatchSettings, CachedSettings
-from c2b_ray.serving.limits import limits
+from c2b_ray.serving.batching import BatchSettings, CachedSettings
+from c2b_ray.serving.meters import limits
 
 APPS = {app.name: app for app in ServeDeploySchema.model_validate(yaml.safe_load(LAPTOP.read_text())).applications}
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from c2b_ray.serving.limits import MOST_REQUESTS, Limits, limits
+from c2b_ray.serving.meters import MOST_REQUESTS, Limits, limits
 
 
 @pytest.mark.parametrize(

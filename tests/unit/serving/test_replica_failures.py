@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from c2b_ray.errors import C2BError, ConfigError, ReplyError, ServiceError, WeightsError
-from c2b_ray.serving.failures import CannotStart, carried_in_text, from_text, to_text
+from c2b_ray.serving.channel import CannotStart, carried_in_text, from_text, to_text
 
 ERRORS = [
     WeightsError("“model.bin” is a pickle\nof two lines", location="s3://b/model.bin", run="runs/1", app="encoder"),

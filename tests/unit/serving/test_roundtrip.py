@@ -15,11 +15,10 @@ from c2b_ray.errors import SourceError, WeightsError
 from c2b_ray.models import catalog
 from c2b_ray.roles import Floats, Pixels
 from c2b_ray.serving.answers import OWNER
-from c2b_ray.serving.channel import Channel
+from c2b_ray.serving.channel import CannotStart, Channel, from_text
 from c2b_ray.serving.encoder import EncoderServer
-from c2b_ray.serving.failures import CannotStart, from_text
 from c2b_ray.serving.handles import ServedEncoder
-from c2b_ray.serving.limits import Limits
+from c2b_ray.serving.meters import Limits
 from c2b_ray.steps import encoded
 
 SPEC = "toy:level"

@@ -6,7 +6,7 @@ from typing import Any
 
 from ray.exceptions import ActorDiedError
 
-from c2b_ray.serving.watch import ABSENT, UNKNOWN, AppState, Watch, state_of
+from c2b_ray.serving.meters import ABSENT, UNKNOWN, AppState, Watch, state_of
 
 
 class Part:

@@ -4,10 +4,10 @@ import pyarrow as pa
 import pytest
 from cell_tables import cell_images
 
-from c2b_ray.schemas import CAPTIONS, DRAWS, PREDICTIONS
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.cells import counts_by_source, images_of_cells
 from c2b_ray.steps.image_ids import ImageIds
+from c2b_ray.tables import CAPTIONS, DRAWS, PREDICTIONS
 
 
 def tables(rows, draws):

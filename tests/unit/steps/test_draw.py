@@ -8,20 +8,19 @@ import pytest
 from labelled_tables import labelled
 from PIL import Image
 
+from c2b_ray.audits.c2b.scoring.score import score
+from c2b_ray.audits.c2b.thresholds import Limit
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.roles import Neighbours
-from c2b_ray.schemas import DRAWS, PREDICTIONS, content_of
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.decode import decode
 from c2b_ray.steps.draw import fetch, image_id, wanted
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.fingerprint import fingerprint
-from c2b_ray.steps.generating import png as png_of_pixels
+from c2b_ray.steps.generate import png as png_of_pixels
 from c2b_ray.steps.propose import propose
-from c2b_ray.steps.retrieve import retrieve
-from c2b_ray.steps.score import score
-from c2b_ray.steps.search import Finder
-from c2b_ray.steps.thresholds import Limit
+from c2b_ray.steps.retrieve import Finder, retrieve
+from c2b_ray.tables import DRAWS, PREDICTIONS, content_of
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import sample
 

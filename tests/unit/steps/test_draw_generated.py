@@ -5,11 +5,11 @@ import pytest
 from c2b_ray.errors import ServiceError
 from c2b_ray.image_check import checked_image
 from c2b_ray.roles import GeneratedImage
-from c2b_ray.schemas import DRAWS, IMAGES
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.decode import decode
 from c2b_ray.steps.draw import generate, generated
 from c2b_ray.steps.propose import propose
+from c2b_ray.tables import DRAWS, IMAGES
 
 PROPOSALS, _ = propose("task", ["bus"], None, {"weather": ["snow", "rain"]}, seed=0)
 CAPTIONS, _ = caption("task", PROPOSALS, None, 1, seed=0)

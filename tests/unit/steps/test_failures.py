@@ -9,8 +9,8 @@ from pathlib import Path
 from run_recipes import PLANTED, Recipe
 from synthetic_run import make_run
 
-from c2b_ray.report.c2b.export import failures_csv
-from c2b_ray.schemas import FAILURES
+from c2b_ray.audits.c2b.exports import failures_csv
+from c2b_ray.tables import FAILURES
 
 
 def test_failures_are_the_wrong_answers_that_the_scores_count(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from PIL import Image, ImageFilter
 from scipy import ndimage, stats
 
 from c2b_ray.errors import ImageError
-from c2b_ray.schemas import PROPERTIES
 from c2b_ray.steps.image_properties import (
     HUES,
     PROPERTIES_OF_IMAGES,
@@ -24,6 +23,7 @@ from c2b_ray.steps.image_properties import (
     pixel_properties,
     sharpness,
 )
+from c2b_ray.tables import PROPERTIES
 from c2b_ray.world import render, sample
 
 

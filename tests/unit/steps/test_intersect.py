@@ -4,10 +4,10 @@ import pytest
 from labelled_tables import labelled, labelled_pairs
 from paired_worlds import SNOW_AT_NIGHT, labelled_world
 
+from c2b_ray.audits.c2b.scoring.score import score
 from c2b_ray.errors import ConfigError
 from c2b_ray.steps.cells import images_of_cells
 from c2b_ray.steps.intersect import of_run, pairs
-from c2b_ray.steps.score import score
 
 
 def test_the_scores_do_not_see_intersections():

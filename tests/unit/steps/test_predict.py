@@ -3,8 +3,8 @@ import pyarrow as pa
 import pytest
 
 from c2b_ray.errors import ConfigError
-from c2b_ray.schemas import IMAGES
-from c2b_ray.steps.predict import classification, predict
+from c2b_ray.steps.classify import classification, predict
+from c2b_ray.tables import IMAGES
 from c2b_ray.world import render, sample
 from c2b_ray.world.table import picture
 

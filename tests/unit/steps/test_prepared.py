@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
+from c2b_ray.engine.fed import preparing
 from c2b_ray.models.pixels.shape import shaped
-from c2b_ray.pipelines.preparing import preparing
 from c2b_ray.roles import Shape
 from c2b_ray.steps.decode import decode
 from c2b_ray.steps.prepared import asked_for, blocks_of, column_of, prepared_as_asked

@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from c2b_ray.schemas import PREDICTIONS
-from c2b_ray.steps import right
+from c2b_ray.steps import classify
 from c2b_ray.steps.answers import UNDECIDED, answers_of
-from c2b_ray.steps.right import Classes, answers
+from c2b_ray.steps.classify import Classes, answers
+from c2b_ray.tables import PREDICTIONS
 
 LABELS = ("snowplow", "minibus", "bicycle", "tram", "coach", "van", "kite")
 TRAFFIC = Classes(("minibus", "bicycle", "tram"), ((1, 4), (2,), (3,)))
@@ -111,6 +111,6 @@ def test_rows_that_are_decided_together_are_what_each_is_alone():
     logits[3::50], logits[5::60, 2], logits[8::90, 1], logits[9::11, 3] = -INF, np.nan, INF, -INF
     together = answers(logits, LABELS, TRAFFIC, "top1")
     assert together == [answers(row[None], LABELS, TRAFFIC, "top1")[0] for row in logits]
-    alone = [right._answer(row, LABELS, TRAFFIC, TRAFFIC.of_label, "top1") for row in logits if row.max() < INF]
+    alone = [classify._answer(row, LABELS, TRAFFIC, TRAFFIC.of_label, "top1") for row in logits if row.max() < INF]
     assert [answer for answer in together if answer is not None] == alone
     assert len(alone) < len(logits)

@@ -6,9 +6,9 @@ Simulated classifiers: a row of `confusion` has the probabilities of the labels 
 import numpy as np
 import pytest
 
-from c2b_ray.steps.predict import Classification
+from c2b_ray.steps.classify import Classification
 from c2b_ray.steps.setup import detected
-from c2b_ray.steps.setup_evidence import Answered
+from c2b_ray.steps.setup_maps import Answered
 from c2b_ray.steps.setup_words import hopeless, sentences, setup_finding
 
 

@@ -5,9 +5,9 @@ import pyarrow as pa
 import pytest
 from verified_images import LEVELS, PERFECT, Made, mark
 
-from c2b_ray.schemas import PREDICTIONS
+from c2b_ray.audits.c2b.verification.correction import correction_of
 from c2b_ray.steps.answers import answers_of
-from c2b_ray.steps.correction import correction_of
+from c2b_ray.tables import PREDICTIONS
 
 
 def test_with_a_perfect_verifier_scores_equal_those_without():

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from c2b_ray.steps.wording import FRAMES, caption_of
+from c2b_ray.steps.caption import FRAMES, caption_of
 from c2b_ray.world.scenes import ATTRIBUTES
 
 

@@ -15,8 +15,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 
-from c2b_ray.endpoint.ledger.database import Database, Transaction
-from c2b_ray.endpoint.ledger.outage import SchemaError
+from c2b_ray.endpoint.ledger.database import Database, SchemaError, Transaction
 from c2b_ray.errors import ConfigError, nearest
 
 EMPTY = "0"

@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 
 from c2b_ray import audit
+from c2b_ray.audits.c2b.exports import scores_json
+from c2b_ray.audits.c2b.report.headline import summary
 from c2b_ray.models.memory_classifier import InMemory
-from c2b_ray.report.c2b.export import scores_json
-from c2b_ray.report.c2b.summary import summary
 
 
 def rows():

@@ -6,7 +6,7 @@ from budgeted_runs import BOTH, ONE, asked_of, by_value, captions_of, draw, run_
 from c2b_ray.audits.c2b.budget import first_grant, grant_so_far, next_grant, targets
 from c2b_ray.config import read_audit
 from c2b_ray.errors import ConfigError
-from c2b_ray.schemas import DRAWS, SCORES
+from c2b_ray.tables import DRAWS, SCORES
 
 
 def test_without_a_budget_every_caption_gets_all_at_once(tmp_path):

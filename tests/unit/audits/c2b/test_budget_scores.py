@@ -6,10 +6,10 @@ from budgeted_runs import BOTH, asked_of, draw, run_of
 
 from c2b_ray.audits.c2b import budget
 from c2b_ray.audits.c2b.budget import call_with_run, first_grant, next_grant, score_and_grant, write_scores
-from c2b_ray.pipelines.here import Here
-from c2b_ray.report.c2b.report import write_report
-from c2b_ray.schemas import DRAWS, VERIFICATIONS
-from c2b_ray.store import files
+from c2b_ray.audits.c2b.report.page import write_report
+from c2b_ray.engine.here import Here
+from c2b_ray.storage import files
+from c2b_ray.tables import DRAWS, VERIFICATIONS
 
 
 def test_scores_of_a_budget_hold_the_sequential_verdicts_and_their_groups(tmp_path):

@@ -5,7 +5,7 @@ import json
 import pytest
 from jsonschema import Draft202012Validator
 
-from c2b_ray.audits.c2b.classes import with_classes
+from c2b_ray.audits.c2b.classification import with_classes
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.errors import ConfigError
 

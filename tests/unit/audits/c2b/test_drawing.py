@@ -7,25 +7,25 @@ import pytest
 
 from c2b_ray.audits.c2b.drawing import SourcePlan, from_generator
 from c2b_ray.audits.c2b.labelled import from_labels
+from c2b_ray.audits.c2b.run import open_c2b_run
+from c2b_ray.audits.c2b.sampling.selection import cells_of
+from c2b_ray.audits.c2b.scoring.score import score
+from c2b_ray.audits.c2b.verification.accept import SeenImages
+from c2b_ray.audits.c2b.verification.verified import Verified
 from c2b_ray.audits.kit.backend import HereBackend
-from c2b_ray.audits.kit.events import Steps
+from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import read_audit
+from c2b_ray.engine.here import Here
 from c2b_ray.image_check import checked_image
 from c2b_ray.models.scripted import ScriptedCaptioner
-from c2b_ray.pipelines.here import Here
 from c2b_ray.roles import Description
-from c2b_ray.schemas import CALIBRATION, DRAWS, IMAGES
-from c2b_ray.steps.accept import SeenImages
 from c2b_ray.steps.caption import caption
+from c2b_ray.steps.classify import classification, predict
 from c2b_ray.steps.draw import generate
 from c2b_ray.steps.duplicates import Distinct
-from c2b_ray.steps.predict import classification, predict
 from c2b_ray.steps.propose import propose
-from c2b_ray.steps.score import score
-from c2b_ray.steps.select import cells_of
-from c2b_ray.steps.verified import Verified
 from c2b_ray.steps.verify import checks, verify, wanted
-from c2b_ray.store.c2b_run import open_c2b_run
+from c2b_ray.tables import CALIBRATION, DRAWS, IMAGES
 from c2b_ray.world.table import write_sample
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import c2b_ray
 from c2b_ray.audits.c2b import first_look
-from c2b_ray.commands.runs import summary
+from c2b_ray.audits.runs import summary
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
 from c2b_ray.roles import ModelFact

@@ -110,7 +110,7 @@ def test_the_folder_of_the_images_is_found_by_their_paths(tmp_path, way):
     table = table_of(folder / "t.csv", ("path", "label"), rows)
     images = drafted(table, CONTROL).fields["images"]
     assert images["root"] == str(photos)
-    from c2b_ray.store.labelled import LabelledTable
+    from c2b_ray.storage.labelled import LabelledTable
 
     read = LabelledTable(images["table"], columns=images["columns"], root=images["root"]).fetch([0, 3])
     assert read["error"].to_pylist() == [None, None]
@@ -150,7 +150,7 @@ def test_what_to_parquet_of_hugging_face_writes(tmp_path, embedded):
     assert draft.fields["images"]["columns"] == {"image": "img", "target_class": "kind"}
     assert draft.fields["classes"] == ["boat", "bus"]
     assert draft.fields["images"].get("root") == (None if embedded else str(photos))
-    from c2b_ray.store.labelled import LabelledTable
+    from c2b_ray.storage.labelled import LabelledTable
 
     fields = draft.fields["images"]
     read = LabelledTable(fields["table"], columns=fields["columns"], root=fields.get("root")).fetch(range(4))

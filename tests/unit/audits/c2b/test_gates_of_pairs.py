@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 from c2b_ray.audits.c2b.comparison import check
+from c2b_ray.audits.c2b.run import open_c2b_run
 from c2b_ray.errors import ConfigError
-from c2b_ray.schemas import INTERSECTIONS, SCORES
-from c2b_ray.store.c2b_run import open_c2b_run
+from c2b_ray.tables import INTERSECTIONS, SCORES
 
 PAIR = "bus/weather × light/fog, day"
 

@@ -12,9 +12,9 @@ from PIL import Image
 from torch import nn
 
 import c2b_ray
+from c2b_ray.audits.c2b.run import CLASSIFIER
 from c2b_ray.errors import ConfigError, RunError, SpecError
 from c2b_ray.models import catalog
-from c2b_ray.store.c2b_run import CLASSIFIER
 
 RED, BLUE = (200, 20, 20), (20, 20, 200)
 

@@ -18,19 +18,19 @@ import pytest
 from PIL import Image
 
 import c2b_ray
-from c2b_ray.commands.runs import write_report
+from c2b_ray.audits.c2b.run import C2BRun, load_c2b_run
+from c2b_ray.audits.runs import write_report
 from c2b_ray.endpoint.api.problems import ProblemError
 from c2b_ray.endpoint.api.reads import Results
 from c2b_ray.errors import ImageError, SourceError
-from c2b_ray.filesystems.confined import Folder
-from c2b_ray.report.kit.pictures import read_pictures
-from c2b_ray.schemas import content_id
+from c2b_ray.report.pictures import read_pictures
 from c2b_ray.steps import prepared
 from c2b_ray.steps.draw import fetch, wanted
-from c2b_ray.steps.in_place import InPlace
-from c2b_ray.store import files
-from c2b_ray.store.c2b_run import C2BRun, load_c2b_run
-from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.steps.fetch import InPlace
+from c2b_ray.storage import files
+from c2b_ray.storage.confined import Folder
+from c2b_ray.storage.labelled import LabelledTable
+from c2b_ray.tables import content_id
 
 LABELS = ["red", "blue"]
 COUNT = 24

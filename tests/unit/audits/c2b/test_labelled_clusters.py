@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 import c2b_ray
+from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError
-from c2b_ray.store.c2b_run import C2BRun
 
 LABELS = ["red", "blue"]
 RETRIEVED = {"source": "retrieve", "index": "index", "cluster": "camera"}

@@ -4,14 +4,14 @@ import csv
 
 from labelled_tables import labelled
 
+from c2b_ray.audits.c2b.first_look import unanswered
+from c2b_ray.audits.c2b.scoring.score import score
+from c2b_ray.audits.c2b.thresholds import Limit
 from c2b_ray.config import read_audit
 from c2b_ray.models import catalog
-from c2b_ray.steps.answered import unanswered
+from c2b_ray.steps.classify import classification, predict
 from c2b_ray.steps.draw import fetch
-from c2b_ray.steps.predict import classification, predict
-from c2b_ray.steps.score import score
-from c2b_ray.steps.thresholds import Limit
-from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.storage.labelled import LabelledTable
 from c2b_ray.world import sample
 from c2b_ray.world.table import picture
 

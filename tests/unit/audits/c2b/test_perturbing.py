@@ -11,11 +11,11 @@ import c2b_ray
 from c2b_ray.audits.c2b import perturbing as audited
 from c2b_ray.audits.c2b.comparison import check
 from c2b_ray.audits.c2b.estimate import estimate
-from c2b_ray.commands.runs import summary
+from c2b_ray.audits.runs import summary
 from c2b_ray.config import read_audit
 from c2b_ray.errors import ConfigError, ServiceError
-from c2b_ray.store.kinds import kind_named
-from c2b_ray.store.labelled import LabelledTable
+from c2b_ray.storage.kinds import kind_named
+from c2b_ray.storage.labelled import LabelledTable
 
 LABELS = ["striped", "plain"]
 PERTURB = {"images": 40, "blur": [1, 5], "grey": [5], "flip": [1]}

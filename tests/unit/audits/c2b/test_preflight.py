@@ -6,7 +6,7 @@ import pytest
 import ray
 
 from c2b_ray.audits.c2b.audit import audit
-from c2b_ray.audits.c2b.classes import with_classes
+from c2b_ray.audits.c2b.classification import with_classes
 from c2b_ray.audits.c2b.preflight import check
 from c2b_ray.config import read_audit
 from c2b_ray.errors import InputError

@@ -13,12 +13,12 @@ import pytest
 from PIL import Image
 
 import c2b_ray
+from c2b_ray.audits.c2b.run import C2BRun
+from c2b_ray.audits.c2b.scoring.clusters import check_clusters_of_index, clusters_of_index
+from c2b_ray.audits.index import build
 from c2b_ray.audits.kit.session import Session
-from c2b_ray.commands.index import build
 from c2b_ray.errors import ConfigError
 from c2b_ray.models.index.faiss_index import FaissIndex
-from c2b_ray.steps.clusters_of_index import check_clusters_of_index, clusters_of_index
-from c2b_ray.store.c2b_run import C2BRun
 
 LABELS = ["red", "blue"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.audits.failures.labels import baselines
-from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.errors import ConfigError
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from c2b_ray.audits.failures.discovery import chosen
+from c2b_ray.audits.failures.discovery.candidates import Candidate
 from c2b_ray.audits.failures.drawing import Counts
-from c2b_ray.audits.failures.work import Hypothesis, Kind, Work
-from c2b_ray.steps.discovery.candidates import Candidate
+from c2b_ray.audits.failures.search import chosen
+from c2b_ray.audits.failures.state import Hypothesis, Kind, Work
 
 KIND = Kind("net", "bus", None)
 BASE = Candidate("bus", "a bus.", (), "baseline")

@@ -6,9 +6,9 @@ import pytest
 from failures_recipes import CRAYFISH, FLY, Recipe
 from synthetic_failures import make_run
 
-from c2b_ray.commands.runs import check, export
+from c2b_ray.audits.gate import failed
+from c2b_ray.audits.runs import check, export
 from c2b_ray.errors import ConfigError
-from c2b_ray.steps.gate import failed
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ import pytest
 from failures_recipes import CRAYFISH, FLY, Recipe
 from synthetic_failures import make_run
 
-from c2b_ray.commands.runs import compare
+from c2b_ray.audits.gate import failed
+from c2b_ray.audits.runs import compare
 from c2b_ray.errors import ConfigError, RunError
-from c2b_ray.schemas.failures import FAILURES_COMPARISON
-from c2b_ray.steps.gate import failed
+from c2b_ray.tables.failures import FAILURES_COMPARISON
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ import pytest
 from PIL import Image
 
 import c2b_ray
+from c2b_ray.audits.failures.config import FailuresConfig
+from c2b_ray.audits.failures.discovery.value_sets import Answered
 from c2b_ray.audits.failures.labelled import PARTS, parts_of_clusters
 from c2b_ray.audits.failures.labelled_claims import Answers, Parts, claims_of, hypotheses
-from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.errors import ConfigError, RunError
-from c2b_ray.steps.discovery.conditions import Answered
 
 LABELS = ("bus", "boat")
 CONFIG = {"labels": ["bus"], "classifier": "fake:", "rule": "top1"}

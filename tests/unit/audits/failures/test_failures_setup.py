@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 import c2b_ray
-from c2b_ray.commands.runs import summary
+from c2b_ray.audits.runs import summary
 from c2b_ray.models import catalog
 from c2b_ray.world.table import write_sample
 

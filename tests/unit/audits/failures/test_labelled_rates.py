@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from c2b_ray.audits.failures.config import FailuresConfig
+from c2b_ray.audits.failures.discovery.value_sets import Answered
 from c2b_ray.audits.failures.labelled_claims import Answers, Parts, claims_of, hypotheses
-from c2b_ray.config.failures import FailuresConfig
-from c2b_ray.steps.discovery.conditions import Answered
 
 LABEL, RAISED, OTHERS, IMAGES = "bus", 0.15, 0.03, 900
 CONFIG = FailuresConfig.model_validate(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from c2b_ray.audits.kit.replies import FEW, FIRST, KeptReplies
+from c2b_ray.engine.progress import Progress
 from c2b_ray.models.scripted import ScriptedLanguageModel
-from c2b_ray.pipelines.progress import Progress
 from c2b_ray.roles import ChatReply, ChatRequest, Message
 
 REQUESTS = [ChatRequest((Message("user", f"caption {number}"),), seed=number % 3) for number in range(FIRST + 40)]

@@ -1,9 +1,9 @@
 """The files that stages read, of every kind of run: each node of a cluster needs them."""
 
+from c2b_ray.audits.clip_bias.config import ClipBiasConfig
+from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.audits.kit.specs import paths_read
 from c2b_ray.config.audit import AuditConfig
-from c2b_ray.config.clip_bias import ClipBiasConfig
-from c2b_ray.config.failures import FailuresConfig
 
 
 def test_an_audits_table_of_known_images_is_read_by_stages_and_its_language_model_is_not():

@@ -9,7 +9,7 @@ import pytest
 
 from c2b_ray.audits.kit.tables_of_predictions import compared_with, said_of_tables
 from c2b_ray.errors import SourceError
-from c2b_ray.filesystems.differing_names import cause_of
+from c2b_ray.storage.confined import cause_of
 
 KEYS = ["photos/red/img_001.jpg", "photos/red/img_002.jpg", "photos/green/img_003.jpg"]
 

@@ -12,18 +12,18 @@ from torch import nn
 from toy_latent import ATTRIBUTES, toy_classifier, toy_generator, toy_labels
 
 import c2b_ray
-from c2b_ray.audits.kit.events import IMAGES, IMAGES_HELD
+from c2b_ray.audits.gate import failed
+from c2b_ray.audits.kit.session import IMAGES, IMAGES_HELD
+from c2b_ray.audits.latent.comparison import check as check_gates
 from c2b_ray.audits.latent.comparison import compare
-from c2b_ray.audits.latent.gates import check as check_gates
-from c2b_ray.audits.latent.orders import names_of
-from c2b_ray.audits.latent.size import most_images
+from c2b_ray.audits.latent.preflight import most_images
+from c2b_ray.audits.latent.problems import names_of
+from c2b_ray.audits.latent.report.summary import summary
+from c2b_ray.audits.latent.strips import name_of
 from c2b_ray.config.latent import LatentConfig, Problem
 from c2b_ray.errors import ConfigError, InputError, RunError, SpecError
 from c2b_ray.models.memory_classifier import InMemory, Preprocess
-from c2b_ray.report.latent.summary import summary
-from c2b_ray.schemas.latent import DIRECTIONS
-from c2b_ray.steps.gate import failed
-from c2b_ray.steps.latent_strips import name_of
+from c2b_ray.tables.latent import DIRECTIONS
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*channels_last.*")
 TARGET, BIASED = (2.0, 0, 0, 0, 0, 0), (2.0, 1.2, 0.8, 0, 0, 0)

@@ -16,7 +16,7 @@ from c2b_ray.audits.latent.preflight import check, check_gradients
 from c2b_ray.config.latent import LatentConfig
 from c2b_ray.errors import ConfigError, SpecError
 from c2b_ray.models import catalog
-from c2b_ray.models.latent_networks import LatentNetwork, NetworkConfig, network, write
+from c2b_ray.models.latent_generators import LatentNetwork, NetworkConfig, network, write
 from c2b_ray.models.memory_classifier import InMemory
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*channels_last.*")

@@ -1,6 +1,6 @@
 """Lists of administration come in pages, and all pages together are the list."""
 
-from c2b_ray.endpoint.ledger import keys, tenants, usage
+from c2b_ray.endpoint.ledger import keys, quotas, tenants
 
 
 def pages(client, path, limit, **filters):
@@ -21,9 +21,9 @@ def test_pages_of_keys_tenants_and_use_are_the_whole_lists(endpoint):
         made = keys.create(db, tenant, f"key {number}")
         tenants.create(db, f"tenant-{number}")
         with db.transaction() as tx:
-            usage.add(tx, tenant, made.key.id, "m", 1, 0.5)
+            quotas.add(tx, tenant, made.key.id, "m", 1, 0.5)
     operator, days = endpoint.as_("operator"), {"first_day": "2026-01-01", "last_day": "2999-01-01"}
-    spent = usage.spend(db, None, *days.values())
+    spent = quotas.spend(db, None, *days.values())
     for path, filters, name, wanted in (
         ("/v1/admin/keys", {}, "id", [one.id for one in keys.listed(db, None)]),
         ("/v1/admin/tenants", {}, "id", [one.id for one in tenants.every(db)]),
@@ -50,8 +50,8 @@ def test_models_with_the_longest_specs_end_a_page(endpoint):
     tenant = endpoint.tenants["a"]
     with endpoint.db.transaction() as tx:
         for letter in "aé\U0001f68c":
-            usage.add(tx, tenant, "key", letter * 2000, 1, 0.5)
-    wanted = [one.model for one in usage.spend(endpoint.db, tenant, "2000", "3000")]
+            quotas.add(tx, tenant, "key", letter * 2000, 1, 0.5)
+    wanted = [one.model for one in quotas.spend(endpoint.db, tenant, "2000", "3000")]
     found, _ = pages(endpoint.as_("admin"), "/v1/admin/usage", 1)
     assert [one["model"] for one in found] == wanted
     assert {"a" * 2000, "é" * 2000, "\U0001f68c" * 2000} <= {one["model"] for one in found}

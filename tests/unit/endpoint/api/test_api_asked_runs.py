@@ -8,7 +8,7 @@ import pyarrow as pa
 from failures_recipes import showcase
 from synthetic_failures import make_run
 
-from c2b_ray.store.failures_run import open_failures_run
+from c2b_ray.audits.failures.run import open_failures_run
 
 
 def _rows(client: Any, path: str) -> list[Any]:

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from c2b_ray.endpoint.api.uploads import PATH
 from c2b_ray.endpoint.ledger import tables
-from c2b_ray.endpoint.ledger.outage import DatabaseDownError
+from c2b_ray.endpoint.ledger.database import DatabaseDownError
 
 OPEN = {"/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"}
 BODIES = {

@@ -9,7 +9,7 @@ from ledgers import add_event
 from c2b_ray.endpoint.api import events as streaming
 from c2b_ray.endpoint.api import watch as watching
 from c2b_ray.endpoint.api.watch import Follower, Reader, Watch
-from c2b_ray.endpoint.ledger import events, jobs, keys
+from c2b_ray.endpoint.ledger import jobs, keys, webhooks
 
 
 def parsed(text):
@@ -38,11 +38,11 @@ def test_an_ended_job_is_replayed_from_the_last_event_seen_and_then_no_more(endp
 def test_an_id_of_another_job_or_of_none_leaves_nothing_out(endpoint):
     job, other = endpoint.finish(), endpoint.finish()
     client, path = endpoint.as_("a"), f"/v1/audits/{job.id}/events"
-    whole, last_of_other = parsed(client.get(path).text), events.seen(endpoint.db, other.id, 0)[1]
+    whole, last_of_other = parsed(client.get(path).text), webhooks.seen(endpoint.db, other.id, 0)[1]
     assert last_of_other > whole[-1][0]
     for strange in (last_of_other, last_of_other + 1000, 10**18 - 1):
         assert parsed(client.get(path, headers={"Last-Event-ID": str(strange)}).text) == whole
-    first_of_other = min(event.id for event in events.after(endpoint.db, other.id))
+    first_of_other = min(event.id for event in webhooks.after(endpoint.db, other.id))
     behind = f"/v1/audits/{other.id}/events"
     assert parsed(client.get(behind, headers={"Last-Event-ID": str(whole[0][0])}).text)[0][0] == first_of_other
 
@@ -51,7 +51,7 @@ def test_an_ended_job_whose_events_were_forgotten_is_not_asked_about_for_ever(en
     job = endpoint.finish()
     client, path = endpoint.as_("a"), f"/v1/audits/{job.id}/events"
     last = parsed(client.get(path).text)[-1][0]
-    events.forget(endpoint.db, job.ended + 1)
+    webhooks.forget_events(endpoint.db, job.ended + 1)
     assert client.get(path).status_code == 204
     assert client.get(path, headers={"Last-Event-ID": str(last)}).status_code == 204
 
@@ -160,7 +160,7 @@ def test_the_streams_of_a_key_end_soon_after_it_was_revoked_and_no_others(endpoi
 
 
 def test_streams_wait_while_the_ledger_is_down(endpoint, quick, anybody, monkeypatch):
-    from c2b_ray.endpoint.ledger.outage import DatabaseDownError
+    from c2b_ray.endpoint.ledger.database import DatabaseDownError
 
     job_id = endpoint.submit()["id"]
     claim = endpoint.claim(job_id)

@@ -18,8 +18,8 @@ from synthetic_dataset import write_dataset
 from synthetic_run import make_run
 
 from c2b_ray.endpoint.api.reads import results_of
-from c2b_ray.report.kit.redact import names_of
-from c2b_ray.store.row_groups import RowGroups
+from c2b_ray.report.redact import names_of
+from c2b_ray.storage.tables import RowGroups
 
 SPECS = ["onnx:/srv/first/net.onnx", "onnx:/srv/second/net.onnx"]
 GROUP = 4

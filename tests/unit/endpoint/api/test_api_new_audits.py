@@ -7,17 +7,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from c2b_ray.audits.latent.run import open_latent_run
+from c2b_ray.audits.prompts.report.page import write_report
+from c2b_ray.audits.prompts.run import open_prompts_run
 from c2b_ray.endpoint.api.models import Kind
 from c2b_ray.endpoint.kinds import COMPARED_KINDS, KINDS
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.work.child import _classifier_hashes
-from c2b_ray.report.kit.export import exported, parquet_of
-from c2b_ray.report.prompts.report import write_report
-from c2b_ray.schemas.prompts import PROMPTS
-from c2b_ray.store.kinds import KINDS as RUN_KINDS
-from c2b_ray.store.kinds import kind_named
-from c2b_ray.store.latent_run import open_latent_run
-from c2b_ray.store.prompts_run import open_prompts_run
+from c2b_ray.report.export import exported, parquet_of
+from c2b_ray.storage.kinds import KINDS as RUN_KINDS
+from c2b_ray.storage.kinds import kind_named
+from c2b_ray.tables.prompts import PROMPTS
 
 CONFIGS = {
     "prompts": {

@@ -9,7 +9,7 @@ import pytest
 from endpoint_app import CONFIG
 from sqlalchemy import event
 
-from c2b_ray.endpoint.ledger.outage import DatabaseDownError
+from c2b_ray.endpoint.ledger.database import DatabaseDownError
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from c2b_ray.endpoint.api.places import OF_A_TENANT, Places
+from c2b_ray.endpoint.api.context import OF_A_TENANT, Places
 from c2b_ray.endpoint.api.problems import ProblemError
 from c2b_ray.endpoint.policy.uploads import Receiver
 

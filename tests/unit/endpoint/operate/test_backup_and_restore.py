@@ -10,7 +10,8 @@ from ledgers import claimed, member, submit
 from sqlalchemy import select
 
 from c2b_ray.config.endpoint import read_endpoint
-from c2b_ray.endpoint.ledger import audit_log, events, jobs, keys, tables, tenants, webhooks
+from c2b_ray.endpoint.ledger import audit_log, jobs, keys, tables, tenants, webhooks
+from c2b_ray.endpoint.ledger import webhooks as events
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.operate import backup as module
 from c2b_ray.endpoint.operate.backup import MANIFEST, backup, restore

@@ -8,9 +8,9 @@ from ledgers import claimed, granted, leader, member, set_row, submit
 from prometheus_client import CollectorRegistry
 
 from c2b_ray.endpoint import counters
-from c2b_ray.endpoint.ledger import jobs, leases, webhooks
+from c2b_ray.endpoint.ledger import jobs, locks, webhooks
+from c2b_ray.endpoint.ledger.database import DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Failure, Progress
-from c2b_ray.endpoint.ledger.outage import DatabaseDownError
 from c2b_ray.endpoint.operate.metrics import Gauges, read, served
 from c2b_ray.errors import ConfigError
 
@@ -28,7 +28,7 @@ def counted(counter, *labels):
 def test_gauges_say_what_the_ledger_holds(db):
     who = member(db)
     for number in range(2):
-        leases.take(db, f"{leases.SLOT}runner/{number}", "runner", 30)
+        locks.take(db, f"{locks.SLOT}runner/{number}", "runner", 30)
     claimed(db, who)
     submit(db, who)
     reading = read(db)
@@ -41,7 +41,7 @@ def test_gauges_say_what_the_ledger_holds(db):
 
 
 def test_a_runner_that_died_has_no_slot_and_runs_nothing(db):
-    leases.take(db, f"{leases.SLOT}runner/0", "runner", 30)
+    locks.take(db, f"{locks.SLOT}runner/0", "runner", 30)
     claimed(db, member(db))
     db.later(100)
     reading = read(db)

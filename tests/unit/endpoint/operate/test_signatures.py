@@ -2,7 +2,7 @@
 
 import pytest
 
-from c2b_ray.endpoint.operate.signatures import UrlSigner
+from c2b_ray.endpoint.operate.webhooks import UrlSigner
 
 PATH = "/v1/audits/job_1/report"
 

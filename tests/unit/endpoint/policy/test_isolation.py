@@ -12,7 +12,7 @@ from c2b_ray.config.policy import MIB, Policy
 from c2b_ray.endpoint.policy import isolation
 from c2b_ray.endpoint.policy.isolation import POLICY_VARIABLE, can_cut_off, isolated_command, launched
 from c2b_ray.errors import ServiceError
-from c2b_ray.filesystems import URL_POLICY
+from c2b_ray.storage import URL_POLICY
 
 CONNECT = """
 import json, os, socket, sys

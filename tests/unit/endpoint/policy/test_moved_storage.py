@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from c2b_ray.endpoint.policy.moved import follow_storage, with_present_paths
-from c2b_ray.schemas import content_id
+from c2b_ray.endpoint.policy.archives import follow_storage, with_present_paths
+from c2b_ray.tables import content_id
 
 NEW = "/new/storage/tenants/tenant_a"
 STORE = "s3://bucket/storage/tenants/tenant_a"

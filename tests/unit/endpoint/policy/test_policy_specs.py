@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from naming_fields import fields_of, is_free_text
 
+from c2b_ray.audits.dataset.config import DatasetConfig
+from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.config.audit import AuditConfig
-from c2b_ray.config.dataset import DatasetConfig
-from c2b_ray.config.failures import FailuresConfig
 from c2b_ray.config.named import Name, Names, RunPath, TablePath
 from c2b_ray.config.policy import SCHEMES as DEFAULT_SCHEMES
 from c2b_ray.config.policy import Policy

@@ -16,7 +16,7 @@ from safetensors.numpy import save
 
 from c2b_ray.config.policy import Archives, Policy
 from c2b_ray.endpoint.policy.archives import members, write
-from c2b_ray.endpoint.policy.pictures import check_picture
+from c2b_ray.endpoint.policy.contents import check_picture
 from c2b_ray.endpoint.policy.uploads import Receiver, TooLargeError, remove, sweep
 from c2b_ray.errors import ImageError, SourceError, StorageError, WeightsError
 

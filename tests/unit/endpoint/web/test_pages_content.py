@@ -10,7 +10,7 @@ from run_recipes import CONTROL, PLANTED, Recipe
 from starlette.routing import Route
 from synthetic_run import make_run
 
-from c2b_ray.endpoint.ledger import jobs, keys, usage
+from c2b_ray.endpoint.ledger import jobs, keys, quotas
 from c2b_ray.endpoint.ledger.job import NewJob
 from c2b_ray.endpoint.web.mount import routes
 
@@ -229,8 +229,8 @@ def test_an_upload_is_checked_as_the_api_checks_it(endpoint, visitor):
 def test_a_key_s_own_spend_is_on_its_page_and_no_other_key_s(endpoint, visitor):
     known = {key.name: key.id for key in keys.listed(endpoint.db, endpoint.tenants["a"])}
     with endpoint.db.transaction() as tx:
-        usage.add(tx, endpoint.tenants["a"], known["reader"], "world:mine", 120, 61.0)
-        usage.add(tx, endpoint.tenants["a"], known["a"], "world:theirs", 7, 1.0)
+        quotas.add(tx, endpoint.tenants["a"], known["reader"], "world:mine", 120, 61.0)
+        quotas.add(tx, endpoint.tenants["a"], known["a"], "world:theirs", 7, 1.0)
     mine = visitor("reader").get("/ui/usage").text
     assert "world:mine" in mine.partition("Spend of your key")[2]
     assert "world:theirs" not in mine.partition("Spend of your key")[2]

@@ -9,8 +9,8 @@ from synthetic_run import make_run
 
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.job import NewJob
-from c2b_ray.endpoint.web.plots import Point, sparkline
-from c2b_ray.schemas import content_id
+from c2b_ray.endpoint.web.history import Point, sparkline
+from c2b_ray.tables import content_id
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"\u202egpj"
 

@@ -7,8 +7,7 @@ import pytest
 from c2b_ray.endpoint.kinds import ANSWERING_KINDS, KINDS
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.job import Filters
-from c2b_ray.endpoint.web.forms import FIELDS, config_of
-from c2b_ray.endpoint.web.submit import _OF_ROLE
+from c2b_ray.endpoint.web.submit import _OF_ROLE, FIELDS, config_of
 from c2b_ray.world.zoo import names
 
 FORMS = {

@@ -4,7 +4,7 @@ import time
 import pytest
 from signed_in import Visitor
 
-from c2b_ray.endpoint.ledger import audit_log, keys, sessions
+from c2b_ray.endpoint.ledger import audit_log, keys, tenants
 
 POSTS = [
     "/ui/submit", "/ui/check", "/ui/uploads", "/ui/keys", "/ui/signout", "/ui/uploads/x/delete", "/ui/keys/x/revoke",
@@ -111,8 +111,8 @@ def test_a_session_that_was_left_is_over_wherever_its_cookie_is(endpoint, leave)
     assert form.status_code == 401
     assert other.get("/ui/").status_code == 200  # another session of the same key
     until = time.time() + 13 * 3600
-    assert sessions.forget(endpoint.db, time.time()) == 0
-    assert sessions.forget(endpoint.db, until) == 1
+    assert tenants.forget(endpoint.db, time.time()) == 0
+    assert tenants.forget(endpoint.db, until) == 1
 
 
 def test_a_new_key_is_shown_once_and_works(endpoint, visitor):

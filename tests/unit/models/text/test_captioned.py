@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from c2b_ray.models.text import prompted
+from c2b_ray.models.text import captioned as prompted
 from c2b_ray.models.text.captioned import answered, captioned, probable
 from c2b_ray.names import mentions
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, Pixels, Question

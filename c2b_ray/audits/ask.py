@@ -1,0 +1,462 @@
+"""Answers one question to a finished run: how often is the classifier right on images of this sentence?
+
+    sentence → class, images → predictions → rate against the class's other images
+
+It composes steps and models as an audit does, and changes nothing in the run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray import stats
+from c2b_ray.audits.c2b.classification import classifiers_of, one_of
+from c2b_ray.audits.c2b.run import CLASSIFIER, C2BRun, load_c2b_run
+from c2b_ray.audits.kit.backend import at_hand
+from c2b_ray.audits.kit.loaders import Loaders
+from c2b_ray.errors import ConfigError, RunError, nearest
+from c2b_ray.names import normalise
+from c2b_ray.report import words
+from c2b_ray.report.page import render
+from c2b_ray.report.redact import clean, names_of
+from c2b_ray.report.thumbnails import RIGHT, WRONG, Gallery, Picture, Shelf, thumbnails
+from c2b_ray.steps.answers import UNDECIDED, Taken, answers_of
+from c2b_ray.steps.classify import classification, predict
+from c2b_ray.steps.draw import fetch, generate, generated
+from c2b_ray.steps.duplicates import COLUMNS, Distinct
+from c2b_ray.steps.image_ids import ImageIds
+from c2b_ray.steps.retrieve import retrieve
+from c2b_ray.storage import files
+from c2b_ray.storage.run import Run, finished
+from c2b_ray.tables import IMAGES, content_id
+from c2b_ray.text import finite
+
+# Computes how often the classifier is right on images of a sentence, compared with the class's other images.
+
+
+MOST_MISTAKES = 3
+
+
+@dataclass(frozen=True)
+class Rate:
+    """The number of answered images, how many are right, and the accuracy with its interval; NaN where there
+    are none."""
+
+    n: int
+    correct: int
+    accuracy: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class SentenceAnswer:
+    """One classifier's results on the images of a sentence.
+
+    `of_sentence`: the rate on the images of the sentence. `of_class`: on all images of the class in the run. `others`:
+    on the images of the class that the sentence did not draw. Each counts a picture once. `difference`: the accuracy of
+    `of_sentence` minus that of `others`, which are disjoint samples, with Newcombe's interval (1998) and `p_value`.
+    """
+
+    classifier: str
+    of_sentence: Rate
+    errors: int
+    of_class: Rate
+    others: Rate
+    difference: float
+    difference_low: float
+    difference_high: float
+    p_value: float
+    mistaken_for: tuple[tuple[str, int], ...]
+
+
+def class_of(sentence: str, classes: Sequence[str], chosen: str | None) -> str:
+    """Returns the class that the sentence is about: `chosen`, else the only class that it names, in singular or plural.
+
+    Where one name contains another, the longer counts. Raises ConfigError where the sentence names no class or several.
+    """
+    if chosen is not None:
+        known = {normalise(name): name for name in classes}
+        if normalise(chosen) not in known:
+            raise ConfigError("--class", f"the run has no class {chosen!r}; {nearest(chosen, classes)}")
+        return known[normalise(chosen)]
+    text = normalise(sentence)
+    spans = [
+        (match.start(), match.end(), name)
+        for name in classes
+        for match in re.finditer(rf"(?<!\w){re.escape(normalise(name))}(?:e?s)?(?!\w)", text)
+    ]
+    whole = [s for s in spans if not any(o[0] <= s[0] and s[1] <= o[1] and o[1] - o[0] > s[1] - s[0] for o in spans)]
+    named = list(dict.fromkeys(name for *_, name in whole))
+    if len(named) == 1:
+        return named[0]
+    said = f"names several classes ({', '.join(named)})" if named else "names no class of the run"
+    raise ConfigError("--class", f"{sentence!r} {said}; name one of {', '.join(classes)} with --class")
+
+
+def images_of_class(captions: pa.Table, draws: pa.Table, target_class: str) -> set[str]:
+    """Returns every image that was drawn for the class."""
+    ids = captions.filter(pc.equal(captions["target_class"], target_class))["caption_id"].combine_chunks()
+    return set(draws.filter(pc.is_in(draws["caption_id"], ids))["image_id"].to_pylist())
+
+
+def answer(
+    classifier: str,
+    target_class: str,
+    sentence_predictions: pa.Table,
+    run: tuple[set[str], pa.Table],
+    confidence: float,
+    distinct: Distinct,
+) -> SentenceAnswer:
+    """Returns one classifier's results on a sentence.
+
+    `sentence_predictions`: of the images of the sentence, each picture once. `run`: the class's images in the run, and
+    the run's predictions. `distinct`: which images of both are the same picture.
+    """
+    drawn = answers_of(sentence_predictions, classifier).of(target_class)
+    images, predictions = run
+    known = answers_of(predictions, classifier).of(target_class)
+    everything = {**drawn, **{i: known.get(i) for i in sorted(images) if i not in drawn}}
+    kept = set(one_of_each_picture(list(everything), distinct))
+    rate = _rate(drawn, target_class, confidence)
+    others = _rate({i: everything[i] for i in kept - set(drawn)}, target_class, confidence)
+    of_class = one_of_each_picture(sorted(images), distinct)
+    counts = [rate.correct, others.correct], [rate.n, others.n]
+    low, high = stats.bias_score_interval(*counts, confidence)
+    return SentenceAnswer(
+        classifier=classifier,
+        of_sentence=rate,
+        errors=len(drawn) - rate.n,
+        of_class=_rate({i: known.get(i) for i in of_class}, target_class, confidence),
+        others=others,
+        # Of two cells φ is the difference, its interval Newcombe's, its test of no difference that interval's.
+        difference=float(stats.bias_scores(*counts)[0]),
+        difference_low=float(low[0]),
+        difference_high=float(high[0]),
+        p_value=float(stats.bias_score_p_values(*counts)[0]),
+        mistaken_for=_mistaken_for(drawn, target_class),
+    )
+
+
+def one_of_each_picture(images: Sequence[str], distinct: Distinct) -> list[str]:
+    """Returns the first image of each picture."""
+    pictures = distinct.pictures(ImageIds(pa.array(images, pa.large_string())))
+    first: dict[int, str] = {}
+    for picture, image in zip(pictures.tolist(), images, strict=True):
+        first.setdefault(picture, image)
+    return list(first.values())
+
+
+def _mistaken_for(answers: Taken, target_class: str) -> tuple[tuple[str, int], ...]:
+    wrong = Counter(name for name in answers.values() if name not in (None, target_class))
+    return tuple(sorted(((str(name), n) for name, n in wrong.items()), key=lambda x: (-x[1], x[0]))[:MOST_MISTAKES])
+
+
+def _rate(answers: Taken, target_class: str, confidence: float) -> Rate:
+    names = [name for name in answers.values() if name is not None]
+    correct = names.count(target_class)
+    low, high = stats.wilson_interval(correct, len(names), confidence)
+    return Rate(len(names), correct, correct / len(names) if names else float("nan"), low, high)
+
+
+# One HTML page that answers a question to a run: the rates in sentences, and the images with the classifier's
+# answers.
+
+
+MOST_PICTURES = 48  # of each kind
+
+
+@dataclass(frozen=True)
+class AnswerView:
+    name: str
+    right: str
+    lines: tuple[str, ...]
+    galleries: tuple[Gallery, ...]
+
+
+@dataclass(frozen=True)
+class AnswersView:
+    sentence: str
+    scale: str
+    answers: tuple[AnswerView, ...]
+    interval_name: str
+
+
+def answers_page(view: AnswersView) -> str:
+    return render("answers.html.j2", view)
+
+
+def answers_view(
+    sentence: str,
+    target_class: str,
+    answers: Sequence[SentenceAnswer],
+    tables: tuple[pa.Table, pa.Table],
+    alpha: float,
+    repeats: int = 0,
+) -> AnswersView:
+    """Returns the text of the page. `tables`: the images with their bytes, and all predictions. `repeats`: images that
+    were left out."""
+    images, predictions = tables
+    pictures = {
+        i: data for i, data in zip(*(images[c].to_pylist() for c in ("image_id", "bytes")), strict=True) if data
+    }
+    keys = dict(zip(*(images[c].to_pylist() for c in ("image_id", "key")), strict=True))
+    shelf = Shelf(thumbnails(pictures), keys)
+    names = names_of([answer.classifier for answer in answers])
+    return AnswersView(
+        sentence=clean(sentence),
+        scale=" ".join(
+            [
+                f"{words.plural(images.num_rows, 'image')} of {words.article(target_class)}{target_class}, best first.",
+                *left_out(repeats),
+            ]
+        ),
+        answers=tuple(_answer(item, target_class, predictions, shelf, names[item.classifier]) for item in answers),
+        interval_name=words.percent(1 - alpha),
+    )
+
+
+def left_out(repeats: int) -> list[str]:
+    """Returns a sentence about images of the sentence that were left out; [] if none were."""
+    return [f"Left out: {words.plural(repeats, 'near-duplicate')} of other images of the sentence."] if repeats else []
+
+
+def right_line(rate: Rate) -> str:
+    """Returns a line with the number of right answers, the accuracy and its interval."""
+    if not rate.n:
+        return "No image has an answer."
+    return (
+        f"{words.count(rate.correct)} of {words.count(rate.n)} right: {words.percent(rate.accuracy)} "
+        f"({words.percent_range(rate.low, rate.high)})"
+    )
+
+
+def lines(answer: SentenceAnswer, target_class: str) -> tuple[str, ...]:
+    """Returns the known lines of an answer: the class's rate, the difference, the wrong answers, and the unanswered
+    images."""
+    sentences = []
+    if answer.of_class.n:
+        sentences.append(
+            f"All of the run’s images of {words.article(target_class)}{target_class}: {right_line(answer.of_class)}."
+        )
+    if answer.difference == answer.difference:
+        interval = words.signed_range(answer.difference_low, answer.difference_high)
+        sentences.append(
+            f"Difference to the {words.count(answer.others.n)} of them not drawn here: "
+            f"{words.signed(answer.difference)} ({interval}), p {_p(answer.p_value)}."
+        )
+    if answer.mistaken_for:
+        sentences.append(
+            f"Most often taken for {words.listed([f'{name} ({words.count(n)})' for name, n in answer.mistaken_for])}."
+        )
+    if answer.errors:
+        sentences.append(f"{words.plural(answer.errors, 'image')} could not be answered.")
+    return tuple(sentences)
+
+
+def _p(value: float) -> str:
+    text = words.small_probability(value)
+    return text if text.startswith("<") else f"= {text}"
+
+
+def _answer(answer: SentenceAnswer, target_class: str, predictions: pa.Table, shelf: Shelf, name: str) -> AnswerView:
+    answers_of_classifier = predictions.filter(
+        pc.and_(pc.equal(predictions["classifier"], answer.classifier), pc.is_null(predictions["error"]))
+    ).to_pylist()
+    taken = answers_of(predictions, answer.classifier).of(target_class)
+    kinds: dict[bool, list[Mapping[str, Any]]] = {False: [], True: []}
+    for row in (row for row in answers_of_classifier if taken[row["image_id"]] is not None):
+        kinds[taken[row["image_id"]] == target_class].append(row)
+    return AnswerView(
+        name=name,
+        right=right_line(answer.of_sentence),
+        lines=lines(answer, target_class),
+        galleries=tuple(_gallery(right, rows, shelf, name) for right, rows in kinds.items() if rows),
+    )
+
+
+def _gallery(right: bool, rows: Sequence[Mapping[str, Any]], shelf: Shelf, name: str) -> Gallery:
+    kind, sign = ("right", RIGHT) if right else ("wrong", WRONG)
+    chosen = rows[:MOST_PICTURES]
+    return Gallery(
+        verdict=kind,
+        sign=sign,
+        title=f"{kind.capitalize()}: {words.count(len(chosen))} of {words.count(len(rows))}",
+        pictures=tuple(_picture(row, shelf, name, kind) for row in chosen),
+    )
+
+
+def _picture(row: Mapping[str, Any], shelf: Shelf, name: str, kind: str) -> Picture:
+    predicted, probability = row["predicted_class"] or "", row["label_probability"]
+    label = row["label"] or predicted or UNDECIDED
+    sure = "" if probability is None else f"{probability:.2f}"
+    return Picture(
+        source=shelf.thumbnails.get(row["image_id"], ""),
+        key=clean(shelf.keys.get(row["image_id"], "")),
+        alt=f"{name} says {label}{f' with probability {sure}' if sure else ''}: {kind}.",
+        label=label,
+        probability=sure,
+        stands_for="" if label.lower() == predicted.lower() else predicted,
+        caption="",
+    )
+
+
+Draw = Callable[[str, int], tuple[pa.Table, dict[str, str]]]
+"""Draws n images of a caption, best first: a table of `schemas.IMAGES`, and their source, for the record."""
+
+
+@dataclass(frozen=True)
+class AnswerSet:
+    """The answer of each classifier, with its data. `images` is a table of `schemas.IMAGES`, `predictions` one of
+    `schemas.PREDICTIONS`. `repeats`: how many images of the sentence were left out, near-duplicates of others of it."""
+
+    run: C2BRun
+    sentence: str
+    target_class: str
+    source: dict[str, str]
+    alpha: float
+    answers: tuple[SentenceAnswer, ...]
+    images: pa.Table
+    predictions: pa.Table
+    repeats: int
+
+    @property
+    def id(self) -> str:
+        named = [answer.classifier for answer in self.answers]
+        return content_id(
+            "ask", self.sentence, self.target_class, self.source, named, self.images["image_id"].to_pylist()
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the answer for programs: null where a number is not known."""
+        keys = dict(zip(self.images["image_id"].to_pylist(), self.images["key"].to_pylist(), strict=True))
+        columns = ["image_id", "classifier", "label", "label_probability", "predicted_class", "error"]
+        rows = self.predictions.select(columns).to_pylist()
+        whole = {
+            "run": self.run.path,
+            "sentence": self.sentence,
+            "target_class": self.target_class,
+            "source": self.source,
+            "repeats": self.repeats,
+            "answers": [_as_json(item) for item in self.answers],
+            "predictions": [{"key": keys[row["image_id"]], **row} for row in rows],
+        }
+        return dict(finite(whole))
+
+    def keep(self) -> str:
+        """Writes the answer beside the run's tables, whole or not at all; returns the file's path."""
+        path = self.run.location(f"asked/{self.id}.json")
+        files.write_under(path, (json.dumps(self.to_json(), ensure_ascii=False, indent=2) + "\n").encode())
+        return path
+
+    def write_page(self, path: str | Path) -> None:
+        tables = self.images, self.predictions
+        view = answers_view(self.sentence, self.target_class, self.answers, tables, self.alpha, self.repeats)
+        files.write_under(path, answers_page(view).encode())
+
+
+def _as_json(answer: SentenceAnswer) -> dict[str, Any]:
+    """Returns the answer under the key that programs have read since the command exists."""
+    return {"asked" if name == "of_sentence" else name: value for name, value in asdict(answer).items()}
+
+
+def ask(
+    run: str | Path | Run,
+    sentence: str,
+    n: int = 50,
+    classifier: str | None = None,
+    target_class: str | None = None,
+    index: str | None = None,
+) -> AnswerSet:
+    """Returns the answers of the run's classifiers, or of one of them, on `n` images of the sentence.
+
+    `target_class`: by default the one that the sentence names. `index`: of the images, by default that of the run.
+    Models answer from Ray Serve where it runs and serves them, otherwise in this process.
+
+    Raises ConfigError where the class or the classifier is ambiguous, or where there is no index; RunError for an
+    unfinished run, or where a classifier's weights are no longer those of the run.
+    """
+    loaded = load_c2b_run(finished(run))
+    if not sentence.strip():
+        raise ConfigError("", "ask with a sentence, such as 'a bus in the snow at night'")
+    config = loaded.config
+    target = class_of(sentence, config["classes"], target_class)
+    specs = _in_order(loaded) if classifier is None else [one_of(loaded, classifier, "--classifier")]
+    confidence = 1 - float(config["alpha"])
+    with at_hand() as models:
+        images, source = _draws(loaded, models, index)(sentence, n)
+        answers, tables = [], []
+        of_class = images_of_class(loaded.captions, loaded.draws, target)
+        distinct = Distinct(pa.concat_tables([images.select(COLUMNS), loaded.read("images", COLUMNS)]))
+        found = images.num_rows
+        once = pa.array(one_of_each_picture(images["image_id"].to_pylist(), distinct), images["image_id"].type)
+        images = images.filter(pc.is_in(images["image_id"], once))
+        for spec in specs:
+            told = _predictions(loaded, models, spec, images)
+            tables.append(told)
+            answers.append(answer(spec, target, told, (of_class, loaded.predictions), confidence, distinct))
+    predictions, repeats = pa.concat_tables(tables), found - images.num_rows
+    return AnswerSet(loaded, sentence, target, source, 1 - confidence, tuple(answers), images, predictions, repeats)
+
+
+def _in_order(run: C2BRun) -> list[str]:
+    """Returns the run's classifiers in the order of its config."""
+    specs = run.config["classifier"]
+    order = [specs] if isinstance(specs, str) else list(specs)
+    return sorted(classifiers_of(run), key=order.index)
+
+
+def _draws(run: C2BRun, models: Loaders, index: str | None) -> Draw:
+    """Returns a function that finds or makes images of a sentence: by the run's index, or its generator."""
+    images = run.config["images"]
+    path = index or images.get("index")
+    if path is not None:
+        return lambda caption, n: _retrieved(caption, n, models, path)
+    if images.get("generator") is not None:
+        return lambda caption, n: _generated(caption, n, models, images["generator"], run.config["seed"])
+    raise ConfigError(
+        "--index",
+        f"{run.path} is a run on labelled images, which holds none for a sentence of yours: name an "
+        "index to look for them in (c2b index build makes one)",
+    )
+
+
+def _retrieved(caption: str, n: int, models: Loaders, path: str) -> tuple[pa.Table, dict[str, str]]:
+    index = models.index(path)()
+    captions = pa.table({"caption_id": ["sentence"], "text": [caption]})
+    draws, wanted = retrieve(captions, models.encoder(index.encoder)(), index, n)
+    images = fetch(wanted, index) if wanted.num_rows else IMAGES.empty_table()
+    rows = {image_id: row for row, image_id in enumerate(images["image_id"].to_pylist())}
+    nearest_first = images.take([rows[image_id] for image_id in draws["image_id"].to_pylist()])
+    return nearest_first, {"source": "retrieve", "index": path, "revision": index.revision}
+
+
+def _generated(caption: str, n: int, models: Loaders, spec: str, seed: int) -> tuple[pa.Table, dict[str, str]]:
+    generator = models.image_generator(spec)()
+    captions = pa.table({"caption_id": ["sentence"], "text": [caption]})
+    _, wanted = generated(captions, generator.revision, n, seed)
+    return generate(wanted, generator), {"source": "generate", "generator": spec, "revision": generator.revision}
+
+
+def _predictions(run: C2BRun, models: Loaders, name: str, images: pa.Table) -> pa.Table:
+    config = run.config
+    noted = run.manifest.get("models", {}).get(f"{CLASSIFIER}{name}", {})
+    classifier = models.classifier(noted.get("spec", name))()
+    right = config.get("right", "among_classes")  # the rule of runs from before there were several
+    asking = classification(name, classifier, config["classes"], config["label_map"], right)
+    then = noted.get("revision")
+    if then not in (None, asking.revision):
+        raise RunError(
+            f"{name} has other weights now (revision {asking.revision}) than in {run.path} ({then}), so the two cannot "
+            "be held against each other: run its c2b audit again"
+        )
+    return predict(images, classifier, asking)

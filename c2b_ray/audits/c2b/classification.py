@@ -1,0 +1,150 @@
+"""The classifiers of an audit: their questions, and their answers to the drawn images, in one pass.
+
+It loads no classifier: their descriptions suffice, and they answer where their stage runs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from c2b_ray.audits.c2b.run import CLASSIFIER, C2BRun
+from c2b_ray.audits.kit import classifiers
+from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
+from c2b_ray.audits.kit.session import Steps
+from c2b_ray.config import AuditConfig
+from c2b_ray.engine.images import Contestant, ImageStages, OnProgress, Selection, prediction_ids, selected
+from c2b_ray.errors import ConfigError
+from c2b_ray.models import catalog
+from c2b_ray.names import normalise
+from c2b_ray.steps.classify import NAME_LABELS, classification, is_unnamed
+from c2b_ray.steps.fetch import Load
+from c2b_ray.storage.ids import Digests, absent, digests
+from c2b_ray.storage.labelled import LabelledTable
+from c2b_ray.storage.parts import opened
+
+
+def contestants(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[Contestant]:
+    """Returns the classifiers of an audit and notes them in its run. Raises ConfigError where one has no label for a
+    class."""
+    label_map = config.label_map if isinstance(config.label_map, dict) else None
+    contestants = []
+    for name, spec in config.specs.items():
+        known = models.describe("classifier", spec)
+        asking = classification(name, known, config.classes, label_map, config.right)
+        run.update({"models": {f"{CLASSIFIER}{name}": model_row(spec, known)}})
+        warn_of_assumptions(steps, name, known)
+        contestants.append(Contestant(models.classifier(spec), asking, known.shape, known.takes_files))
+    return contestants
+
+
+def classifying(config: AuditConfig) -> str:
+    """Returns the name of the step in which the classifiers answer."""
+    return f"classify: {', '.join(config.specs)}"
+
+
+def classify(
+    classifiers: Sequence[Contestant], run: C2BRun, models: Backend, on_progress: OnProgress, source: Load | None
+) -> None:
+    """Writes the missing predictions of all images that the run has drawn. `source`: of those whose bytes it does not
+    hold."""
+    images = selected(run.location("images"), partial(_drawn, run))
+    if _lacks_any(run, classifiers, images):
+        run.begin_writing()
+    ImageStages(models.runner).classify(images, classifiers, run.location("predictions"), on_progress, source)
+
+
+def _drawn(run: C2BRun) -> Iterator[Digests]:
+    """Yields the digests of the images that are answered, some at a time. Images that were looked at but not drawn are
+    left out."""
+    for name in ("draws", "confirmation", "perturbed_images"):
+        for table in run.each(name, ["image_id"]):
+            yield digests(table["image_id"])
+
+
+def _lacks_any(run: C2BRun, classifiers: Sequence[Contestant], images: Selection) -> bool:
+    if not run.has("predictions"):
+        return True
+    done = opened(run.location("predictions")).census("prediction_id").ids
+    return any(absent(some, done).any() for some in prediction_ids([one.question for one in classifiers], images))
+
+
+# Lists the classifiers of a run, and resolves the names by which a user chooses among them.
+
+
+def classifiers_of(run: C2BRun) -> list[str]:
+    """Returns the specs that a run has predictions of, in the order of its audit's config."""
+    # Scores keep that order; parts of predictions come in the order of their file names, which are random.
+    scored = run.read("scores", ["classifier"])
+    rows = scored if scored.num_rows else run.read("perturbations", ["classifier"])
+    rows = rows if rows.num_rows else run.predictions
+    return list(rows["classifier"].unique().to_pylist())
+
+
+def one_of(run: C2BRun, name: str | None, option: str) -> str:
+    """As `kit.classifiers.one_of`."""
+    return classifiers.one_of(classifiers_of(run), name, option, run.path)
+
+
+def two_of(run: C2BRun, name_a: str | None, name_b: str | None) -> tuple[str, str]:
+    """As `kit.classifiers.two_of`."""
+    return classifiers.two_of(classifiers_of(run), name_a, name_b, run.path)
+
+
+# The classes of an audit with `classes: all`: those of its label map, or the classifier's labels.
+
+
+def with_classes(config: AuditConfig) -> AuditConfig:
+    """Returns the config with its classes named.
+
+    Raises ConfigError where several classifiers have different labels, or where two labels have the same spelling, so
+    that no caption could tell them apart.
+    """
+    if not config.of_all_classes:
+        return config
+    if isinstance(config.label_map, dict):
+        return _named(config, list(config.label_map), "the keys of `label_map`")
+    specs = list(config.specs.values())
+    labels = [list(catalog.described("classifier", spec).labels) for spec in specs]
+    for spec, others in zip(specs[1:], labels[1:], strict=True):
+        if set(others) != set(labels[0]):
+            raise ConfigError(
+                "classes", f"all: {specs[0]} and {spec} have different labels; list the classes, or give `label_map`"
+            )
+    return _named(config, labels[0], f"the labels of {specs[0]}")
+
+
+def _named(config: AuditConfig, classes: Sequence[str], whose: str) -> AuditConfig:
+    spellings: dict[str, list[str]] = defaultdict(list)
+    for name in classes:
+        spellings[normalise(name)].append(name)
+    for key, names in spellings.items():
+        if not key:
+            raise ConfigError("classes", f"all: {whose} hold an empty name; list the classes that are meant")
+        if len(names) > 1:
+            listed = " and ".join(map(repr, names[:2]))
+            raise ConfigError(
+                "classes",
+                f"all: of {whose}, {listed} are the same name, so that nothing tells their images apart; list the "
+                "classes that are meant, or give `label_map`, which may tell labels of one name apart by index",
+            )
+    if config.images.table is not None:
+        classes = _shown(config, classes, whose)
+    if config.right == "among_classes" and len(classes) < 2:
+        raise ConfigError("right", f"among_classes needs two classes or more, and {whose} hold one")
+    return config.model_copy(update={"classes": list(classes)})
+
+
+def _shown(config: AuditConfig, classes: Sequence[str], whose: str) -> list[str]:
+    """Returns the classes that a labelled table has images of: it may show a part of a large label space."""
+    table = LabelledTable(str(config.images.table), columns=config.images.renamed, root=config.images.root)
+    there = {normalise(name) for name in table.labels["target_class"].unique().to_pylist() if name is not None}
+    shown = [name for name in classes if normalise(name) in there]
+    if not shown:
+        hint = f"; {NAME_LABELS}" if is_unnamed(classes) else ""
+        raise ConfigError(
+            "classes", f"all: no row of {config.images.table} has one of {whose} as its target_class{hint}"
+        )
+    return shown

@@ -1,0 +1,1 @@
+"""Hypotheses of a C2B audit: which values of which attributes are compared, and their captions."""

@@ -1,0 +1,1 @@
+"""Perturbations: the same images blurred, dark, in fog and so on, and what that changes."""

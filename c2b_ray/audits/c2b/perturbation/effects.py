@@ -1,0 +1,236 @@
+"""The effect of each perturbation on each class: the paired difference of right answers to the same images.
+
+It knows answers and counts; `stats.paired` has the formulas. It does not know pixels or files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray import stats
+from c2b_ray.audits.c2b.perturbation.images import UNPERTURBED
+from c2b_ray.audits.c2b.scoring.clusters import ClusterSums
+from c2b_ray.audits.c2b.thresholds import Thresholds
+from c2b_ray.stats.intervals import wilson
+from c2b_ray.stats.roots import deviations
+from c2b_ray.stats.scores import Floats
+from c2b_ray.steps.answers import NO_ANSWER, Answers
+from c2b_ray.steps.image_ids import ImageIds, Ints, Mask, counted, numbered
+from c2b_ray.tables import PERTURBATIONS
+
+COLUMNS = (
+    "classifier", "image_id", "perturbation", "level", "label", "predicted_class", "answered", "undecided", "error",
+)  # fmt: skip
+"""The columns of `schemas.PERTURBED_PREDICTIONS` that `effects` needs."""
+
+
+def effects(
+    images: pa.Table,
+    predictions: pa.Table,
+    classifiers: Sequence[str],
+    kinds: Sequence[tuple[str, int]],
+    thresholds: Thresholds,
+    clustered: bool = False,
+) -> pa.Table:
+    """Returns a table of `schemas.PERTURBATIONS`: a row per classifier, class, perturbation and level.
+
+    `images`: of `schemas.PERTURBED_IMAGES`; `predictions`: COLUMNS of the answers to them; `kinds`: perturbations and
+    levels; `clustered`: whether images of one cluster are not independent. The difference is perturbed minus
+    unperturbed accuracy, with Tango's interval. `p_value` is the larger of his score test of |difference| <= tau and
+    McNemar's exact test, as in a comparison of two classifiers (`audits.c2b.scoring.comparison`); both false discovery
+    rates are
+    controlled over all rows. With clusters, tests and intervals are of as many pairs as would tell as much if each had
+    a cluster of its own.
+
+    A class that is right on no more than tau of its images unperturbed cannot lose more, and is never `none`.
+    Accuracies have Wilson's intervals, without the pairing. A row without an image that was answered both ways is
+    undetermined.
+    """
+    sample = _Sample.of(images, clustered)
+    rows: list[dict[str, Any]] = []
+    gains: list[ClusterSums | None] = []
+    for classifier in classifiers:
+        of_classifier = predictions.filter(pc.equal(predictions["classifier"], classifier))
+        unperturbed = _answered(of_classifier, classifier, (UNPERTURBED, 0), sample)
+        for perturbation, level in kinds:
+            perturbed = _answered(of_classifier, classifier, (perturbation, level), sample)
+            about = {"classifier": classifier, "perturbation": perturbation, "level": level}
+            for number, row in enumerate(_counts(unperturbed, perturbed, sample)):
+                rows.append(about | row)
+                gains.append(sample.gains(number, unperturbed, perturbed))
+    return pa.Table.from_pylist(_judged(rows, gains, thresholds), PERTURBATIONS)
+
+
+@dataclass(frozen=True)
+class _Answered:
+    """One classifier's answers to the sample's images, one way. `taken`: numbers of names, of `answers`."""
+
+    answers: Answers
+    taken: Ints
+    right: Mask
+
+    @property
+    def there(self) -> Mask:
+        known: Mask = self.taken != NO_ANSWER
+        return known
+
+    def commonest(self, images: Mask) -> tuple[str | None, int]:
+        """Returns the commonest answer to these images, the first by its name where several are, and its number."""
+        numbers, many = counted(self.taken[images])
+        if not len(many):
+            return None, 0
+        most = int(many.max())
+        return min(self.answers.name(number) for number in numbers[many == most].tolist()), most
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """The images of each class. `of_class`, `clusters`: numbers, one per image; `repeat`: whether it is a copy."""
+
+    ids: ImageIds
+    classes: tuple[str, ...]
+    of_class: Ints
+    repeat: Mask
+    clusters: Ints | None
+
+    @staticmethod
+    def of(images: pa.Table, clustered: bool) -> _Sample:
+        names, of_class = numbered(images["target_class"])
+        repeat = pc.fill_null(images["repeat"], False).to_numpy()
+        clusters = None
+        if clustered:  # an image without a cluster is one of its own
+            own = pc.binary_join_element_wise(images["image_id"], pa.scalar("\0"), "")
+            clusters = numbered(pc.coalesce(images["cluster"], own))[1]
+        ids = ImageIds(images["image_id"].combine_chunks())
+        return _Sample(ids, tuple(names.to_pylist()), of_class, repeat, clusters)
+
+    def count(self, images: Mask) -> list[int]:
+        """Returns how many of these images each class has."""
+        counts: list[int] = np.bincount(self.of_class[images], minlength=len(self.classes)).tolist()
+        return counts
+
+    def gains(self, number: int, unperturbed: _Answered, perturbed: _Answered) -> ClusterSums | None:
+        """Returns, by cluster, what the perturbation gains in a class; None where images are independent."""
+        if self.clusters is None:
+            return None
+        kept = (self.of_class == number) & ~self.repeat & unperturbed.there & perturbed.there
+        gain = perturbed.right[kept].astype(np.float64) - unperturbed.right[kept]
+        names, column = np.unique(self.clusters[kept], return_inverse=True)
+        gained, images = (
+            np.bincount(column, weights, len(names)).astype(np.float64)[None] for weights in (gain, np.ones(len(gain)))
+        )
+        return ClusterSums(names, gained, images)
+
+
+def _answered(predictions: pa.Table, classifier: str, pair: tuple[str, int], sample: _Sample) -> _Answered:
+    chosen = pc.and_(pc.equal(predictions["perturbation"], pair[0]), pc.equal(predictions["level"], pair[1]))
+    answers = Answers(predictions.filter(chosen), classifier)
+    target = np.array([answers.number(name) for name in sample.classes], np.int64)[sample.of_class]
+    taken = answers.taken(answers.rows_of(sample.ids), target)
+    return _Answered(answers, taken, taken == target)
+
+
+def _counts(unperturbed: _Answered, perturbed: _Answered, sample: _Sample) -> list[dict[str, Any]]:
+    """Returns the counts of each class."""
+    kept = ~sample.repeat & unperturbed.there & perturbed.there
+    a, b = unperturbed.right, perturbed.right
+    wrong = kept & ~b
+    numbers = {
+        "n": kept,
+        "errors": ~sample.repeat & ~kept,
+        "repeats": sample.repeat,
+        "correct_unperturbed": kept & a,
+        "correct": kept & b,
+        "only_unperturbed": kept & a & ~b,
+        "only_perturbed": kept & b & ~a,
+    }
+    columns = {name: sample.count(images) for name, images in numbers.items()}
+    rows = []
+    for number, target_class in enumerate(sample.classes):
+        mistaken_for, mistaken = perturbed.commonest(wrong & (sample.of_class == number))
+        of_class = {name: column[number] for name, column in columns.items()}
+        rows.append({"target_class": target_class, **of_class, "mistaken_for": mistaken_for, "mistaken": mistaken})
+    return rows
+
+
+def _judged(
+    rows: list[dict[str, Any]], gains: Sequence[ClusterSums | None], thresholds: Thresholds
+) -> list[dict[str, Any]]:
+    """Adds intervals, tests and verdicts of one family to rows of counts."""
+    tau, alpha = thresholds
+    n, right_a, right_b, only_a, only_b = (
+        np.array([row[name] for row in rows], np.float64)
+        for name in ("n", "correct_unperturbed", "correct", "only_unperturbed", "only_perturbed")
+    )
+    effective = _effective(n, only_a, only_b, gains, thresholds.confidence)
+    share = np.divide(effective, n, out=np.ones(n.shape), where=n > 0)
+    pairs = only_a * share, only_b * share, effective
+    low, high = stats.paired_difference_interval(*pairs, thresholds.confidence)
+    p = np.maximum(stats.paired_difference_p_values(*pairs, tau), stats.mcnemar_p_values(*pairs[:2]))
+    none_p = stats.paired_equivalence_p_values(*pairs, tau)
+    q, none_q = stats.benjamini_hochberg(p), stats.benjamini_hochberg(none_p)
+    difference = stats.paired_difference(*pairs)
+    # A class that is hardly ever right has nothing to lose, so that it loses nothing says nothing of the perturbation.
+    can_lose = np.divide(right_a, n, out=np.zeros(n.shape), where=n > 0) > tau
+    verdicts = stats.verdicts(difference, q, np.where(can_lose, none_q, np.nan), tau, alpha)
+    columns: dict[str, Sequence[Any]] = {
+        **_accuracy("accuracy_unperturbed", right_a, n, share, thresholds.confidence),
+        **_accuracy("accuracy", right_b, n, share, thresholds.confidence),
+        "difference": difference.tolist(),
+        "difference_low": low.tolist(),
+        "difference_high": high.tolist(),
+        "p_value": p.tolist(),
+        "q_value": q.tolist(),
+        "none_p_value": none_p.tolist(),
+        "none_q_value": none_q.tolist(),
+        "verdict": verdicts,
+        "images_to_settle": _to_settle(pairs, verdicts, can_lose, gains, thresholds),
+        "clusters": [None if one is None else int(one.count[0]) for one in gains],
+        "effective": effective.tolist(),
+    }
+    return [row | {name: values[i] for name, values in columns.items()} for i, row in enumerate(rows)]
+
+
+def _effective(
+    n: Floats, only_a: Floats, only_b: Floats, gains: Sequence[ClusterSums | None], confidence: float
+) -> Floats:
+    """Returns the number of independent pairs that tell as much as those of each row."""
+    variance = (only_a + only_b + 1 - (only_b - only_a) ** 2 / np.maximum(n, 1)) / np.maximum(n, 1)
+    result = n.copy()
+    for row, of_row in enumerate(gains):
+        if of_row is not None and n[row]:
+            result[row] = of_row.effective(confidence, variance[row : row + 1])[0]
+    return result
+
+
+def _accuracy(name: str, right: Floats, n: Floats, share: Floats, confidence: float) -> dict[str, list[float]]:
+    """Returns an accuracy and its limits, of so much of the images as are independent."""
+    low, high = wilson(right * share, n * share, np.float64(deviations(confidence)))
+    accuracy = np.divide(right, n, out=np.full(n.shape, np.nan), where=n > 0)
+    return {name: accuracy.tolist(), f"{name}_low": low.tolist(), f"{name}_high": high.tolist()}
+
+
+def _to_settle(
+    pairs: tuple[Floats, Floats, Floats],
+    verdicts: Sequence[str],
+    can_lose: Mask,
+    gains: Sequence[ClusterSums | None],
+    thresholds: Thresholds,
+) -> list[int | None]:
+    """Returns the images that would settle each undetermined row. None do where a class has nothing to lose; of
+    clusters it is unknown: more images of the same ones tell little."""
+    tau, alpha = thresholds
+    # One more finding would have to pass this step of Benjamini and Hochberg's ladder.
+    findings = sum(verdict in ("for", "against") for verdict in verdicts)
+    step = alpha * min(1.0, (1 + findings) / max(1, len(verdicts)))
+    needed = stats.paired_images_to_settle(*pairs, tau, step).tolist()
+    return [
+        many if verdict == "undetermined" and many > 0 and of_row is None and loses else None
+        for many, verdict, loses, of_row in zip(needed, verdicts, can_lose.tolist(), gains, strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""The page, terminal summary and exports of a C2B audit."""

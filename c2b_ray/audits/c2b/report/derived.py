@@ -1,0 +1,53 @@
+"""What the values of derived attributes are, in words: "Here dark means: mean luma (0 to 255) below 61."
+
+Reads the manifest (`audits.c2b.hypotheses.derived.Derived.record`), any part of which may be absent. Knows nothing of
+scores or pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from c2b_ray.report import words
+from c2b_ray.report.method import mapping
+from c2b_ray.report.redact import clean
+
+ORIGINS = {
+    "property": "measured on the images",
+    "number": "cut from columns of numbers",
+    "date": "cut from columns of dates",
+}
+
+
+class DerivedValues:
+    """The derived attributes of a run, by its manifest."""
+
+    def __init__(self, manifest: Mapping[str, Any]) -> None:
+        self._attributes = {
+            clean(str(one.get("attribute"))): one for one in manifest.get("derived") or [] if isinstance(one, Mapping)
+        }
+
+    def range_of(self, target_class: str, attribute: str, value: str) -> str:
+        """Returns the range of a value, such as "below 61"; empty where it has none, or is called so."""
+        ranges = mapping(self._attributes.get(attribute, {}).get("ranges"))
+        of_class = mapping(ranges.get(target_class) or ranges.get(""))
+        found = clean(str(of_class.get(value, "")))
+        return "" if found == value else found
+
+    def explained(self, target_class: str, attribute: str, value: str) -> str:
+        """Returns a sentence that says what a value means; empty for an attribute that was not derived."""
+        if attribute not in self._attributes:
+            return ""
+        measure = clean(str(self._attributes[attribute].get("measure", "")))
+        found = self.range_of(target_class, attribute, value)
+        return f"Here {value} means: {measure} {found}." if found else f"Here {attribute} is {measure}."
+
+    def setting(self) -> str:
+        """Returns which attributes were derived from what, in a line; empty where none was."""
+        said = []
+        for origin, how in ORIGINS.items():
+            names = [name for name, one in self._attributes.items() if one.get("origin") == origin]
+            if names:
+                said.append(f"{words.listed(names)} ({how})")
+        return "; ".join(said)

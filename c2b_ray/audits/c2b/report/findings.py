@@ -1,0 +1,403 @@
+"""A group of cells as sentences: its finding, and the findings that mirror it.
+
+Because an attribute's φ sum to 0, a value that does badly makes its others look good. So a group is one finding: the
+lead is the finding with the largest |φ|, the others are folded beneath it. Knows words, not pages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from c2b_ray.audits.c2b.report.derived import DerivedValues
+from c2b_ray.audits.c2b.report.gallery import Example, Examples
+from c2b_ray.audits.c2b.report.ranking import Cell, Group, on_one_caption
+from c2b_ray.report import words
+from c2b_ray.report.forest import BAND, RULE, Forest, ForestRow, forest_svg
+from c2b_ray.report.redact import clean
+from c2b_ray.report.thumbnails import RIGHT, WRONG, Gallery, Picture, Shelf
+from c2b_ray.report.words import Sentence, Span
+from c2b_ray.stats import wilson_interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+SIGNS = {"against": "▼", "for": "▲", "none": "●", "undetermined": "◇"}
+NAMES = {"against": "against", "for": "for", "none": "clear", "undetermined": "undetermined"}
+ADVERBS = {"against": "less well", "for": "better"}
+_OPPOSITE = {"against": "better", "for": "less well"}
+BASES = {"captions": "on unverified captions", "verifier": "on the verifier’s word"}
+"""Caveats for cells whose evidence is weaker than labels or a calibrated verifier."""
+ONE_CAPTION = "on one caption"
+"""For cells whose difference may be their caption's: no interval holds how much captions differ."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A group's lead in a sentence, and in brief; `mistaken` tells what the class is taken for, `beneath` lists the
+    other values' findings."""
+
+    link: str
+    target_class: str
+    attribute: str
+    verdict: str
+    sign: str
+    sentence: Sentence
+    brief: str
+    mistaken: str
+    beneath: tuple[str, ...]
+
+
+def finding(
+    group: Group,
+    classifier: str,
+    confidence: float,
+    link: str,
+    alike: Sequence[Group] = (),
+    derived: DerivedValues | None = None,
+) -> Finding | None:
+    """Returns the finding of a group, with its classifier named `classifier`; None where nothing was found.
+
+    `alike`: groups of other attributes with the same finding on largely the same images. `derived`: says what the value
+    of a derived attribute means.
+    """
+    lead = group.lead
+    if lead is None:
+        return None
+    return Finding(
+        link=link,
+        target_class=lead.target_class,
+        attribute=lead.attribute,
+        verdict=lead.verdict,
+        sign=SIGNS[lead.verdict],
+        sentence=sentence(group, lead, classifier, confidence),
+        brief=_brief(lead),
+        mistaken=_mistaken(lead),
+        beneath=(*_explained(lead, derived), *_beneath(group, lead), *_alike(alike)),
+    )
+
+
+def sentence(group: Group, lead: Cell, classifier: str, confidence: float) -> Sentence:
+    interval = f"{words.signed(lead.phi_low)} to {words.signed(lead.phi_high)}"
+    evidence = (
+        f": {words.percent(lead.accuracy)} right against {words.percent(lead.others)} for {_others(group, lead)} "
+        f"(φ{words.FIXED}{words.signed(lead.phi)}, {words.percent(confidence)} interval {interval}, "
+        f"{words.plural(lead.n, 'image')}{_wanted(lead)}{_caveats(lead)}){_confirmed(lead)}."
+    )
+    return (
+        Span(f"{classifier} recognises {words.article(lead.target_class)}"),
+        Span(lead.target_class, strong=True),
+        Span(f" {ADVERBS[lead.verdict]} when "),
+        Span(f"{lead.attribute} is {lead.bias_class}", strong=True),
+        Span(evidence),
+    )
+
+
+def _wanted(lead: Cell) -> str:
+    return f" of {words.count(lead.wanted)} asked for" if lead.wanted and lead.wanted > lead.n else ""
+
+
+def _caveats(lead: Cell) -> str:
+    return "".join(f", {caveat}" for caveat in caveats(lead))
+
+
+def caveats(cell: Cell) -> list[str]:
+    """Returns what weakens the evidence of a cell, in a few words each."""
+    return caveats_of(cell.basis, cell.captions, cell.caption_spread)
+
+
+def caveats_of(basis: str | None, captions: int | None, spread: float | None) -> list[str]:
+    """Like `caveats`, for the columns `basis`, `captions` and `caption_spread` of any table of scores."""
+    of_caption = ONE_CAPTION if on_one_caption(captions, spread) else None
+    return [caveat for caveat in (BASES.get(basis or ""), of_caption) if caveat]
+
+
+def _confirmed(lead: Cell) -> str:
+    if math.isnan(lead.phi_confirmed):
+        return ""
+    interval = words.signed_range(lead.phi_confirmed_low, lead.phi_confirmed_high)
+    return f"; on fresh images φ{words.FIXED}{words.signed(lead.phi_confirmed)} ({interval})"
+
+
+def _brief(lead: Cell) -> str:
+    compared = f"{words.percent(lead.accuracy)} against {words.percent(lead.others)}"
+    return f"{ADVERBS[lead.verdict].capitalize()} when {lead.attribute} is {lead.bias_class}: {compared}"
+
+
+def _mistaken(lead: Cell) -> str:
+    """Returns what a class with low accuracy is mistaken for; where the value is itself the name of a class, how often
+    that class was answered."""
+    wrong = lead.n - lead.correct
+    if lead.verdict != "against" or not lead.mistaken_for or not wrong:
+        return ""
+    line = (
+        f"Most often taken for {lead.mistaken_for}: {words.count(lead.mistaken)} of {words.count(wrong)} wrong answers."
+    )
+    if lead.answered_bias_class and lead.bias_class.lower() not in (
+        lead.mistaken_for.lower(),
+        lead.target_class.lower(),
+    ):
+        named = words.count(lead.answered_bias_class)
+        line += f" The value’s own name, {lead.bias_class}, was the answer {named} of {words.count(lead.n)} times."
+    return line
+
+
+def _others(group: Group, lead: Cell) -> str:
+    others = [cell.bias_class for cell in group.cells if cell is not lead and cell.n]
+    return others[0] if len(others) == 1 else "the other values"
+
+
+def _beneath(group: Group, lead: Cell) -> tuple[str, ...]:
+    rest = [cell for cell in group.cells if cell.is_finding and cell is not lead]
+    rest.sort(key=lambda cell: -cell.size)
+    alike = [cell for cell in rest if cell.verdict == lead.verdict]
+    # One that stands in a group of its own is more than the lead seen from the other side.
+    apart = [cell for cell in rest if cell.verdict != lead.verdict and cell.group != lead.group]
+    mirrored = [cell for cell in rest if cell.verdict != lead.verdict and cell.group == lead.group]
+    lines = []
+    if alike:
+        lines.append(f"Also {ADVERBS[lead.verdict]}: {_named(alike)}.")
+    if apart:
+        lines.append(f"Also {_OPPOSITE[lead.verdict]}: {_named(apart)}.")
+    if mirrored:
+        lines.append(f"Mirrored: {_OPPOSITE[lead.verdict]} with {_named(mirrored)}.")
+    return tuple(lines)
+
+
+def _explained(lead: Cell, derived: DerivedValues | None) -> tuple[str, ...]:
+    line = derived.explained(lead.target_class, lead.attribute, lead.bias_class) if derived else ""
+    return (line,) if line else ()
+
+
+def _alike(groups: Sequence[Group]) -> tuple[str, ...]:
+    leads = [group.lead for group in groups if group.lead is not None]
+    return tuple(
+        f"Says the same: {lead.attribute} is {lead.bias_class} ({words.signed(lead.phi)}), {lead.group_reason}."
+        for lead in leads
+    )
+
+
+def _named(cells: list[Cell]) -> str:
+    return words.listed([f"{cell.bias_class} ({words.signed(cell.phi)})" for cell in cells])
+
+
+# View of one group: its finding, its forest plot, a row per value, and pictures of the lead cell.
+
+
+LONGEST_CAPTION = 110
+LEAST_CORRECTION = 0.01  # of φ, to be worth reporting
+_PAPER = {1: f"{SIGNS['for']}{words.FIXED}for", -1: f"{SIGNS['against']}{words.FIXED}against", 0: "no bias"}
+
+
+@dataclass(frozen=True)
+class ValueRow:
+    """A value's numbers as text, empty where there is none. `range`: of a value that was cut from numbers;
+    `wanted`: the number of images planned for the cell, where it got fewer; `basis`: the evidence of a finding,
+    where it is neither labels nor a calibrated verifier, and where it is one caption's. `verdict` is the term in
+    the scores, `verdict_name` the page's; `phi_observed` is empty where the correction for what images show hardly
+    changed φ."""
+
+    value: str
+    range: str
+    lead: bool
+    right: str
+    images: str
+    wanted: str
+    errors: str
+    accuracy: str
+    accuracy_interval: str
+    phi: str
+    phi_interval: str
+    phi_observed: str
+    phi_confirmed: str
+    q: str
+    verdict: str
+    verdict_name: str
+    sign: str
+    basis: str
+    because: str
+    paper: str
+    disagrees: bool
+
+
+@dataclass(frozen=True)
+class GroupView:
+    """`forest` is an <svg> element, empty for a group that is shown as a table alone."""
+
+    link: str
+    target_class: str
+    attribute: str
+    finding: Finding
+    rows: tuple[ValueRow, ...]
+    forest: str
+    shared_caption: str
+    galleries: tuple[Gallery, ...]
+
+
+def paper_word(cell: Cell) -> str:
+    """The paper's verdict on a cell."""
+    return _PAPER[cell.paper_verdict]
+
+
+def value_rows(group: Group, derived: DerivedValues | None = None) -> tuple[ValueRow, ...]:
+    lead = group.lead
+    return tuple(_row(cell, cell is lead, derived) for cell in group.cells)
+
+
+def _row(cell: Cell, lead: bool, derived: DerivedValues | None) -> ValueRow:
+    return ValueRow(
+        value=cell.bias_class,
+        range=derived.range_of(cell.target_class, cell.attribute, cell.bias_class) if derived else "",
+        lead=lead,
+        right=words.count(cell.correct),
+        images=words.count(cell.n),
+        wanted=f"{words.count(cell.wanted)} asked for" if cell.wanted and cell.wanted > cell.n else "",
+        errors=f"{words.count(cell.errors)} failed" if cell.errors else "",
+        accuracy=words.percent(cell.accuracy),
+        accuracy_interval=words.percent_range(cell.accuracy_low, cell.accuracy_high),
+        phi=words.signed(cell.phi),
+        phi_interval=words.signed_range(cell.phi_low, cell.phi_high),
+        phi_observed=words.signed(cell.phi_observed) if abs(cell.phi - cell.phi_observed) > LEAST_CORRECTION else "",
+        phi_confirmed=""
+        if math.isnan(cell.phi_confirmed)
+        else f"{words.signed(cell.phi_confirmed)} "
+        f"({words.signed_range(cell.phi_confirmed_low, cell.phi_confirmed_high)})",
+        q=words.small_probability(cell.q_value),
+        verdict=cell.verdict,
+        verdict_name=NAMES[cell.verdict],
+        sign=SIGNS[cell.verdict],
+        basis=", ".join(caveats(cell)) if cell.is_finding else "",
+        because=cell.because if cell.verdict == "undetermined" else "",
+        paper=paper_word(cell),
+        disagrees=cell.disagrees,
+    )
+
+
+def galleries(lead: Cell, examples: Examples, shelf: Shelf, name: str) -> tuple[Gallery, ...]:
+    """The wrong and the right examples of a lead cell, the most informative first; an empty kind is left out."""
+    both = (
+        ("wrong", WRONG, examples.wrong, lead.n - lead.correct),
+        ("right", RIGHT, examples.right, lead.correct),
+    )
+    alone = shared_caption(examples) == ""
+    shown = both if lead.verdict == "against" else both[::-1]
+    return tuple(
+        Gallery(
+            verdict=kind,
+            sign=sign,
+            title=f"{kind.capitalize()}: {words.count(len(chosen))} of {words.count(number)}",
+            pictures=tuple(_picture(example, shelf, name, alone) for example in chosen),
+        )
+        for kind, sign, chosen, number in shown
+        if chosen
+    )
+
+
+def shared_caption(examples: Examples) -> str:
+    """Returns the caption that all pictures share, or an empty text."""
+    captions = {
+        (_origin(example), example.caption, example.retrieved) for example in (*examples.wrong, *examples.right)
+    }
+    if len(captions) != 1:
+        return ""
+    origin, caption, retrieved = captions.pop()
+    return f"{origin} “{words.shortened(caption, LONGEST_CAPTION)}”{', nearest first' if retrieved else ''}"
+
+
+def _origin(example: Example) -> str:
+    return "Retrieved for" if example.retrieved else "Made for" if example.generated else "Labelled"
+
+
+def _picture(example: Example, shelf: Shelf, name: str, alone: bool) -> Picture:
+    caption = words.shortened(example.caption, LONGEST_CAPTION)
+    probability = "" if math.isnan(example.label_probability) else f"{example.label_probability:.2f}"
+    sure = f" with probability {probability}" if probability else ""
+    outcome = "right" if example.right else "wrong"
+    return Picture(
+        source=shelf.thumbnails.get(example.image_id, ""),
+        key=clean(shelf.keys.get(example.image_id, "")),
+        alt=f"{_origin(example)} “{caption}”. {name} says {example.label}{sure}: {outcome}.",
+        label=example.label,
+        probability=probability,
+        stands_for="" if example.label.lower() == example.predicted_class.lower() else example.predicted_class,
+        caption=f"{_origin(example)} “{caption}”" if alone else "",
+    )
+
+
+# A group's forest plot: φ of every value with its interval, the band within ±τ shaded, as an SVG text.
+
+
+ENDS = ("← worse than the others", "better →")
+
+
+def forest_plot(group: Group, tau: float, salt: str) -> str:
+    """An <svg> element, a row per cell in the group's order. `salt` keeps its ids apart from other plots' on a page."""
+    rows = [ForestRow(cell.bias_class, cell.phi, cell.phi_low, cell.phi_high, cell.verdict) for cell in group.cells]
+    forest = Forest(rows, description(group, tau), ENDS)
+    return forest_svg(forest, lambda axes: _dress(axes, group.cells, tau), salt)
+
+
+def description(group: Group, tau: float) -> str:
+    """The text for a reader who cannot see the plot."""
+    rows = [
+        f"{cell.bias_class} {words.signed(cell.phi)} ({words.signed_range(cell.phi_low, cell.phi_high)})"
+        if not math.isnan(cell.phi)
+        else f"{cell.bias_class} without data"
+        for cell in group.cells
+    ]
+    return f"φ by {group.attribute} for {group.target_class}, band ±{words.decimal(tau)}: {'; '.join(rows)}."
+
+
+def _dress(axes: Axes, cells: tuple[Cell, ...], tau: float) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axes.set_xlim(*_limits(cells, tau))
+    axes.axvspan(-tau, tau, color=BAND, linewidth=0, clip_on=False)
+    axes.axvline(0, color=RULE, linewidth=1, clip_on=False)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
+
+
+def _limits(cells: tuple[Cell, ...], tau: float) -> tuple[float, float]:
+    known = [limit for cell in cells for limit in (cell.phi_low, cell.phi_high, cell.phi) if not math.isnan(limit)]
+    least, most = min([*known, -2 * tau, -0.02]), max([*known, 2 * tau, 0.02])
+    room = 0.04 * (most - least)
+    return least - room, most + room
+
+
+def _tick(value: float) -> str:
+    digits = f"{abs(value):.2f}".rstrip("0").rstrip(".")
+    return f"{words.MINUS}{digits}" if value < 0 and digits != "0" else digits
+
+
+# Attributes whose values are themselves classes: does the classifier follow the attribute or the class?
+
+
+def cues(cells: Sequence[Cell], names: Mapping[str, str], confidence: float) -> tuple[str, ...]:
+    """Returns a sentence per classifier and attribute with values that are classes; none where there are no such
+    answers."""
+    conflicts: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        if cell.answered_bias_class is not None and cell.target_class.lower() != cell.bias_class.lower():
+            conflicts.setdefault((cell.classifier, cell.attribute), []).append(cell)
+    sentences = []
+    for (classifier, attribute), conflict in conflicts.items():
+        followed = sum(cell.correct for cell in conflict)
+        misled = sum(cell.answered_bias_class or 0 for cell in conflict)
+        if followed + misled:
+            sentences.append(_sentence(names[classifier], attribute, followed, misled, confidence))
+    return tuple(sentences)
+
+
+def _sentence(name: str, attribute: str, followed: int, misled: int, confidence: float) -> str:
+    low, high = wilson_interval(misled, followed + misled, confidence)
+    lead = "drives the answers" if low > 0.5 else "misleads less often than not" if high < 0.5 else "weighs as much"
+    return (
+        f"{name}: {attribute} {lead}. Where {attribute} and class name different classes and the answer is one of the "
+        f"two, {misled} of {followed + misled} answers follow {attribute} "
+        f"({words.percent(misled / (followed + misled))}, {words.percent(confidence)} interval "
+        f"{words.percent_range(float(low), float(high))}) and {followed} the class."
+    )

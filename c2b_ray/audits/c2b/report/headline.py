@@ -1,0 +1,431 @@
+"""The head of the page: the extent of the audit and its result, in sentences.
+
+Knows cells and a manifest; knows nothing of pages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.audits.c2b.report import perturbations
+from c2b_ray.audits.c2b.report.derived import DerivedValues
+from c2b_ray.audits.c2b.report.findings import NAMES, SIGNS, caveats
+from c2b_ray.audits.c2b.report.intersections import sentence, strongest
+from c2b_ray.audits.c2b.report.method import right_line
+from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
+from c2b_ray.audits.c2b.report.ranking import Cell, Group, cells_of, leading, ranked, strongest_first
+from c2b_ray.audits.c2b.report.undetermined import copies_line, one_caption_line
+from c2b_ray.audits.c2b.run import C2BRun
+from c2b_ray.audits.c2b.scoring.judge import ScoreRow
+from c2b_ray.report import words
+from c2b_ray.report.method import setup_lines
+from c2b_ray.report.redact import clean
+from c2b_ray.report.summary import Column, Summary
+from c2b_ray.stats import wilson_interval
+
+
+def unfinished(manifest: Mapping[str, Any]) -> str:
+    status = str(manifest.get("status", "finished"))
+    return (
+        "" if status == "finished" else f"This run is not finished (status: {clean(status)}); its numbers may change."
+    )
+
+
+def tally(cells: Sequence[Cell], pooled: int = 0, pairs: int = 0, perturbed: int = 0) -> str:
+    """Returns how many cells have which verdict. `pooled`, `pairs`, `perturbed`: the findings over all classes, of two
+    values at once, and of perturbations, which are no cells."""
+    of = Counter(cell.verdict for cell in cells)
+    findings = words.plural(of["against"] + of["for"], "finding")
+    line = f"{findings}, {words.count(of['none'])} clear, {words.count(of['undetermined'])} undetermined"
+    others = ((pooled, "over all classes"), (pairs, "of two values at once"), (perturbed, "of perturbations"))
+    more = [f"{words.plural(number, 'finding')} {what}" for number, what in others if number]
+    return f"{line}; besides, {words.listed(more)}" if more else line
+
+
+def scale(cells: Sequence[Cell], draws: pa.Table) -> str:
+    if not cells:
+        return "Nothing was scored."
+    classes, attributes = ({getattr(cell, name) for cell in cells} for name in ("target_class", "attribute"))
+    images = pc.count_distinct(draws["image_id"]).as_py()
+    per_classifier = len({(c.target_class, c.attribute, c.bias_class) for c in cells})
+    classifiers = len({cell.classifier for cell in cells})
+    each = " for each classifier" if classifiers > 1 else ""
+    return (
+        f"{words.plural(per_classifier, 'cell')}{each}: a cell is one value of an attribute, for one class. "
+        f"{words.plural(len(classes), 'class', 'classes')}, {words.plural(len(attributes), 'attribute')}, "
+        f"{words.plural(images, 'image')}."
+    )
+
+
+def two_stages(config: Mapping[str, Any], cells: Sequence[Cell], captions: pa.Table, fresh: pa.Table) -> str:
+    """Returns sentences on an audit in two stages, and what it would have found; empty for other audits. `fresh`: the
+    draws of the second stage."""
+    design = config.get("screening")
+    if not isinstance(design, Mapping) or not cells:
+        return ""
+    drew = captions.filter(pc.is_in(captions["caption_id"], fresh["caption_id"].unique().cast(pa.string())))
+    groups = set(zip(drew["target_class"].to_pylist(), drew["attribute"].to_pylist(), strict=True))
+    again = sum((cell.target_class, cell.attribute) in groups for cell in cells)
+    first = int(config.get("images_per_caption") or 0) * int(config.get("captions_per_cell") or 0)
+    in_all = pc.count_distinct(fresh["image_id"]).as_py()
+    line = (
+        f"Two stages: {words.plural(first, 'image')} of each cell, then {words.count(int(design['fresh']))} fresh ones "
+        f"({words.count(in_all)} in all) of the {words.count(again)} of {words.plural(len(cells), 'cell')} whose "
+        f"attribute had |φ| ≥ {words.decimal(design['least'])}. Findings rest on the fresh images alone."
+    )
+    found = sorted(cell.detectable for cell in cells if not math.isnan(cell.detectable))
+    if not found:
+        return line
+    return (
+        f"{line} In the median cell |φ| of {words.decimal(math.ceil(100 * found[len(found) // 2]) / 100)} is found in "
+        f"four of five audits; in nine of ten cells |φ| of "
+        f"{words.decimal(math.ceil(100 * found[9 * (len(found) - 1) // 10]) / 100)}."
+    )
+
+
+def paper(cells: Sequence[Cell]) -> str:
+    more = sum(cell.disagrees and not cell.is_finding for cell in cells)
+    if not more:
+        return ""
+    return (
+        f"The paper’s rule, |φ| > τ alone, would have called {words.plural(more, 'more cell', 'more cells')} biased; "
+        "the images at hand do not establish that."
+    )
+
+
+def findings_line(cells: Sequence[Cell], sentences: int) -> str:
+    findings = sum(cell.is_finding for cell in cells)
+    order = "Strongest first, by φ drawn towards 0 as far as its noise makes likely."
+    if any(not math.isnan(cell.phi_confirmed) for cell in cells):
+        order = "Strongest first, by φ on fresh images, which had no part in finding anything."
+    if findings == sentences:
+        return order
+    return (
+        f"{order} {words.plural(findings, 'finding')} in {words.plural(sentences, 'sentence')}: one sentence tells "
+        "of all findings of one class and attribute, and of two attributes that rest on the same images."
+    )
+
+
+def no_findings(cells: Sequence[Cell], tau: float) -> str:
+    if not cells:
+        return "Nothing was scored, so nothing can be said."
+    if all(cell.n == 0 for cell in cells):
+        return "No image has a prediction, so nothing can be said about the classifier."
+    return f"No cell’s φ is established to lie beyond ±{words.decimal(tau)}."
+
+
+# One classifier in a line: its accuracy, the number of cells by verdict, and a bar of the shares.
+
+
+_ORDER = ("against", "for", "undetermined", "none")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment of a bar that is 100 wide."""
+
+    verdict: str
+    start: str
+    width: str
+
+
+@dataclass(frozen=True)
+class Share:
+    verdict: str
+    sign: str
+    name: str
+    number: str
+
+
+@dataclass(frozen=True)
+class ClassifierSummary:
+    """One classifier in a line."""
+
+    name: str
+    right: str
+    shares: tuple[Share, ...]
+    bar: tuple[Segment, ...]
+
+
+def summaries(cells: Sequence[Cell], names: Mapping[str, str]) -> Iterable[ClassifierSummary]:
+    for classifier in dict.fromkeys(cell.classifier for cell in cells):
+        of_classifier = [cell for cell in cells if cell.classifier == classifier]
+        of = Counter(cell.verdict for cell in of_classifier)
+        images, right = sum(cell.n for cell in of_classifier), sum(cell.correct for cell in of_classifier)
+        yield ClassifierSummary(
+            name=names[classifier],
+            right=words.percent(right / images if images else float("nan")),
+            shares=tuple(Share(v, SIGNS[v], NAMES[v], words.count(of[v])) for v in _ORDER),
+            bar=tuple(_bar([(verdict, of[verdict] / len(of_classifier)) for verdict in _ORDER])),
+        )
+
+
+def _bar(shares: Sequence[tuple[str, float]]) -> Iterable[Segment]:
+    start = 0.0
+    for verdict, share in shares:
+        if share:
+            yield Segment(verdict, f"{100 * start:.2f}", f"{100 * share:.2f}")
+        start += share
+
+
+# What a terminal says beside findings: how often each classifier is right, the largest differences that are not
+# settled, and what would settle them.
+
+
+MOST_NEAR = 3
+NEAR = 20
+"""A difference is no near miss if settling it takes more than this many times the images at hand."""
+LEAST_IMAGES = 20
+"""Of fewer images a share says nothing about a classifier's set-up."""
+HARDLY_ANY = 0.1
+CAUSES = (
+    "another normalisation, scale or order of colours (BGR) than the weights were trained with, label names in another "
+    "order than the outputs, or an incomplete `label_map`. `c2b check` on the audit file shows answers beside labels"
+)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """A classifier's right answers on the images of an audit. `balanced`: the mean of its classes' accuracies, in which
+    a class of many images counts no more than one of few."""
+
+    classifier: str
+    right: int
+    images: int
+    balanced: float
+    classes: int
+
+    @property
+    def implausible(self) -> bool:
+        """Whether hardly any answer is right, or of all classes together no more than by guessing."""
+        share = self.right / self.images if self.images else 1.0
+        at_chance = self.classes > 1 and self.balanced <= 1 / self.classes
+        return self.images >= LEAST_IMAGES and (share < HARDLY_ANY or at_chance)
+
+
+def accuracies(cells: Sequence[Cell]) -> list[Accuracy]:
+    """Returns the accuracy of each classifier, its classes' images together.
+
+    Of each class those of the attribute with the most answers are counted, each image once: of labelled images all
+    whose value is known.
+    """
+    most_of: dict[str, dict[str, tuple[int, int]]] = {}
+    for (classifier, target, _), members in _groups(cells).items():
+        most = most_of.setdefault(classifier, {})
+        counted = sum(cell.n for cell in members), sum(cell.correct for cell in members)
+        most[target] = max(most.get(target, (0, 0)), counted, key=lambda pair: pair[0])
+    result = []
+    for classifier, most in most_of.items():
+        images, right = (sum(pair[i] for pair in most.values()) for i in (0, 1))
+        shares = [correct / n for n, correct in most.values() if n]
+        result.append(Accuracy(classifier, right, images, sum(shares) / max(1, len(shares)), len(shares)))
+    return result
+
+
+def accuracy_line(of: Accuracy, confidence: float) -> str:
+    if not of.images:
+        return f"{of.classifier}: no image has an answer."
+    low, high = wilson_interval(of.right, of.images, confidence)
+    return (
+        f"{of.classifier}: {words.count(of.right)} of {words.plural(of.images, 'answer')} "
+        f"{'is' if of.images == 1 else 'are'} right ({words.percent(of.right / of.images)}; "
+        f"{words.percent_range(float(low), float(high))})."
+    )
+
+
+def implausible_line(of: Accuracy) -> str:
+    """Returns what may be wrong with a classifier that is hardly ever right; "" where nothing has to be."""
+    if not of.implausible:
+        return ""
+    guessing = (
+        f"; guessing among {of.classes:,} classes gives {words.percent(1 / of.classes)}" if of.classes > 1 else ""
+    )
+    return (
+        f"{of.classifier}: only {words.count(of.right)} of {words.count(of.images)} answers are right "
+        f"({words.percent(of.right / of.images)}{guessing}). If that is a surprise, look at the set-up before the "
+        f"findings: {CAUSES}."
+    )
+
+
+def near_misses(cells: Sequence[Cell], tau: float) -> list[Cell]:
+    """Returns the largest differences that the images at hand do not settle: of each class and attribute without a
+    finding the open cell of the largest |φ| beyond τ that at most `NEAR` times its images would settle."""
+    near = []
+    for members in _groups(cells).values():
+        left = [cell for cell in members if cell.verdict == "undetermined" and cell.size > tau]
+        left = [cell for cell in left if 0 < (cell.images_to_settle or 0) <= NEAR * cell.n and not cell.doubt]
+        if left and not any(cell.is_finding for cell in members):
+            near.append(max(left, key=lambda cell: cell.size))
+    return sorted(near, key=lambda cell: -cell.weight)[:MOST_NEAR]
+
+
+def near_line(cell: Cell, several: bool) -> str:
+    who = f"{cell.classifier}: " if several else ""
+    return (
+        f"not settled: {who}{cell.target_class}, {cell.attribute}: {cell.bias_class}: φ {words.signed(cell.phi)} "
+        f"({words.signed_range(cell.phi_low, cell.phi_high)}) on {words.plural(cell.n, 'image')}; about "
+        f"{words.count(cell.images_to_settle or 0)} images of each of its values would settle it."
+    )
+
+
+def next_step(near: Sequence[Cell], config: Mapping[str, Any]) -> str:
+    """Returns what to do about open differences; "" where there are none."""
+    if not near:
+        return ""
+    wanted = max(cell.images_to_settle or 0 for cell in near)
+    images = config.get("images")
+    if isinstance(images, Mapping) and images.get("source") == "labelled":
+        return (
+            "next: more labelled images of these classes and values; or `c2b failures` on the same table, which looks "
+            "for combinations of values that fail together"
+        )
+    if config.get("budget"):
+        return "next: a larger `budget`, which goes on from the images at hand"
+    per_caption = ceil(wanted / max(1, int(config.get("captions_per_cell") or 1)))
+    return (
+        f"next: `images_per_caption: {per_caption}` draws that many; `budget: {{images: N}}` draws images until each "
+        "is settled or N are used; `c2b failures` looks for captions that fail"
+    )
+
+
+def _groups(cells: Iterable[Cell]) -> dict[tuple[str, str, str], list[Cell]]:
+    """Returns the cells of each classifier, class and attribute."""
+    groups: dict[tuple[str, str, str], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.classifier, cell.target_class, cell.attribute), []).append(cell)
+    return groups
+
+
+# The terminal summary of a C2B run: its strongest findings, those over all classes and of two values at once, and
+# the number of cells by verdict.
+
+
+MOST_ROWS = 15
+VERDICTS = ("for", "against", "none", "undetermined")
+COLUMNS = (
+    *(Column(name) for name in ("classifier", "class", "attribute", "value")),
+    *(Column(name, number=True) for name in ("right", "φ", "interval of φ", "n")),
+    Column("verdict"),
+    Column("more", number=True),
+)
+_MARKS = {"against": "bad", "for": "good"}
+
+
+def summary(run: C2BRun) -> Summary:
+    scores = run.scores
+    cells, groups = cells_of(scores), leading(ranked(scores))
+    verdicts = {name: sum(cell.verdict == name for cell in cells) for name in VERDICTS}
+    pooled = strongest_pooled(run.read("pooled").to_pylist())
+    pairs = strongest(run.intersections.to_pylist())
+    confidence = 1 - float(run.config.get("alpha", 0.05))
+    lines = [pooled_sentence(row, row["classifier"], confidence) for row in pooled[:MOST_ROWS]]
+    lines += ["".join(span.text for span in sentence(row, row["classifier"], confidence)) for row in pairs[:MOST_ROWS]]
+    perturbed = run.read("perturbations").to_pylist()
+    told = perturbations.strongest(perturbed)
+    lines += [_perturbed_line(of[0], confidence) for of in told[:MOST_ROWS]]
+    lines += [perturbations.line(perturbed)] if perturbed else []
+    stages = two_stages(run.config, cells, run.captions, run.read("confirmation"))
+    rule, cautions = right_line(run.config), [line for line in (one_caption_line(cells), copies_line(cells)) if line]
+    right = accuracies(cells)
+    noted = setup_lines(run.manifest)
+    near = near_misses(cells, float(run.config.get("tau", 0.05)))
+    ahead = [*(near_line(cell, len(right) > 1) for cell in near), next_step(near, run.config)] if cells else []
+    of_findings, derived = findings_table(groups), DerivedValues(run.manifest)
+    leads = [group.lead for group, _ in groups[:MOST_ROWS] if group.lead is not None]
+    meant = dict.fromkeys(
+        f"{lead.target_class}, {lead.attribute}: {line}"
+        for lead in leads
+        if (line := derived.explained(lead.target_class, lead.attribute, lead.bias_class))
+    )
+    counted = [tally(cells, len(pooled), len(pairs), sum(map(len, told)))] if cells or not perturbed else []
+    return Summary(
+        title=of_findings.title,
+        columns=of_findings.columns,
+        rows=of_findings.rows,
+        marks=of_findings.marks,
+        lines=[
+            *(accuracy_line(one, confidence) for one in right),
+            *meant,
+            *lines,
+            *filter(None, (rule, stages)),
+            *cautions,
+            *counted,
+            *filter(None, ahead),
+        ],
+        report=run.report,
+        first=noted or list(filter(None, map(implausible_line, right))),
+        headline=". ".join([*_strongest(groups), *counted]) or next(iter(lines), ""),
+        findings={
+            name: sum(cell.is_finding for cell in cells if cell.classifier == name)
+            for name in sorted({cell.classifier for cell in cells})
+        },
+        to_json={
+            "run": run.path,
+            "report": run.report,
+            "setup": run.manifest.get("setup") or [],
+            "accuracy": [{"classifier": one.classifier, "right": one.right, "images": one.images} for one in right],
+            "verdicts": verdicts,
+            "next": list(filter(None, ahead)),
+            "cautions": cautions,
+            "blank_rows": run.manifest.get("blank_rows") or {},
+            "groups": len(groups),
+            "findings": findings(scores),
+            "pooled": pooled,
+            "intersections": pairs,
+            "perturbations": [row for of in told for row in of],
+        },
+    )
+
+
+def _perturbed_line(row: perturbations.Row, confidence: float) -> str:
+    return "".join(span.text for span in perturbations.sentence(row, row["classifier"], confidence))
+
+
+def _strongest(groups: Sequence[tuple[Group, Sequence[Group]]]) -> list[str]:
+    lead = groups[0][0].lead if groups else None
+    if lead is None:
+        return []
+    return [
+        f"{lead.target_class}, {lead.attribute} {lead.bias_class}: {lead.accuracy:.0%} right "
+        f"(φ {words.signed(lead.phi)})"
+    ]
+
+
+def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:
+    """Returns the strongest findings: the lead of each ranked group, and the number of findings that the page folds
+    beneath it."""
+    rows, marks = [], []
+    for group, alike in groups[:MOST_ROWS]:
+        cell = group.lead
+        if cell is None:
+            continue
+        more = sum(other.is_finding for one in (group, *alike) for other in one.cells) - 1
+        basis = "".join(f" {caveat}" for caveat in caveats(cell))
+        rows.append(
+            (
+                *(cell.classifier, cell.target_class, cell.attribute, cell.bias_class),
+                f"{cell.accuracy:.0%}",
+                f"{cell.phi:+.2f}",
+                f"{cell.phi_low:+.2f} … {cell.phi_high:+.2f}",
+                str(cell.n),
+                f"{cell.verdict}{basis}",
+                f"+{more}" if more else "",
+            )
+        )
+        marks.append(_MARKS[cell.verdict])
+    title = f"Strongest findings ({min(MOST_ROWS, len(groups))} of {len(groups)})"
+    return Summary(title, COLUMNS, rows, marks, lines=())
+
+
+def findings(scores: pa.Table) -> list[ScoreRow]:
+    """Returns the rows of scores judged `for` or `against`, in the order of the page."""
+    pairs = [(cell, row) for cell, row in zip(cells_of(scores), scores.to_pylist(), strict=True) if cell.is_finding]
+    return [row for _, row in sorted(pairs, key=lambda pair: strongest_first(pair[0]))]

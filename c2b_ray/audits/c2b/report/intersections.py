@@ -1,0 +1,227 @@
+"""View of intersections of two attributes: sentences about findings, and a matrix per pair and class.
+
+Knows rows of `schemas.INTERSECTIONS` and words; knows nothing of files or pages.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.audits.c2b.report.findings import ADVERBS, NAMES, ONE_CAPTION, SIGNS
+from c2b_ray.audits.c2b.report.ranking import FINDINGS, on_one_caption
+from c2b_ray.report import words
+from c2b_ray.report.words import Sentence, Span
+
+MOST_MATRICES = 24
+MOST_SENTENCES = 20
+MOST_DOUBTS = 8
+MOST_SHADOWS = 6
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class MatrixCell:
+    accuracy: str
+    images: str
+    interaction: str
+    interval: str
+    phi: str
+    verdict: str
+    verdict_name: str
+    sign: str
+    mark: str  # in doubt, or a shadow
+    note: str
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """One pair of attributes for one class and classifier: values of the first attribute down, of the second across."""
+
+    target_class: str
+    classifier: str
+    attribute_a: str
+    attribute_b: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[MatrixCell, ...]], ...]
+
+
+@dataclass(frozen=True)
+class FindingText:
+    """A finding in sentences; `beneath`: sentences that belong to it."""
+
+    verdict: str
+    sign: str
+    sentence: Sentence
+    beneath: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Intersections:
+    """`present` tells whether the run examined any pair."""
+
+    present: bool
+    line: str
+    findings: tuple[FindingText, ...]
+    findings_more: int
+    matrices: tuple[Matrix, ...]
+    matrices_more: int
+    doubts: tuple[str, ...]
+
+
+def strongest(rows: Sequence[Row]) -> list[Row]:
+    """Returns the findings, largest |interaction| first."""
+    return sorted((row for row in rows if row["verdict"] in FINDINGS), key=lambda row: -abs(row["interaction"]))
+
+
+def intersections(table: pa.Table, names: Mapping[str, str], confidence: float) -> Intersections:
+    """Returns the view, largest |interaction| first: findings as sentences, and the matrices, those with a finding
+    before the others."""
+    rows = table.to_pylist()
+    findings = strongest(rows)
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["classifier"], row["target_class"], row["attribute"]), []).append(row)
+    ordered = sorted(groups.values(), key=_strength)
+    return Intersections(
+        present=bool(rows),
+        line=_line(rows),
+        findings=tuple(_finding(row, rows, names, confidence) for row in findings[:MOST_SENTENCES]),
+        findings_more=max(len(findings) - MOST_SENTENCES, 0),
+        matrices=tuple(_matrix(group, names) for group in ordered[:MOST_MATRICES]),
+        matrices_more=max(len(ordered) - MOST_MATRICES, 0),
+        doubts=_doubts(rows),
+    )
+
+
+def _strength(group: Sequence[Row]) -> tuple[float, float]:
+    sizes = [abs(row["interaction"]) if _known(row) else -1.0 for row in group]
+    of_findings = [size for size, row in zip(sizes, group, strict=True) if row["verdict"] in FINDINGS]
+    return -max(of_findings, default=-1.0), -max(sizes)
+
+
+def _known(row: Row) -> bool:
+    return row["interaction"] is not None and row["interaction"] == row["interaction"]
+
+
+def _line(rows: Sequence[Row]) -> str:
+    of = [row["verdict"] for row in rows]
+    findings = sum(verdict in FINDINGS for verdict in of)
+    empty = sum(row["n"] == 0 for row in rows)
+    without = f" {words.plural(empty, 'cell has', 'cells have')} no image." if empty else ""
+    shadows = sum(row["folded_into"] is not None for row in rows)
+    if shadows:
+        without += (
+            f" {words.plural(shadows, 'more cell stood', 'more cells stood')} out only because of a finding in the "
+            "same table (see shadows, below)."
+        )
+    return (
+        f"{words.plural(len(rows), 'cell')} of two values at once: {words.plural(findings, 'finding')}, "
+        f"{words.count(of.count('none'))} clear, {words.count(of.count('undetermined'))} undetermined.{without}"
+    )
+
+
+def _doubts(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Returns the reasons why cells are in doubt, each once with its number of cells."""
+    reasons = Counter(row["doubt"] for row in rows if row["doubt"] is not None)
+    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    sentences = [f"{words.plural(n, 'cell')} in doubt: {reason}." for reason, n in ordered[:MOST_DOUBTS]]
+    left = sum(n for _, n in ordered[MOST_DOUBTS:])
+    return (
+        *sentences,
+        *([f"{words.plural(left, 'cell')} more in doubt, in the run’s intersections.parquet."] if left else []),
+    )
+
+
+def _beneath(row: Row, rows: Sequence[Row]) -> tuple[str, ...]:
+    same = ("classifier", "target_class", "attribute")
+    same_pair = [other for other in rows if all(other[key] == row[key] for key in same)]
+    shadows = [other["bias_class"] for other in same_pair if other["folded_into"] == row["bias_class"]]
+    lines = []
+    if shadows:
+        named = "; ".join(f"“{name}”" for name in shadows[:MOST_SHADOWS])
+        more = f" and {words.count(len(shadows) - MOST_SHADOWS)} more" if len(shadows) > MOST_SHADOWS else ""
+        lines.append(f"Its shadows, which are as expected once this cell is set aside: {named}{more}.")
+    if {len({other[name] for other in same_pair}) for name in ("value_a", "value_b")} == {2}:
+        lines.append("With two values each, the numbers are the same for all four cells: the likeliest one is named.")
+    if row["basis"] == "captions":
+        lines.append("This rests on what the captions say: nobody checked that the images show both values.")
+    elif row["basis"] == "verifier":
+        lines.append("This rests on the verifier’s word: it was not calibrated on both attributes.")
+    return tuple(lines)
+
+
+def _finding(row: Row, rows: Sequence[Row], names: Mapping[str, str], confidence: float) -> FindingText:
+    said = sentence(row, names[row["classifier"]], confidence)
+    return FindingText(row["verdict"], SIGNS[row["verdict"]], said, _beneath(row, rows))
+
+
+def sentence(row: Row, classifier: str, confidence: float) -> Sentence:
+    both = f"{row['attribute_a']} is {row['value_a']} and {row['attribute_b']} is {row['value_b']}"
+    evidence = (
+        f" than the two alone explain: {words.percent(row['accuracy'])} right where they would leave "
+        f"{words.percent(row['expected'])} ({words.signed(row['interaction'])}, "
+        f"{words.percent(confidence)} interval {words.signed_range(row['interaction_low'], row['interaction_high'])}, "
+        f"{words.plural(row['n'], 'image')}{f', {ONE_CAPTION}' if _one_caption(row) else ''})."
+    )
+    return (
+        Span(f"{classifier} recognises {words.article(row['target_class'])}"),
+        Span(row["target_class"], strong=True),
+        Span(f" {ADVERBS[row['verdict']]} when "),
+        Span(both, strong=True),
+        Span(evidence),
+    )
+
+
+def _one_caption(row: Row) -> bool:
+    return on_one_caption(row["captions"], row["caption_spread"])
+
+
+def _matrix(group: Sequence[Row], names: Mapping[str, str]) -> Matrix:
+    first = group[0]
+    columns = tuple(dict.fromkeys(row["value_b"] for row in group))
+    cells = {(row["value_a"], row["value_b"]): _cell(row) for row in group}
+    return Matrix(
+        target_class=first["target_class"],
+        classifier=names[first["classifier"]],
+        attribute_a=first["attribute_a"],
+        attribute_b=first["attribute_b"],
+        columns=columns,
+        rows=tuple(
+            (value, tuple(cells[value, column] for column in columns))
+            for value in dict.fromkeys(row["value_a"] for row in group)
+        ),
+    )
+
+
+def _cell(row: Row) -> MatrixCell:
+    return MatrixCell(
+        accuracy=words.percent(row["accuracy"]),
+        images=words.plural(row["n"], "image"),
+        interaction=words.signed(row["interaction"]),
+        interval=words.signed_range(row["interaction_low"], row["interaction_high"]),
+        phi=words.signed(row["phi"]),
+        verdict=row["verdict"],
+        verdict_name=NAMES[row["verdict"]],
+        sign=SIGNS[row["verdict"]],
+        mark=_mark(row),
+        note=_note(row),
+    )
+
+
+def _mark(row: Row) -> str:
+    if row["doubt"] is not None:
+        return "in doubt"
+    if row["folded_into"] is not None:
+        return "shadow"
+    return ONE_CAPTION if row["verdict"] in FINDINGS and _one_caption(row) else ""
+
+
+def _note(row: Row) -> str:
+    if row["doubt"] is not None:
+        return f"in doubt: {row['doubt']}"
+    return f"a shadow of {row['folded_into']}" if row["folded_into"] is not None else ""

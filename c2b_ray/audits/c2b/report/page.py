@@ -1,0 +1,58 @@
+"""The report of a C2B run: scores → view model → HTML, one self-contained file.
+
+    ranking    scores as cells and groups, worst first          examples   which images are shown
+    findings   groups as sentences                              forest     φ and its intervals as a plot
+    view       everything above as a tree of text               page       the tree as HTML
+
+It reads a run and writes its report.html; it knows nothing of models or of how the run was computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from c2b_ray.audits.c2b.report.perturbations import examples_of
+from c2b_ray.audits.c2b.report.view import Tables, build_view, plan
+from c2b_ray.audits.c2b.run import C2BRun
+from c2b_ray.report.page import render
+from c2b_ray.report.pictures import keep_shown, left_in_place, read_pictures, shown
+from c2b_ray.report.thumbnails import all_small, uri
+from c2b_ray.storage.files import write_bytes
+
+
+def write_report(run: C2BRun) -> str:
+    """Writes `report.html` of a run, whole or not at all, and returns its path.
+
+    Only shown images are decoded, and those whose bytes the run does not hold are kept in it, as small as they are
+    shown. Raises StorageError where the file system refuses.
+    """
+    tables = Tables(
+        rejected=run.rejected,
+        captions=run.captions,
+        draws=run.draws,
+        images=run.read("images", ["image_id", "key", "error"]),
+        predictions=run.predictions,
+        scores=run.scores,
+        intersections=run.intersections,
+        proposals=run.proposals,
+        verifications=run.read("verifications", ["image_id", "error"]),
+        calibration=run.calibration,
+        agreement=run.agreement,
+        pool=run.read("pool"),
+        pooled=run.read("pooled"),
+        perturbations=run.read("perturbations"),
+        fresh=run.read("confirmation"),
+    ).of_draws()
+    planned = plan(tables)
+    pictures, perturbed = _pictures(run, planned.image_ids), examples_of(run, tables.perturbations)
+    view = build_view(run.manifest, tables, planned, pictures, perturbed)
+    write_bytes(run.report, render("report.html.j2", view).encode())
+    return run.report
+
+
+def _pictures(run: C2BRun, image_ids: Sequence[str]) -> dict[str, str]:
+    """Returns the pictures of the page by image id, and keeps those that only their source holds."""
+    known = shown(run)
+    new = all_small(read_pictures(run, [image_id for image_id in image_ids if image_id not in known]))
+    keep_shown(run, {image_id: new[image_id] for image_id in left_in_place(run, list(new))})
+    return {image_id: uri(jpeg) for image_id, jpeg in (known | new).items()}

@@ -1,0 +1,488 @@
+"""The cells without a finding: undetermined ones with the images that would settle them, and clear ones.
+
+Knows cells and words; knows nothing of pages.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.audits.c2b.report.findings import BASES, paper_word
+from c2b_ray.audits.c2b.report.method import right_line
+from c2b_ray.audits.c2b.report.ranking import Cell, Group
+from c2b_ray.audits.c2b.scoring.clusters import TOO_FEW_CLUSTERS
+from c2b_ray.report import words
+from c2b_ray.report.redact import clean
+
+MOST_LISTED = 100
+SMALLEST_LISTED = 5  # images: no cell of fewer settles, whatever they show
+_STEPS = (100, 300, 1_000, 3_000, 10_000, 100_000)
+
+
+@dataclass(frozen=True)
+class Open:
+    """One undetermined cell; `doubted` where its images cannot be trusted, so that no number of them would do."""
+
+    classifier: str
+    target_class: str
+    attribute: str
+    bias_class: str
+    images: str
+    phi: str
+    interval: str
+    settle: str
+    doubted: bool
+    because: str
+    paper: str
+    disagrees: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """A number of images per cell and the number of cells that it settles; `share` is the bar's length in percent of
+    the open cells.
+
+    The last step includes all cells that any number settles, and says so where that exceeds the table's steps."""
+
+    images: str
+    cells: str
+    share: str
+
+
+@dataclass(frozen=True)
+class Undetermined:
+    line: str
+    steps: tuple[Step, ...]
+    cells: tuple[Open, ...]
+    more: int
+
+
+@dataclass(frozen=True)
+class ClearClass:
+    """The values of an attribute that are clear for a class."""
+
+    target_class: str
+    values: str
+
+
+@dataclass(frozen=True)
+class ClearAttribute:
+    attribute: str
+    number: str
+    classes: tuple[ClearClass, ...]
+
+
+@dataclass(frozen=True)
+class ClearSection:
+    classifier: str
+    attributes: tuple[ClearAttribute, ...]
+
+
+def undetermined(groups: Sequence[Group], names: Mapping[str, str], tau: float) -> Undetermined:
+    """Returns the undetermined cells, largest |φ| first."""
+    everything = [cell for group in groups for cell in group.cells]
+    left = [cell for cell in everything if cell.verdict == "undetermined"]
+    listed = [cell for cell in left if cell.n >= SMALLEST_LISTED]
+    listed.sort(key=lambda cell: (-cell.weight, cell.target_class, cell.attribute, cell.bias_class))
+    return Undetermined(
+        line=_line(left, len(everything), tau),
+        steps=_steps(left),
+        cells=tuple(_open(cell, names) for cell in listed[:MOST_LISTED]),
+        more=max(len(listed) - MOST_LISTED, 0),
+    )
+
+
+def _line(left: Sequence[Cell], everything: int, tau: float) -> str:
+    if not left:
+        return "Nothing: every cell has a verdict." if everything else "Nothing was scored."
+    empty = sum(cell.n == 0 for cell in left)
+    doubted = sum(bool(cell.doubt) for cell in left)
+    clustered = sum(cell.because.startswith(TOO_FEW_CLUSTERS) for cell in left)
+    hopeless = sum(cell.n > 0 and cell.images_to_settle is None and not cell.doubt for cell in left) - clustered
+    stays = "stays" if len(left) == 1 else "stay"
+    parts = [
+        f"{words.count(len(left))} of {words.plural(everything, 'cell')} {stays} open: the images at hand neither "
+        f"establish a φ beyond ±{words.decimal(tau)} nor rule one out."
+    ]
+    if empty:
+        parts.append(f"{words.plural(empty, 'of them has', 'of them have')} no image with a prediction.")
+    small = sum(0 < cell.n < SMALLEST_LISTED for cell in left)
+    if small:
+        parts.append(
+            f"{words.plural(small, 'of them has', 'of them have')} {SMALLEST_LISTED - 1} images or fewer, too few to "
+            "settle whatever they show: they are counted here and not listed."
+        )
+    if doubted:
+        parts.append(f"{words.plural(doubted, 'of them is', 'of them are')} in doubt for what the images show.")
+    if clustered:
+        parts.append(
+            f"{words.plural(clustered, 'of them needs', 'of them need')} images of more clusters; more of the "
+            "same ones would tell little."
+        )
+    if hopeless:
+        parts.append(
+            f"No number of images would settle {words.count(hopeless)} of them: φ lies next to ±{words.decimal(tau)}, "
+            "or there is no other value to compare with."
+        )
+    return " ".join(parts)
+
+
+def _steps(left: Sequence[Cell]) -> tuple[Step, ...]:
+    known = [cell.images_to_settle for cell in left if cell.images_to_settle is not None]
+    steps: list[Step] = []
+    most = max(known, default=0)
+    for limit in (*(limit for limit in _STEPS if limit < most), most):
+        settled = sum(images <= limit for images in known)
+        if settled and (not steps or steps[-1].cells != words.count(settled)):
+            images = f"more than {words.count(_STEPS[-1])}" if limit > _STEPS[-1] else words.count(limit)
+            steps.append(Step(images, words.count(settled), f"{100 * settled / len(left):.1f}"))
+    return tuple(steps)
+
+
+def _open(cell: Cell, names: Mapping[str, str]) -> Open:
+    return Open(
+        classifier=names[cell.classifier],
+        target_class=cell.target_class,
+        attribute=cell.attribute,
+        bias_class=cell.bias_class,
+        images=words.count(cell.n),
+        phi=words.signed(cell.phi),
+        interval=words.signed_range(cell.phi_low, cell.phi_high),
+        settle=_settle(cell),
+        doubted=bool(cell.doubt),
+        because=clean(cell.because),
+        paper=paper_word(cell),
+        disagrees=cell.disagrees,
+    )
+
+
+def _settle(cell: Cell) -> str:
+    if cell.doubt:
+        return "in doubt"
+    return words.count(cell.images_to_settle) if cell.images_to_settle else words.UNKNOWN
+
+
+def no_clear(cells: Sequence[Cell], tau: float) -> str:
+    """Returns the reason why no cell is clear."""
+    within = f"φ lies within ±{words.decimal(tau)}"
+    line = f"Nothing: of no cell is it established that {within}."
+    if cells and all(cell.basis in BASES for cell in cells):
+        return (
+            f"{line} That takes images of which it is known what they show: labels, or a verifier that was calibrated."
+        )
+    near = [cell for cell in cells if cell.size <= tau and cell.images_to_settle]
+    if not near:
+        return line
+    nearest = min(near, key=lambda cell: cell.images_to_settle or 0)
+    return (
+        f"{line} It takes many images: of the cells whose {within} as counted, the nearest to it holds "
+        f"{words.count(nearest.n)} and would need about {words.count(nearest.images_to_settle or 0)}."
+    )
+
+
+def clear(groups: Sequence[Group], names: Mapping[str, str]) -> tuple[ClearSection, ...]:
+    """Returns, per classifier and attribute, the classes and values whose whole interval lies within ±τ; most first."""
+    sections = []
+    for classifier in dict.fromkeys(group.classifier for group in groups):
+        attributes = _clear_attributes([group for group in groups if group.classifier == classifier])
+        if attributes:
+            sections.append(ClearSection(names[classifier], attributes))
+    return tuple(sections)
+
+
+def _clear_attributes(groups: Sequence[Group]) -> tuple[ClearAttribute, ...]:
+    by_attribute: dict[str, list[tuple[Group, list[Cell]]]] = {}
+    for group in groups:
+        cells = [cell for cell in group.cells if cell.verdict == "none"]
+        if cells:
+            by_attribute.setdefault(group.attribute, []).append((group, cells))
+    numbers = {attribute: sum(len(cells) for _, cells in members) for attribute, members in by_attribute.items()}
+    return tuple(
+        ClearAttribute(attribute, words.count(numbers[attribute]), tuple(_clear_class(*member) for member in members))
+        for attribute, members in sorted(by_attribute.items(), key=lambda item: (-numbers[item[0]], item[0]))
+    )
+
+
+def _clear_class(group: Group, cells: list[Cell]) -> ClearClass:
+    whole = len(cells) == len(group.cells)
+    values = f"all {len(cells)} values" if whole else ", ".join(cell.bias_class for cell in cells)
+    return ClearClass(group.target_class, values)
+
+
+# Caveats for the reader: what counts as right, and what the images represent.
+
+
+_BASES = {
+    "captions": "are what captions drew, and nobody looked whether they show what the captions say: findings on them "
+    "are marked “on unverified captions”, and nothing is called clear",
+    "verifier": "were looked at by a verifier whose errors are not known: findings on them are marked “on the "
+    "verifier’s word”, and nothing is called clear",
+}
+
+
+def notes(config: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[str, ...]:
+    """Returns plain sentences for the head of a page."""
+    return (*_of_answers(config, cells), *_of_images(cells))
+
+
+def _of_answers(config: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
+    if line := right_line(config):
+        yield line
+    left = [cell for cell in cells if cell.verdict == "undetermined" and cell.images_to_settle]
+    if left:
+        yield (
+            f"An undetermined cell holds {_median(cell.n for cell in left)} images and would need about "
+            f"{_median(cell.images_to_settle or 0 for cell in left)} to be settled (medians): until then it may be "
+            "biased or not."
+        )
+
+
+def _of_images(cells: Sequence[Cell]) -> Iterator[str]:
+    for basis, consequence in _BASES.items():
+        number = sum(cell.basis == basis for cell in cells)
+        if number:
+            yield f"The images of {_of(number, len(cells))} {consequence}."
+    for line in (one_caption_line(cells), copies_line(cells)):
+        if line:
+            yield line
+    by_name = _by_name(cells)
+    varying = [cell for cell in cells if not math.isnan(cell.caption_spread)]
+    if varying:
+        most = max(varying, key=lambda cell: cell.caption_spread)
+        yield (
+            "Between the captions of one cell accuracy varies by a standard deviation of "
+            f"{words.percent(median(cell.caption_spread for cell in varying))} (median), at most "
+            f"{words.percent(most.caption_spread)} ({most.target_class}, {most.attribute}); the intervals contain it."
+        )
+    short = [cell for cell in by_name.values() if cell.wanted and _held(cell) < cell.wanted]
+    if short:
+        least = min(short, key=lambda cell: _held(cell) / (cell.wanted or 1))
+        yield (
+            f"{_of(len(short), len(by_name)).capitalize()} hold fewer distinct images than were asked for, the "
+            f"emptiest {words.count(_held(least))} of {words.count(least.wanted or 0)} ({least.target_class}, "
+            f"{least.attribute}: {least.bias_class})."
+        )
+
+
+def one_caption_line(cells: Sequence[Cell]) -> str:
+    """Returns what verdicts on cells with one caption mean; empty where every cell has several."""
+    by_name = _by_name(cells)
+    single = sum(cell.captions == 1 for cell in by_name.values())
+    if not single:
+        return ""
+    line = f"In {_of(single, len(by_name))} one caption had to do: what that caption brings along cannot be told from "
+    if any(cell.one_caption for cell in by_name.values()):
+        return (
+            f"{line}what the value does, no interval holds it, and a verdict may be about the caption alone. Give "
+            "each cell two captions or more (captions_per_cell)."
+        )
+    return f"{line}what the value does. Several captions a cell (captions_per_cell) show how much they vary."
+
+
+def copies_line(cells: Sequence[Cell]) -> str:
+    """Returns what it means that most images of a cell are left out as copies; empty where that is so of no cell."""
+    by_name = _by_name(cells)
+    many = [cell for cell in by_name.values() if cell.repeats > _held(cell)]
+    if not many:
+        return ""
+    most = max(many, key=lambda cell: cell.repeats)
+    return (
+        f"In {_of(len(many), len(by_name))} most images are left out as near-duplicates of others, which count once; "
+        f"in {most.target_class}, {most.attribute}: {most.bias_class} {words.count(most.repeats)} are, and "
+        f"{words.count(_held(most))} {'counts' if _held(most) == 1 else 'count'}. Views of one scene, as by a fixed "
+        "camera, look like copies too."
+    )
+
+
+def _by_name(cells: Sequence[Cell]) -> dict[tuple[str, str, str], Cell]:
+    return {(cell.target_class, cell.attribute, cell.bias_class): cell for cell in cells}
+
+
+def _median(numbers: Iterable[int]) -> str:
+    return words.count(round(median(numbers)))
+
+
+def _held(cell: Cell) -> int:
+    return cell.n + cell.errors
+
+
+def _of(number: int, whole: int) -> str:
+    return "all cells" if number == whole else f"{words.count(number)} of {words.plural(whole, 'cell')}"
+
+
+# Problems of a run: rejected replies, unusable images, missing predictions.
+
+
+MOST_REASONS = 12
+LONGEST_REASON = 160
+LONGEST_REPLY = 140
+_STEPS_of_problems = {
+    "propose": "proposing attributes",
+    "template": "the captions' template",
+    "caption": "writing captions",
+}
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A kind of problem with its number of occurrences and the affected classifiers; `sample` is one instance of it."""
+
+    number: str
+    reason: str
+    where: str
+    sample: str = ""
+
+
+@dataclass(frozen=True)
+class Problems:
+    """`*_more` counts the rows of the reasons that are not listed."""
+
+    rejected: int
+    rejected_line: str
+    rejections: tuple[Reason, ...]
+    rejections_more: int
+    unusable: int
+    unusable_line: str
+    reasons: tuple[Reason, ...]
+    reasons_more: int
+    missing: tuple[str, ...]
+
+
+def problems(
+    rejected: pa.Table, draws: pa.Table, images: pa.Table, predictions: pa.Table, names: Mapping[str, str]
+) -> Problems:
+    """Returns the problems. `images` needs no bytes; `names` maps all classifiers of the run to their names."""
+    rejections, rejections_more = _rejections(rejected)
+    reasons, unusable, reasons_more = _unusable(images, predictions, names)
+    return Problems(
+        rejected=rejected.num_rows,
+        rejected_line=f"{words.plural(rejected.num_rows, 'reply', 'replies')} of the language model could not be used."
+        if rejected.num_rows
+        else "Every reply of the language model could be used, or none was asked for.",
+        rejections=rejections,
+        rejections_more=rejections_more,
+        unusable=unusable,
+        unusable_line=f"{words.plural(unusable, 'image')} could not be used by one classifier or more."
+        if unusable
+        else "No image was unusable.",
+        reasons=reasons,
+        reasons_more=reasons_more,
+        missing=_missing(draws, images, predictions, names),
+    )
+
+
+@dataclass
+class _Kind:
+    """Rows with the same reason, ignoring numbers: the ids concerned, the affected classifiers, and the original
+    reasons."""
+
+    members: set[str] = field(default_factory=set)
+    sufferers: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)
+    sample: str = ""
+
+    def reason(self, pattern: str) -> str:
+        return self.texts.copy().pop() if len(self.texts) == 1 else pattern
+
+
+def _rejections(rejected: pa.Table) -> tuple[tuple[Reason, ...], int]:
+    kinds: dict[tuple[str, str], _Kind] = defaultdict(_Kind)
+    columns = (rejected[name].to_pylist() for name in ("step", "reason", "reply"))
+    for row, (step, reason, reply) in enumerate(zip(*columns, strict=True)):
+        text, pattern = _message(reason)
+        kind = kinds[step, pattern]
+        kind.members.add(str(row))
+        kind.texts.add(text)
+        kind.sample = kind.sample or reply
+    ordered = sorted(kinds.items(), key=lambda item: (-len(item[1].members), item[0]))
+    reasons = tuple(
+        Reason(
+            number=words.count(len(kind.members)),
+            reason=kind.reason(pattern),
+            where=_STEPS_of_problems.get(step, step),
+            sample=words.shortened(clean(kind.sample), LONGEST_REPLY),
+        )
+        for (step, pattern), kind in ordered[:MOST_REASONS]
+    )
+    return reasons, sum(len(kind.members) for _, kind in ordered[MOST_REASONS:])
+
+
+def _unusable(images: pa.Table, predictions: pa.Table, names: Mapping[str, str]) -> tuple[tuple[Reason, ...], int, int]:
+    """Returns the reasons, the number of images concerned, and the number of cases with reasons that are not listed.
+
+    An image that could not be fetched fails for every classifier and is one image all the same.
+    """
+    kinds: dict[str, _Kind] = defaultdict(_Kind)
+    failed = pa.chunked_array([t.filter(pc.is_valid(t["error"]))["image_id"].unique() for t in (images, predictions)])
+    known = images.filter(pc.is_in(images["image_id"], failed.combine_chunks()))
+    key_of = dict(zip(known["image_id"].to_pylist(), known["key"].to_pylist(), strict=True))
+    for image_id, classifier, error in _failures(images, predictions):
+        text, pattern = _message(error, key_of.get(image_id, ""))
+        kind = kinds[pattern]
+        kind.members.add(image_id)
+        kind.texts.add(text)
+        kind.sufferers.update(names if classifier is None else [classifier])
+    ordered = sorted(kinds.items(), key=lambda item: (-len(item[1].members), item[0]))
+    reasons = tuple(
+        Reason(words.count(len(kind.members)), kind.reason(pattern), _who(kind.sufferers, names))
+        for pattern, kind in ordered[:MOST_REASONS]
+    )
+    concerned = len(set().union(*(kind.members for kind in kinds.values())))
+    return reasons, concerned, sum(len(kind.members) for _, kind in ordered[MOST_REASONS:])
+
+
+def _failures(images: pa.Table, predictions: pa.Table) -> Iterator[tuple[str, str | None, str]]:
+    """Yields (image, classifier, error); classifier is None where the image itself could not be read."""
+    bad = images.filter(pc.is_valid(images["error"]))
+    for image_id, error in zip(bad["image_id"].to_pylist(), bad["error"].to_pylist(), strict=True):
+        yield image_id, None, error
+    bad = predictions.filter(pc.is_valid(predictions["error"]))
+    yield from zip(*(bad[name].to_pylist() for name in ("image_id", "classifier", "error")), strict=True)
+
+
+def _who(sufferers: set[str], names: Mapping[str, str]) -> str:
+    if sufferers.issuperset(names):
+        return "every classifier" if len(names) > 1 else "the classifier"
+    return words.listed([name for spec, name in names.items() if spec in sufferers])
+
+
+def _missing(draws: pa.Table, images: pa.Table, predictions: pa.Table, names: Mapping[str, str]) -> tuple[str, ...]:
+    drawn = pc.unique(draws["image_id"])
+    lines = []
+    never = _absent(drawn, images["image_id"])
+    if never:
+        lines.append(f"{words.plural(never, 'image')} of the draws {_was(never)} never fetched.")
+    for classifier, name in names.items():
+        answered = predictions.filter(pc.equal(predictions["classifier"], classifier))["image_id"]
+        lacking = _absent(drawn, answered)
+        if lacking:
+            lines.append(f"{words.plural(lacking, 'image')} {_was(lacking)} never shown to {name}.")
+    return tuple(lines)
+
+
+def _absent(ids: pa.Array, among: pa.ChunkedArray) -> int:
+    """Counts the ids that are not among others."""
+    return len(ids) - int(pc.sum(pc.is_in(ids, among.combine_chunks())).as_py() or 0)
+
+
+def _was(number: int) -> str:
+    return "was" if number == 1 else "were"
+
+
+def _message(reason: str, key: str = "") -> tuple[str, str]:
+    """Returns a reason without the image's name and path, and the same without numbers as the key for counting."""
+    for name in (key, key.rsplit("/", 1)[-1]):
+        if len(name) > 3:
+            reason = reason.replace(name, "")
+    text = words.shortened(clean(reason).strip(" :,;"), LONGEST_REASON) or "no reason given"
+    return text, _NUMBER.sub("…", text)

@@ -1,0 +1,318 @@
+"""The report as a tree of frozen dataclasses that hold nothing but text: all counting, ranking and wording ends here.
+
+Made by pure functions from Arrow tables and a manifest; it knows neither files nor HTML. The template below it only
+walks the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.audits.c2b.report import headline
+from c2b_ray.audits.c2b.report.derived import DerivedValues
+from c2b_ray.audits.c2b.report.findings import (
+    Finding,
+    GroupView,
+    cues,
+    finding,
+    forest_plot,
+    galleries,
+    shared_caption,
+    value_rows,
+)
+from c2b_ray.audits.c2b.report.gallery import Examples, Shown, choose, shown
+from c2b_ray.audits.c2b.report.headline import ClassifierSummary, summaries
+from c2b_ray.audits.c2b.report.intersections import Intersections, intersections
+from c2b_ray.audits.c2b.report.method import Drop, Merges, Spending, drops, merges, method, spending
+from c2b_ray.audits.c2b.report.overview import (
+    Overview,
+    PooledView,
+    Sources,
+    Versus,
+    overviews,
+    pooled_view,
+    sources,
+    taken,
+    versus,
+)
+from c2b_ray.audits.c2b.report.perturbations import ONLY_PERTURBED, Example, Perturbations, perturbations
+from c2b_ray.audits.c2b.report.perturbations import tally as perturbed_tally
+from c2b_ray.audits.c2b.report.ranking import FINDINGS, Cell, Group, Key, folded, leading, ranked, worst_first
+from c2b_ray.audits.c2b.report.undetermined import (
+    ClearSection,
+    Problems,
+    Undetermined,
+    clear,
+    no_clear,
+    notes,
+    problems,
+    undetermined,
+)
+from c2b_ray.report import words
+from c2b_ray.report.method import Method, SetupNote, mapping, number, setup_notes
+from c2b_ray.report.redact import clean, names_of
+from c2b_ray.report.thumbnails import Shelf
+from c2b_ray.tables import AGREEMENT, CALIBRATION, DRAWS, INTERSECTIONS, PERTURBATIONS, POOLED, PROPOSALS, VERIFICATIONS
+
+MOST_DETAILED = 24  # groups with a plot and pictures; the others are tables
+MOST_TABLES = 120  # groups that are tables; the others are counted
+MOST_SENTENCES = 40
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of a run; `images` without its bytes, of `verifications` no more than `image_id` and `error`."""
+
+    rejected: pa.Table
+    captions: pa.Table
+    draws: pa.Table
+    images: pa.Table
+    predictions: pa.Table
+    scores: pa.Table
+    intersections: pa.Table = field(default_factory=INTERSECTIONS.empty_table)
+    proposals: pa.Table = field(default_factory=PROPOSALS.empty_table)
+    verifications: pa.Table = field(default_factory=VERIFICATIONS.empty_table)
+    calibration: pa.Table = field(default_factory=CALIBRATION.empty_table)
+    agreement: pa.Table = field(default_factory=AGREEMENT.empty_table)
+    pool: pa.Table = field(default_factory=DRAWS.empty_table)
+    pooled: pa.Table = field(default_factory=POOLED.empty_table)
+    perturbations: pa.Table = field(default_factory=PERTURBATIONS.empty_table)
+    fresh: pa.Table = field(default_factory=DRAWS.empty_table)
+    """The draws that had no part in selecting cells, of a second stage or a confirmation."""
+
+    def of_draws(self) -> Tables:
+        """Returns the tables without images that no draw refers to, such as those of an earlier index."""
+        drawn = self.draws["image_id"].combine_chunks()
+        kept = {name: getattr(self, name) for name in ("images", "predictions", "verifications")}
+        return replace(self, **{name: t.filter(pc.is_in(t["image_id"], drawn)) for name, t in kept.items()})
+
+
+@dataclass(frozen=True)
+class PagePlan:
+    """The plan of the page: every group, those shown in detail with their pictures, and those shown as tables."""
+
+    groups: tuple[Group, ...]
+    detailed: tuple[Group, ...]
+    listed: tuple[Group, ...]
+    examples: Mapping[Key, Examples]
+
+    @property
+    def image_ids(self) -> list[str]:
+        """Returns the image ids, those of the strongest findings first."""
+        return list(dict.fromkeys(image_id for chosen in self.examples.values() for image_id in chosen.image_ids))
+
+
+@dataclass(frozen=True)
+class Section:
+    """One classifier's findings: some in detail, the rest as tables."""
+
+    name: str
+    detailed: tuple[GroupView, ...]
+    others: tuple[GroupView, ...]
+    more: int
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The head of the page."""
+
+    title: str
+    date: str
+    unfinished: str
+    tally: str
+    scale: str
+    paper: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The findings as sentences, strongest first; `line` introduces them, `none` replaces them where there are none."""
+
+    line: str
+    cues: tuple[str, ...]
+    sentences: tuple[Finding, ...]
+    more: int
+    none: str
+
+
+@dataclass(frozen=True)
+class View:
+    headline: Headline
+    setup: tuple[SetupNote, ...]
+    classifiers: tuple[str, ...]
+    interval_name: str
+    tau: str
+    alpha: str
+    summaries: tuple[ClassifierSummary, ...]
+    overviews: tuple[Overview, ...]
+    pooled: PooledView
+    versus: Versus
+    findings: Findings
+    sections: tuple[Section, ...]
+    compared: bool
+    perturbations: Perturbations
+    intersections: Intersections
+    shown: Shown
+    sources: Sources
+    spending: Spending
+    undetermined: Undetermined
+    clear: tuple[ClearSection, ...]
+    no_clear: str
+    drops: tuple[Drop, ...]
+    problems: Problems
+    method: Method
+    merges: Merges
+
+
+def plan(tables: Tables) -> PagePlan:
+    groups = ranked(tables.scores)
+    leading = worst_first(groups)
+    detailed, listed = leading[:MOST_DETAILED], leading[MOST_DETAILED : MOST_DETAILED + MOST_TABLES]
+    examples = choose(detailed, tables.captions, tables.draws, tables.predictions)
+    return PagePlan(tuple(groups), tuple(detailed), tuple(listed), examples)
+
+
+def build_view(
+    manifest: Mapping[str, Any],
+    tables: Tables,
+    planned: PagePlan,
+    thumbnails: Mapping[str, str],
+    perturbed: Mapping[str, Example] | None = None,
+) -> View:
+    """Builds the view. `thumbnails`: a data: URI per image id of the plan; missing ones are described in words.
+    `perturbed`: an example of each perturbation."""
+    config = mapping(manifest.get("config"))
+    tau, alpha = number(config.get("tau"), 0.05), number(config.get("alpha"), 0.05)
+    names, groups = _names(config, tables), planned.groups
+    links = {group.key: f"group-{i}" for i, group in enumerate(groups, start=1)}
+    beneath, derived = folded(groups), DerivedValues(manifest)
+    findings = {
+        group.key: item
+        for group in worst_first(list(groups))
+        if (
+            item := finding(
+                group, names[group.classifier], 1 - alpha, links[group.key], beneath.get(group.key, ()), derived
+            )
+        )
+    }
+    cells = [cell for group in groups for cell in group.cells]
+    in_detail = {group.key: links[group.key] for group in (*planned.detailed, *planned.listed)}
+    answers = taken(tables.captions, tables.draws, tables.predictions, {group.classifier for group in groups})
+    return View(
+        headline=_headline(manifest, config, cells, tables),
+        setup=setup_notes(manifest),
+        classifiers=tuple(names.values()),
+        interval_name=words.percent(1 - alpha),
+        tau=words.decimal(tau),
+        alpha=words.decimal(alpha),
+        summaries=tuple(summaries(cells, names)),
+        overviews=overviews(groups, names, answers, 1 - alpha, in_detail),
+        pooled=pooled_view(tables.pooled, cells, names, 1 - alpha),
+        versus=versus(groups, names, in_detail),
+        findings=_findings([findings[group.key] for group, _ in leading(groups)], cells, names, (tau, alpha)),
+        sections=tuple(_sections(planned, names, findings, _shelf(tables.images, planned, thumbnails), tau, derived)),
+        compared=bool(cells) or not tables.perturbations.num_rows,
+        perturbations=perturbations(tables.perturbations, names, 1 - alpha, perturbed or {}),
+        intersections=intersections(tables.intersections, names, 1 - alpha),
+        shown=shown(tables.verifications, tables.calibration, tables.scores, mapping(manifest.get("models")), names),
+        sources=sources(tables.agreement, names, tau),
+        spending=spending(manifest, groups),
+        undetermined=undetermined(groups, names, tau),
+        clear=clear(groups, names),
+        no_clear=no_clear(cells, tau),
+        drops=drops(tables.rejected, tables.pool, tables.draws, tables.images, cells, manifest.get("blank_rows")),
+        problems=problems(tables.rejected, tables.draws, tables.images, tables.predictions, names),
+        method=method(manifest),
+        merges=merges(tables.proposals),
+    )
+
+
+def _shelf(images: pa.Table, planned: PagePlan, thumbnails: Mapping[str, str]) -> Shelf:
+    pictured = images.filter(pc.is_in(images["image_id"], pa.array(planned.image_ids, pa.string())))
+    return Shelf(thumbnails, dict(zip(*(pictured[name].to_pylist() for name in ("image_id", "key")), strict=True)))
+
+
+def _headline(
+    manifest: Mapping[str, Any], config: Mapping[str, Any], cells: Sequence[Cell], tables: Tables
+) -> Headline:
+    pooled, pairs, perturbed = (
+        sum(verdict in FINDINGS for verdict in table["verdict"].to_pylist())
+        for table in (tables.pooled, tables.intersections, tables.perturbations)
+    )
+    scale = (headline.scale(cells, tables.draws), headline.two_stages(config, cells, tables.captions, tables.fresh))
+    counted = headline.tally(cells, pooled, pairs, perturbed)
+    if not cells and tables.perturbations.num_rows:
+        scale, counted = (ONLY_PERTURBED, ""), perturbed_tally(tables.perturbations.to_pylist())
+    return Headline(
+        title=clean(str(config.get("task") or "Classifier audit")),
+        date=words.moment(str(manifest.get("finished") or manifest.get("created") or "")),
+        unfinished=headline.unfinished(manifest),
+        tally=counted,
+        scale=" ".join(filter(None, scale)),
+        paper=headline.paper(cells),
+        notes=notes(config, cells),
+    )
+
+
+def _findings(
+    leads: Sequence[Finding], cells: Sequence[Cell], names: Mapping[str, str], levels: tuple[float, float]
+) -> Findings:
+    """Returns the findings section. `leads`: the leading finding of each group."""
+    tau, alpha = levels
+    return Findings(
+        line=headline.findings_line(cells, len(leads)),
+        cues=cues(cells, names, 1 - alpha),
+        sentences=tuple(leads[:MOST_SENTENCES]),
+        more=max(len(leads) - MOST_SENTENCES, 0),
+        none=headline.no_findings(cells, tau),
+    )
+
+
+def _names(config: Mapping[str, Any], tables: Tables) -> dict[str, str]:
+    named = config.get("classifier")
+    specs = [named] if isinstance(named, str) else [str(spec) for spec in named or ()]
+    for table in (tables.scores, tables.predictions, tables.perturbations):
+        specs += pc.unique(table["classifier"]).to_pylist()
+    return names_of(specs)
+
+
+def _sections(
+    planned: PagePlan,
+    names: Mapping[str, str],
+    findings: Mapping[Key, Finding],
+    shelf: Shelf,
+    tau: float,
+    derived: DerivedValues,
+) -> Iterable[Section]:
+    listed = {group.key for group in planned.listed}
+    for classifier in dict.fromkeys(group.classifier for group in planned.groups):
+        detailed: list[GroupView] = []
+        others: list[GroupView] = []
+        more = 0
+        for group in planned.groups:
+            lead = group.lead
+            if group.classifier != classifier or lead is None:
+                continue
+            in_detail = group.key in planned.examples
+            if not in_detail and group.key not in listed:
+                more += 1
+                continue
+            link = findings[group.key].link
+            view = GroupView(
+                link=link,
+                target_class=group.target_class,
+                attribute=group.attribute,
+                finding=findings[group.key],
+                rows=value_rows(group, derived),
+                forest=forest_plot(group, tau, link) if in_detail else "",
+                shared_caption=shared_caption(planned.examples[group.key]) if in_detail else "",
+                galleries=galleries(lead, planned.examples[group.key], shelf, names[classifier]) if in_detail else (),
+            )
+            (detailed if in_detail else others).append(view)
+        yield Section(names[classifier], tuple(detailed), tuple(others), more)

@@ -1,0 +1,1 @@
+"""Sampling: which images a cell draws, when its verdict is settled, and which cells get fresh images."""

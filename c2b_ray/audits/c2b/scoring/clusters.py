@@ -1,0 +1,288 @@
+"""Clusters of images, such as those of one camera, patient or video: which images are not independent of each other.
+
+It knows images, cells and counts; `stats.clusters` has the formulas.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.roles import ImageIndex
+from c2b_ray.stats.clusters import cluster_correlation, cluster_design
+from c2b_ray.stats.contrasts import Design
+from c2b_ray.stats.roots import MOST_DEVIATIONS, deviations
+from c2b_ray.steps.answers import CellAnswers
+from c2b_ray.steps.cells import CellImages
+from c2b_ray.steps.image_ids import Ints, Mask, numbered
+from c2b_ray.tables import CLUSTERS
+
+TOO_FEW_CLUSTERS = "too few clusters"
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ClusterSums:
+    """Sums over the images of each cell and cluster. `clusters` (clusters,): their numbers in the run; `sums`, `images`
+    (cells, clusters): of a number of each image, such as whether it was answered right, and how many images."""
+
+    clusters: Ints
+    sums: Floats
+    images: Floats
+
+    @property
+    def count(self) -> Ints:
+        """The number of clusters of each cell."""
+        count: Ints = (self.images > 0).sum(axis=1)
+        return count
+
+    def variance(self) -> Floats:
+        """Returns s(1 - s) of each cell, the variance of a right answer, s with half a right and half a wrong answer
+        added."""
+        smooth: Floats = (self.sums.sum(axis=1) + 0.5) / (self.images.sum(axis=1) + 1)
+        return smooth * (1 - smooth)
+
+    def design(self, weights: Floats, variance: Floats | None = None) -> Design:
+        """Returns the design of weighted sums (sums, cells) of the cells' means."""
+        return cluster_design(self.sums, self.images, self.variance() if variance is None else variance, weights)
+
+    def effective(self, confidence: float, variance: Floats | None = None) -> Floats:
+        """Returns the number of independent images that give each cell's mean an interval as wide, at most all."""
+        images = self.images.sum(axis=1)
+        effective: Floats = images / inflation(
+            self.design(np.diag((images > 0).astype(np.float64)), variance), confidence
+        )
+        return effective
+
+
+class Clusters:
+    """The clusters of a run. `table`: of `schemas.CLUSTERS`; `named`: what a cluster is, such as `camera`.
+
+    An image without a cluster is one of its own.
+    """
+
+    def __init__(self, table: pa.Table, named: str) -> None:
+        known = table.filter(table["cluster"].is_valid())
+        self.named = named
+        self._images = known["image_id"]
+        self._names, self._numbers = numbered(known["cluster"])
+
+    def of(self, cells: CellImages) -> Ints:
+        """Returns the number of the cluster of each row of `cells`."""
+        of_image = len(self._names) + np.arange(len(cells.ids))
+        image = cells.ids.numbers(self._images)
+        known = image >= 0
+        of_image[image[known]] = self._numbers[known]
+        result: Ints = of_image[cells.image]
+        return result
+
+    def single(self, value: str) -> str:
+        """Returns why a value of one cluster is in doubt."""
+        return (
+            f"all images of {value!r} are of one {self.named}, whose other properties cannot be told from it: give it "
+            f"images of others"
+        )
+
+    def scarce(self, clusters: int, needed: int | None) -> str:
+        """Returns why a cell is open, in clusters. `needed`: clusters that would settle it; None: not known."""
+        about = "" if needed is None else f": about {needed:,} in each value would settle it"
+        return f"{TOO_FEW_CLUSTERS} ({self.named}: {clusters:,} here){about}; more images of the same ones tell little"
+
+
+def cluster_sums(cells: CellImages, group: slice, clusters: Ints, numbers: Ints | Mask, counted: Mask) -> ClusterSums:
+    """Sums `numbers` over the counted rows of adjacent cells, by cell and cluster. All arrays have a value per row of
+    `cells`."""
+    rows = np.arange(cells.rows(group).start, cells.rows(group).stop)
+    rows = rows[counted[rows]]
+    names, column = np.unique(clusters[rows], return_inverse=True)
+    shape = group.stop - group.start, len(names)
+    at = (cells.cell[rows] - group.start) * len(names) + column
+    sums, images = (
+        np.bincount(at, weights=weights, minlength=shape[0] * shape[1]).reshape(shape)
+        for weights in (numbers[rows].astype(np.float64), np.ones(len(rows)))
+    )
+    return ClusterSums(names, sums, images)
+
+
+def together(parts: Sequence[ClusterSums]) -> ClusterSums:
+    """Returns the cells of all parts as those of one table, in which a cluster has one column."""
+    names = np.unique(np.concatenate([part.clusters for part in parts]))
+    sums, images = (np.zeros((sum(len(part.images) for part in parts), len(names))) for _ in range(2))
+    start = 0
+    for part in parts:
+        here = slice(start, start + len(part.images)), np.searchsorted(names, part.clusters)
+        sums[here], images[here] = part.sums, part.images
+        start = here[0].stop
+    return ClusterSums(names, sums, images)
+
+
+def inflation(design: Design, confidence: float) -> Floats:
+    """Returns by how much fewer independent images would give intervals as wide as the design's; 1 or more."""
+    z = deviations(confidence)
+    reach = np.minimum(stdtrit(np.minimum(design.degrees, 1e6), (1 + confidence) / 2), MOST_DEVIATIONS)
+    result: Floats = np.maximum(design.factor * (reach / z) ** 2, 1.0)
+    return result
+
+
+# Whether images that share a value of a column, such as one camera, are answered alike, though the audit takes them
+# as independent.
+
+
+FEWEST_VALUES = 5
+FEWEST_IMAGES = 10
+"""The fewest images that a value of the column has on average."""
+FEWEST_ANSWERS = 10
+"""The fewest right answers, and wrong ones: with two or three wrong ones the p-value is too small."""
+LEAST_CORRELATION = 0.02
+"""The least intraclass correlation that matters: with 20 images a cluster, intervals are too narrow by a seventh."""
+LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Alike:
+    """A column whose values have `images` images each on average, answered alike by `classifier`: `correlation` is the
+    intraclass correlation of right answers."""
+
+    column: str
+    classifier: str
+    correlation: float
+    values: int
+    images: float
+
+    def __str__(self) -> str:
+        return (
+            f"images of one {self.column} are answered alike by {self.classifier} (intraclass correlation "
+            f"{self.correlation:.2f} of right answers within class and attributes; {self.values:,} values, "
+            f"{self.images:.0f} images each), so that intervals which take them as independent may be too narrow: "
+            f"write `cluster: {self.column}` under `images`; or, if it is a property to compare, name it in "
+            "`attributes`"
+        )
+
+
+def answered_alike(answers: Mapping[str, CellAnswers], pictures: Ints, columns: Mapping[str, Ints]) -> list[Alike]:
+    """Returns the columns by whose values images are answered alike, each with the classifier that shows it most.
+
+    Images are compared with others of the same class and the same values of all attributes of the audit, and a picture
+    counts once in each. A column has at least `FEWEST_VALUES` values of `FEWEST_IMAGES` images on average. All columns
+    and classifiers are tested together at `LEVEL` (Bonferroni).
+
+    `answers`: of each classifier, to the same cells. `pictures`: the picture of each image; `columns`: the number of
+    its value in each column, -1 for none; arrays have a value for each of the cells' image ids.
+    """
+    tested = []
+    for classifier, of_classifier in answers.items():
+        image, stratum, right = _strata(of_classifier, pictures)
+        for column, value_of in columns.items():
+            known = value_of[image] >= 0
+            value = value_of[image[known]]
+            values, images = len(np.unique(value)), len(value)
+            rarer = min(right[known].sum(), images - right[known].sum())
+            if values >= FEWEST_VALUES and images >= FEWEST_IMAGES * values and rarer >= FEWEST_ANSWERS:
+                parts, part = np.unique(stratum[known] * (int(value.max()) + 1) + value, return_inverse=True)
+                sums = (np.bincount(part, weights) for weights in (right[known], np.ones(images)))
+                rho, p = cluster_correlation(parts // (int(value.max()) + 1), *sums)
+                tested.append((p, Alike(column, classifier, rho, values, images / values)))
+    found = [one for p, one in tested if p * len(tested) < LEVEL and one.correlation >= LEAST_CORRELATION]
+    return _most_of_each(found)
+
+
+def _most_of_each(found: Sequence[Alike]) -> list[Alike]:
+    most: dict[str, Alike] = {}
+    for one in sorted(found, key=lambda one: -one.correlation):
+        most.setdefault(one.column, one)
+    return list(most.values())
+
+
+def _strata(answers: CellAnswers, pictures: Ints) -> tuple[Ints, Ints, Ints]:
+    """Returns the answered images, each picture of a stratum once; the stratum of each, which is its class with all of
+    its values; and whether it was answered right, 0 or 1."""
+    cells = answers.cells
+    none = np.zeros(0, np.int64)
+    parts, first = [(none, none, none)], 0
+    for target in cells.groups_of_class:
+        rows = cells.rows_of_class(target)
+        rows = rows[answers.answered[rows]]
+        image = cells.image[rows]
+        stratum = _values(cells, target, image)
+        _, once = np.unique(stratum * (int(pictures.max(initial=0)) + 1) + pictures[image], return_index=True)
+        parts.append((image[once], first + stratum[once], answers.right[rows[once]].astype(np.int64)))
+        first += int(stratum.max(initial=-1)) + 1
+    image, stratum, right = (np.concatenate(several) for several in zip(*parts, strict=True))
+    return image, stratum, right
+
+
+def _values(cells: CellImages, target: str, image: Ints) -> Ints:
+    """Numbers the combinations of values of all attributes that these images of a class, in ascending order, have."""
+    combination = np.zeros(len(image), np.int64)
+    for group in cells.groups_of_class[target]:
+        rows = cells.rows(group.cells)
+        known = np.isin(cells.image[rows], image)
+        value = np.zeros(len(image), np.int64)  # 0: none
+        value[np.searchsorted(image, cells.image[rows][known])] = cells.cell[rows][known] - group.cells.start + 1
+        _, combination = np.unique(combination * (len(group.values) + 1) + value, return_inverse=True)
+    return combination.astype(np.int64)
+
+
+# The cluster of each image of an index, such as its camera, from the metadata that the index keeps of it.
+
+
+FOLDER = "folder"
+"""Clusters by the folder in an image's key, unless its metadata has a column of this name."""
+AT_ONCE = 16_384
+
+
+def check_clusters_of_index(open_index: Callable[[], ImageIndex], name: str, field: str = "images.cluster") -> None:
+    """Raises ConfigError, about `field`, where the index's first image has no column `name`: all have the same ones."""
+    columns = _columns(open_index(), [0])[0][1]
+    if name not in columns and name != FOLDER:
+        raise ConfigError(
+            field,
+            f"the index's images have no column {name!r} (`c2b index build` keeps all columns of its source); "
+            f"{nearest(name, [*columns, FOLDER])}",
+        )
+
+
+def clusters_of_index(
+    open_index: Callable[[], ImageIndex], images: pa.Table, name: str, field: str = "images.cluster"
+) -> pa.Table:
+    """Returns a table of `schemas.CLUSTERS`, a row per row of `images` (`image_id`, `row` in the index).
+
+    name: a column of the source that the index was built from, or `folder`. The cluster is null where an image has no
+    value: none, an empty text, or NaN.
+    Raises ConfigError, about `field`, where none of the images has a value.
+    """
+    index = open_index()
+    rows, clusters = images["row"].to_pylist(), list[str | None]()
+    for start in range(0, len(rows), AT_ONCE):
+        for key, columns in _columns(index, rows[start : start + AT_ONCE]):
+            clusters.append(_folder(key) if name == FOLDER and name not in columns else _as_text(columns.get(name)))
+    if clusters and all(cluster is None for cluster in clusters):
+        raise ConfigError(field, f"none of {len(clusters):,} images of the index has a {name}; name another column")
+    return pa.table({"image_id": images["image_id"], "cluster": pa.array(clusters, pa.string())}).cast(CLUSTERS)
+
+
+def _columns(index: ImageIndex, rows: list[int]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Returns the key of each image, and its source's columns."""
+    known = index.metadata(rows)
+    texts = known["metadata"].to_pylist() if "metadata" in known.column_names else [None] * known.num_rows
+    return [(key, json.loads(text or "{}")) for key, text in zip(known["key"].to_pylist(), texts, strict=True)]
+
+
+def _as_text(value: object) -> str | None:
+    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _folder(key: str) -> str | None:
+    return key.rpartition("/")[0] or None

@@ -1,0 +1,409 @@
+"""Compares predictions of two classifiers: what got better and what got worse, cell by cell, on images that both saw.
+
+It knows counts of images; `sides` decides which images count, and `metrics` has the formulas. It knows nothing of runs
+or files.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from c2b_ray import stats
+from c2b_ray.audits.c2b.scoring import clusters
+from c2b_ray.audits.c2b.scoring.clusters import Clusters, ClusterSums, cluster_sums, inflation
+from c2b_ray.audits.c2b.verification.verified import Said
+from c2b_ray.errors import RunError
+from c2b_ray.steps.answers import CellAnswers, answers_of, by_column, counts_by_caption
+from c2b_ray.steps.cells import CellImages, CellName, Group, images_of_cells, is_labelled
+from c2b_ray.steps.duplicates import Distinct
+from c2b_ray.steps.image_ids import Ints, Mask
+from c2b_ray.tables import COMPARISON, COMPARISON_POOLED
+
+# Compares two classifiers on the images that both saw: which images count, and what each got right.
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two sides of a comparison: tables of `schemas.CAPTIONS`, `DRAWS` and `PREDICTIONS`, the classifier,
+    and which images are near-duplicates of others.
+
+    `said`: a verifier's answers about the images; None without a verifier. `doubts`: why the side's score of a cell is
+    in doubt. `clusters`: of the images; None where they are independent. A's count.
+    """
+
+    captions: pa.Table
+    draws: pa.Table
+    predictions: pa.Table
+    classifier: str
+    distinct: Distinct | None = None
+    said: Said | None = None
+    doubts: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
+    clusters: Clusters | None = None
+
+
+@dataclass(frozen=True)
+class PairCount:
+    """The images of one cell.
+
+    `n`: those that count, of which both sides got `both` right, and only one side `only_a` and `only_b`. Not counted in
+    n: images that only one side drew, that the verifier refused, that repeat another, and that a classifier did not
+    answer. `by_caption`: (only_a, only_b, n) of each caption that has such images; labelled images count as one
+    caption's.
+    """
+
+    n: int = 0
+    both: int = 0
+    unshared: int = 0
+    refused: int = 0
+    unanswered: int = 0
+    repeats: int = 0
+    only_a: int = 0
+    only_b: int = 0
+    by_caption: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """Images of a cell that only one side got right, each with the other side's answer, in the ids' order."""
+
+    only_a: tuple[tuple[str, str], ...] = ()
+    only_b: tuple[tuple[str, str], ...] = ()
+
+
+class SharedImages:
+    """The images that both sides drew for the same cell. Cells and numbers of images are A's."""
+
+    def __init__(self, a: Side, b: Side) -> None:
+        self.a, self.b = a, b
+        self._drawn_a, self._drawn_b = (images_of_cells(side.captions, side.draws) for side in (a, b))
+        self._common = self._drawn_a.where(self._drawn_by_both())
+        self._shown = self._common if a.said is None else self._common.where(_accepted(self._common, a.said))
+        pictures = None if a.distinct is None else a.distinct.pictures(self._drawn_a.ids)
+        self._counted = self._shown.without_copies(pictures)
+        self._of_a, self._of_b = (answers_of(side.predictions, side.classifier).to(self._counted) for side in (a, b))
+
+    def _drawn_by_both(self) -> Mask:
+        one, other = self._drawn_a, self._drawn_b
+        cell = np.array([one.number.get(name, -1) for name in other.names], np.int64)[other.cell]
+        image = one.ids.numbers(other.ids.ids)[other.image]
+        known = (cell >= 0) & (image >= 0)
+        keys = cell[known] * len(one.ids) + image[known]
+        return np.isin(one.cell * len(one.ids) + one.image, keys)
+
+    @cached_property
+    def _answered(self) -> Mask:
+        return self._of_a.answered & self._of_b.answered
+
+    @cached_property
+    def counts(self) -> dict[Group, dict[str, PairCount]]:
+        """Returns the counts of every cell of either side, A's order first."""
+        a, b = self._of_a, self._of_b
+        by_a, by_b = a.right & ~b.right & self._answered, b.right & ~a.right & self._answered
+        n, both, only_a, only_b = map(a.count, (self._answered, a.right & b.right & self._answered, by_a, by_b))
+        by_caption = counts_by_caption(self._counted, (by_a, by_b, self._answered))
+        common, shown, kept = self._common.sizes, self._shown.sizes, self._counted.sizes
+        columns = {
+            "n": n, "both": both, "unshared": self._unshared(), "refused": common - shown, "unanswered": kept - n,
+            "repeats": shown - kept, "only_a": only_a, "only_b": only_b,
+        }  # fmt: skip
+        of_b = zip(self._drawn_b.names, self._drawn_b.sizes.tolist(), strict=True)
+        counts: dict[CellName, PairCount] = {
+            name: PairCount(
+                **{column: int(values[number]) for column, values in columns.items()},
+                by_caption=tuple(by_caption[number]),
+            )
+            for number, name in enumerate(self._drawn_a.names)
+        }
+        counts |= {name: PairCount(unshared=size) for name, size in of_b if name not in counts}
+        by_group: dict[Group, dict[str, PairCount]] = {}
+        for name, count in counts.items():
+            by_group.setdefault(Group(*name[:2]), {})[name.bias_class] = count
+        return by_group
+
+    @cached_property
+    def gains(self) -> dict[CellName, ClusterSums] | None:
+        """Returns for each of A's cells, by cluster, the images that count, and how many more of them B got right than
+        A; None where images are independent."""
+        if self.a.clusters is None:
+            return None
+        of_row = self.a.clusters.of(self._counted)
+        gain = self._of_b.right.astype(np.int64) - self._of_a.right
+        return {
+            name: cluster_sums(self._counted, slice(number, number + 1), of_row, gain, self._answered)
+            for number, name in enumerate(self._counted.names)
+        }
+
+    def _unshared(self) -> Ints:
+        """Returns for each of A's cells the number of images that only one side drew."""
+        sizes = dict(zip(self._drawn_b.names, self._drawn_b.sizes.tolist(), strict=True))
+        of_b = np.array([sizes.get(name, 0) for name in self._drawn_a.names], np.int64)
+        return self._drawn_a.sizes + of_b - 2 * self._common.sizes
+
+    def disagreements(self, cells: Sequence[tuple[str, str, str]]) -> dict[CellName, Disagreement]:
+        """Returns for each of these cells the images that only one side got right, as many as in `counts`."""
+        return {
+            name: Disagreement(self._only(name, self._of_a, self._of_b), self._only(name, self._of_b, self._of_a))
+            for name in (CellName(*cell) for cell in cells)
+        }
+
+    def _only(self, name: CellName, right: CellAnswers, wrong: CellAnswers) -> tuple[tuple[str, str], ...]:
+        """Returns the images of a cell that one side got right and the other wrong, with the wrong answer."""
+        number = self._counted.number.get(name)
+        if number is None:
+            return ()
+        rows = np.arange(*self._counted.starts[number : number + 2])
+        rows = rows[right.right[rows] & wrong.answered[rows] & ~wrong.right[rows]]
+        rows = rows[self._counted.ids.alphabetical(self._counted.image[rows])]
+        images = self._counted.ids.names(self._counted.image[rows]).to_pylist()
+        return tuple(zip(images, map(wrong.answers.name, wrong.taken[rows].tolist()), strict=True))
+
+
+def _accepted(cells: CellImages, said: Said) -> Mask:
+    """Returns whether the verifier saw class and value in each image."""
+    accepted = np.zeros(len(cells.cell), bool)
+    rows = said.rows_of(cells)
+    for number, name in enumerate(cells.names):
+        of_cell = slice(*cells.starts[number : number + 2].tolist())
+        accepted[of_cell] = said.accepts(rows[of_cell], name)
+    return accepted
+
+
+CHANGES = {"for": "better", "against": "worse", "none": "same", "undetermined": "undetermined"}
+
+Cells = Mapping[Group, Mapping[str, PairCount]]
+
+
+@dataclass(frozen=True)
+class EffectivePairs:
+    """The number of independent pairs of answers that tell as much as those of a cell, its captions, and how they
+    spread: columns of `schemas.COMPARISON`. `of_captions`: the number without clusters; `gains`: by cluster, where
+    images come in clusters."""
+
+    effective: float
+    captions: int | None = None
+    caption_spread: float | None = None
+    of_captions: float = np.nan
+    gains: ClusterSums | None = None
+
+
+Cell = tuple[PairCount, EffectivePairs]
+
+
+def compare(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
+    """Returns a table of `schemas.COMPARISON`: a row per cell of either side, A's order first. Differences are B minus
+    A.
+
+    `change` has four values, as verdicts do: `better` or `worse` where the accuracies differ by more than tau and the
+    adjusted p-value is at most alpha, `same` where the interval of the difference lies within [-tau, tau], else
+    `undetermined`. `p_value` is the larger of two: the score test of |difference| <= tau, which uses the margin, and
+    McNemar's exact test, which keeps its level with few images. The false discovery rate is controlled over all cells,
+    for accuracies and for φ separately. An image that one side did not draw, that a classifier did not answer, that a
+    verifier refused, or that is a near-duplicate of another of its cell by A's `distinct`, is left out and counted. A
+    cell that is in doubt on either side is undetermined, and not tested. Captions, or clusters where A's run has them,
+    are the sampling unit: the tests and intervals are of as many images as would tell as much if each had one of its
+    own.
+
+    Raises RunError where no cell has an image that both sides drew.
+    """
+    cells = shared.counts
+    counts = [count for group in cells.values() for count in group.values()]
+    independent = _effective_pairs(shared, 1 - alpha)
+    if counts and all(count.unshared and not count.n and not count.unanswered for count in counts):
+        raise RunError(
+            "the two have no image of any cell in common, so nothing can be paired: audit both classifiers in one run, "
+            "or with the same index, seed, classes and `attributes`"
+        )
+    doubts = [_doubt(shared, (*group, value)) for group, of_group in cells.items() for value in of_group]
+    columns = _numbers(cells, independent, doubts, tau, alpha)
+    names = [
+        {"target_class": target_class, "attribute": attribute, "bias_class": bias_class}
+        for (target_class, attribute), group in cells.items()
+        for bias_class in group
+    ]
+    table = [
+        {**name, **vars(count), **vars(known), **{column: values[i] for column, values in columns.items()}}
+        for i, (name, count, known) in enumerate(zip(names, counts, independent, strict=True))
+    ]
+    return pa.Table.from_pylist(table, COMPARISON)
+
+
+def compare_pooled(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
+    """Returns a table of `schemas.COMPARISON_POOLED`: a row per attribute value, over all classes together.
+
+    The images of all classes form one paired table, each counted once. `change` is `same` where the interval of the
+    difference lies within [-tau, tau]; else `better` or `worse` where McNemar's exact test establishes a difference,
+    however small, at false discovery rate alpha over all values; else `undetermined`. Unlike in a single cell, no
+    margin is required: an effect that all classes share may be too small to show in each of them. Where the change
+    disappears without one of the classes, it belongs to that class, and is in doubt. Cells in doubt are left out.
+    """
+    of_value: dict[tuple[str, str], dict[str, Cell]] = defaultdict(dict)
+    independent = iter(_effective_pairs(shared, 1 - alpha))
+    for (target, attribute), group in shared.counts.items():
+        for value, count in group.items():
+            known = next(independent)
+            if count.n and _doubt(shared, (target, attribute, value)) is None:
+                of_value[attribute, value][target] = (count, known)
+    rows = [
+        {"attribute": attribute, "bias_class": value, **_pooled(list(cells.values()), 1 - alpha)}
+        for (attribute, value), cells in of_value.items()
+    ]
+    q = stats.benjamini_hochberg([row["p_value"] for row in rows])
+    for row, q_value, cells in zip(rows, q.tolist(), of_value.values(), strict=True):
+        row |= {"q_value": q_value, "change": _change(row, q_value, tau, alpha)}
+        if row["change"] in ("better", "worse") and (carrier := _carrier(cells, alpha)) is not None:
+            row |= {"change": "undetermined", "doubt": f"{carrier} alone makes the difference"}
+    return pa.Table.from_pylist(rows, COMPARISON_POOLED)
+
+
+def _pooled(cells: Sequence[Cell], confidence: float) -> dict[str, Any]:
+    """Returns the numbers of one value over all classes."""
+    n, only_a, only_b = (sum(getattr(count, name) for count, _ in cells) for name in ("n", "only_a", "only_b"))
+    pairs = _together(cells, confidence)
+    low, high = stats.paired_difference_interval(*pairs, confidence)
+    return {
+        "classes": len(cells),
+        "n": n,
+        "only_a": only_a,
+        "only_b": only_b,
+        "difference": (only_b - only_a) / n,
+        "difference_low": float(low),
+        "difference_high": float(high),
+        "p_value": float(stats.mcnemar_p_values(*pairs[:2])),
+        **_captions_of([known for _, known in cells], pairs[2]),
+    }
+
+
+def _together(cells: Sequence[Cell], confidence: float) -> tuple[float, float, float]:
+    """Returns only_a, only_b and n of cells together, as numbers of pairs that are independent.
+
+    The sums over the cells, times  (sum of v_k * n_k) / (sum of v_k * n_k^2 / effective_k),  which leaves their
+    difference and gives it the variance that it has. Clusters may hold images of several cells: where images come in
+    clusters, `effective` is that of the captions, and the design of all cells together adds its part.
+    """
+    counts = np.array([(cell.only_a, cell.only_b, cell.n, known.of_captions) for cell, known in cells]).reshape(-1, 4)
+    only_a, only_b, n, effective = counts.T
+    noise = only_a + only_b + 1 - (only_b - only_a) ** 2 / np.maximum(n, 1)  # v_k * n_k, no cell's 0
+    fewer = (noise * n / effective).sum() / noise.sum() if len(counts) else 1.0
+    gains = [known.gains for _, known in cells if known.gains is not None]
+    if gains:
+        weights = (n / n.sum())[None]
+        design = clusters.together(gains).design(weights, noise / np.maximum(n, 1))
+        fewer += float(inflation(design, confidence)[0]) - 1
+    return float(only_a.sum() / fewer), float(only_b.sum() / fewer), float(n.sum() / fewer)
+
+
+def _captions_of(known: Sequence[EffectivePairs], effective: float) -> dict[str, Any]:
+    captions = None if known[0].captions is None else sum(one.captions or 0 for one in known)
+    spreads = [one.caption_spread for one in known if one.caption_spread is not None]
+    return {"effective": effective, "captions": captions, "caption_spread": max(spreads, default=None)}
+
+
+def _carrier(cells: Mapping[str, Cell], alpha: float) -> str | None:
+    """Returns the class without which the others do not show the same change; None where each can be left out."""
+    gain = {target: cell.only_b - cell.only_a for target, (cell, _) in cells.items()}
+    strongest = max(gain, key=lambda target: abs(gain[target]))
+    others = [cell for target, cell in cells.items() if target != strongest]
+    only_a, only_b, _ = _together(others, 1 - alpha)
+    same_way = (only_b - only_a) * sum(gain.values()) > 0
+    return None if same_way and float(stats.mcnemar_p_values(only_a, only_b)) <= alpha else strongest
+
+
+def _change(row: Mapping[str, Any], q_value: float, tau: float, alpha: float) -> str:
+    if -tau <= row["difference_low"] and row["difference_high"] <= tau:
+        return "same"
+    if q_value > alpha:
+        return "undetermined"
+    return "better" if row["difference"] > 0 else "worse"
+
+
+def _doubt(shared: SharedImages, cell: tuple[str, str, str]) -> str | None:
+    return shared.a.doubts.get(cell) or shared.b.doubts.get(cell)
+
+
+def _effective_pairs(shared: SharedImages, confidence: float) -> list[EffectivePairs]:
+    """Returns those of each cell, in the order of `shared.counts`."""
+    counts = [count for group in shared.counts.values() for count in group.values()]
+    only_a, only_b, n = by_column([count.by_caption for count in counts], kinds=3)
+    found = stats.effective_pairs(only_a, only_b, n, confidence)
+    if is_labelled(shared.a.draws):
+        known = [EffectivePairs(one, of_captions=one) for one in found.effective.tolist()]
+    else:
+        numbers = zip(found.effective.tolist(), found.spread.tolist(), counts, strict=True)
+        known = [EffectivePairs(one, len(count.by_caption), spread, one) for one, spread, count in numbers]
+    if shared.gains is None:
+        return known
+    names = [CellName(*group, value) for group, of_group in shared.counts.items() for value in of_group]
+    by_cluster = [shared.gains.get(name) for name in names]
+    return [_in_clusters(*one, confidence) for one in zip(known, counts, by_cluster, strict=True)]
+
+
+def _in_clusters(
+    known: EffectivePairs, count: PairCount, gains: ClusterSums | None, confidence: float
+) -> EffectivePairs:
+    """Takes clusters into account, beside captions."""
+    if gains is None or not count.n:
+        return known
+    variance = (count.only_a + count.only_b + 1 - (count.only_b - count.only_a) ** 2 / count.n) / count.n
+    of_clusters = float(gains.effective(confidence, np.array([variance]))[0])
+    return replace(known, effective=1 / (1 / known.of_captions + 1 / of_clusters - 1 / count.n), gains=gains)
+
+
+def _padded(cells: Cells, names: Sequence[str]) -> tuple[NDArray[np.bool_], list[NDArray[np.int64]]]:
+    """Pads the counts of every group to one width: returns which entries are cells, and the counts of these names."""
+    width = max((len(group) for group in cells.values()), default=0)
+    held = np.array([[i < len(group) for i in range(width)] for group in cells.values()], dtype=bool)
+    held = held.reshape(len(cells), width)
+    counts = []
+    for name in names:
+        padded = np.zeros(held.shape, dtype=np.int64)
+        padded[held] = [getattr(cell, name) for group in cells.values() for cell in group.values()]
+        counts.append(padded)
+    return held, counts
+
+
+def _numbers(
+    cells: Cells, independent: Sequence[EffectivePairs], doubts: list[str | None], tau: float, alpha: float
+) -> dict[str, list[Any]]:
+    """Returns the computed columns, a value per cell. Groups are padded to one width, so that each formula runs once: a
+    cell without images changes nothing for the others."""
+    held, (n, both, only_a, only_b) = _padded(cells, ("n", "both", "only_a", "only_b"))
+    share = np.ones(held.shape)
+    share[held] = [one.effective for one in independent]
+    share = np.divide(share, n, out=np.ones(held.shape), where=n > 0)
+    pairs, confidence = (only_a * share, only_b * share, n * share), 1 - alpha
+    low, high = stats.paired_difference_interval(*pairs, confidence)
+    phi_low, phi_high = stats.phi_difference_interval(*pairs, confidence)
+    p = np.maximum(stats.paired_difference_p_values(*pairs, tau), stats.mcnemar_p_values(*pairs[:2]))
+    padded = {
+        "accuracy_a": np.divide(both + only_a, n, out=np.full(n.shape, np.nan), where=n > 0),
+        "accuracy_b": np.divide(both + only_b, n, out=np.full(n.shape, np.nan), where=n > 0),
+        "difference": stats.paired_difference(*pairs),
+        "difference_low": low,
+        "difference_high": high,
+        "p_value": p,
+        "phi_a": stats.bias_scores(both + only_a, n),
+        "phi_b": stats.bias_scores(both + only_b, n),
+        "phi_difference": stats.phi_difference(*pairs),
+        "phi_difference_low": phi_low,
+        "phi_difference_high": phi_high,
+        "phi_p_value": stats.phi_difference_p_values(*pairs, tau),
+    }
+    columns = {name: values[held] for name, values in padded.items()}
+    trusted = np.array([doubt is None for doubt in doubts], dtype=bool)
+    for name in ("p_value", "phi_p_value"):
+        columns[name] = np.where(trusted, columns[name], np.nan)
+    columns["q_value"] = stats.benjamini_hochberg(columns["p_value"])
+    columns["phi_q_value"] = stats.benjamini_hochberg(columns["phi_p_value"])
+    none_q = stats.benjamini_hochberg(np.where(trusted, stats.paired_equivalence_p_values(*pairs, tau)[held], np.nan))
+    verdicts = stats.verdicts(columns["difference"], columns["q_value"], none_q, tau, alpha)
+    changes = [CHANGES[verdict] for verdict in verdicts]
+    changes = [change if sure else "undetermined" for change, sure in zip(changes, trusted, strict=True)]
+    return {**{name: values.tolist() for name, values in columns.items()}, "change": changes, "doubt": doubts}

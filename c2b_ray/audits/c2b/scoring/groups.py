@@ -1,0 +1,238 @@
+"""Groups findings that say the same: those that rest on the same images or mirror one another.
+
+It knows verdicts, accuracies and which images each cell drew; it does not know how groups are shown.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray.audits.c2b.scoring.judge import ScoreRow
+from c2b_ray.stats import bias_scores
+from c2b_ray.steps.answers import CellAnswers
+from c2b_ray.steps.cells import CellImages, CellName, Group
+from c2b_ray.steps.image_ids import Ints, counted
+from c2b_ray.tables import SCORES
+
+JACCARD = 0.5
+ASSOCIATION = 0.7  # Cramer's V of two values among the images that both attributes know
+SHARED = 0.5  # of either attribute's images that the other must know for that
+OPPOSITE = {"for": "against", "against": "for"}
+
+
+def grouped(scores: pa.Table, cells: CellImages, tau: float) -> pa.Table:
+    """The scores with `group` and `group_reason`: findings of one classifier and class that say the same share a
+    number, counted from 1 by the largest |φ| of a group, whose finding leads it and has no reason.
+
+    Strongest first, a finding joins the group of the strongest one before it that explains it, else leads one:
+      complement   it is the other value of an attribute of two
+      mirror       its φ is within ±tau once the values that stand by themselves are left out: one by one, each time
+                   the one with the largest |φ| among those left, as long as that is beyond tau
+      same images  of another attribute, same verdict, and the Jaccard index of the two image sets is `JACCARD` or more;
+                   or, where each attribute knows half of the other's images, Cramér's V of the two values is
+                   `ASSOCIATION` or more. With the opposite verdict and a negative association: complements.
+      same as      of another attribute, same verdict, and `same_as` of either names the other
+    """
+    rows = scores.to_pylist()
+    findings = sorted((row for row in rows if row["verdict"] in OPPOSITE), key=strongest_first)
+    members: dict[tuple[str, str], list[ScoreRow]] = defaultdict(list)
+    values_of: dict[tuple[str, str, str], list[ScoreRow]] = defaultdict(list)
+    for row in rows:
+        values_of[_attribute_of(row)].append(row)
+    overlaps, groups = Overlaps(cells), 0
+    for row in findings:
+        before = members[row["classifier"], row["target_class"]]
+        values = values_of[_attribute_of(row)]
+        explained = next(((lead, why) for lead in before if (why := _reason(row, lead, values, overlaps, tau))), None)
+        if explained is None:
+            groups += 1
+            row["group"] = groups
+        else:
+            row["group"], row["group_reason"] = explained[0]["group"], explained[1]
+        before.append(row)
+    return pa.Table.from_pylist(rows, SCORES)
+
+
+def strongest_first(row: ScoreRow) -> tuple[float, float, str, str, str, str]:
+    names = (row["classifier"], row["target_class"], row["attribute"], row["bias_class"])
+    return (-round(abs(row["phi"]), 9), row["phi"], *names)  # of two equal ones the one against
+
+
+def _attribute_of(row: ScoreRow) -> tuple[str, str, str]:
+    return row["classifier"], row["target_class"], row["attribute"]
+
+
+def _reason(row: ScoreRow, lead: ScoreRow, values: Sequence[ScoreRow], overlaps: Overlaps, tau: float) -> str | None:
+    """Returns why `row` repeats the stronger `lead`; None where it does not."""
+    if row["attribute"] == lead["attribute"]:
+        return _mirror(row, lead, values, tau)
+    return _same(row, lead) or _overlap(row, lead, overlaps)
+
+
+def _mirror(row: ScoreRow, lead: ScoreRow, values: Sequence[ScoreRow], tau: float) -> str | None:
+    if row["verdict"] != OPPOSITE[lead["verdict"]]:
+        return None
+    held = [cell for cell in values if cell["n"]]
+    if len(held) == 2:
+        return f"complement of {_name(lead)}"
+    left = _left_over(held, tau)
+    if not any(cell is row for cell in left) or any(cell is lead for cell in left):
+        return None
+    return f"mirrors {_name(lead)}: without what stands by itself φ is {_phi(row, left):+.2f}"
+
+
+def _left_over(values: Sequence[ScoreRow], tau: float) -> list[ScoreRow]:
+    """Returns the values of an attribute that differ from one another by at most tau, once the others are removed."""
+    left = list(values)
+    while len(left) > 1:
+        farthest = min(left, key=lambda cell: (-round(abs(_phi(cell, left)), 9), _phi(cell, left), cell["bias_class"]))
+        if abs(_phi(farthest, left)) <= tau:
+            return left
+        # Of two that differ, neither is what the other leaves over.
+        left = [cell for cell in left if cell is not farthest] if len(left) > 2 else []
+    return left
+
+
+def _phi(row: ScoreRow, among: Sequence[ScoreRow]) -> float:
+    if len(among) < 2:
+        return 0.0
+    others = [cell["accuracy"] for cell in among if cell is not row]
+    return float(row["accuracy"] - np.mean(others))
+
+
+def _same(row: ScoreRow, lead: ScoreRow) -> str | None:
+    one_names_the_other = row.get("same_as") == _name(lead) or lead.get("same_as") == _name(row)
+    if row["verdict"] != lead["verdict"] or not one_names_the_other:
+        return None
+    return f"cannot be told from {_name(lead)}: images of the one show the other"
+
+
+def _overlap(row: ScoreRow, lead: ScoreRow, overlaps: Overlaps) -> str | None:
+    a, b = (CellName(each["target_class"], each["attribute"], each["bias_class"]) for each in (row, lead))
+    alike = row["verdict"] == lead["verdict"]
+    share = overlaps.jaccard(a, b)
+    if share is None:
+        return None
+    if alike and share >= JACCARD:
+        return f"mostly the same images as {_name(lead)} (Jaccard {share:.2f})"
+    if (v := overlaps.association(a, b)) is None:
+        return None
+    if alike and v >= ASSOCIATION:
+        return f"goes with {_name(lead)} (Cramér’s V {v:.2f})"
+    return f"complement of {_name(lead)} (Cramér’s V {-v:.2f})" if not alike and v <= -ASSOCIATION else None
+
+
+class Overlaps:
+    """Measures how far the images of two cells, and of their attributes, are the same."""
+
+    def __init__(self, cells: CellImages) -> None:
+        self._cells = cells
+        self._known: dict[Group, Ints] = {}
+        self._common: dict[tuple[Group, Group], Ints] = {}
+
+    def jaccard(self, a: CellName, b: CellName) -> float | None:
+        """Returns the Jaccard index of two cells' images; None where either has none."""
+        of_a, of_b = self._images(a), self._images(b)
+        if not len(of_a) or not len(of_b):
+            return None
+        both = len(_common(of_a, of_b))
+        return both / (len(of_a) + len(of_b) - both)
+
+    def association(self, a: CellName, b: CellName) -> float | None:
+        """Returns the signed Cramér's V of two yes-no values, among the images that both attributes know.
+
+        None where those are too few of either attribute's images, or where all or none of them have a value.
+        """
+        groups = Group(*a[:2]), Group(*b[:2])
+        both = self._known_to_both(*groups)
+        n = len(both)
+        if n < SHARED * max(len(self._known_to(group)) for group in groups):
+            return None
+        in_a, in_b = (_common(self._images(cell), both) for cell in (a, b))
+        spread = len(in_a) * (n - len(in_a)) * len(in_b) * (n - len(in_b))
+        return (n * len(_common(in_a, in_b)) - len(in_a) * len(in_b)) / spread**0.5 if spread else None
+
+    def _images(self, cell: CellName) -> Ints:
+        number = self._cells.number.get(cell)
+        return np.zeros(0, np.int64) if number is None else self._cells.of_cell(number)
+
+    def _known_to(self, group: Group) -> Ints:
+        if group not in self._known:
+            self._known[group], _ = counted(self._cells.image[self._cells.rows(self._cells.group_named[group].cells)])
+        return self._known[group]
+
+    def _known_to_both(self, one: Group, other: Group) -> Ints:
+        if (one, other) not in self._common:
+            self._common[one, other] = _common(self._known_to(one), self._known_to(other))
+        return self._common[one, other]
+
+
+def _common(one: Ints, other: Ints) -> Ints:
+    """Returns the numbers that two ascending lists of distinct numbers share."""
+    both = np.sort(np.concatenate([one, other]))
+    common: Ints = both[1:][both[1:] == both[:-1]]
+    return common
+
+
+def _name(row: ScoreRow) -> str:
+    return f"{row['attribute']}: {row['bias_class']}"
+
+
+# Finds which findings of derived attributes are only seen through a stronger one's images.
+
+
+def explained(scores: pa.Table, answers: Mapping[str, CellAnswers], derived: AbstractSet[str], tau: float) -> pa.Table:
+    """Returns the scores, a finding that a stronger one explains in the group of that one, with the reason.
+
+    `scores`: with groups (`group.grouped`). `answers`: by classifier. `derived`: the derived attributes; of two other
+    attributes none explains the other. Strongest first, a finding that leads a group joins that of the first lead
+    before it, of another attribute of its class, without whose images its φ is at most `tau`, or has the other sign;
+    so do the findings of its attribute that mirror it. Verdicts, φ and the family of tests stay as they are.
+    """
+    rows = scores.to_pylist()
+    leads: dict[tuple[str, str], list[ScoreRow]] = defaultdict(list)
+    for row in sorted(rows, key=strongest_first):
+        if row["verdict"] not in OPPOSITE or row["group_reason"] is not None:
+            continue
+        before = leads[row["classifier"], row["target_class"]]
+        for lead in before:
+            if lead["attribute"] == row["attribute"] or derived.isdisjoint({lead["attribute"], row["attribute"]}):
+                continue
+            phi = _phi_without(row, lead, answers[row["classifier"]])
+            if phi is None or phi * np.sign(row["phi"]) <= tau:
+                _join(row, lead, rows, phi)
+                break
+        else:
+            before.append(row)
+    return pa.Table.from_pylist(rows, SCORES)
+
+
+def _phi_without(row: ScoreRow, lead: ScoreRow, answers: CellAnswers) -> float | None:
+    """Returns the φ of a row on the images that are not in the lead's cell; None where it has none left, or nothing to
+    compare with."""
+    cells = answers.cells
+    group = cells.group_named[Group(row["target_class"], row["attribute"])]
+    theirs = cells.of_cell(cells.number[CellName(lead["target_class"], lead["attribute"], lead["bias_class"])])
+    here = cells.rows(group.cells)
+    kept = answers.answered[here] & ~np.isin(cells.image[here], theirs)
+    places = (cells.cell[here] - group.cells.start)[kept]
+    size = len(group.values)
+    right = np.bincount(places[answers.right[here][kept]], minlength=size)
+    phi = float(bias_scores(right, np.bincount(places, minlength=size))[group.values.index(row["bias_class"])])
+    return None if np.isnan(phi) else phi
+
+
+def _join(row: ScoreRow, lead: ScoreRow, rows: Sequence[ScoreRow], phi: float | None) -> None:
+    """Puts a finding, and those that are in its group, into the lead's."""
+    left = "no image is left" if phi is None else f"φ is {phi:+.2f}"
+    row["group_reason"] = f"without the images of {lead['attribute']}: {lead['bias_class']} {left}"
+    former = row["group"]
+    for other in rows:
+        same = all(other[name] == row[name] for name in ("classifier", "target_class"))
+        if same and other["group"] == former:
+            other["group"] = lead["group"]

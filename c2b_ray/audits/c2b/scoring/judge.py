@@ -1,0 +1,496 @@
+"""Judges estimates: φ against the values that can be trusted, over one family of tests of all classifiers.
+
+It knows accuracies, how many images they rest on and which values are in doubt. `score` provides these; `metrics` has
+the formulas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypedDict, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from c2b_ray import stats
+from c2b_ray.audits.c2b.scoring.clusters import ClusterSums
+from c2b_ray.audits.c2b.scoring.confounding import Adjusted
+from c2b_ray.audits.c2b.thresholds import Thresholds
+from c2b_ray.audits.c2b.verification.verified import explained_by_false_accepts
+from c2b_ray.stats.clusters import beside
+from c2b_ray.stats.contrasts import Design
+from c2b_ray.stats.roots import deviations
+
+# A row of `schemas.SCORES` while it is made: each step adds its columns.
+
+
+class ScoreRow(TypedDict, total=False):
+    """`schemas.SCORES` defines the columns. `effective`, which is no column: the number of independently drawn images
+    of known content with the same information."""
+
+    classifier: str
+    target_class: str
+    attribute: str
+    bias_class: str
+    n: int
+    correct: int
+    errors: int
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    phi: float
+    phi_low: float
+    phi_high: float
+    p_value: float
+    q_value: float
+    verdict: str
+    paper_verdict: int
+    none_p_value: float
+    none_q_value: float
+    phi_shrunken: float
+    detectable: float | None
+    phi_confirmed: float | None
+    phi_confirmed_low: float | None
+    phi_confirmed_high: float | None
+    basis: str
+    captions: int | None
+    caption_spread: float
+    clusters: int | None
+    wanted: int | None
+    undecided: int
+    shared: int
+    phi_standardised: float | None
+    same_as: str | None
+    accuracy_observed: float
+    phi_observed: float
+    repeats: int
+    shown: float | None
+    shown_low: float | None
+    shown_high: float | None
+    class_shown: float | None
+    false_accepts: float | None
+    false_accepts_low: float | None
+    false_accepts_high: float | None
+    doubt: str | None
+    undetermined_because: str | None
+    images_to_settle: int | None
+    mistaken_for: str | None
+    mistaken: int
+    answered_bias_class: int | None
+    group: int | None
+    group_reason: str | None
+    effective: float
+
+
+def deviations_between(rows: Sequence[ScoreRow]) -> stats.Floats:
+    """Returns the standard deviation of each φ over samples of captions, for the rows of one classifier and attribute;
+    0 where labels, not captions, chose the images.
+
+    Where images were verified, an accuracy moves by more than the counted one, of which images of other content are a
+    part.
+    """
+    spread, captions, shown, of_class = (
+        np.array([row[name] for row in rows], np.float64)
+        for name in ("caption_spread", "captions", "shown", "class_shown")
+    )
+    share = np.where(np.isnan(shown), 1.0, shown) * np.where(np.isnan(of_class), 1.0, of_class)
+    by_value = np.divide(spread, share, out=np.zeros(len(rows)), where=share > 0)
+    return stats.bias_score_deviations(by_value, np.nan_to_num(captions))
+
+
+# Explains in words why a cell is undetermined, and which evidence a cell needs before its images can settle it.
+
+
+MOST_SHARED = 0.2
+"""The share of a cell's images that other values of the attribute may hold where φ is said to be small."""
+
+LABELS, CAPTIONS, VERIFIER, CALIBRATED = "labels", "captions", "verifier", "calibrated"
+"""The basis of an accuracy: labels, captions only, an uncalibrated verifier, a calibrated verifier."""
+
+BASES = (CAPTIONS, VERIFIER, CALIBRATED, LABELS)
+"""The bases, the weakest first."""
+
+EVIDENCE_OF_VALUES = (LABELS, CALIBRATED)
+"""The bases that show that the images of two values differ. On any other, φ may be 0 because they do not."""
+
+TOO_FEW = "too few images"
+
+UNLIKELY = "a decision is unlikely"
+"""How the reason of a cell begins that a budget gives up."""
+
+
+def reason(row: ScoreRow, shared: float, thresholds: Thresholds, tests: int) -> str:
+    """Returns why a cell is undetermined: the first reason that more images of the same kind would not remove, else
+    `TOO_FEW`."""
+    tau, alpha = thresholds.tau, thresholds.alpha
+    by_chance = f"among {tests} tests that is expected of some by chance: the adjusted p-value is"
+    if row["doubt"] is not None:
+        return str(row["doubt"])
+    if math.isnan(row["phi"]):
+        return "there are no images with an answer, or no other value to compare with"
+    if row["phi_low"] > tau or row["phi_high"] < -tau:
+        return f"its interval alone lies beyond ±{tau:g}, but {by_chance} {row['q_value']:.2g}, above {alpha:g}"
+    if -tau <= row["phi_low"] and row["phi_high"] <= tau:
+        if row["basis"] not in EVIDENCE_OF_VALUES:
+            return f"φ lies within ±{tau:g}, but whether the images of the values differ was not measured"
+        if shared > MOST_SHARED:
+            return f"φ lies within ±{tau:g}, but other values hold {shared:.0%} of its images"
+        return f"its interval alone lies within ±{tau:g}, but {by_chance} {row['none_q_value']:.2g}, above {alpha:g}"
+    if tau == 0 and row["phi"] == 0:
+        return (
+            "there is no difference to find, and without a margin (τ = 0) no number of images tells that there is none"
+        )
+    if abs(row["phi"]) <= tau and (row["basis"] not in EVIDENCE_OF_VALUES or shared > MOST_SHARED):
+        return (
+            "too few images for a finding, and no number of them tells that there is none: whether the images of the "
+            "values differ was not measured, or other values hold many of them"
+        )
+    return TOO_FEW
+
+
+def can_be_clear(row: ScoreRow) -> bool:
+    """Returns whether enough images would establish `none`: the images of the values are known to differ."""
+    return row["basis"] in EVIDENCE_OF_VALUES and (row["shared"] or 0) <= MOST_SHARED * row["n"]
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class Estimate:
+    """One classifier's accuracies on the values of one attribute of one class; arrays have shape (values,).
+
+    `effective`: the number of independently drawn images of known content with the same information on the accuracy.
+    `covariance`: (values, values) of the accuracies, where they are not independent; `from_verifier`: the part of it
+    that comes from the verifier's error rates, which all classes share. `without_false_accepts`: the accuracies without
+    the images that show something else, as predicted; None where nothing is predicted. `adjust`: adjusts φ and its
+    limits for other attributes, where they are known; `adjusted`: its result. `clusters`: right answers by cluster,
+    where images come in clusters. `columns`: further columns of each value.
+    """
+
+    classifier: str
+    target_class: str
+    attribute: str
+    values: tuple[str, ...]
+    accuracy: Floats
+    effective: Floats
+    basis: str
+    doubts: list[str | None]
+    shared: Floats
+    covariance: Floats | None = None
+    from_verifier: Floats | None = None
+    without_false_accepts: Floats | None = None
+    adjust: Callable[[Floats, Floats, Floats], Adjusted | None] | None = None
+    adjusted: Adjusted | None = None
+    clusters: ClusterSums | None = None
+    columns: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def tested(self) -> Estimate:
+        """The estimate without the images that show something else, as predicted; itself where nothing is predicted."""
+        known = self.without_false_accepts
+        return self if known is None else replace(self, accuracy=known)
+
+    @property
+    def held(self) -> NDArray[np.bool_]:
+        held: NDArray[np.bool_] = (self.effective > 0) & ~np.isnan(self.accuracy)
+        return held
+
+    @property
+    def independent(self) -> Floats:
+        """For each value, a number of independently drawn images that carry no more information on any φ than its
+        images do."""
+        _, total, _ = stats.contrast_counts(self.accuracy, self.effective, _weights(self), self.covariance)
+        fewest: Floats = total.min(axis=0, initial=np.inf)
+        return fewest
+
+    @property
+    def error_of_verifier(self) -> Floats:
+        """For each value, the part of the standard error of φ that comes from the verifier's error rates."""
+        if self.from_verifier is None:
+            return np.zeros(len(self.values))
+        weights, part = np.nan_to_num(_weights(self)), np.nan_to_num(self.from_verifier)
+        return np.asarray(np.sqrt(np.maximum(np.einsum("jk,kl,jl->j", weights, part, weights), 0.0)))
+
+
+def judged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[ScoreRow]:
+    """Returns the columns of `schemas.SCORES` that follow from the estimates, a row per value, in their order.
+
+    A value in doubt is left out of the reference of the others. Where at least as many values are in doubt as are left
+    in a reference, and leaving them out changes the conclusion, the values compared with it are in doubt too. Findings
+    and `none` must also hold after standardising over the other attributes where these are known, and without the
+    images that the verifier falsely accepted where these are predicted. The false discovery
+    rates of findings and of `none` are controlled over all rows that are not in doubt. Limits of findings are
+    false-coverage-rate limits, at confidence 1 − α·R/m for R findings of m tests; all others are at 1 − α.
+    """
+    contrasts = Readings.of(estimates)
+    low, high = contrasts.first.limits(thresholds.confidence)
+    adjusted = _adjusted(estimates, contrasts.phi, low, high)
+    doubts = _doubts(estimates, contrasts.phi, thresholds.tau)
+    for here, of_group in adjusted:
+        doubts[here] = [doubt or other for doubt, other in zip(doubts[here], of_group.doubt, strict=True)]
+    doubts = [doubt or other for doubt, other in zip(doubts, contrasts.doubts(thresholds), strict=True)]
+    columns = _tests(estimates, contrasts, adjusted, doubts, thresholds)
+    verdicts = stats.verdicts(
+        contrasts.phi, columns["q_value"], columns["none_q_value"], thresholds.tau, thresholds.alpha
+    )
+    findings = np.array([verdict in ("for", "against") for verdict in verdicts], dtype=bool)
+    tests = int(np.isfinite(columns["q_value"]).sum())
+    columns |= {
+        **_limits(contrasts, adjusted, findings, tests, thresholds.alpha),
+        "phi": contrasts.phi,
+        "phi_shrunken": stats.shrunken(contrasts.phi, (high - low) / (2 * deviations(thresholds.confidence))),
+    }
+    rows = [
+        cast(
+            ScoreRow,
+            {
+                **{name: float(values[i]) for name, values in columns.items()},
+                "verdict": verdicts[i],
+                "doubt": doubts[i],
+            },
+        )
+        for i in range(len(doubts))
+    ]
+    _explain(rows, estimates, adjusted, thresholds, tests)
+    return rows
+
+
+def _explain(
+    rows: Sequence[ScoreRow],
+    estimates: Sequence[Estimate],
+    adjusted: Sequence[tuple[slice, Adjusted]],
+    thresholds: Thresholds,
+    tests: int,
+) -> None:
+    """Adds to each row its basis, the adjustment for other attributes, and why it is undetermined."""
+    basis = [estimate.basis for estimate in estimates for _ in estimate.values]
+    shared = np.concatenate([*(estimate.shared for estimate in estimates), np.zeros(0)]).tolist()
+    for row, of_row in zip(rows, basis, strict=True):
+        row |= {"basis": of_row, "phi_standardised": None, "same_as": None}
+    for here, of_group in adjusted:
+        for row, phi, same in zip(rows[here], of_group.phi.tolist(), of_group.same, strict=True):
+            row["phi_standardised"] = None if math.isnan(phi) else phi
+            row["same_as"] = None if same is None else ": ".join(same)
+    for row, share in zip(rows, shared, strict=True):
+        undetermined = row["verdict"] == "undetermined"
+        row["undetermined_because"] = reason(row, share, thresholds, tests) if undetermined else None
+
+
+def _tests(
+    estimates: Sequence[Estimate],
+    contrasts: Readings,
+    adjusted: Sequence[tuple[slice, Adjusted]],
+    doubts: Sequence[str | None],
+    thresholds: Thresholds,
+) -> dict[str, Floats]:
+    """Returns p- and q-values of findings and of `none`; NaN for rows that are not tested."""
+    p, none_p = contrasts.p_values(thresholds.tau), contrasts.none_p_values(thresholds.tau)
+    for here, of_group in adjusted:
+        p[here], none_p[here] = np.fmax(p[here], of_group.p_value), np.fmax(none_p[here], of_group.none_p_value)
+    sure = np.array([doubt is None for doubt in doubts], dtype=bool)
+    p, none_p = np.where(sure, p, np.nan), np.where(sure, none_p, np.nan)
+    # A shared image hides a difference but creates none: only `none` needs images that differ.
+    differ = [e.basis in EVIDENCE_OF_VALUES and share <= MOST_SHARED for e in estimates for share in e.shared]
+    none_q = stats.benjamini_hochberg(np.where(np.array(differ, dtype=bool), none_p, np.nan))
+    q = stats.benjamini_hochberg(p)
+    return {"p_value": p, "q_value": q, "none_p_value": none_p, "none_q_value": none_q}
+
+
+def _limits(
+    contrasts: Readings,
+    adjusted: Sequence[tuple[slice, Adjusted]],
+    findings: NDArray[np.bool_],
+    tests: int,
+    alpha: float,
+) -> dict[str, Floats]:
+    """Returns limits at 1 − α, and for findings at the confidence that corrects for their selection."""
+
+    def at(confidence: float) -> tuple[Floats, Floats]:
+        low, high = contrasts.limits(confidence)
+        for here, of_group in adjusted:
+            low[here], high[here] = of_group.limits(low[here], high[here], confidence)
+        return low, high
+
+    low, high = at(1 - alpha)
+    if findings.any():
+        of_findings = at(stats.selected_confidence(int(findings.sum()), tests, alpha))
+        low, high = (np.where(findings, wide, usual) for wide, usual in zip(of_findings, (low, high), strict=True))
+    return {"phi_low": low, "phi_high": high}
+
+
+def _adjusted(estimates: Sequence[Estimate], phi: Floats, low: Floats, high: Floats) -> list[tuple[slice, Adjusted]]:
+    """Returns the rows of each estimate whose other attributes are known, with its scores adjusted for them."""
+    known, start = [], 0
+    for estimate in estimates:
+        here = slice(start, start + len(estimate.values))
+        start = here.stop
+        if estimate.adjust is not None:
+            estimate.adjusted = estimate.adjust(phi[here], low[here], high[here])
+        if estimate.adjusted is not None:
+            known.append((here, estimate.adjusted))
+    return known
+
+
+@dataclass(frozen=True)
+class Contrasts:
+    """φ of every value of every estimate: its accuracy against those of the trusted others, or against all others where
+    no trusted one has images.
+
+    Arrays have shape (rows, most values of any estimate); `phi` has (rows,). `design`: of the rows, where images come
+    in clusters.
+    """
+
+    correct: Floats
+    total: Floats
+    weights: Floats
+    design: Design | None = None
+
+    @classmethod
+    def of(cls, estimates: Sequence[Estimate]) -> Contrasts:
+        width = max((len(estimate.values) for estimate in estimates), default=0)
+        rows = sum(len(estimate.values) for estimate in estimates)
+        correct, total, weights = (np.zeros((rows, width)) for _ in range(3))
+        start = 0
+        for estimate in estimates:
+            n = len(estimate.values)
+            here = slice(start, start + n), slice(0, n)
+            weights[here] = _weights(estimate)
+            counts = stats.contrast_counts(estimate.accuracy, estimate.effective, weights[here], estimate.covariance)
+            correct[here], total[here], _ = counts
+            start += n
+        weights[np.isnan(weights).any(axis=1)] = np.nan
+        return cls(correct, total, weights, _design(estimates))
+
+    @property
+    def phi(self) -> Floats:
+        accuracy = np.divide(self.correct, self.total, out=np.zeros(self.total.shape), where=self.total > 0)
+        phi: Floats = (self.weights * accuracy).sum(axis=1)
+        return phi
+
+    def limits(self, confidence: float, rows: NDArray[np.bool_] | None = None) -> tuple[Floats, Floats]:
+        chosen = slice(None) if rows is None else rows
+        arrays = (self.correct[chosen], self.total[chosen], self.weights[chosen])
+        design = self.design and Design(self.design.factor[chosen], self.design.degrees[chosen])
+        return stats.contrast_interval(*arrays, confidence, design)
+
+    def p_values(self, tau: float) -> Floats:
+        return stats.contrast_p_values(self.correct, self.total, self.weights, tau, self.design)
+
+    def none_p_values(self, tau: float) -> Floats:
+        return stats.contrast_none_p_values(self.correct, self.total, self.weights, tau, self.design)
+
+
+@dataclass(frozen=True)
+class Readings:
+    """φ as estimated (`first`) and, where images that show something else are predicted, without them (`second`).
+
+    Limits contain those of both, and `none` must pass both tests. A finding is tested as estimated, its false discovery
+    rate controlled, and is in doubt where the second reading, by itself, would not establish it (`doubts`).
+    """
+
+    first: Contrasts
+    second: Contrasts | None
+
+    @classmethod
+    def of(cls, estimates: Sequence[Estimate]) -> Readings:
+        predicted = any(estimate.without_false_accepts is not None for estimate in estimates)
+        second = Contrasts.of([estimate.tested for estimate in estimates]) if predicted else None
+        return cls(Contrasts.of(estimates), second)
+
+    @property
+    def phi(self) -> Floats:
+        return self.first.phi
+
+    def limits(self, confidence: float) -> tuple[Floats, Floats]:
+        low, high = self.first.limits(confidence)
+        if self.second is None:
+            return low, high
+        others = self.second.limits(confidence)
+        return np.fmin(low, others[0]), np.fmax(high, others[1])
+
+    def p_values(self, tau: float) -> Floats:
+        return self.first.p_values(tau)
+
+    def none_p_values(self, tau: float) -> Floats:
+        p_value = self.first.none_p_values(tau)
+        return p_value if self.second is None else np.fmax(p_value, self.second.none_p_values(tau))
+
+    def doubts(self, thresholds: Thresholds) -> list[str | None]:
+        """Why φ is no finding that would be one as estimated."""
+        if self.second is None:
+            return [None] * len(self.phi)
+        tau, alpha = thresholds
+        p_value, others = self.first.p_values(tau), self._second_p_values(self.second, tau)
+        changed = (np.abs(self.phi) > tau) & (p_value <= alpha) & (others > alpha)
+        return [
+            explained_by_false_accepts(phi, other) if doubted else None
+            for phi, other, doubted in zip(self.phi.tolist(), self.second.phi.tolist(), changed.tolist(), strict=True)
+        ]
+
+    def _second_p_values(self, second: Contrasts, tau: float) -> Floats:
+        """Returns p-values of the second reading; 1 where its sign is not that of φ."""
+        return np.where(np.sign(second.phi) == np.sign(self.phi), second.p_values(tau), 1.0)
+
+
+def _design(estimates: Sequence[Estimate]) -> Design | None:
+    """Returns the design of every row; None where images are independent."""
+    parts = [_in_clusters(one, one.clusters) for one in estimates if one.clusters is not None]
+    if not parts:
+        return None
+    return Design(np.concatenate([part.factor for part in parts]), np.concatenate([part.degrees for part in parts]))
+
+
+def _in_clusters(estimate: Estimate, clusters: ClusterSums) -> Design:
+    """Returns the design of every φ, beside what the effective numbers of images hold already, such as captions."""
+    weights, variance = _weights(estimate), clusters.variance()
+    _, total, _ = stats.contrast_counts(estimate.accuracy, estimate.effective, weights, estimate.covariance)
+    independent, whole = (
+        (weights**2 * np.divide(variance, n, out=np.zeros(weights.shape), where=n > 0)).sum(axis=1)
+        for n in (np.broadcast_to(clusters.images.sum(axis=1), total.shape), total)
+    )
+    return beside(clusters.design(weights), independent, whole)
+
+
+def _weights(estimate: Estimate) -> Floats:
+    """Returns (values, values): the weight of each accuracy in each φ; NaN in the row of a value with nothing to
+    compare."""
+    itself, held, trusted = np.eye(len(estimate.values), dtype=bool), estimate.held, _trusted(estimate)
+    others: NDArray[np.bool_] = ~itself & trusted[None, :]
+    others = np.where(np.any(others, axis=1)[:, None], others, ~itself & held[None, :])
+    weights = np.where(itself, 1.0, -1.0 * others / np.maximum(others.sum(axis=1, keepdims=True), 1))
+    weights[~held | ~np.any(others, axis=1)] = np.nan
+    return weights
+
+
+def _trusted(estimate: Estimate) -> NDArray[np.bool_]:
+    sure: NDArray[np.bool_] = np.array([doubt is None for doubt in estimate.doubts], dtype=bool)
+    return estimate.held & sure
+
+
+def _doubts(estimates: Sequence[Estimate], phi: Floats, tau: float) -> list[str | None]:
+    """Returns the doubts of every value, including those that spread from others of its attribute."""
+    doubts: list[str | None] = []
+    for estimate in estimates:
+        n = len(estimate.values)
+        doubts += _spread(estimate, phi[len(doubts) : len(doubts) + n], tau)
+    return doubts
+
+
+def _spread(estimate: Estimate, phi: Floats, tau: float) -> list[str | None]:
+    doubts, held, trusted = list(estimate.doubts), estimate.held, _trusted(estimate)
+    named = zip(estimate.values, held, doubts, strict=True)
+    suspects = [repr(name) for name, has_images, doubt in named if has_images and doubt is not None]
+    if not suspects:
+        return doubts
+    # Where more trusted values are left than are in doubt, the values in doubt cannot overturn the comparison.
+    few = trusted.sum() - 1 <= len(suspects)
+    for i in np.flatnonzero(trusted):
+        whole = estimate.accuracy[i] - np.mean([estimate.accuracy[k] for k in np.flatnonzero(held) if k != i])
+        if trusted.sum() < 2:
+            doubts[i] = f"all that it can be compared with is in doubt ({', '.join(suspects)})"
+        elif few and abs(phi[i]) > tau and not (abs(whole) > tau and np.sign(whole) == np.sign(phi[i])):
+            doubts[i] = f"with the images of {', '.join(suspects)}, which are in doubt, φ is {whole:+.2f}"
+    return doubts

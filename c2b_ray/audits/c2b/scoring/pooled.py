@@ -1,0 +1,219 @@
+"""Scores what all classes share: φ of an attribute's values over the whole task.
+
+Many classes may show a little of the same effect, while no single class has enough images to establish it. It knows
+accuracies and doubts; `stats.pooled` has the weights and tests.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NotRequired, TypedDict
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from c2b_ray import stats
+from c2b_ray.audits.c2b.scoring import clusters as clusters_of_images
+from c2b_ray.audits.c2b.scoring.confounding import Adjusted, Score, together
+from c2b_ray.audits.c2b.scoring.judge import BASES, EVIDENCE_OF_VALUES, MOST_SHARED, Estimate, Floats
+from c2b_ray.audits.c2b.thresholds import Thresholds
+from c2b_ray.audits.c2b.verification.verified import explained_by_false_accepts
+from c2b_ray.names import normalise
+from c2b_ray.stats.scores import mean_of_others
+from c2b_ray.tables import POOLED
+
+LEAST_CLASSES = 2
+
+
+class PooledRow(TypedDict):
+    """A row of `schemas.POOLED`, which defines each column; q-values and verdicts follow from all rows."""
+
+    classifier: str
+    attribute: str
+    bias_class: str
+    classes: int
+    n: int
+    correct: int
+    accuracy: float
+    phi: float
+    phi_low: float
+    phi_high: float
+    p_value: float
+    none_p_value: float
+    may_be_none: bool
+    doubt: str | None
+    basis: str
+    captions: int | None
+    caption_spread: float | None
+    clusters: int | None
+    q_value: NotRequired[float]
+    verdict: NotRequired[str]
+
+
+def pooled(estimates: Sequence[Estimate], thresholds: Thresholds) -> pa.Table:
+    """Returns a table of `schemas.POOLED`: a row per classifier, attribute and value that at least `LEAST_CLASSES`
+    classes have in common with another value.
+
+    Values of all classes are compared by their normalised names. Cells in doubt are left out: a class takes part with
+    the cells that can be trusted. As in a cell, an effect must hold after standardising over the other attributes, and
+    `none` needs values that are known to differ, on images that they do not share; and both must hold without the
+    images that a verifier falsely accepted, where these are predicted, and limits contain that reading. An effect that
+    disappears without one of the classes belongs to that class, and is in doubt here. The false discovery rate is
+    controlled over all rows of all classifiers.
+    """
+    groups: dict[tuple[str, str], list[Estimate]] = defaultdict(list)
+    for estimate in estimates:
+        groups[estimate.classifier, normalise(estimate.attribute)].append(estimate)
+    rows = [row for group in groups.values() for row in _rows(group, thresholds)]
+    sure = [row["doubt"] is None for row in rows]
+    q = stats.benjamini_hochberg(np.where(sure, [row["p_value"] for row in rows], np.nan))
+    differ = np.array([row["may_be_none"] and row["doubt"] is None for row in rows], dtype=bool)
+    none_q = stats.benjamini_hochberg(np.where(differ, [row["none_p_value"] for row in rows], np.nan))
+    verdicts = stats.verdicts([row["phi"] for row in rows], q, none_q, thresholds.tau, thresholds.alpha)
+    for row, q_value, verdict in zip(rows, q.tolist(), verdicts, strict=True):
+        row |= {"q_value": q_value, "verdict": verdict}
+    return pa.Table.from_pylist(rows, POOLED)
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """The cells of one attribute; arrays have shape (classes, values). `accuracy`, `images`: of those not in doubt.
+    `of_verifier`: the part of the standard error of φ that comes from the verifier's error rates.
+    `captions`, `spread`: the number of captions, and how much they differ; NaN for labelled images. `by_cluster`: right
+    answers and images (classes, values, clusters); None where images are independent."""
+
+    values: tuple[str, ...]
+    accuracy: Floats
+    images: Floats
+    of_verifier: Floats
+    right: Floats
+    seen: Floats
+    shared: Floats
+    captions: Floats
+    spread: Floats
+    adjusted: tuple[Adjusted | None, ...]
+    by_cluster: tuple[Floats, Floats] | None
+
+    def clusters_of(self, j: int) -> int | None:
+        """Returns the number of clusters of a value; None where images are independent."""
+        return None if self.by_cluster is None else int((self.by_cluster[1][:, j].sum(axis=0) > 0).sum())
+
+    def captions_of(self, j: int) -> int | None:
+        """Returns the number of captions of a value; None for labelled images."""
+        captions = self.captions[:, j]
+        return None if np.isnan(captions).all() else int(np.nansum(captions))
+
+    def spread_of(self, j: int) -> float | None:
+        known = self.spread[:, j][~np.isnan(self.spread[:, j])]
+        return None if self.captions_of(j) is None else float(known.max()) if known.size else np.nan
+
+
+def _cells(estimates: Sequence[Estimate]) -> _Cells:
+    values = tuple(dict.fromkeys(normalise(value) for estimate in estimates for value in estimate.values))
+    shape = len(estimates), len(values)
+    right, seen, shared, images, of_verifier = (np.zeros(shape) for _ in range(5))
+    accuracy, captions, spread = (np.full(shape, np.nan) for _ in range(3))
+    adjusted = []
+    for c, estimate in enumerate(estimates):
+        columns = [values.index(normalise(value)) for value in estimate.values]
+        right[c, columns], seen[c, columns] = estimate.columns["correct"], estimate.columns["n"]
+        shared[c, columns] = estimate.shared
+        captions[c, columns] = estimate.columns.get("captions", np.nan)
+        spread[c, columns] = estimate.columns.get("caption_spread", np.nan)
+        trusted = [column for column, doubt in zip(columns, estimate.doubts, strict=True) if doubt is None]
+        kept = [doubt is None for doubt in estimate.doubts]
+        accuracy[c, trusted], images[c, trusted] = estimate.accuracy[kept], estimate.independent[kept]
+        of_verifier[c, columns] = estimate.error_of_verifier
+        adjusted.append(None if estimate.adjusted is None else estimate.adjusted.among(columns, len(values)))
+    parts = accuracy, images, of_verifier, right, seen, shared, captions, spread
+    return _Cells(values, *parts, tuple(adjusted), _by_cluster(estimates, values))
+
+
+def _by_cluster(estimates: Sequence[Estimate], values: Sequence[str]) -> tuple[Floats, Floats] | None:
+    """Returns right answers and images (classes, values, clusters); None where images are independent."""
+    parts = [estimate.clusters for estimate in estimates if estimate.clusters is not None]
+    if not parts:
+        return None
+    whole, start = clusters_of_images.together(parts), 0
+    right, images = (np.zeros((len(estimates), len(values), len(whole.clusters))) for _ in range(2))
+    for c, estimate in enumerate(estimates):
+        rows = slice(start, start + len(estimate.values))
+        columns = [values.index(normalise(value)) for value in estimate.values]
+        right[c, columns], images[c, columns] = whole.sums[rows], whole.images[rows]
+        start = rows.stop
+    return right, images
+
+
+def _tested(cells: _Cells, classes: NDArray[np.bool_], thresholds: Thresholds) -> tuple[stats.Pooled, Adjusted]:
+    """Returns φ over the chosen classes, and its adjustment for other attributes."""
+    test = stats.pooled_bias_scores(
+        cells.accuracy[classes],
+        cells.images[classes],
+        thresholds.tau,
+        thresholds.confidence,
+        cells.by_cluster and (cells.by_cluster[0][classes], cells.by_cluster[1][classes]),
+        counted=cells.seen[classes],
+        shared=cells.of_verifier[classes],
+    )
+    of_classes = [one for one, chosen in zip(cells.adjusted, classes, strict=True) if chosen]
+    return test, together(of_classes, test.shares, Score(test.phi, test.low, test.high), thresholds)
+
+
+def _rows(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[PooledRow]:
+    cells = _cells(estimates)
+    every_class = np.ones(len(estimates), dtype=bool)
+    test, others = _tested(cells, every_class, thresholds)
+    low, high = others.limits(test.low, test.high, thresholds.confidence)
+    p_value, none_p_value = np.fmax(test.p_value, others.p_value), np.fmax(test.none_p_value, others.none_p_value)
+    doubts = list(others.doubt)
+    if any(estimate.without_false_accepts is not None for estimate in estimates):
+        second, _ = _tested(_cells([estimate.tested for estimate in estimates]), every_class, thresholds)
+        low, high = np.fmin(low, second.low), np.fmax(high, second.high)
+        without = np.where(np.sign(second.phi) == np.sign(test.phi), second.p_value, 1.0)
+        explained = (np.abs(test.phi) > thresholds.tau) & (p_value <= thresholds.alpha) & (without > thresholds.alpha)
+        for j in np.flatnonzero(explained).tolist():
+            doubts[j] = doubts[j] or explained_by_false_accepts(float(test.phi[j]), float(second.phi[j]))
+        none_p_value = np.fmax(none_p_value, second.none_p_value)
+    differ = all(one.basis in EVIDENCE_OF_VALUES for one in estimates) and bool((cells.shared <= MOST_SHARED).all())
+    rows: list[PooledRow] = []
+    for j in np.flatnonzero(test.classes >= LEAST_CLASSES).tolist():
+        is_finding = abs(test.phi[j]) > thresholds.tau and p_value[j] <= thresholds.alpha
+        carrier = _carrier(cells, test, j, thresholds) if is_finding else None
+        rows.append(
+            {
+                "classifier": estimates[0].classifier,
+                "attribute": estimates[0].attribute,
+                "bias_class": cells.values[j],
+                "classes": int(test.classes[j]),
+                "n": int(cells.seen[:, j].sum()),
+                "correct": int(cells.right[:, j].sum()),
+                "accuracy": float(test.accuracy[j]),
+                "phi": float(test.phi[j]),
+                "phi_low": float(low[j]),
+                "phi_high": float(high[j]),
+                "p_value": float(p_value[j]),
+                "none_p_value": float(none_p_value[j]),
+                "may_be_none": differ,
+                "doubt": doubts[j]
+                if carrier is None
+                else f"{estimates[carrier].target_class} alone makes the difference",
+                "basis": min((one.basis for one in estimates), key=BASES.index),
+                "captions": cells.captions_of(j),
+                "caption_spread": cells.spread_of(j),
+                "clusters": cells.clusters_of(j),
+            }
+        )
+    return rows
+
+
+def _carrier(cells: _Cells, test: stats.Pooled, j: int, thresholds: Thresholds) -> int | None:
+    """Returns the class without which the others do not show the effect on a value; None where each can be left out."""
+    of_class = (cells.accuracy - mean_of_others(cells.accuracy, cells.images > 0))[:, j]
+    strongest = int(np.argmax(np.sign(test.phi[j]) * test.shares[:, j] * np.nan_to_num(of_class)))
+    left = np.arange(len(of_class)) != strongest
+    without, others = _tested(cells, left, thresholds)
+    p_value = max(without.p_value[j], others.p_value[j])
+    return None if p_value <= thresholds.alpha and without.phi[j] * test.phi[j] > 0 else strongest

@@ -1,0 +1,251 @@
+"""Scores predictions: accuracy, φ, intervals and verdicts of every cell.
+
+It joins the images of every cell with classifiers' answers. `estimates` computes accuracies, `judge` verdicts, and
+`metrics` has the formulas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from c2b_ray import stats
+from c2b_ray.audits.c2b.scoring.clusters import Clusters, inflation
+from c2b_ray.audits.c2b.scoring.confounding import Confounding
+from c2b_ray.audits.c2b.scoring.estimates import Counts, Observed, Sample, counted, estimated
+from c2b_ray.audits.c2b.scoring.groups import grouped
+from c2b_ray.audits.c2b.scoring.judge import TOO_FEW, Contrasts, Estimate, ScoreRow, can_be_clear, judged
+from c2b_ray.audits.c2b.scoring.pooled import pooled
+from c2b_ray.audits.c2b.thresholds import Thresholds
+from c2b_ray.audits.c2b.verification.false_accepts import FalseAccepts
+from c2b_ray.audits.c2b.verification.verified import Verified
+from c2b_ray.names import normalise
+from c2b_ray.steps.answers import CellAnswers, answers_of
+from c2b_ray.steps.cells import images_of_cells, is_labelled
+from c2b_ray.steps.duplicates import Distinct
+from c2b_ray.tables import SCORES
+
+MOST_SCARCE = 3
+"""The most values that a reason names."""
+
+
+def score(
+    captions: pa.Table,
+    draws: pa.Table,
+    predictions: pa.Table,
+    classifiers: Sequence[str],
+    tau: float,
+    alpha: float,
+    verified: Verified | None = None,
+    distinct: Distinct | None = None,
+    clusters: Clusters | None = None,
+) -> pa.Table:
+    """Returns a table of `schemas.SCORES`: a row per classifier and cell, in the order of `classifiers`, then of the
+    captions.
+
+    An image that several captions of one cell drew counts once, and so do near-duplicates, by `distinct`. Images
+    without a prediction are counted in `errors`, not in `n`. Captions are the sampling unit where captions drew the
+    images: differences between the captions of a cell are part of the intervals. Findings that say the same share a
+    `group`. The false discovery rate is controlled over all cells of all classifiers.
+
+    Where images come in `clusters`, such as those of one camera, clusters are the sampling unit, and a value of one
+    cluster is undetermined.
+
+    Where images are `verified`, scores are corrected for what images show, and cells whose images cannot be trusted are
+    undetermined; they are left out of the family of tests, and of the reference of the other values.
+    """
+    return scored(captions, draws, predictions, classifiers, Thresholds(tau, alpha), verified, distinct, clusters)[0]
+
+
+def scored(
+    captions: pa.Table,
+    draws: pa.Table,
+    predictions: pa.Table,
+    classifiers: Sequence[str],
+    thresholds: Thresholds,
+    verified: Verified | None = None,
+    distinct: Distinct | None = None,
+    clusters: Clusters | None = None,
+    rough: bool = False,
+    false_accepts: FalseAccepts | None = None,
+) -> tuple[pa.Table, pa.Table]:
+    """Returns the scores as `score` does, and a table of `schemas.POOLED`: those of all classes together.
+
+    `rough`: for a look after which more images may follow. It spares what is expensive and would hardly change where
+    they go: the calibration is tested by simulation only where it seems not to fit, `images_to_settle` is null, and no
+    classes are pooled. `false_accepts`: predicts how many images that the verifier accepted do not show their class.
+    Cells that hold more than their scores are corrected for are in doubt, and findings must hold without these images.
+    """
+    sample = replace(_sample(captions, draws, verified, distinct, false_accepts), clusters=clusters, rough=rough)
+    classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
+    estimates: list[Estimate] = []
+    rows: list[ScoreRow] = []
+    for classifier in classifiers:
+        answers = answers_of(predictions, classifier).to(sample.cells)
+        counts = counted(sample, answers)
+        of_classifier = estimated(classifier, sample, counts, answers, thresholds)
+        columns = _columns(sample, counts, answers, thresholds.tau)
+        wrong_names = answers.wrong_names()
+        for estimate, group in zip(of_classifier, sample.cells.groups, strict=True):
+            estimate.columns |= {name: values[group.cells] for name, values in columns.items()}
+            named = [
+                _wrong_answers(group.target_class, value, int(correct), wrong, classes)
+                for value, correct, wrong in zip(
+                    group.values, counts.correct[group.cells], wrong_names[group.cells], strict=True
+                )
+            ]
+            rows += [row | more for row, more in zip(_rows(estimate), named, strict=True)]
+        estimates += of_classifier
+    for row, judgement in zip(rows, judged(estimates, thresholds), strict=True):
+        row |= judgement
+    for row in rows:
+        row["images_to_settle"] = None
+    if not rough:
+        _settle(rows, thresholds)
+    if clusters is not None:
+        _in_clusters(rows, estimates, clusters, thresholds)
+    scores = grouped(pa.Table.from_pylist(rows, SCORES), sample.cells, thresholds.tau)
+    return scores, pooled([] if rough else estimates, thresholds)
+
+
+def _sample(
+    captions: pa.Table,
+    draws: pa.Table,
+    verified: Verified | None,
+    distinct: Distinct | None,
+    false_accepts: FalseAccepts | None,
+) -> Sample:
+    drawn = images_of_cells(captions, draws)
+    pictures = None if distinct is None else distinct.pictures(drawn.ids)
+    cells = drawn.without_copies(pictures)
+    seen = None if verified is None else verified.of(cells)
+    return Sample(
+        cells=cells,
+        repeats=drawn.sizes - cells.sizes,
+        shared=cells.shared(pictures),
+        captioned=not is_labelled(draws),
+        observed=None if seen is None else Observed(seen, Confounding(seen), false_accepts),
+    )
+
+
+def _columns(sample: Sample, counts: Counts, answers: CellAnswers, tau: float) -> dict[str, NDArray[Any]]:
+    """Returns the columns of `schemas.SCORES` that are counts, or follow from counts only; a value per cell."""
+    phi, verdicts = np.full(len(counts.total), np.nan), np.zeros(len(counts.total), np.int64)
+    for group in sample.cells.groups:
+        of_group = counts.correct[group.cells], counts.total[group.cells]
+        phi[group.cells] = stats.bias_scores(*of_group)
+        verdicts[group.cells] = stats.paper_verdicts(*of_group, tau)
+    return {
+        "n": counts.total,
+        "correct": counts.correct,
+        "errors": sample.cells.sizes - counts.total,
+        "undecided": answers.count(answers.undecided),
+        "repeats": sample.repeats,
+        "shared": sample.shared,
+        "accuracy_observed": counts.accuracy,
+        "phi_observed": phi,
+        "paper_verdict": verdicts,
+    }
+
+
+def _rows(estimate: Estimate) -> list[ScoreRow]:
+    """Returns a row per value with what is known before any test."""
+    names = {name: getattr(estimate, name) for name in ("classifier", "target_class", "attribute")}
+    columns = {**estimate.columns, "effective": estimate.effective}
+    return [
+        cast(
+            ScoreRow,
+            {**names, "bias_class": value, **{name: np.asarray(values)[i].item() for name, values in columns.items()}},
+        )
+        for i, value in enumerate(estimate.values)
+    ]
+
+
+def _wrong_answers(
+    target: str, value: str, correct: int, wrong: Mapping[str, int], classes: Container[str]
+) -> ScoreRow:
+    """Returns the most frequent wrong answer of a cell, and how many images were answered with the class that its value
+    names."""
+    # Ties go to the first name, so that a rerun says the same.
+    name, count = min(wrong.items(), key=lambda item: (-item[1], item[0]), default=(None, 0))
+    normalised = normalise(value)
+    named = sum(n for answer, n in [(target, correct), *wrong.items()] if normalise(answer) == normalised)
+    return {
+        "mistaken_for": name,
+        "mistaken": count,
+        "answered_bias_class": named if named or normalised in classes else None,
+    }
+
+
+def _settle(rows: Sequence[ScoreRow], thresholds: Thresholds) -> None:
+    """Adds how many images per cell would settle the undetermined ones, if the observed accuracies were the truth."""
+    tau, alpha = thresholds
+    findings = sum(row["verdict"] in ("for", "against") for row in rows)
+    # One more finding would have to pass this step of Benjamini and Hochberg's ladder.
+    step = alpha * (findings + 1) / max(1, len(rows))
+    groups: Mapping[tuple[str, ...], list[ScoreRow]] = defaultdict(list)
+    for row in rows:
+        groups[row["classifier"], row["target_class"], row["attribute"]].append(row)
+    # The numbers of a group take a search, so it is spared where nothing is open.
+    groups = {name: group for name, group in groups.items() if any(map(_is_open, group))}
+    width = max(map(len, groups.values()), default=0)
+    # The effective number of images of each cell: all of them where nothing was verified and captions do not differ. A
+    # group of fewer values than others is padded with cells without images.
+    correct, total = np.zeros((2, len(groups), width), np.int64)
+    for at, group in enumerate(groups.values()):
+        total[at, : len(group)] = [round(row["effective"]) for row in group]
+        accuracy = np.nan_to_num([row["accuracy"] for row in group])
+        correct[at, : len(group)] = np.minimum(np.round(accuracy * total[at, : len(group)]), total[at, : len(group)])
+    biased = stats.images_to_settle(correct, total, tau, min(alpha, step)).tolist()
+    clear = stats.images_to_settle(correct, total, tau, alpha).tolist()
+    for at, group in enumerate(groups.values()):
+        for i, row in enumerate(group):
+            beyond = abs(row["phi"]) > tau
+            needed = (biased if beyond else clear)[at][i]
+            if not _is_open(row):
+                continue
+            if needed > 0 and (beyond or can_be_clear(row)):
+                row["images_to_settle"] = math.ceil(needed * max(1.0, row["n"] / max(row["effective"], 1.0)))
+                _name_scarce(row, group)
+            elif row["undetermined_because"] == TOO_FEW:
+                row["undetermined_because"] = f"φ lies next to ±{tau:g}: no number of images would settle it"
+
+
+def _in_clusters(
+    rows: Sequence[ScoreRow], estimates: Sequence[Estimate], clusters: Clusters, thresholds: Thresholds
+) -> None:
+    """Says how many clusters would settle the undetermined cells, in place of images: more images of the same ones
+    change little."""
+    design = Contrasts.of(estimates).design
+    if design is None:
+        return
+    for row, factor in zip(rows, inflation(design, thresholds.confidence).tolist(), strict=True):
+        needed, known = row["images_to_settle"], row["clusters"]
+        row["images_to_settle"] = None
+        if row["undetermined_because"] is None or not row["undetermined_because"].startswith(TOO_FEW) or not known:
+            continue
+        more = None if needed is None else math.ceil(known * max(needed * factor / row["n"], 1.0))
+        row["undetermined_because"] = clusters.scarce(known, more)
+
+
+def _name_scarce(row: ScoreRow, group: Sequence[ScoreRow]) -> None:
+    """Names the values that keep a row open which has enough images itself: every value must have as many."""
+    needed = row["images_to_settle"] or 0
+    scarce = [f"{other['bias_class']!r} ({other['n']:,})" for other in group if 0 < other["n"] < needed]
+    if row["undetermined_because"] == TOO_FEW and row["n"] >= needed and scarce:
+        more = f" and {len(scarce) - MOST_SCARCE:,} more" if len(scarce) > MOST_SCARCE else ""
+        row["undetermined_because"] = (
+            f"{TOO_FEW} to compare with, of {', '.join(scarce[:MOST_SCARCE])}{more}: give them more, or leave them out "
+            "of `attributes`"
+        )
+
+
+def _is_open(row: ScoreRow) -> bool:
+    return row["verdict"] == "undetermined" and not row["doubt"] and not math.isnan(row["phi"])

@@ -1,0 +1,155 @@
+"""Corrects scores of one attribute for the verifier's errors, and tests whether the calibration fits the run.
+
+It counts the answers by what images were drawn for and by what the verifier saw in them; `stats.noisy_labels`
+has the estimation.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from c2b_ray.audits.c2b.thresholds import Thresholds
+from c2b_ray.audits.c2b.verification.verified import NOTHING, Seen, Verified, doubt, explained_by_class
+from c2b_ray.stats.noisy_labels import Corrected, Known, corrected, misfit_p_value
+from c2b_ray.steps.answers import CellAnswers
+from c2b_ray.steps.cells import CellGroup, Group
+from c2b_ray.steps.image_ids import distinct_count
+
+FREE = 3.0
+"""A calibration that does not fit the run counts as this many images of each value and of the class."""
+
+SLACK = 0.02
+"""A verifier may be this much worse than its calibration says and still pass as equally good."""
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A group's corrected scores. `misfit`: the p-value of the claim that the calibration fits the run, or that the
+    verifier does better here and nothing else is wrong. `confirmed`, `total`: of every cell's images, how many were
+    said to show the class, and how many were looked at."""
+
+    scores: Corrected
+    misfit: float
+    confirmed: Counts
+    total: Counts
+
+    def columns(self) -> dict[str, Floats]:
+        """Returns the columns of `schemas.SCORES` that a correction adds."""
+        names = ("shown_low", "shown_high", "sensitivity", "specificity", "class_shown")
+        return {name: getattr(self.scores, name) for name in names} | {"shown": np.diag(self.scores.shown)}
+
+
+def correction_of(
+    seen: Seen, group: CellGroup, answers: CellAnswers, thresholds: Thresholds, rough: bool = False
+) -> Correction | None:
+    """Returns the group's scores, corrected; None where the verifier named no value of any of its images. `rough`: the
+    calibration is tested by simulation only where it seems not to fit."""
+    values, target = len(group.values), group.target_class
+    counts, pictures = _counts(seen, group, answers)
+    if not counts[:, :, :values].any():
+        return None
+    unclassified, others = seen.left_in_pools(group)
+    known = Known(
+        seen.verified.calibration_of(group.attribute, group.values), seen.verified.calibration_of_class(target)
+    )
+    copies = _copies(counts, pictures), _copies(unclassified, others)
+    misfit = misfit_p_value(counts[0], counts[1], known, copies, unclassified, rough=rough)
+    # Intervals must not rest on a calibration that is refuted.
+    used = _limited(known, FREE) if misfit <= thresholds.alpha else known
+    scores = corrected(counts[0], counts[1], used, thresholds.confidence, copies, unclassified)
+    if used is not known and _better(scores, known):
+        misfit = misfit_p_value(counts[0], counts[1], _limited(known, 0.0), copies, unclassified, rough=rough)
+    confirmed = counts[:, :, :values].sum(axis=(0, 2)).astype(int)
+    return Correction(scores, misfit, confirmed, counts.sum(axis=(0, 2)).astype(int))
+
+
+def _counts(seen: Seen, group: CellGroup, answers: CellAnswers) -> tuple[Floats, int]:
+    """Counts answered images that are right, and that are wrong, (2, cells, answers of the verifier); and the distinct
+    images among them, since some were drawn for several values."""
+    rows, said = seen.cells.rows(group.cells), seen.answers(group)
+    values = len(group.values)
+    width = values + seen.verified.asks_class(group.target_class)
+    taken = answers.answered[rows] & (said != NOTHING)
+    wrong, cell = ~answers.right[rows][taken], seen.cells.cell[rows][taken] - group.cells.start
+    keys = (wrong * values + cell) * width + said[taken]
+    counts = np.bincount(keys, minlength=2 * values * width).reshape(2, values, width)
+    return counts.astype(np.float64), distinct_count(seen.cells.image[rows][taken])
+
+
+def _copies(counts: Floats, images: int) -> float:
+    """Returns how many times each image is counted, on average."""
+    return max(1.0, float(counts.sum()) / images) if images else 1.0
+
+
+def _limited(known: Known, most: float) -> Known:
+    """Returns the same shares, with each row counted on at most `most` images."""
+
+    def rows(counts: Floats) -> Floats:
+        whole = counts.sum(axis=1, keepdims=True)
+        limited: Floats = counts * np.divide(most, whole, out=np.ones_like(whole), where=whole > most)
+        return limited
+
+    return Known(rows(known.values), None if known.classes is None else rows(known.classes))
+
+
+def _better(scores: Corrected, known: Known) -> bool:
+    """Returns whether the verifier's scores on this run are as good as its calibration."""
+    right = np.diag(known.values) / np.maximum(known.values.sum(axis=1), 1.0)
+    of_values = scores.sensitivity.mean() >= right.mean() - SLACK
+    if known.classes is None:
+        return bool(of_values)
+    return bool(of_values and scores.class_sensitivity >= known.classes[0, 0] / known.classes[0].sum() - SLACK)
+
+
+def doubts_of_rows(
+    verified: Verified,
+    rows: Sequence[Mapping[str, Any]],
+    corrections: Mapping[Group, Correction],
+    thresholds: Thresholds,
+) -> list[list[str]]:
+    """Returns the reasons for doubt of each row of one classifier's scores. The rows must have the columns of these
+    corrections."""
+    refuted = _refuted(corrections, thresholds.alpha)
+    next_cell: dict[Group, int] = defaultdict(int)
+    reasons = []
+    for row in rows:
+        target, attribute = group = Group(row["target_class"], row["attribute"])
+        position, next_cell[group] = next_cell[group], next_cell[group] + 1
+        if group not in corrections:
+            reasons.append(["the verifier named no value of any image"])
+            continue
+        of_row = doubt(row, verified.class_skill(target), verified.least_of_class(target))
+        of_row += [refuted[attribute]] if attribute in refuted else []
+        if verified.class_is_assumed(target):
+            correction = corrections[group]
+            of_class = correction.confirmed, correction.total
+            of_row += explained_by_class(correction.scores, of_class, position, target, thresholds)
+        reasons.append(of_row)
+    return reasons
+
+
+def _refuted(corrections: Mapping[Group, Correction], alpha: float) -> dict[str, str]:
+    """Returns the attributes whose calibration does not fit the run, and why."""
+    p_values: dict[str, list[float]] = defaultdict(list)
+    for (_, attribute), correction in corrections.items():
+        p_values[attribute].append(correction.misfit)
+    refuted = {}
+    for attribute, values in p_values.items():
+        # Simes (1986): of one attribute's classes, which share a calibration.
+        p_value = float((np.sort(values) * len(values) / np.arange(1, len(values) + 1)).min())
+        if p_value <= alpha:
+            refuted[attribute] = (
+                f"the calibration does not fit this run: what the verifier says of {attribute} and what the "
+                f"classifier gets right do not go together as they would (p = {p_value:.2g}); the verifier errs "
+                "more often here, or both err on the same images"
+            )
+    return refuted

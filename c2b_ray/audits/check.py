@@ -1,0 +1,230 @@
+"""Checks a config before its run: loads each model once, and lets the classifiers answer three pictures.
+
+It raises what the run itself would refuse, and otherwise tells what was read from where, what the classifiers see in
+pictures of known classes, and what will be left out. It writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel
+
+from c2b_ray.audits.c2b.classification import with_classes
+from c2b_ray.audits.c2b.labelled import remarks
+from c2b_ray.audits.c2b.preflight import check as check_audit
+from c2b_ray.audits.c2b.verifying import uncalibrated_of
+from c2b_ray.audits.dataset.config import DatasetConfig, read_dataset_config
+from c2b_ray.audits.dataset.models import truths_of
+from c2b_ray.audits.dataset.preflight import size_of
+from c2b_ray.audits.failures.config import FailuresConfig, read_failures_config
+from c2b_ray.audits.failures.preflight import checked as check_failures
+from c2b_ray.audits.kit.backend import AUTO, check_via
+from c2b_ray.audits.kit.specs import check_specs, named_models
+from c2b_ray.config import AuditConfig, read_audit
+from c2b_ray.errors import ConfigError, SourceError
+from c2b_ray.models import catalog
+from c2b_ray.names import normalise
+from c2b_ray.roles import Description, ModelFact, Pixels
+from c2b_ray.steps.classify import classification
+from c2b_ray.steps.decode import decode_batch
+from c2b_ray.steps.labels import TARGET
+from c2b_ray.storage.documents import read_yaml
+from c2b_ray.storage.labelled import LabelledTable
+
+PICTURES, TOP = 3, 3
+_TRIED = 30
+"""Rows that are tried until three have a picture that can be read."""
+
+Configs = AuditConfig | FailuresConfig | DatasetConfig
+
+
+@dataclass(frozen=True)
+class Picture:
+    """`of_class`: its class where it is known, else ""."""
+
+    name: str
+    of_class: str
+    pixels: Pixels = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A classifier's likeliest labels for a picture, with probabilities. `right`: whether the likeliest stands for the
+    picture's class; None where that class is not known."""
+
+    picture: str
+    of_class: str
+    top: tuple[tuple[str, float], ...]
+    right: bool | None
+
+
+@dataclass(frozen=True)
+class CheckedModel:
+    """`field`: of the config; `labels`: of a classifier."""
+
+    field: str
+    role: str
+    spec: str
+    revision: str
+    labels: tuple[str, ...]
+    facts: tuple[ModelFact, ...]
+    answers: tuple[Answer, ...] = ()
+
+
+@dataclass(frozen=True)
+class Checked:
+    """`pictures`: where the pictures come from, in words. `left_out`: remarks on what the run will not use, and why."""
+
+    models: tuple[CheckedModel, ...]
+    pictures: str
+    left_out: tuple[str, ...]
+
+
+def check(file: str, via: str = AUTO) -> Checked:
+    """Checks an audit file, or a file of `c2b failures` or `c2b dataset build`, told by its fields.
+
+    Raises InputError for all that the run itself would refuse, and where a model does not load or answer.
+    """
+    check_via(via)
+    config, classes = _read(file, via)
+    pictures, source = _pictures(config, classes)
+    classifiers = set(config.specs.values())
+    models = []
+    for where, role, spec in _models(config):
+        if role == "classifier" and spec in classifiers:
+            models.append(_classifier(where, spec, pictures, config, classes))
+        else:
+            models.append(_other(where, role, spec))
+    left_out = []
+    if isinstance(config, AuditConfig):
+        left_out = remarks(config) if config.images.table is not None else uncalibrated_of(config)
+    return Checked(tuple(models), source, tuple(left_out))
+
+
+def _read(file: str, via: str) -> tuple[Configs, Sequence[str]]:
+    """Returns the config, checked as its run checks it first, and its classes."""
+    fields = read_yaml(file)
+    if not isinstance(fields, Mapping):
+        raise ConfigError("", "expected a mapping of fields, as c2b audit --print-schema shows", location=file)
+    if "labels" in fields and "classes" not in fields:
+        failures = check_failures(read_failures_config(file), via)
+        return failures, list(failures.labels)
+    if "captions" in fields or "draws_per_caption" in fields:
+        dataset = read_dataset_config(file)
+        check_specs(dataset)
+        return dataset, size_of(dataset)[2]
+    audit = read_audit(file)
+    check_specs(audit)
+    audit = with_classes(audit)
+    check_audit(audit, via)
+    return audit, list(audit.classes)
+
+
+def _models(config: BaseModel) -> list[tuple[str, str, str]]:
+    """Returns (field, role, spec) of each model that can be loaded, each spec once."""
+    once: dict[tuple[str, str], str] = {}
+    for where, role, spec in named_models(config):
+        once.setdefault((role, spec), where)
+    return [(where, role, spec) for (role, spec), where in once.items()]
+
+
+def _pictures(config: Configs, classes: Sequence[str]) -> tuple[list[Picture], str]:
+    """Returns three pictures and where they come from: the labelled table, the index, or the embedded world."""
+    table = _table_of(config)
+    if table is not None:
+        targets = table.labels[TARGET].to_pylist()
+        found = _readable(table, _spread(targets, classes), targets)
+        if not found:
+            raise SourceError(
+                f"{table.location}: none of {_TRIED} images of the classes could be read; c2b audit needs some"
+            )
+        return found, f"images of {table.location}"
+    index = config.images.index if not isinstance(config, FailuresConfig) else None
+    if index is not None:
+        opened = catalog.index(index)
+        count = int(getattr(opened, "count", 0) or _TRIED)
+        rows = np.random.default_rng(0).permutation(count)[:_TRIED].tolist()
+        return _readable(opened, rows, None), f"images of the index {index}, whose classes are not known"
+    from c2b_ray.world.render import render
+    from c2b_ray.world.scenes import sample
+
+    scenes = [
+        Picture(f"scene {i + 1}", scene.target_class, render(scene)) for i, scene in enumerate(sample(PICTURES, 0))
+    ]
+    return scenes, "scenes of the embedded world, because the run makes its own images"
+
+
+def _table_of(config: Configs) -> LabelledTable | None:
+    if isinstance(config, AuditConfig):
+        if config.images.table is None:
+            return None
+        return LabelledTable(config.images.table, columns=config.images.renamed, root=config.images.root)
+    labelled = config.images.labelled
+    return None if labelled is None else LabelledTable(labelled.table, "images.labelled.table", labelled.columns)
+
+
+def _spread(targets: Sequence[str | None], classes: Sequence[str]) -> list[int]:
+    """Returns rows of the classes in turn, at random within each."""
+    order = np.random.default_rng(0).permutation(len(targets)).tolist()
+    groups: dict[str, list[int]] = {normalise(name): [] for name in classes}
+    for row in order:
+        group = groups.get(normalise(targets[row] or ""))
+        if group is not None and len(group) < _TRIED:
+            group.append(row)
+    turns = [group[turn] for turn in range(_TRIED) for group in groups.values() if turn < len(group)]
+    return turns[:_TRIED]
+
+
+def _readable(source: Any, rows: Sequence[int], targets: Sequence[str | None] | None) -> list[Picture]:
+    """Returns the first three of these rows whose pictures can be read."""
+    fetched = source.fetch(list(rows))
+    keys, data = fetched["key"].to_pylist(), fetched["bytes"].to_pylist()
+    pixels, _ = decode_batch([one or b"" for one in data])
+    found = [
+        Picture(str(key), "" if targets is None else str(targets[row]), image)
+        for row, key, image in zip(rows, keys, pixels, strict=True)
+        if image is not None
+    ]
+    return found[:PICTURES]
+
+
+def _classifier(
+    where: str, spec: str, pictures: Sequence[Picture], config: Configs, classes: Sequence[str]
+) -> CheckedModel:
+    model = catalog.classifier(spec)
+    known = catalog.description_of(model)
+    groups = _groups(spec, known, config, classes)
+    logits = np.asarray(model.logits([one.pixels for one in pictures], [one.name for one in pictures]), np.float64)
+    answers = tuple(_answer(one, row, known.labels, groups) for one, row in zip(pictures, logits, strict=True))
+    return CheckedModel(where, "classifier", spec, known.revision, known.labels, known.facts, answers)
+
+
+def _groups(spec: str, known: Description, config: Configs, classes: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Returns the labels that stand for each class. Raises ConfigError where the run would refuse them."""
+    label_map = config.label_map if isinstance(config.label_map, dict) else None
+    if isinstance(config, DatasetConfig):
+        truths_of(config, spec, known, classes)
+    right = config.right if isinstance(config, AuditConfig) else "top1"
+    groups = classification(spec, known, classes, label_map, right).labels_of_class
+    return dict(zip(classes, groups, strict=True))
+
+
+def _answer(
+    picture: Picture, row: NDArray[np.float64], labels: Sequence[str], groups: Mapping[str, Sequence[int]]
+) -> Answer:
+    whole = np.logaddexp.reduce(row)
+    best = np.argsort(-row, kind="stable")[:TOP].tolist()
+    top = tuple((labels[i], float(np.exp(row[i] - whole))) for i in best)
+    group = next((group for name, group in groups.items() if normalise(name) == normalise(picture.of_class)), None)
+    return Answer(picture.name, picture.of_class, top, None if group is None else best[0] in group)
+
+
+def _other(where: str, role: str, spec: str) -> CheckedModel:
+    """Loads a model that is no classifier of the run."""
+    known = catalog.description_of(catalog.load(role, spec))
+    return CheckedModel(where, role, spec, known.revision, known.labels, known.facts)

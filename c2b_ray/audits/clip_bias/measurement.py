@@ -1,0 +1,142 @@
+"""Biases of the CLIP models themselves: KL of recall@k, and MaxSkew@k over neutral descriptions, in every view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray.audits.clip_bias.captioned import read_results
+from c2b_ray.audits.clip_bias.config import ClipBiasConfig
+from c2b_ray.audits.clip_bias.embedding import Encoder
+from c2b_ray.audits.clip_bias.images import Images, Opened
+from c2b_ray.audits.clip_bias.steps.measure import PRETRAINING, Key, Measured, Skew, measure_disparity, measure_skew
+from c2b_ray.audits.clip_bias.steps.retrieval import Vectors, recalled, similarities
+from c2b_ray.errors import ConfigError
+from c2b_ray.stats import Floats
+from c2b_ray.stats.disparity import Chance
+from c2b_ray.stats.space_similarity import space_similarity
+from c2b_ray.tables.clip_bias import CONVERGENCE
+
+
+def chance_of(config: ClipBiasConfig) -> Chance:
+    return Chance(config.chance.permutations, config.chance.resamples, config.seed, 1 - config.alpha)
+
+
+def measure_pretraining(
+    measured: Measured, data: Opened, config: ClipBiasConfig, encoders: Mapping[str, Encoder]
+) -> dict[str, float]:
+    """Adds the dataset's rows; returns each model's mean recall over all images, empty where there are no captions."""
+    hits, ranks = _scores(data, config, encoders)
+    chance = chance_of(config)
+    skew = Skew(config.skew_k, config.skew_share, config.skew_rule)
+    for view in data.images.views:
+        for attribute in data.images.attributes:
+            where = (data.images.name, attribute.name, view.view, view.group)
+            if hits:
+                key = _key(f"kl_recall@{config.recall_k}", *where)
+                measure_disparity(measured, key, hits, (attribute, view), chance, data.images.copies)
+            if ranks:
+                key = _key(f"max_skew@{config.skew_k}", *where)
+                measure_skew(measured, key, ranks, (attribute, view), (skew, chance), data.images.copies)
+    return {model: float(totals.sum() / max(counts.sum(), 1)) for model, (totals, counts) in hits.items()}
+
+
+def _key(metric: str, dataset: str, attribute: str, view: str, group: str) -> Key:
+    return Key(dataset, metric, attribute, view, group, PRETRAINING)
+
+
+def _scores(
+    data: Opened, config: ClipBiasConfig, encoders: Mapping[str, Encoder]
+) -> tuple[dict[str, tuple[Floats, Floats]], dict[str, Vectors]]:
+    """Returns by model: totals and counts of recalled captions, and similarities of the descriptions.
+
+    A model's embeddings are in memory only while these are computed.
+    """
+    gallery, descriptions = data.images.gallery, data.images.config.texts
+    hits: dict[str, tuple[Floats, Floats]] = {}
+    ranks: dict[str, Vectors] = {}
+    for model, encoder in encoders.items():
+        vectors = data.vectors(encoder)
+        if gallery is not None and gallery.texts:
+            texts = data.texts(encoder, list(gallery.texts))
+            hits[model] = recalled(vectors, texts, gallery, config.recall_k, config.hit)
+        if descriptions:
+            ranks[model] = np.ascontiguousarray(similarities(vectors, data.texts(encoder, descriptions)))
+    return hits, ranks
+
+
+# Measures whether embedding spaces grow alike: the similarity of every two models' spaces, before and after
+# training.
+
+
+BEFORE, AFTER = "before", "after"
+Space = dict[str, Floats]
+
+
+def convergence_table(
+    measured: Measured, config: ClipBiasConfig, data: Mapping[str, Opened], encoders: Mapping[str, Encoder]
+) -> pa.Table:
+    """Returns the similarities of the models that have both spaces, on the images that are in all of them."""
+    if config.spaces is None:
+        return CONVERGENCE.empty_table()
+    opened, images = data[config.spaces.dataset], data[config.spaces.dataset].images
+    after = {model: _read(path, f"spaces.after.{model}", images) for model, path in config.spaces.after.items()}
+    models = list(after)
+    if config.spaces.before is None:
+        before = {
+            model: dict(zip(images.keys, opened.vectors(encoders[model]).astype(np.float64), strict=True))
+            for model in models
+        }
+    else:
+        if lacking := [model for model in models if model not in config.spaces.before]:
+            raise ConfigError(
+                "spaces.before", f"{lacking[0]!r} is missing; name the models of `after`, or leave it out"
+            )
+        before = {model: _read(config.spaces.before[model], f"spaces.before.{model}", images) for model in models}
+    common = set.intersection(*(set(space) for stage in (before, after) for space in stage.values()))
+    shared = [key for key in images.keys if key in common]
+    if len(shared) < 2:
+        raise ConfigError("spaces", f"the spaces have {len(shared)} image(s) in common: nothing compares them")
+    if lost := len(images.keys) - len(shared):
+        measured.notes.append(f"spaces: {lost:,} of {len(images.keys):,} images are left out, as a space lacks them")
+    return pa.Table.from_pylist(
+        [
+            row
+            for stage, spaces in ((BEFORE, before), (AFTER, after))
+            for row in _rows(stage, spaces, shared, 1 - config.alpha)
+        ],
+        CONVERGENCE,
+    )
+
+
+def _rows(stage: str, spaces: Mapping[str, Space], keys: list[str], confidence: float) -> list[dict[str, object]]:
+    vectors = [np.stack([space[key] for key in keys]) for space in spaces.values()]
+    plain, centred = space_similarity(vectors, confidence), space_similarity(vectors, confidence, centred=True)
+    names = list(spaces)
+    return [
+        {
+            "stage": stage, "model_a": names[a], "model_b": names[b], "similarity": float(plain.value[a, b]),
+            "low": float(plain.low[a, b]), "high": float(plain.high[a, b]), "centred": float(centred.value[a, b]),
+            "n": len(keys),
+        }
+        for a in range(len(names))
+        for b in range(a + 1, len(names))
+    ]  # fmt: skip
+
+
+def _read(path: str, field: str, images: Images) -> Space:
+    """Returns embeddings by image. Raises ConfigError for images that the dataset does not have, or invalid vectors."""
+    table = read_results(path, field, ("image", "embedding"))
+    there, result = set(images.table.keys), {}
+    width = 0
+    for key, values in zip(table["image"].to_pylist(), table["embedding"].to_pylist(), strict=True):
+        if key not in there:
+            raise ConfigError(field, f"{images.table.location} has no image {key!r}")
+        vector = np.asarray(values, np.float64)
+        width = width or vector.size
+        if vector.ndim != 1 or vector.size != width or not np.isfinite(vector).all() or not vector.any():
+            raise ConfigError(field, f"{path}: the embedding of {key!r} is no list of {width} numbers with a direction")
+        result[key] = vector
+    return result

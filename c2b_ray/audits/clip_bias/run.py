@@ -1,0 +1,78 @@
+"""A run of `c2b clip-bias`: its tables by name, each checked when it is read.
+
+embeddings/                        Parquet parts: images and texts of every model
+clip_bias.parquet                  bias of each model, dataset, metric, attribute and view
+transfer.parquet                   rank correlations of pre-training with downstream bias
+locality.parquet                   … of local with global bias
+rates  clusters  examples  model_pairs  gaps  convergence    inputs and consequences of these
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.errors import ConfigError
+from c2b_ray.storage.kinds import kind_named
+from c2b_ray.storage.manifest import Manifest
+from c2b_ray.storage.run import Run, load_run, open_run
+
+CLIP_BIAS_KIND = "clip-bias"
+
+
+class ClipBiasManifest(Manifest):
+    """`notes`: remarks on the results for readers. `window`: the models whose transfer was studied. `groups`: by
+    dataset, the number of images in each matched group. `performance`: of each model."""
+
+    notes: list[str] | None = None
+    window: list[str] | None = None
+    groups: dict[str, dict[str, int]] | None = None
+    performance: dict[str, float] | None = None
+
+
+class ClipBiasRun(Run):
+    """A run of `c2b clip-bias`."""
+
+    @property
+    def biases(self) -> pa.Table:
+        return self.read("clip_bias")
+
+    @property
+    def transfer(self) -> pa.Table:
+        return self.read("transfer")
+
+    @property
+    def locality(self) -> pa.Table:
+        return self.read("locality")
+
+    @property
+    def rates(self) -> pa.Table:
+        return self.read("rates")
+
+    @property
+    def model_pairs(self) -> pa.Table:
+        return self.read("model_pairs")
+
+    @property
+    def convergence(self) -> pa.Table:
+        return self.read("convergence")
+
+
+def load_clip_bias_run(path: str | Path | Run) -> ClipBiasRun:
+    """Does what `load_run` does. Raises ConfigError for a run of another kind."""
+    run = path if isinstance(path, Run) else load_run(path)
+    if not isinstance(run, ClipBiasRun):
+        raise ConfigError("RUN", f"{run.path} is a run of {run.kind.command}; this needs one of c2b clip-bias")
+    return run
+
+
+@contextmanager
+def open_clip_bias_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[ClipBiasRun]:
+    """Does what `open_run` does, for a run of this kind."""
+    with open_run(path, run_id, config, kind_named(CLIP_BIAS_KIND)) as run:
+        assert isinstance(run, ClipBiasRun)
+        yield run

@@ -1,0 +1,327 @@
+"""Turns scores and rankings of images into rows of bias: one attribute in one view, all models at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray.audits.clip_bias.steps.retrieval import Vectors
+from c2b_ray.names import folded
+from c2b_ray.stats import Floats, Ints, benjamini_hochberg
+from c2b_ray.stats.disparity import Chance, Scores, disparity
+from c2b_ray.stats.skew import FEW, MeanSkew, SkewRule, mean_max_skew, scored_max_skew
+from c2b_ray.tables import seed_of
+from c2b_ray.tables.clip_bias import CLIP_BIAS, RATES, REPLICATES
+
+# Measured biases as rows, and the tables of a run that they make.
+
+
+NAN = float("nan")
+PRETRAINING, DOWNSTREAM = "pretraining", "downstream"
+
+
+@dataclass(frozen=True)
+class Key:
+    """Identifies a bias, apart from the model."""
+
+    dataset: str
+    metric: str
+    attribute: str
+    view: str
+    group: str
+    stage: str
+
+
+@dataclass(frozen=True)
+class BiasRow:
+    """A row of `CLIP_BIAS`. `replicates`: the value in bootstrap samples that all models of the key share; None where
+    the metric has none."""
+
+    model: str
+    key: Key
+    value: float
+    value_low: float
+    value_high: float
+    n: int
+    expected: float
+    p_value: float
+    q_value: float = NAN
+    k: int | None = None
+    rule: str | None = None
+    note: str | None = None
+    replicates: Floats | None = None
+
+
+@dataclass(frozen=True)
+class RateRow:
+    """A row of `RATES`. `reach`: the half-width of an interval of a contrast, in standard errors."""
+
+    model: str
+    key: Key
+    rate_metric: str
+    attribute_value: str
+    rate: float
+    standard_error: float
+    reach: float
+    n: int
+
+
+@dataclass
+class Measured:
+    """The results of all models so far."""
+
+    biases: list[BiasRow] = field(default_factory=list)
+    rates: list[RateRow] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def unknown(self, models: Iterable[str], key: Key, n: int, note: str) -> None:
+        """Adds rows without a value, with a note that says why."""
+        self.biases += [BiasRow(model, key, NAN, NAN, NAN, n, NAN, NAN, note=note) for model in models]
+
+
+def with_q_values(rows: Sequence[BiasRow]) -> list[BiasRow]:
+    """Returns the rows with q-values (false discovery rate) over all rows that have a p-value."""
+    q_values = benjamini_hochberg([row.p_value for row in rows])
+    return [replace(row, q_value=float(q)) for row, q in zip(rows, q_values, strict=True)]
+
+
+def bias_table(rows: Sequence[BiasRow]) -> pa.Table:
+    names = [name for name in BiasRow.__dataclass_fields__ if name not in ("key", "replicates")]
+    return pa.Table.from_pylist(
+        [{**asdict(row.key), **{name: getattr(row, name) for name in names}} for row in rows], CLIP_BIAS
+    )
+
+
+def replicate_table(rows: Sequence[BiasRow]) -> pa.Table:
+    """Returns the replicates of the rows that have any, as `REPLICATES`."""
+    return pa.Table.from_pylist(
+        [
+            {"model": row.model, **asdict(row.key), "values": row.replicates}
+            for row in rows
+            if row.replicates is not None and np.isfinite(row.value)
+        ],
+        REPLICATES,
+    )
+
+
+def rate_table(rows: Sequence[RateRow]) -> pa.Table:
+    return pa.Table.from_pylist(
+        [
+            {
+                **{name: getattr(row.key, name) for name in ("dataset", "attribute", "view", "group")},
+                "model": row.model,
+                "metric": row.rate_metric,
+                "attribute_value": row.attribute_value,
+                "rate": row.rate,
+                "standard_error": row.standard_error,
+                "n": row.n,
+            }
+            for row in rows
+        ],
+        RATES,
+    )
+
+
+# Attributes of images as numbers, and the views of a dataset in which bias is measured.
+
+
+GLOBAL, ALL = "global", "all"
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """`codes` (images,): the number of each image's value in `values`, or -1 where it has none."""
+
+    name: str
+    values: tuple[str, ...]
+    codes: Ints
+
+    @staticmethod
+    def of(name: str, column: Sequence[str | None]) -> Attribute:
+        """Spellings that differ in case alone are one value, called by the most frequent of them."""
+        counts = Counter(value for value in column if value is not None)
+        spelling: dict[str, str] = {}
+        for value, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+            spelling.setdefault(folded(value), value)
+        values = tuple(sorted(spelling.values()))
+        numbers = {folded(value): number for number, value in enumerate(values)}
+        codes = [-1 if value is None else numbers[folded(value)] for value in column]
+        return Attribute(name, values, np.array(codes, np.int64))
+
+    def within(self, members: Ints) -> Ints:
+        """Returns the codes of these images."""
+        return self.codes[members]
+
+    def problem(self, members: Ints) -> str | None:
+        """Returns why no bias can be measured among these images; None where it can."""
+        counts = np.bincount(self.codes[members][self.codes[members] >= 0], minlength=len(self.values))
+        if len(self.values) < 2:
+            what = f"only {self.values[0]!r}" if self.values else "none"
+            return f"{self.name} has {what} as a value: a bias needs two"
+        absent = [value for value, count in zip(self.values, counts, strict=True) if count == 0]
+        if absent:
+            return f"no image here has the {self.name} {absent[0]!r}: its rate is unknown, so the bias is"
+        return None
+
+
+@dataclass(frozen=True)
+class View:
+    """Some images of a dataset: all, or those of a group that models' clusters share. `members`: ascending."""
+
+    view: str
+    group: str
+    members: Ints
+
+    @staticmethod
+    def everything(images: int) -> View:
+        return View(GLOBAL, ALL, np.arange(images))
+
+    @property
+    def label(self) -> str:
+        return GLOBAL if self.view == GLOBAL else f"group {self.group}"
+
+
+@dataclass(frozen=True)
+class Skew:
+    """How MaxSkew is computed: over at most `most` images, and at most `share` of the ranked ones, by `rule`."""
+
+    most: int
+    share: float
+    rule: SkewRule
+
+    def k(self, images: int) -> int:
+        return max(1, min(self.most, int(images * self.share)))
+
+
+def seeded(chance: Chance, *what: object) -> Chance:
+    """Returns the settings with a seed that follows from what is tested, so that the order of work changes no
+    result."""
+    return replace(chance, seed=seed_of("clip-bias", chance.seed, *what))
+
+
+def measure_disparity(
+    measured: Measured,
+    key: Key,
+    scores: Mapping[str, tuple[Floats, Floats]],
+    at: tuple[Attribute, View],
+    chance: Chance,
+    copies: Ints | None = None,
+) -> None:
+    """Adds rows of the KL of a score's group means, and of these means. `scores`: model → totals and counts
+    (images,). `copies`: for each image, the number of the first that is the same picture; these count as one."""
+    attribute, view = at
+    members = view.members[attribute.within(view.members) >= 0]
+    models = list(scores)
+    totals, counts = (np.stack([scores[model][which][members] for model in models]) for which in (0, 1))
+    answered = members[(counts > 0).all(axis=0)]
+    if (problem := attribute.problem(answered)) is not None:
+        measured.unknown(models, key, len(answered), problem)
+        return
+    codes = attribute.within(members)
+    if copies is not None:
+        totals, counts, codes = _by_picture(totals, counts, codes, copies[members])
+    chance = seeded(chance, key.dataset, key.attribute, key.view, key.group)
+    result = disparity(Scores(totals, counts), codes, len(attribute.values), chance)
+    seen = np.bincount(attribute.within(answered), minlength=len(attribute.values))
+    for number, model in enumerate(models):
+        note = None if np.isfinite(result.value[number]) else "no group has a score above 0"
+        value, low, high = result.value[number], result.low[number], result.high[number]
+        row = BiasRow(
+            model, key, float(value), float(low), float(high), len(answered), float(result.expected[number]),
+            float(result.p_value[number]), note=note, replicates=result.replicates[:, number],
+        )  # fmt: skip
+        measured.biases.append(row)
+        for group, name in enumerate(attribute.values):
+            rate, error = float(result.rates[number, group]), float(result.errors[number, group])
+            of = key.metric.removeprefix("kl_")
+            measured.rates.append(
+                RateRow(model, key, of, name, rate, error, float(result.reach[number]), int(seen[group]))
+            )
+
+
+def _by_picture(totals: Floats, counts: Floats, codes: Ints, copies: Ints) -> tuple[Floats, Floats, Ints]:
+    """Adds up the scores of copies with one value: means stay as they are, and copies are one picture's evidence."""
+    pictures, which = np.unique(np.stack([copies, codes]), axis=1, return_inverse=True)
+    of, number = which.ravel(), pictures.shape[1]
+    sums = np.stack([[np.bincount(of, of_model, number) for of_model in some] for some in (totals, counts)])
+    return sums[0].astype(np.float64), sums[1].astype(np.float64), pictures[1]
+
+
+def measure_skew(
+    measured: Measured,
+    key: Key,
+    scores: Mapping[str, Vectors],
+    at: tuple[Attribute, View],
+    how: tuple[Skew, Chance],
+    copies: Ints | None = None,
+) -> None:
+    """Adds rows of the mean MaxSkew@k over texts. `scores`: model → similarities (texts, images). `copies`: as for
+    `measure_disparity`; they count in the shares, and are one picture's evidence."""
+    (attribute, view), (skew, chance) = at, how
+    members = view.members[attribute.within(view.members) >= 0]
+    if (problem := attribute.problem(members)) is not None:
+        measured.unknown(list(scores), key, len(members), problem)
+        return
+    codes, k = attribute.within(members), skew.k(len(members))
+    alike = None if copies is None else copies[members]
+    chance = seeded(chance, key.dataset, key.attribute, key.view, key.group)
+    for model, similar in scores.items():
+        ranked = similar[:, members]
+        order = np.argsort(-ranked, axis=1, kind="stable")
+        result = mean_max_skew(order, codes, len(attribute.values), k, chance, alike)
+        value, low, high = result.value, result.low, result.high
+        note = _by_chance(result, attribute.values) + _few(codes, alike, attribute)
+        if skew.rule != "formula":
+            value = _by_rule(ranked, codes, k, skew.rule)
+            note = (
+                f"the value is by the rule; expected value, p and interval, widened to it, are of the formula; {note}"
+            )
+            low, high = min(low, value), max(high, value)
+        row = BiasRow(
+            model, key, value, low, high, len(members), result.expected, result.p_value, k=k,
+            rule=skew.rule, note=note, replicates=result.replicates,
+        )  # fmt: skip
+        measured.biases.append(row)
+
+
+def _by_chance(skew: MeanSkew, values: Sequence[str]) -> str:
+    """Returns a note: the value under shuffles, and the direction in which texts lean, because a mean of maxima is
+    above 0 also where texts lean in opposite directions."""
+    if np.isnan(skew.value):
+        return "there is no neutral text"
+    texts = int(skew.leads.sum())
+    leading = [f"{value} in {count}" for value, count in zip(values, skew.leads.tolist(), strict=True)]
+    return (
+        f"by chance {skew.expected:.3g}, in 95 % of shuffles below {skew.expected_high:.3g}; of {texts} texts the most "
+        f"over-represented is {', '.join(leading)}"
+    )
+
+
+def _few(codes: Ints, alike: Ints | None, attribute: Attribute) -> str:
+    """Returns a remark where the rarest value has few images: the interval allows for what others would show."""
+    pictures = np.arange(len(codes)) if alike is None else alike
+    counts = np.array([len(np.unique(pictures[codes == number])) for number in range(len(attribute.values))])
+    rarest = int(counts.argmin())
+    if counts[rarest] >= FEW:
+        return ""
+    what = "image has" if counts[rarest] == 1 else "different images have"
+    few = f"{counts[rarest]} {what} the {attribute.name} {attribute.values[rarest]!r}"
+    return f"; only {few}, so the interval is wide"
+
+
+def _by_rule(ranked: Vectors, codes: Ints, k: int, rule: SkewRule) -> float:
+    return float(np.mean([scored_max_skew(scores, codes, k, rule) for scores in ranked]))
+
+
+def views_of(images: int, groups: Sequence[Ints]) -> list[View]:
+    """Returns views of all images, and of each group, numbered from 1."""
+    return named_views(images, {str(number): members for number, members in enumerate(groups, start=1)})
+
+
+def named_views(images: int, groups: Mapping[str, Ints]) -> list[View]:
+    """Returns views of all images, and of each group by its name."""
+    return [View.everything(images), *(View("local", name, np.sort(members)) for name, members in groups.items())]

@@ -1,0 +1,296 @@
+"""Builds a dataset of failures, for `c2b dataset build`.
+
+    captions → plan → first pass → second pass → manifest
+
+Each arrow resumes where the last build ended. It composes the passes and the directory, and knows no row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from c2b_ray.audits.dataset.config import DatasetConfig, read_dataset_config
+from c2b_ray.audits.dataset.directory import DIGESTS, MANIFEST, RECORDED, DatasetBuild, building, manifest_problems
+from c2b_ray.audits.dataset.identity import FORMAT, as_begun, config_hash, dataset_id, format_of
+from c2b_ray.audits.dataset.models import crew_of
+from c2b_ray.audits.dataset.plan import plan_captions
+from c2b_ray.audits.dataset.shards.exposed import Exposed, exposed
+from c2b_ray.audits.dataset.shards.files import damaged
+from c2b_ray.audits.dataset.shards.here import Crews, CrewsHere
+from c2b_ray.audits.dataset.shards.passes import OnUnits, Passes
+from c2b_ray.audits.dataset.shards.planned import CAPTIONS, PlannedCaptions
+from c2b_ray.audits.dataset.shards.workers import BECAUSE, DRAWS, DROPPED, Recipe, Task
+from c2b_ray.audits.dataset.steps.plan import Plan
+from c2b_ray.audits.kit.backend import AUTO, backend
+from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
+from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.manifest import versions
+from c2b_ray.audits.kit.models import warn_of_assumptions
+from c2b_ray.audits.kit.session import Listener, Session, Steps
+from c2b_ray.audits.kit.specs import check_specs, paths_read
+from c2b_ray.config.placement import PlacementConfig, read_placement
+from c2b_ray.engine.progress import Progress
+from c2b_ray.errors import RunError, SourceError
+from c2b_ray.storage.documents import FileOrFields
+from c2b_ray.storage.manifest import differences, unnamed
+
+if TYPE_CHECKING:
+    from c2b_ray.models.memory_classifier import InMemory, Model
+
+
+# Ends a build whose first images cannot be used, before more of them are drawn.
+
+
+FEW = 256
+"""The number of first draws of which some must be usable."""
+UNUSABLE = ("no_image", "no_answer")
+
+
+def refuse_unusable(location: str, sums: Mapping[str, float], enough: int) -> None:
+    """Raises SourceError where none of the first images can be used, once there are `enough` of them, so that no more
+    are drawn."""
+    drawn, unusable = sums.get(DRAWS, 0.0), {name: sums.get(f"{DROPPED}:{name}", 0.0) for name in UNUSABLE}
+    if drawn < enough or sum(unusable.values()) < drawn:
+        return
+    said = ", ".join(f"{int(count)} {name}" for name, count in unusable.items() if count)
+    why = sorted(name.removeprefix(f"{BECAUSE}:") for name in sums if name.startswith(f"{BECAUSE}:"))
+    because = f": {'; '.join(why[:3])}" if why else ""
+    raise SourceError(
+        f"{location}: none of the first {int(drawn)} images can be used ({said}){because}. A "
+        "generator that returns black or NaN images, or a classifier whose answers are not numbers, has no failures; "
+        "mend it, delete the directory, and build again",
+        location=location,
+    )
+
+
+_NOTES = ("without_value", "left_out", "warnings")
+"""Entries of the plan about a labelled table, which the manifest repeats."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """`rows` of `draws` were kept, the others left out by reason. `made`: shards that this call wrote. `without_value`:
+    rows of a labelled table that were not drawn, by the column (target_class, or one of `by`) that they lack.
+    `left_out`: what the table's folder holds besides, reason → how many."""
+
+    out: str
+    draws: int
+    rows: int
+    shards: int
+    drops: dict[str, int]
+    made: int
+    repeated: dict[str, int]
+    seconds: float
+    without_value: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+
+
+def build_dataset(
+    config: FileOrFields | DatasetConfig,
+    out: str | Path,
+    via: str = AUTO,
+    listener: Listener | None = None,
+    placement: FileOrFields | PlacementConfig | None = None,
+    *,
+    classifier: Model | InMemory | Mapping[str, Model | InMemory] | None = None,
+    labels: Sequence[str] | None = None,
+    metrics_port: int | None = None,
+) -> Built:
+    """Builds a dataset of failures at `out`, or what is left of it, and returns what it holds.
+
+    `config`: a dataset file's path, a mapping of its fields, or a `DatasetConfig`; the other arguments are those of
+    `c2b_ray.audit`. A finished directory is checked, and what is damaged or missing is made again. Raises RunError
+    where `out` holds the dataset of another config or other files, or where another process builds in it.
+
+    `metrics_port`: a port of this machine, at which Prometheus finds the build's counters while it runs.
+    """
+    in_memory = held_in_memory(classifier, labels, via)  # held until the build ends
+    session = Session(HERE if in_memory else via, None if placement is None else read_placement(placement), listener)
+    return build(read_dataset_config(config, specs_of(in_memory)), str(out), session, metrics_port)
+
+
+def build(config: DatasetConfig, out: str, session: Session, metrics_port: int | None = None) -> Built:
+    check_specs(config)
+    began, steps = time.monotonic(), Steps(session.listener)
+    with exposed(metrics_port) as metrics, building(out) as directory:
+        fields = config.model_dump(mode="json")
+        about = directory.about
+        hash_now = config_hash(config, format_of(about))
+        known = about or directory.manifest  # whose dataset.json was removed, because it was damaged
+        if known is not None and known["config_hash"] != hash_now:
+            raise _another(out, known, fields, hash_now)
+        via = session.chosen(lambda: _most_draws(directory))
+        with backend(via, session.placement) as models:
+            models.runner.check_paths(out, paths_read(config))
+            plan, recipe = _begin(config, directory, models, steps, (fields, hash_now))
+            crews = _crews(via, recipe, session.placement)
+            return _Build(directory, recipe, crews, steps, metrics).run(plan, began)
+
+
+def _another(out: str, about: Mapping[str, Any], fields: dict[str, Any], hash_now: str) -> RunError:
+    config = about.get("config")
+    if config is None:
+        changed = "config, of which the removed dataset.json told,"
+    else:
+        changed = differences(config, fields) if config != fields else "contents of a file"
+    return RunError(
+        f"{out} holds the dataset of another config: its hash is {about['config_hash']}, this one's is {hash_now} (the "
+        f"{changed} differs); choose another --out, or delete it{unnamed(fields)}",
+        run=out,
+    )
+
+
+def _crews(via: str, recipe: Recipe, placement: PlacementConfig | None) -> Crews:
+    if via == HERE:
+        return CrewsHere(recipe)
+    from c2b_ray.audits.dataset.shards.on_ray import CrewsOnRay
+
+    return CrewsOnRay(recipe, placement, served=via == "serve")
+
+
+def _most_draws(directory: DatasetBuild) -> int | None:
+    about = directory.about
+    return None if about is None else int(about["plan"]["draws"])
+
+
+def _begin(
+    config: DatasetConfig,
+    directory: DatasetBuild,
+    models: Backend,
+    steps: Steps,
+    identity: tuple[dict[str, Any], str],
+) -> tuple[Plan, Recipe]:
+    """Returns the plan, made now or read, and the recipe for workers. Raises RunError where a model has changed."""
+    fields, hash_now = identity
+    about = directory.about
+    if about is None:
+        with steps.step("plan"):
+            about = plan_captions(config, directory, models, steps)
+    elif not _captions_whole(directory, about):
+        with steps.step("plan"):
+            if plan_captions(config, directory, models, steps)["captions_sha256"] != about["captions_sha256"]:
+                raise RunError(
+                    f"{directory.location}: captions.parquet is damaged, and what the config names now gives other "
+                    "captions; put the file back, or delete the dataset",
+                    run=directory.location,
+                )
+    with steps.step("describe the models"):
+        crew = as_begun(crew_of(config, about["labels"], models), about, directory.location)
+    if "models" not in about:
+        begun = {"format": FORMAT, "config": fields, "config_hash": hash_now, "models": crew.revisions()}
+        about |= {**begun, "facts": _facts(config, models, steps), "versions": versions()}
+        directory.begin(about)
+    plan = Plan(dataset_id(about), about["plan"]["draws"], config.shard_draws, config.batch)
+    sources, distance = config.images.sources, config.near_duplicates
+    recipe = Recipe(
+        directory.files.everywhere(), plan, crew.load, sources, config.seed, distance, config.cap_per_caption,
+        format=format_of(about),
+    )  # fmt: skip
+    return plan, recipe
+
+
+def _facts(config: DatasetConfig, models: Backend, steps: Steps) -> dict[str, Any]:
+    """Returns the settings of each classifier and where they were read; warns of those that are assumed."""
+    known = {name: models.describe("classifier", spec) for name, spec in config.specs.items()}
+    for name, one in known.items():
+        warn_of_assumptions(steps, name, one)
+    return {name: [asdict(fact) for fact in one.facts] for name, one in known.items()}
+
+
+def _captions_whole(directory: DatasetBuild, about: Mapping[str, Any]) -> bool:
+    files = directory.files
+    return files.exists(CAPTIONS) and files.digest(CAPTIONS).sha256 == about["captions_sha256"]
+
+
+class _Build:
+    """One build, from the directory's present state to its manifest."""
+
+    def __init__(self, directory: DatasetBuild, recipe: Recipe, crews: Crews, steps: Steps, metrics: Exposed) -> None:
+        self._directory, self._recipe, self._steps, self._metrics = directory, recipe, steps, metrics
+        self._crews = crews
+
+    def run(self, plan: Plan, began: float) -> Built:
+        captions = PlannedCaptions(self._recipe.files)
+        try:
+            self._discard_damaged(plan)
+            passes = Passes(self._recipe, self._crews, captions)
+            made = passes.left
+            with self._steps.step("draw and classify") as on_progress:
+                passes.run_first(self._units(on_progress, min(plan.draws, FEW)))
+            with self._steps.step("leave out near-duplicates, write shards") as on_progress:
+                passes.run_second(self._units(on_progress))
+            manifest = self._manifest(plan, began, made)
+        finally:
+            self._crews.close()
+        return Built(
+            self._directory.location, plan.draws, manifest["rows"], plan.shards, manifest["drops"], made,
+            manifest["repeated"], manifest["seconds"], manifest.get("without_value", {}), manifest.get("left_out", {}),
+        )  # fmt: skip
+
+    def _units(self, on_progress: Callable[[Progress], None], enough: int | None = None) -> OnUnits:
+        """`enough`: a number of draws, some of which must be usable."""
+        began, first = time.monotonic(), [-1]
+
+        def tell(done: int, total: int, sums: dict[str, float]) -> None:
+            if first[0] < 0:
+                first[0] = done
+            self._metrics.tell(sums)
+            if enough is not None:
+                refuse_unusable(self._directory.location, sums, enough)
+            self._directory.lost(self._crews.lost, self._crews.repeated)
+            now = done - first[0]
+            errors = int(sums.get("dropped:no_image", 0) + sums.get("dropped:no_answer", 0))
+            on_progress(Progress(now, errors, first[0], total, now / max(time.monotonic() - began, 1e-9), now))
+
+        return tell
+
+    def _discard_damaged(self, plan: Plan) -> None:
+        files, manifest = self._directory.files, self._directory.manifest
+        if manifest is not None and (why := next(manifest_problems(manifest, self._directory.about or {}), None)):
+            self._steps.warn(f"{why}; it is made anew")
+            files.remove(MANIFEST)
+            manifest = None
+        with self._steps.step("check what is there"):
+            names = damaged(self._crews, files, plan, None if manifest is None else manifest["shards"])
+        for name in names:
+            self._steps.warn(f"{name} is damaged; it is made anew")
+            files.remove(name)
+
+    def _manifest(self, plan: Plan, began: float, made: int) -> dict[str, Any]:
+        old = self._directory.manifest
+        if old is not None and not made:
+            self._directory.clear()
+            return old
+        listed: dict[int, list[dict[str, Any]]] = {}
+
+        def summed(task: Task, entries: list[dict[str, Any]]) -> None:
+            listed[task.number] = entries
+
+        with self._steps.step("list the shards"):
+            self._crews.run((Task("listed", group) for group in range(plan.groups)), summed, lambda sums: None)
+        shards = [entry for group in sorted(listed) for entry in listed[group]]
+        drops: Counter[str] = Counter()
+        for entry in shards:
+            drops.update(entry["drops"]["reasons"])
+        about = self._directory.about or {}
+        notes = {name: about["plan"][name] for name in _NOTES if about["plan"].get(name)}
+        manifest = {
+            "format": 1,
+            "config_hash": about["config_hash"],
+            "rows": sum(entry["rows"] for entry in shards),
+            "draws": plan.draws,
+            "drops": dict(sorted(drops.items())),
+            **notes,
+            RECORDED: DIGESTS,
+            "repeated": self._directory.repeated(),
+            "seconds": round(time.monotonic() - began, 3),
+            "versions": versions(),
+            "shards": shards,
+        }
+        self._directory.finish(manifest)
+        return manifest

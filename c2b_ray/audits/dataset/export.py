@@ -1,0 +1,170 @@
+"""Copies a dataset of failures into a format that other tools read, for `c2b dataset export`.
+
+    shards → files, a stage that resumes → files about the whole export → OUT
+
+An export appears whole: it is written beside OUT and renamed. On an object store, which cannot rename, its
+`.c2b-export.json` is written last. Each file is written by one worker from a few shards, a few rows at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.audits.dataset.formats.fiftyone import FiftyOne
+from c2b_ray.audits.dataset.formats.huggingface import HuggingFace
+from c2b_ray.audits.dataset.formats.imagefolder import ImageFolder
+from c2b_ray.audits.dataset.formats.kit import WORK, About, Folder, Format, json_line
+from c2b_ray.audits.dataset.formats.webdataset import WebDataset
+from c2b_ray.audits.kit.session import Session, Steps
+from c2b_ray.engine.placement import Placement
+from c2b_ray.engine.stage import Rows, StageConfig
+from c2b_ray.errors import ConfigError, RunError, nearest
+from c2b_ray.storage import files, is_remote, resolve, writers
+from c2b_ray.storage.failure_dataset import FailureDataset, open_dataset, without_rows
+from c2b_ray.storage.parts import read_stage
+from c2b_ray.storage.writers import only_writer
+from c2b_ray.tables import content_id
+
+FORMATS: dict[str, Callable[[tuple[str, ...], int], Format]] = {
+    "imagefolder": lambda labels, total: ImageFolder(labels),
+    "webdataset": lambda labels, total: WebDataset(labels),
+    "huggingface": lambda labels, total: HuggingFace(labels, total),
+    "fiftyone": lambda labels, total: FiftyOne(labels),
+}
+FILE_ROWS, FILE_BYTES = 5_000, 256 * 2**20
+MARK, IDENTITY = ".c2b-export.json", "identity.json"
+ALONE = Session()
+EXPORTED = pa.schema([("file_id", pa.string()), ("number", pa.int64()), ("rows", pa.int64()), ("bytes", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Exported:
+    """`files`: shards, Parquet files, or groups of images that one worker wrote."""
+
+    out: str
+    format: str
+    rows: int
+    labels: int
+    files: int
+    bytes: int
+
+
+def export(dataset: str, format: str, out: str, classifier: str | None = None, session: Session = ALONE) -> Exported:
+    """Writes the dataset, or the failures of `classifier` in it, to `out` in a format of `FORMATS`.
+
+    Raises ConfigError for an unknown format or classifier; RunError where `out` holds files; SourceError where nothing
+    is left to export. After an interruption the same call resumes.
+    """
+    if format not in FORMATS:
+        raise ConfigError("--format", f"there is no format {format!r}; {nearest(format, FORMATS)}")
+    opened = open_dataset(dataset, classifier)
+    if not opened.rows:
+        raise without_rows(opened)
+    steps = Steps(session.listener)
+    groups = groups_of(opened)
+    identity = {"dataset": opened.id, "format": format, "classifier": classifier, "version": 1}
+    with destination(out, identity) as folder, session.backend(lambda: 0) as models:
+        models.runner.check_paths(folder.location, {dataset: "DIR"})
+        with steps.step("count labels"):
+            labels = dict(sorted(opened.label_counts().items()))
+            if not labels:
+                raise without_rows(opened)
+        kind = FORMATS[format](tuple(labels), len(groups))
+        with steps.step("write files") as on_progress:
+            rows = Rows([_block(opened, number, group) for number, group in enumerate(groups)], total=len(groups))
+            config = StageConfig(EXPORTED, Placement(batch=1), rows_per_file=1, total=len(groups))
+            step = partial(_write, dataset=opened, folder=folder)
+            parts = f"{folder.location}/{WORK}/files"
+            models.runner.run(
+                rows, step, partial(_same, kind), parts, id_column="file_id", config=config, on_progress=on_progress
+            )
+        with steps.step("write what is about all files"):
+            written = read_stage(parts).sort_by("number")
+            count, size = sum(written["rows"].to_pylist()), sum(written["bytes"].to_pylist())
+            numbers = written["number"].to_pylist()
+            kind.finish(folder, About(count, labels, opened.config, opened.manifest, classifier, size, numbers))
+    return Exported(str(out), format, count, len(labels), len(groups), size)
+
+
+def groups_of(dataset: FailureDataset) -> list[list[str]]:
+    """Returns the names of the shards of each file: adjacent ones, until there are enough rows or bytes."""
+    groups: list[list[str]] = []
+    rows = size = 0
+    for shard in dataset.shards:
+        if not groups or rows + shard.rows > FILE_ROWS or size + shard.bytes > FILE_BYTES:
+            groups.append([])
+            rows = size = 0
+        groups[-1].append(shard.name)
+        rows, size = rows + shard.rows, size + shard.bytes
+    return groups
+
+
+def _block(dataset: FailureDataset, number: int, shards: list[str]) -> pa.Table:
+    kinds = pa.schema([("file_id", pa.string()), ("number", pa.int64()), ("shards", pa.list_(pa.string()))])
+    row = {"file_id": content_id(dataset.id, number, shards), "number": number, "shards": shards}
+    return pa.Table.from_pylist([row], kinds)
+
+
+def _write(batch: pa.Table, kind: Format, dataset: FailureDataset, folder: Folder) -> pa.Table:
+    rows = []
+    for row in batch.to_pylist():
+        written = kind.write(row["number"], dataset.tables(row["shards"]), folder)
+        rows.append({"file_id": row["file_id"], "number": row["number"], **asdict(written)})
+    return pa.Table.from_pylist(rows, EXPORTED)
+
+
+def _same(kind: Format) -> Format:
+    return kind
+
+
+@contextmanager
+def destination(out: str, identity: dict[str, Any]) -> Iterator[Folder]:
+    """Yields the folder in which an export is written; it becomes `out` once the body has ended well.
+
+    Files of a killed export with the same identity are kept. Raises RunError where `out` holds anything else, or where
+    another process exports there.
+    """
+    out = str(out).rstrip("/")
+    remote = is_remote(out)
+    folder = Folder(out if remote else f"{out}.unfinished")
+    if not remote and files.entries(out):
+        raise RunError(f"{out}: holds files already; name an empty directory or a new one", run=out)
+    mark = json_line(identity)
+    _check(folder, out, mark)
+    work = f"{folder.location}/{WORK}"
+    files.make_directory(work)
+    with writers.held(work) if remote else only_writer(resolve(work)[1], out, "exporting to it"):
+        _check(folder, out, mark)
+        files.write_bytes(f"{work}/{IDENTITY}", mark)
+        yield folder
+        folder.put(MARK, mark)
+    files.remove_directory(work)
+    if not remote:
+        _, path = resolve(out)
+        with files.refusals(out):
+            os.replace(resolve(folder.location)[1], path)
+
+
+def _check(folder: Folder, out: str, mark: bytes) -> None:
+    """Raises RunError where the folder holds anything but an unfinished export with that mark."""
+    there = files.entries(folder.location)
+    if not there or (there == [WORK] and all(name[0] == "." for name in files.entries(f"{folder.location}/{WORK}"))):
+        return
+    identity = f"{folder.location}/{WORK}/{IDENTITY}"
+    if not files.exists(identity):
+        identity = f"{folder.location}/{MARK}"  # killed between its last file and its new name
+        if is_remote(folder.location) or not files.exists(identity):
+            raise RunError(f"{folder.location}: holds files already; name an empty directory or a new one", run=out)
+    if files.read_bytes(identity) != mark:
+        raise RunError(
+            f"{folder.location}: holds an unfinished export of another dataset, format or classifier; remove it, or "
+            "name another directory",
+            run=out,
+        )

@@ -1,0 +1,366 @@
+"""Makes a classifier robust to a dataset of its failures, for `c2b dataset harden` (Wiles et al. 2022, App. D).
+
+    dataset → 80 % and 20 %; clean images → trainings (as it is, without the dataset, with it; seeds) → Table 7
+
+Retraining begins from fresh weights and puts the dataset's larger part into 5 % of each batch; the result is compared
+with the same training without the dataset. Fine-tuning begins from the classifier's weights. Trainings are rows of a
+stage: they run beside each other, and a finished one is not repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy.stats import t
+
+from c2b_ray.audits.dataset.harden_images import WORLD, Clean, Images, images_of, outputs, split_of
+from c2b_ray.audits.dataset.report.hardened_page import hardened_page
+from c2b_ray.audits.dataset.steps.split import By
+from c2b_ray.audits.kit.session import Session, Steps
+from c2b_ray.config.label_map import read_label_map
+from c2b_ray.engine.placement import Placement
+from c2b_ray.engine.stage import Rows, StageConfig
+from c2b_ray.errors import ConfigError, RunError
+from c2b_ray.models.training import Recipe, Trainable, at_once, correct, fit, trainable
+from c2b_ray.steps.classify import LabelMap
+from c2b_ray.storage import files
+from c2b_ray.storage.failure_dataset import FailureDataset, open_dataset
+from c2b_ray.storage.parts import read_stage
+from c2b_ray.tables import content_id
+from c2b_ray.text import finite
+
+# The results of hardening: Table 7 of Wiles et al. 2022 as numbers, as JSON and as a page.
+
+
+CONFIDENCE = 0.95
+ARMS = ("as_it_is", "without", "with")
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Over `seeds` trainings: mean, and standard deviation between them (NaN for one)."""
+
+    mean: float
+    sd: float
+    seeds: int
+    images: int
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The gain of the trainings with the dataset over another arm; the interval is Student's, over seeds (NaN
+    for one)."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Hardened:
+    """`clean`, `dataset`: accuracy on the held-out images of either, by arm. `gains`: of `with` over each other arm, by
+    arm and then clean or dataset. `about`: settings and split. `trainings`: of `TRAINED`."""
+
+    clean: Mapping[str, Accuracy]
+    dataset: Mapping[str, Accuracy]
+    gains: Mapping[str, Mapping[str, Gain]]
+    about: Mapping[str, Any]
+    trainings: pa.Table
+
+    def to_json(self) -> dict[str, Any]:
+        arms = {arm: {"clean": asdict(self.clean[arm]), "dataset": asdict(self.dataset[arm])} for arm in self.clean}
+        gains = {arm: {name: asdict(gain) for name, gain in of.items()} for arm, of in self.gains.items()}
+        models = [row["spec"] for row in self.trainings.to_pylist() if row["arm"] == "with"]
+        left_out = {name: int(self.trainings[f"{name}_left_out"][0].as_py()) for name in ("clean", "dataset")}
+        whole = {"accuracy": arms, "gain_of_with_over": gains, "models": models, "left_out": left_out, **self.about}
+        return dict(finite(whole))
+
+    def write(self, out: str) -> None:
+        files.write_table(f"{out}/trainings.parquet", self.trainings)
+        files.write_bytes(
+            f"{out}/results.json", json.dumps(self.to_json(), ensure_ascii=False, indent=1).encode() + b"\n"
+        )
+        files.write_bytes(f"{out}/index.html", hardened_page(self.to_json()).encode())
+
+
+def summary_of(trainings: pa.Table, about: Mapping[str, Any]) -> Hardened:
+    arms = [arm for arm in ARMS if arm in trainings["arm"].to_pylist()]
+    rows = {arm: trainings.filter(pc.equal(trainings["arm"], arm)) for arm in arms}
+    clean, dataset = ({arm: _accuracy(rows[arm], name) for arm in arms} for name in ("clean", "dataset"))
+    gains = {
+        arm: {name: _gain(_rates(rows["with"], name), _rates(rows[arm], name)) for name in ("clean", "dataset")}
+        for arm in arms
+        if arm != "with"
+    }
+    return Hardened(clean, dataset, gains, about, trainings)
+
+
+def _rates(rows: pa.Table, name: str) -> Any:
+    return rows[f"{name}_right"].to_numpy() / np.maximum(rows[f"{name}_images"].to_numpy(), 1)
+
+
+def _accuracy(rows: pa.Table, name: str) -> Accuracy:
+    rates = _rates(rows, name)
+    sd = float(rates.std(ddof=1)) if len(rates) > 1 else float("nan")
+    return Accuracy(float(rates.mean()), sd, len(rates), int(rows[f"{name}_images"][0].as_py()))
+
+
+def _gain(after: Any, before: Any) -> Gain:
+    """Returns the gain, seed by seed where both have as many; otherwise over the mean before."""
+    differences = after - before if len(after) == len(before) else after - before.mean()
+    mean = float(differences.mean())
+    if len(differences) < 2:
+        return Gain(mean, float("nan"), float("nan"))
+    reach = float(
+        t.ppf((1 + CONFIDENCE) / 2, len(differences) - 1) * differences.std(ddof=1) / np.sqrt(len(differences))
+    )
+    return Gain(mean, max(mean - reach, -1.0), min(mean + reach, 1.0))
+
+
+ALONE = Session()
+DEFAULT_RENDERS = f"{WORLD}:20000"
+CONFIG = "harden.json"
+FORMAT = 3
+"""Raised where trainings of an earlier release were trained or measured on other images."""
+TRAINED = pa.schema(
+    [
+        pa.field("training_id", pa.string(), nullable=False),
+        pa.field("arm", pa.string(), nullable=False),  # as_it_is, without (the dataset), with
+        pa.field("seed", pa.int64(), nullable=False),
+        pa.field("clean_right", pa.int64(), nullable=False),
+        pa.field("clean_images", pa.int64(), nullable=False),
+        pa.field("dataset_right", pa.int64(), nullable=False),
+        pa.field("dataset_images", pa.int64(), nullable=False),
+        pa.field("clean_left_out", pa.int64(), nullable=False),  # of training: copies of images that are measured on
+        pa.field("dataset_left_out", pa.int64(), nullable=False),
+        pa.field("model", pa.string()),  # the folder of its files, below the output
+        pa.field("spec", pa.string()),  # what loads it
+        pa.field("seconds", pa.float64(), nullable=False),
+    ]
+)
+_fresh = threading.Lock()  # torch's random state is the process's
+
+
+@dataclass(frozen=True)
+class Hardening:
+    """How a classifier is trained. None: chosen by the mode and the clean images.
+
+    `share`: of each batch, from the dataset. `split`: by caption or image, `audits.dataset.steps.split`. `without`:
+    whether the same
+    training is also done without the dataset. `crop`: the least share of an image that a random crop keeps.
+    `label_map`: the path of a JSON file of each label's outputs.
+    """
+
+    mode: Literal["retrain", "finetune"] = "retrain"
+    seeds: int = 5
+    share: float = 0.05
+    split: By | None = None
+    test_share: float = 0.2
+    without: bool = True
+    steps: int | None = None
+    batch: int | None = None
+    rate: float | None = None
+    crop: float = 1.0
+    label_map: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("retrain", "finetune"):
+            raise ConfigError("--mode", f"{self.mode!r} is neither retrain nor finetune")
+        if self.split not in (None, "caption", "image"):
+            raise ConfigError("--split", f"{self.split!r} is neither caption nor image")
+        shares = {"--share": self.share, "--test-share": self.test_share}
+        for name, value in shares.items():
+            if not 0 < value < 1:
+                raise ConfigError(name, f"{value} does not lie between 0 and 1")
+        if not 0 < self.crop <= 1:
+            raise ConfigError("--crop", f"{self.crop} does not lie in (0, 1]")
+        for name, number in {"--seeds": self.seeds, "--steps": self.steps, "--batch": self.batch}.items():
+            if number is not None and number < 1:
+                raise ConfigError(name, f"{number} is not a whole number above 0")
+
+    def labels(self, names: list[str], dataset: FailureDataset) -> LabelMap | None:
+        """Returns the label map, by default that of the dataset's build."""
+        known = self.label_map or dataset.label_map
+        return read_label_map(known, names) if isinstance(known, str) else known
+
+    def recipe(self, clean: int) -> Recipe:
+        """Returns the recipe for `clean` clean images.
+
+        Renders of the world are learned within 600 batches; photos take 90 epochs from fresh weights and 3 from
+        existing ones.
+        """
+        anew = self.mode == "retrain"
+        batch = self.batch or 96
+        epochs = 90 if anew else 3
+        steps = self.steps or max(600 if anew else 150, min(math.ceil(epochs * clean / batch), 600_000))
+        return Recipe(steps, batch, self.rate or (4e-3 if anew else 1e-3), self.share, 0.02, self.crop, anew)
+
+
+DEFAULT = Hardening()
+
+
+def harden(
+    dataset: str,
+    out: str,
+    classifier: str | None = None,
+    clean: Clean | None = None,
+    options: Hardening = DEFAULT,
+    session: Session = ALONE,
+) -> Hardened:
+    """Trains, and writes `out`/results.json, trainings.parquet, index.html and a folder of weights for each training.
+
+    `classifier`: by default the dataset's only one. `clean`: its training images; by default renders where the
+    classifier is one of the world's. Raises ConfigError for arguments that do not go together; RunError where `out`
+    belongs to another hardening. After an interruption the same call resumes with the remaining trainings.
+    """
+    opened, spec = _opened(dataset, classifier)
+    clean = clean or _default_clean(spec)
+    steps = Steps(session.listener)
+    with steps.step("read labels and split the dataset"):
+        model = trainable(spec)
+        names = sorted({*clean.labels(), *opened.label_counts()})
+        number_of = outputs(model, names, options.labels(names, opened))
+        ids, parts = split_of(opened, options.split, options.test_share)
+        recipe = replace(options.recipe(_count(clean)), **_of_world(clean, options))
+        known = {"dataset": opened.id, "classifier": spec, "revision": model.known.revision, "outputs": number_of}
+        images = {"clean": asdict(clean), "clean_revision": clean.revision()}
+        about = known | images | {"options": asdict(options), "recipe": asdict(recipe), "format": FORMAT}
+    _claim(out, about)
+    job = _Job(recipe, options.mode, out)
+    role = partial(Bench.of, spec, opened, parts.test, clean, number_of)
+    with session.backend(lambda: 0) as models, steps.step("train") as on_progress:
+        models.runner.check_paths(out, {dataset: "DIR"})
+        rows = _trainings(content_id(about), options)
+        config = StageConfig(TRAINED, Placement(1, at_once(), cpus=1.0), rows_per_file=1, total=rows.total)
+        step, parts_of = partial(_train, job=job), f"{out}/trainings"
+        models.runner.run(rows, step, role, parts_of, id_column="training_id", config=config, on_progress=on_progress)
+    trained = read_stage(f"{out}/trainings").sort_by([("arm", "ascending"), ("seed", "ascending")])
+    result = summary_of(trained, {**about, "split": {"by": parts.by, "groups": parts.groups, "rows": len(ids)}})
+    result.write(out)
+    return result
+
+
+@dataclass(frozen=True)
+class _Job:
+    recipe: Recipe
+    mode: str
+    out: str
+
+
+def _opened(dataset: str, classifier: str | None) -> tuple[FailureDataset, str]:
+    """Returns the classifier's failures if the dataset has its answers, else all rows; and its spec."""
+    opened = open_dataset(dataset)
+    name = opened.name_of(classifier or _only_classifier(opened))
+    if name not in opened.specs:
+        return opened, name
+    return open_dataset(dataset, name), opened.specs[name]
+
+
+def _only_classifier(dataset: FailureDataset) -> str:
+    names = list(dataset.specs)
+    if len(names) != 1:
+        raise ConfigError(
+            "--classifier", f"the dataset has {len(names)} classifiers; name the one to harden: {', '.join(names)}"
+        )
+    return names[0]
+
+
+def _default_clean(spec: str) -> Clean:
+    if spec.startswith("world:"):
+        return Clean(DEFAULT_RENDERS)
+    raise ConfigError("--clean", f"name what {spec} was trained on: a folder with a folder for each label, or a table")
+
+
+def _count(clean: Clean) -> int:
+    from c2b_ray.storage.labelled import LabelledTable
+
+    return clean.renders or LabelledTable(clean.location, "--clean").labels.num_rows
+
+
+def _of_world(clean: Clean, options: Hardening) -> dict[str, Any]:
+    """Returns the world's recipe for renders, unless the options override it."""
+    if clean.renders is None or options.steps is not None:
+        return {}
+    return {"steps": 600 if options.mode == "retrain" else 150}
+
+
+def _claim(out: str, identity: Mapping[str, Any]) -> None:
+    """Writes the identity of this hardening. Raises RunError where `out` holds another, or anything else."""
+    data = json.dumps(identity, sort_keys=True, indent=1).encode() + b"\n"
+    there = files.entries(out)
+    if CONFIG in there:
+        if files.read_bytes(f"{out}/{CONFIG}") != data:
+            raise RunError(f"{out}: holds a hardening with other settings; name another directory", run=out)
+        return
+    if there:
+        raise RunError(f"{out}: holds files already; name an empty directory or a new one", run=out)
+    files.write_under(f"{out}/{CONFIG}", data)
+
+
+def _trainings(identity: str, options: Hardening) -> Rows:
+    arms = [("as_it_is", 0)] + [(arm, seed) for seed in range(options.seeds) for arm in ("with", "without")]
+    arms = [(arm, seed) for arm, seed in arms if options.without or arm != "without"]
+    table = pa.table(
+        {
+            "training_id": [content_id(identity, arm, seed) for arm, seed in arms],
+            "arm": [arm for arm, _ in arms],
+            "seed": pa.array([seed for _, seed in arms], pa.int64()),
+        }
+    )
+    return Rows([table.slice(row, 1) for row in range(len(arms))], total=len(arms))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A classifier and its images, in the process that trains it."""
+
+    model: Trainable
+    images: Images
+
+    @staticmethod
+    def of(spec: str, dataset: FailureDataset, test: Any, clean: Clean, number_of: Mapping[str, int]) -> Bench:
+        model = trainable(spec)
+        return Bench(model, images_of(model, dataset, test, clean, number_of))
+
+
+def _train(batch: pa.Table, bench: Bench, job: _Job) -> pa.Table:
+    return pa.Table.from_pylist([_trained(row, bench, job) for row in batch.to_pylist()], TRAINED)
+
+
+def _trained(row: Mapping[str, Any], bench: Bench, job: _Job) -> dict[str, Any]:
+    began, model, images = time.monotonic(), bench.model, bench.images
+    arm, seed = row["arm"], row["seed"]
+    with _fresh:
+        module = model.fresh(seed) if job.mode == "retrain" and arm != "as_it_is" else model.build(True).float()
+    module = model.placed(module)
+    folder = spec = None
+    if arm != "as_it_is":
+        module = fit(module, model.prepare, (images.clean, images.dataset if arm == "with" else None), job.recipe, seed)
+        folder = f"models/{arm}-{seed}"
+        spec = model.reload(f"{job.out}/{folder}")
+        for name, data in model.save(module.cpu()).items():
+            files.write_under(f"{job.out}/{folder}/{name}", data)
+        module = model.placed(module)
+    clean, failures = (correct(module, model.prepare, pool) for pool in (images.clean_test, images.dataset_test))
+    return {
+        **row,
+        "clean_right": int(clean.sum()),
+        "clean_images": len(clean),
+        "dataset_right": int(failures.sum()),
+        "dataset_images": len(failures),
+        "clean_left_out": images.clean_left_out,
+        "dataset_left_out": images.dataset_left_out,
+        "model": folder,
+        "spec": spec,
+        "seconds": time.monotonic() - began,
+    }

@@ -1,0 +1,1 @@
+"""Pages about a dataset of failures."""

@@ -1,0 +1,238 @@
+"""The page of an evaluation: rates, transfer, consistency, distance and neighbours, as Wiles et al. 2022 show them.
+
+Knows the JSON of the results and pictures of neighbours; computes only the colours of numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from c2b_ray.audits.dataset.report.neighbour_view import Failure, Shown, failure_view
+from c2b_ray.report import words
+from c2b_ray.report.page import STYLES, render
+from c2b_ray.report.redact import clean, clean_setting, names_of
+
+RULES = {"top1": "top-1", "top3": "top-3"}
+HEADS = {"dataset": "This dataset", "reference": "Reference"}
+_DEPTHS = (0.25, 0.5, 0.75)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number in a matrix, its interval, and how deep its colour is."""
+
+    text: str
+    interval: str
+    style: str
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    title: str
+    caption: str
+    columns: tuple[str, ...]
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class EvaluationView:
+    title: str
+    headline: str
+    scale: str
+    classifiers: tuple[tuple[str, str, str], ...]
+    notices: tuple[str, ...]
+    rates: tuple[Matrix, ...]
+    transfer: tuple[Matrix, ...]
+    consistency: tuple[Matrix, ...]
+    similarity: tuple[tuple[str, str], ...]
+    similarity_notes: tuple[str, ...]
+    agreement: str
+    failures: tuple[Failure, ...]
+
+
+def evaluation_page(results: Mapping[str, Any], shown: Sequence[Shown]) -> str:
+    """Renders the page. `results`: the content of results.json."""
+    return render("evaluation.html.j2", evaluation_view(results, shown), (*STYLES, "browse.css"))
+
+
+def evaluation_view(results: Mapping[str, Any], shown: Sequence[Shown]) -> EvaluationView:
+    names = names_of([one["name"] for one in results["classifiers"]])
+    shared = results["similarity"]
+    return EvaluationView(
+        title=clean(results["dataset"]),
+        headline=_headline(results, names),
+        scale=f"{words.plural(results['images'], 'image')} of {words.plural(results['captions'], 'caption')}, "
+        f"{words.plural(len(names), 'classifier')}.",
+        classifiers=tuple((names[c["name"]], clean_setting(c["spec"]), c["family"]) for c in results["classifiers"]),
+        notices=tuple(_notices(results, names)),
+        rates=tuple(_rates(results, rule, names) for rule in RULES),
+        transfer=tuple(_transfer(results, rule, names) for rule in RULES),
+        consistency=tuple(
+            _consistency(results, rule, of, names)
+            for of in dict.fromkeys(row["of"] for row in results["consistency"])
+            for rule in RULES
+        ),
+        similarity=() if shared is None else tuple(_similarity(shared)),
+        similarity_notes=() if shared is None else tuple(_similarity_notes(shared)),
+        agreement="" if shared is None else _agreement(shared["agreement"]),
+        failures=tuple(failure_view(one) for one in shown),
+    )
+
+
+def _headline(results: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    rows = [r for r in results["rates"] if r["of"] == "dataset" and r["rule"] == "top1" and r["rate"] is not None]
+    if not rows:
+        return "No classifier has an answer."
+    least, most = min(rows, key=lambda row: row["rate"]), max(rows, key=lambda row: row["rate"])
+    if len(rows) == 1:
+        return f"{names[least['classifier']]} fails on {words.percent(least['rate'])} of the images."
+    return (
+        f"{names[most['classifier']]} fails on {words.percent(most['rate'])} of the images, "
+        f"{names[least['classifier']]} on {words.percent(least['rate'])}."
+    )
+
+
+def _notices(results: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
+    sentences = []
+    if results["captions"] == 1:
+        sentences.append(
+            "All images share one caption: intervals take images for independent, and say nothing of other captions."
+        )
+    if copies := results.get("copies_in_reference"):
+        sentences.append(
+            f"{words.plural(copies, 'image')} of the reference "
+            f"{'is a copy' if copies == 1 else 'are copies'} of others: intervals there count pictures."
+        )
+    sentences += _of_selection(results, names)
+    for name, count in results["right_now"].items():
+        if count:
+            sentences.append(
+                f"{names[name]} is now right by top-1 on {words.plural(count, 'image')} that it failed in the build "
+                f"(rule {results['rule']}): other weights, another rule, or floats of another machine."
+            )
+    of_dataset = [row for row in results["rates"] if row["of"] == "dataset"]
+    unanswered = {names[row["classifier"]]: row["unanswered"] for row in of_dataset if row["unanswered"]}
+    if unanswered:
+        parts = [f"{words.plural(count, 'image')} by {name}" for name, count in unanswered.items()]
+        sentences.append(f"Not answered, and left out: {words.listed(parts)}.")
+    return sentences
+
+
+def _of_selection(results: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
+    """Says that images are missing on which the classifiers of the build are right: κ is not what it is elsewhere."""
+    if len(names) < 2 or not any(name in results["built"] for name in names):
+        return []
+    built = words.listed([clean_setting(name) for name in results["built"]])
+    whom = f"{built} fails" if len(results["built"]) == 1 else f"at least one of {built} fails"
+    more = "" if results["similarity"] else ": --reference names some"
+    return [
+        f"Images are here because {whom}; others are missing. So error consistency here is lower than on images that "
+        f"nobody selected, and may lie below 0 where errors agree{more}."
+    ]
+
+
+def _rates(results: Mapping[str, Any], rule: str, names: Mapping[str, str]) -> Matrix:
+    of = [kind for kind in ("dataset", "reference") if any(row["of"] == kind for row in results["rates"])]
+    lines = []
+    for name in names:
+        rows = {r["of"]: r for r in results["rates"] if r["classifier"] == name and r["rule"] == rule}
+        lines.append(Line(names[name], tuple(_rate(rows.get(kind)) for kind in of)))
+    return Matrix(f"Failure rates, {RULES[rule]}", "As Figs. 4 and 7", tuple(HEADS[kind] for kind in of), tuple(lines))
+
+
+def _transfer(results: Mapping[str, Any], rule: str, names: Mapping[str, str]) -> Matrix:
+    sources = list(dict.fromkeys(r["of"] for r in results["rates"] if r["of"].startswith("failures of ")))
+    lines = []
+    for source in sources:
+        rows = {r["classifier"]: r for r in results["rates"] if r["of"] == source and r["rule"] == rule}
+        if rows:
+            failing = source.removeprefix("failures of ")
+            count = max(row["images"] for row in rows.values())
+            cells = tuple(_rate(rows.get(name)) for name in names)
+            lines.append(Line(f"{clean_setting(failing)} ({words.count(count)})", cells))
+    caption = "Of the failures of the classifier on the left, the share that each classifier above fails too"
+    return Matrix(f"Transfer, {RULES[rule]}", caption, tuple(names.values()), tuple(lines))
+
+
+def _consistency(results: Mapping[str, Any], rule: str, of: str, names: Mapping[str, str]) -> Matrix:
+    chosen = [r for r in results["consistency"] if (r["rule"], r["of"]) == (rule, of)]
+    rows = {(r["classifier_a"], r["classifier_b"]): r for r in chosen}
+    lines = []
+    for first in names:
+        cells = tuple(
+            _kappa(rows.get((first, second)) or rows.get((second, first)), first == second) for second in names
+        )
+        lines.append(Line(names[first], cells))
+    caption = (
+        "Cohen’s κ of being right, ordered by family: 100 % the same errors, 0 as by chance, below 0 they avoid each "
+        "other’s"
+    )
+    title = f"Error consistency, {RULES[rule]}, {HEADS[of].lower()}"
+    return Matrix(title, caption, tuple(names.values()), tuple(lines))
+
+
+def _rate(row: Mapping[str, Any] | None) -> Cell:
+    if row is None or row["rate"] is None:
+        return Cell(words.UNKNOWN, "", "empty")
+    return Cell(
+        words.percent(row["rate"]),
+        words.percent_range(row["rate_low"], row["rate_high"]),
+        _depth(row["rate"], "against"),
+    )
+
+
+def _kappa(row: Mapping[str, Any] | None, itself: bool) -> Cell:
+    if row is None or row["kappa"] is None:
+        return Cell(words.UNKNOWN, "", "empty")
+    low, high = row["kappa_low"], row["kappa_high"]
+    interval = "" if itself or low is None or math.isnan(low) else f"{_points(low)} to {_points(high)}"
+    value = row["kappa"]
+    return Cell(f"{_points(value)}{words.THIN}%", interval, _depth(abs(value), "for" if value >= 0 else "against"))
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:.0f}".replace("-", words.MINUS)
+
+
+def _depth(size: float, colour: str) -> str:
+    return f"{colour} d{1 + sum(size >= level for level in _DEPTHS)}"
+
+
+def _similarity(shared: Mapping[str, Any]) -> list[tuple[str, str]]:
+    fid = words.UNKNOWN if shared["fid"] is None else f"{shared['fid']:.2f}"
+    frechet, kernel = words.distances(shared["is_inception"])
+    return [
+        (frechet, fid),
+        (kernel, f"{shared['kid']:.4f}".replace("-", words.MINUS)),
+        ("Images here", words.count(shared["images"])),
+        ("Reference images", words.count(shared["reference_images"])),
+        ("Features", f"{clean_setting(shared['features'])}, {words.count(shared['dimension'])} dimensions"),
+    ]
+
+
+def _similarity_notes(shared: Mapping[str, Any]) -> list[str]:
+    notes = []
+    if not shared["is_inception"]:
+        notes.append(
+            "These are not the FID and KID of the literature, which are defined on Inception’s features "
+            "(--encoder inception:PATH.safetensors): numbers of other features cannot be compared with them."
+        )
+    return [*notes, *map(clean, shared["why"])]
+
+
+def _agreement(shares: Mapping[str, Any]) -> str:
+    if not shares["failures"] or shares["mostly_predicted"] is None:
+        return ""
+    return (
+        f"Of {words.plural(int(shares['failures']), 'failure')}, {words.percent(shares['mostly_predicted'])} have "
+        f"mostly neighbours of the label that they were taken for, {words.percent(shares['mostly_true'])} of their own."
+    )

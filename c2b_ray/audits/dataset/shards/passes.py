@@ -1,0 +1,152 @@
+"""The passes of a build: which tasks are to be done, in which order, and when the dataset is complete.
+
+    first pass of every shard → fingerprints scattered, compared, gathered → every shard finished
+
+It holds a byte per shard and reads file names only: the existing files tell what is done, so a build resumes where the
+last one ended, however that ended. It knows neither rows nor models, nor where tasks run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from c2b_ray.audits.dataset.shard_files import CANDIDATES, DROPS, ENDING, REPEATS, SHARDS, ShardFiles
+from c2b_ray.audits.dataset.shard_files import DRAWS as OF_DRAWS
+from c2b_ray.audits.dataset.shards.here import Crews
+from c2b_ray.audits.dataset.shards.planned import PlannedCaptions
+from c2b_ray.audits.dataset.shards.workers import DRAWS, Recipe, Task
+from c2b_ray.audits.dataset.steps.plan import Ints, Plan
+
+Bits = NDArray[np.bool_]
+OnUnits = Callable[[int, int, dict[str, float]], None]
+"""Gets the number of units (draws or tasks) that are done, the number of all units, and the counts."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Which files each shard has."""
+
+    drawn: Bits
+    rows: Bits
+    drops: Bits
+
+    @property
+    def finished(self) -> Bits:
+        return self.rows & self.drops
+
+
+def state_of(files: ShardFiles, plan: Plan) -> State:
+    def there(folder: str, ending: str) -> Bits:
+        bits = np.zeros(plan.shards, bool)
+        names = files.names(folder)
+        for name in names:
+            number = name.partition("-")[0]
+            if number.isdigit() and int(number) < plan.shards and name == f"{plan.name(int(number))}{ending}":
+                bits[int(number)] = True
+        return bits
+
+    return State(there(CANDIDATES, f"{OF_DRAWS}{ENDING}"), there(SHARDS, ENDING), there(DROPS, ENDING))
+
+
+class Passes:
+    """One build of a dataset, by `crews`."""
+
+    def __init__(self, recipe: Recipe, crews: Crews, captions: PlannedCaptions) -> None:
+        self._recipe, self._files, self._plan = recipe, recipe.files, recipe.plan
+        self._crews, self._captions = crews, captions
+        self._state = state_of(self._files, self._plan)
+
+    @property
+    def left(self) -> int:
+        """The number of shards that are not finished."""
+        return int((~self._state.finished).sum())
+
+    def run_first(self, on_units: OnUnits) -> None:
+        """Draws the shards that are not drawn, and restores lost rows of finished shards."""
+        state, plan = self._state, self._plan
+        lost = state.drops & ~state.rows & ~state.drawn
+        missing = ~state.finished & ~lost & ~state.drawn
+        sizes = np.diff(np.append(np.arange(plan.shards) * plan.shard_draws, plan.draws))
+        before = int(sizes[~missing & ~lost].sum())
+
+        def tasks() -> Iterator[Task]:
+            yield from (Task("restore", number) for number in np.flatnonzero(lost).tolist())
+            yield from (Task("first", number) for number in np.flatnonzero(missing).tolist())
+
+        def done(task: Task, _: Any) -> None:
+            bits = state.drawn if task.method == "first" else state.rows
+            bits[task.number] = True
+
+        def tell(sums: dict[str, float]) -> None:
+            # A process that died may have counted draws that are drawn again, and not reported some that are written.
+            there = int(sizes[state.drawn | state.rows & state.drops].sum())
+            on_units(min(plan.draws, max(there, before + int(sums.get(DRAWS, 0.0)))), plan.draws, sums)
+
+        on_units(before, plan.draws, {})
+        if (missing | lost).any():
+            self._crews.run(tasks(), done, tell)
+
+    def run_second(self, on_units: OnUnits) -> None:
+        """Compares the fingerprints, and finishes the remaining shards."""
+        left = np.flatnonzero(~self._state.finished)
+        if not len(left):
+            return
+        plan, distance = self._plan, self._recipe.distance
+        buckets = 0 if distance is None else plan.buckets(distance, self._recipe.format)
+        total = (plan.groups if buckets else 0) + buckets + plan.groups + len(left)
+        progress = _Tasks(self._crews, on_units, total)
+        on_units(0, total, {})
+        there = set(self._files.names(REPEATS))
+
+        def missing(prefix: str, width: int, count: int) -> Iterator[int]:
+            return (number for number in range(count) if f"{prefix}-{number:0{width}d}.arrow" not in there)
+
+        if buckets:
+            progress.run(Task("scatter", group) for group in missing("entries", 4, plan.groups))
+            progress.run(Task("compare", bucket) for bucket in missing("pairs", 5, buckets))
+        ends = np.zeros(plan.shards, np.int64)
+
+        def gathered(task: Task, left_of_last: list[int]) -> None:
+            ends[list(plan.shards_of_group(task.number))] = left_of_last
+
+        progress.run((Task("gather", group) for group in range(plan.groups)), gathered)
+        before = self._before(ends)
+        progress.run((Task("finish", number, int(before[number])) for number in left.tolist()), self._finished)
+
+    def _finished(self, task: Task, _: Any) -> None:
+        self._state.rows[task.number] = self._state.drops[task.number] = True
+
+    def _before(self, ends: Ints) -> Ints:
+        """Returns for each shard how many failures of its first caption are in earlier shards.
+
+        `ends`: for each shard, the failures of its last caption.
+        """
+        plan, firsts = self._plan, self._captions.firsts
+        starts = np.arange(plan.shards, dtype=np.int64) * plan.shard_draws
+        first_caption = np.searchsorted(firsts, starts, side="right") - 1
+        before = np.zeros(plan.shards, np.int64)
+        for number in range(1, plan.shards):
+            if firsts[first_caption[number]] < starts[number]:
+                whole = first_caption[number - 1] == first_caption[number]
+                before[number] = ends[number - 1] + (before[number - 1] if whole else 0)
+        return before
+
+
+class _Tasks:
+    """Runs tasks and reports how many of all are done."""
+
+    def __init__(self, crews: Crews, on_units: OnUnits, total: int) -> None:
+        self._crews, self._on_units, self._total, self._done = crews, on_units, total, 0
+
+    def run(self, tasks: Iterator[Task], on_done: Callable[[Task, Any], None] | None = None) -> None:
+        def done(task: Task, result: Any) -> None:
+            self._done += 1
+            if on_done is not None:
+                on_done(task, result)
+
+        self._crews.run(tasks, done, lambda sums: self._on_units(self._done, self._total, sums))

@@ -1,0 +1,207 @@
+"""Shows a dataset of failures as static pages, for `c2b dataset show`.
+
+    OUT/index.html          counts of every label, caption, prediction and reason, and a link for each
+    OUT/label/0-1.html …    the images of the most frequent label, page by page; likewise for each facet and value
+
+It makes two passes over the shards: one counts, one makes thumbnails, which wait on the local disk for their pages. So
+memory does not grow with rows, and the number of files is bounded: for a facet with more than `most` images each value
+shows its first ones, and their total number. The pages make no network requests.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from c2b_ray.audits.dataset.export import destination
+from c2b_ray.audits.dataset.formats.kit import Folder
+from c2b_ray.audits.dataset.report import browse
+from c2b_ray.audits.kit.session import Listener, Steps
+from c2b_ray.errors import ConfigError
+from c2b_ray.report.thumbnails import thumbnail_or_nothing
+from c2b_ray.storage.failure_dataset import FailureDataset, open_dataset, without_rows
+
+FACETS = {"label": "label", "caption": "caption", "predicted": "prediction", "kept_because": "reason"}
+"""Column → the folder of its pages."""
+MOST_IMAGES, MOST_VALUES = 30_000, 1_000  # that a facet has pages for
+ON_A_PAGE = 60
+SIDE = 128  # pixels of a thumbnail
+HELD_BYTES = 32 * 2**20
+UNDECIDED = "several labels alike"
+_COLUMNS = ["image_id", "image", "label", "caption", "predicted", "kept_because", "seed"]
+
+
+@dataclass(frozen=True)
+class Pages:
+    """What was written: `images` with a page, of `rows`."""
+
+    out: str
+    rows: int
+    images: int
+    files: int
+
+
+@dataclass(frozen=True)
+class Facet:
+    """`counts`: of all values, most frequent first. `numbers`: of those with pages. `limit`: the most images of
+    each."""
+
+    column: str
+    counts: Mapping[str, int]
+    numbers: Mapping[str, int]
+    limit: int
+
+    @staticmethod
+    def of(column: str, counts: Counter[str], most: int) -> Facet:
+        ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+        shown = list(ordered)[: min(MOST_VALUES, most)]
+        numbers = {value: number for number, value in enumerate(shown)}
+        return Facet(column, ordered, numbers, limit_of([ordered[value] for value in shown], most))
+
+
+def limit_of(counts: Sequence[int], most: int) -> int:
+    """Returns the largest limit per count for which the limited counts add up to at most `most`; at least 1."""
+    low, high = 1, max([1, *counts])
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if sum(min(count, middle) for count in counts) <= most else (low, middle - 1)
+    return low
+
+
+def show(
+    dataset: str, out: str, classifier: str | None = None, most: int = MOST_IMAGES, listener: Listener | None = None
+) -> Pages:
+    """Writes the pages. Raises ConfigError for an unknown classifier or a `most` below 1; RunError where `out` holds
+    files; SourceError where there is no row to show."""
+    if most < 1:
+        raise ConfigError("--most", f"{most} is not a whole number above 0")
+    data = open_dataset(dataset, classifier)
+    if not data.rows:
+        raise without_rows(data)
+    steps = Steps(listener)
+    identity = {"dataset": data.id, "format": "pages", "classifier": classifier, "most": most}
+    with destination(out, identity) as folder, tempfile.TemporaryDirectory(prefix="c2b-ray-") as spool:
+        with steps.step("count"):
+            facets = _counted(data, most)
+            rows = sum(facets["label"].counts.values())
+            if not rows:
+                raise without_rows(data)
+        with steps.step("make thumbnails"):
+            waiting = _Waiting(Path(spool))
+            images = _fill(data, facets, waiting)
+        with steps.step("write pages"):
+            written = sum(_write_pages(folder, facet, waiting) for facet in facets.values())
+            folder.put("index.html", browse.index_page(_about(data, facets, rows), _examples(facets, waiting)).encode())
+    return Pages(str(out), rows, images, written + 1)
+
+
+def _counted(data: FailureDataset, most: int) -> dict[str, Facet]:
+    counters: dict[str, Counter[str]] = {column: Counter() for column in FACETS}
+    for shard in data.shards:
+        for table in data.tables([shard.name], list(FACETS)):
+            for column, counter in counters.items():
+                counter.update(_value(value) for value in table[column].to_pylist())
+    return {column: Facet.of(column, counter, most) for column, counter in counters.items()}
+
+
+def _value(value: str | None) -> str:
+    return UNDECIDED if value is None else value
+
+
+def _fill(data: FailureDataset, facets: Mapping[str, Facet], waiting: _Waiting) -> int:
+    """Records every image that a page shows for its page; returns how many images there are."""
+    images = 0
+    for shard in data.shards:
+        for table in data.tables([shard.name], _COLUMNS):
+            for row in table.to_pylist():
+                wanted = [
+                    (column, number)
+                    for column, facet in facets.items()
+                    if (number := facet.numbers.get(_value(row[column]))) is not None
+                    and waiting.count(column, number) < facet.limit
+                ]
+                if wanted:
+                    images += 1
+                    record = json.dumps({**row, "image": thumbnail_or_nothing(row["image"], SIDE)}, ensure_ascii=False)
+                    for index in wanted:
+                        waiting.add(*index, record)
+    waiting.spill()
+    return images
+
+
+class _Waiting:
+    """Records that wait for their pages: the last few in memory, the others in a file for each value."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._held: dict[tuple[str, int], list[str]] = {}
+        self._bytes = 0
+        self._counts: Counter[tuple[str, int]] = Counter()
+
+    def count(self, column: str, number: int) -> int:
+        return self._counts[column, number]
+
+    def add(self, column: str, number: int, record: str) -> None:
+        self._held.setdefault((column, number), []).append(record)
+        self._counts[column, number] += 1
+        self._bytes += len(record)
+        if self._bytes > HELD_BYTES:
+            self.spill()
+
+    def spill(self) -> None:
+        for (column, number), records in self._held.items():
+            with self._file(column, number).open("a", encoding="utf-8") as stream:
+                stream.writelines(f"{record}\n" for record in records)
+        self._held.clear()
+        self._bytes = 0
+
+    def records(self, column: str, number: int) -> Iterator[dict[str, Any]]:
+        with self._file(column, number).open(encoding="utf-8") as stream:
+            yield from map(json.loads, stream)
+
+    def _file(self, column: str, number: int) -> Path:
+        return self._folder / f"{column}-{number}.jsonl"
+
+
+def _write_pages(folder: Folder, facet: Facet, waiting: _Waiting) -> int:
+    """Writes all pages of a facet; returns their number."""
+    written = 0
+    for value, number in facet.numbers.items():
+        shown = waiting.count(facet.column, number)
+        pages = -(-shown // ON_A_PAGE)
+        held: list[dict[str, Any]] = []
+        for index, record in enumerate(waiting.records(facet.column, number), 1):
+            held.append(record)
+            if len(held) == ON_A_PAGE or index == shown:
+                page = -(-index // ON_A_PAGE)
+                about = browse.PageOf(FACETS[facet.column], value, number, (page, pages), (shown, facet.counts[value]))
+                name = f"{FACETS[facet.column]}/{number}-{page}.html"
+                folder.put(name, browse.value_page(about, held, index - len(held)).encode())
+                written, held = written + 1, []
+    return written
+
+
+def _about(data: FailureDataset, facets: Mapping[str, Facet], rows: int) -> browse.About:
+    return browse.About(
+        location=data.location,
+        classifier=data.classifier,
+        config=data.config,
+        manifest=data.manifest,
+        rows=rows,
+        facets={FACETS[column]: (facet.counts, facet.numbers) for column, facet in facets.items()},
+    )
+
+
+def _examples(facets: Mapping[str, Facet], waiting: _Waiting) -> list[dict[str, Any]]:
+    """Returns the first image of each of the most frequent labels, then of the most frequent captions."""
+    examples: dict[str, dict[str, Any]] = {}
+    for column in ("label", "caption"):
+        for number in list(facets[column].numbers.values())[:12]:
+            record = next(waiting.records(column, number))
+            examples.setdefault(record["image_id"], record)
+    return list(examples.values())[:18]

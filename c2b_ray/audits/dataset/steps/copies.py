@@ -1,0 +1,320 @@
+"""Finds copies across two collections of pictures: pictures of one that a picture of the other shows too.
+
+A copy is what a build leaves out as a near-duplicate (`repeats`, `moved`): the same picture saved again, lighter or
+darker, or moved by a pixel. It knows pixels, not what the collections are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from c2b_ray.audits.dataset.steps.fingerprint import (
+    MOVED_LARGEST_DIFFERENCE,
+    MOVED_MEAN_DIFFERENCE,
+    THUMBNAIL_BYTES,
+    WINDOW_BYTES,
+    Hashes,
+    Thumbnails,
+    alike,
+    bands,
+    differing_bits,
+    fingerprint,
+    thumbnail,
+    windows,
+)
+from c2b_ray.audits.dataset.steps.plan import Ints
+from c2b_ray.roles import Pixels
+
+# Finds near-duplicates: failures whose fingerprint almost equals an earlier one's of the same label, with a similar
+# thumbnail.
+
+
+NONE = np.iinfo(np.int64).max
+"""The position where there is no earlier failure."""
+
+_LONG = 64
+"""Groups of more entries than this with one band in common are compared one by one, smaller ones together."""
+_BLOCK, _CHUNK, _PAIRS = 1024, 2048, 4096
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The data by which near-duplicates of failures are recognised. All arrays have the same length.
+
+    `thumbnails` (failures, THUMBNAIL_BYTES): where all are equal, only fingerprints decide.
+    """
+
+    positions: Ints  # in the plan
+    labels: NDArray[np.int32]
+    hashes: Hashes
+    thumbnails: Thumbnails
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Marks:
+        return Marks(self.positions[rows], self.labels[rows], self.hashes[rows], self.thumbnails[rows])
+
+    @staticmethod
+    def joined(parts: list[Marks]) -> Marks:
+        names = ("positions", "labels", "hashes", "thumbnails")
+        return Marks(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def bucket_of(labels: NDArray[np.int32], band: Hashes, number: int, buckets: int) -> Ints:
+    """Returns the bucket in which each entry of band `number` is compared: the same for equal labels and bits."""
+    mixed = band ^ (labels.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) ^ np.uint64(number * 0x2545F491)
+    for shift, factor in ((33, 0xFF51AFD7ED558CCD), (33, 0xC4CEB9FE1A85EC53), (33, 1)):  # murmur3's finaliser
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return (mixed % np.uint64(buckets)).astype(np.int64)
+
+
+def earliest_repeats(marks: Marks, distance: int) -> Ints:
+    """Returns for each failure the position of the earliest earlier one of its label that differs in at most `distance`
+    bits and has a similar thumbnail; NONE where there is none."""
+    result = np.full(len(marks), NONE, np.int64)
+    for band in bands(marks.hashes, distance + 1):
+        result = np.minimum(result, earliest_in_band(marks, band, distance))
+    return result
+
+
+def earliest_in_band(marks: Marks, band: Hashes, distance: int) -> Ints:
+    """Does the work of `earliest_repeats` among the failures whose `band` is equal."""
+    result = np.full(len(marks), NONE, np.int64)
+    if not len(marks):
+        return result
+    order = np.lexsort((marks.positions, _mixed(marks.thumbnails), marks.hashes, band, marks.labels))
+    ordered, bits = marks.take(order), band[order]
+    new = np.ones(len(order), bool)
+    new[1:] = (ordered.hashes[1:] != ordered.hashes[:-1]) | (ordered.labels[1:] != ordered.labels[:-1])
+    new[1:] |= (ordered.thumbnails[1:] != ordered.thumbnails[:-1]).any(axis=1)
+    first = np.flatnonzero(new)[np.cumsum(new) - 1]
+    # Equal pictures are compared once: among a thousand blank ones every pair would be compared.
+    ones = np.flatnonzero(new)
+    of_ones = np.full(len(order), NONE, np.int64)
+    of_ones[ones] = _earliest_of_distinct(ordered.take(ones), bits[ones], distance)
+    earliest = of_ones[first]
+    repeated = ~new
+    earliest[repeated] = np.minimum(earliest[repeated], ordered.positions[first[repeated]])
+    result[order] = earliest
+    return result
+
+
+def _earliest_of_distinct(marks: Marks, band: Hashes, distance: int) -> Ints:
+    """Compares failures whose hashes or thumbnails differ, where labels and bands are equal."""
+    result = np.full(len(marks), NONE, np.int64)
+    order = np.lexsort((marks.positions, band, marks.labels))
+    marks, band = marks.take(order), band[order]
+    starts = np.ones(len(marks), bool)
+    starts[1:] = (marks.labels[1:] != marks.labels[:-1]) | (band[1:] != band[:-1])
+    begins = np.flatnonzero(starts)
+    lengths = np.diff(np.append(begins, len(marks)))
+    short = np.repeat(lengths <= _LONG, lengths)
+    run = np.cumsum(starts) - 1
+    earliest = np.full(len(marks), NONE, np.int64)
+    active = np.flatnonzero(short)
+    for step in range(1, int(lengths[lengths <= _LONG].max(initial=1))):
+        active = active[active >= step]
+        active = active[run[active - step] == run[active]]
+        near = active[differing_bits(marks.hashes[active], marks.hashes[active - step]) <= distance]
+        hit = near[_alike(marks.thumbnails, near, near - step)]
+        earliest[hit] = marks.positions[hit - step]  # of ever earlier ones, so the last is the earliest
+    for begin, length in zip(begins[lengths > _LONG].tolist(), lengths[lengths > _LONG].tolist(), strict=True):
+        piece = slice(begin, begin + length)
+        earliest[piece] = _earliest_in_run(marks.take(np.arange(begin, begin + length)), distance)
+    result[order] = earliest
+    return result
+
+
+def _mixed(thumbnails: Thumbnails) -> Hashes:
+    """Returns numbers that are equal for equal thumbnails, and almost never for others."""
+    words = np.ascontiguousarray(thumbnails).view(np.uint64)
+    factors = np.uint64(0x9E3779B97F4A7C15) * (2 * np.arange(words.shape[1], dtype=np.uint64) + np.uint64(1))
+    mixed: Hashes = ((words ^ (words >> np.uint64(29))) * factors).sum(axis=1, dtype=np.uint64)
+    return mixed
+
+
+def _alike(thumbnails: Thumbnails, rows: Ints, others: Ints) -> NDArray[np.bool_]:
+    """Applies `alike` to pairs of rows, some at a time."""
+    result = np.zeros(len(rows), bool)
+    for start in range(0, len(rows), _PAIRS):
+        piece = slice(start, start + _PAIRS)
+        result[piece] = alike(thumbnails[rows[piece]], thumbnails[others[piece]])
+    return result
+
+
+def repeated_among(new: Marks, earlier: Marks, distance: int) -> NDArray[np.bool_]:
+    """Returns which of the `new` failures are near-duplicates of an `earlier` one, or of an earlier one among
+    themselves.
+
+    `new` and `earlier` are in the order of their positions, all earlier ones before all new ones.
+    """
+    others = Marks.joined([earlier, new])
+    near = differing_bits(new.hashes[:, None], others.hashes[None, :]) <= distance
+    near &= new.labels[:, None] == others.labels[None, :]
+    near &= others.positions[None, :] < new.positions[:, None]
+    rows, columns = np.nonzero(near)
+    result = np.zeros(len(new), bool)
+    result[rows[_alike(others.thumbnails, len(earlier) + rows, columns)]] = True
+    return result
+
+
+def _earliest_in_run(marks: Marks, distance: int) -> Ints:
+    """Compares each failure of one label and band, in the order of their positions, with all earlier ones, from the
+    first on, until one is near."""
+    positions, hashes = marks.positions, marks.hashes
+    earliest = np.full(len(hashes), NONE, np.int64)
+    for start in range(0, len(hashes), _BLOCK):
+        rows = np.arange(start, min(start + _BLOCK, len(hashes)))
+        for chunk in range(0, start + len(rows), _CHUNK):
+            others = slice(chunk, min(chunk + _CHUNK, start + len(rows)))
+            near = differing_bits(hashes[rows][:, None], hashes[None, others]) <= distance
+            near &= positions[None, others] < positions[rows][:, None]
+            first = _first_alike(near, rows, chunk, marks.thumbnails)
+            hit = first >= 0
+            earliest[rows[hit]] = positions[first[hit]]
+            rows = rows[~hit]
+            if not len(rows):
+                break
+    return earliest
+
+
+def _first_alike(near: NDArray[np.bool_], rows: Ints, start: int, thumbnails: Thumbnails) -> Ints:
+    """Returns for each row the first of those that are `near` it (rows, others) whose thumbnail is similar; -1 where
+    none is.
+
+    `start`: the row of the first other one. `near` is modified.
+    """
+    first = np.full(len(rows), -1, np.int64)
+    left = np.flatnonzero(near.any(axis=1))
+    while len(left):
+        columns = near[left].argmax(axis=1)
+        same = _alike(thumbnails, rows[left], start + columns)
+        first[left[same]] = start + columns[same]
+        near[left, columns] = False
+        left = left[~same]
+        left = left[near[left].any(axis=1)]
+    return first
+
+
+def within_cap(captions: Ints, unique: NDArray[np.bool_], cap: int, before: int) -> NDArray[np.bool_]:
+    """Returns which failures the cap of their caption keeps: the first `cap` of the `unique` ones in the order of
+    draws.
+
+    `captions`: the caption number of each failure, ascending. `before`: how many unique ones of the first caption are
+    in earlier shards.
+    """
+    counted = np.cumsum(unique)
+    starts = np.ones(len(captions), bool)
+    starts[1:] = captions[1:] != captions[:-1]
+    begins = np.flatnonzero(starts)
+    earlier = np.where(begins > 0, counted[begins - 1], 0)
+    rank = counted - np.repeat(earlier, np.diff(np.append(begins, len(captions))))
+    if len(captions):
+        rank[captions == captions[0]] += before
+    stays: NDArray[np.bool_] = unique & (rank <= cap)
+    return stays
+
+
+# Finds moved copies: failures that show the same as an earlier one of their label, shifted by a pixel.
+
+
+MOST_COMPARED = 64
+"""The most failures with one hash, the earliest, that others are compared with: a thousand stripes share one hash."""
+
+
+def moved_rows(windows: Hashes) -> tuple[Ints, Hashes, NDArray[np.bool_]]:
+    """Returns the entries to compare for failures with these windows (failures, 1 + moves): the row, a hash, and
+    whether it is shifted.
+
+    A shifted hash that equals the picture's unshifted one carries no information: in a blank picture all do.
+    """
+    is_new = windows != windows[:, :1]
+    for column in range(2, windows.shape[1]):
+        is_new[:, column] &= (windows[:, 1:column] != windows[:, column : column + 1]).all(axis=1)
+    rows, columns = np.nonzero(is_new)
+    every = np.arange(len(windows))
+    unmoved, moved = np.zeros(len(every), bool), np.ones(len(rows), bool)
+    return np.append(every, rows), np.append(windows[:, 0], windows[rows, columns]), np.append(unmoved, moved)
+
+
+def earliest_moved(marks: Marks, is_moved: NDArray[np.bool_]) -> Ints:
+    """Returns for each shifted entry the position of the earliest earlier failure of its label that has its hash
+    unshifted and a similar thumbnail; NONE where there is none, and for unshifted entries.
+
+    `marks.hashes`: one per entry (`moved_rows`). The entries must include all those with the same label and hash as any
+    of these.
+    """
+    order = np.lexsort((marks.positions, is_moved, marks.hashes, marks.labels))
+    ordered, moved = marks.take(order), is_moved[order]
+    starts = np.ones(len(order), bool)
+    starts[1:] = (ordered.labels[1:] != ordered.labels[:-1]) | (ordered.hashes[1:] != ordered.hashes[:-1])
+    begins = np.flatnonzero(starts)[np.cumsum(starts) - 1]
+    earliest = np.full(len(order), NONE, np.int64)
+    left = np.flatnonzero(moved)
+    for step in range(MOST_COMPARED):
+        others = begins[left] + step
+        is_earlier = ~moved[others] & (ordered.positions[others] < ordered.positions[left])
+        left, others = left[is_earlier], others[is_earlier]
+        if not len(left):
+            break
+        pair = ordered.thumbnails[left], ordered.thumbnails[others]
+        same = alike(*pair, MOVED_MEAN_DIFFERENCE, MOVED_LARGEST_DIFFERENCE)
+        earliest[left[same]] = ordered.positions[others[same]]
+        left = left[~same]
+    result = np.full(len(marks), NONE, np.int64)
+    result[order] = earliest
+    return result
+
+
+DISTANCE = 4
+"""The bits of 64 in which the hashes of a picture and its copy may differ."""
+
+
+@dataclass(frozen=True)
+class Prints:
+    """What pictures are compared by: `hashes` (n,), `thumbnails` (n, THUMBNAIL_BYTES) and `windows` (n, 1 + moves)."""
+
+    hashes: Hashes
+    thumbnails: Thumbnails
+    windows: Hashes
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    @staticmethod
+    def of(pictures: Iterable[Pixels]) -> Prints:
+        hashes, levels, inner = [], bytearray(), bytearray()
+        for picture in pictures:
+            hashes.append(fingerprint(picture))
+            levels += thumbnail(picture)
+            inner += windows(picture)
+        return Prints(
+            np.array(hashes, np.uint64),
+            np.frombuffer(bytes(levels), np.uint8).reshape(-1, THUMBNAIL_BYTES),
+            np.frombuffer(bytes(inner), "<u8").reshape(-1, WINDOW_BYTES // 8),
+        )
+
+    @staticmethod
+    def joined(parts: Iterable[Prints]) -> Prints:
+        each = list(parts)
+        return Prints(
+            *(np.concatenate([getattr(part, name) for part in each]) for name in ("hashes", "thumbnails", "windows"))
+        )
+
+
+def are_copies(pictures: Prints, originals: Prints) -> NDArray[np.bool_]:
+    """Returns which of the pictures are copies of one of the originals."""
+    # The originals come first: so the earliest match of a picture is an original, if any original matches.
+    count, together = len(originals), Prints.joined([originals, pictures])
+    every = np.arange(len(together))
+    marks = Marks(every, np.zeros(len(every), np.int32), together.hashes, together.thumbnails)
+    copies: NDArray[np.bool_] = earliest_repeats(marks, DISTANCE) < count
+    rows, hashes, is_moved = moved_rows(together.windows)
+    inner = Marks(rows, np.zeros(len(rows), np.int32), hashes, together.thumbnails[rows])
+    copies[rows[earliest_moved(inner, is_moved) < count]] = True
+    return copies[count:]

@@ -1,0 +1,367 @@
+"""Turns draws into failures: the images of a batch of draws are made, classified and judged; failures may become rows.
+
+Every draw gets one reason: `CANDIDATE`, or why it is left out; nothing is kept of an image that is left out. Whether a
+candidate stays is decided by its shard (`ShardDraws`), and then by the second pass. It knows roles and numbers; not
+shards' files, nor where anything runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from c2b_ray.audits.dataset.steps.copies import Marks, repeated_among
+from c2b_ray.audits.dataset.steps.fingerprint import (
+    THUMBNAIL_BYTES,
+    WINDOW_BYTES,
+    Thumbnails,
+    fingerprint,
+    thumbnail,
+    windows,
+)
+from c2b_ray.audits.dataset.steps.plan import Ints
+from c2b_ray.audits.dataset.steps.sources import Drawn, DrawSource, Wanted
+from c2b_ray.audits.failures.config import FailureRule
+from c2b_ray.audits.failures.discovery.rules import Decisions, Truth, decide
+from c2b_ray.errors import ServiceError
+from c2b_ray.roles import Captioner, Classifier, Floats, Pixels, Question
+from c2b_ray.steps.verify import OTHER, THING, weighed
+from c2b_ray.tables import content_id
+from c2b_ray.tables.dataset import CANDIDATE, DATASET_ROWS, DROPS
+from c2b_ray.tables.dataset_rows import AnswerOfRow, DatasetRow
+
+NOT_FAILED, NO_IMAGE, NO_ANSWER, NOT_VERIFIED = "not_failed", "no_image", "no_answer", "label_not_verified"
+NEAR_DUPLICATE, OVER_CAP = "near_duplicate", "over_cap"
+REASONS = (CANDIDATE, NOT_FAILED, NO_IMAGE, NO_ANSWER, NOT_VERIFIED, NEAR_DUPLICATE, OVER_CAP)
+CODE = {reason: code for code, reason in enumerate(REASONS)}
+
+OnStage = Callable[[str, int, float], None]
+"""Gets the stage (`generate`, `classify`, …), the number of images and the seconds."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A classifier and what its answers mean. `names`: of its labels, by position. `truths`: of the dataset's
+    labels."""
+
+    name: str
+    revision: str
+    names: tuple[str, ...]
+    truths: Mapping[str, Truth]
+    classifier: Classifier
+
+
+@dataclass(frozen=True)
+class LabelCheck:
+    """Checks whether failures show their label: a captioner chooses among `labels` and something else."""
+
+    captioner: Captioner
+    labels: tuple[str, ...]
+
+    def question(self) -> Question:
+        texts = {label: f"a photo of a {label}" for label in self.labels} | {OTHER: THING}
+        return Question("What does the picture show?", tuple(texts), tuple(texts.values()))
+
+    def seen(self, images: Sequence[Pixels]) -> list[tuple[str | None, str | None]]:
+        """Returns the label that each image shows, or why none is known."""
+        question = self.question()
+        answers = self.captioner.answer(images, [question] * len(images))
+        if len(answers) != len(images):
+            raise ServiceError(f"the verifier answered {len(images)} questions with {len(answers)} answers")
+        answers = [weighed(answer, question) for answer in answers]
+        return [(answer.choice, answer.error) for answer in answers]
+
+
+@dataclass(frozen=True)
+class Crew:
+    """The models of a dataset, and what counts as a failure."""
+
+    sources: tuple[DrawSource, ...]
+    judges: tuple[Judge, ...]
+    verifier: LabelCheck | None
+    rule: FailureRule
+    confidence: float
+    true_below: float = 1.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One judge's decisions on a batch of images."""
+
+    judge: Judge
+    logits: Floats
+    decisions: Decisions
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A failure: the index of its draw in the batch, its image, and the verdicts of all judges, whose row `row` is this
+    image's."""
+
+    index: int
+    wanted: Wanted
+    drawn: Drawn
+    source: DrawSource
+    verdicts: Sequence[Verdict]
+    row: int
+    verified: str | None
+    hash: int
+    thumbnail: bytes
+    windows: bytes
+
+    @property
+    def image_id(self) -> str:
+        one, source = self.wanted, self.source
+        # The label is part of it: one text may be a caption of two labels.
+        return content_id("failure", source.name, source.revision, one.caption.label, one.caption.text, self.drawn.seed)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a batch of draws: a code of `REASONS` for each, details by draw index, and the candidates."""
+
+    codes: NDArray[np.uint8]
+    details: dict[int, str]
+    candidates: list[Candidate]
+
+    def reasons(self) -> list[str]:
+        return [REASONS[code] for code in self.codes.tolist()]
+
+
+def _unheard(stage: str, images: int, seconds: float) -> None:
+    """Ignores progress."""
+
+
+@dataclass
+class _Batch:
+    """One batch on its way through the models."""
+
+    wanted: Sequence[Wanted]
+    crew: Crew
+    on_stage: OnStage
+    details: dict[int, str] = field(default_factory=dict)
+
+    def run(self) -> Outcome:
+        codes = np.full(len(self.wanted), CODE[NOT_FAILED], np.uint8)
+        drawn = self._draw()
+        for index, one in enumerate(drawn):
+            if one.pixels is None:
+                codes[index] = CODE[NO_IMAGE]
+                self.details[index] = str(one.error)
+        usable = np.flatnonzero(codes == CODE[NOT_FAILED])
+        if not len(usable):
+            return Outcome(codes, self.details, [])
+        verdicts = self._judge([drawn[index] for index in usable.tolist()], usable)
+        failed = np.any([verdict.decisions.failed for verdict in verdicts], axis=0)
+        silent = ~np.all([verdict.decisions.answered for verdict in verdicts], axis=0) & ~failed
+        codes[usable[silent]] = CODE[NO_ANSWER]
+        candidates = []
+        rows = np.flatnonzero(failed).tolist()
+        indices = usable[rows].tolist()
+        for row, index, verified in zip(rows, indices, self._verify(drawn, indices), strict=True):
+            if verified is not None and verified != self.wanted[index].caption.label:
+                codes[index], self.details[index] = CODE[NOT_VERIFIED], verified
+                continue
+            codes[index] = CODE[CANDIDATE]
+            source = self.crew.sources[self.wanted[index].draw % len(self.crew.sources)]
+            image = drawn[index]
+            assert image.pixels is not None
+            marks = fingerprint(image.pixels), thumbnail(image.pixels), windows(image.pixels)
+            candidates.append(Candidate(index, self.wanted[index], image, source, verdicts, row, verified, *marks))
+        return Outcome(codes, self.details, candidates)
+
+    def _draw(self) -> list[Drawn]:
+        began, sources = time.monotonic(), self.crew.sources
+        if len(sources) == 1:
+            drawn = sources[0].draw(self.wanted)
+        else:
+            in_turn: dict[int, Drawn] = {}
+            for number, source in enumerate(sources):
+                indices = [index for index, one in enumerate(self.wanted) if one.draw % len(sources) == number]
+                of_source = source.draw([self.wanted[index] for index in indices]) if indices else []
+                in_turn.update(zip(indices, of_source, strict=True))
+            drawn = [in_turn[index] for index in range(len(self.wanted))]
+        self.on_stage("generate", len(drawn), time.monotonic() - began)
+        return drawn
+
+    def _judge(self, drawn: Sequence[Drawn], indices: NDArray[np.int64]) -> list[Verdict]:
+        began = time.monotonic()
+        pixels, keys = [one.pixels for one in drawn if one.pixels is not None], [one.key for one in drawn]
+        labels = [self.wanted[index].caption.label for index in indices.tolist()]
+        verdicts = []
+        for judge in self.crew.judges:
+            logits = judge.classifier.logits(pixels, keys)
+            truths = [judge.truths[label] for label in labels]
+            truth = truths[0] if len(set(labels)) == 1 else Truth.stacked(truths)
+            verdicts.append(
+                Verdict(
+                    judge, logits, decide(logits, truth, self.crew.rule, self.crew.confidence, self.crew.true_below)
+                )
+            )
+        self.on_stage("classify", len(drawn) * len(self.crew.judges), time.monotonic() - began)
+        return verdicts
+
+    def _verify(self, drawn: Sequence[Drawn], indices: Sequence[int]) -> list[str | None]:
+        """Returns for each of these images the label that the verifier sees, or why it sees none; None where there is
+        no verifier."""
+        if self.crew.verifier is None or not indices:
+            return [None] * len(indices)
+        began = time.monotonic()
+        images = [pixels for index in indices if (pixels := drawn[index].pixels) is not None]
+        seen = self.crew.verifier.seen(images)
+        self.on_stage("verify", len(indices), time.monotonic() - began)
+        return [label or f"no answer: {error}" for label, error in seen]
+
+
+def draw_batch(wanted: Sequence[Wanted], crew: Crew, on_stage: OnStage = _unheard) -> Outcome:
+    """Draws, classifies and judges one batch."""
+    return _Batch(wanted, crew, on_stage).run()
+
+
+def rows(candidates: Sequence[Candidate], rule: FailureRule) -> pa.Table:
+    """Returns a table of `tables.dataset.DATASET_ROWS`, a row per candidate."""
+    return pa.Table.from_pylist([_row(candidate, rule) for candidate in candidates], DATASET_ROWS)
+
+
+def _row(candidate: Candidate, rule: FailureRule) -> DatasetRow:
+    answers = [_answer(verdict, candidate.row) for verdict in candidate.verdicts]
+    first = next(answer for answer in answers if answer["failed"])
+    taken = "several labels alike" if first["predicted"] is None else first["predicted"]
+    wanted, source = candidate.wanted, candidate.source
+    return {
+        "image_id": candidate.image_id,
+        "image": candidate.drawn.encoded(),
+        "label": wanted.caption.label,
+        "caption": wanted.caption.text,
+        "prompt": wanted.caption.text,
+        "seed": candidate.drawn.seed,
+        "generator": source.name,
+        "generator_revision": source.revision,
+        "classifier": first["classifier"],
+        "classifier_revision": first["revision"],
+        "rule": rule,
+        "predicted": first["predicted"],
+        "top3": first["top3"],
+        "probabilities": first["probabilities"],
+        "answers": answers,
+        "kept_because": f"{rule}: taken for {taken} by {first['classifier']}",
+        "verified": candidate.verified,
+        "fingerprint": candidate.hash,
+        "caption_number": wanted.caption.number,
+        "draw": wanted.draw,
+    }
+
+
+def _answer(verdict: Verdict, row: int) -> AnswerOfRow:
+    judge, decisions = verdict.judge, verdict.decisions
+    position = int(decisions.predicted[row])
+    top3 = [index for index in decisions.top3[row].tolist() if index >= 0]
+    logits = verdict.logits[row].astype(np.float64)
+    shares = np.exp(logits[top3] - np.logaddexp.reduce(logits)) if top3 else np.zeros(0)
+    return {
+        "classifier": judge.name,
+        "revision": judge.revision,
+        "predicted": None if position < 0 else judge.names[position],
+        "top3": [judge.names[index] for index in top3],
+        "probabilities": shares.astype(np.float32).tolist(),
+        "failed": bool(decisions.failed[row]),
+    }
+
+
+# The draws that a shard keeps while it is made: the outcome of each, and the images that may become rows.
+
+
+class ShardDraws:
+    """The draws of one shard, batch by batch. `distance`: of near-duplicates; None: keep them. `cap`: per caption."""
+
+    def __init__(self, draws: int, distance: int | None, cap: int) -> None:
+        self._distance, self._cap = distance, cap
+        self._codes = np.zeros(draws, np.uint8)
+        self._hashes, self._labels = np.zeros(draws, np.uint64), np.zeros(draws, np.int32)
+        self._thumbnails = np.zeros((draws, THUMBNAIL_BYTES), np.uint8)  # no memory until failures write theirs
+        self._windows = np.zeros((draws, WINDOW_BYTES), np.uint8)
+        self._ids: dict[int, str] = {}
+        self._details: dict[int, str] = {}
+        self._failures: list[int] = []
+        self._kept: Counter[int] = Counter()
+        self._seen = 0
+
+    def add(self, outcome: Outcome, label_numbers: NDArray[np.int32]) -> list[Candidate]:
+        """Records the next batch; returns the candidates whose images are kept. `label_numbers`: by draw."""
+        first, count = self._seen, len(outcome.codes)
+        self._seen += count
+        self._codes[first : self._seen] = outcome.codes
+        self._labels[first : self._seen] = label_numbers
+        self._details |= {first + index: detail for index, detail in outcome.details.items()}
+        for candidate in outcome.candidates:
+            self._hashes[first + candidate.index] = candidate.hash
+            self._thumbnails[first + candidate.index] = np.frombuffer(candidate.thumbnail, np.uint8)
+            self._windows[first + candidate.index] = np.frombuffer(candidate.windows, np.uint8)
+            self._ids[first + candidate.index] = candidate.image_id
+        new = [first + candidate.index for candidate in outcome.candidates]
+        repeated = self._repeated(new)
+        self._failures += new
+        return [
+            one for one, again in zip(outcome.candidates, repeated, strict=True) if not again and self._within_cap(one)
+        ]
+
+    def table(self, caption_numbers: Ints, draws: Ints) -> pa.Table:
+        """Returns a row of `tables.dataset.DROPS` per draw; the reason is `CANDIDATE` where it may become a row."""
+        count = len(self._codes)
+        failed = self._codes == CODE[CANDIDATE]
+        of_failures = pa.array(np.cumsum(failed) - 1, pa.int64(), mask=~failed)
+        columns = {
+            "caption_number": pa.array(caption_numbers, pa.int32()),
+            "draw": pa.array(draws, pa.int64()),
+            "reason": pa.array(REASONS, pa.string()).take(pa.array(self._codes)),
+            "detail": pa.array([self._details.get(index) for index in range(count)], pa.string()),
+            "image_id": pa.array([self._ids.get(index) for index in range(count)], pa.string()),
+            "fingerprint": pa.array(self._hashes, pa.uint64(), mask=~failed),
+            "thumbnail": thumbnail_column(self._thumbnails[failed]).take(of_failures),
+            "windows": thumbnail_column(self._windows[failed]).take(of_failures),
+        }
+        return pa.table(columns, schema=DROPS)
+
+    def counts(self) -> dict[str, int]:
+        """Returns the number of draws by reason."""
+        numbers = np.bincount(self._codes, minlength=len(REASONS)).tolist()
+        return {reason: number for reason, number in zip(REASONS, numbers, strict=True) if number}
+
+    def _repeated(self, new: list[int]) -> list[bool]:
+        if self._distance is None or not new:
+            return [False] * len(new)
+        repeated = repeated_among(self._marks(new), self._marks(self._failures), self._distance)
+        return [bool(again) for again in repeated]
+
+    def _marks(self, indices: list[int]) -> Marks:
+        rows = np.array(indices, np.int64)
+        return Marks(rows, self._labels[rows], self._hashes[rows], self._thumbnails[rows])
+
+    def _within_cap(self, candidate: Candidate) -> bool:
+        number = candidate.wanted.caption.number
+        self._kept[number] += 1
+        return self._kept[number] <= self._cap
+
+
+def thumbnail_column(levels: Thumbnails) -> pa.Array:
+    """Returns thumbnails, or other bytes (images, bytes), as a column of a table."""
+    data = pa.py_buffer(np.ascontiguousarray(levels).tobytes())
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(levels.shape[1]), len(levels), [None, data])
+
+
+def thumbnails_of(column: pa.ChunkedArray) -> Thumbnails:
+    """Returns the thumbnails of a column made by `thumbnail_column`. The column has no nulls."""
+    return levels_of(column, THUMBNAIL_BYTES)
+
+
+def levels_of(column: pa.ChunkedArray, width: int) -> Thumbnails:
+    """Returns the bytes of a column of `width` bytes per row, without nulls: (rows, width)."""
+    whole = pa.concat_arrays([pa.array([], column.type), *column.chunks])
+    levels = np.frombuffer(whole.buffers()[1] or b"", np.uint8)[: len(whole) * width]
+    return levels.reshape(len(whole), width)

@@ -1,0 +1,121 @@
+"""Compares two evaluations over one ground truth: what their methods hit, B against A.
+
+It composes runs, the comparing step, gates and a page, and knows no formulas. It needs neither Ray nor a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from c2b_ray.audits import gate as gates
+from c2b_ray.audits.evaluate.compared import Levels
+from c2b_ray.audits.evaluate.compared import compare as compared
+from c2b_ray.audits.evaluate.report.comparison import PAGES
+from c2b_ray.audits.evaluate.run import EvaluateRun
+from c2b_ray.audits.kit.classifiers import one_of, two_of
+from c2b_ray.audits.kit.comparison import Comparison, differing, refuse
+from c2b_ray.errors import RunError
+from c2b_ray.storage import resolve
+from c2b_ray.tables import content_id
+
+# Gates on a run of `c2b evaluate`: `C2B/tested/calibrated/truth_to_detected:hit<0.3`, `*/tested/*:false_hit>0.1`.
+
+
+ALL = "all classifiers"
+PSEUDO = "pseudo-labels"
+
+
+def check(
+    run: EvaluateRun, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
+) -> list[gates.Check]:
+    """Checks gates on all classifiers taken together, or on one. A cell without a bias that could be hit is not
+    checked.
+
+    A gate that could be checked on nothing fails, unless `allow_unchecked`.
+    """
+    known = [name for name in dict.fromkeys(run.agreement["classifier"].to_pylist()) if name]
+    chosen = "" if classifier is None else one_of(known, classifier, "--classifier", run.path)
+    return gates.check(fail_on, [cell for cell in _cells(run) if cell.classifier == (chosen or ALL)], allow_unchecked)
+
+
+def cell_name(row: Mapping[str, Any], method: str) -> str:
+    return f"{method}/{row['rule']}/{row['threshold_kind']}/{row['direction']}"
+
+
+def _cells(run: EvaluateRun) -> Iterator[gates.GateCell]:
+    for row in run.agreement.to_pylist():
+        yield gates.GateCell(row["classifier"] or ALL, cell_name(row, row["method"]), {**row, "n": row["biases"]})
+    for row in run.vqa.to_pylist():
+        name = f"{row['method']}/{row['rule']}/{PSEUDO}"
+        yield gates.GateCell(row["classifier"] or ALL, name, {**row, "n": row["biases"]})
+
+
+SAME = ("tau", "alpha", "many", "threshold", "differ", "sentence_encoder")
+"""Settings that change what a hit means."""
+
+
+def compare(
+    run_a: EvaluateRun, run_b: EvaluateRun, classifier_a: str | None = None, classifier_b: str | None = None
+) -> Comparison:
+    """Compares methods of two evaluations, B's against A's of the same name, or two of one run.
+
+    `classifier_a`, `classifier_b`: names of methods here; together they name two methods with different names. Raises
+    ConfigError where it is unclear which methods are meant; RunError where the ground truth or the settings differ, or
+    no method has the same name.
+    """
+    methods = [_methods(run) for run in (run_a, run_b)]
+    if resolve(run_a.path)[1] == resolve(run_b.path)[1]:
+        pairs = [two_of(methods[0], classifier_a, classifier_b, run_a.path)]
+    else:
+        _check_alike(run_a, run_b)
+        pairs = _pairs(methods, (classifier_a, classifier_b), (run_a.path, run_b.path))
+    levels = Levels(float(run_a.config.get("alpha", 0.05)), int(run_a.config.get("seed", 0)))
+    cells = compared(run_a.outcomes.to_pylist(), run_b.outcomes.to_pylist(), pairs, levels)
+    names = tuple(", ".join(dict.fromkeys(side)) for side in zip(*pairs, strict=True))
+    gated = [_gated(row) for row in cells.to_pylist()]
+    return Comparison((run_a.path, run_b.path), (names[0], names[1]), levels.alpha, cells, PAGES, gated)
+
+
+def _gated(row: Mapping[str, Any]) -> gates.GateCell:
+    """Returns the cell for gates. `worse`: B hits less, or has more false hits."""
+    pairs = 0 if row["p_value"] is None else min(row["biases_a"], row["biases_b"])
+    values = {**row, "hit_minus_false": row["hit_minus_false_b"], "n": row["biases_b"], "pairs": pairs}
+    return gates.GateCell(ALL, cell_name(row, row["method_b"]), values)
+
+
+def _methods(run: EvaluateRun) -> list[str]:
+    return list(dict.fromkeys(run.agreement["method"].to_pylist()))
+
+
+def _pairs(
+    methods: Sequence[Sequence[str]], names: tuple[str | None, str | None], paths: tuple[str, str]
+) -> list[tuple[str, str]]:
+    if names != (None, None):
+        options = ("--classifier-a", "--classifier-b")
+        a, b = (one_of(*of) for of in zip(methods, names, options, paths, strict=True))
+        return [(a, b)]
+    shared = [(name, name) for name in methods[0] if name in methods[1]]
+    if not shared:
+        raise RunError(
+            f"{paths[0]} and {paths[1]} have no method of one name; name one of each with --classifier-a and "
+            f"--classifier-b: {', '.join(methods[0])}; {', '.join(methods[1])}"
+        )
+    return shared
+
+
+def _check_alike(run_a: EvaluateRun, run_b: EvaluateRun) -> None:
+    different = differing(run_a, run_b, SAME)
+    if not different and _truth(run_a) != _truth(run_b):
+        different = ["their ground truth"]
+    why = (
+        "a hit of one is none of the other's: run c2b evaluate with the same classifiers, truth and settings, or "
+        "both methods in one run"
+    )
+    refuse(run_a, run_b, different, why)
+
+
+def _truth(run: EvaluateRun) -> str:
+    rows = run.truth.to_pylist()
+    names = ("classifier", "target_class", "attribute", "value", "wordings", "paper", "tested")
+    return content_id("truth", sorted(str([row[name] for name in names]) for row in rows))

@@ -1,0 +1,202 @@
+"""Compares detected biases with ground truth, for `c2b evaluate` and `c2b_ray.evaluate`.
+
+    labelled images → answers → truth  ┐
+    audits → scores → detected         ├→ matches → HIT, FH, MISS (Tables 1 and 2, App. C and K)
+    mistakes → captions → keywords     ┘
+    labelled images → answers to questions → agreement (Tables 3 and 4); → embeddings → recall@A·K (Figure 6)
+
+Every audit and stage resumes; the results from them are counted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray.audits.c2b.run import CLASSIFIER
+from c2b_ray.audits.evaluate.asking import ask
+from c2b_ray.audits.evaluate.baseline import Looking, keyword_baseline
+from c2b_ray.audits.evaluate.config import B2T, EvaluateConfig, Retrieval, read_evaluate_config
+from c2b_ray.audits.evaluate.methods import Method, method
+from c2b_ray.audits.evaluate.report.page import write_report
+from c2b_ray.audits.evaluate.run import EvaluateRun, open_evaluate_run
+from c2b_ray.audits.evaluate.steps.matching import Compared, compared, matches, name_similarities
+from c2b_ray.audits.evaluate.steps.outcomes import (
+    Levels,
+    agreement_table,
+    difference_table,
+    outcome_table,
+    threshold_notes,
+    threshold_table,
+)
+from c2b_ray.audits.evaluate.steps.ranking import proposers, ranking
+from c2b_ray.audits.evaluate.steps.recall import recall_table, wanted
+from c2b_ray.audits.evaluate.truth import GroundTruth, TruthTable, ground_truth, truth_table
+from c2b_ray.audits.kit.manifest import finished
+from c2b_ray.audits.kit.session import Listener, Session, Steps
+from c2b_ray.audits.kit.specs import check_spec
+from c2b_ray.config.placement import PlacementConfig, read_placement
+from c2b_ray.models import catalog
+from c2b_ray.stats import match_threshold
+from c2b_ray.storage.documents import FileOrFields
+from c2b_ray.tables import content_id
+
+RUNS = "runs"
+SET, CALIBRATED = "set", "calibrated"
+
+
+def evaluate(
+    config: FileOrFields | EvaluateConfig,
+    out: str | Path | None = None,
+    via: str = "auto",
+    listener: Listener | None = None,
+    placement: FileOrFields | PlacementConfig | None = None,
+) -> EvaluateRun:
+    """Runs an evaluation, or what is left of it; returns the run, whose tables, results.json and report are in `out`.
+
+    `out`: by default `runs/evaluate-<run id>`. `via` and `placement`: as for `audit`. Raises InputError for errors that
+    the user can correct; RunError where `out` holds another run. After an interruption the same call resumes.
+    """
+    read = read_evaluate_config(config)
+    _check_specs(read)
+    session = Session(via, None if placement is None else read_placement(placement), listener)
+    fields = read.model_dump(mode="json")
+    run_id, steps = content_id("evaluate", fields), Steps(session.listener)
+    with open_evaluate_run(out or f"{RUNS}/evaluate-{run_id}", run_id, fields) as run:
+        table = truth_table(read, run.path)
+        truth = ground_truth(read, table, run.path, session)
+        methods = [method(name, read, truth, run.path, session) for name in read.methods]
+        remarks = _evaluated(read, truth, methods, run, (session, steps))
+        with steps.step("report"):
+            run.update(
+                {
+                    "classes": list(truth.classes),
+                    "notes": [*_notes(table), *truth.notes, *remarks],
+                    "models": _models(read, truth),
+                }
+            )
+            counts = {name: run.count(name) for name in run.kind.tables}
+            run.update(finished(session.chosen(lambda: truth.labels.num_rows), steps, counts))
+            write_report(run)
+    return run
+
+
+def _check_specs(config: EvaluateConfig) -> None:
+    check_spec("sentence_encoder", "sentence_encoder", config.sentence_encoder)
+    catalog.describe("sentence_encoder", config.sentence_encoder)  # it is needed last, and raises where it is missing
+    for name, spec in config.specs.items():
+        check_spec(f"classifier.{name}", "classifier", spec)
+    if config.b2t is not None:
+        check_spec("b2t.captioner", "captioner", config.b2t.captioner)
+        check_spec("b2t.encoder", "encoder", config.b2t.encoder)
+    if config.vqa is not None:
+        check_spec("vqa.model", "captioner", config.vqa.model)
+    if config.retrieval is not None:
+        check_spec("retrieval.encoder", "encoder", config.retrieval.encoder)
+
+
+def _notes(table: TruthTable) -> list[str]:
+    if not table.missing:
+        return []
+    return [f"{table.missing} annotated images are not in the folder of images; the ground truth is without them."]
+
+
+def _models(config: EvaluateConfig, truth: GroundTruth) -> dict[str, Any]:
+    held = truth.run.manifest.get("models", {})
+    return {
+        "classifier": [
+            {"revision": None, **held.get(f"{CLASSIFIER}{name}", {}), "spec": spec}
+            for name, spec in config.specs.items()
+        ],
+        "sentence_encoder": {
+            "spec": config.sentence_encoder,
+            "revision": catalog.sentence_encoder(config.sentence_encoder).revision,
+        },
+    }
+
+
+def _evaluated(
+    config: EvaluateConfig,
+    truth: GroundTruth,
+    methods: Sequence[Method],
+    run: EvaluateRun,
+    how: tuple[Session, Steps],
+) -> list[str]:
+    """Writes every table; returns notes on the thresholds."""
+    (session, steps), looked = how, run.location("looked")
+    keywords = recall = None
+    with session.backend(lambda: truth.labels.num_rows) as models:
+        looking = Looking(truth, models, looked, steps)
+        if config.b2t is not None:
+            keywords = keyword_baseline(config.b2t, looking, config.alpha)
+        if config.retrieval is not None:
+            recall = _recall(config.retrieval, looking)
+        vqa, shown = ask(config, truth, methods, keywords, (models, looked, steps)).tables()
+    of_vqa = {"vqa": vqa, "shown": shown} | ({} if recall is None else {"recall": recall})
+    biases = truth.biases(config.tau, config.alpha)
+    detected = {one.name: one.biases for one in methods} | ({} if keywords is None else {B2T: keywords})
+    with steps.step("match"):
+        pairs, vectors = _compared(config, biases, detected)
+        cosines = name_similarities(biases, vectors)
+        thresholds = {CALIBRATED: match_threshold(cosines, config.differ), SET: config.threshold}
+    with steps.step("count"):
+        audited = pa.concat_tables([biases.slice(0, 0), *(one.biases for one in methods)])
+        counted = {
+            "truth": biases,
+            "detected": pa.concat_tables(detected.values()),
+            "matches": _matches(pairs, vectors, thresholds),
+            "ranking": ranking(audited, config.alpha, config.seed),
+            "proposers": proposers({m.name: _proposed(m) for m in methods}),
+            **_outcomes(pairs, Levels(thresholds, config.many, config.alpha, config.seed)),
+            **of_vqa,
+        }
+        for name, table in counted.items():
+            run.write(name, table)
+        run.update({"thresholds": {kind: None if np.isnan(value) else value for kind, value in thresholds.items()}})
+    return threshold_notes(counted["matches"], len(cosines), thresholds[SET], thresholds[CALIBRATED])
+
+
+def _matches(pairs: Sequence[Compared], vectors: dict[str, Any], thresholds: dict[str, float]) -> pa.Table:
+    least = float(np.nanmin(list(thresholds.values())))
+    return pa.concat_tables([matches(one, vectors, least) for one in pairs])
+
+
+def _outcomes(pairs: Sequence[Compared], levels: Levels) -> dict[str, pa.Table]:
+    return {
+        "outcomes": outcome_table(pairs, levels),
+        "agreement": agreement_table(pairs, levels),
+        "differences": difference_table(pairs, levels),
+        "thresholds": threshold_table(pairs, frozenset([B2T])),
+    }
+
+
+def _proposed(one: Method) -> tuple[str | None, pa.Table, int, int, pa.Table]:
+    run = one.run
+    rejected = run.rejected.num_rows if run.has("rejected") else 0
+    return one.language_model, run.proposals, rejected, run.captions.num_rows, one.biases
+
+
+def _compared(
+    config: EvaluateConfig, truth: pa.Table, detected: dict[str, pa.Table]
+) -> tuple[list[Compared], dict[str, Any]]:
+    tables = [truth, *detected.values()]
+    texts = sorted({text for table in tables for row in table["wordings"].to_pylist() for text in row})
+    rows = catalog.sentence_encoder(config.sentence_encoder).encode_sentences(texts).astype(np.float64)
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    vectors = dict(zip(texts, unit, strict=True))
+    return [compared(name, truth, table, vectors) for name, table in detected.items()], vectors
+
+
+def _recall(config: Retrieval, looking: Looking) -> pa.Table:
+    vectors = looking.vectors(config.encoder)
+    truth = looking.truth
+    templates = (config.class_caption, config.value_caption, config.both_caption)
+    queries = list(wanted(truth.labels, truth.visible(), truth.classes, truth.said(), templates))
+    encoder = looking.models.text_encoder(config.encoder)
+    said = [query.caption for query in queries]
+    texts = np.concatenate([encoder.encode_texts(said[start : start + 256]) for start in range(0, len(said), 256)])
+    return recall_table(queries, texts, vectors, config.shares)

@@ -1,0 +1,267 @@
+"""Matches biases of the ground truth with those of a method, by the embeddings of their wordings.
+
+A bias is compared with those of the same classifier and class. It knows embeddings as vectors, not what made them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from c2b_ray import stats
+from c2b_ray.names import normalise
+from c2b_ray.tables.evaluate import MATCHES
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Vectors = Mapping[str, Floats]
+RULES = ("paper", "tested")
+TRUTH_TO_DETECTED, DETECTED_TO_TRUTH = "truth_to_detected", "detected_to_truth"
+DIRECTIONS = (TRUTH_TO_DETECTED, DETECTED_TO_TRUTH)
+SAME = 1e-12
+"""Differences of shares that are nearer to τ than floats can tell are τ."""
+SHOWN = 3
+"""How many nearest detected biases of each ground truth are listed, whatever their similarity."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When two biases match, and which count: see `metrics.bias_outcomes`. `tau`: None: only the sign counts."""
+
+    rule: str
+    threshold: float
+    many: stats.Many = "nearest"
+    tau: float | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Biases of one classifier and class: rows of the two tables, and the cosine of each pair."""
+
+    truth: Ints
+    detected: Ints
+    similarity: Floats
+
+
+@dataclass(frozen=True)
+class Side:
+    """A table of `BIASES` as arrays. Signs refer to what the wordings name, whether or not they deny it."""
+
+    table: pa.Table
+
+    @cached_property
+    def wordings(self) -> list[list[str]]:
+        wordings: list[list[str]] = self.table["wordings"].to_pylist()
+        return wordings
+
+    @cached_property
+    def score(self) -> Floats:
+        return np.asarray(self.table["score"].to_numpy(), np.float64)
+
+    def signs(self, rule: str, tau: float | None = None) -> Ints:
+        signs: Ints = np.asarray(self.table[rule].to_numpy(), np.int64)
+        if tau is not None:
+            beyond = np.nan_to_num(np.abs(self.score)) > tau + SAME  # 19/20 - 18/20 is no more than .05
+            of_score = np.sign(np.nan_to_num(self.score)).astype(np.int64)
+            signs = np.where(beyond, of_score if rule == "paper" else signs, 0)
+        denied = self.table["negated"].to_numpy(zero_copy_only=False)
+        turned: Ints = np.where(denied, -signs, signs)
+        return turned
+
+    @cached_property
+    def rows(self) -> dict[tuple[str, str], Ints]:
+        rows: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for at, key in enumerate(
+            zip(self.table["classifier"].to_pylist(), self.table["target_class"].to_pylist(), strict=True)
+        ):
+            rows[key].append(at)
+        return {key: np.array(of_key, np.int64) for key, of_key in rows.items()}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The ground truth and one method, with the cosines of all pairs that may match."""
+
+    method: str
+    truth: Side
+    detected: Side
+    groups: tuple[Group, ...]
+    names: tuple[tuple[str, str], ...]  # classifier and class of each group
+
+    def outcomes(self, rule: Rule, direction: str, point: bool = False) -> tuple[Ints, Ints, Ints]:
+        """Returns (row, outcome, number of the group) of every bias of the side that `direction` starts from."""
+        flipped = direction == DETECTED_TO_TRUTH
+        # B2T's scores are CLIP's points: τ of accuracies does not apply to them.
+        of_truth = self.truth.signs(rule.rule, rule.tau)
+        of_detected = self.detected.signs(rule.rule, None if point else rule.tau)
+        rows, results, numbers = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for number, group in enumerate(self.groups):
+            first, second = (group.detected, group.truth) if flipped else (group.truth, group.detected)
+            signs, others = (of_detected, of_truth) if flipped else (of_truth, of_detected)
+            kept = signs[first] != 0
+            similarity = group.similarity.T if flipped else group.similarity
+            some = stats.bias_outcomes(
+                similarity[kept], signs[first][kept], others[second], rule.threshold, rule.many
+            )  # fmt: skip
+            rows.append(first[kept])
+            results.append(some)
+            numbers.append(np.full(len(some), number))
+        return np.concatenate(rows), np.concatenate(results), np.concatenate(numbers)
+
+
+def compared(method: str, truth: pa.Table, detected: pa.Table, vectors: Vectors) -> Compared:
+    """`vectors`: the unit embedding of every wording."""
+    sides = (Side(truth), Side(detected))
+    names = sorted({*sides[0].rows, *sides[1].rows})
+    none = np.zeros(0, np.int64)
+    groups = []
+    for name in names:
+        rows = [side.rows.get(name, none) for side in sides]
+        groups.append(Group(rows[0], rows[1], _cosines(sides, rows, vectors).max(axis=(1, 3), initial=-1.0)))
+    return Compared(method, *sides, tuple(groups), tuple(names))
+
+
+def _cosines(sides: Sequence[Side], rows: Sequence[Ints], vectors: Vectors) -> Floats:
+    """Returns cosines (truths, wordings, detected, wordings); −1 where one has fewer wordings than another.
+
+    Where both sides name the attribute of a value, values are not compared without it: a black car is not black hair.
+    """
+    stacked = []
+    for side, some in zip(sides, rows, strict=True):
+        texts = [side.wordings[row] for row in some.tolist()]
+        width = max(map(len, texts), default=1)
+        size = len(next(iter(vectors.values()))) if vectors else 1
+        block = np.full((len(texts), width, size), np.nan)
+        for at, wordings in enumerate(texts):
+            for number, text in enumerate(wordings):
+                block[at, number] = vectors[text]
+        stacked.append(block)
+    cosines = np.einsum("iad,jbd->iajb", *stacked)
+    both = np.ix_(*[np.array([len(side.wordings[row]) > 1 for row in some.tolist()], bool).nonzero()[0]
+                    for side, some in zip(sides, rows, strict=True)])  # fmt: skip
+    cosines[both[0], 0, both[1], 0] = -1.0
+    return np.where(np.isnan(cosines), -1.0, cosines)
+
+
+def name_similarities(truth: pa.Table, vectors: Vectors) -> Floats:
+    """Returns the cosines of all pairs of different names in the ground truth, computed as for matching."""
+    names = sorted({tuple(row) for row in truth["wordings"].to_pylist()})
+    if len(names) < 2:
+        return np.zeros(0)
+    values, whole = (np.stack([vectors[name[at]] for name in names]) for at in (0, -1))
+    alone = np.array([len(name) == 1 for name in names])
+    parts = []
+    for row in range(len(names) - 1):
+        later = slice(row + 1, None)
+        pairs = [whole[later] @ whole[row], values[later] @ whole[row], whole[later] @ values[row]]
+        pairs.append(np.where(alone[later] | alone[row], values[later] @ values[row], -1.0))
+        parts.append(np.max(pairs, axis=0))
+    return np.concatenate(parts)
+
+
+def _nearest_wordings(first: Sequence[str], second: Sequence[str], vectors: Vectors) -> tuple[float, str, str]:
+    """Returns the highest cosine between wordings of the two, compared as in `_cosines`, and the two wordings."""
+    both = len(first) > 1 and len(second) > 1
+    pairs = [(i, j) for i in range(len(first)) for j in range(len(second)) if i or j or not both]
+    return max((float(vectors[first[i]] @ vectors[second[j]]), first[i], second[j]) for i, j in pairs)
+
+
+def matches(one: Compared, vectors: Vectors, least: float) -> pa.Table:
+    """Returns a table of `MATCHES`: for every biased ground truth the nearest biased detections, and all from `least`
+    on."""
+    sides = {"truth": one.truth, "detected": one.detected}
+    signs = {(side, rule): of.signs(rule) for side, of in sides.items() for rule in RULES}
+    biased = {side: np.any([signs[side, rule] != 0 for rule in RULES], axis=0) for side in sides}
+    rows = []
+    for group, name in zip(one.groups, one.names, strict=True):
+        wanted = group.detected[biased["detected"][group.detected]]
+        columns = np.flatnonzero(biased["detected"][group.detected])
+        for at, truth in enumerate(group.truth.tolist()):
+            if not biased["truth"][truth] or not len(wanted):
+                continue
+            similar = group.similarity[at, columns]
+            order = np.argsort(-similar, kind="stable")
+            for rank, k in enumerate(order.tolist(), 1):
+                if rank > SHOWN and similar[k] < least:
+                    break
+                rows.append(_match(one, name, (truth, int(wanted[k])), (float(similar[k]), rank), vectors))
+                for side, row in (("truth", truth), ("detected", int(wanted[k]))):
+                    rows[-1] |= {f"{side}_{rule}": int(signs[side, rule][row]) for rule in RULES}
+    return pa.Table.from_pylist(rows, MATCHES)
+
+
+def _match(
+    one: Compared, name: tuple[str, str], pair: tuple[int, int], how: tuple[float, int], vectors: Vectors
+) -> dict[str, Any]:
+    _, first, second = _nearest_wordings(one.truth.wordings[pair[0]], one.detected.wordings[pair[1]], vectors)
+    return {
+        "method": one.method,
+        "classifier": name[0],
+        "target_class": name[1],
+        "truth": _named(one.truth, pair[0]),
+        "truth_wording": first,
+        "detected": _named(one.detected, pair[1]),
+        "detected_wording": second,
+        "similarity": how[0],
+        "rank": how[1],
+    }
+
+
+def _named(side: Side, row: int) -> str:
+    return f"{side.table['attribute'][row].as_py()}: {side.table['value'][row].as_py()}"
+
+
+# Words biases so that two with the same meaning are near in a sentence encoder: texts, and whether they deny
+# something.
+
+
+PRESENT = frozenset({"present", "yes", "true", "1", "1.0", "on", "shown"})
+ABSENT = frozenset({"absent", "no", "none", "false", "0", "0.0", "-1", "off", "nothing", "not present"})
+_DENIES = re.compile(r"^(?:no|not|non|without|lacking|lack of|absence of|free of)[\s-]+(?:an?\s+|any\s+)?(?=\S)")
+
+
+@dataclass(frozen=True)
+class Wording:
+    """`texts`: those that are compared; the first one is shown. `negated`: the bias is about their absence."""
+
+    texts: tuple[str, ...]
+    negated: bool
+
+
+def is_presence(values: frozenset[str]) -> bool:
+    """Returns whether an attribute with these values is something that images have or lack."""
+    return bool(values) and {normalise(value) for value in values} <= PRESENT | ABSENT
+
+
+def wording(attribute: str, value: str, names: Mapping[str, str] | None = None) -> Wording:
+    """Returns the wording of a value of an attribute.
+
+    `names`: "attribute: value", or only the attribute where the value says that it is present or absent → words that
+    replace it.
+    """
+    known = {normalise(key): text for key, text in (names or {}).items()}
+    said = normalise(value)
+    if (text := known.get(normalise(f"{attribute}: {value}"))) is not None:
+        return _worded((normalise(text),))
+    if said in PRESENT or said in ABSENT:
+        inner = _worded((normalise(known.get(normalise(attribute), attribute)),))
+        return Wording(inner.texts, inner.negated != (said in ABSENT))
+    return _worded((said, f"{said} {normalise(attribute)}"))
+
+
+def keyword_wording(keyword: str) -> Wording:
+    return _worded((normalise(keyword),))
+
+
+def _worded(texts: tuple[str, ...]) -> Wording:
+    if (match := _DENIES.match(texts[0])) is None:
+        return Wording(texts, False)
+    return Wording(tuple(text[match.end() :] for text in texts), True)

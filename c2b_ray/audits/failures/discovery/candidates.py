@@ -1,0 +1,208 @@
+"""Captions that are tried, each with its text, its sentences and its origin: rows of `schemas.CANDIDATES`.
+
+It checks captions that a person or a file provides; `refine` and `clusters` make others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+
+from c2b_ray import prompts
+from c2b_ray.audits.failures.discovery.sentences import Dropped, behind, caption, finished, noun, split, usable
+from c2b_ray.errors import ConfigError, ReplyError
+from c2b_ray.names import mentions, normalise
+from c2b_ray.roles import ChatReply, ChatRequest
+from c2b_ray.steps import words
+from c2b_ray.steps.replies import parse_reply
+from c2b_ray.tables import content_id, seed_of
+from c2b_ray.tables.failures import CANDIDATES
+
+Origin = Literal[
+    "baseline", "cluster", "sentence", "pair", "triple", "shorter", "adjective", "language_model", "person", "file"
+]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A caption of one label: a baseline prompt and the sentences behind it.
+
+    `parent`: the id of the caption that it is made from. `verbatim`: the text where it was written as a whole.
+    """
+
+    label: str
+    prompt: str
+    sentences: tuple[str, ...]
+    origin: Origin
+    parent: str | None = None
+    verbatim: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The text that the generator gets."""
+        return caption(self.prompt, self.sentences) if self.verbatim is None else self.verbatim
+
+    @property
+    def caption_id(self) -> str:
+        return content_id("caption", self.label, self.text)
+
+
+def table(candidates: Iterable[Candidate]) -> pa.Table:
+    """Returns rows of `schemas.CANDIDATES`, each caption once: the first with its text."""
+    first: dict[str, Candidate] = {}
+    for candidate in candidates:
+        first.setdefault(candidate.caption_id, candidate)
+    rows = [
+        {
+            "caption_id": caption_id,
+            "label": candidate.label,
+            "text": candidate.text,
+            "sentences": list(candidate.sentences),
+            "parent_caption": candidate.parent,
+            "origin": candidate.origin,
+        }
+        for caption_id, candidate in first.items()
+    ]
+    return pa.Table.from_pylist(rows, CANDIDATES)
+
+
+def written(text: str, labels: Sequence[str], origin: Origin, field: str = "caption") -> Candidate:
+    """Returns a caption as a person or a file wrote it, word for word, for the one label that it contains.
+
+    Raises ConfigError for `field` where it contains none of the labels, or several, which is ambiguous. Where one label
+    is part of another, as "lion" of "sea lion", the longer one counts.
+    """
+    line = " ".join(text.split())
+    said = [label for label in labels if mentions(line, label)]
+    within = [label for label in said if any(label != other and mentions(noun(other), label) for other in said)]
+    meant = [label for label in said if label not in within]
+    if len({normalise(label) for label in meant}) != 1:
+        known = ", ".join(map(repr, labels[:10])) + (" …" if len(labels) > 10 else "")
+        why = (
+            f"names several labels, {', '.join(map(repr, meant))}; write one"
+            if meant
+            else f"names none of the labels {known}"
+        )
+        raise ConfigError(field, f"the caption {line[:200]!r} {why}")
+    prompt, sentences = behind(finished(line), meant[0])
+    return Candidate(meant[0], prompt, tuple(sentences), origin, verbatim=line)
+
+
+# Derives from a caption that fails often shorter ones that may fail as often (Wiles et al. 2022, "Caption
+# refinement").
+
+
+MOST_REWRITES = 3
+SHORTEN_SCHEMA: Mapping[str, object] = {
+    "type": "object",
+    "properties": {
+        "captions": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": MOST_REWRITES,
+            "items": {"type": "string", "minLength": 1, "maxLength": 400},
+        }
+    },
+    "required": ["captions"],
+    "additionalProperties": False,
+}
+
+_BEFORE_ADJECTIVES = frozenset(
+    re.findall(r"\w+", "a an the its one some two three many several in on with of at by under")
+)
+_NO_NOUNS = _BEFORE_ADJECTIVES | words.PREPOSITIONS | {"and", "or", "but", "that", "which", "is", "are"}
+_ARTICLE = re.compile(r"\b(an?)\s+([\w'-]+)", re.IGNORECASE)
+
+
+def without_adjectives(candidate: Candidate) -> list[Candidate]:
+    """Returns captions with one adjective dropped, for each that stands before a noun, and with all of them dropped."""
+    said = candidate.sentences
+    variants = [
+        (*said[:i], _without(sentence, [adjective]), *said[i + 1 :])
+        for i, sentence in enumerate(said)
+        for adjective in _adjectives(sentence)
+    ]
+    bare = tuple(_without(sentence, _adjectives(sentence)) for sentence in said)
+    return _each_once(candidate, (("adjective", variant) for variant in [*variants, bare]))
+
+
+def rewrite_request(candidate: Candidate, seed: int) -> ChatRequest:
+    """Returns the request to a language model for shorter captions of the same label; greedy decoding."""
+    values = {"label": noun(candidate.label), "caption": candidate.text, "prompt": finished(candidate.prompt)}
+    messages = prompts.messages("shorten", most=str(MOST_REWRITES), **values)
+    return ChatRequest(messages, SHORTEN_SCHEMA, max_tokens=256, seed=seed_of("shorten", seed, candidate.caption_id))
+
+
+def rewrites(
+    candidate: Candidate, reply: ChatReply, others: Collection[str] = ()
+) -> tuple[list[Candidate], list[Dropped]]:
+    """Returns the captions of a reply that say less than the caption and nothing more, and why each other one is
+    refused.
+
+    The reasons are those of `sentences.usable`, and: no_reply, says_more.
+    """
+    try:
+        texts = parse_reply(reply, SHORTEN_SCHEMA)["captions"]
+    except ReplyError as error:
+        return [], [Dropped(f"{error}: {error.reply[:200]}", "no_reply")]
+    kept: list[tuple[Origin, tuple[str, ...]]] = []
+    dropped: list[Dropped] = []
+    for text in texts:
+        sentences, refused = _sentences(candidate, text, others)
+        dropped += refused
+        if not refused:
+            kept.append(("language_model", tuple(sentences)))
+    return _each_once(candidate, iter(kept)), dropped
+
+
+def _sentences(candidate: Candidate, text: str, others: Collection[str]) -> tuple[list[str], list[Dropped]]:
+    if text.startswith(finished(candidate.prompt)):
+        rest = split(text.removeprefix(finished(candidate.prompt)))
+    else:
+        prompt, rest = behind(text, candidate.label)
+        if not _said(prompt) <= _said(candidate.text):
+            return [], [Dropped(text, "says_more")]
+        if not rest:
+            return [], [Dropped(text, "says_nothing")]
+    sentences, dropped = usable(rest, candidate.label, others)
+    if not _said(" ".join(sentences)) <= _said(candidate.text):
+        dropped.append(Dropped(text, "says_more"))
+    return sentences, dropped
+
+
+def _said(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[\w'-]+", text.casefold())) - {"a", "an", "the", "it", "is", "its", "has"}
+
+
+def _each_once(candidate: Candidate, variants: Iterator[tuple[Origin, tuple[str, ...]]]) -> list[Candidate]:
+    seen = {candidate.sentences, ()}
+    result = []
+    for origin, sentences in variants:
+        if sentences not in seen:
+            seen.add(sentences)
+            result.append(Candidate(candidate.label, candidate.prompt, sentences, origin, candidate.caption_id))
+    return result
+
+
+def _adjectives(sentence: str) -> list[str]:
+    """Returns adjectives before a noun: "yellow" of "it is on a yellow flower", nothing of "it is yellow"."""
+    parts = sentence.split()
+    result = []
+    for before, part, after in zip(parts, parts[1:], parts[2:], strict=False):
+        led = before.lower() in _BEFORE_ADJECTIVES or before in result
+        if led and words.is_adjective(part.lower()) and after.lower().strip(",.") not in _NO_NOUNS:
+            result.append(part)
+    return result
+
+
+def _without(sentence: str, adjectives: Sequence[str]) -> str:
+    rest = " ".join(part for part in sentence.split() if part not in adjectives)
+
+    def article(match: re.Match[str]) -> str:
+        return f"{words.article(match[2]) or f'{match[1]} '}{match[2]}"
+
+    return _ARTICLE.sub(article, rest) if adjectives else rest

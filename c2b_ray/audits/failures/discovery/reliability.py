@@ -1,0 +1,161 @@
+"""Measures how reliably a generator draws a label, as a verifier sees it: rows of `schemas.RELIABILITY`.
+
+Wiles et al. 2022, App. B.3: the share of images of the baseline prompt that show the label, or at least one with the
+same parent; Fig. 5b: which values of an attribute they show ("9 % of the crayfish are blue"). A verifier errs too, and
+its errors count against the generator. It knows answers and counts, not models or images.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from c2b_ray.audits.failures.discovery.hierarchy import Hierarchy
+from c2b_ray.audits.failures.discovery.sentences import noun
+from c2b_ray.names import normalise
+from c2b_ray.roles import Answer, Captioner, Question
+from c2b_ray.stats.intervals import wilson_interval
+from c2b_ray.steps import encoded, words
+from c2b_ray.steps.verify import OTHER, THING, weighed
+from c2b_ray.tables import DESCRIPTIONS
+from c2b_ray.tables.failure_rows import ReliabilityRow
+from c2b_ray.tables.failures import RELIABILITY
+
+LEAST_RATE = 0.9
+"""A generator that shows a label less often is not trusted with it. The paper's shows one in 96 of 100 images."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """The questions to a verifier about images of one label: what they show, and the value of each attribute."""
+
+    label: str
+    shown: Question
+    attributes: Mapping[str, Question]
+
+    @property
+    def questions(self) -> list[Question]:
+        return [self.shown, *self.attributes.values()]
+
+
+def inspection(label: str, labels: Sequence[str], attributes: Mapping[str, Sequence[str]] | None = None) -> Inspection:
+    """Returns the questions about a label.
+
+    `labels`: other labels that an image may show. `attributes`: name → values or phrases, such as "in blue"; at least
+    two, none empty. OTHER is always a choice.
+    """
+    others = [other for other in labels if normalise(other) != normalise(label) and normalise(other) != OTHER]
+    said = {name: f"a photo of {_counted(name)}" for name in dict.fromkeys((label, *others))} | {OTHER: THING}
+    questions = {
+        name: Question(
+            f"Which {name} does the picture of {_counted(label)} show?",
+            tuple(values),
+            tuple(f"a photo of {_counted(label)}, {value}" for value in values),
+        )
+        for name, values in (attributes or {}).items()
+    }
+    return Inspection(label, Question("What does the picture show?", tuple(said), _distinct(said)), questions)
+
+
+def _counted(label: str) -> str:
+    return f"{words.article(noun(label))}{noun(label)}"
+
+
+def _distinct(said: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Returns the statements; None where two labels have the same first name."""
+    return tuple(said.values()) if len(set(said.values())) == len(said) else None
+
+
+def reliability(
+    generator: str,
+    inspections: Sequence[Inspection],
+    answers: Sequence[Sequence[Sequence[Answer]]],
+    hierarchy: Hierarchy | None = None,
+) -> pa.Table:
+    """Returns a table of `schemas.RELIABILITY`: a row per label, then one per value of each of its attributes.
+
+    `answers`: for each inspection and image, one per question, in order. An answer that is an error counts neither for
+    nor against; the rate without answers is null. Intervals are Wilson's, at 95 %. Raises ConfigError where the
+    hierarchy lacks a label.
+    """
+    rows: list[ReliabilityRow] = []
+    for inspection, images in zip(inspections, answers, strict=True):
+        shown = [weighed(image[0], inspection.shown).choice for image in images]
+        rows.append(_row(generator, inspection.label, None, Counter(shown), hierarchy))
+        for number, (name, question) in enumerate(inspection.attributes.items(), 1):
+            counted = Counter(image[number].choice for image in images)
+            rows += [_row(generator, inspection.label, (name, value), counted, None) for value in question.choices]
+    return pa.Table.from_pylist(rows, RELIABILITY)
+
+
+def doubts(table: pa.Table, least: float = LEAST_RATE) -> dict[str, str]:
+    """Returns label → why it is not to be trusted: its images certainly show it less often than `least`, or none could
+    be checked."""
+    result = {}
+    for row in table.to_pylist():
+        if row["attribute"] is not None:
+            continue
+        if row["images"] == 0:
+            result[row["label"]] = f"no image of {row['generator']} could be verified"
+        elif row["rate_high"] < least:
+            result[row["label"]] = f"{row['shown']} of {row['images']} images of {row['generator']} show it"
+    return result
+
+
+def _row(
+    generator: str,
+    label: str,
+    value: tuple[str, str] | None,
+    counted: Counter[str | None],
+    hierarchy: Hierarchy | None,
+) -> ReliabilityRow:
+    counts = {name: n for name, n in counted.items() if name is not None}
+    images, shown = sum(counts.values()), counts.get(label if value is None else value[1], 0)
+    low, high = wilson_interval(shown, images) if images else (None, None)
+    akin = None
+    if hierarchy is not None:
+        hierarchy.check([label])
+        akin = sum(n for name, n in counts.items() if name == label or _shares(hierarchy, name, label))
+    return {
+        "generator": generator,
+        "label": label,
+        "attribute": value[0] if value else None,
+        "value": value[1] if value else None,
+        "images": images,
+        "shown": shown,
+        "parent_shown": akin,
+        "rate": shown / images if images else None,
+        "rate_low": low,
+        "rate_high": high,
+    }
+
+
+def _shares(hierarchy: Hierarchy, name: str, label: str) -> bool:
+    return name != OTHER and hierarchy.shares_parent(name, label)
+
+
+# Asks a verifier what images of a label show, for `reliability`. It knows only bytes and answers.
+
+
+def inspect(images: pa.Table, verifier: Captioner) -> pa.Table:
+    """Returns a table of `schemas.DESCRIPTIONS`, a row per row of `images`.
+
+    `images`: `description_id`, `label`, `image`, and `labels`, the other labels that it may show. `text` in the result
+    is the label that the verifier sees.
+    """
+    rows = images.to_pylist()
+    questions = [inspection(row["label"], row["labels"]).shown for row in rows]
+    replies, undecoded = encoded.answers([row["image"] for row in rows], [[one] for one in questions], verifier)
+    described = []
+    for row, question, of_image, error in zip(rows, questions, replies, undecoded, strict=True):
+        answer = weighed(of_image[0], question) if error is None else Answer(None, error=error)
+        described.append({"description_id": row["description_id"], "text": answer.choice, "error": answer.error})
+    return pa.Table.from_pylist(described, DESCRIPTIONS)
+
+
+def answer_of(text: str | None, error: str | None) -> Answer:
+    """Returns as an answer what `inspect` wrote."""
+    return Answer(text, error=None if text is not None else error or "no answer")

@@ -1,0 +1,340 @@
+"""Draws rounds: images of a caption are drawn, classified and decided on where the models are; counts come back.
+
+    order (caption, stage, part, first, draws) → images → answers of all classifiers → counts of failures
+
+Images never leave this step, except the first few failures of each kind. The seed of a draw follows from the run's
+seed, the stage, the caption and the draw's number: neither batches nor processes change it, and rounds of discovery and
+of confirmation never share one. It knows neither why a caption is drawn nor what follows from the counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypedDict
+
+import numpy as np
+import pyarrow as pa
+import simplejpeg
+from numpy.typing import NDArray
+
+from c2b_ray.audits.failures.config import FailureRule
+from c2b_ray.audits.failures.discovery.rules import Decisions, Truth, decide
+from c2b_ray.errors import SourceError
+from c2b_ray.roles import Classifier, Floats, GenerationRequest, ImageGenerator, Pixels
+from c2b_ray.steps.classify import NO_ANSWER
+from c2b_ray.steps.decode import decoded
+from c2b_ray.steps.draw import ImageSource, fetch
+from c2b_ray.steps.encoded import DecodedOnce
+from c2b_ray.steps.generate import images_of, png
+from c2b_ray.tables import ANSWERS, ROUNDS, content_id, seed_of
+from c2b_ray.tables.failure_rows import AnswerRow, ExampleRow, Outcome, RoundRow
+from c2b_ray.tables.failures import PICTURES
+
+BATCH = 64
+"""Images that are drawn and classified at once. It is fixed, because a model's floats depend on it."""
+FEW = 8
+"""A round of at least this many draws must have a usable one, as evidence that the source works at all."""
+SAMPLE = "sample"
+"""The part of a run whose rounds keep all images, whether they fail or not."""
+_MOST_REASONS = 5
+_SMALL = 256 * 256
+
+ORDERS = pa.schema(
+    [
+        pa.field("round_id", pa.list_(pa.string()), nullable=False),  # `Decider.round_id` of each that is wanted
+        pa.field("order_id", pa.string(), nullable=False),  # hash of all that decides which images are drawn
+        pa.field("caption_id", pa.string(), nullable=False),
+        pa.field("label", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("stage", pa.string(), nullable=False),
+        pa.field("part", pa.string(), nullable=False),
+        pa.field("generator", pa.string(), nullable=False),
+        pa.field("first", pa.int64(), nullable=False),
+        pa.field("draws", pa.int64(), nullable=False),
+        pa.field("examples", pa.int64(), nullable=False),  # at most so many failures are kept of each predicted label
+        pa.field("enough", pa.list_(pa.string()), nullable=False),  # `kind_of` failures of which none is kept any more
+        pa.field("rows", pa.list_(pa.int64())),  # of labelled images, those that stand in for the draws
+    ]
+)
+
+
+class OrderRow(TypedDict):
+    """A row of `ORDERS`."""
+
+    round_id: list[str]
+    order_id: str
+    caption_id: str
+    label: str
+    text: str
+    stage: str
+    part: str
+    generator: str
+    first: int
+    draws: int
+    examples: int
+    enough: list[str]
+    rows: list[int] | None
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One draw: its seed (for labelled images, its row), its key in the source, and pixels or why there are none."""
+
+    seed: int
+    key: str
+    pixels: Pixels | None
+    error: str | None
+
+
+class Draws(Protocol):
+    def draw(self, order: OrderRow, numbers: Sequence[int]) -> list[Drawn]:
+        """Returns the draws with these numbers of the order's caption."""
+        ...
+
+
+@dataclass(frozen=True)
+class GeneratedDraws:
+    """Draws of a generator: number i of a caption has the seed `seed_of("failures", seed, stage, text, i)`."""
+
+    generator: ImageGenerator
+    seed: int
+
+    def draw(self, order: OrderRow, numbers: Sequence[int]) -> list[Drawn]:
+        text, stage = order["text"], order["stage"]
+        seeds = [seed_of("failures", self.seed, stage, text, number) for number in numbers]
+        images = images_of(self.generator, [GenerationRequest(text, seed) for seed in seeds])
+        return [
+            Drawn(seed, f"{text} (seed {seed})", image.pixels, image.error)
+            for seed, image in zip(seeds, images, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class LabelledDraws:
+    """Labelled images instead of draws: number i of an order is the i-th of its `rows`."""
+
+    source: ImageSource
+
+    def draw(self, order: OrderRow, numbers: Sequence[int]) -> list[Drawn]:
+        assert order["rows"] is not None
+        rows = [order["rows"][number - order["first"]] for number in numbers]
+        images = self.source.fetch(rows)
+        errors = images["error"].to_pylist() if "error" in images.column_names else [None] * len(rows)
+        drawn = []
+        for row, key, data, error in zip(
+            rows, images["key"].to_pylist(), images["bytes"].to_pylist(), errors, strict=True
+        ):
+            pixels, reason = (None, error) if error is not None else decoded(data)
+            drawn.append(Drawn(row, key, pixels, reason))
+        return drawn
+
+
+@dataclass(frozen=True)
+class Decider:
+    """What a classifier's answers mean. `names`: of its labels, by position. `truths`: of each label of the run."""
+
+    classifier: str
+    revision: str
+    names: tuple[str, ...]
+    truths: Mapping[str, Truth]
+    rule: FailureRule = "top1"
+    confidence: float = 0.0
+    true_below: float = 1.0
+
+    def decide(self, logits: NDArray[np.floating], label: str) -> Decisions:
+        return decide(logits, self.truths[label], self.rule, self.confidence, self.true_below)
+
+    def round_id(self, order_id: str, label: str) -> str:
+        truth = self.truths[label]
+        kin = None if truth.kin is None else np.flatnonzero(truth.kin).tolist()
+        settings = (
+            list(self.names),
+            np.flatnonzero(truth.members).tolist(),
+            kin,
+            self.rule,
+            self.confidence,
+            self.true_below,
+        )
+        return content_id("round", order_id, self.classifier, self.revision, *settings)
+
+
+@dataclass(frozen=True)
+class RoundModels:
+    """The source of draws, and the classifiers."""
+
+    source: Draws
+    classifiers: tuple[tuple[Classifier, Decider], ...]
+
+
+@dataclass
+class _Tally:
+    """The counts of one classifier in one round."""
+
+    draws: int = 0
+    failures: int = 0
+    taken_for: Counter[str] = field(default_factory=Counter)
+    examples: list[ExampleRow] = field(default_factory=list)
+    kept: Counter[str | None] = field(default_factory=Counter)
+    reasons: dict[str, None] = field(default_factory=dict)
+
+
+def kind_of(classifier: str, predicted: str | None) -> str:
+    """Returns the kind of failures of one classifier that were taken for one label, or for none where several are
+    likeliest."""
+    return f"{classifier}\n{predicted or ''}"
+
+
+def draw_rounds(orders: pa.Table, models: RoundModels) -> pa.Table:
+    """Returns a table of `schemas.ROUNDS`: a row per order and classifier, for the ids that the order still has.
+
+    `orders`: a table of `ORDERS`. Raises SourceError where a source gives no usable image, or a classifier no answer,
+    for a whole round of `FEW` draws or more.
+    """
+    rows = [row for order in orders.to_pylist() for row in _round(order, models)]
+    return pa.Table.from_pylist(rows, ROUNDS)
+
+
+def _round(order: OrderRow, models: RoundModels) -> list[RoundRow]:
+    began = time.monotonic()
+    tallies = [_Tally() for _ in models.classifiers]
+    end = order["first"] + order["draws"]
+    for start in range(order["first"], end, BATCH):
+        drawn = models.source.draw(order, range(start, min(start + BATCH, end)))
+        usable = [one for one in drawn if one.pixels is not None]
+        reasons = [str(one.error) for one in drawn if one.pixels is None]
+        for (classifier, decider), tally in zip(models.classifiers, tallies, strict=True):
+            tally.reasons.update(dict.fromkeys(reasons))
+            if usable:
+                _count(usable, classifier, decider, order, tally)
+    seconds = time.monotonic() - began
+    return [
+        _row(order, decider, tally, seconds)
+        for (_, decider), tally in zip(models.classifiers, tallies, strict=True)
+        if decider.round_id(order["order_id"], order["label"]) in order["round_id"]
+    ]
+
+
+def _count(usable: list[Drawn], classifier: Classifier, decider: Decider, order: OrderRow, tally: _Tally) -> None:
+    pixels = [one.pixels for one in usable if one.pixels is not None]
+    decisions = decider.decide(classifier.logits(pixels, [one.key for one in usable]), order["label"])
+    tally.draws += int(decisions.answered.sum())
+    tally.failures += int(decisions.failed.sum())
+    if not decisions.answered.all():
+        tally.reasons[NO_ANSWER] = None
+    is_sample = order["part"] == SAMPLE
+    for index in range(len(usable)) if is_sample else np.flatnonzero(decisions.failed).tolist():
+        position = int(decisions.predicted[index])
+        name = None if position < 0 else decider.names[position]
+        if name is not None and decisions.failed[index]:
+            tally.taken_for[name] += 1
+        if is_sample:
+            tally.examples.append(_example(usable[index], name, decisions, index, decider))
+        elif tally.kept[name] < order["examples"] and kind_of(decider.classifier, name) not in order["enough"]:
+            tally.kept[name] += 1
+            tally.examples.append(_example(usable[index], name, decisions, index, decider))
+
+
+def _example(drawn: Drawn, name: str | None, decisions: Decisions, index: int, decider: Decider) -> ExampleRow:
+    assert drawn.pixels is not None
+    return {
+        "seed": drawn.seed,
+        "predicted": name,
+        "top3": [decider.names[label] for label in decisions.top3[index].tolist() if label >= 0],
+        "confidence": float(decisions.confidence[index]),
+        "image": _encoded(drawn.pixels),
+    }
+
+
+def _row(order: OrderRow, decider: Decider, tally: _Tally, seconds: float) -> RoundRow:
+    reasons = list(tally.reasons)[:_MOST_REASONS]
+    if tally.draws == 0 and order["draws"] >= FEW:
+        why = "; ".join(reasons)
+        raise SourceError(
+            f"{order['generator']}: none of {order['draws']} images of {order['text']!r} can be used by "
+            f"{decider.classifier}: {why}. A generator that returns black or NaN images, or a classifier whose answers "
+            "are not numbers, has no failure rate; mend it and run again"
+        )
+    taken_for = dict(sorted(tally.taken_for.items()))
+    return {
+        "round_id": decider.round_id(order["order_id"], order["label"]),
+        "caption_id": order["caption_id"],
+        "stage": order["stage"],
+        "part": order["part"],
+        "generator": order["generator"],
+        "first": order["first"],
+        "classifier": decider.classifier,
+        "draws": tally.draws,
+        "unusable": order["draws"] - tally.draws,
+        "reasons": reasons,
+        "failures": tally.failures,
+        "predicted": list(taken_for),
+        "counts": list(taken_for.values()),
+        "examples": tally.examples,
+        "seconds": seconds,
+    }
+
+
+def _encoded(pixels: Pixels) -> bytes:
+    """Returns PNG for small images, which costs little; JPEG for others."""
+    if pixels.shape[0] * pixels.shape[1] <= _SMALL:
+        return png(pixels)
+    return bytes(simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), quality=92, colorsubsampling="444"))
+
+
+# Classifies labelled images: whether each classifier fails on each image, and the label that it takes it for.
+
+
+@dataclass(frozen=True)
+class LabelledModels:
+    """The source of labelled images, and the classifiers."""
+
+    source: ImageSource
+    classifiers: tuple[tuple[Classifier, Decider], ...]
+
+
+def answer_images(batch: pa.Table, models: LabelledModels) -> pa.Table:
+    """Returns a table of `schemas.ANSWERS`: a row per image and classifier, for the ids that the image still has.
+
+    `batch`: `answer_id` (a list: one per classifier that has not answered), `row` in the source, `name` of the image in
+    it, and `label`.
+    """
+    rows, labels = batch["row"].to_pylist(), batch["label"].to_pylist()
+    images = models.source.fetch(rows)
+    errors = images["error"].to_pylist() if "error" in images.column_names else [None] * len(rows)
+    files = DecodedOnce([None if e else data for data, e in zip(images["bytes"].to_pylist(), errors, strict=True)])
+    keys, ids = images["key"].to_pylist(), [set(wanted) for wanted in batch["answer_id"].to_pylist()]
+    names = batch["name"].to_pylist()
+    result: list[AnswerRow] = []
+    for classifier, decider in models.classifiers:
+        logits, undecoded = files.logits(range(len(rows)), keys, classifier)
+        for index, (row, name, label) in enumerate(zip(rows, names, labels, strict=True)):
+            answer_id = decider.round_id(name, label)
+            if answer_id in ids[index]:
+                answer = _answer(decider, logits[index : index + 1], label, errors[index] or undecoded[index])
+                result.append({"answer_id": answer_id, "row": row, "classifier": decider.classifier, **answer})
+    return pa.Table.from_pylist(result, ANSWERS)
+
+
+def pictures(batch: pa.Table, source: ImageSource) -> pa.Table:
+    """Returns a table of `PICTURES`: what tells copies of an image. `batch`: `image_id`, and `row` in the source."""
+    images = fetch(batch, source).select(["image_id", "content", "fingerprint"])
+    return images.append_column("row", batch["row"]).select(PICTURES.names).cast(PICTURES)
+
+
+def _answer(decider: Decider, logits: Floats, label: str, error: str | None) -> Outcome:
+    if error is not None:
+        return {"failed": None, "predicted": None, "top3": [], "confidence": None, "error": error}
+    decisions = decider.decide(logits, label)
+    if not decisions.answered[0]:
+        return {"failed": None, "predicted": None, "top3": [], "confidence": None, "error": NO_ANSWER}
+    position = int(decisions.predicted[0])
+    return {
+        "failed": bool(decisions.failed[0]),
+        "predicted": None if position < 0 else decider.names[position],
+        "top3": [decider.names[index] for index in decisions.top3[0].tolist() if index >= 0],
+        "confidence": float(decisions.confidence[0]),
+        "error": None,
+    }

@@ -1,0 +1,252 @@
+"""Draws captions that may fail more often: few images first, more where they fail, on the seeds of discovery.
+
+The counts decide which captions are worth confirming, and nothing else: rates are measured on other draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from c2b_ray.audits.failures.discovery.candidates import Candidate, rewrite_request, rewrites, without_adjectives
+from c2b_ray.audits.failures.discovery.describe import Background
+from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, Counts, Wanted
+from c2b_ray.audits.failures.failing import background, describe_at_once, described
+from c2b_ray.audits.failures.state import Hypothesis, Kind, Work
+from c2b_ray.audits.kit.models import language_model_row
+from c2b_ray.roles import ChatReply
+from c2b_ray.storage.parts import writing
+from c2b_ray.tables import DESCRIPTIONS, content_id
+
+FIRST, GROWTH = 64, 3.0
+GOAL = 6
+"""Failures after which a rate is known well enough to go on with."""
+
+
+@dataclass
+class Purse:
+    """The draws that are left."""
+
+    left: int
+
+    def take(self, draws: int) -> None:
+        self.left -= draws
+
+
+def baseline_rate(work: Work, kind: Kind) -> float:
+    """Returns the kind's rate among the label's baseline images of discovery; slightly above 0 where none failed."""
+    counts = work.drawing.counts(work.baselines[kind.label], kind.classifier, DISCOVERY, SEARCH)
+    return (counts.towards(kind.target) + 0.5) / (counts.draws + 1)
+
+
+def seen(work: Work, one: Hypothesis) -> tuple[int, int]:
+    """Returns failures and draws of a hypothesis on the seeds of discovery."""
+    counts: Counts = work.drawing.counts(one.caption, one.kind.classifier, DISCOVERY, SEARCH)
+    return counts.towards(one.kind.target), counts.draws
+
+
+def rate(work: Work, one: Hypothesis) -> float:
+    failures, draws = seen(work, one)
+    return failures / draws if draws else 0.0
+
+
+def screen(work: Work, hypotheses: Sequence[Hypothesis], purse: Purse, most: int, goal: int = GOAL) -> None:
+    """Draws each caption until it has `goal` failures, looks hopeless, or has had `most` draws."""
+    draw_while(work, hypotheses, purse, most, lambda one: _worth_more(work, one, goal))
+
+
+def draw_while(
+    work: Work,
+    hypotheses: Sequence[Hypothesis],
+    purse: Purse,
+    most: int,
+    is_open: Callable[[Hypothesis], bool],
+    after_each: Callable[[], None] = lambda: None,
+) -> None:
+    """Multiplies the draws of every caption with an open hypothesis, highest failure rate first, while draws are left.
+
+    Calls `after_each` after each turn, before the next `is_open`.
+    """
+    by_caption: dict[str, list[Hypothesis]] = {}
+    for one in hypotheses:
+        by_caption.setdefault(one.caption.caption_id, []).append(one)
+    while True:
+        wanted: list[tuple[float, Wanted]] = []
+        for group in by_caption.values():
+            draws = seen(work, group[0])[1]
+            if draws < most and any(is_open(one) for one in group):
+                more = min(max(FIRST, int(draws * (GROWTH - 1))), most - draws)
+                promise = max((seen(work, one)[0] + 0.5) / (draws + 1) for one in group)
+                wanted.append((promise, Wanted(group[0].caption, DISCOVERY, SEARCH, more, examples=2)))
+        chosen = []
+        for _, one_wanted in sorted(wanted, key=lambda item: -item[0]):
+            if one_wanted.draws <= purse.left:
+                purse.take(one_wanted.draws)
+                chosen.append(one_wanted)
+        if not chosen:
+            return
+        work.drawing.draw(chosen, work.steps, "draw captions that may fail")
+        after_each()
+
+
+def _worth_more(work: Work, one: Hypothesis, goal: int) -> bool:
+    failures, draws = seen(work, one)
+    if failures >= goal:
+        return False
+    # Did it fail as often as is searched for, as few failures as that would be rare.
+    return draws * work.config.smallest_ratio * baseline_rate(work, one.kind) < failures + 3
+
+
+# Other wordings of captions that fail: adjectives dropped by rule, and shorter captions by a language model.
+
+
+MOST = 6
+"""Wordings of one caption that are drawn."""
+
+
+def rewrite(work: Work, hypotheses: Sequence[Hypothesis], purse: Purse, most: int) -> list[Hypothesis]:
+    """Draws other wordings of the captions of each kind that failed most, and returns hypotheses on them."""
+    best: dict[Kind, Hypothesis] = {}
+    for one in hypotheses:
+        if one.caption.sentences and (one.kind not in best or rate(work, one) > rate(work, best[one.kind])):
+            best[one.kind] = one
+    replies = _replies(work, list(dict.fromkeys(one.caption for one in best.values())))
+    result = []
+    for one in best.values():
+        wordings = without_adjectives(one.caption)
+        if one.caption.caption_id in replies:
+            wordings += rewrites(one.caption, replies[one.caption.caption_id], _others(work, one.caption))[0]
+        result += [Hypothesis(one.kind, work.register(wording)) for wording in wordings[:MOST]]
+    screen(work, result, purse, most)
+    return result
+
+
+def _others(work: Work, caption: Candidate) -> list[str]:
+    """Returns the words that no wording may hold: the other labels that a failure can be."""
+    return [label for label in work.baselines if label != caption.label]
+
+
+def _replies(work: Work, captions: Sequence[Candidate]) -> dict[str, ChatReply]:
+    spec = work.config.language_model
+    if spec is None or not captions:
+        return {}
+    row = language_model_row(work.models, spec)
+    work.run.update({"models": {"language model": row}})
+    ids = {content_id("shorten", row["revision"], one.caption_id): one for one in captions}
+    rows = work.run.read("descriptions").to_pylist()
+    known = {row["description_id"]: row for row in rows if row["description_id"] in ids}
+    if missing := [one for one in ids if one not in known]:
+        with work.steps.step("shorten captions by a language model"):
+            requests = [rewrite_request(ids[one], work.config.seed) for one in missing]
+            replies = work.models.language_model(spec).chat(requests)
+        new = [
+            {"description_id": one, "text": reply.text, "error": reply.error}
+            for one, reply in zip(missing, replies, strict=True)
+        ]
+        work.run.begin_writing()
+        with writing(work.run.location("descriptions")) as parts:
+            parts.write(pa.Table.from_pylist(new, DESCRIPTIONS), "description_id")
+        known |= {row["description_id"]: row for row in new}
+    return {ids[one].caption_id: ChatReply(row["text"] or "", row["error"]) for one, row in known.items()}
+
+
+# Finds out which sentences a failing caption needs: leaves out each in turn, on the seeds of discovery.
+
+
+MISREAD = 0.08
+"""How often a captioner is taken to be wrong about one thing."""
+CLEAR = 2.5
+"""Log odds that settle whether a sentence is needed."""
+KEPT = 0.4
+"""The least share of the rate that a shorter caption keeps."""
+UNKNOWN = 0.3
+"""How many other images show what a sentence says, where no description of them says it."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A caption without one of its sentences."""
+
+    whole: Hypothesis
+    without: Hypothesis
+    sentence: str
+
+
+def shorten(work: Work, hypotheses: Sequence[Hypothesis], purse: Purse, most: int) -> list[Hypothesis]:
+    """Draws shorter captions and returns hypotheses on them, also on those that fail less."""
+    roots = _roots(work, hypotheses)
+    trials = [trial for root in roots for trial in _trials(work, root)]
+    odds = _Odds(work)
+    by_id = {(trial.without.kind, trial.without.caption.caption_id): trial for trial in trials}
+
+    def is_open(one: Hypothesis) -> bool:
+        return abs(odds.not_needed(by_id[one.kind, one.caption.caption_id])) < CLEAR
+
+    tried = [trial.without for trial in trials]
+    draw_while(work, tried, purse, most, is_open, lambda: describe_at_once(work, _pairs(tried)))
+    shorter = []
+    for root in roots:
+        unneeded = {trial.sentence for trial in trials if trial.whole == root and odds.not_needed(trial) > 0}
+        kept = tuple(sentence for sentence in root.caption.sentences if sentence not in unneeded)
+        if kept and unneeded:
+            shorter.append(_without(work, root, kept))
+    screen(work, shorter, purse, most)
+    alike = [trial.without for trial in trials if rate(work, trial.without) >= KEPT * rate(work, trial.whole)]
+    return [*shorter, *alike]
+
+
+def _pairs(hypotheses: Sequence[Hypothesis]) -> list[tuple[Kind, Candidate]]:
+    return [(one.kind, one.caption) for one in hypotheses]
+
+
+def _roots(work: Work, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """Returns for each kind the caption of several sentences that failed most."""
+    best: dict[Kind, Hypothesis] = {}
+    for one in hypotheses:
+        if len(one.caption.sentences) > 1 and (one.kind not in best or rate(work, one) > rate(work, best[one.kind])):
+            best[one.kind] = one
+    return list(best.values())
+
+
+def _trials(work: Work, root: Hypothesis) -> list[Trial]:
+    sentences = root.caption.sentences
+    return [
+        Trial(root, _without(work, root, sentences[:index] + sentences[index + 1 :]), sentence)
+        for index, sentence in enumerate(sentences)
+    ]
+
+
+def _without(work: Work, root: Hypothesis, sentences: tuple[str, ...]) -> Hypothesis:
+    return Hypothesis(root.kind, work.caption(root.kind.label, sentences, "shorter", root.caption))
+
+
+class _Odds:
+    """The log odds that sentences are unnecessary."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._backgrounds: dict[str, Background] = {}
+
+    def not_needed(self, trial: Trial) -> float:
+        """Returns the log odds: above 0 where the counts, and what failures show, favour a caption without the
+        sentence."""
+        share = self._background(trial.whole.kind.label).share((trial.sentence,))
+        is_common = share * 50 > 1
+        usual = min(share, 0.95) if is_common else UNKNOWN
+        failures, draws = seen(self._work, trial.without)
+        expected = draws * rate(self._work, trial.whole)
+        odds = failures * math.log(1 / usual) - expected * (1 - usual)
+        if not is_common:
+            return odds
+        for shown in described(self._work, trial.without.kind, trial.without.caption):
+            has = trial.sentence in shown
+            odds += math.log(usual / (1 - MISREAD)) if has else math.log((1 - usual) / MISREAD)
+        return odds
+
+    def _background(self, label: str) -> Background:
+        if label not in self._backgrounds:
+            self._backgrounds[label] = background(self._work, label)
+        return self._backgrounds[label]

@@ -1,0 +1,169 @@
+"""Measures whether the generator draws a label at all, as a verifier sees it (Wiles et al. 2022, App. B.3), and with
+what.
+
+The images are the sample of each label's baseline. Their other content (Fig. 5b) comes from the captioner's
+descriptions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import partial
+from itertools import combinations
+
+import pyarrow as pa
+
+from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation
+from c2b_ray.audits.failures.discovery.candidates import Candidate
+from c2b_ray.audits.failures.discovery.hierarchy import Hierarchy
+from c2b_ray.audits.failures.discovery.power import POWER, Confirming, Screening, least_caption_rate
+from c2b_ray.audits.failures.discovery.reliability import answer_of, doubts, inspection, reliability
+from c2b_ray.audits.failures.discovery.rounds_stage import inspect_all
+from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, SEARCH, TEST
+from c2b_ray.audits.failures.failing import described
+from c2b_ray.audits.failures.labels import ancestry_of
+from c2b_ray.audits.failures.refinement import FIRST, GOAL, GROWTH, baseline_rate
+from c2b_ray.audits.failures.run import CaptionReach, CaptionSearch
+from c2b_ray.audits.failures.search import FEWEST, SURPRISE
+from c2b_ray.audits.failures.state import Kind, Work
+from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
+from c2b_ray.engine.images import of_revision
+from c2b_ray.roles import Answer
+from c2b_ray.stats.intervals import wilson_interval
+from c2b_ray.tables import RELIABILITY, content_id
+
+SHOWN = 12
+"""Sentences of each label that the table has: those that are said most."""
+
+
+def measure_trust(work: Work) -> dict[str, str]:
+    """Writes `schemas.RELIABILITY`; returns label → why it is not to be trusted."""
+    if work.config.verifier is None:
+        return {}
+    labels = [label for label, caption in work.baselines.items() if work.drawing.sample(caption)]
+    ancestry = ancestry_of(work.config)
+    answers = _seen(work, labels)
+    inspections = [inspection(label, work.config.labels) for label in labels]
+    hierarchy = None if ancestry is None else Hierarchy(ancestry)
+    each = [[[answer] for answer in answers[label]] for label in labels]
+    rows = reliability(work.drawing.source, inspections, each, hierarchy)
+    work.run.write("reliability", pa.concat_tables([rows, *(_said(work, label) for label in labels)]))
+    return doubts(rows)
+
+
+def _seen(work: Work, labels: list[str]) -> dict[str, list[Answer]]:
+    """Returns what the verifier sees in each image of a label's sample."""
+    spec = str(work.config.verifier)
+    described = work.models.describe("captioner", spec)
+    revision = described.revision
+    work.run.update({"models": {"verifier": model_row(spec, described)}})
+    warn_of_assumptions(work.steps, spec, described)
+    images = [(label, one["image"]) for label in labels for one in work.drawing.sample(work.baselines[label])]
+    ids = [content_id("inspect", revision, label, work.config.labels, data) for label, data in images]
+    known = _known(work, ids)
+    missing = {one: image for one, image in zip(ids, images, strict=True) if one not in known}
+    if missing:
+        work.run.begin_writing()
+        rows = pa.table(
+            {
+                "description_id": list(missing),
+                "label": [label for label, _ in missing.values()],
+                "labels": [work.config.labels] * len(missing),
+                "image": pa.array([data for _, data in missing.values()], pa.binary()),
+            }
+        )
+        factory = partial(of_revision, work.models.captioner(spec), revision, spec)
+        with work.steps.step("verify the generator") as on_progress:
+            inspect_all(work.models.runner, rows, factory, work.run.location("descriptions"), on_progress)
+        known = _known(work, ids)
+    answers: dict[str, list[Answer]] = {label: [] for label in labels}
+    for one, (label, _) in zip(ids, images, strict=True):
+        answers[label].append(answer_of(*known[one]))
+    return answers
+
+
+def _known(work: Work, ids: list[str]) -> dict[str, tuple[str | None, str | None]]:
+    wanted, rows = set(ids), work.run.read("descriptions").to_pylist()
+    return {row["description_id"]: (row["text"], row["error"]) for row in rows if row["description_id"] in wanted}
+
+
+def _said(work: Work, label: str) -> pa.Table:
+    """Counts of how many of a label's images the captioner says each sentence."""
+    if work.describing is None:
+        return RELIABILITY.empty_table()
+    sample = work.drawing.sample(work.baselines[label])
+    said = [one for one in work.describing.sentences([(label, image["image"]) for image in sample]) if one]
+    counts = Counter(sentence for one in said for sentence in set(one))
+    rows = []
+    for sentence, shown in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]:
+        low, high = wilson_interval(shown, len(said))
+        about = {"generator": work.drawing.source, "label": label, "attribute": "description", "value": sentence}
+        numbers = {"images": len(said), "shown": shown, "rate": shown / len(said), "rate_low": low, "rate_high": high}
+        rows.append(about | numbers)
+    return pa.Table.from_pylist(rows, RELIABILITY)
+
+
+# Says which captions a search among generated images tried, and which failure rate of another it would have found.
+
+
+SIZES = 3
+"""Captions are counted by their sentences: one, two, three or more."""
+
+
+def reach_of(work: Work, confirmation: Confirmation) -> CaptionSearch:
+    """Returns what was tried for each classifier and label. The least rates are those of one more caption of a label,
+    if it is proposed and drawn, with the label's share of the draws that this run had for its test."""
+    config, labels = work.config, len(work.baselines)
+    in_discovery = sum(count for (stage, _), count in work.drawing.spent.items() if stage == DISCOVERY)
+    at_test = (config.budget.draws - in_discovery) * TEST_SHARE / labels
+    tested = Confirming(
+        at_test,
+        (len(confirmation.hypotheses) + 1) / (len(confirmation.findings) + 1),
+        config.alpha,
+        config.smallest_ratio,
+    )
+    rows = [
+        _of_label(work, confirmation, decider.classifier, label, tested)
+        for decider in work.drawing.deciders
+        for label in work.baselines
+    ]
+    return CaptionSearch(power=POWER, tested=len(confirmation.hypotheses), draws_of_label=int(at_test), labels=rows)
+
+
+def _of_label(work: Work, confirmation: Confirmation, classifier: str, label: str, tested: Confirming) -> CaptionReach:
+    base, any_failure = work.baselines[label], Kind(classifier, label, None)
+    proposed = [one for one in work.candidates.values() if one.label == label and one.origin != "baseline"]
+    screened = [one for one in proposed if work.drawing.counts(one, classifier, DISCOVERY, SEARCH).draws]
+    confirmed = {
+        one.caption.caption_id
+        for one in confirmation.hypotheses
+        if one.kind.classifier == classifier and work.drawing.counts(one.caption, classifier, CONFIRMATION, TEST).draws
+    }
+    images, usual = work.drawing.counts(base, classifier, DISCOVERY, SEARCH).draws, baseline_rate(work, any_failure)
+    said = [] if work.describing is None else described(work, any_failure, base)
+    pairs = _pairs(said)
+    most = max(images // 2, 1)
+    screening = Screening(most, FIRST, GROWTH, GOAL, FEWEST, SURPRISE)
+    return CaptionReach(
+        classifier=classifier,
+        label=label,
+        images=images,
+        usual=usual,
+        proposed=_by_size(proposed),
+        screened=_by_size(screened),
+        tested=_by_size(one for one in proposed if one.caption_id in confirmed),
+        pairs=len(pairs),
+        pairs_not_tried=len(pairs - _pairs(one.sentences for one in screened)),
+        least=least_caption_rate(usual, screening, tested),
+    )
+
+
+def _by_size(captions: Iterable[Candidate]) -> list[int]:
+    counts = Counter(min(max(len(one.sentences), 1), SIZES) for one in captions)
+    return [counts[size] for size in range(1, SIZES + 1)]
+
+
+def _pairs(several: Iterable[Iterable[str]]) -> set[tuple[str, str]]:
+    """Returns every two sentences that stand together."""
+    return {(a, b) for sentences in several for a, b in combinations(sorted(set(sentences)), 2)}

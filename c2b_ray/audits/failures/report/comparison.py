@@ -1,0 +1,197 @@
+"""The texts of a comparison of two classifiers by their failures, for the page and a terminal.
+
+Knows the columns of `schemas.FAILURES_COMPARISON`; does not know how the numbers were computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from c2b_ray.audits.failures.report.facts import Facts
+from c2b_ray.audits.failures.report.labels import at_baseline
+from c2b_ray.audits.failures.report.rows import Hypothesis, Tally, share
+from c2b_ray.audits.failures.report.sentences import says, target_of
+from c2b_ray.report import words
+from c2b_ray.report.comparison import Heading, Pages, Rows
+from c2b_ray.report.redact import clean
+
+HEADINGS = (
+    Heading("label"),
+    Heading("taken for"),
+    Heading("caption"),
+    Heading("A", number=True),
+    Heading("B", number=True),
+    Heading("difference", number=True),
+    Heading("interval", number=True, small=True),
+    Heading("times", number=True, page_only=True),
+    Heading("q", number=True),
+    Heading("verdicts", page_only=True),
+)
+LONGEST = 400  # characters of a caption on the page
+
+
+def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
+    known = row["p_value"] is not None
+    verdicts = (row[f"verdict_{side}"] for side in "ab")
+    return (
+        clean(row["label"]),
+        "any label" if row["target"] is None else clean(row["target"]),
+        words.shortened(clean(row["caption"]), LONGEST),
+        words.rate(row["rate_a"]) if row["draws_a"] else words.UNKNOWN,
+        words.rate(row["rate_b"]) if row["draws_b"] else words.UNKNOWN,
+        _signed(row["difference"]) if known else words.UNKNOWN,
+        f"{_signed(row['difference_low'])} to {_signed(row['difference_high'])}" if known else "",
+        words.times(row["ratio"]) if known else words.UNKNOWN,
+        words.small_probability(row["q_value"]) if known else words.UNKNOWN,
+        " → ".join("not tested" if one is None else one.replace("_", " ") for one in verdicts),
+    )
+
+
+def _signed(difference: float) -> str:
+    return f"{'+' if difference >= 0 else '−'}{words.rate(abs(difference))}"
+
+
+def _not_compared(rows: Rows) -> str:
+    """Tells how many captions only one of the two was measured on, and how many of these are findings."""
+    parts = []
+    for side in "ab":
+        alone = [row for row in rows if row["p_value"] is None and row[f"draws_{side}"]]
+        findings = sum(row[f"verdict_{side}"] == "failure" for row in alone)
+        if alone:
+            counted = f"{words.plural(len(alone), 'hypothesis', 'hypotheses')} of {side.upper()} alone"
+            parts.append(f"{counted} ({words.plural(findings, 'finding')})")
+    return f"Not compared: {words.listed(parts)}." if parts else ""
+
+
+PAGES = Pages(
+    "failures_comparison.html.j2",
+    {"worse": "Fails more often", "better": "Fails less often", "undetermined": "Undetermined"},
+    HEADINGS,
+    _texts,
+    _not_compared,
+)
+
+
+# A comparison of several classifiers on the same images, at the baselines and on the captions of findings.
+
+
+MOST_ROWS = 60
+
+
+@dataclass(frozen=True)
+class ClassifierLine:
+    """`baseline_width`, `caption_width`: bars, of 100."""
+
+    name: str
+    findings: str
+    baseline: str
+    baseline_width: str
+    captions: str
+    caption_width: str
+
+
+@dataclass(frozen=True)
+class ComparedRate:
+    """A rate with its bar. `width`: in percent of the largest rate in the row."""
+
+    rate: str
+    interval: str
+    baseline: str
+    width: str
+    confirmed: bool
+
+
+@dataclass(frozen=True)
+class ComparedRow:
+    label: str
+    target: str
+    says: str
+    rates: tuple[ComparedRate, ...]
+
+
+@dataclass(frozen=True)
+class Compared:
+    lines: tuple[ClassifierLine, ...]
+    rows: tuple[ComparedRow, ...]
+    more: int
+
+
+def compared(facts: Facts) -> Compared:
+    """Returns a line per classifier; with several, also a row per finding's caption with the rates of all."""
+    lines = _lines(facts)
+    if len(facts.names) < 2:
+        return Compared(lines, (), 0)
+    leads: dict[tuple[str, str | None, str], Hypothesis] = {}
+    for finding in facts.findings:
+        one = finding.lead
+        leads.setdefault((one.caption_id, one.target, one.generator), one)
+    rows = [_row(one, facts) for one in list(leads.values())[:MOST_ROWS]]
+    return Compared(lines, tuple(rows), max(len(leads) - MOST_ROWS, 0))
+
+
+def _lines(facts: Facts) -> tuple[ClassifierLine, ...]:
+    on_captions = {finding.lead.caption_id for finding in facts.findings}
+    rates = {name: (_at_baselines(facts, name), _on_captions(facts, name, on_captions)) for name in facts.names}
+    largest = max((rate for pair in rates.values() for rate in pair if rate == rate), default=0.0) or 1.0
+    return tuple(
+        ClassifierLine(
+            name=facts.names[classifier],
+            findings=words.count(sum(finding.lead.classifier == classifier for finding in facts.findings)),
+            baseline=words.rate(base),
+            baseline_width=_width(base, largest),
+            captions=words.rate(hard),
+            caption_width=_width(hard, largest),
+        )
+        for classifier, (base, hard) in rates.items()
+    )
+
+
+def _at_baselines(facts: Facts, classifier: str) -> float:
+    """Computes the mean over all labels of the rate of any failure at the baseline, as the table of labels has them."""
+    return _mean(at_baseline(facts, label, classifier)[1] for label in facts.baselines)
+
+
+def _on_captions(facts: Facts, classifier: str, captions: set[str]) -> float:
+    return _mean(
+        tally
+        for (caption, name, generator), tally in facts.tallies.confirmed.items()
+        if name == classifier and caption in captions and generator in facts.primary
+    )
+
+
+def _mean(tallies: Iterable[Tally]) -> float:
+    """Computes the mean of the rates of any failure; each tally has the same weight."""
+    rates = [tally.failures / tally.draws for tally in tallies if tally.draws]
+    return sum(rates) / len(rates) if rates else math.nan
+
+
+def _row(one: Hypothesis, facts: Facts) -> ComparedRow:
+    tallies = {name: facts.tallies.of(one.caption_id, name, one.generator) for name in facts.names}
+    largest = max((share(each.towards(one.target), each.draws) for each in tallies.values() if each.draws), default=0.0)
+    confirmed = {
+        each.classifier
+        for finding in facts.findings
+        for each in finding.captions
+        if (each.caption_id, each.target) == (one.caption_id, one.target)
+    }
+    entries = []
+    for name, tally in tallies.items():
+        base, failures = facts.at_baseline(one, name), tally.towards(one.target)
+        limits = facts.rate(failures, tally.draws)
+        entries.append(
+            ComparedRate(
+                rate=words.rate(share(failures, tally.draws)),
+                interval=words.rate_range(float(limits.low), float(limits.high)) if tally.draws else "",
+                baseline=words.rate(share(base.towards(one.target), base.draws)),
+                width=_width(share(failures, tally.draws), largest or 1.0),
+                confirmed=name in confirmed,
+            )
+        )
+    return ComparedRow(clean(one.label), target_of(one), says(one), tuple(entries))
+
+
+def _width(rate: float, largest: float) -> str:
+    return "0" if rate != rate else f"{100 * rate / largest:.1f}"

@@ -1,0 +1,397 @@
+"""How a run of `c2b failures` was made: its settings in words, beside what runs of every kind have.
+
+Reads the manifest, any part of which may be absent. Knows nothing of rates or pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from c2b_ray.audits.failures.config import SMALLEST_RATIO
+from c2b_ray.audits.failures.discovery.power import COMMON_RATE
+from c2b_ray.audits.failures.report.rows import CONFIRMATION, DISCOVERY, Tallies
+from c2b_ray.report import words
+from c2b_ray.report.method import Method, Row, mapping, method_of, times
+from c2b_ray.report.redact import clean, clean_setting
+
+RULES = {
+    "top1": "the likeliest of all the classifier’s labels is another one",
+    "top1_parent": "the likeliest of all the classifier’s labels is another one, of another parent in the hierarchy",
+    "top3": "the label is none of the classifier’s three likeliest",
+    "top3_parent": "none of the classifier’s three likeliest labels is the label or has its parent in the hierarchy",
+}
+_COUNTS = {
+    "candidates": "Captions",
+    "rounds": "Rounds of draws",
+    "hypotheses": "Hypotheses",
+    "draws": "Draws",
+    "unusable": "Draws that could not be used",
+}
+COMMAND = "c2b failures failures.yaml --out RUN"
+
+
+def method(manifest: Mapping[str, Any]) -> Method:
+    return method_of(manifest, tuple(_settings(manifest)), _COUNTS, COMMAND)
+
+
+def rule_line(config: Mapping[str, Any], rule: str = "") -> str:
+    """Returns a sentence that tells when an answer is a failure; empty where neither the config nor `rule`
+    defines it."""
+    name = str(config.get("rule") or rule)
+    if name not in RULES:
+        return ""
+    least = config.get("confidence")
+    sure = f" and has a probability of at least {words.decimal(float(least))}" if least else ""
+    most = config.get("true_below")
+    unsure = f", and the true label one of at most {words.decimal(float(most))}" if most and most < 1 else ""
+    return f"An answer is a failure when {RULES[name]}{sure}{unsure} (rule: {name})."
+
+
+def _settings(manifest: Mapping[str, Any]) -> Iterator[Row]:
+    config = mapping(manifest.get("config"))
+    budget = mapping(config.get("budget"))
+    named = {
+        "Rule": config.get("rule"),
+        "Independent samples": mapping(mapping(config.get("images")).get("labelled")).get("cluster"),
+        "Hierarchy": config.get("hierarchy"),
+        "Prompt": config.get("prompt"),
+        "Budget, in images": budget.get("draws"),
+        "α, false discovery rate": config.get("alpha"),
+        "Seed": config.get("seed"),
+        "Run": manifest.get("run_id"),
+    }
+    for name, value in named.items():
+        if isinstance(value, bool | int | float):
+            yield name, words.decimal(value) if isinstance(value, float) else words.count(value)
+        elif value is not None:
+            yield name, clean_setting(str(value)) if name == "Hierarchy" else clean(str(value))
+    yield from times(manifest)
+
+
+# The likely findings of a budget of draws in words, shown before a run and on its page.
+
+
+def reach_sentence(least_rates: Sequence[Mapping[str, Any]]) -> str:
+    """Returns one sentence from rows with `share` and `rate`; empty where there is none, or where one is not a
+    number."""
+    rows = [(one.get("share"), one.get("rate")) for one in least_rates]
+    known = [(share, rate) for share, rate in rows if isinstance(share, float) and share > 0]
+    reached = [(share, rate) for share, rate in known if isinstance(rate, float)]
+    if not reached:
+        return "this budget is not likely to find any failure: give it more draws" if known else ""
+    (first, least), *others = reached
+    more = "".join(f"; {words.rate(rate)} where 1 in {round(1 / share)} does" for share, rate in others)
+    return (
+        f"with this budget a failure is found 4 times in 5, at best, if it happens on at least {words.rate(least)} of "
+        f"the images that show what it needs, where 1 in {round(1 / first)} images of the label shows that{more}. "
+        "Rarer failures want draws in proportion"
+    )
+
+
+def ratio_sentence(ratio: float, draws: int | None) -> str:
+    """Returns a sentence about the smallest ratio of rates that is searched for. `draws`: those that are expected to
+    confirm a caption of this ratio where the bare prompt fails at `COMMON_RATE`; None for labelled images."""
+    baseline = "the label’s other images" if draws is None else "the bare prompt"
+    said = f"captions that fail at least {multiple(ratio)} as often as {baseline} are searched for, and others given up"
+    if draws is None:
+        return said
+    return (
+        f"{said}; where the bare prompt fails on 1 in {round(1 / COMMON_RATE)} images, it takes on average at most "
+        f"about {words.count(int(float(f'{draws:.1e}')))} images to confirm one that fails exactly {multiple(ratio)} "
+        "as often"
+    )
+
+
+def search_line(search: Mapping[str, Any]) -> str:
+    """Returns sentences on how causes were searched for among labelled images; empty where the run does not say it."""
+    tried = search.get("tried")
+    if not isinstance(tried, list):
+        return ""
+    sizes = ("value", "pair of values", "set of three values")
+    plurals = ("values", "pairs of values", "sets of three values")
+    known = zip(tried, sizes, plurals, strict=False)
+    sets = words.listed([words.plural(int(number), one, several) for number, one, several in known])
+    tested = words.plural(int(search.get("tested", 0)), "hypothesis was", "hypotheses were")
+    line = (
+        f"Causes of up to {search.get('most_columns')} values were searched for in the table’s "
+        f"{words.plural(int(search.get('columns', 0)), 'column')}: {sets} that at least two failures show, for each "
+        f"classifier, label and wrong answer; {tested} tested. Causes of more values, and those that no column says, "
+        "were not tried"
+    )
+    if left := int(search.get("not_extended", 0)):
+        line += f", nor was a third value added to {words.plural(left, 'pair')}, those that go with failures least"
+    return f"{line}."
+
+
+@dataclass(frozen=True)
+class ReachRow:
+    """One label's row of a table in words. `cells`: in the order of `reach_columns` or `caption_columns`."""
+
+    classifier: str
+    label: str
+    images: str
+    usual: str
+    cells: tuple[str, ...]
+
+
+def reach_columns(search: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns what the least rates of `reach_rows` are about: the share of images, and the probability."""
+    rows, powers = _reach_labels(search), search.get("powers") or []
+    shares = [one["share"] for one in rows[0]["least"]] if rows else []
+    return tuple(f"1 in {round(1 / share)} shows it, {words.percent(power)}" for share in shares for power in powers)
+
+
+def reach_rows(search: Mapping[str, Any], names: Mapping[str, str]) -> tuple[ReachRow, ...]:
+    """Returns, of each label and classifier, the least failure rate of a cause that the run would have found. `names`:
+    what the page calls classifiers."""
+    return tuple(
+        _reach_row(row, names, [_least(rate, row["usual"]) for one in row["least"] for rate in one["rates"]])
+        for row in _reach_labels(search)
+    )
+
+
+def reach_summary(search: Mapping[str, Any]) -> str:
+    """Returns one sentence for a terminal: the least rate that would have been found, of the label with the median."""
+    rows = _reach_labels(search)
+    if not rows:
+        return ""
+    first = [row["least"][0]["rates"][0] for row in rows]
+    order = sorted(range(len(rows)), key=lambda at: float("inf") if first[at] is None else first[at])
+    row = rows[order[len(order) // 2]]
+    of = "" if len(rows) == 1 else f" (the median of {words.count(len(rows))} labels and classifiers: {row['label']})"
+    if all(one["rates"][0] is None for one in row["least"]):
+        return f"With this many images no cause would have been found 4 times in 5, at any rate{of}."
+    parts = [
+        f"{_least(one['rates'][0], row['usual'])} where 1 in {round(1 / one['share'])} images shows it"
+        for one in row["least"]
+    ]
+    return (
+        f"A cause would have been found 4 times in 5, at best, if it fails at least at: {'; '.join(parts)}; otherwise "
+        f"the label fails at {words.rate(row['usual'])}{of}. The report has every label."
+    )
+
+
+def caption_line(search: Mapping[str, Any]) -> str:
+    """Returns sentences on which captions were tried on generated images; empty where the run does not say it."""
+    rows = _reach_labels(search)
+    if not rows:
+        return ""
+    of_label = {row["label"]: row for row in rows}.values()  # all classifiers answer for the same captions
+    proposed, screened = (sum(sum(row[name]) for row in of_label) for name in ("proposed", "screened"))
+    sizes = ("one sentence", "two", "three or more")
+    by_size = [sum(row["screened"][at] for row in of_label) for at in range(len(sizes))]
+    shown = words.listed([f"{words.count(n)} of {size}" for n, size in zip(by_size, sizes, strict=True)])
+    line = (
+        f"{words.plural(proposed, 'caption was', 'captions were')} proposed, {words.count(screened)} of them drawn "
+        f"({shown}), and {words.plural(int(search.get('tested', 0)), 'hypothesis', 'hypotheses')} tested. "
+    )
+    pairs, missed = (sum(row[name] for row in rows) for name in ("pairs", "pairs_not_tried"))
+    if pairs:
+        line += (
+            f"Of {words.plural(pairs, 'pair of sentences', 'pairs of sentences')} that the captioner said of a "
+            f"failure, {words.count(missed)} were in no caption that was drawn. "
+        )
+    return line + "Sentences that no description of a failure holds were not tried."
+
+
+def caption_summary(search: Mapping[str, Any]) -> str:
+    """Returns one sentence for a terminal: the least rate of a caption that would have been found, of the label with
+    the median ratio to its own rate."""
+    rows = _reach_labels(search)
+    if not rows:
+        return ""
+    rows = sorted(rows, key=lambda row: float("inf") if row["least"] is None else row["least"] / row["usual"])
+    row = rows[len(rows) // 2]
+    of = "" if len(rows) == 1 else f", the median of {words.count(len(rows))} labels and classifiers"
+    where = f"where the label fails at {words.rate(row['usual'])} ({row['label']}{of}). The report has every label."
+    if row["least"] is None:
+        return f"With this many draws no caption would have been found 4 times in 5, at any rate, {where}"
+    return (
+        "A caption that was drawn would have been found 4 times in 5, at best, if it fails at least at "
+        f"{_least(row['least'], row['usual'])}, {where}"
+    )
+
+
+def caption_columns(search: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns what the columns of `caption_rows` are about."""
+    if not _reach_labels(search):
+        return ()
+    return "proposed", "drawn", "tested", "pairs not drawn", f"least rate, {words.percent(search['power'])}"
+
+
+def caption_rows(search: Mapping[str, Any], names: Mapping[str, str]) -> tuple[ReachRow, ...]:
+    """Returns, of each label and classifier, what was tried, and the least failure rate of a caption that the run would
+    have found if it had drawn it."""
+    tried = ("proposed", "screened", "tested")
+    return tuple(
+        _reach_row(
+            row,
+            names,
+            [
+                *(words.count(sum(row[name])) for name in tried),
+                f"{words.count(row['pairs_not_tried'])} of {words.count(row['pairs'])}",
+                _least(row["least"], row["usual"]),
+            ],
+        )
+        for row in _reach_labels(search)
+    )
+
+
+def _reach_row(row: Mapping[str, Any], names: Mapping[str, str], cells: Sequence[str]) -> ReachRow:
+    return ReachRow(
+        classifier=names.get(row["classifier"], row["classifier"]),
+        label=row["label"],
+        images=words.count(row["images"]),
+        usual=words.rate(row["usual"]),
+        cells=tuple(cells),
+    )
+
+
+def _least(rate: float | None, usual: float) -> str:
+    return "not at any rate" if rate is None else f"{words.rate(rate)} ({words.times(rate / usual)} times)"
+
+
+def _reach_labels(search: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    rows = search.get("labels")
+    return [mapping(row) for row in rows] if isinstance(rows, list) else []
+
+
+def ratio_of(manifest: Mapping[str, Any]) -> str:
+    """Returns the smallest ratio that a run searched for, such as "twice"."""
+    ratio = mapping(manifest.get("config")).get("smallest_ratio")
+    return multiple(ratio if isinstance(ratio, int | float) else SMALLEST_RATIO)
+
+
+def multiple(ratio: float) -> str:
+    return "twice" if ratio == SMALLEST_RATIO else f"{ratio:g} times"
+
+
+# The draws of a run by purpose, beside their expected numbers.
+
+
+_PARTS = {
+    (DISCOVERY, "search"): "to choose captions",
+    (DISCOVERY, "sample"): "to know what images that are no failures look like",
+    (CONFIRMATION, "test"): "to decide about them",
+    (CONFIRMATION, "measure"): "to measure their rates",
+}
+
+_DROPPED = {
+    "names_class": "sentences that name another label, which would ask for images of it",
+    "names_label": "that name the label again",
+    "too_long": "too long",
+    "says_nothing": "that say nothing",
+}
+
+
+@dataclass(frozen=True)
+class Spent:
+    stage: str
+    what_for: str
+    images: str
+    share: str
+    unusable: str
+    seconds: str
+
+
+@dataclass(frozen=True)
+class Spending:
+    line: str
+    rows: tuple[Spent, ...]
+    reasons: tuple[str, ...]
+    dropped: str = ""
+    reach: str = ""
+
+
+def spending(tallies: Tallies, manifest: Mapping[str, Any]) -> Spending:
+    efforts = dict(sorted(tallies.efforts.items(), key=lambda item: _order(item[0])))
+    images = sum(effort.images for effort in efforts.values())
+    return Spending(
+        line=_line(images, manifest),
+        rows=tuple(
+            Spent(
+                stage=stage,
+                what_for=_PARTS.get((stage, part), part),
+                images=words.count(effort.images),
+                share=f"{100 * effort.images / images if images else 0:.1f}",
+                unusable=words.count(effort.unusable),
+                seconds=words.duration(effort.seconds),
+            )
+            for (stage, part), effort in efforts.items()
+        ),
+        reasons=tuple(dict.fromkeys(clean(reason) for effort in efforts.values() for reason in effort.reasons)),
+        dropped=_dropped(mapping(manifest.get("dropped_sentences"))),
+        reach=_reach(mapping(manifest.get("estimate"))),
+    )
+
+
+def _reach(estimate: Mapping[str, Any]) -> str:
+    """Returns the likely findings of the budget; empty where the run has no estimate."""
+    least_rates = estimate.get("least_rates")
+    rows = [mapping(one) for one in least_rates] if isinstance(least_rates, list) else []
+    ratio, draws = estimate.get("smallest_ratio"), estimate.get("draws_of_ratio")
+    of_ratio = ratio_sentence(ratio, draws if isinstance(draws, int) else None) if isinstance(ratio, float) else ""
+    said = filter(None, [reach_sentence(rows), of_ratio])
+    return " ".join(f"{one[0].upper()}{one[1:]}." for one in said)
+
+
+def _dropped(counts: Mapping[str, Any]) -> str:
+    """Lists the captioner's sentences that could not be used in captions; empty where all could. Repeated sentences are
+    not counted as lost."""
+    known = {why: counts.get(reason) for reason, why in _DROPPED.items()}
+    parts = [f"{words.count(number)} {why}" for why, number in known.items() if isinstance(number, int)]
+    if not parts:
+        return ""
+    return (
+        f"Of what the captioner said of images, some stands in no caption: {words.listed(parts)}. A failure that only "
+        "such sentences describe is not found."
+    )
+
+
+def _order(key: tuple[str, str]) -> tuple[int, str]:
+    return list(_PARTS).index(key) if key in _PARTS else len(_PARTS), key[1]
+
+
+def _line(images: int, manifest: Mapping[str, Any]) -> str:
+    if mapping(mapping(mapping(manifest.get("config")).get("images")).get("labelled")):
+        line = f"{words.plural(images, 'labelled image')} classified; a budget of draws has no part in it."
+        return line + _copies(manifest)
+    line = f"{words.plural(images, 'image')} drawn"
+    budget = mapping(mapping(manifest.get("config")).get("budget")).get("draws")
+    if isinstance(budget, int):
+        line += f" of a budget of {words.count(budget)}"
+    if isinstance(budget, int) and 0 < images < budget and manifest.get("status") == "finished":
+        line += f", {words.count(budget - images)} were not drawn, for nothing was left to choose, decide or measure"
+    estimate = mapping(manifest.get("estimate"))
+    parts = []
+    if draws := _limits(estimate.get("draws")):
+        parts.append(_between([words.count(int(draws[0])), words.plural(int(draws[1]), "image")]))
+    if seconds := _limits(estimate.get("seconds")):
+        parts.append(f"{_between([words.duration(one) for one in seconds])} of one process")
+    return f"{line}; before the run {words.listed(parts)} were expected." if parts else f"{line}."
+
+
+def _copies(manifest: Mapping[str, Any]) -> str:
+    """Says how many images are the same picture as others, as it is or saved again."""
+    known = {name: manifest.get(name) for name in ("copies", "other_copies")}
+    copies, others = (number if isinstance(number, int) else 0 for number in known.values())
+    said = f" {words.plural(copies, 'copy', 'copies')} of others count for nothing." if copies else ""
+    if others:
+        said += (
+            f" {words.plural(others, 'copy', 'copies')} of others, with other values or another label, count once on "
+            "each side of a comparison."
+        )
+    return said
+
+
+def _limits(value: Any) -> list[float]:
+    """Returns a lower and an upper limit, where the manifest has both."""
+    is_pair = isinstance(value, list) and len(value) == 2 and all(isinstance(one, int | float) for one in value)
+    return [float(one) for one in value] if is_pair else []
+
+
+def _between(limits: Sequence[str]) -> str:
+    least, most = limits
+    return most if most.startswith(least) else f"{least} to {most}"

@@ -1,0 +1,191 @@
+"""A finding as a sentence: which classifier mistakes which label for what, how much more often, and under which prompt.
+
+Knows findings and English; knows nothing of pages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from c2b_ray.audits.failures.config import ANY_LABEL
+from c2b_ray.audits.failures.report.rows import Finding, Hypothesis
+from c2b_ray.report import words
+from c2b_ray.report.redact import clean
+from c2b_ray.report.words import Sentence, Span
+
+ANY = "any other label"
+LONGEST_SAYING = 160
+MOST_ALIKE = 3
+
+
+@dataclass(frozen=True)
+class Also:
+    """Another classifier with the same failure under the same caption."""
+
+    classifier: str
+    rates: str
+    link: str
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A finding in words. `says`: the words that its caption adds to the baseline; `classifiers`: the finding's and
+    those of `also`, one line each."""
+
+    link: str
+    classifier: str
+    label: str
+    target: str
+    says: str
+    sentence: Sentence
+    beneath: tuple[str, ...]
+    doubts: tuple[str, ...]
+    also: tuple[Also, ...] = ()
+
+    @property
+    def classifiers(self) -> str:
+        return "\n".join([self.classifier, *(each.classifier for each in self.also)])
+
+
+@dataclass(frozen=True)
+class Wording:
+    """The wording for a run's captions: generators receive a prompt, labelled images have columns. `others`: what a
+    caption is compared with; `titles`: of its panels; `stages`: with the numbers of images of both stages."""
+
+    where: str
+    others: str
+    titles: tuple[str, str]
+    stages: str
+
+
+GENERATED = Wording(
+    where="where the prompt says",
+    others="of the baseline",
+    titles=("Baseline", "With the caption"),
+    stages="Captions were chosen on {discovery} (discovery). Every rate and verdict here is from "
+    "{confirmation} other images (confirmation), from other seeds, that had no part in choosing them.",
+)
+LABELLED = Wording(
+    where="where the table says",
+    others="without it",
+    titles=("All images of the label", "With the caption"),
+    stages="Captions were chosen on a third of the table, {discovery} (discovery). Every verdict here is from one "
+    "half of the other {confirmation} (confirmation), and every rate from the other half, which decided nothing.",
+)
+
+
+def statement(finding: Finding, name: str, link: str, wording: Wording) -> Statement:
+    """Returns a finding's statement. `name`: the classifier's name."""
+    lead = finding.lead
+    return Statement(
+        link=link,
+        classifier=name,
+        label=clean(lead.label),
+        target=target_of(lead),
+        says=says(lead),
+        sentence=sentence(lead, name, wording),
+        beneath=tuple(_beneath(finding)),
+        doubts=tuple(f"{clean(doubt).rstrip('.')}." for doubt in lead.doubts),
+    )
+
+
+def together(findings: Sequence[Finding], sentences: Sequence[Statement]) -> list[Statement]:
+    """Returns the statements, merged over classifiers that share a caption: the first has the others beneath it."""
+    first: dict[tuple[str, str | None, str], Statement] = {}
+    for finding, sentence in zip(findings, sentences, strict=True):
+        one = finding.lead
+        key = one.caption_id, one.target, one.generator
+        rates = f"{words.rate(one.rate)} against {words.rate(one.baseline_rate)}"
+        also = Also(sentence.classifier, rates, sentence.link)
+        first[key] = replace(first[key], also=(*first[key].also, also)) if key in first else sentence
+    return list(first.values())
+
+
+def target_of(one: Hypothesis) -> str:
+    return ANY if one.target is None else clean(one.target)
+
+
+def says(one: Hypothesis, most: int = LONGEST_SAYING) -> str:
+    """Returns the caption's addition to the baseline; the whole caption where it is an independent text."""
+    text = ". ".join(sentence.strip().rstrip(".") for sentence in one.sentences) or one.caption
+    return words.shortened(clean(text), most)
+
+
+def sentence(lead: Hypothesis, name: str, wording: Wording) -> Sentence:
+    label = clean(lead.label)
+    doing = "fails on" if lead.target is None else "takes"
+    spans = [Span(f"{name} {doing} {words.article(label)}"), Span(label, strong=True)]
+    if lead.label == ANY_LABEL:
+        spans = [Span(f"{name} {doing} images of "), Span(label, strong=True)]
+    if lead.target is not None:
+        target = clean(lead.target)
+        spans += [Span(f" for {words.article(target)}"), Span(target, strong=True)]
+    return (
+        *spans,
+        Span(f"{_often(lead)}{wording.where} “"),
+        Span(says(lead), strong=True),
+        Span(_evidence(lead, wording)),
+    )
+
+
+def _often(lead: Hypothesis) -> str:
+    if not math.isfinite(lead.ratio):
+        return " "
+    return f" {words.times(lead.ratio)} times as often "
+
+
+def _evidence(lead: Hypothesis, wording: Wording) -> str:
+    if not lead.draws:
+        return "” (its rate is not known: no image was left to measure it)."
+    rate = f"{words.rate(lead.rate)}, {words.rate_range(lead.rate_low, lead.rate_high)}"
+    if math.isfinite(lead.ratio):
+        return f"” ({rate}, against {words.rate(lead.baseline_rate)})."
+    if not lead.baseline_draws:
+        return f"” ({rate}; no image {wording.others} was left to compare it with)."
+    least = f": at least {words.times(lead.ratio_low)} times as often" if lead.ratio_low > 1 else ""
+    return f"” ({rate}, against none in {words.plural(lead.baseline_draws, 'image')} {wording.others}{least})."
+
+
+def _beneath(finding: Finding) -> Sequence[str]:
+    lead, lines = finding.lead, []
+    if lead.confirmed and not (lead.draws and lead.baseline_draws):
+        lines.append(
+            "Confirmed by the test alone, on other images than those that measure rates: how much more often it fails "
+            "than the baseline is open. More images would tell."
+        )
+    elif measured_alike(lead):
+        lines.append(
+            "Confirmed, but its measured rate is compatible with the baseline: the "
+            f"{words.plural(lead.draws, 'image')} that measured it put it at "
+            f"{words.times_range(lead.ratio_low, lead.ratio_high)} times. That it fails more often is what the test "
+            "saw, on other images; how much more often is open."
+        )
+    if lead.target is not None and lead.draws:
+        lines.append(_any_failure(finding))
+    if finding.alike:
+        shown = [f"“{says(one, 80)}” ({_rate_of(one, lead)})" for one in finding.alike[:MOST_ALIKE]]
+        if more := len(finding.alike) - MOST_ALIKE:
+            shown += [f"{words.count(more)} more"] if more > 0 else []
+        lines.append(f"Confirmed too, and saying the same: {words.listed(shown)}.")
+    return lines
+
+
+def measured_alike(one: Hypothesis) -> bool:
+    """Tells whether a finding's measured rate alone is compatible with the baseline's."""
+    return one.confirmed and not one.ratio_low > 1
+
+
+def _rate_of(one: Hypothesis, lead: Hypothesis) -> str:
+    return f"{words.rate(one.rate)}{'' if one.target == lead.target else ', any failure'}"
+
+
+def _any_failure(finding: Finding) -> str:
+    lead, anyhow = finding.lead, finding.anyhow
+    if anyhow is not None and math.isfinite(anyhow.ratio):
+        return (
+            f"Any failure: {words.rate(anyhow.rate)} against {words.rate(anyhow.baseline_rate)}, "
+            f"{words.times(anyhow.ratio)} times as often."
+        )
+    return f"Any failure: {words.rate(lead.any_failures / lead.draws if lead.draws else math.nan)}."

@@ -1,0 +1,225 @@
+"""Discovery: finds captions that may make a classifier fail, from failures of the baseline, on its own seeds.
+
+baselines → failures → descriptions → sets of sentences → captions, drawn → shorter captions → hypotheses
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from c2b_ray.audits.failures.confirmation import TEST_SHARE
+from c2b_ray.audits.failures.discovery.candidates import written
+from c2b_ray.audits.failures.discovery.describe import Sentences, mine
+from c2b_ray.audits.failures.discovery.race import baseline_share, expected_draws
+from c2b_ray.audits.failures.discovery.rounds import SAMPLE
+from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, Wanted
+from c2b_ray.audits.failures.failing import background, combined, describe_at_once, described
+from c2b_ray.audits.failures.refinement import Purse, baseline_rate, rate, rewrite, screen, seen, shorten
+from c2b_ray.audits.failures.state import Hypothesis, Kind, Work
+
+BASELINE_SHARE = 0.75
+"""Of the draws of discovery. What fails in none of them is never looked for; captions take few draws to be worth a
+test."""
+CHUNKS = (0.1, 0.3, 0.6)
+SAMPLED = 100
+MINED, WHOLE, CONFIRMED = 4, 2, 3
+"""Sets of sentences, and descriptions of clusters or single images, that are drawn of each kind; captions of each that
+are confirmed."""
+MUCH = 0.4
+"""The share of the draws for captions whose being left sends more draws to the baselines."""
+SEVERAL = 4
+"""Failures of a kind from which on what they have in common is drawn before a whole description."""
+SEEN = 3
+"""Failures with which a kind's first caption is left for its other captions to be drawn."""
+DRAWS_OF_CONFIG = 1_000
+"""Draws at most of each caption of the config, before what they are taken for is known."""
+FEWEST = 2
+"""Failures with which a caption is confirmed that fails more often than the baseline."""
+SURPRISE = 0.2
+"""The probability of as many failures, at the least rate that is worth it, below which one failure is enough."""
+
+
+def discover(work: Work, draws: int) -> list[Hypothesis]:
+    """Returns the hypotheses to confirm, found with this many draws.
+
+    Where captions use few of the draws meant for them, most of the rest go to the baselines, whose rarer failures are
+    then examined too.
+    """
+    at_baseline = int(draws * BASELINE_SHARE)
+    draw_baselines(work, at_baseline)
+    purse = Purse(draws - sum(work.drawing.spent.values()))
+    begun = purse.left
+    configured = _of_the_config(work, purse)
+    tried = _tried(work, purse, at_baseline)
+    if purse.left > MUCH * begun and not work.config.captions:
+        more = int(purse.left * BASELINE_SHARE)
+        purse.take(more)
+        each = more // len(work.baselines)
+        wanted = [Wanted(caption, DISCOVERY, SEARCH, each, examples=2) for caption in work.baselines.values()]
+        work.drawing.draw(wanted, work.steps, "draw more of the baselines")
+        tried += _tried(work, purse, at_baseline + more)
+    return [*configured, *affordable(work, chosen(work, tried), (work.config.budget.draws - draws) * TEST_SHARE)]
+
+
+def _tried(work: Work, purse: Purse, at_baseline: int) -> list[Hypothesis]:
+    """Draws captions that the baselines' failures suggest, then shorter forms and other wordings of them."""
+    kinds = kinds_of(work)
+    most = max(at_baseline // len(work.baselines) // 2, 1)
+    describe_at_once(work, [(kind, work.baselines[kind.label]) for kind in kinds], work.baselines)
+    clusters = combined(work, kinds)
+    by_kind = [_hypotheses(work, kind, sets) for kind, sets in zip(kinds, clusters, strict=True)]
+    surest = [_surest(work, group) for group in by_kind if group]
+    screen(work, surest, purse, most, SEEN)
+    first = [one for group in by_kind for one in group]
+    screen(work, first, purse, most)
+    shorter = shorten(work, promising(work, first), purse, most)
+    reworded = rewrite(work, promising(work, [*first, *shorter]), purse, most)
+    return [*first, *shorter, *reworded]
+
+
+def _surest(work: Work, group: Sequence[Hypothesis]) -> Hypothesis:
+    """Returns the caption of a kind to draw first.
+
+    For a rare failure only one caption may be affordable, and a whole description is the safest: it holds whatever made
+    its image fail, unless the captioner was wrong about it. Where there are several failures, what they have in common
+    is safer, because a captioner's mistake is not shared.
+    """
+    kind = group[0].kind
+    if len(described(work, kind, work.baselines[kind.label])) >= SEVERAL:
+        return group[0]
+    return max(group, key=lambda one: len(one.caption.sentences))
+
+
+def draw_baselines(work: Work, draws: int) -> None:
+    """Draws the baseline of each label, in equal parts, and keeps a random sample of its images."""
+    each = max(draws // len(work.baselines), 1)
+    sampled = min(SAMPLED, max(each // 10, 1))
+    captions = list(work.baselines.values())
+    if work.describing is not None or work.config.verifier is not None:
+        wanted = [Wanted(caption, DISCOVERY, SAMPLE, sampled) for caption in captions]
+        work.drawing.draw(wanted, work.steps, "draw a sample of each label")
+        each = max(each - sampled, 1)
+    for number, share in enumerate(CHUNKS):
+        chunk = each - sum(int(each * other) for other in CHUNKS[:-1]) if share == CHUNKS[-1] else int(each * share)
+        wanted = [Wanted(caption, DISCOVERY, SEARCH, chunk, examples=2) for caption in captions]
+        work.drawing.draw(wanted, work.steps, f"draw baselines, part {number + 1} of {len(CHUNKS)}")
+
+
+def kinds_of(work: Work) -> list[Kind]:
+    """Returns the wrong labels given to baseline images, most frequent first, and then any failure."""
+    kinds = []
+    for decider in work.drawing.deciders:
+        for label, caption in work.baselines.items():
+            counts = work.drawing.counts(caption, decider.classifier, DISCOVERY, SEARCH)
+            named = (work.config.targets or {}).get(label)
+            targets = named or [
+                name for name, _ in sorted(counts.taken_for.items(), key=lambda item: (-item[1], item[0]))
+            ]
+            kinds += [Kind(decider.classifier, label, target) for target in targets]
+            if counts.failures and named is None:
+                kinds.append(Kind(decider.classifier, label, None))
+    return kinds
+
+
+def _of_the_config(work: Work, purse: Purse) -> list[Hypothesis]:
+    """Returns the config's own captions, which are confirmed whatever discovery shows: for any failure, and for the
+    most frequent wrong label."""
+    captions = [work.register(written(text, work.config.labels, "file", "captions")) for text in work.config.captions]
+    names = [decider.classifier for decider in work.drawing.deciders]
+    of_any = [Hypothesis(Kind(name, caption.label, None), caption) for caption in captions for name in names]
+    screen(work, of_any, purse, DRAWS_OF_CONFIG)
+    result = []
+    for one in of_any:
+        counts = work.drawing.counts(one.caption, one.kind.classifier, DISCOVERY, SEARCH)
+        named = (work.config.targets or {}).get(one.kind.label) or [name for name, _ in counts.taken_for.most_common(1)]
+        result += [one, *(replace(one, kind=replace(one.kind, target=target)) for target in named)]
+    return result
+
+
+def _hypotheses(work: Work, kind: Kind, clusters: Sequence[Sentences]) -> list[Hypothesis]:
+    """Returns captions that failures of a kind suggest: what the failures have in common, and the best descriptions of
+    clusters of them; whole descriptions where no model scores captions."""
+    if work.describing is None:
+        return []
+    base = work.baselines[kind.label]
+    failures = described(work, kind, base)
+    common = mine(failures, background(work, kind.label), MINED)
+    sets: dict[frozenset[str], Sentences] = {}  # in another order they say the same
+    for one in [*(mined.sentences for mined in common), *list(clusters or failures)[:WHOLE]]:
+        sets.setdefault(frozenset(one), one)
+    captions = [work.caption(kind.label, sentences, "cluster") for sentences in sets.values() if sentences]
+    return [Hypothesis(kind, caption) for caption in dict.fromkeys(captions)]
+
+
+def promising(work: Work, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """Returns the hypotheses that failed often enough on the seeds of discovery."""
+    return [one for one in hypotheses if _is_promising(work, one)]
+
+
+def _is_promising(work: Work, one: Hypothesis) -> bool:
+    failures, draws = seen(work, one)
+    least = work.config.smallest_ratio * baseline_rate(work, one.kind)
+    if not failures or failures <= draws * least:
+        return False
+    return failures >= FEWEST or 1 - math.exp(-draws * least) < SURPRISE
+
+
+def chosen(work: Work, hypotheses: Sequence[Hypothesis]) -> list[list[Hypothesis]]:
+    """Returns for each kind the captions to confirm: the shortest whose rate may equal the highest, then those with the
+    highest lower limits.
+
+    The highest of many rates is the highest by chance too, so a rate is given its own error besides.
+    """
+    by_kind: dict[Kind, list[Hypothesis]] = {}
+    for one in promising(work, hypotheses):
+        by_kind.setdefault(one.kind, []).append(one)
+    result = []
+    for group in by_kind.values():
+        once = list(dict.fromkeys(group))
+        once.sort(key=lambda one: (-_certain(work, one), len(one.caption.sentences), one.caption.text))
+        alike = [one for one in once if _possible(work, one) >= _certain(work, once[0])]
+        shortest = min(alike, key=lambda one: len(one.caption.sentences))
+        result.append(list(dict.fromkeys([shortest, *once]))[:CONFIRMED])
+    return result
+
+
+def affordable(work: Work, groups: Sequence[Sequence[Hypothesis]], draws: float) -> list[Hypothesis]:
+    """Returns the first caption of each kind, and further ones while the draws of the test are likely to decide all of
+    them.
+
+    More hypotheses would leave all undecided: each takes draws, and raises the evidence that the others need.
+    """
+    result = [group[0] for group in groups]
+    rest = sorted(((rank, one) for group in groups for rank, one in enumerate(group[1:])), key=lambda pair: pair[0])
+    for _, one in rest:
+        if _to_decide(work, [*result, one]) > draws:
+            break
+        result.append(one)
+    return result
+
+
+def _to_decide(work: Work, hypotheses: Sequence[Hypothesis]) -> float:
+    """Returns how many draws a test of all hypotheses takes, baselines included, if the rates are as seen."""
+    rates, bases = [rate(work, one) for one in hypotheses], [baseline_rate(work, one.kind) for one in hypotheses]
+    share = baseline_share(len({one.caption for one in hypotheses}))
+    needed = expected_draws(rates, bases, share, len(hypotheses) / work.config.alpha, worth=work.config.smallest_ratio)
+    of_caption: dict[str, float] = {}
+    of_label: dict[str, float] = {}
+    for one, count in zip(hypotheses, needed.tolist(), strict=True):
+        of_caption[one.caption.caption_id] = max(of_caption.get(one.caption.caption_id, 0.0), count)
+        of_label[one.kind.label] = max(of_label.get(one.kind.label, 0.0), count * share)
+    return sum(of_caption.values()) + sum(of_label.values())
+
+
+def _certain(work: Work, one: Hypothesis) -> float:
+    """Returns a lower limit of the rate: one standard error below the estimate."""
+    failures, draws = seen(work, one)
+    return max(failures - failures**0.5, 0.1) / draws if draws else 0.0
+
+
+def _possible(work: Work, one: Hypothesis) -> float:
+    """Returns an upper limit of the rate: one standard error above the estimate."""
+    failures, draws = seen(work, one)
+    return (failures + failures**0.5) / draws if draws else 0.0

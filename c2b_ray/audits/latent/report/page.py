@@ -1,0 +1,313 @@
+"""The report of a run of `c2b latent`: directions, their strips and how they compare → one self-contained HTML file.
+
+It reads a run and writes its report.html; it knows nothing of models or of how directions were found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from c2b_ray.audits.latent.report.methods import METHODS, MethodRow, method_rows
+from c2b_ray.report import words
+from c2b_ray.report.method import Method, mapping, method_of, times
+from c2b_ray.report.page import STYLES, render
+from c2b_ray.report.redact import clean
+from c2b_ray.report.thumbnails import thumbnails
+from c2b_ray.storage.files import write_bytes
+from c2b_ray.storage.run import Run
+
+# Finds the labelled attributes near a direction, whether or not the problem names them.
+
+
+WORTH_SAYING = 0.2
+_MOST = 4
+
+
+def nearest_attributes(row: Mapping[str, Any], planes: Sequence[Mapping[str, Any]]) -> str:
+    """`scale +0.83, colour −0.41`: signed cosines of the direction to the attributes' normals, the largest first.
+
+    "" where none is notable. A positive cosine: the direction goes towards the attribute's second value."""
+    if row["direction"] is None:
+        return ""
+    direction = np.array(row["direction"])
+    cosines = {}
+    for plane in planes:
+        if plane["generator"] == row["generator"] and plane["excluded"] is None and plane["normal"] is not None:
+            normal = np.array(plane["normal"])
+            cosines[plane["attribute"]] = float(direction @ normal / np.linalg.norm(normal) / np.linalg.norm(direction))
+    near = sorted(
+        (name for name in cosines if abs(cosines[name]) >= WORTH_SAYING), key=lambda name: -abs(cosines[name])
+    )
+    return ", ".join(f"{name} {words.signed(cosines[name])}" for name in near[:_MOST])
+
+
+# The page of a run of `c2b latent` as a tree of text. Knows rows of its tables and thumbnails; knows no files.
+
+
+MOST_SHOWN = 40
+FOUND, NOTHING = "found", "nothing found"
+_STYLES = {FOUND: ("against", "▲"), NOTHING: ("none", "○")}
+COMMAND = "c2b latent latent.yaml --out RUN"
+_COUNTS = {
+    "excluded_problems": "Problems left out",
+    "excluded_hyperplanes": "Hyperplanes left out",
+    "found": "Directions found",
+}
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One image of a strip. `source`: "" where there is none."""
+
+    source: str
+    probability: str
+    position: str
+    is_start: bool
+
+
+@dataclass(frozen=True)
+class Direction:
+    title: str
+    sentence: str
+    verdict: str
+    style: str
+    sign: str
+    numbers: tuple[tuple[str, str], ...]
+    strips: tuple[tuple[Frame, ...], ...]
+
+
+@dataclass(frozen=True)
+class Plane:
+    generator: str
+    attribute: str
+    accuracy: str
+    interval: str
+    trained_on: str
+    excluded: str
+
+
+@dataclass(frozen=True)
+class View:
+    title: str
+    headline: str
+    scale: str
+    notices: tuple[str, ...]
+    directions: tuple[Direction, ...]
+    more: str
+    named: bool
+    methods: tuple[MethodRow, ...]
+    planes: tuple[Plane, ...]
+    left_out: tuple[tuple[str, str], ...]
+    margin: str
+    level: str
+    method: Method
+
+
+def shown_first(rows: Sequence[Row]) -> list[Row]:
+    """Returns the found directions, largest effect first, then the others."""
+    return sorted(rows, key=lambda row: (row["verdict"] != FOUND, -abs(_number(row["effect"], 0.0))))
+
+
+def build_view(
+    manifest: Mapping[str, Any],
+    tables: tuple[Sequence[Row], Sequence[Row], Sequence[Row]],
+    strips: Mapping[str, Sequence[Row]],
+    thumbnails: Mapping[str, str],
+) -> View:
+    """`tables`: directions, problems and hyperplanes."""
+    rows, problems, planes = tables
+    config = mapping(manifest.get("config"))
+    evidence = mapping(config.get("evidence"))
+    shown = shown_first(rows)
+    left_out: list[tuple[str, str]] = [
+        (clean(row["problem"]), clean(row["reason"] or "")) for row in problems if row["status"] == "excluded"
+    ]
+    return View(
+        title=_title(problems),
+        headline=_headline(rows),
+        scale=_scale(rows, problems),
+        notices=tuple(_notices(rows, problems)),
+        directions=tuple(
+            _direction(row, strips.get(row["direction_id"], ()), thumbnails, nearest_attributes(row, planes))
+            for row in shown[:MOST_SHOWN]
+        ),
+        more=f"And {words.count(len(shown) - MOST_SHOWN)} more, in directions.parquet."
+        if len(shown) > MOST_SHOWN
+        else "",
+        named=config.get("captioner") is not None,
+        methods=method_rows(rows),
+        planes=tuple(_plane(row) for row in planes),
+        left_out=tuple(left_out),
+        margin=words.decimal(float(evidence.get("margin", math.nan))),
+        level=words.decimal(float(evidence.get("level", math.nan))),
+        method=method_of(manifest, tuple(_settings(manifest, config)), _COUNTS, COMMAND),
+    )
+
+
+def verdict_of(row: Row) -> tuple[str, str]:
+    """Returns the style and the sign of a verdict."""
+    return _STYLES.get(row["verdict"], ("undetermined", "?"))
+
+
+def sentence_of(row: Row) -> str:
+    """Returns a row as a sentence."""
+    if row["effect"] is None or math.isnan(row["effect"]):
+        return clean(f"{row['reason'] or 'Not decided'}.")
+    change = words.signed_range(row["effect_low"], row["effect_high"])
+    sentence = f"P({row['label']}) changes by {words.signed(row['effect'])} ({change}) along it"
+    why = str(row["reason"]).partition("; ")[2]
+    among = f" {why[0].upper()}{why[1:]}." if row["verdict"] != FOUND and why else ""
+    return clean(f"{sentence}; what matters is more than {row['margin']:.3f}.{among}")
+
+
+def _direction(row: Row, frames: Sequence[Row], thumbnails: Mapping[str, str], nearest: str) -> Direction:
+    style, sign = verdict_of(row)
+    name = row["name"] or (f"direction {row['rank'] + 1}" if row["direction"] is not None else "no direction")
+    method = METHODS.get(row["method"], str(row["method"]))
+    numbers: list[tuple[str, str]] = [("Method", method), ("Problem", clean(row["problem"]))]
+    if row["known"]:
+        numbers.append(("Known, and avoided", clean(", ".join(row["known"]))))
+    if row["cos_bias"] is not None:
+        judged = f"{row['cos_bias']:.2f} to {clean(row['biased'] or 'the biased attribute')}"
+        if row["cos_target"] is not None:
+            judged += f", {row['cos_target']:.2f} to the target, difference {words.signed(row['delta_cos'])}"
+        numbers.append(("|cos|", judged))
+    elif row["cos_target"] is not None:
+        numbers.append(("|cos| to the target", f"{row['cos_target']:.2f}"))
+    if nearest:
+        numbers.append(("Cosines to labelled attributes", clean(nearest)))
+    if row["q_value"] is not None:
+        numbers.append(("q-value", words.small_probability(row["q_value"])))
+    if row["random_effect"] is not None:
+        numbers.append(("95 % of random directions", f"change less than {row['random_effect']:.3f}"))
+    if row["picked"]:
+        numbers.append(("Picked", clean(str(row["picked"]))))
+    return Direction(
+        title=clean(name),
+        sentence=sentence_of(row),
+        verdict=row["verdict"],
+        style=style,
+        sign=sign,
+        numbers=tuple(numbers),
+        strips=_strips(row["direction_id"], frames, thumbnails),
+    )
+
+
+def _strips(key: str, frames: Sequence[Row], thumbnails: Mapping[str, str]) -> tuple[tuple[Frame, ...], ...]:
+    lines: dict[int, list[Frame]] = {}
+    for number, frame in enumerate(frames):
+        line = lines.setdefault(frame["latent"], [])
+        is_start = abs(frame["position"]) < 1e-9
+        position = "0" if is_start else f"{frame['position']:+.1f}".replace("-", words.MINUS)
+        probability = f"{frame['probability']:.2f}"
+        line.append(Frame(thumbnails.get(f"{key} {number}", ""), probability, position, is_start))
+    return tuple(tuple(line) for line in lines.values())
+
+
+def _plane(row: Row) -> Plane:
+    low, high = _number(row["accuracy_low"], math.nan), _number(row["accuracy_high"], math.nan)
+    return Plane(
+        clean(row["generator"]),
+        clean(row["attribute"]),
+        words.percent(_number(row["accuracy"], math.nan)),
+        words.percent_range(low, high),
+        row["trained_on"] or words.UNKNOWN,
+        clean(row["excluded"] or ""),
+    )
+
+
+def _title(problems: Sequence[Row]) -> str:
+    if len(problems) == 1:
+        return clean(f"{problems[0]['classifier']}: {problems[0]['label']}")
+    classifiers = {row["classifier"] for row in problems}
+    return f"{words.plural(len(classifiers), 'classifier')}, {words.plural(len(problems), 'problem')}"
+
+
+def _headline(rows: Sequence[Row]) -> str:
+    searched = {(row["problem"], row["method"]) for row in rows}
+    found = {(row["problem"], row["method"]) for row in rows if row["verdict"] == FOUND}
+    if not searched:
+        return "Nothing was searched."
+    if len(searched) == 1:
+        directions = [row for row in rows if row["verdict"] == FOUND]
+        if directions:
+            return f"{words.plural(len(directions), 'direction')} found that moves its answer."
+        return "Nothing found." if rows[0]["verdict"] == NOTHING else "Not decided."
+    return f"Something was found in {words.count(len(found))} of {words.plural(len(searched), 'search', 'searches')}."
+
+
+def _scale(rows: Sequence[Row], problems: Sequence[Row]) -> str:
+    generators = len({row["generator"] for row in problems})
+    methods = len({row["method"] for row in rows})
+    images = sum(row["images_used"] or 0 for row in rows)
+    return (
+        f"{words.plural(len(problems), 'problem')} in the latent space of {words.plural(generators, 'generator')}, by "
+        f"{words.plural(methods, 'method')}; {words.plural(images, 'image')} generated."
+    )
+
+
+def _notices(rows: Sequence[Row], problems: Sequence[Row]) -> list[str]:
+    left_out = sum(row["status"] == "excluded" for row in problems)
+    sentences = []
+    if left_out:
+        of = words.plural(len(problems), "problem")
+        sentences.append(f"{words.count(left_out)} of {of} left out: no hyperplane separates their attributes.")
+    if reserved := [row for row in problems if row["status"] != "excluded" and row["reason"]]:
+        first = clean(f"{reserved[0]['problem']}: {reserved[0]['reason']}")
+        sentences.append(f"{words.plural(len(reserved), 'problem')} searched with a reservation. {first}.")
+    silent = [row for row in rows if row["direction"] is None]
+    if silent:
+        what = words.plural(len(silent), "search", "searches")
+        sentences.append(f"{what} without an answer, the first because of {clean(str(silent[0]['reason']))}.")
+    return sentences
+
+
+def _settings(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    search, evidence = mapping(config.get("search")), mapping(config.get("evidence"))
+    named = {
+        "Iterations": search.get("iterations"),
+        "Latents an iteration": search.get("batch"),
+        "Positions of a walk": search.get("walk"),
+        "Starts": search.get("starts"),
+        "λ, orthogonality": search.get("penalty"),
+        "Latents that decide": evidence.get("latents"),
+        "Margin": evidence.get("margin"),
+        "Level": evidence.get("level"),
+        "Seed": config.get("seed"),
+    }
+    rows: list[tuple[str, str]] = [
+        (name, words.decimal(float(value))) for name, value in named.items() if isinstance(value, int | float)
+    ]
+    return [*rows, ("Run", clean(str(manifest.get("run_id")))), *times(manifest)]
+
+
+def _number(value: float | None, absent: float) -> float:
+    return absent if value is None or math.isnan(value) else value
+
+
+def write_report(run: Run) -> str:
+    """Writes `report.html` of a run, whole or not at all, and returns its path. StorageError where the file system
+    refuses."""
+    directions = run.read("directions").to_pylist()
+    shown = {row["direction_id"] for row in shown_first(directions)[:MOST_SHOWN]}
+    strips: dict[str, list[dict[str, Any]]] = {}
+    for part in run.each("strips", run.kind.tables["strips"].names):
+        for row in part.to_pylist():
+            if row["direction_id"] in shown:
+                strips.setdefault(row["direction_id"], []).append(row)
+    pictures = {
+        f"{key} {number}": row["image"]
+        for key, rows in strips.items()
+        for number, row in enumerate(rows)
+        if row["image"]
+    }
+    tables = (directions, run.read("problems").to_pylist(), run.read("hyperplanes").to_pylist())
+    view = build_view(run.manifest, tables, strips, thumbnails(pictures))
+    write_bytes(run.report, render("latent.html.j2", view, (*STYLES, "latent.css")).encode())
+    return run.report

@@ -1,0 +1,298 @@
+"""Solves one problem of `c2b latent` by one method: directions are searched one after the other, each judged on
+held-out latents.
+
+    search → evidence → found? → search among what is orthogonal to it → …
+
+The search ends at the first direction whose effect, with the target held fixed, does not exceed the margin: the result
+is then "nothing found", or "no more". It knows roles of the search, not their implementations.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from c2b_ray.audits.latent.strips import Ends, strip
+from c2b_ray.audits.latent.verdicts import FOUND, UNDETERMINED, Tie, decide, ties_with
+from c2b_ray.config.latent import BASELINES, LatentConfig
+from c2b_ray.roles import Captioner, Floats, Pixels
+from c2b_ray.stats.latent import Evidence, Target, alignment, measured_target, spanned, weigh_direction
+from c2b_ray.tables import content_id, seed_of
+from c2b_ray.tables.latent import SEARCHES
+from c2b_ray.tables.latent_rows import DirectionRow, Judged, Searched, StripRow
+
+Vectors = NDArray[np.float64]
+_RANDOM = 64
+_CONSTANT = 1e-6
+_NO_ROOM = "no direction is left: the target and the known attributes span the whole latent space"
+
+
+class Space(Protocol):
+    """A latent space as a classifier sees it; `models.latent.space.Space`."""
+
+    label: str
+    dimension: int
+    images_used: int
+    centre: Vectors
+    scale: float
+
+    def sample(self, count: int, seed: int) -> Floats: ...
+
+    def probabilities(self, latents: NDArray[Any]) -> Vectors: ...
+
+    def answers(self, latents: NDArray[Any]) -> Vectors: ...
+
+    def pixels(self, latents: NDArray[Any]) -> list[Pixels]: ...
+
+
+class Direction(Protocol):
+    """The result of a search; `models.latent.search.Found`."""
+
+    @property
+    def normal(self) -> Vectors: ...
+
+    @property
+    def offset(self) -> float: ...
+
+    @property
+    def picked(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Order:
+    """One problem in the form in which it is searched.
+
+    `target`: the unit normal of its attribute, None where every image shows it; `angle`: its uncertainty in radians;
+    `known`: name → normal; `bias`: the normal that results are judged by. `latents` and `labels`: held out, with the
+    target's value in each image; None where the target is not known for single images. `scores`: of the same latents,
+    the target by a curved fit to its labels. `attributes`: name → unit normal of all separated attributes; with
+    `pseudo`, the one of them, neither target nor known, that moves the answers most is taken as the truth. `rest`: the
+    known ones are all but target and truth.
+    """
+
+    problem: str
+    generator: str
+    classifier: str
+    label: str
+    target_name: str | None
+    target: Vectors | None
+    angle: float
+    known: Mapping[str, Vectors]
+    biased: str | None
+    bias: Vectors | None
+    references: int
+    known_by: str
+    latents: Floats | None = None
+    labels: NDArray[np.bool_] | None = None
+    scores: Vectors | None = None
+    attributes: Mapping[str, Vectors] = field(default_factory=dict)
+    pseudo: bool = False
+    rest: bool = False
+
+    @property
+    def others(self) -> Vectors:
+        """The target's normal, first, and those of known attributes; (K, d)."""
+        rows = [vector for vector in (self.target, *self.known.values()) if vector is not None]
+        return np.stack(rows) if rows else np.zeros((0, 0))
+
+
+class Work(Protocol):
+    """A process's models, and the orders by their ids."""
+
+    config: LatentConfig
+    captioner: Captioner | None
+
+    def order(self, search_id: str) -> Order: ...
+
+    def space(self, order: Order) -> Space: ...
+
+    def find(self, space: Any, method: str, order: Order, kept: Vectors, seed: int) -> Direction: ...
+
+    def total_variation(self, space: Any, latents: Floats, normal: Vectors) -> float: ...
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Held-out latents, P(label) in each, and what is known about the target in each."""
+
+    latents: Floats
+    answers: Vectors
+    target: Target | None
+
+
+def search_problems(batch: pa.Table, work: Work) -> pa.Table:
+    """Returns a row of `tables.latent.SEARCHES` per row (`search_id`, `problem`, `method`)."""
+    rows = []
+    for row in batch.to_pylist():
+        began = time.monotonic()
+        answer = _searched(row["search_id"], row["method"], work)
+        rows.append({**row, **answer, "seconds": time.monotonic() - began, "error": None})
+    return pa.Table.from_pylist(rows, SEARCHES)
+
+
+def _searched(search_id: str, method: str, work: Work) -> Searched:
+    order = work.order(search_id)
+    space, config = work.space(order), work.config
+    before = space.images_used
+    seed = seed_of("latent", config.seed, order.problem, method)
+    trial = trial_of(order, space, config)
+    reason = _unsearchable(trial, space.label, config)
+    order = order if reason else with_pseudo_truth(order, space, work)
+    room = _room(order, space, method)
+    if reason or not room:
+        nothing = _row(order, space, method)
+        nothing["reason"], nothing["images_used"] = reason or _NO_ROOM, space.images_used - before
+        return {"directions": [nothing], "strips": []}
+    kept = np.zeros((0, space.dimension))
+    rows: list[DirectionRow] = []
+    strips: list[StripRow] = []
+    for rank in range(min(config.directions, room)):
+        found = work.find(space, method, order, kept, seed_of("direction", seed, rank))
+        evidence = weighed(trial, found.normal, config)
+        sign = -1.0 if evidence.effect < 0 else 1.0
+        normal = sign * found.normal
+        evidence = weighed(trial, normal, config)
+        row: DirectionRow = {**_row(order, space, method), **_judged(order, normal, evidence, trial, kept, config)}
+        row["rank"], row["offset"], row["picked"] = rank, sign * found.offset, found.picked or None
+        held_out = space.sample(config.search.batch, seed_of("variation", config.seed))
+        row["total_variation"] = work.total_variation(space, held_out, normal)
+        row["direction_id"] = content_id("direction", search_id, rank)
+        images, row["name"] = strip(space, normal, row["direction_id"], Ends(config, work.captioner))
+        before, row["images_used"] = space.images_used, space.images_used - before
+        rows, strips, kept = [*rows, row], [*strips, *images], np.concatenate([kept, normal[None]])
+        if row["verdict"] != FOUND:
+            break
+    return {"directions": rows, "strips": strips}
+
+
+def trial_of(order: Order, space: Space, config: LatentConfig) -> Trial:
+    """Returns the latents that decide: labelled ones if there are any, else latents that no search has seen."""
+    latents = order.latents
+    if latents is None:
+        latents = space.sample(config.evidence.latents, seed_of("evidence", config.seed, order.problem))
+    answers = space.answers(latents)
+    if order.target is None:
+        return Trial(latents, answers[:, 0], None)
+    measured = measured_target(order.labels, answers[:, 1:])
+    return Trial(latents, answers[:, 0], Target(latents @ order.target, measured, order.angle, order.scores))
+
+
+def weighed(trial: Trial, normal: Vectors, config: LatentConfig) -> Evidence:
+    evidence = config.evidence
+    return weigh_direction(trial.answers, trial.latents @ normal, trial.target, evidence.margin, evidence.level)
+
+
+def with_pseudo_truth(order: Order, space: Space, work: Work) -> Order:
+    """Returns the order with the pseudo-ground truth, where that is used as the biased attribute: the attribute along
+    whose normal the answers' total variation is largest (Li & Xu 2021, section 5.2)."""
+    named = {order.target_name, *(() if order.rest else order.known)}
+    candidates = {name: normal for name, normal in order.attributes.items() if name not in named}
+    if not order.pseudo or not candidates:
+        return order
+    latents = space.sample(work.config.search.batch, seed_of("variation", work.config.seed))
+    variations = {name: work.total_variation(space, latents, normal) for name, normal in candidates.items()}
+    best = max(variations, key=lambda name: variations[name])
+    known = {name: normal for name, normal in order.known.items() if name != best}
+    return replace(order, biased=best, bias=candidates[best], known=known)
+
+
+def _room(order: Order, space: Space, method: str) -> int:
+    """Returns how many mutually orthogonal directions are left besides the target's and the known ones, which may be
+    linearly dependent. Baselines leave out only the target's."""
+    if method in BASELINES:
+        return max(0, space.dimension - (order.target is not None))
+    return space.dimension - len(spanned(order.others))
+
+
+def _unsearchable(trial: Trial, label: str, config: LatentConfig) -> str:
+    """Returns why the answers carry no information, "" where they may: they are almost constant although the target
+    varies."""
+    low, high = np.quantile(trial.answers, [0.01, 0.99])
+    if np.ptp(trial.answers) < _CONSTANT:
+        return f"constant predictions: P({label}) is {trial.answers[0]:.3f} for all {len(trial.answers)} latents"
+    if trial.target is not None and high - low < config.evidence.margin:
+        return (
+            f"all but constant predictions: P({label}) is {low:.3f} to {high:.3f} for 98 % of {len(trial.answers)} "
+            f"latents, which differ in the target: less than the margin, {config.evidence.margin:g}"
+        )
+    return ""
+
+
+def _judged(
+    order: Order, normal: Vectors, evidence: Evidence, trial: Trial, kept: Vectors, config: LatentConfig
+) -> Judged:
+    ties = [] if evidence.passes(config.evidence.level) else _ties(order, trial, kept, config)
+    verdict, reason = decide(evidence, ties, config.evidence)
+    to_bias: float | None = None
+    to_target: float | None = None
+    delta: float | None = None
+    if order.target is not None:
+        to_target = min(abs(float(normal @ order.target)) / float(np.linalg.norm(order.target)), 1.0)
+        if order.bias is not None:
+            to_bias, to_target, delta = alignment(normal, order.bias, order.target)
+    elif order.bias is not None:
+        to_bias = alignment(normal, order.bias, order.bias)[0]
+    return {
+        "direction": normal.tolist(),
+        "cos_bias": to_bias,
+        "cos_target": to_target,
+        "delta_cos": delta,
+        "verdict": verdict,
+        "effect": evidence.effect,
+        "effect_low": evidence.low,
+        "effect_high": evidence.high,
+        "margin": evidence.margin,
+        "p_value": evidence.p_value,
+        "random_effect": random_effect(order, trial, config),
+        "reason": reason,
+    }
+
+
+def random_effect(order: Order, trial: Trial, config: LatentConfig) -> float:
+    """Returns the 95th percentile of the effects of random directions, orthogonal to the target and to known
+    attributes, for comparison; no verdict rests on it (`stats.latent`)."""
+    dimension = trial.latents.shape[1]
+    generator = np.random.default_rng(seed_of("random", config.seed, dimension))
+    draws = generator.standard_normal((_RANDOM, dimension))
+    if len(basis := spanned(order.others)):
+        draws = draws - draws @ basis.T @ basis
+    lengths = np.linalg.norm(draws, axis=1, keepdims=True)
+    effects = [weighed(trial, draw, config).effect for draw in draws / np.maximum(lengths, 1e-12)]
+    return float(np.quantile(np.abs(effects), 0.95))
+
+
+def _ties(order: Order, trial: Trial, kept: Vectors, config: LatentConfig) -> list[Tie]:
+    """Returns labelled attributes that can hardly be distinguished from the target; known ones are left out."""
+    if order.target is None:
+        return []
+    others = {n: v for n, v in order.attributes.items() if n != order.target_name and n not in order.known}
+    return ties_with(order.target, others, lambda normal: weighed(trial, normal, config), config.evidence.margin, kept)
+
+
+def _row(order: Order, space: Space, method: str) -> DirectionRow:
+    """Returns a row without a direction."""
+    return {
+        "direction": None, "cos_bias": None, "cos_target": None, "delta_cos": None, "offset": None, "effect": None,
+        "effect_low": None, "effect_high": None, "margin": None, "p_value": None, "total_variation": None,
+        "random_effect": None, "picked": None, "name": None,
+        "target": order.target_name or space.label,
+        "generator": order.generator,
+        "method": method,
+        "verdict": UNDETERMINED,
+        "problem": order.problem,
+        "classifier": order.classifier,
+        "label": space.label,
+        "biased": order.biased,
+        "known": [] if method in BASELINES else sorted(order.known),
+        "rank": 0,
+        "target_known_by": order.known_by,
+        "images_used": 0,
+        "reason": None,
+        "direction_id": content_id("direction", order.problem, method, 0),
+    }  # fmt: skip

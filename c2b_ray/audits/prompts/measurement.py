@@ -1,0 +1,254 @@
+"""Measures every prompt (its frequency under fresh seeds, its perplexity, whether it leaks) and each method."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray.audits.prompts.search import Key, PromptRow, efforts, prompt_rows
+from c2b_ray.audits.prompts.steps.words import words_of
+from c2b_ray.audits.prompts.work import Work
+from c2b_ray.roles import LanguageModel, TokenCounter
+from c2b_ray.stats import wilson_interval
+from c2b_ray.stats.gains import Gain, mean_gain
+from c2b_ray.stats.transfer import clustered_rate
+from c2b_ray.tables.prompts import GAINS, METHODS, PROMPTS
+
+# Computes each method's gain over the language model's own prompts: the mean over values, with an interval over
+# prompts.
+
+
+PLAIN = "llm"
+ABOVE, BELOW, NOTHING, UNKNOWN = "above", "below", "nothing found", "unknown"
+
+Rows = Sequence[Mapping[str, Any]]
+Target = tuple[str, str]
+
+
+def gains(prompts: Rows, alpha: float) -> list[dict[str, Any]]:
+    """Returns rows of `tables.prompts.GAINS` for every method but the language model's own, on each generator.
+
+    `prompts`: rows of `tables.prompts.PROMPTS`; those that name the value, or were not judged, are left out.
+    """
+    groups: dict[tuple[str, str], dict[Target, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for row in prompts:
+        if not row["leaked"] and row["frequency"] is not None:
+            groups[row["generator"], row["method"]][row["attribute"], row["value"]].append(row)
+    generators = list(dict.fromkeys(generator for generator, _ in groups))
+    result = []
+    for (generator, method), of_method in sorted(groups.items(), key=lambda group: generators.index(group[0][0])):
+        plain = groups.get((generator, PLAIN), {})
+        both = [target for target in of_method if target in plain]
+        if method == PLAIN or not both:
+            continue
+        terms = [gain_terms(of_method[target], plain[target], 1 / len(both)) for target in both]
+        one = sum_of(list(chain.from_iterable(terms)), 1 - alpha)
+        known = not np.isnan(one.low)
+        result.append(
+            {
+                "generator": generator,
+                "method": method,
+                "gain": one.value,
+                "low": max(-1.0, one.low) if known else None,
+                "high": min(1.0, one.high) if known else None,
+                "values": len(both),
+                "prompts": sum(len(of_target.rows) for of_target, _ in terms),
+                "verdict": _verdict(one),
+            }
+        )
+    return result
+
+
+@dataclass(frozen=True)
+class Term:
+    """Prompts whose mean frequency has the weight `weight` in a sum. `side`: the generator whose searches they come
+    from. `counts`: how much each prompt counts in the mean; None: alike."""
+
+    rows: Rows
+    weight: float
+    side: str = ""
+    counts: Sequence[float] | None = None
+
+    @property
+    def mean(self) -> float:
+        return float(np.average([row["frequency"] for row in self.rows], weights=self.counts))
+
+
+def gain_terms(rows: Rows, plain: Rows, weight: float = 1.0, side: str = "") -> list[Term]:
+    """Returns the two terms of a method's gain over the language model's own prompts (`plain`) about the same subjects,
+    each subject with the same weight; none where either has no prompt.
+
+    Searches reach fewer subjects than the language model writes about, and the first of a list: where these show the
+    value anyway, that would pass for a gain. Rows about no subject, or without one in common, are compared as they are.
+    """
+    if not rows or not plain:
+        return []
+    mine, theirs = (Counter(row["subject"] for row in some) for some in (rows, plain))
+    if None in mine or not mine.keys() & theirs.keys():
+        return [Term(rows, weight, side), Term(plain, -weight, side)]
+    kept = [row for row in plain if row["subject"] in mine]
+    counts = [mine[row["subject"]] / theirs[row["subject"]] for row in kept]
+    return [
+        Term([row for row in rows if row["subject"] in theirs], weight, side),
+        Term(kept, -weight, side, counts),
+    ]
+
+
+def sum_of(terms: Sequence[Term], confidence: float) -> Gain:
+    """Returns the weighted sum of the terms' means, with an interval over prompts and searches."""
+    values: list[float] = []
+    groups: list[int] = []
+    clusters: list[int] = []
+    counts: list[float] = []
+    numbers: dict[tuple[str, ...], int] = {}
+    for number, term in enumerate(terms):
+        counts += term.counts or [1.0] * len(term.rows)
+        by_subject = len({row["subject"] for row in term.rows}) > 1
+        for row in term.rows:
+            values.append(row["frequency"])
+            groups.append(number)
+            clusters.append(numbers.setdefault(_cluster(row, by_subject, term.side), len(numbers)))
+    coarsest = min(0.5 / row["images"] for term in terms for row in term.rows)
+    return mean_gain(values, groups, [term.weight for term in terms], clusters, coarsest, confidence, counts)
+
+
+def _cluster(row: Mapping[str, Any], by_subject: bool, side: str) -> tuple[str, ...]:
+    """Returns the cluster of a row: rows whose errors are correlated share one.
+
+    These are the rows of one prompt, whose images count for every value, and the prompts that a value's searches found
+    for one subject. A search is of one generator, `side`.
+    """
+    if row["method"].startswith("bgps") and by_subject:
+        return side, row["attribute"], row["value"], row["method"], row["subject"]
+    return (row["prompt"],)
+
+
+def _verdict(one: Gain) -> str:
+    if np.isnan(one.low):
+        return UNKNOWN
+    return ABOVE if one.low > 0 else BELOW if one.high < 0 else NOTHING
+
+
+EVALUATION = "evaluation"
+
+
+def measure(work: Work) -> None:
+    """Writes prompts.parquet, methods.parquet and gains.parquet."""
+    rows = prompt_rows(work)
+    count = work.config.evaluation.images
+    wanted: dict[str, list[tuple[str, Sequence[int]]]] = defaultdict(list)
+    for row in rows:
+        wanted[row.generator].append((row.prompt, work.fresh_seeds(EVALUATION, row.prompt, count)))
+    frequencies = work.judged("judge", wanted)
+    with work.steps.step("perplexity"):
+        perplexities = _perplexities(work, [row.prompt for row in rows])
+    table = []
+    for row in rows:
+        seeds = work.fresh_seeds(EVALUATION, row.prompt, count)
+        target = dict(zip(row.target.attributes, row.target.values, strict=True))
+        shows = frequencies.shows(row.generator, row.prompt, seeds, target)
+        table.append(_row(work, row, shows[~np.isnan(shows)].tolist(), perplexities.get(row.prompt)))
+    work.run.write("prompts", pa.Table.from_pylist(table, schema=PROMPTS))
+    work.run.write("methods", _methods(work, table))
+    work.run.write("gains", pa.Table.from_pylist(gains(table, work.config.alpha), schema=GAINS))
+
+
+def _row(work: Work, row: PromptRow, shows: Sequence[float], perplexity: float | None) -> dict[str, object]:
+    images, hits = len(shows), int(sum(shows))
+    low, high = wilson_interval(hits, images, 1 - work.config.alpha) if images else (None, None)
+    word = work.leaks(row.target).word(row.prompt)
+    return {
+        "attribute": row.target.attribute,
+        "value": row.target.value,
+        "generator": row.generator,
+        "method": row.method,
+        "prompt": row.prompt,
+        "log_prior": row.log_prior,
+        "bias_score": row.bias_score,
+        "frequency": hits / images if images else None,
+        "frequency_low": low,
+        "frequency_high": high,
+        "perplexity": perplexity,
+        "leaked": word is not None,
+        "images_used": row.images_used,
+        "subject": row.subject,
+        "images": images,
+        "leaked_word": word,
+        "search": row.search,  # for intervals; no column of the table
+    }
+
+
+def _methods(work: Work, rows: Sequence[Mapping[str, object]]) -> pa.Table:
+    groups: dict[Key, list[Mapping[str, object]]] = defaultdict(list)
+    for row in rows:
+        groups[str(row["attribute"]), str(row["value"]), str(row["generator"]), str(row["method"])].append(row)
+    spent = efforts(work)
+    result = []
+    for key, group in groups.items():
+        unleaked = [row for row in group if not row["leaked"]]
+        rate, low, high = mean_frequency(unleaked, 1 - work.config.alpha)
+        effort = spent[key]
+        perplexities = [float(str(row["perplexity"])) for row in unleaked if row["perplexity"] is not None]
+        result.append(
+            {
+                **dict(zip(("attribute", "value", "generator", "method"), key, strict=True)),
+                "prompts": len(group),
+                "frequency": rate,
+                "frequency_low": low,
+                "frequency_high": high,
+                "perplexity": float(np.median(perplexities)) if perplexities else None,
+                "leaked": 1 - len(unleaked) / len(group),
+                "frequency_with_leaks": mean_frequency(group, 1 - work.config.alpha)[0],
+                "candidates": effort.candidates,
+                "rejected": effort.rejected,
+                "images_used": effort.images,
+            }
+        )
+    return pa.Table.from_pylist(result, schema=METHODS)
+
+
+def mean_frequency(
+    rows: Sequence[Mapping[str, object]], confidence: float
+) -> tuple[float | None, float | None, float | None]:
+    """Returns the frequency over all images of the prompts, with its interval. Prompts are the sampling unit, those of
+    one search together: they are variants of each other. Of a single search each counts by itself."""
+    several = len({row["search"] for row in rows}) > 1
+    units: dict[object, list[int]] = defaultdict(lambda: [0, 0])
+    for number, row in enumerate(rows):
+        images = int(str(row["images"]))
+        unit = units[row["search"] if several and row["search"] else number]
+        unit[0] += round(float(str(row["frequency"] or 0)) * images)
+        unit[1] += images
+    hits, totals = zip(*units.values(), strict=True) if units else ((), ())
+    if not sum(totals):
+        return None, None, None
+    estimate = clustered_rate(hits, totals, confidence)
+    return float(estimate.value), float(estimate.low), float(estimate.high)
+
+
+def _perplexities(work: Work, prompts: Sequence[str]) -> dict[str, float]:
+    """Returns exp(−log P / tokens) of each prompt by the reader; empty without a reader."""
+    if work.config.reader is None:
+        return {}
+    unique = list(dict.fromkeys(prompts))
+    reader = work.models.language_model(work.config.reader)
+    counts = _token_counts(work, reader, unique)
+    result = {}
+    for prompt, log_prob, count in zip(unique, reader.log_likelihood(unique), counts, strict=True):
+        if count and not math.isnan(log_prob):
+            result[prompt] = math.exp(min(700.0, -log_prob / count))
+    return result
+
+
+def _token_counts(work: Work, reader: LanguageModel, prompts: Sequence[str]) -> list[int]:
+    if isinstance(reader, TokenCounter):
+        return reader.token_counts(prompts)
+    work.notes.append("perplexity is per word: the reader does not say how many tokens it sums over")
+    return [len(words_of(prompt)) for prompt in prompts]

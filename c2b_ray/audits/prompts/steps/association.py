@@ -1,0 +1,260 @@
+"""Decides which words raise which value, from the judged images of an experiment's blocks (`experiment`).
+
+A word raises a value where it does so against the context without a word, and against other words of its family, which
+share the effect of adding any word; a noun that a context cannot do without is compared only with other words. Contexts
+are the sampling unit.
+
+With two looks, the first only decides which words, and which of their values, the second tests: its p-values, intervals
+and false discovery rate rest only on fresh contexts and seeds, so that the choice does not bias them. Pairs that the
+first look leaves out raise nothing, with a q-value of 1. It knows counts, and no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import nct, norm
+from scipy.stats import t as student
+
+from c2b_ray.audits.prompts.steps.experiment import LEAST_CONTEXTS, LEAST_OTHERS, SlotDesign
+from c2b_ray.stats import benjamini_hochberg
+from c2b_ray.stats.scores import Floats
+
+STILL_OPEN = 0.5
+"""A second look decides pairs whose first p-value is below this: their estimate is above the least effect."""
+LEAST_SECOND = 16
+"""The fewest contexts of a word in the second look."""
+CLEAR = 5.0
+"""How many standard errors above the least effect the second look should bring an effect, as the first estimates it."""
+WITHOUT, OTHERS, BOTH = "without it", "other words", "without it, and other words"
+
+Shows = NDArray[np.float64]
+Judged = Callable[[str, Sequence[int]], Shows]
+"""1 where the image of a prompt and a seed shows the value, 0 where not, NaN where nothing is known."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`effect`: what the word adds to the frequency of the value. `p_value`: one-sided, of adding no more than the
+    least effect, against everything that it is compared with."""
+
+    word: str
+    attribute: str
+    value: str
+    effect: float
+    low: float
+    high: float
+    p_value: float
+    against: str
+    contexts: int
+    images: int
+
+
+def analysed(
+    designs: Sequence[SlotDesign], attribute: str, values: Mapping[str, Judged], least: float, alpha: float
+) -> list[Finding]:
+    """Returns the effect of each word on each value."""
+    return [
+        finding
+        for one in designs
+        for value, judged in values.items()
+        for finding in _of_slot(one, attribute, value, judged, (least, alpha))
+    ]
+
+
+def _of_slot(one: SlotDesign, attribute: str, value: str, judged: Judged, how: tuple[float, float]) -> list[Finding]:
+    rates = _rates(one.words, one, judged)
+    references = _mean(_rates(one.references, one, judged)) if one.references else None
+    bare = np.array([_rate(judged(b.without, b.seeds)) if b.without else np.nan for b in one.blocks])
+    step = 1 / max((len(block.seeds) for block in one.blocks), default=1)
+    result = []
+    for row, word in enumerate(one.words):
+        others = np.delete(rates, row, axis=0) if references is None else references
+        compared = _differences(rates[row], bare, others)
+        images = sum(len(block.seeds) for block in one.blocks if word in block.with_word)
+        if not compared:
+            continue
+        first = next(iter(compared.values()))
+        effect, low, high = _interval(first, step, how[1])
+        p_value = max(_p_value(difference, step, how[0]) for difference in compared.values())
+        against = BOTH if len(compared) == 2 else next(iter(compared))
+        contexts = int((~np.isnan(first)).sum())
+        result.append(Finding(word, attribute, value, effect, low, high, p_value, against, contexts, images))
+    return result
+
+
+def _rates(words: Sequence[str], one: SlotDesign, judged: Judged) -> Shows:
+    """Returns the rate of each word in each block, (words, blocks); NaN in blocks without the word."""
+    return np.array(
+        [[_rate(judged(b.with_word[w], b.seeds)) if w in b.with_word else np.nan for b in one.blocks] for w in words]
+    )
+
+
+def _differences(rates: Shows, bare: Shows, others: Shows) -> dict[str, Shows]:
+    """Returns what the word's rates are compared with → differences by context, (blocks,); NaN where one of both is
+    missing.
+
+    `others`: rates of the other words, (words, blocks), or of references, (blocks,).
+    """
+    compared: dict[str, Shows] = {}
+    if (~np.isnan(rates - bare)).sum() >= LEAST_CONTEXTS:
+        compared[WITHOUT] = rates - bare
+    known = others if others.ndim == 1 else others[~np.isnan(others).all(axis=1)]
+    if others.ndim == 1 or len(known) >= LEAST_OTHERS or (not compared and len(known)):
+        against_others = rates - (known if others.ndim == 1 else _middle(known))
+        if (~np.isnan(against_others)).sum() >= LEAST_CONTEXTS:
+            compared[OTHERS] = against_others
+    return compared
+
+
+def _rate(shows: Shows) -> float:
+    known = shows[~np.isnan(shows)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
+def _middle(others: Shows) -> Shows:
+    """Returns in each context the mean rate of the middle half of the other words, ranked over all contexts: a few
+    words with a strong effect on the value do not move it."""
+    means = np.nanmean(others, axis=1)
+    order = np.argsort(means, kind="stable")
+    cut = len(order) // 4
+    return _mean(others[order[cut : len(order) - cut]])
+
+
+def _mean(rates: Shows) -> Shows:
+    """Returns the mean of the known rates in each context, (words, blocks) to (blocks,); NaN where none is known."""
+    known = ~np.isnan(rates)
+    sums, counts = np.where(known, rates, 0.0).sum(axis=0), known.sum(axis=0)
+    mean: Shows = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
+    return mean
+
+
+def _interval(differences: Shows, step: float, alpha: float) -> tuple[float, float, float]:
+    known = differences[~np.isnan(differences)]
+    mean, error = float(known.mean()), _error(known, step)
+    reach = float(student.ppf(1 - alpha / 2, len(known) - 1)) * error
+    return mean, max(-1.0, mean - reach), min(1.0, mean + reach)
+
+
+def _p_value(differences: Shows, step: float, least: float) -> float:
+    """Returns the one-sided p-value of a mean of no more than `least`, by Student's t over contexts."""
+    known = differences[~np.isnan(differences)]
+    return float(student.sf((known.mean() - least) / _error(known, step), len(known) - 1))
+
+
+def _error(known: Shows, step: float) -> float:
+    """Returns the standard error of the mean. Where all contexts agree to the last image, it is the error with one
+    image less in one of them: no experiment of this size is certain. `step`: an image's share of a context's rate."""
+    return float(max(known.std(ddof=1) / np.sqrt(len(known)), step / len(known)))
+
+
+Pair = tuple[str, str, str]
+"""Word, attribute, value."""
+
+
+def pair(finding: Finding) -> Pair:
+    return finding.word, finding.attribute, finding.value
+
+
+def left_open(findings: Sequence[Finding]) -> list[Finding]:
+    """Returns the findings that a second look decides: those that the first look estimates above the least effect.
+
+    The true effect of others may still be larger, but a second look at everything would be a first one.
+    """
+    return [finding for finding in findings if finding.p_value < STILL_OPEN]
+
+
+def contexts_of_second(findings: Sequence[Finding], most: int) -> dict[str, int]:
+    """Returns word → contexts of its second look: enough to bring each of its open effects, less a standard error,
+    `CLEAR` standard errors above the least effect, and at most `most`."""
+    result: dict[str, int] = {}
+    for finding in left_open(findings):
+        ahead = float(student.isf(max(finding.p_value, 1e-300), finding.contexts - 1))
+        count = contexts_of_count(finding.contexts, ahead, most)
+        result[finding.word] = max(result.get(finding.word, 0), count)
+    return result
+
+
+def contexts_of_count(contexts: int, ahead: float, most: int) -> int:
+    """Returns the contexts of the second look for an effect that `contexts` of the first estimate `ahead` standard
+    errors above the least effect, as `contexts_of_second` says."""
+    enough = contexts * (CLEAR / (ahead - 1)) ** 2 if ahead > 1 else float(most)
+    return min(most, max(LEAST_SECOND, ceil(min(enough, most))))
+
+
+def q_values(findings: Sequence[Finding], decided: Collection[Pair] | None = None) -> list[float]:
+    """Returns Benjamini & Hochberg's q-values over the words, attributes and values of one generator, for those of
+    `decided` (default: all); 1 for the others."""
+    among = [decided is None or pair(finding) in decided for finding in findings]
+    p_values = [finding.p_value for finding, counts in zip(findings, among, strict=True) if counts]
+    adjusted = iter(benjamini_hochberg(p_values).tolist())
+    return [next(adjusted) if counts else 1.0 for counts in among]
+
+
+# Says which link of a word and a value an experiment as made would have found: the least effect that passes its
+# looks.
+
+
+POWER = 0.8
+_QUANTILES = 200
+_HALVINGS = 30
+
+
+@dataclass(frozen=True)
+class LooksMade:
+    """`decided`: pairs of a word and a value that were decided, `raising` of them reported; `least`, `alpha`: of the
+    test. `most`: the most contexts of a word in the second look; 0: there was none."""
+
+    decided: int
+    raising: int
+    least: float
+    alpha: float
+    most: int
+
+    def power(self, effect: float, deviation: float, contexts: int) -> float:
+        """Returns the probability that a word with this effect on a value is reported. `deviation`: the standard
+        deviation of its differences over contexts; `contexts`: of the first look."""
+        level = min(self.alpha * (self.raising + 1) / max(self.decided + 1, 1), 0.5)
+        if not self.most:
+            return float(_passes(effect - self.least, deviation, np.array([contexts]), level)[0])
+        noise = norm.ppf((np.arange(_QUANTILES) + 0.5) / _QUANTILES)
+        ahead = (effect - self.least) / (deviation / np.sqrt(contexts)) + noise
+        second = np.array([contexts_of_count(contexts, one, self.most) if one > 0 else 0 for one in ahead.tolist()])
+        passes = np.zeros(_QUANTILES)
+        passes[second > 0] = _passes(effect - self.least, deviation, second[second > 0], level)
+        return float(passes.mean())
+
+
+def _passes(over: float, deviation: float, contexts: NDArray[np.int64], level: float) -> Floats:
+    # The exact distribution of Student's t around a mean that is not that of the hypothesis.
+    shift = over / (deviation / np.sqrt(contexts))
+    return np.asarray(nct.sf(student.isf(level, contexts - 1), contexts - 1, shift))
+
+
+def least_effects(first: Sequence[Finding], made: LooksMade) -> dict[tuple[str, str], float | None]:
+    """Returns (attribute, value) → the least effect in (least, 1] that is found with probability `POWER`; None where
+    none is. `first`: the findings of the first look."""
+    result: dict[tuple[str, str], float | None] = {}
+    for key in dict.fromkeys((one.attribute, one.value) for one in first):
+        of_value = [one for one in first if (one.attribute, one.value) == key]
+        deviation = float(np.median([_deviation(one, made.alpha) for one in of_value]))
+        contexts = int(np.median([one.contexts for one in of_value]))
+        low, high = made.least, 1.0
+        if made.power(high, deviation, contexts) < POWER:
+            result[key] = None
+            continue
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if made.power(middle, deviation, contexts) >= POWER else (middle, high)
+        result[key] = high
+    return result
+
+
+def _deviation(one: Finding, alpha: float) -> float:
+    """Returns the standard deviation over contexts from the interval, whose sides may be cut at -1 and 1."""
+    reach = max(one.high - one.effect, one.effect - one.low)
+    return reach / float(student.ppf(1 - alpha / 2, one.contexts - 1)) * float(np.sqrt(one.contexts))

@@ -1,1 +1,0 @@
-"""Commands on runs and indexes: ask, compare, gate, export, build an index, run the demo."""

@@ -1,0 +1,253 @@
+"""Reports of a job's process to its runner: the progress of its steps, and why it failed, in words for its owner.
+
+It knows events and errors, not the job.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from c2b_ray.audits.kit.session import IMAGES, IMAGES_HELD, Event
+from c2b_ray.config.endpoint import Quotas
+from c2b_ray.endpoint.counters import STAGES
+from c2b_ray.endpoint.ledger import jobs, keys, quotas
+from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
+from c2b_ray.endpoint.ledger.job import Claim, Failure, FencedError, Job
+from c2b_ray.endpoint.words import fields_of, in_words_of_requests
+from c2b_ray.endpoint.work.fairness import Account, measured
+from c2b_ray.endpoint.work.protocol import Ended, Problem, StepReport, shortened
+from c2b_ray.errors import (
+    BusyRunError,
+    C2BError,
+    ConfigError,
+    InputError,
+    ReplyError,
+    RunError,
+    ServiceError,
+    SourceError,
+    SpecError,
+    StorageError,
+    WeightsError,
+)
+from c2b_ray.text import visible, without_credentials
+
+EVERY_S = 0.5
+_TITLES: tuple[tuple[type[BaseException], str], ...] = (
+    (ConfigError, "A field of the config is wrong"),
+    (SpecError, "A model's name is wrong"),
+    (WeightsError, "Weights cannot be used"),
+    (SourceError, "The images or tables cannot be read"),
+    (RunError, "The run's directory cannot be used"),
+    (InputError, "The input is wrong"),
+    (StorageError, "The storage refused"),
+    (ServiceError, "A model service failed"),
+    (ReplyError, "A language model's reply cannot be used"),
+    (MemoryError, "The job needs more memory than there is"),
+)
+
+
+class Telling:
+    """A listener of events that reports them. `check` is called at each event, and may raise to end the work."""
+
+    def __init__(self, send: Callable[[StepReport], None], check: Callable[[], None]) -> None:
+        self._send, self._check = send, check
+        self._lock = threading.Lock()
+        self._last_sent = 0.0
+        self._before: dict[str, int] = {}
+        self._images = 0
+        self._present: dict[str, int] = {}
+
+    @property
+    def images(self) -> int:
+        """The number of images that models have answered about."""
+        return self._images
+
+    @property
+    def present(self) -> int:
+        """The least number of images whose answers the run holds. A step that runs again may ask about the same
+        images."""
+        return sum(self._present.values())
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            self._count(event)
+            due = event.kind != "progress" or time.monotonic() - self._last_sent >= EVERY_S
+            if due:
+                self._last_sent = time.monotonic()
+                self._send(self._message(event))
+        self._check()
+
+    def _count(self, event: Event) -> None:
+        if event.kind == "begin":
+            self._before[event.step] = 0  # a step that runs again counts from 0
+        if event.progress is not None and (each := _images_per_row(event)):
+            answered = max(self._before.get(event.step, 0), round(each * event.progress.answered))
+            self._images += answered - self._before.get(event.step, 0)
+            self._before[event.step] = answered
+            self._hold(event.step, round(each * event.progress.done))
+        self._images += event.counts.get(IMAGES, 0)
+        self._hold(event.step, event.counts.get(IMAGES_HELD, 0))
+
+    def _hold(self, step: str, images: int) -> None:
+        self._present[step] = max(self._present.get(step, 0), images)
+
+    def _message(self, event: Event) -> StepReport:
+        step = shortened(visible(without_credentials(event.step)))
+        progress = event.progress
+        if progress is None:
+            counts = dict(event.counts)
+            return StepReport(step=step, kind=event.kind, images=self._images, present=self.present, counts=counts)
+        return StepReport(
+            step=step,
+            kind=event.kind,
+            done=progress.done,
+            total=progress.total,
+            rate=float(progress.rows_per_second),
+            images=self._images,
+            present=self.present,
+            busy={} if progress.busy is None else progress.busy.shares,
+        )
+
+
+def _images_per_row(event: Event) -> float:
+    if event.images_per_row is not None:
+        return event.images_per_row
+    return float(event.step.startswith(STAGES))
+
+
+def problem(error: BaseException, hidden: str) -> Problem:
+    """Describes an error for the job's owner. `hidden`: the path of the tenant's folder, which is removed from the
+    texts; paths below it become relative."""
+    title = next((title for kind, title in _TITLES if isinstance(error, kind)), "The job failed unexpectedly")
+    if isinstance(error, C2BError):
+        detail, location = str(error), error.location
+    elif isinstance(error, MemoryError):
+        detail, location = (
+            "Ask for fewer images at once, a smaller batch or a smaller model, and submit it again.",
+            None,
+        )
+    else:
+        detail = f"{type(error).__name__}: {error}. It was tried again, and its run is kept; tell the operator."
+        location = None
+
+    def shown(text: str) -> str:
+        return shortened(visible(without_credentials(text.replace(f"{hidden.rstrip('/')}/", ""))))
+
+    fields = fields_of(error.field) if isinstance(error, ConfigError) and error.field else []
+    if fields:
+        detail = detail.replace(f"{error.field}: ", f"{', '.join(fields)}: ", 1)  # type: ignore[attr-defined]
+    return Problem(
+        title=title,
+        detail=shown(in_words_of_requests(detail)),
+        field=fields[0] if fields else None,
+        location=None if location is None else shown(location),
+        again=(busy := isinstance(error, BusyRunError)) or not isinstance(error, InputError),
+        busy=busy,
+    )
+
+
+# Records the end of a slice in the ledger, once, under the fence of its claim, however long the database is down.
+
+
+RETRY_S = 1.0
+LONGEST_DELAY_S = 60.0
+BUSY_S = 10.0
+"""Seconds after which a question looks again whether another one to its run has ended."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Settling:
+    """The end of one claim. `attempts`: the number of deaths without progress after which a job has failed. `stop`: set
+    when the runner ends, which then no longer waits for a database that is down; the lease passes, and another runner
+    takes the job."""
+
+    db: Database
+    claim: Claim
+    attempts: int
+    run_path: str
+    stop: threading.Event
+
+    def settle(self, account: Account, ended: Ended, reason: Failure | None = None) -> Job | None:
+        """Records the end and returns the job; None if another runner has it by now. `reason`: why it was cancelled."""
+        waited = False
+        while True:
+            try:
+                if waited:
+                    self._resync(account)
+                return self._settled(account, ended, reason)
+            except FencedError as error:
+                _log.warning("%s; its slice ended as %s", error, ended.how)
+                return None
+            except DatabaseDownError as error:
+                if not waited:
+                    _log.warning("%s; %s waits with its end (%s)", error, self.claim.job.id, ended.how)
+                waited = True
+                if self.stop.wait(RETRY_S):
+                    return None
+
+    def _settled(self, account: Account, ended: Ended, reason: Failure | None) -> Job:
+        job_id, fence = self.claim.job.id, self.claim.fence
+        if not account.complete:
+            jobs.progress(self.db, job_id, fence, account.progress())
+            account.booked()
+        if ended.how == "finished":
+            return jobs.finish(self.db, job_id, fence, self.run_path, ended.classifier_hash, ended.each_classifier)
+        if ended.how == "cancelled":
+            return jobs.cancelled(self.db, job_id, fence, self.run_path, reason)
+        if ended.how == "failed":
+            return self._failed(ended.problem or Problem(title="The job failed"), account.advanced)
+        return jobs.release(self.db, job_id, fence, run_path=self.run_path)
+
+    def _failed(self, problem: Problem, advanced: bool) -> Job:
+        job_id, fence = self.claim.job.id, self.claim.fence
+        if problem.busy and self.claim.job.kind == "question":  # whoever asks longer does not make it fail
+            return jobs.retry(self.db, job_id, fence, BUSY_S, "another question is asked of its run", counts=False)
+        before = 0 if advanced else self.claim.job.attempt
+        if problem.again and before + 1 < self.attempts:
+            delay = min(LONGEST_DELAY_S, 2.0**before)
+            return jobs.retry(self.db, job_id, fence, delay, problem.title)
+        failure = Failure(problem.title, problem.detail, problem.field, problem.location)
+        # Who submits it again goes on with its run, unless the run itself, or what it names, is the problem.
+        return jobs.fail(self.db, job_id, fence, failure, self.run_path if problem.again else None)
+
+    def _resync(self, account: Account) -> None:
+        """Reads from the ledger what it has booked for this claim, which nobody else changes."""
+        job = jobs.get(self.db, None, self.claim.job.id)
+        if job is not None and job.fence == self.claim.fence:
+            before = self.claim.job
+            account.set_booked(job.images - before.images, job.model_seconds - before.model_seconds)
+
+
+def book_asked_run(db: Database, job: Job, run_path: str) -> None:
+    """Books the size of the run that a question asked: a search for failures keeps the draws of its questions."""
+    with suppress(OSError, DatabaseDownError):
+        jobs.resized(db, job.tenant_id, run_path.rstrip("/").rpartition("/")[2], measured(run_path).total)
+
+
+def key_problem(db: Database, job: Job) -> Failure | None:
+    """Returns why a job must stop because its key no longer works; None if it may go on. The job is cancelled, and its
+    run is kept."""
+    key = None if job.key_id is None else keys.why_not_working(db, job.key_id)
+    if key is None:
+        return None
+    title = f"The key of this job {key}"
+    detail = "It ended at its next batch, and its run is kept. Submit it again with a key that works."
+    return Failure(title, detail)
+
+
+def quota_problem(db: Database, tenant_id: str, models: Sequence[str], defaults: Quotas) -> Failure | None:
+    """Returns why a running job of these models must stop because its tenant has exceeded a quota; None if it may go
+    on. Like `key_problem`, it is cancelled, and its run is kept."""
+    try:
+        quotas.check_running(db, tenant_id, models, defaults)
+    except quotas.Denied as denied:
+        detail = f"{denied}. It ended at its next batch, and its run is kept. Submit it again when there is room."
+        return Failure(f"The quota {denied.quota} is used up", detail)
+    return None

@@ -1,0 +1,194 @@
+"""Runs stages in this process, without Ray: for runs so small that starting Ray would take longer.
+
+    a thread reads the next rows │ threads are in the step, a batch each │ the caller's thread writes parts
+
+Rows, parts and possible errors are those of `ray_stage`; a run that began there can continue here, and the reverse.
+Only a few batches are in memory at any time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from c2b_ray.config.placement import PlacementConfig
+from c2b_ray.engine.fed import answers_of_fed
+from c2b_ray.engine.machine import machine, on_this_machine
+from c2b_ray.engine.progress import BusyClock, Part, Progress, Teller
+from c2b_ray.engine.rows import Also, Outputs, Written, each_once, not_yet, write_part
+from c2b_ray.engine.stage import (
+    BLOCK_BYTES,
+    Job,
+    Prepare,
+    Rows,
+    StageConfig,
+    StageResult,
+    answered_in,
+    cut,
+    measured,
+    parts_of,
+    threads_of,
+    write_stage,
+)
+from c2b_ray.models.gpu_meter import GpuMeter
+from c2b_ray.storage.ids import Digests
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Here:
+    """Runs stages in this process. An interrupt ends a stage at the next batch; answers up to then are kept."""
+
+    def __init__(self, placement: PlacementConfig | None = None) -> None:
+        self._placement = placement or PlacementConfig()
+        self.placements: dict[str, dict[str, Any]] = {}
+        self.stages: dict[str, dict[str, Any]] = {}
+
+    def check_paths(self, out: str | None, read: Mapping[str, str]) -> None:
+        """Does nothing: all work is done in this process, so no other node has to see the paths."""
+
+    def call(self, function: Callable[[], T], config: StageConfig) -> T:
+        return function()
+
+    def call_each(self, functions: Sequence[Callable[[], T]], config: StageConfig) -> list[T]:
+        return [function() for function in functions]
+
+    def run(
+        self,
+        rows: Rows,
+        step: Callable[[pa.Table, R], pa.Table],
+        role_factory: Callable[[], R],
+        out: str,
+        *,
+        id_column: str,
+        config: StageConfig,
+        on_progress: Callable[[Progress], None] | None = None,
+        prepare: Prepare | None = None,
+        also: Also | None = None,
+    ) -> StageResult:
+        if config.stage is not None:
+            placement = on_this_machine(config.stage, self._placement, machine(), prepare is not None, config.total)
+            config = replace(config, placement=placement)
+        job = Job(step, role_factory, id_column, config, prepare, also)
+        result = write_stage(out, rows, job, on_progress, partial(_written, rows, job))
+        if config.stage is not None and result.rows:
+            self.placements[config.stage] = config.placement.record()
+            self.stages[config.stage] = measured(self.stages.get(config.stage), result)
+        return result
+
+
+def _written(rows: Rows, job: Job[R], to: Outputs, done: Digests, teller: Teller) -> Generator[Written, None, None]:
+    """Writes the answers in parts of `rows_per_file` rows, or fewer where these hold many bytes."""
+    held: list[pa.Table] = []
+    rows_held = bytes_held = 0
+
+    def write() -> Written:
+        nonlocal rows_held, bytes_held
+        table = pa.concat_tables(held)
+        held.clear()
+        rows_held = bytes_held = 0
+        return write_part(table, to)
+
+    size = job.config.rows_per_file
+    with GpuMeter() as gpu, closing(_answers(_batches(rows, job, done), job, _clock(job, gpu), teller)) as answers:
+        try:
+            for answer in answers:
+                if held and rows_held + answer.num_rows > size:
+                    yield write()
+                held.append(answer)
+                rows_held, bytes_held = rows_held + answer.num_rows, bytes_held + answer.nbytes
+                teller.answered(teller.rows, rows_held)
+                teller.check()  # where the listener ends the work, at this batch
+                if rows_held >= size or bytes_held > BLOCK_BYTES:
+                    yield write()
+        except BaseException:
+            if held:
+                write()
+            raise
+    if held:
+        yield write()
+
+
+def _answers(
+    batches: Iterator[pa.Table], job: Job[R], clock: BusyClock, teller: Teller
+) -> Generator[pa.Table, None, None]:
+    """Yields the step's answer to each batch, in the order of the batches. Each thread steps one batch at a time.
+
+    When closed early, it waits for the batches that are in the step and begins no other.
+    """
+    threads = threads_of(job.config.placement)
+    teller.busy = clock.busy
+    read = _read_ahead(batches, partial(clock.at_work, "reader", "reading"))
+    if job.config.placement.decoders and job.prepare is not None:
+        with closing(read), closing(answers_of_fed(read, job, clock)) as answers:
+            yield from answers
+        return
+    with closing(read), ThreadPoolExecutor(threads, thread_name_prefix="step") as pool:
+        waiting: deque[Future[pa.Table]] = deque()
+        role: list[R] = []  # built for the first batch: where nothing is left to do, no model is loaded
+        try:
+            for batch in read:
+                if not role:
+                    role.append(job.role_factory())
+                waiting.append(pool.submit(answered_in, clock, batch, job, role[0]))
+                if len(waiting) > threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _clock(job: Job[R], gpu: GpuMeter) -> BusyClock:
+    """Returns a clock of those who work for the stage: the thread that reads rows, and processes that decode and
+    threads that answer, or threads that do both."""
+    placement, parts = job.config.placement, parts_of(job)
+    workers: dict[str, tuple[int, tuple[Part, ...]]] = {"reader": (1, ("reading",))}
+    if job.prepare is not None and placement.decoders:
+        workers["decoders"], parts = (placement.decoders, ("reading", "decoding")), ("model",)
+    workers["threads"] = threads_of(placement), parts
+    return BusyClock(workers, lambda: gpu.mean)
+
+
+def _batches(rows: Rows, job: Job[R], done: Digests) -> Iterator[pa.Table]:
+    """Yields the rows that are not done in batches for the step: small tables of a source are joined, large
+    ones cut."""
+    size = job.config.placement.batch * threads_of(job.config.placement)
+    held: list[pa.Table] = []
+    for table in rows.tables():
+        for start in range(0, table.num_rows, size):
+            part = not_yet(table.slice(start, size), job.id_column, done)
+            if not part.num_rows:
+                continue  # nothing is held for rows that are done: a resumed stage may have millions
+            held.append(part)
+            count, held_bytes = (sum(getattr(part, what) for part in held) for what in ("num_rows", "nbytes"))
+            if count >= size or held_bytes > BLOCK_BYTES:
+                joined = pa.concat_tables(held)
+                yield from cut(each_once(joined.slice(0, size), job.id_column), job.config)
+                held = [joined.slice(size)]
+    rest = pa.concat_tables(held) if held else None
+    if rest is not None and rest.num_rows:
+        yield from cut(each_once(rest, job.id_column), job.config)
+
+
+def _read_ahead(items: Iterator[T], at_work: Callable[[], AbstractContextManager[None]]) -> Generator[T, None, None]:
+    """Yields the items. A thread reads the next one while this one is used; `at_work` wraps each read."""
+
+    def read() -> T | None:
+        with at_work():
+            return next(items, None)
+
+    with ThreadPoolExecutor(1, thread_name_prefix="read") as reader:
+        coming = reader.submit(read)
+        while (item := coming.result()) is not None:
+            coming = reader.submit(read)
+            yield item

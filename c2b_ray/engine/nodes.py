@@ -1,0 +1,67 @@
+"""Reads what the nodes of the connected Ray cluster have, and what its autoscaler can start. It decides nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+import ray._private.state
+
+from c2b_ray.engine.placement import Cluster, Node
+
+SETTLE_S = 3.0
+MOST_STARTABLE = 1000
+"""The most nodes of one group that are counted; an autoscaler may allow any number."""
+
+
+def cluster() -> Cluster:
+    """Returns the cluster as it is now.
+
+    Where GPUs are reserved it looks again for a few seconds: processes of a stage that has just ended, or of an index
+    build before the audit, release their GPUs within seconds; replicas of Serve do not.
+    """
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        nodes = _nodes()
+        if all(node.gpus_left == node.gpus for node in nodes) or time.monotonic() > deadline:
+            return Cluster(tuple(nodes), startable(nodes, ray._private.state.state.get_cluster_config()))
+        time.sleep(0.25)
+
+
+def present() -> Cluster:
+    """Returns the cluster as it is at this moment, whoever holds its GPUs."""
+    nodes = _nodes()
+    return Cluster(tuple(nodes), startable(nodes, ray._private.state.state.get_cluster_config()))
+
+
+def _nodes() -> list[Node]:
+    free = ray._private.state.available_resources_per_node()  # type: ignore[no-untyped-call]
+    nodes = []
+    for node in ray.nodes():  # type: ignore[no-untyped-call]
+        if node["Alive"]:
+            there, left = node["Resources"], free.get(node["NodeID"], {})
+            gpus = float(there.get("GPU", 0.0))
+            nodes.append(Node(float(there.get("CPU", 0.0)), gpus, float(left.get("GPU", 0.0)), dict(node["Labels"])))
+    return nodes
+
+
+def free_cpus() -> list[float]:
+    """Returns the free CPUs of each node."""
+    free = ray._private.state.available_resources_per_node()  # type: ignore[no-untyped-call]
+    return [float(left.get("CPU", 0.0)) for left in free.values()]
+
+
+def startable(nodes: Sequence[Node], config: Any) -> tuple[Node, ...]:
+    """Returns nodes that an autoscaler can start besides the present ones, by its `ClusterConfig`; none without one.
+
+    It names groups of nodes by their resources, because Ray Data, too, tells a node's group by them.
+    """
+    coming: list[Node] = []
+    for group in config.node_group_configs if config else ():
+        cpus, gpus = float(group.resources.get("CPU", 0)), float(group.resources.get("GPU", 0))
+        here = sum((node.cpus, node.gpus) == (cpus, gpus) for node in nodes)
+        most = group.max_count if group.max_count >= 0 else MOST_STARTABLE  # -1 where there is no limit
+        coming += [Node(cpus, gpus)] * max(0, min(most, MOST_STARTABLE) - here)
+    return tuple(node for node in coming if node.cpus)

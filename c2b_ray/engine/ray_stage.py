@@ -1,0 +1,316 @@
+"""Runs stages in Ray: tasks read the rows, a pool of actors that each hold the role steps them, and tasks write them.
+
+`stage` defines what a stage is and promises; `ray_plan` makes a pipeline of Ray Data of it; this module runs it and
+watches over it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import ray
+import ray.data
+import ray.exceptions
+from ray.data import ActorPoolStrategy, TaskPoolStrategy
+
+from c2b_ray.config.placement import Computing, PlacementConfig
+from c2b_ray.engine import nodes
+from c2b_ray.engine.cluster import check_on_every_node, node_without, not_shared, working_nodes
+from c2b_ray.engine.meters import StageMeters
+from c2b_ray.engine.placement import Cluster, Placement, check, placed, within
+from c2b_ray.engine.progress import Busy, Progress, Teller, busy_of
+from c2b_ray.engine.ray_worker import Assignment, Worker, as_raised, carried, carried_rows, prepared_there
+from c2b_ray.engine.reports import Reports
+from c2b_ray.engine.rows import Also, Outputs, Written, not_yet, write_part
+from c2b_ray.engine.stage import BLOCK_BYTES, Job, Prepare, Rows, StageConfig, StageResult, measured, write_stage
+from c2b_ray.errors import RunError
+from c2b_ray.models import devices
+from c2b_ray.storage.ids import Digests, give_back
+from c2b_ray.storage.parts import Parts
+
+# A stage as a pipeline of Ray Data: tasks read, and prepare where that is asked for; actors answer; tasks write.
+
+
+Expand = Callable[[pa.Table], Iterator[pa.Table]]
+# CPUs that a reading task reserves. It waits more than it computes; and Ray 2.60 joins neighbouring operators that
+# reserve the same into one task, whose blocks are then bounded in rows only (`planned`), however large the images.
+READ_CPUS = 0.5
+# What a task that writes reserves: no more than Ray keeps free for each step of a stage on two processors. With a whole
+# one none was written before the source was through, so that a death lost all that was answered by then.
+WRITE_CPUS = 0.25
+# What a task reserves that prepares rows: it computes all the time.
+PREPARE_CPUS = 1.0
+PREPARED_BYTES = 2 * BLOCK_BYTES
+"""Of a block of prepared rows, which holds as many as a batch of the model: 256 pictures of 224 pixels take 38 MB. Ray
+cuts one of more than half as many again, and the rest is a small batch."""
+SUMMARY = pa.schema([("rows", pa.int64()), ("errors", pa.int64())])
+
+
+def dataset(rows: Rows) -> ray.data.Dataset:
+    """Returns the rows as a Ray dataset. Ray's workers expand the blocks."""
+    blocks = ray.data.from_arrow(list(rows.blocks))
+    if rows.expand is None:
+        return blocks
+    # Put once: it may hold the ids of all rows that are wanted, which workers then share uncopied.
+    expand = partial(_expanded, expand=ray.put(rows.expand))
+    return blocks.map_batches(expand, batch_format="pyarrow", batch_size=None, num_cpus=READ_CPUS)
+
+
+@carried_rows
+def _expanded(block: pa.Table, expand: ray.ObjectRef[Expand]) -> Iterator[pa.Table]:
+    yield from ray.get(expand)(block)
+
+
+def planned(rows: ray.data.Dataset, assignment: Assignment[R], done: Digests) -> ray.data.Dataset:
+    """Returns the stage as a lazy dataset of `SUMMARY` rows, one per part written."""
+    job, config, placement = assignment.job, assignment.job.config, assignment.job.config.placement
+    if len(done):
+        left_out = partial(_not_yet, id_column=job.id_column, done=ray.put(done))
+        rows = rows.map_batches(left_out, batch_format="pyarrow", batch_size=None)
+    elsewhere = job.prepare is not None and placement.decoders > 0
+    # An actor finishes a whole block before any of it can be written. Sources fill blocks up to BLOCK_BYTES, which for
+    # small rows would be a run's whole work in one block.
+    at_once = min(placement.batch, config.rows_per_file) if elsewhere else config.rows_per_file
+    rows = rows.repartition(target_num_rows_per_block=at_once)
+    if elsewhere:
+        rows = _prepared(rows, assignment)
+        assignment = replace(assignment, job=replace(job, prepare=None))
+    # Not `map_batches`: Ray 2.60's refuses a process with a GPU that takes whole blocks.
+    answers = rows.map_batches_internal(
+        Worker,
+        fn_constructor_args=(assignment,),
+        batch_format="pyarrow",
+        batch_size=None,  # whole blocks, which the actor cuts
+        compute=_pool(placement),
+        num_cpus=placement.cpus,
+        num_gpus=placement.gpus or None,
+        label_selector=dict(placement.labels) or None,
+    )
+    write = partial(_write, to=assignment.to)
+    # Images are collected by blocks, which are bounded in bytes: so many rows of them may not fit into memory.
+    holds_bytes = any(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) for kind in config.schema.types)
+    holds_bytes = holds_bytes or (job.also is not None and "bytes" in job.also.schema.names)
+    rows_at_once = None if holds_bytes else config.rows_per_file
+    summaries = answers.map_batches(write, batch_format="pyarrow", batch_size=rows_at_once, num_cpus=WRITE_CPUS)
+    context = summaries.context  # that of `rows`, and of this pipeline alone
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    context.raise_original_map_exception = True
+    context.target_max_block_size = PREPARED_BYTES if elsewhere else BLOCK_BYTES
+    return summaries
+
+
+def _prepared(rows: ray.data.Dataset, assignment: Assignment[R]) -> ray.data.Dataset:
+    """Returns the rows as tasks prepare them, a block of a batch each."""
+    placement = assignment.job.config.placement
+    # Ray joins operators that reserve the same: the actors would prepare.
+    alike = placement.cpus == PREPARE_CPUS and not placement.gpus
+    return rows.map_batches(
+        partial(prepared_there, assignment=ray.put(assignment)),
+        batch_format="pyarrow",
+        batch_size=None,
+        compute=TaskPoolStrategy(placement.decoders),
+        num_cpus=PREPARE_CPUS - 0.01 if alike else PREPARE_CPUS,
+    )
+
+
+def _pool(placement: Placement) -> ActorPoolStrategy:
+    """Returns a pool whose actors take two blocks each, so that threads that are through with one begin the next; or as
+    many as they have threads, where a block is a batch."""
+    return ActorPoolStrategy(
+        min_size=placement.min_actors,
+        max_size=placement.max_actors,
+        max_concurrent_calls_per_actor=max(2, placement.threads) if placement.decoders else 2,
+        enable_true_multi_threading=True,
+    )
+
+
+@carried
+def _not_yet(batch: pa.Table, id_column: str, done: ray.ObjectRef[Digests]) -> pa.Table:
+    return not_yet(batch, id_column, ray.get(done))  # shared memory, not a copy
+
+
+@carried
+def _write(batch: pa.Table, to: Outputs) -> pa.Table:
+    if not batch.num_rows:
+        return SUMMARY.empty_table()
+    written = write_part(batch, to)
+    return pa.table({"rows": [written.rows], "errors": [written.errors]}, SUMMARY)
+
+
+R = TypeVar("R")
+T = TypeVar("T")
+GIVE_BACK_SECONDS = 10.0
+MEASURE_SECONDS = 2.0
+"""How often it is measured who is busy: a millisecond for each process."""
+CALLS_AT_ONCE = 64
+
+
+class OnRay:
+    """Runs stages on the cluster that this process is connected to (`cluster.ensure_ray`).
+
+    `served`: models answer from Ray Serve, so that a stage's own processes only wait for them.
+    """
+
+    def __init__(self, placement: PlacementConfig | None = None, served: bool = False) -> None:
+        self._placement, self._served = placement or PlacementConfig(), served
+        self._cluster: Cluster | None = None
+        self._shared: set[tuple[str, str]] = set()
+        self.placements: dict[str, dict[str, Any]] = {}
+        self.stages: dict[str, dict[str, Any]] = {}
+
+    def check_placement(self) -> None:
+        """Raises ConfigError where the placement requires what no node has, before the first stage."""
+        check(self._placement, nodes.present())
+
+    def check_paths(self, out: str | None, read: Mapping[str, str]) -> None:
+        check_on_every_node(out, read)
+
+    def gpus(self, config: StageConfig) -> float:
+        """Returns the GPUs of each process of a stage."""
+        return self._placed(config).placement.gpus
+
+    def call(self, function: Callable[[], T], config: StageConfig) -> T:
+        (result,) = self.call_each([function], config)
+        return result
+
+    def call_each(self, functions: Sequence[Callable[[], T]], config: StageConfig) -> list[T]:
+        placement = self._placed(config).placement
+        labels: Any = dict(placement.labels) or None
+        task: Any = ray.remote(num_cpus=placement.cpus, num_gpus=placement.gpus, label_selector=labels)(_called)
+        results: list[T] = []
+        # Some at a time, so that few are wasted where one fails. None is cancelled: Ray 2.60 ends the whole process
+        # where a task completes while it is cancelled ("Tried to complete task that was not pending").
+        for start in range(0, len(functions), CALLS_AT_ONCE):
+            some = functions[start : start + CALLS_AT_ONCE]
+            # Put into the object store first: a function may hold much, and then travels by shared memory.
+            calls = [task.remote(ray.put(function), placement.computing) for function in some]
+            try:
+                results += ray.get(calls)
+            except ray.exceptions.RayError as error:
+                raise as_raised(error) from None
+        return results
+
+    def run(
+        self,
+        rows: Rows,
+        step: Callable[[pa.Table, R], pa.Table],
+        role_factory: Callable[[], R],
+        out: str,
+        *,
+        id_column: str,
+        config: StageConfig,
+        on_progress: Callable[[Progress], None] | None = None,
+        prepare: Prepare | None = None,
+        also: Also | None = None,
+    ) -> StageResult:
+        config = self._placed(config, prepare is not None)
+        job = Job(step, role_factory, id_column, config, prepare, also)
+        result = write_stage(out, rows, job, on_progress, partial(self._written, rows, job))
+        if config.stage is not None and result.rows:
+            self.placements[config.stage] = config.placement.record()
+            self.stages[config.stage] = measured(self.stages.get(config.stage), result)
+        return result
+
+    def _placed(self, config: StageConfig, prepared: bool = False) -> StageConfig:
+        if self._cluster is None:  # before any stage of this runner holds GPUs
+            self._cluster = nodes.cluster()
+        placement = config.placement
+        if config.stage is not None:
+            placement = placed(config.stage, self._placement, self._cluster, self._served, prepared)
+        if config.total is not None:  # more processes than blocks would load a model for nothing
+            least = self._placement.stage(config.stage).min_actors if config.stage else placement.min_actors
+            most = max(least or 1, math.ceil(config.total / config.rows_per_file))
+            fewest, most = (min(number, most) for number in (placement.min_actors, placement.max_actors))
+            placement = replace(placement, min_actors=fewest, max_actors=most)
+        return replace(config, placement=within(placement, nodes.free_cpus(), self._cluster.elastic))
+
+    def _written(
+        self, rows: Rows, job: Job[R], to: Outputs, done: Digests, teller: Teller
+    ) -> Generator[Written, None, None]:
+        for parts in to.all:
+            self._check_shared(parts)
+        reports = Reports(to.parts.run)
+        assignment = Assignment(job, to, reports)
+        with _watched(reports, teller, job.config):
+            for summary in _summaries(planned(dataset(rows), assignment, done)):
+                yield Written(summary["rows"], summary["errors"])
+
+    def _check_shared(self, parts: Parts) -> None:
+        """Raises RunError where a node does not see the file that this process has just made in the stage's
+        directory."""
+        if not parts.local:
+            return
+        above = parts.path.rpartition("/")[0]
+        others = [node for node in working_nodes() if (node, above) not in self._shared]
+        if lacking := node_without([f"{parts.path}/{parts.run}/writer"], others):
+            raise RunError(not_shared(parts.out, lacking[1]))
+        self._shared |= {(node, above) for node in others}
+
+
+@contextmanager
+def _watched(reports: Reports, teller: Teller, config: StageConfig) -> Iterator[None]:
+    """Reports answered rows every second, and how busy the stage's processes are. When the body ends, these end at
+    their next batch."""
+    over, meters = threading.Event(), StageMeters(config.stage or "other")
+    busy: list[Busy | None] = [None]
+
+    def watch() -> None:
+        returned = measured_at = time.monotonic()
+        with suppress(ray.exceptions.RayError):  # the cluster has gone, which the stage itself will report
+            while not over.wait(1):
+                if time.monotonic() - measured_at >= MEASURE_SECONDS:
+                    measure()
+                    measured_at = time.monotonic()
+                written = teller.rows  # first: rows on their way into a part then count nowhere rather than twice
+                waiting = reports.open_rows()
+                teller.answered(written, waiting)
+                meters.show(written + waiting, busy[0])
+                if time.monotonic() - returned >= GIVE_BACK_SECONDS:
+                    give_back()  # what Ray's threads let go
+                    returned = time.monotonic()
+
+    def measure() -> None:
+        busy[0] = busy_of(reports.records(), {"decoders": config.placement.decoders})
+
+    teller.busy = lambda: busy[0]
+    watcher = threading.Thread(target=watch, name="progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        with suppress(ray.exceptions.RayError):
+            reports.stop()
+            watcher.join()
+            measure()
+            reports.clear()
+            meters.end(teller.rows)
+
+
+@carried
+def _called(function: Callable[[], T], computing: Computing) -> T:
+    with devices.assigned(ray.get_gpu_ids(), computing):
+        return function()
+
+
+def _summaries(dataset: ray.data.Dataset) -> Iterator[dict[str, int]]:
+    """Runs the stage and yields its summaries. Workers' errors are raised as they were raised there."""
+    with warnings.catch_warnings():
+        # Ray 2.60 warns where fewer blocks than actors are left.
+        warnings.filterwarnings("ignore", message="The minimum number of concurrent actors")
+        try:
+            batches: Any = dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+            for batch in batches:
+                yield from batch.to_pylist()
+        except ray.exceptions.RayError as error:
+            raise as_raised(error) from None

@@ -1,0 +1,198 @@
+"""An actor of a stage's pool in Ray: it builds the role once and steps blocks, one batch per thread."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import traceback
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Generic, ParamSpec, TypeVar
+
+import pyarrow as pa
+import ray
+import ray.exceptions
+from ray import cloudpickle
+
+from c2b_ray.engine.placement import Placement
+from c2b_ray.engine.progress import BusyClock, timed, times_of
+from c2b_ray.engine.reports import Reporter, Reports
+from c2b_ray.engine.rows import Outputs, each_once, ids_of
+from c2b_ray.engine.stage import Job, answered_in, checked, cut, parts_of, threads_of
+from c2b_ray.errors import C2BError, ServiceError
+from c2b_ray.models import devices
+from c2b_ray.models.gpu_meter import GpuMeter
+from c2b_ray.processes.pool import Processes
+from c2b_ray.roles import Remote
+from c2b_ray.storage.ids import digests
+
+# Carries exceptions from Ray Data's workers to the driver, as they were raised.
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Carried(Exception):
+    """Carries a pickled exception. `advice`: what Ray appends to the arguments of an exception that it passes on."""
+
+    def __init__(self, payload: bytes, *advice: object) -> None:
+        super().__init__(payload, *advice)
+        self.payload = payload
+
+
+def carried(function: Callable[P, T]) -> Callable[P, T]:
+    """Wraps `function` so that its exceptions reach the driver as they were raised."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            raise Carried(_packed(error)) from None
+
+    return call
+
+
+def carried_rows(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+    """Wraps a generator function as `carried` wraps a function."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        try:
+            yield from function(*args, **kwargs)
+        except Exception as error:
+            raise Carried(_packed(error)) from None
+
+    return call
+
+
+def as_raised(error: ray.exceptions.RayError) -> Exception:
+    """Returns the exception that a worker raised; a ServiceError for what happened to Ray itself."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, Carried):
+        return _unpacked(cause.payload)
+    if isinstance(cause, Exception) and not isinstance(cause, ray.exceptions.RayError):  # of the source's own workers
+        cause.add_note(str(error))
+        return cause
+    first_line = str(error).strip().partition("\n")[0]
+    return ServiceError(f"Ray stopped the stage: {first_line}; what is written is kept, run again to go on")
+
+
+def _packed(error: Exception) -> bytes:
+    """Pickles type, arguments and attributes, which works also for exceptions whose constructor takes other
+    arguments."""
+    trace = "".join(traceback.format_exception(error))
+    if not isinstance(error, C2BError):  # a bug: where it was raised is what is wanted
+        error.add_note("In a worker of Ray:\n" + trace)
+    try:
+        data = pickle.dumps((type(error), error.args, vars(error)))
+        _unpacked(data)
+    except Exception:  # of a class, or with a value, that cannot leave its process
+        return pickle.dumps((RuntimeError, (trace,), {}))
+    return data
+
+
+def _unpacked(data: bytes) -> Exception:
+    kind, args, attributes = pickle.loads(data)  # noqa: S301  # written by our own worker
+    error: Exception = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(attributes)
+    return error
+
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Assignment(Generic[R]):
+    """What is sent to the workers."""
+
+    job: Job[R]
+    to: Outputs
+    reports: Reports
+
+
+def _threads(placement: Placement, role: object) -> int:
+    """Returns the placement's threads, or as many as a role that computes elsewhere takes calls, if more: those threads
+    wait."""
+    threads = threads_of(placement)
+    return max(threads, role.calls_at_once) if isinstance(role, Remote) else threads
+
+
+class Worker(Generic[R]):
+    """An actor of the pool: the role, built once, and the step."""
+
+    def __init__(self, assignment: Assignment[R]) -> None:
+        self._job = job = assignment.job
+        self._error: Exception | None = None
+        try:
+            # Ray 2.60 replaces dead actors without end, also those that a row or a model that does not fit kills each
+            # time, and its own limit (max_restarts) is deprecated for map_batches. An actor keeps its id then.
+            name = ray.get_runtime_context().get_actor_id() or ""
+            self._reporter = Reporter(assignment.reports, name, job.config.restarts, lambda: self._clock.record())
+            # Ray hides no GPU from an actor that has none.
+            devices.assign(ray.get_gpu_ids(), job.config.placement.computing)
+            with self._reporter.loading():
+                self._role = job.role_factory()
+            threads = _threads(job.config.placement, self._role)
+            self._gpu = GpuMeter().start()  # until the process ends
+            self._clock = BusyClock({"threads": (threads, parts_of(job))}, lambda: self._gpu.mean)
+            self._pool = ThreadPoolExecutor(threads, thread_name_prefix="step")
+        except (
+            Exception
+        ) as error:  # an actor that fails to start is reported without its reason; one that runs, with it
+            self._error = error
+
+    @carried
+    def __call__(self, block: pa.Table) -> pa.Table:
+        if self._error is not None:
+            raise self._error
+        block = each_once(block, self._job.id_column)
+        with self._reporter.block(_name(block, self._job.id_column), len(ids_of(block, self._job.id_column))):
+            return pa.concat_tables(self._pool.map(self._answered, cut(block, self._job.config)))
+
+    def _answered(self, batch: pa.Table) -> pa.Table:
+        self._reporter.check()
+        answer = answered_in(self._clock, batch, self._job, self._role)
+        self._reporter.answered(answer.num_rows)
+        return answer
+
+
+@carried
+def prepared_there(block: pa.Table, assignment: ray.ObjectRef[Assignment[R]]) -> pa.Table:
+    """Prepares a block, in a task. Where a task has died over it before, a process of the task's own takes the risk:
+    a row over which that dies too becomes an error."""
+    here = ray.get(assignment)
+    job, name = here.job, f"prepare-{_name(block, here.job.id_column)}"
+    died_before = here.reports.attempt(name)
+    if died_before and job.prepare is not None:
+        with Processes(job.prepare, 1, 1, cloudpickle.dumps) as process:
+            rows = checked(process.one_by_one(block), block, job)
+    elif job.prepare is not None:
+        rows, seconds, began = times_of(timed(block, job.prepare))
+        _clock_of(here.reports.stage).add("decoders", seconds, began)
+        here.reports.put_record(_PROCESS, _clock_of(here.reports.stage).record())
+        rows = checked(rows, block, job)
+    else:
+        rows = block
+    here.reports.succeeded(name)
+    return rows
+
+
+_PROCESS = uuid.uuid4().hex
+"""A name of this process among all that prepare rows."""
+
+
+@lru_cache(1)
+def _clock_of(stage: str) -> BusyClock:
+    return BusyClock({"decoders": (1, ("reading", "decoding"))})
+
+
+def _name(block: pa.Table, id_column: str) -> str:
+    """Returns a name for the block that is the same in every process that gets these rows."""
+    first = digests(ids_of(block.slice(0, 1), id_column).slice(0, 1))
+    return f"{first[0].hex() if len(first) else 'none'}-{block.num_rows}"

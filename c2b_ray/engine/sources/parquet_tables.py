@@ -1,0 +1,255 @@
+"""Reads Parquet tables of images as rows: bytes within the table, also as Hugging Face writes them, or paths beside it.
+
+`read` reads footers, and the column `key` where there is one; row groups are read where blocks are expanded. It knows
+no other kind of source.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from c2b_ray.engine.sources.files import ROW, ROWS_AT_ONCE, Location, tables, unread
+from c2b_ray.engine.stage import Rows
+from c2b_ray.errors import SourceError
+from c2b_ray.storage import THREADS
+
+EXPECTED = (
+    "expected `bytes`, `image` or img2dataset's `jpg` (binary, or a struct with `bytes` as Hugging Face has it), or "
+    "`image` or `key` with paths of files relative to the table"
+)
+ROWS_PER_BLOCK = 1024
+_OF_IMG2DATASET = ("jpg", "png", "webp")
+UNITS = pa.schema(
+    [("file", pa.string()), ("group", pa.int64()), ("first", pa.int64()), ("rows", pa.int64()), ("error", pa.string())]
+)
+"""A row group, of which `rows` rows are read; or, with `error`, a file whose footer cannot be read (one row)."""
+Damaged = (OSError, ValueError, pa.ArrowException)
+
+
+@dataclass(frozen=True)
+class _Footer:
+    file: str
+    schema: pa.Schema | None = None
+    groups: tuple[int, ...] = ()
+    error: str | None = None
+
+
+def has_images(location: Location, names: list[str]) -> bool:
+    """Returns whether the first table that can be read has a column of images."""
+    footers = (_footer(location, name) for name in names)
+    schema = next((footer.schema for footer in footers if footer.schema is not None), None)
+    return schema is not None and _image_column(schema) is not None
+
+
+def holds_images(location: Location, names: list[str]) -> bool:
+    """Returns whether the first table that can be read holds images as bytes, and not their paths."""
+    footers = (_footer(location, name) for name in names)
+    schema = next((footer.schema for footer in footers if footer.schema is not None), None)
+    column = None if schema is None else _image_column(schema)
+    return schema is not None and column is not None and _binary(schema.field(column).type)
+
+
+def read(location: Location, names: list[str], limit: int | None) -> Rows:
+    """Returns the rows of the tables. Keys are `<file>#<row>`, or the column `key` where it is set; other columns are
+    kept.
+
+    Raises SourceError where a table has no column of images, where none can be read, where they disagree on a column's
+    type, or where a key is repeated.
+    """
+    with ThreadPoolExecutor(THREADS) as pool:
+        footers = list(pool.map(partial(_footer, location), names))
+    if all(footer.schema is None for footer in footers):
+        raise SourceError(f"{location.source}: no Parquet file can be read; {footers[0].file}: {footers[0].error}")
+    for footer in footers:
+        if footer.schema is not None and _image_column(footer.schema) is None:
+            there = ", ".join(footer.schema.names)
+            raise SourceError(f"{location.source}: {footer.file} has no column of images; {EXPECTED}; it has {there}")
+    others = _other_columns(location, [footer.schema for footer in footers if footer.schema is not None])
+    units = _units(footers, limit)
+    _refuse_repeats(location, [f for f in footers if f.schema is not None and "key" in f.schema.names], units)
+    if limit is None or sum(u["rows"] for u in units) < limit:
+        units += [{"file": f.file, "rows": 1, "error": f.error} for f in footers if f.error is not None]
+    return Rows(_blocks(units), partial(_rows, location=location, others=others), sum(u["rows"] for u in units))
+
+
+def _footer(location: Location, name: str) -> _Footer:
+    try:
+        with location.open(name) as stream, pq.ParquetFile(stream) as file:
+            groups = (file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))
+            return _Footer(name, file.schema_arrow, tuple(groups))
+    except Damaged as error:
+        return _Footer(name, error=unread(error, location.source))
+
+
+def _image_column(schema: pa.Schema) -> str | None:
+    for name in ("bytes", "image", *_OF_IMG2DATASET, "key"):
+        if name not in schema.names:
+            continue
+        kind = schema.field(name).type
+        if name != "key" and (_binary(kind) or (pa.types.is_struct(kind) and "bytes" in kind.names)):
+            return name
+        if name in ("image", "key") and _text(kind):
+            return name
+    return None
+
+
+def _text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _other_columns(location: Location, schemas: list[pa.Schema]) -> pa.Schema:
+    """Returns the columns besides image and key, of one type in every row: Ray cannot join blocks that differ."""
+    shared = []
+    for schema in schemas:
+        of_images = _image_column(schema)
+        names = [name for name in schema.names if name not in ROW.names]
+        # A column of paths stays: it holds more than the key.
+        names = [name for name in names if name != of_images or _text(schema.field(name).type)]
+        kinds = [schema.field(name).type for name in names]
+        values = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]
+        shared.append(pa.schema(list(zip(names, values, strict=True))))
+    try:
+        return pa.unify_schemas(shared, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise SourceError(f"{location.source}: the tables disagree on a column: {error}") from error
+
+
+def _units(footers: list[_Footer], limit: int | None) -> list[dict[str, Any]]:
+    """Returns the row groups to read, the last one cut off at the limit."""
+    units, left = [], limit
+    for footer in footers:
+        first = 0
+        for group, rows in enumerate(footer.groups):
+            taken = rows if left is None else min(rows, left)
+            if taken:
+                units.append({"file": footer.file, "group": group, "first": first, "rows": taken})
+            left = None if left is None else left - taken
+            first += rows
+    return units
+
+
+def _blocks(units: list[dict[str, Any]]) -> list[pa.Table]:
+    blocks: list[list[dict[str, Any]]] = [[]]
+    for unit in units:
+        if sum(u["rows"] for u in blocks[-1]) >= ROWS_PER_BLOCK:
+            blocks.append([])
+        blocks[-1].append(unit)
+    return [pa.Table.from_pylist(block, UNITS) for block in blocks]
+
+
+def _refuse_repeats(location: Location, footers: list[_Footer], units: list[dict[str, Any]]) -> None:
+    taken = {f.file: max((u["first"] + u["rows"] for u in units if u["file"] == f.file), default=0) for f in footers}
+
+    def keys(footer: _Footer) -> pa.ChunkedArray:
+        try:
+            with location.open(footer.file) as stream:
+                return pq.ParquetFile(stream).read(["key"])["key"].slice(0, taken[footer.file]).cast(pa.string())
+        except Damaged:  # its rows will say so
+            return pa.chunked_array([], pa.string())
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        content = [chunk for column in pool.map(keys, footers) for chunk in column.chunks]
+    counts = pc.value_counts(pa.chunked_array(content, pa.string()).drop_null())
+    again = counts.filter(pc.greater(counts.field("counts"), 1))
+    if len(again):
+        key, times = again[0].as_py().values()
+        raise SourceError(
+            f"{location.source}: {len(again)} values of `key` are not unique, such as {key!r} ({times} rows); "
+            "make them so, or rename the column"
+        )
+
+
+def _rows(units: pa.Table, location: Location, others: pa.Schema) -> Iterator[pa.Table]:
+    for unit in units.to_pylist():
+        if unit["error"] is not None:
+            yield from tables([{"key": unit["file"], "error": f"a damaged table: {unit['error']}"}], list(others))
+            continue
+        rows = range(unit["first"], unit["first"] + unit["rows"])
+        yield from _unit(location, unit["file"], unit["group"], rows, others)
+
+
+def _unit(location: Location, file: str, group: int, rows: range, others: pa.Schema) -> Iterator[pa.Table]:
+    done = 0
+    try:
+        with location.open(file) as stream, pq.ParquetFile(stream) as table:
+            for batch in table.iter_batches(ROWS_AT_ONCE, row_groups=[group]):
+                part = pa.Table.from_batches([batch])[: len(rows) - done]
+                if not part.num_rows:
+                    return
+                yield _converted(location, file, part, rows[done], others)
+                done += part.num_rows
+    except Damaged as error:
+        why = f"a damaged table: {unread(error, location.source)}"
+        yield from tables(({"key": f"{file}#{row}", "error": why} for row in rows[done:]), list(others))
+
+
+def _converted(location: Location, file: str, table: pa.Table, first: int, others: pa.Schema) -> pa.Table:
+    numbered = pa.array([f"{file}#{first + i}" for i in range(table.num_rows)], pa.string())
+    named = "key" in table.column_names
+    keys = pc.coalesce(table["key"].cast(pa.string()).combine_chunks(), numbered) if named else numbered
+    column = _image_column(table.schema)
+    data, errors = _content(location, posixpath.dirname(file), table[column])
+    noted = _noted(table)
+    columns = {
+        "key": keys,
+        "bytes": pa.array(data, pa.binary()),
+        "error": pa.array([old or new for old, new in zip(noted, errors, strict=True)], pa.string()),
+    }
+    for other in others:
+        there = other.name in table.column_names
+        columns[other.name] = table[other.name].cast(other.type) if there else pa.nulls(table.num_rows, other.type)
+    return pa.table(columns)
+
+
+def _noted(table: pa.Table) -> list[str | None]:
+    """Returns why rows have no image, where the table itself says so: its column `error`, or img2dataset's `status`."""
+    if "error" in table.column_names:
+        return list(table["error"].cast(pa.string()).to_pylist())
+    if {"status", "error_message"} <= set(table.column_names):
+        pairs = zip(table["status"].to_pylist(), table["error_message"].to_pylist(), strict=True)
+        return [
+            None if status in (None, "success") else f"{status}: {message or 'no reason'}" for status, message in pairs
+        ]
+    return [None] * table.num_rows
+
+
+def _content(location: Location, folder: str, column: pa.ChunkedArray) -> tuple[list[bytes | None], list[str | None]]:
+    """Returns the bytes and the error of each row."""
+    values = column.to_pylist()
+    if _binary(column.type):
+        return values, [None if value is not None else "no bytes" for value in values]
+    if pa.types.is_struct(column.type):
+        data = [(value or {}).get("bytes") for value in values]
+        paths = [(value or {}).get("path") for value in values]
+    else:
+        data, paths = [None] * len(values), values
+    missing = [i for i, (content, path) in enumerate(zip(data, paths, strict=True)) if content is None and path]
+    errors: list[str | None] = ["no bytes" if content is None else None for content in data]
+    inside = {i: _inside(folder, str(paths[i])) for i in missing}
+    fetched = location.fetch_all([name for name in inside.values() if name is not None], follow_links=False)
+    for i, name in inside.items():
+        if name is None:
+            errors[i] = f"{paths[i]}: leads out of {location.source}"
+        else:
+            data[i], why = fetched.pop(0)
+            errors[i] = why and f"{paths[i]}: {why}"
+    return data, errors
+
+
+def _inside(folder: str, path: str) -> str | None:
+    """Returns the path within the source; None where it leads out: a table must not name any file of the machine."""
+    name = posixpath.normpath(posixpath.join(folder, path))
+    return None if name.startswith(("/", "../")) or name == ".." else name

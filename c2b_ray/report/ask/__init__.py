@@ -1,1 +1,0 @@
-"""The page of one question to a finished run."""

@@ -1,1 +1,0 @@
-"""Pages about datasets of failures."""

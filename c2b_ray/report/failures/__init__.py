@@ -1,1 +1,0 @@
-"""The report of `c2b failures`: its page and its summary."""

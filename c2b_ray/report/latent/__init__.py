@@ -1,1 +1,0 @@
-"""Pages about searches of a latent space."""

@@ -1,0 +1,191 @@
+"""Formats numbers, names and lists for sentences and tables.
+
+Knows English and typography: true minus signs, thin spaces, a dash for unknown values. Knows nothing of scores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from c2b_ray.models import catalog
+from c2b_ray.steps.fetch import Load
+from c2b_ray.steps.words import article as article
+from c2b_ray.storage.labelled import table_opener
+
+UNKNOWN = "—"
+THIN = "\u202f"  # a narrow space that never breaks
+FIXED = "\u00a0"  # a full space that never breaks
+MINUS = "\u2212"
+
+
+def percent(share: float) -> str:
+    """0.41 → 41 %. Only 0 and 1 themselves are written 0 % and 100 %."""
+    return UNKNOWN if math.isnan(share) else f"{_percent_digits(share)}{THIN}%"
+
+
+def percent_range(low: float, high: float) -> str:
+    if math.isnan(low) or math.isnan(high):
+        return UNKNOWN
+    return f"{_percent_digits(low)}–{_percent_digits(high)}{THIN}%"
+
+
+def _percent_digits(share: float) -> str:
+    digits = f"{100 * share:.0f}"
+    if digits == "100" and share < 1:
+        return f"{min(math.floor(1000 * share) / 10, 99.9):.1f}"
+    if digits == "0" and share > 0:
+        return f"{max(math.ceil(1000 * share) / 10, 0.1):.1f}"
+    return digits
+
+
+def rate(share: float) -> str:
+    """Formats a share that may be tiny, to two digits: 0.0072 → 0.72 %, 0.0000022 → 0.00022 %. Only 0 and 1 themselves
+    are written 0 % and 100 %."""
+    return UNKNOWN if math.isnan(share) else f"{_rate_digits(share)}{THIN}%"
+
+
+def rate_range(low: float, high: float) -> str:
+    if math.isnan(low) or math.isnan(high):
+        return UNKNOWN
+    return f"{_rate_digits(low)}–{_rate_digits(high)}{THIN}%"
+
+
+def _rate_digits(share: float) -> str:
+    percentage = 100 * share
+    if share == 0 or percentage >= 10:
+        return _percent_digits(share)
+    percentage = float(f"{percentage:.2g}")
+    return f"{percentage:.{max(1 - math.floor(math.log10(percentage)), 0)}f}"
+
+
+def times(ratio: float) -> str:
+    """Formats a ratio of rates: 514, 13.5, ∞."""
+    if math.isnan(ratio):
+        return UNKNOWN
+    if math.isinf(ratio):
+        return "∞"
+    return count(round(ratio)) if ratio >= 99.95 else f"{ratio:.1f}"
+
+
+def times_range(low: float, high: float) -> str:
+    if math.isnan(low) or math.isnan(high):
+        return UNKNOWN
+    return f"{times(low)} to {times(high)}"
+
+
+def signed(value: float) -> str:
+    """−0.55 and +0.31, to two decimals; 0.00 has no sign."""
+    if math.isnan(value):
+        return UNKNOWN
+    digits = f"{abs(value):.2f}"
+    if float(digits) == 0:
+        return digits
+    return f"{MINUS if value < 0 else '+'}{digits}"
+
+
+def signed_range(low: float, high: float) -> str:
+    if math.isnan(low) or math.isnan(high):
+        return UNKNOWN
+    return f"{signed(low)} to {signed(high)}"
+
+
+def small_probability(value: float) -> str:
+    if math.isnan(value):
+        return UNKNOWN
+    return f"<{THIN}0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def decimal(value: float) -> str:
+    """Formats a setting such as τ as briefly as possible."""
+    return f"{value:g}".replace("-", MINUS)
+
+
+def count(number: int) -> str:
+    """20,000, with commas from four digits on."""
+    return f"{number:,}"
+
+
+def plural(number: int, one: str, many: str = "") -> str:
+    return f"{count(number)} {one if number == 1 else many or one + 's'}"
+
+
+def listed(items: Sequence[str]) -> str:
+    """a; a and b; a, b and c."""
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def distances(is_inception: bool) -> tuple[str, str]:
+    """Returns what the two distances between sets of images are called: FID and KID on Inception's features alone."""
+    return ("FID", "KID") if is_inception else ("Fréchet distance", "Kernel distance")
+
+
+def shortened(text: str, most: int) -> str:
+    """Puts the text on one line, cut at a word with an ellipsis where it is longer than `most`."""
+    line = " ".join(text.split())
+    if len(line) <= most:
+        return line
+    cut = line[: most - 1]
+    return f"{cut.rsplit(' ', 1)[0] if ' ' in cut[most // 2 :] else cut}…"
+
+
+def moment(iso: str) -> str:
+    """Formats an ISO 8601 time as 20 November 2026, 17:11 UTC; returns anything else unchanged."""
+    try:
+        at = datetime.fromisoformat(iso)
+    except ValueError:
+        return iso
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    at = at.astimezone(UTC)
+    return f"{at.day} {at:%B %Y, %H:%M} UTC"
+
+
+def duration(seconds: float) -> str:
+    if not math.isfinite(seconds) or seconds < 0:
+        return UNKNOWN
+    if seconds < 10:
+        return f"{seconds:.1f}{THIN}s"
+    if round(seconds) < 60:
+        return f"{seconds:.0f}{THIN}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}{THIN}min {rest}{THIN}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}{THIN}h {minutes}{THIN}min"
+
+
+# A sentence of a page as spans of text, some of them emphasised. Knows no HTML.
+
+
+@dataclass(frozen=True)
+class Span:
+    """A span of a sentence; `strong` spans are emphasised."""
+
+    text: str
+    strong: bool = False
+
+
+Sentence = tuple[Span, ...]
+
+
+# The source of images that a run left where they lie, as its config names it.
+
+
+def source_of(config: Mapping[str, Any]) -> Load | None:
+    """Returns what opens the source of an audit's images: its labelled table, or its index; None where it has neither.
+
+    It can be sent to other processes.
+    """
+    images = config.get("images")
+    if not isinstance(images, Mapping):
+        return None
+    if images.get("table") is not None:
+        return table_opener(images)
+    return None if images.get("index") is None else partial(catalog.index, images["index"])

@@ -1,0 +1,88 @@
+"""Finds zeros of many functions at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import ndtri
+
+from c2b_ray.stats.scores import Floats, Ints
+
+ROUNDS = 80  # of a search; about ten are taken
+FARTHEST = 1e9  # where a search ends, in units of its scale
+PRECISION = 1e-12
+CLOSE = 1e-9  # to zero, of a value
+
+
+def crossing(
+    function: Callable[[Floats, Ints], Floats], ends: tuple[Floats, Floats], values: tuple[Floats, Floats]
+) -> Floats:
+    """Finds the zeros of functions that are below 0 at the first end and above 0 at the second; returns the second end
+    where a function has no zero.
+
+    Illinois' false position (Dowell & Jarratt 1971). `function` takes points and the rows that they belong to.
+    """
+    inside, outside = (end.copy() for end in ends)
+    value_in, value_out = (value.copy() for value in values)
+    at, moved = outside.copy(), np.zeros(len(outside))
+    rows = np.flatnonzero(value_out > 0)
+    for _ in range(ROUNDS):
+        if not len(rows):
+            break
+        share = value_in[rows] / (value_in[rows] - value_out[rows])
+        at[rows] = inside[rows] + np.clip(share, 0.01, 0.99) * (outside[rows] - inside[rows])
+        value = function(at[rows], rows)
+        low, high = rows[value < 0], rows[value >= 0]
+        value_out[low[moved[low] > 0]] /= 2
+        value_in[high[moved[high] < 0]] /= 2
+        inside[low], value_in[low], moved[low] = at[low], value[value < 0], 1.0
+        outside[high], value_out[high], moved[high] = at[high], value[value >= 0], -1.0
+        rows = rows[(np.abs(value) > CLOSE) & (np.abs(inside[rows] - outside[rows]) > PRECISION)]
+    return at
+
+
+def falling_root(function: Callable[[Floats], tuple[Floats, Floats]], scale: Floats) -> Floats:
+    """Finds the zeros of falling functions by Newton's method, with bisection on a logarithmic-like scale where a step
+    leaves the bracket."""
+    at = np.zeros(scale.shape)
+    low, high = -FARTHEST * scale, FARTHEST * scale
+    for _ in range(ROUNDS):
+        value, slope = function(at)
+        low, high = np.where(value > 0, at, low), np.where(value > 0, high, at)
+        with np.errstate(over="ignore"):
+            newton = at - np.divide(value, slope, out=np.full(at.shape, np.inf), where=slope < 0)
+        within = (newton > low) & (newton < high)
+        result = newton
+        if not within.all():
+            halfway = scale * np.sinh((np.arcsinh(low / scale) + np.arcsinh(high / scale)) / 2)
+            result = np.where(within, newton, halfway)
+        still = (np.abs(result - at) > PRECISION * (scale + np.abs(at))) & (np.abs(value) > 1e-15)
+        at = np.where(np.abs(value) > 1e-15, result, at)
+        if not still.any():
+            break
+    return at
+
+
+# Arguments of tests and intervals: margins and levels, checked, and levels as normal deviates.
+
+
+MOST_DEVIATIONS = 40.0  # 2 * ndtr(-40) is 0 in float64: no p-value lies further out
+
+
+def checked_margin(tau: float) -> float:
+    if not 0 <= tau < np.inf:
+        raise ValueError(f"tau = {tau} must be finite and 0 or more")
+    return float(tau)
+
+
+def checked_levels(**levels: float) -> None:
+    for name, level in levels.items():
+        if not 0 < level < 1:
+            raise ValueError(f"{name} = {level} must lie strictly between 0 and 1")
+
+
+def deviations(confidence: float) -> float:
+    """Returns how many standard deviations an interval of that confidence reaches to either side."""
+    checked_levels(confidence=confidence)
+    return float(-ndtri((1 - confidence) / 2))

@@ -1,0 +1,269 @@
+"""The number of images that would settle a verdict.
+
+Knows accuracies, counts and the tests of `contrasts`; which cells form one family of tests is the caller's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
+
+from c2b_ray.stats.contrasts import contrast_none_p_values, contrast_p_values
+from c2b_ray.stats.roots import checked_levels, checked_margin
+from c2b_ray.stats.scores import Floats, Ints, accuracies, checked_cells
+
+__all__ = ["MOST_IMAGES", "TwoStages", "Variation", "images_to_settle", "least_found", "two_stage_power"]
+
+
+MOST_IMAGES = 10_000_000  # per cell; beyond it `images_to_settle` answers that no number would do
+PSEUDO = 0.5
+HALVINGS = 40
+
+
+def images_to_settle(correct: ArrayLike, total: ArrayLike, tau: float, alpha: float = 0.05, power: float = 0.8) -> Ints:
+    """Computes how many images per cell would settle the verdict if the observed accuracies were the truth.
+
+    With V_j = v_j + sum over k != j of v_k / m^2, v = s(1-s), s = (correct + .5)/(total + 1), the estimate of phi_j
+    from n images in every cell is near normal with variance V_j/n. The answer is the least n at which the outcome
+      |phi| > tau:  T = |phi| - z_power * sqrt(V/n), which `power` of all outcomes exceed, has a p-value of
+                    `bias_score_p_values` of at most alpha
+      |phi| < tau:  T = |phi| + x * sqrt(V/n), and the one as far beyond 0, have one of `equivalence_p_values` of at
+                    most alpha, where `power` of all outcomes lie between: Phi(x) + Phi(x + 2 * |phi| * sqrt(n/V)) - 1
+                    = power; room on one side makes up for the other
+    with each accuracy at its mean given T. The tests themselves are asked, because they take the variance at the margin
+    and allow for steps: at accuracies near 1 a normal test at the observed variance promises to settle after a few
+    images what takes hundreds. alpha is for one test: divide it by the cost of multiplicity.
+
+    Args: correct, total: integers of shape (..., n); tau: 0 or more; alpha, power: in (0, 1).
+    Returns: int64 of shape (..., n): images in each cell (in all, not on top of the present ones), 1 or more; also for
+    cells that are settled already. -1 where no number up to MOST_IMAGES would do: |phi| = tau or next to it, or phi
+    undefined. No classes in, none out.
+    Raises: ValueError as `bias_scores` does, or for tau, alpha or power.
+    """
+    c, t = checked_cells(correct, total)
+    checked_margin(tau)
+    checked_levels(alpha=alpha, power=power)
+    accuracy, held = accuracies(c, t)
+    values = c.shape[-1]
+    if not c.size:
+        return np.zeros(c.shape, np.int64)
+    off_diagonal = ~np.eye(values, dtype=bool) & held[..., None, :]
+    others = off_diagonal.sum(axis=-1, keepdims=True)
+    weights = np.eye(values) - off_diagonal / np.maximum(others, 1)
+    smooth = (c + PSEUDO) / (t + 2 * PSEUDO)
+    of_sums = (np.nan_to_num(accuracy)[..., None, :], (smooth * (1 - smooth))[..., None, :], weights)
+    rates, variances, signed = (np.broadcast_to(each, weights.shape).reshape(-1, values) for each in of_sums)
+    sums = _Sums.of(rates, variances, signed, tau)
+    needed = _least(sums, tau, alpha, power)
+    defined = held & (others[..., 0] > 0)
+    return np.where(defined.ravel() & (needed <= MOST_IMAGES), needed, -1).reshape(c.shape)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Weighted sums of accuracies, turned so that each is 0 or more: `accuracy`, `variance` (of one answer) and
+    `weights` have shape (sums, cells), `phi`, `deviation` (of n = 1) and `beyond` (sums,)."""
+
+    accuracy: Floats
+    variance: Floats
+    weights: Floats
+    phi: Floats
+    deviation: Floats
+    beyond: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, accuracy: Floats, variance: Floats, weights: Floats, tau: float) -> _Sums:
+        phi = (weights * accuracy).sum(axis=-1)
+        signed = np.where(phi < 0, -1.0, 1.0)[:, None] * weights
+        deviation = np.sqrt((weights**2 * variance).sum(axis=-1))
+        return cls(accuracy, variance, signed, np.abs(phi), deviation, np.abs(phi) > tau)
+
+    def rows(self, chosen: NDArray[np.bool_]) -> _Sums:
+        return _Sums(*(getattr(self, field.name)[chosen] for field in fields(self)))
+
+    def outcome(self, deviates: Floats, n: Floats) -> Floats:
+        """Returns the mean accuracies of n images a cell, given a sum that lies so many deviations from the truth."""
+        spread = np.divide(self.weights * self.variance, self.deviation[:, None])
+        return np.clip(self.accuracy + (deviates / np.sqrt(n))[:, None] * spread, 0.0, 1.0)
+
+
+def _least(sums: _Sums, tau: float, alpha: float, power: float) -> Ints:
+    """Finds the least number of images at which the outcome is settled; MOST_IMAGES + 1 where none is."""
+    result = np.full(len(sums.phi), MOST_IMAGES + 1, np.int64)
+    for chosen, is_settled in ((sums.beyond, _found), (~sums.beyond, _clear)):
+        of = sums.rows(chosen)
+        low, high = np.zeros(len(of.phi), np.int64), np.full(len(of.phi), MOST_IMAGES + 1, np.int64)
+        while (high - low > 1).any():
+            # The middle of a logarithmic scale: most numbers are small beside the largest.
+            middle = np.clip(np.sqrt((low + 1.0) * high).astype(np.int64), low + 1, np.maximum(high - 1, low + 1))
+            settled = is_settled(of, middle.astype(np.float64), tau, alpha, power)
+            open_still = high - low > 1
+            high, low = np.where(open_still & settled, middle, high), np.where(open_still & ~settled, middle, low)
+        result[chosen] = high
+    return result
+
+
+def _found(sums: _Sums, n: Floats, tau: float, alpha: float, power: float) -> NDArray[np.bool_]:
+    rates = sums.outcome(np.full(len(n), -float(ndtri(power))), n)
+    images = np.broadcast_to(n[:, None], rates.shape)
+    above: NDArray[np.bool_] = (sums.weights * rates).sum(axis=-1) > tau
+    return above & (contrast_p_values(rates * images, images, sums.weights, tau) <= alpha)
+
+
+def _clear(sums: _Sums, n: Floats, tau: float, alpha: float, power: float) -> NDArray[np.bool_]:
+    width = 2 * sums.phi * np.sqrt(n) / sums.deviation
+    nearer = _deviates_within(width, power)
+    images = np.broadcast_to(n[:, None], sums.weights.shape)
+    room = []
+    for deviates in (nearer, -nearer - width):
+        p = contrast_none_p_values(sums.outcome(deviates, n) * images, images, sums.weights, tau)
+        # So many deviations further and the outcome would be just settled.
+        room.append(np.abs(deviates) - ndtri(np.clip(p, 1e-300, 1 - 1e-16)) + ndtri(alpha))
+    settled: NDArray[np.bool_] = ndtr(room[0]) + ndtr(room[1]) - 1 >= power
+    return settled
+
+
+def _deviates_within(width: Floats, power: float) -> Floats:
+    """Solves Phi(x) + Phi(x + width) - 1 = power for x."""
+    low, high = (np.full(width.shape, float(ndtri(level))) for level in (power, (1 + power) / 2))
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        enough = ndtr(middle) + ndtr(middle + width) - 1 >= power
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return high
+
+
+# The power of a design in two stages: a few images of every cell, then fresh ones of the attributes whose scores
+# look large, which alone are tested.
+
+
+SCREENING_HALVINGS = 30
+NO_DEVIATION = 1e-12
+MOST_OTHERS = 1e3
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
+"""Gauss-Hermite quadrature of a standard normal variable."""
+
+
+@dataclass(frozen=True)
+class TwoStages:
+    """A design. `images`: of a cell in each stage, more than 0, of shapes that broadcast. `least`: the |phi| from which
+    the first stage selects a cell. `tau`, `level`: the second stage tests |phi| <= tau at this level."""
+
+    images: tuple[ArrayLike, ArrayLike]
+    least: float
+    tau: float
+    level: float
+
+    def __post_init__(self) -> None:
+        checked_margin(self.least)
+        checked_margin(self.tau)
+        checked_levels(level=self.level)
+
+
+@dataclass(frozen=True)
+class Variation:
+    """What a score varies by; arrays of shapes that broadcast.
+
+    `rate`: the accuracy of the other values, in [0, 1]. `others`: the variance that one answer of each of them adds to
+    the score. `inflation`: the variance of the score over that of independent answers about which all is known, for the
+    same captions. `captions`: the variance of the score over samples of captions, in variances of one answer of each
+    value: what no number of images of the same captions makes smaller.
+    """
+
+    rate: ArrayLike
+    others: ArrayLike
+    inflation: ArrayLike = 1.0
+    captions: ArrayLike = 0.0
+
+
+def two_stage_power(phi: ArrayLike, cell: Variation, design: TwoStages) -> Floats:
+    """Computes the probability that a cell is selected and then found, were its score phi.
+
+    P = E[Phi((|phi| + b - least) / s_1) * Phi((|phi| + b - critical) / s_2)],   b ~ Normal(0, captions * V)
+
+    s_k^2 = inflation * V / n_k,   V = a(1 - a) + others,   a = rate - |phi|, or rate + |phi| where rate < 1/2
+
+    with n_k images a cell in stage k. b is what the captions at hand add to the score of all captions there could be:
+    both stages draw from the same ones, so it is the same in both, and the test allows for it. critical is the smallest
+    score whose p-value of `contrast_p_values` is at most the level, with n_2 / (inflation + captions * n_2) images. A
+    cell is selected here by its own estimate alone; another value of its attribute, or another classifier, may select
+    it too, so this is a lower limit.
+
+    Args: phi: in [-1, 1], of a shape that broadcasts with the fields of `cell`.
+    Returns: float64 in [0, 1]; NaN where an argument is.
+    """
+    return _power(np.abs(np.asarray(phi, np.float64)), cell, design, _critical(cell, design))
+
+
+def _power(size: Floats, cell: Variation, design: TwoStages, critical: Floats) -> Floats:
+    variance = np.asarray(cell.others, np.float64) + _of_answer(_accuracy(size, cell))
+    first, second = (
+        np.maximum(np.sqrt(np.asarray(cell.inflation) * variance / np.asarray(n)), NO_DEVIATION) for n in design.images
+    )
+    moved = size[..., None] + np.sqrt(np.asarray(cell.captions) * variance)[..., None] * _NODES
+    found = ndtr((moved - critical[..., None]) / second[..., None])
+    power: Floats = (ndtr((moved - design.least) / first[..., None]) * found) @ _WEIGHTS / _WEIGHTS.sum()
+    return power
+
+
+def _critical(cell: Variation, design: TwoStages) -> Floats:
+    """Finds by bisection the smallest score of a cell that the second stage's test calls a finding; infinite where the
+    accuracies leave no room for one, NaN where an argument is."""
+    rate, others, inflation, captions, n = np.broadcast_arrays(
+        *(
+            np.asarray(part, np.float64)
+            for part in (cell.rate, cell.others, cell.inflation, cell.captions, design.images[1])
+        )
+    )
+    images = n / (inflation + captions * n)
+    # The other values together are as uncertain as so many images of one value: as those of the cell at least.
+    times = np.divide(_of_answer(rate), others, out=np.full(rate.shape, MOST_OTHERS), where=others > 0)
+    total = np.stack([images, images * np.clip(times, 1.0, MOST_OTHERS)], axis=-1)
+    sign = np.where(rate < 0.5, 1.0, -1.0)
+
+    def is_found(score: Floats) -> NDArray[np.bool_]:
+        rates = np.stack([_accuracy(score, cell) + np.zeros(rate.shape), rate], axis=-1)
+        weights = np.stack([sign, -sign], axis=-1)
+        found: NDArray[np.bool_] = contrast_p_values(rates * total, total, weights, design.tau) <= design.level
+        return found
+
+    low, high = np.full(rate.shape, design.tau), np.maximum(rate, 1 - rate)
+    reached = is_found(high)
+    for _ in range(SCREENING_HALVINGS):
+        middle = (low + high) / 2
+        enough = is_found(middle)
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return np.where(np.isnan(images), np.nan, np.where(reached, high, np.inf))
+
+
+def _accuracy(size: Floats, cell: Variation) -> Floats:
+    """Returns the accuracy of a cell of this score, away from the nearer end of the scale."""
+    rate = np.asarray(cell.rate, np.float64)
+    return np.asarray(np.clip(np.where(rate < 0.5, rate + size, rate - size), 0.0, 1.0))
+
+
+def _of_answer(accuracy: Floats) -> Floats:
+    return np.asarray(accuracy * (1 - accuracy))
+
+
+def least_found(cell: Variation, design: TwoStages, power: float = 0.8) -> Floats:
+    """Computes the smallest |phi| that the design finds with probability `power`, by bisection of `two_stage_power`.
+
+    Args: as there; power: in (0, 1).
+    Returns: float64 of the arguments' common shape, in (0, 1]; NaN where no |phi| that the accuracies leave room for is
+    found so often, or an argument is NaN.
+    Raises: ValueError for the power.
+    """
+    checked_levels(power=power)
+    critical = _critical(cell, design)
+    rate = np.asarray(cell.rate, np.float64)
+    low, high = np.zeros(critical.shape), np.broadcast_to(np.maximum(rate, 1 - rate), critical.shape).copy()
+    reached = _power(high, cell, design, critical) >= power
+    for _ in range(SCREENING_HALVINGS):
+        middle = (low + high) / 2
+        enough = _power(middle, cell, design, critical) >= power
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return np.where(reached, high, np.nan)

@@ -1,0 +1,96 @@
+"""How many of some images would be taken for others, predicted from images of known content: direct standardisation.
+
+Images of known content are seldom like those in question. Both are sorted into strata by one number (here, how similar
+an image is to a caption), the rate of each stratum is counted on the known images, and the rates are weighted by the
+images in question. It knows counts, and not what they count.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaincinv
+
+from c2b_ray.stats.roots import checked_levels
+from c2b_ray.stats.scores import Floats
+
+__all__ = ["StandardisedCount", "standardised_count", "strata"]
+
+STRATA = 10
+LEAST = 10
+"""Known images that a stratum must hold: with fewer its rate is a guess, and one more image would change the sum."""
+
+
+class StandardisedCount(NamedTuple):
+    """A predicted number of images with limits, 0 or more; `weight`: how many images one known image stands for, in
+    the stratum where that is most."""
+
+    value: float
+    low: float
+    high: float
+    weight: float
+
+
+def strata(images: ArrayLike, known: ArrayLike, most: int = STRATA, least: int = LEAST) -> Floats:
+    """Returns limits between strata, ascending: quantiles of `images`, without those that leave a stratum with fewer
+    than `least` of the `known`.
+
+    Args: images, known: numbers of shapes (n,) and (m,), such as similarities. most: the most strata. least: as above.
+    Returns: at most `most` - 1 numbers; a number x lies in stratum `np.searchsorted(limits, x, side="right")`. Empty
+    where the known do not suffice for two strata.
+    """
+    there, others = np.asarray(images, np.float64), np.sort(np.asarray(known, np.float64))
+    if not len(there):
+        return np.zeros(0)
+    kept: list[float] = []
+    above = len(others)
+    # From above: the images nearest to a caption are those that matter, and the known ones are rare there.
+    for limit in np.unique(np.quantile(there, np.arange(1, most) / most))[::-1].tolist():
+        below = int(np.searchsorted(others, limit, side="left"))
+        if above - below >= least and below >= least:
+            kept.append(limit)
+            above = below
+    return np.array(kept[::-1])
+
+
+def standardised_count(
+    images: ArrayLike, kept: ArrayLike, taken: ArrayLike, confidence: float = 0.95
+) -> StandardisedCount:
+    """Predicts how many images were taken for something, beside those that are known not to have been.
+
+    value = sum over strata s of R_s / r_s * a_s
+
+    R the `images` in question that were not taken, r and a the known images that were not (`kept`) and that were
+    (`taken`): a/r are the odds that such an image is taken. Limits are those of a weighted sum of Poisson counts (Fay &
+    Feuer 1997, Statistics in Medicine 16: 791-801, Eqs. 1-2), with 1 + a/r times their variance, since r is counted
+    too.
+
+    Args: images: (strata,), 0 or more, need not be whole; kept, taken: (strata,), whole numbers of 0 or more.
+    confidence: of limits, in (0, 1).
+    Returns: `StandardisedCount`. A stratum that holds images and no known image is left out of `value`, and `high` is
+    infinite. No images: 0 everywhere.
+    Raises: ValueError where shapes differ or numbers are negative, or for the confidence.
+    """
+    checked_levels(confidence=confidence)
+    of_all, rest, hits = (np.asarray(counts, np.float64) for counts in (images, kept, taken))
+    if not of_all.shape == rest.shape == hits.shape or of_all.ndim != 1 or min(map(_least, (of_all, rest, hits))) < 0:
+        raise ValueError(f"images, kept and taken must be 0 or more, of one shape (strata,), got {images, kept, taken}")
+    unknown = (of_all > 0) & (rest == 0)
+    weights = np.divide(of_all, rest, out=np.zeros(of_all.shape), where=rest > 0)
+    odds = np.divide(hits, rest, out=np.zeros(of_all.shape), where=rest > 0)
+    value, variance = float((weights * hits).sum()), float((weights**2 * hits * (1 + odds)).sum())
+    weight, tail = float(weights.max(initial=0.0)), (1 - confidence) / 2
+    low = _gamma_quantile(value, variance, tail)
+    high = np.inf if unknown.any() else _gamma_quantile(value + weight, variance + weight**2, 1 - tail)
+    return StandardisedCount(value, low, high, np.inf if unknown.any() else weight)
+
+
+def _least(counts: NDArray[np.float64]) -> float:
+    return float(counts.min(initial=0.0))
+
+
+def _gamma_quantile(mean: float, variance: float, share: float) -> float:
+    """Returns the quantile of the gamma distribution with this mean and variance; 0 for a mean of 0."""
+    if mean <= 0:
+        return 0.0
+    return float(variance / mean * gammaincinv(mean**2 / variance, share))

@@ -1,0 +1,444 @@
+"""Predicts images: the classifier's answers, in its labels and in the task's classes.
+
+It knows the label map; `right` decides which answers are right. It does not know where the classifier runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from c2b_ray.config import Right
+from c2b_ray.errors import ConfigError, WeightsError, nearest
+from c2b_ray.names import folded, normalise
+from c2b_ray.roles import Classifier
+from c2b_ray.steps import encoded
+from c2b_ray.tables import PREDICTIONS, content_ids
+
+# Decides from logits what an image was taken for, and for which classes that answer is right.
+
+
+FIVE = 5
+SAME = 1e-6
+"""Mean log-probabilities of classes of several labels that differ by less are equal: float32 logits carry no more."""
+NO_ANSWER = "the classifier gave no answer (its logits are not numbers)"
+
+_NONE = float(np.log(np.finfo(np.float32).tiny)) + 1e-3  # what tables and ONNX files of probabilities have for 0
+_LISTED = 3
+
+Logits = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ClassAnswer:
+    """One image's answer.
+
+    `label` is None where several labels are likeliest, `predicted_class` where the answer lies outside the classes.
+    `answered`: the classes for which it counts by `top5`. `undecided`: why there is no single answer.
+    """
+
+    label: str | None
+    label_probability: float | None
+    predicted_class: str | None
+    class_probability: float | None
+    answered: list[str] | None
+    undecided: str | None
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The task's classes and the positions of the labels that stand for each; no two classes share a label."""
+
+    names: tuple[str, ...]
+    labels: tuple[tuple[int, ...], ...]
+
+    @property
+    def of_label(self) -> dict[int, int]:
+        return {label: number for number, positions in enumerate(self.labels) for label in positions}
+
+
+def answers(
+    logits: NDArray[np.floating], labels: Sequence[str], classes: Classes, rule: Right
+) -> list[ClassAnswer | None]:
+    """Returns an answer per row of `logits` (images, labels); None where they are not numbers (NaN or +inf)."""
+    # −inf is a legal logit: a probability of 0.
+    rows = np.asarray(logits, np.float64)
+    sound = (rows.max(axis=1, initial=-np.inf) < np.inf).tolist()  # a maximum with NaN is NaN, which is not below
+    of_label = classes.of_label
+    if rule == "top1":
+        return _decided(rows, sound, labels, classes)
+    return [
+        _answer(row, labels, classes, of_label, rule) if good else None for row, good in zip(rows, sound, strict=True)
+    ]
+
+
+def _decided(rows: Logits, sound: Sequence[bool], labels: Sequence[str], classes: Classes) -> list[ClassAnswer | None]:
+    """Does the work of `_answer` by the rule `top1` for all rows at once; rows without a single likeliest label go one
+    by one."""
+    of_label, best = classes.of_label, rows.max(axis=1, initial=-np.inf)
+    single = (((rows == best[:, None]).sum(axis=1) == 1) & (best > -np.inf)).tolist()
+    likeliest = rows.argmax(axis=1).tolist() if len(labels) else []
+    with np.errstate(all="ignore"):  # of rows that are no numbers
+        whole = _log_sums(rows, best)
+        share = np.exp(best - whole).tolist()
+    result: list[ClassAnswer | None] = []
+    for at, row in enumerate(rows):
+        if not sound[at]:
+            result.append(None)
+        elif not single[at]:
+            result.append(_answer(row, labels, classes, of_label, "top1"))
+        elif (number := of_label.get(likeliest[at])) is None:
+            result.append(ClassAnswer(labels[likeliest[at]], share[at], None, None, None, None))
+        else:
+            positions = classes.labels[number]
+            of_class = share[at] if len(positions) == 1 else float(np.exp(_log_mean(row, positions) - whole[at]))
+            result.append(ClassAnswer(labels[likeliest[at]], share[at], classes.names[number], of_class, None, None))
+    return result
+
+
+def _answer(
+    row: Logits, labels: Sequence[str], classes: Classes, of_label: Mapping[int, int], rule: Right
+) -> ClassAnswer:
+    certain, tied = _likeliest(row, 1)
+    if not certain and not tied:
+        return ClassAnswer(None, None, None, None, [] if rule == "top5" else None, "no label has any probability")
+    whole = float(_log_sums(row[None], row[None].max(axis=1))[0])
+    label = labels[certain[0]] if certain else None
+    answered, undecided = None, None
+    if rule == "among_classes":
+        predicted, undecided = _likeliest_class(row, whole, classes)
+    else:
+        counted = _counted(certain, tied, 1, of_label)
+        predicted = counted[0] if counted else None
+        if rule == "top5":
+            answered = [classes.names[number] for number in _counted(*_likeliest(row, FIVE), FIVE, of_label)]
+        if label is None and predicted is None and not answered:
+            undecided = _tie([labels[position] for position in tied], "label")
+    return ClassAnswer(
+        label,
+        float(np.exp(row.max() - whole)),
+        None if predicted is None else classes.names[predicted],
+        None if predicted is None else float(np.exp(_log_mean(row, classes.labels[predicted]) - whole)),
+        answered,
+        undecided,
+    )
+
+
+def _log_sums(rows: Logits, best: Logits) -> Logits:
+    """Returns the logarithm of the sum of exp of each row, whose largest values are `best`."""
+    sums: Logits = best + np.log(np.exp(rows - best[:, None]).sum(axis=1))  # a fifth of the time of logaddexp
+    return sums
+
+
+def _likeliest(row: Logits, k: int) -> tuple[list[int], list[int]]:
+    """Returns the labels that are certainly among the k likeliest, and those that tie for the last ranks."""
+    possible = np.flatnonzero(row > -np.inf)
+    if len(possible) <= k:
+        return possible.tolist(), []
+    last = np.partition(row, -k)[-k]
+    certain, tied = np.flatnonzero(row > last).tolist(), np.flatnonzero(row == last).tolist()
+    return (certain + tied, []) if len(certain) + len(tied) == k else (certain, tied)
+
+
+def _counted(certain: Sequence[int], tied: Sequence[int], k: int, of_label: Mapping[int, int]) -> list[int]:
+    """Returns the classes with a label among the k likeliest, however ties at the last rank are broken."""
+    sure = {of_label[position] for position in certain if position in of_label}
+    free = k - len(certain)
+    of_class = Counter(of_label[position] for position in tied if position in of_label)
+    return sorted(sure | {number for number, n_tied in of_class.items() if len(tied) - n_tied < free})
+
+
+def _likeliest_class(row: Logits, whole: float, classes: Classes) -> tuple[int | None, str | None]:
+    means = np.array([_log_mean(row, positions) for positions in classes.labels])
+    best = means.max()
+    if best == -np.inf:
+        return None, "no class has any probability"
+    several = any(len(positions) > 1 for positions in classes.labels)
+    equal = np.flatnonzero(means >= best - (SAME if several else 0)).tolist()
+    if len(equal) == 1:
+        return equal[0], None
+    if best - whole <= _NONE:
+        return None, "no class has any probability"
+    return None, _tie([classes.names[number] for number in equal], "class")
+
+
+def _log_mean(row: Logits, positions: Sequence[int]) -> float:
+    """Returns the logarithm of the mean of exp over a class's labels; −inf where none has any probability."""
+    return float(np.logaddexp.reduce(row[list(positions)]) - np.log(len(positions)))
+
+
+def _tie(names: Sequence[str], what: str) -> str:
+    plural = "classes" if what == "class" else f"{what}s"
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"{len(names)} {plural} are equally likely: {', '.join(names[:_LISTED])}{more}"
+
+
+_UNNAMED = re.compile(r"label_\d+")
+NAME_LABELS = (
+    "the classifier does not name its labels: add ?labels=FILE to its spec, one name a line in the order of the outputs"
+)
+"""What to do about labels that nothing names."""
+_NOTHING = ClassAnswer(None, None, None, None, None, None)
+LabelMap = Mapping[str, Sequence[int | str]]
+
+
+@dataclass(frozen=True)
+class Classification:
+    """What a classifier decides on each image: its name and revision, the task's classes, the labels that stand for
+    each class, the rule for right answers, and the names of all labels."""
+
+    classifier: str
+    revision: str
+    classes: tuple[str, ...]
+    labels_of_class: tuple[tuple[int, ...], ...]
+    right: Right = "top1"
+    labels: tuple[str, ...] = ()
+
+    def prediction_id(self, image_id: str) -> str:
+        return self.prediction_ids([image_id])[0]
+
+    def prediction_ids(self, image_ids: Sequence[str]) -> list[str]:
+        """Returns the ids of the classifier's predictions, one per image."""
+        labels = [list(group) for group in self.labels_of_class]
+        settings = (self.classifier, self.revision, list(self.classes), labels, self.right)
+        return content_ids("predict", image_ids, *settings)
+
+
+class Described(Protocol):
+    """A classifier, or its description."""
+
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+
+    @property
+    def revision(self) -> str: ...
+
+
+def classification(
+    spec: str,
+    classifier: Described,
+    classes: Sequence[str],
+    label_map: LabelMap | None,
+    right: Right = "top1",
+    field: str = "classes",
+) -> Classification:
+    """Returns the classification. `field` names the classes: a field of a config, or an option.
+
+    Raises ConfigError, which names a class that no label maps to, a label that the classifier does not have or that two
+    classes share, or a rule for right answers that makes no sense for so few classes or labels.
+    """
+    labels = classifier.labels
+    if len(labels) < 2:
+        raise ConfigError(
+            "classifier",
+            f"{spec} has one label, {''.join(labels)!r}, so that every answer would be right; give it an output for "
+            "each of two labels or more: of a single sigmoid p, 1 − p and p",
+        )
+    index: dict[str, list[int]] = defaultdict(list)
+    for i, text in enumerate(labels):
+        index[normalise(text)].append(i)
+    chosen = (
+        None
+        if label_map is None
+        else {name: _entry(label_map, keys, name) for name, keys in _spelt(label_map, classes)}
+    )
+    groups = tuple(_labels_of(name, index, chosen, spec, field) for name in classes)
+    _refuse_shared(groups, classes, labels, field if label_map is None else _map_field(field))
+    if right == "among_classes" and len(classes) < 2:
+        raise ConfigError(
+            "right", f"among_classes would count every answer as {classes[0]!r}, the only class; use top1"
+        )
+    if right == "top5" and len(labels) <= FIVE:
+        raise ConfigError("right", f"{spec} has {len(labels)} labels, so that any of five is always right; use top1")
+    return Classification(spec, classifier.revision, tuple(classes), groups, right, tuple(labels))
+
+
+def _refuse_shared(groups: Sequence[Sequence[int]], classes: Sequence[str], labels: Sequence[str], field: str) -> None:
+    owner: dict[int, str] = {}
+    for name, group in zip(classes, groups, strict=True):
+        for label in group:
+            if owner.setdefault(label, name) != name:
+                raise ConfigError(
+                    field,
+                    f"{owner[label]!r} and {name!r} share the label {labels[label]!r} (index {label}), so that one "
+                    "answer would be right for both; give it to one of them",
+                )
+
+
+def _spelt(label_map: LabelMap, classes: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yields each class with the keys of the label map that are the same name."""
+    keys: dict[str, list[str]] = defaultdict(list)
+    for key in label_map:
+        keys[normalise(key)].append(key)
+    yield from ((name, keys[normalise(name)]) for name in classes)
+
+
+def _entry(label_map: LabelMap, keys: Sequence[str], name: str) -> Sequence[int | str]:
+    """Returns the labels of a class. Raises ConfigError where two keys of the map are spelt like it."""
+    alike = [key for key in keys if folded(key) == folded(name)]
+    if len(alike or keys) > 1:
+        listed = " and ".join(map(repr, (alike or keys)[:2]))
+        raise ConfigError("label_map", f"{listed} are the same name; keep one entry for the class {name!r}")
+    return label_map[(alike or keys)[0]] if keys else []
+
+
+def _map_field(field: str) -> str:
+    """Returns the name of the field or option that gives a label map, where `field` names the classes."""
+    return "--label-map" if field.startswith("--") else "label_map"
+
+
+def _labels_of(
+    name: str, index: Mapping[str, Sequence[int]], label_map: LabelMap | None, spec: str, field: str
+) -> tuple[int, ...]:
+    """Returns the positions of the labels that stand for a class. `index`: label, as names are compared → positions.
+
+    Where labels are numbers, as in tables of predictions, a number names one and is no position: they may lack some.
+    """
+    if label_map is None:
+        if normalise(name) not in index:
+            known = NAME_LABELS if is_unnamed(index) else nearest(normalise(name), index)
+            raise ConfigError(field, f"no label of {spec} is {name!r}; {known} (or give `{_map_field(field)}`)")
+        return (_only(index[normalise(name)], name, name, spec),)
+    chosen = label_map.get(name)
+    if not chosen:
+        raise ConfigError("label_map", f"no label maps to the class {name!r}; give it at least one label")
+    result, size, numbered = [], sum(map(len, index.values())), are_numbers(index)
+    for label in chosen:
+        if isinstance(label, bool) or not isinstance(label, int | str):
+            raise ConfigError(f"label_map.{name}", f"{label!r} is neither a label's name nor its index")
+        named = str(label) if numbered else label
+        positions = [named] if isinstance(named, int) else index.get(normalise(named), [])
+        if not positions or not 0 <= positions[0] < size:
+            known = nearest(named, index) if isinstance(named, str) else f"it has labels 0 to {size - 1}"
+            raise ConfigError(f"label_map.{name}", f"{spec} has no label {label!r}; {known}")
+        result.append(_only(positions, label, name, spec))
+    return tuple(dict.fromkeys(result))
+
+
+def is_unnamed(labels: Iterable[str]) -> bool:
+    """Returns whether these are the names of outputs that nothing names: label_0, label_1, …, as names are compared or
+    not."""
+    return all(_UNNAMED.fullmatch(label.replace(" ", "_")) for label in labels)
+
+
+def are_numbers(labels: Iterable[str]) -> bool:
+    """Returns whether labels are the numbers of classes, as they are written."""
+    return all(label.isdecimal() and str(int(label)) == label for label in labels)
+
+
+def _only(positions: Sequence[int], label: int | str, name: str, spec: str) -> int:
+    """Returns the position of a label. Raises ConfigError where several outputs have it: ImageNet has two
+    called crane."""
+    if len(positions) > 1:
+        listed = ", ".join(map(str, positions))
+        raise ConfigError(
+            f"label_map.{name}",
+            f"{len(positions)} labels of {spec} are {label!r}, at {listed}; name those that are meant by their "
+            f"indices, such as {name}: [{positions[0]}]",
+        )
+    return positions[0]
+
+
+@dataclass(frozen=True)
+class LoadedClassifier:
+    """A classifier with its classification. Raises WeightsError where the classification was made for another
+    revision."""
+
+    classifier: Classifier
+    classification: Classification
+
+    def __post_init__(self) -> None:
+        check_revision(self.classification.classifier, self.classifier.revision, self.classification.revision)
+
+
+def check_revision(name: str, loaded: str, described: str) -> None:
+    """Raises WeightsError where a loaded model differs from the described one: ids, labels and reports would be
+    wrong."""
+    if loaded != described:
+        raise WeightsError(
+            f"{name}: the model that was loaded (revision {loaded}) is not the one that the audit began with "
+            f"({described}): its files changed meanwhile, or differ between nodes; put the same files on every node "
+            "and run the audit again"
+        )
+
+
+def predict_all(images: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
+    """Returns the answers of several classifiers: a table of `schemas.PREDICTIONS`. Each image is decoded once.
+
+    `images` has `prediction_id` besides the columns of `schemas.IMAGES`: for each image the list of its wanted
+    predictions, each by one of the classifiers. `steps.prepared` may have put pixels in the place of `bytes`.
+    """
+    once = _Images.of(images)
+    wanted = [set(row) for row in images["prediction_id"].to_pylist()]
+    tables = [PREDICTIONS.empty_table()]
+    for one in classifiers:
+        ids = one.classification.prediction_ids(once.ids)
+        rows = [row for row, prediction in enumerate(ids) if prediction in wanted[row]]
+        if rows:
+            tables.append(_predictions(once, rows, [ids[row] for row in rows], one.classifier, one.classification))
+    return pa.concat_tables(tables)
+
+
+def predict(images: pa.Table, classifier: Classifier, classification: Classification) -> pa.Table:
+    """Returns a table of `schemas.PREDICTIONS`, a row per row of `images` (`schemas.IMAGES`).
+
+    Images that cannot be decoded and logits that are not numbers become errors of their rows.
+    """
+    once = _Images.of(images)
+    ids = classification.prediction_ids(once.ids)
+    return _predictions(once, range(images.num_rows), ids, classifier, classification)
+
+
+@dataclass(frozen=True)
+class _Images:
+    """Images that are decoded once for all classifiers."""
+
+    ids: list[str]
+    keys: list[str]
+    files: encoded.DecodedOnce
+    errors: list[str | None]
+
+    @staticmethod
+    def of(images: pa.Table) -> _Images:
+        errors = images["error"].to_pylist()
+        ids, keys = images["image_id"].to_pylist(), images["key"].to_pylist()
+        return _Images(ids, keys, encoded.DecodedOnce.of(images), errors)
+
+
+def _predictions(
+    images: _Images,
+    rows: Sequence[int],
+    prediction_ids: Sequence[str],
+    classifier: Classifier,
+    classification: Classification,
+) -> pa.Table:
+    """Returns a classifier's answers to these rows of the images."""
+    logits, undecoded = images.files.logits(rows, [images.keys[row] for row in rows], classifier)
+    errors = [images.errors[row] or new for row, new in zip(rows, undecoded, strict=True)]
+    good = [i for i, error in enumerate(errors) if error is None]
+    known = [_NOTHING] * len(rows)
+    if good:
+        classes = Classes(classification.classes, classification.labels_of_class)
+        some = logits if len(good) == len(logits) else logits[good]
+        for i, answer in zip(good, answers(some, classifier.labels, classes, classification.right), strict=True):
+            if answer is None:
+                errors[i] = NO_ANSWER
+            else:
+                known[i] = answer
+    of_answer = {name: [getattr(answer, name) for answer in known] for name in vars(_NOTHING)}
+    columns: dict[str, Sequence[object]] = {
+        "prediction_id": prediction_ids,
+        "image_id": [images.ids[row] for row in rows],
+        "classifier": [classification.classifier] * len(rows),
+        "revision": [classification.revision] * len(rows),
+        **of_answer,
+        "error": errors,
+    }
+    return pa.table({name: columns[name] for name in PREDICTIONS.names}, PREDICTIONS)

@@ -1,0 +1,259 @@
+"""Reads a run's images where they lie, each time they are needed: the run holds their place, size and hash.
+
+It knows tables of images and a source that fetches rows, and not what is done with the bytes. An image that is gone or
+was changed since the run first read it is an error of its row.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.roles import Pixels, Remote
+from c2b_ray.steps.decode import BATCH_PIXELS
+from c2b_ray.steps.draw import Fetched, ImageSource, Seen, fetched, images_table, looked_at
+from c2b_ray.steps.fingerprint import fingerprint
+from c2b_ray.steps.prepared import View, shown
+from c2b_ray.tables import IMAGES, has_content
+
+COLUMNS = ["image_id", "key", "row", "size", "bytes", "content", "pixels", "error"]
+"""The columns of `schemas.IMAGES` that `InPlace` and those who look at pictures need: all but the fingerprint."""
+
+R = TypeVar("R")
+Prepare = Callable[[pa.Table], pa.Table]
+Load = Callable[[], ImageSource]
+
+_MOST_OPEN = 4
+_opened: dict[object, InPlace] = {}
+_lock = threading.Lock()
+_spent = threading.local()
+NO_SOURCE = "the run does not hold its bytes, and their source is not known"
+
+
+def seconds_of_reading() -> float:
+    """Returns the seconds that this thread has spent on reading images, since it began."""
+    return float(getattr(_spent, "seconds", 0.0))
+
+
+class InPlace:
+    """Images of one source. `load`: opens it, when the first image is read; None: the run holds all bytes."""
+
+    def __init__(self, load: Load | None) -> None:
+        self._load = load
+        self._source: ImageSource | None = None
+        self._lock = threading.Lock()
+
+    def with_bytes(self, images: pa.Table) -> pa.Table:
+        """Returns the images, rows of `schemas.IMAGES` with COLUMNS at least, with the `bytes` of each, or an `error`.
+
+        Raises SourceError where the source itself cannot be opened or does not answer.
+        """
+        images = completed(images)
+        known = pc.or_(pc.is_valid(images["bytes"]), pc.is_valid(images["error"]))
+        away = np.flatnonzero(~known.to_numpy())
+        if not len(away):
+            return images
+        some = images.take(pa.array(away))
+        found = self._read(some)
+        data, errors = images["bytes"].to_pylist(), images["error"].to_pylist()
+        for at, (of_row, error) in zip(away.tolist(), found, strict=True):
+            data[at], errors[at] = of_row, error
+        return _with(_with(images, "bytes", pa.array(data, pa.binary())), "error", pa.array(errors, pa.string()))
+
+    def fetched(self, rows: Sequence[int]) -> Fetched:
+        """Returns the images of these rows of the source, in their order."""
+        assert self._load is not None
+        with self._lock:  # it may keep what it reads
+            if self._source is None:
+                self._source = self._load()
+            began = time.monotonic()
+            try:
+                return fetched(self._source, rows)
+            finally:
+                _spent.seconds = seconds_of_reading() + time.monotonic() - began
+
+    def _read(self, images: pa.Table) -> list[tuple[bytes | None, str | None]]:
+        placed = np.flatnonzero(images["row"].is_valid().to_numpy()).tolist()
+        result: list[tuple[bytes | None, str | None]] = [(None, "no bytes")] * images.num_rows
+        if not placed:
+            return result
+        if self._load is None:
+            return [(None, NO_SOURCE)] * images.num_rows
+        rows, sizes, contents = (images[name].to_pylist() for name in ("row", "size", "content"))
+        found = self.fetched([rows[at] for at in placed])
+        for at, data, error in zip(placed, found.data, found.errors, strict=True):
+            result[at] = _checked(data, error, sizes[at], contents[at])
+        return result
+
+
+def _checked(data: bytes | None, error: str | None, size: int, content: str) -> tuple[bytes | None, str | None]:
+    if data is None:
+        return None, f"it was there when the run first read it, and is not now: {error or 'no bytes'}"
+    if len(data) != size or not has_content(data, content):
+        return None, f"its bytes were changed after the run had first read them ({size} bytes then, {len(data)} now)"
+    return data, None
+
+
+def completed(images: pa.Table) -> pa.Table:
+    """Returns images of a run with null in columns that its parts lack."""
+    for name in COLUMNS:
+        if name not in images.column_names:
+            images = images.append_column(IMAGES.field(name), pa.nulls(images.num_rows, IMAGES.field(name).type))
+    # In one order, so that rows of parts with and without bytes can be joined.
+    known = [name for name in IMAGES.names if name in images.column_names]
+    return images.select([*known, *(name for name in images.column_names if name not in known)])
+
+
+def _with(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
+    return table.set_column(table.schema.get_field_index(name), name, column)
+
+
+class Reading(Generic[R]):
+    """A role, and where the images that it looks at lie."""
+
+    def __init__(self, role: R, images: InPlace) -> None:
+        self.role, self.images = role, images
+
+
+class ReadingRemote(Reading[R]):
+    """A role that computes elsewhere (`roles.Remote`)."""
+
+    @property
+    def calls_at_once(self) -> int:
+        assert isinstance(self.role, Remote)
+        return self.role.calls_at_once
+
+
+def with_reading(
+    step: Callable[[pa.Table, R], pa.Table], make: Callable[[], R], load: Load | None, prepare: object = None
+) -> tuple[Callable[[pa.Table, Any], pa.Table], Callable[[], Any]]:
+    """Returns the step and the factory of the role of a stage whose images are read in the step, where nothing prepares
+    them before."""
+    return (step, make) if prepare is not None else (partial(_on_images, step=step), partial(_reading, load, make))
+
+
+def reading_before(load: Load | None, prepare: Prepare | None) -> Prepare | None:
+    """Returns a preparation of images whose bytes are read before; None where there is none."""
+    return None if prepare is None else partial(_prepared, load=load, prepare=prepare)
+
+
+def _prepared(images: pa.Table, load: Load | None, prepare: Prepare) -> pa.Table:
+    return prepare(in_place(load).with_bytes(images))
+
+
+def _reading(load: Load | None, make: Callable[[], R]) -> Reading[R]:
+    role = make()
+    return (ReadingRemote if isinstance(role, Remote) else Reading)(role, in_place(load))
+
+
+def _on_images(images: pa.Table, reading: Reading[R], step: Callable[[pa.Table, R], pa.Table]) -> pa.Table:
+    return step(reading.images.with_bytes(images), reading.role)
+
+
+def in_place(load: Load | None) -> InPlace:
+    """Returns the images of a source, which a process opens once however often this is called."""
+    key = _key(load)
+    with _lock:
+        if key not in _opened:
+            while len(_opened) >= _MOST_OPEN:
+                del _opened[next(iter(_opened))]
+            _opened[key] = InPlace(load)
+        return _opened[key]
+
+
+def reopen(load: Load) -> None:
+    """Has the next reader in this process open the source anew: a notebook may audit a folder that has grown since its
+    last audit, and whose rows are others now."""
+    with _lock:
+        _opened.pop(_key(load), None)
+
+
+def _key(load: Load | None) -> object:
+    try:
+        return pickle.dumps(load)
+    except (pickle.PicklingError, AttributeError, TypeError):  # of this process alone
+        return load
+
+
+# Looks at images where they lie, once: their hash, size and fingerprint, and what models take of them, all from one
+# reading and one decoding.
+
+
+FILE, DECODED, HEIGHT = "file", "decoded", "height"
+"""Columns of a looked-at image: its encoded bytes; or its pixels, uint8 (height, width, 3) as bytes, and its height."""
+
+Others = Literal["none", "decoded", "files"]
+"""What models need that take no prepared pictures: nothing, pixels of each picture's own size, or encoded images."""
+
+_CARRIED = BATCH_PIXELS // 2
+"""The most pixels of a batch that are handed on decoded; the files of further images are handed on instead."""
+
+
+def look(rows: pa.Table, load: Load, views: Sequence[View], keep: bool, others: Others) -> pa.Table:
+    """Returns the images of `rows` (`image_id`, `row`, and others, which stay) with a column of pixels for each view.
+
+    An `error` of a row is a reason not to open it. `keep`: whether `bytes` hold the image.
+    """
+    found = in_place(load).fetched(rows["row"].to_pylist())
+    known = rows["error"].to_pylist() if "error" in rows.column_names else [None] * rows.num_rows
+    errors = [one or other for one, other in zip(known, found.errors, strict=True)]
+    saw = _Saw(rows.num_rows, carry=others == "decoded")
+    columns: dict[str, pa.Array] = {}
+    if views or saw.carry:
+        columns = shown(found.data, errors, views, saw)
+        seen = [Seen(*one) for one in zip(saw.marks, saw.sizes, errors, strict=True)]
+    else:
+        seen = [looked_at(data, error) for data, error in zip(found.data, errors, strict=True)]
+    images = images_table(rows["image_id"], found.keys, found.data, seen, None if keep else rows["row"])
+    for name in rows.column_names:
+        if name not in images.column_names:
+            images = images.append_column(name, rows[name])
+    if others != "none":
+        files = [None if there is not None else data for data, there in zip(found.data, saw.pixels, strict=True)]
+        columns |= {FILE: pa.array(files, pa.large_binary()), **saw.columns()}
+    for name, column in columns.items():
+        images = images.append_column(name, column)
+    return images
+
+
+class _Saw:
+    """What is seen of each row's picture. `carry`: whether pixels are held, as many as fit."""
+
+    def __init__(self, count: int, carry: bool) -> None:
+        self.carry = carry
+        self.marks: list[bytes | None] = [None] * count
+        self.sizes: list[int | None] = [None] * count
+        self.pixels: list[Pixels | None] = [None] * count
+        self._left = _CARRIED if carry else 0
+
+    def __call__(self, row: int, pixels: Pixels) -> None:
+        size = pixels.shape[0] * pixels.shape[1]
+        self.marks[row], self.sizes[row] = fingerprint(pixels), size
+        if size <= self._left:
+            self.pixels[row], self._left = pixels, self._left - size
+
+    def columns(self) -> Mapping[str, pa.Array]:
+        there = [one for one in self.pixels if one is not None]
+        data = np.concatenate([one.reshape(-1) for one in there]) if there else np.zeros(0, np.uint8)
+        ends = np.cumsum([0, *(0 if one is None else one.size for one in self.pixels)], dtype=np.int64)
+        valid = pa.array([one is not None for one in self.pixels], pa.bool_()).buffers()[1]
+        buffers = [valid, pa.py_buffer(ends), pa.py_buffer(data)]
+        heights = pa.array([None if one is None else one.shape[0] for one in self.pixels], pa.int32())
+        return {DECODED: pa.Array.from_buffers(pa.large_binary(), len(self.pixels), buffers), HEIGHT: heights}
+
+
+def pixels_in(images: pa.Table) -> list[Pixels | None]:
+    """Returns the pixels that `look` handed on decoded, uncopied and read-only."""
+    pixels: list[Pixels | None] = []
+    for data, height in zip(images[DECODED], images[HEIGHT].to_pylist(), strict=True):
+        flat = None if height is None else np.frombuffer(data.as_buffer(), np.uint8)
+        pixels.append(None if flat is None else flat.reshape(height, -1, 3))
+    return pixels

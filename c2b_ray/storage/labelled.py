@@ -1,0 +1,356 @@
+"""Labelled images: an image, a target class and attributes in each row of a table or folder (`labelled_rows`).
+
+It returns the labels as text, all at once, and the images' bytes by row, only from below the table's folder. It does
+not know the meaning of labels.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from io import RawIOBase
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.errors import ConfigError, ImageError, SourceError, nearest
+from c2b_ray.storage import concerns_the_store, is_remote, refusal, resolve
+from c2b_ray.storage.confined import MAX_BYTES, Folder, in_other_forms, is_local, path_below
+from c2b_ray.storage.documents import parse_json
+from c2b_ray.storage.folders import LeftOut, Readers
+from c2b_ray.storage.ids import give_back
+from c2b_ray.storage.labelled_folders import LABEL
+from c2b_ray.storage.labelled_rows import open_rows
+from c2b_ray.tables import Pieces, content_id, texts
+
+IMAGE, TARGET, KEY = "image", "target_class", "key"
+FOLDER = "folder"
+"""Clusters by the folder that an image lies in."""
+KEYS_AT_ONCE = 16_384
+
+
+class LabelledTable:
+    """The table or folder at `location`. Raises SourceError if it cannot be read or is empty; ConfigError for a missing
+    column.
+
+    `field`: the config's field that names the table, for errors. `columns`: the table's names for `image`,
+    `target_class` and `key`, if they differ. Image folders and Hugging Face datasets may name the class `label`.
+    `root`: the folder below which images lie, if that is not the table's; paths are relative to it, or absolute.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        field: str = "images.table",
+        columns: Mapping[str, str] | None = None,
+        root: str | None = None,
+    ) -> None:
+        self.location = location
+        self.root = root
+        self.field = field
+        self._renamed = dict(columns or {})
+        self._rows = open_rows(location, field)
+        self._names = {name: self._column(name) for name in (IMAGE, TARGET, KEY)}
+        if len(self) == 0:
+            raise SourceError(f"{location} has no rows")
+
+    def __reduce__(self) -> tuple[type[LabelledTable], tuple[str, str, dict[str, str], str | None]]:
+        return LabelledTable, (self.location, self.field, self._renamed, self.root)
+
+    def __len__(self) -> int:
+        return self._rows.count
+
+    def _column(self, name: str) -> str:
+        """Returns the table's name of a column; an empty text for a missing `key`."""
+        there = self._rows.schema.names
+        wanted = self._renamed.get(name)
+        if wanted is not None:
+            if wanted not in there:
+                raise ConfigError(
+                    self._columns, f"{name}: {self.location} has no column {wanted!r}; {nearest(wanted, there)}"
+                )
+            return wanted
+        if name in there or name == KEY:
+            return name if name in there else ""
+        if name == IMAGE and {"jpg", "key", "status", "url"} <= set(there):  # as img2dataset writes it
+            return "jpg"
+        if name == TARGET and LABEL in there and (class_names(self._rows.schema, LABEL) or self._is_folder):
+            return LABEL
+        # Only beside `table` has a file the field `columns`.
+        otherwise = ", or `columns` to say what they are called" if self.field.endswith(".table") else ": rename them"
+        raise ConfigError(
+            self.field,
+            f"{self.location} has no column {name!r} ({nearest(name, there)}); expected `image` (a path relative to "
+            f"the table, or bytes), `target_class` and a column per attribute{otherwise}",
+        )
+
+    @property
+    def _columns(self) -> str:
+        """The config's field that renames columns, beside the one that names the table."""
+        return f"{self.field.rpartition('.')[0]}.columns".lstrip(".")
+
+    @property
+    def numbered_classes(self) -> list[str] | None:
+        """The classes in the order of the numbers that stand for them in the file; None where names stand for
+        themselves."""
+        return class_names(self._rows.schema, self._names[TARGET])
+
+    @property
+    def _is_folder(self) -> bool:
+        return self._rows.folder == resolve(self.location)[1].rstrip("/")
+
+    @cached_property
+    def labels(self) -> pa.Table:
+        """`target_class` and the other columns as text, a row per image; nulls, empty texts and NaN are null.
+
+        The columns are dictionaries: a column of a million rows takes one to four megabytes.
+        """
+        schema, target = self._rows.schema, self._names[TARGET]
+        taken = {self._names[IMAGE], self._names[KEY], target}
+        names = [name for name in schema.names if name not in taken and _is_label(schema.field(name).type)]
+        if clash := next((name for name in names if name == TARGET), None):
+            raise ConfigError(self._columns, f"target_class: {target!r}, but there is a column {clash!r} too")
+        columns = {name: _Coded(class_names(schema, name)) for name in (target, *names)}
+        for table in self._rows.each(list(columns)):
+            for name, column in columns.items():
+                column.add(table[name])
+        labels = pa.table({TARGET if name == target else name: column.whole() for name, column in columns.items()})
+        give_back()  # the memory of the columns as read
+        return labels
+
+    def clusters(self, name: str, field: str = "images.cluster") -> pa.ChunkedArray | pa.Array:
+        """Returns the cluster of each image as text, null where there is none: a column of labels, or, where none is
+        called `folder`, the folder of each image.
+
+        Raises ConfigError, about `field`, for a column that is not there, and for folders of images that have no path.
+        """
+        if name in self.labels.column_names and name != TARGET:
+            return self.labels[name].cast(pa.string())
+        image = self._names[IMAGE]
+        kind = self._rows.schema.field(image).type
+        if name == FOLDER and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            paths = (chunk for table in self._rows.each([image]) for chunk in table[image].chunks)
+            return pa.chunked_array([_folders(chunk) for chunk in paths], pa.string())
+        others = [column for column in self.labels.column_names if column != TARGET]
+        if name == FOLDER:
+            raise ConfigError(field, f"{self.location} has no paths of images; name the column that has the clusters")
+        raise ConfigError(field, f"{self.location} has no column {name!r}; {nearest(name, [*others, FOLDER])}")
+
+    @cached_property
+    def left_out(self) -> LeftOut:
+        """What is in the file or folder and not among the rows, by reason; and which names are joined to files that are
+        called alike in another of Unicode's forms."""
+        found, image = self._rows.left_out, self._names[IMAGE]
+        if is_local(resolve(self.location)[0]) and pa.types.is_string(self._rows.schema.field(image).type):
+            names = (name for table in self._rows.each([image]) for name in table[image].to_pylist() if name)
+            found.notes += in_other_forms(self._root, filter(None, map(self._inside, names)))
+        return found
+
+    @property
+    def not_labels(self) -> dict[str, str]:
+        """Columns that hold no labels → what they hold, such as lists or bytes."""
+        schema, taken = self._rows.schema, {*self._names.values()}
+        return {f.name: f"it holds {f.type}" for f in schema if f.name not in taken and not _is_label(f.type)}
+
+    @cached_property
+    def keys(self) -> pa.Array:
+        """The name of each image: its key, its path, or its row if the table contains the bytes. Large strings."""
+        return pa.chunked_array(self._some_keys(), pa.large_string()).combine_chunks()
+
+    def _some_keys(self) -> Iterator[pa.Array]:
+        image, kind = self._names[IMAGE], self._rows.schema.field(self._names[IMAGE]).type
+        column = self._names[KEY]
+        if not column and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            column = image
+        elif not column and pa.types.is_struct(kind) and "path" in [part.name for part in kind]:
+            column = f"{image}.path"
+        if not column:
+            for start in range(0, len(self), KEYS_AT_ONCE):
+                yield _row_names(start, min(KEYS_AT_ONCE, len(self) - start))
+            return
+        first = 0
+        for chunk in (chunk for table in self._rows.each([column]) for chunk in table[column].chunks):
+            for start in range(0, len(chunk), KEYS_AT_ONCE):
+                keys = chunk.slice(start, KEYS_AT_ONCE).cast(pa.large_string())
+                named = pc.fill_null(pc.not_equal(keys, ""), False)
+                yield keys if pc.all(named).as_py() else pc.if_else(named, keys, _row_names(first, len(keys)))
+                first += len(keys)
+
+    @cached_property
+    def revision(self) -> str:
+        keys = texts(lambda: (keys.to_pylist() for keys in self._some_keys()))
+        revision = content_id(Pieces(self._write_labels), keys, self._rows.size)
+        give_back()
+        return revision
+
+    def _write_labels(self, to: Callable[[Any], object]) -> None:
+        # One record batch of texts: the revision of every table is computed from these bytes.
+        texts = pa.table(
+            {name: self.labels[name].cast(pa.string()).combine_chunks() for name in self.labels.schema.names}
+        )
+        sink = pa.PythonFile(_Sink(to), mode="w")
+        with pa.ipc.new_stream(sink, texts.schema) as writer:
+            writer.write_table(texts)
+
+    def fetch(self, ids: Sequence[int]) -> pa.Table:
+        """Returns the columns `key`, `bytes`, `error` of the rows `ids`, in their order."""
+        keys, data, errors = self.read(ids)
+        return pa.table({"key": keys, "bytes": pa.array(data, pa.binary()), "error": pa.array(errors, pa.string())})
+
+    def read(self, ids: Sequence[int]) -> tuple[pa.Array, list[bytes | None], list[str | None]]:
+        """Returns the columns of `fetch` without copying bytes. Raises SourceError where the disk or store does not
+        answer."""
+        values = self._rows.images(self._names[IMAGE], ids)
+        folder = Folder(resolve(self.root or self.location)[0], self._root)
+        read = self._readers.map(lambda value: self._image(value, folder), values, partial(_place, folder))
+        keys = self.keys.take(pa.array(ids, pa.int64())).cast(pa.string())
+        return keys, [data for data, _ in read], [error for _, error in read]
+
+    @property
+    def _root(self) -> str:
+        """The folder that images are read below."""
+        return self._rows.folder if self.root is None else resolve(self.root)[1].rstrip("/") or "/"
+
+    def paths(self) -> Iterator[str]:
+        """Yields the path of each image that the table names by one, as it is written; none of a table of bytes."""
+        image = self._names[IMAGE]
+        kind, column = self._rows.schema.field(image).type, image
+        if pa.types.is_struct(kind):  # a Hugging Face image: its bytes, or where they are
+            first = self._rows.images(image, [0])[0] or {}
+            if "path" not in first or first.get("bytes") is not None:
+                return
+            column = f"{image}.path"
+        elif not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            return
+        for table in self._rows.each([column]):
+            yield from filter(None, table[column].to_pylist())
+
+    def leading_out(self) -> list[str]:
+        """Returns the paths of images that are refused, each once: absolute ones, and those that lead out of the
+        table's folder by `..`; with a root, those that do not end below it."""
+        return list(dict.fromkeys(name for name in self.paths() if self._inside(name) is None))
+
+    def root_of(self, names: Sequence[str]) -> str:
+        """Returns the deepest folder above all images of these paths; "" where they share none but the top."""
+        folder = self._rows.folder
+        above = {posixpath.dirname(posixpath.normpath(posixpath.join(folder, name))) for name in names}
+        shared = posixpath.commonpath(above) if above else ""
+        return "" if shared == "/" else shared
+
+    def _inside(self, name: str) -> str | None:
+        """Returns a path relative to the root; None where it leads out of it."""
+        if self.root is None and name.startswith("/"):
+            return None
+        return path_below(self._root, self._rows.folder, name)
+
+    @cached_property
+    def _readers(self) -> Readers:
+        return Readers(patient=is_remote(self.location))
+
+    def _image(self, value: Any, folder: Folder) -> tuple[bytes | None, str | None]:
+        if isinstance(value, dict):  # the form of images in Hugging Face datasets
+            value = value.get("bytes") or value.get("path")
+        if isinstance(value, bytes):
+            return (value, None) if len(value) <= MAX_BYTES else (None, f"too large: more than {MAX_BYTES} bytes")
+        if not isinstance(value, str) or not value:
+            return None, "the table names no image in this row"
+        name = self._inside(value)
+        if name is None:
+            below = "the folder" if self.root is None else self.root
+            return None, f"{value}: leads out of {below}; expected the path of a file below it"
+        try:
+            return folder.read(name, MAX_BYTES), None
+        except ImageError as error:
+            return None, str(error)
+        except FileNotFoundError:
+            return None, "no such file beside the table" if self.root is None else f"no such file below {self.root}"
+        except OSError as error:
+            if concerns_the_store(error):
+                raise SourceError(refusal(self.location, error)) from error
+            return None, f"cannot be read: {error.strerror or error}"
+
+
+def class_names(schema: pa.Schema, column: str) -> list[str] | None:
+    """Returns the names of a column's class numbers from Hugging Face's metadata; None without."""
+    try:
+        about = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"))
+        feature = about["info"]["features"][column]
+        names = feature["names"] if feature["_type"] == "ClassLabel" else None
+    except (ValueError, KeyError, TypeError):
+        return None
+    return [str(name) for name in names] if isinstance(names, list) else None
+
+
+class _Coded:
+    """Collects a column of labels in chunks, as distinct texts and small numbers."""
+
+    def __init__(self, names: list[str] | None) -> None:
+        self._names = names
+        self._chunks: list[pa.Array] = []
+
+    def add(self, column: pa.ChunkedArray) -> None:
+        self._chunks += [_as_text(chunk, self._names).dictionary_encode() for chunk in column.chunks]
+
+    def whole(self) -> pa.Array:
+        kind = pa.dictionary(pa.int32(), pa.string())
+        column = pa.chunked_array(self._chunks, kind).unify_dictionaries().combine_chunks()
+        kinds = (pa.int8(), pa.int16(), pa.int32())
+        smallest = next(kind for kind in kinds if len(column.dictionary) < 2 ** (kind.bit_width - 1))
+        return pa.DictionaryArray.from_arrays(column.indices.cast(smallest), column.dictionary)
+
+
+def _place(folder: Folder, value: Any) -> str:
+    """Returns where a value of the column of images lies, for messages."""
+    name = value.get("path") if isinstance(value, dict) else value
+    return folder.at(name) if isinstance(name, str) else folder.at("")
+
+
+def _row_names(first: int, count: int) -> pa.Array:
+    rows = pa.array(np.arange(first, first + count)).cast(pa.large_string())
+    return pc.binary_replace_slice(rows, 0, 0, "row ")
+
+
+class _Sink(RawIOBase):
+    """A file that passes each written piece to `to`."""
+
+    def __init__(self, to: Callable[[Any], object]) -> None:
+        self._to = to
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._to(data)
+        return len(data)
+
+
+def _folders(paths: pa.Array) -> pa.Array:
+    """Returns the folder of each path; null for an image without one."""
+    folders = pc.replace_substring_regex(paths.cast(pa.string()), pattern="/?[^/]*$", replacement="")
+    return pc.if_else(pc.equal(folders, ""), pa.scalar(None, pa.string()), folders)
+
+
+def _is_label(kind: pa.DataType) -> bool:
+    return not (pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _as_text(column: pa.Array, names: list[str] | None) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if names is not None and pa.types.is_integer(column.type):
+        known = pc.and_(pc.greater_equal(column, 0), pc.less(column, len(names)))  # −1 is not a label
+        column = pc.take(pa.array(names, pa.string()), pc.if_else(known, column, pa.scalar(None, column.type)))
+    if pa.types.is_floating(column.type):
+        column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+    column = pc.utf8_trim_whitespace(column.cast(pa.string()))
+    return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+
+
+def table_opener(images: Mapping[str, Any]) -> partial[LabelledTable]:
+    """Returns what opens the labelled table of the section `images` of a config, given as its fields. It can be sent to
+    other processes."""
+    columns = {name: column for name, column in (images.get("columns") or {}).items() if column is not None}
+    return partial(LabelledTable, str(images["table"]), columns=columns, root=images.get("root"))

@@ -1,0 +1,264 @@
+"""The Parquet parts of one stage: each is written atomically, by one writer at a time, and each id occurs once.
+
+A part is named by its ids. It is written in the writer's folder `.tmp-<run>` and then renamed. The next writer first
+moves that folder away, so that processes of a killed run, even on other nodes, have no folder to write to. This module
+knows neither the meaning of rows nor Ray.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import fs
+
+from c2b_ray.errors import RunError, SourceError, StorageError
+from c2b_ray.storage import THREADS, Stores, files, refusal, resolve, sealed, writers
+from c2b_ray.storage import files as guard
+from c2b_ray.storage.ids import DIGEST, Digests, Gathered, OnDisk, digests, repeats
+from c2b_ray.storage.s3 import file_info, patiently, removed
+from c2b_ray.storage.writers import only_writer
+from c2b_ray.tables import content_id
+
+TEMPORARY = ".tmp-"
+ERROR = "error"
+BINARY = (pa.binary(), pa.large_binary())
+
+
+@dataclass(frozen=True)
+class Census:
+    """The sorted ids of the existing rows, and the number of rows with an error."""
+
+    ids: Digests
+    errors: int
+
+
+class Count(NamedTuple):
+    """How many rows there are, how many of them have an error, and whether any two have the same id."""
+
+    rows: int
+    errors: int
+    repeats: bool
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts under `out`. `run`: the name of the writer's folder; empty for a reader.
+
+    Workers that receive it reach stores as the driver does, also for what a role reads.
+    """
+
+    out: str
+    filesystem: fs.FileSystem
+    path: str
+    run: str = ""
+    stores: Stores = field(default_factory=Stores)
+
+    @property
+    def local(self) -> bool:
+        return isinstance(self.filesystem, fs.LocalFileSystem)
+
+    def names(self) -> list[str]:
+        return [name for name in files.entries(self.out) if name.startswith("part-") and name.endswith(".parquet")]
+
+    def write(self, table: pa.Table, id_column: str) -> None:
+        """Writes all of `table` as one part, named by its ids. Raises RunError if another writer has taken over."""
+        self.put(f"part-{content_id(*sorted(table[id_column].to_pylist()))}.parquet", table)
+
+    def put(self, name: str, table: pa.Table) -> None:
+        """Replaces the part `name` atomically."""
+        data = _encoded(table)
+        with _refusals(self.out):
+            if self.local:
+                self._put_local(name, data)
+                return
+            patiently(self.out, partial(self._put_object, name, data), reached=True)
+
+    def _put_object(self, name: str, data: memoryview) -> None:
+        if self.filesystem.get_file_info(f"{self.path}/{self.run}/writer").type == fs.FileType.NotFound:
+            raise FileNotFoundError
+        guard.ask(f"{self.out}/{name}")
+        files.put(self.filesystem, f"{self.path}/{name}", data)
+
+    def _put_local(self, name: str, data: memoryview) -> None:
+        temporary = f"{self.path}/{self.run}/{name}-{uuid.uuid4().hex[:8]}"
+        try:
+            with open(temporary, "xb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            guard.ask(f"{self.out}/{name}")
+            os.replace(temporary, f"{self.path}/{name}")
+        except BaseException:
+            if os.path.exists(temporary):
+                os.unlink(temporary)
+            raise
+
+    def note(self, kind: str) -> int:
+        """Counts an event in the writer's folder; returns how often it has happened, this time included."""
+        folder = f"{self.path}/{self.run}"
+        with _refusals(self.out):
+            mark = f"{folder}/{kind}-{uuid.uuid4().hex}"
+            patiently(self.out, partial(files.put, self.filesystem, mark, b""), reached=True)
+            entries = file_info(self.filesystem, fs.FileSelector(folder))
+        return sum(info.base_name.startswith(f"{kind}-") for info in entries)
+
+    def read(self, name: str, columns: Collection[str] | None = None) -> pa.Table:
+        """Returns a part. Columns that it lacks are left out."""
+
+        def table() -> pa.Table:
+            # Not read_table: it would take a run directory named `step=3` for a partition and add its column.
+            with self.filesystem.open_input_file(f"{self.path}/{name}") as stream:
+                return sealed.read(stream, columns)
+
+        try:
+            return patiently(self.out, table)
+        except (OSError, pa.ArrowException) as error:
+            why = f"{self.out}/{name} cannot be read ({error}); delete it and run again"
+            raise StorageError(refusal(self.out, error) or why) from error
+
+    def each(self, columns: Collection[str]) -> Iterator[pa.Table]:
+        """Yields the parts by name, reading a few at a time. Columns that a part lacks are left out."""
+        names = self.names()
+        with ThreadPoolExecutor(THREADS) as pool:
+            for start in range(0, len(names), THREADS):
+                yield from pool.map(lambda name: self.read(name, columns), names[start : start + THREADS])
+
+    def census(self, id_column: str) -> Census:
+        marks, errors = Gathered(DIGEST), 0
+        for table in self.each((id_column, ERROR)):
+            marks.add(digests(table[id_column]))
+            errors += int(failed(table).sum())
+        ids = marks.whole()
+        ids.sort()  # in place, because a copy of millions of ids takes memory
+        return Census(ids, errors)
+
+    def count(self, id_column: str) -> Count:
+        """As `census`, in memory that does not grow with the rows: the ids are sorted in a file."""
+        rows = errors = 0
+        with _refusals(self.out), OnDisk(DIGEST, f"{self.path}/{self.run}" if self.local else None) as marks:
+            for table in self.each((id_column, ERROR)):
+                marks.add(digests(table[id_column]))
+                rows, errors = rows + table.num_rows, errors + int(failed(table).sum())
+            return Count(rows, errors, any(repeats(ids).any() for ids in marks.in_order()))
+
+    def drop_repeats(self, id_column: str) -> Count:
+        """Keeps every id once, in the first part that has it; returns the count afterwards.
+
+        No row is repeated in an undisturbed run. A source that names a row twice repeats it. So does Ray when it
+        recomputes a lost block with other bounds, whose rows then go to parts with other names.
+        """
+        if not (count := self.count(id_column)).repeats:
+            return count
+        of_parts = [digests(table[id_column]) for table in self.each((id_column,))]
+        first = np.zeros(count.rows, bool)
+        first[np.unique(np.concatenate(of_parts), return_index=True)[1]] = True
+        bounds = np.cumsum([len(ids) for ids in of_parts])[:-1]
+        for name, kept in zip(self.names(), np.split(first, bounds), strict=True):
+            if kept.all():
+                continue
+            if kept.any():
+                self.put(name, self.read(name).filter(pa.array(kept)))
+            else:
+                guard.ask(f"{self.out}/{name}")
+                with _refusals(self.out):
+                    removed(self.out, partial(self.filesystem.delete_file, f"{self.path}/{name}"))
+        return self.count(id_column)
+
+
+def opened(out: str) -> Parts:
+    """Returns the parts under `out`, for reading."""
+    return Parts(out, *resolve(out))
+
+
+@contextmanager
+def writing(out: str) -> Iterator[Parts]:
+    """Opens the parts under `out` for the only writer.
+
+    Raises RunError if another process is writing: on a local disk one of this machine, on an object store any.
+    """
+    files.make_directory(out)
+    reader = opened(out)
+    parts = Parts(out, reader.filesystem, reader.path, f"{TEMPORARY}{uuid.uuid4().hex}")
+    with ExitStack() as stack:
+        stack.enter_context(_locked(out, parts.path) if parts.local else writers.held(out))
+        guard.ask(out)
+        with _refusals(out):
+            for name in files.entries(out):
+                if name.startswith(TEMPORARY):
+                    removed(out, partial(_remove, parts, name))
+            folder = f"{parts.path}/{parts.run}"
+            patiently(out, partial(parts.filesystem.create_dir, folder), reached=True)
+            patiently(out, partial(files.put, parts.filesystem, f"{folder}/writer", b""), reached=True)
+        try:
+            yield parts
+        finally:
+            # Not patiently: what stays is removed by the next writer. It is gone if one has taken over.
+            with suppress(OSError):
+                _remove(parts, parts.run)
+
+
+def failed(table: pa.Table) -> NDArray[np.bool_]:
+    """Returns which rows have an error; none if the table has no such column."""
+    if ERROR not in table.column_names:
+        return np.zeros(table.num_rows, bool)
+    return np.asarray(table[ERROR].is_valid())
+
+
+def _encoded(table: pa.Table) -> memoryview:
+    # Encoded images and embeddings do not compress, and trying takes longer than writing them.
+    small = {f.name: "zstd" for f in table.schema if not (pa.types.is_nested(f.type) or f.type in BINARY)}
+    return sealed.encoded(table, compression=small or "none", use_dictionary=list(small))
+
+
+@contextmanager
+def _locked(out: str, path: str) -> Iterator[None]:
+    with ExitStack() as stack:
+        with _refusals(out):
+            stack.enter_context(only_writer(path, out, "writing here"))
+        yield
+
+
+@contextmanager
+def _refusals(out: str) -> Iterator[None]:
+    """Turns a writer's OSErrors into errors that say what to do."""
+    try:
+        with files.refusals(out):
+            yield
+    except FileNotFoundError:
+        raise RunError(
+            f"{out}: another run has taken over this directory, or it is not the same directory on every node of the "
+            "cluster; use a shared file system or an object store"
+        ) from None
+    except OSError as error:
+        raise StorageError(f"{out}: cannot write: {error}; what is written is kept; run again to resume") from error
+
+
+def _remove(parts: Parts, name: str) -> None:
+    """Moves a writer's folder away, then deletes it."""
+    folder = f"{parts.path}/{name}"
+    if parts.local:
+        # Renamed first: a late writer could otherwise put a file into the folder while it is being emptied.
+        folder = f"{parts.path}/{TEMPORARY}{uuid.uuid4().hex}-done"
+        os.rename(f"{parts.path}/{name}", folder)
+    parts.filesystem.delete_dir(folder)
+
+
+def read_stage(out: str, columns: list[str] | None = None) -> pa.Table:
+    """Returns all rows of a stage under `out`, in no particular order. Raises SourceError if there is no part."""
+    parts = opened(out)
+    names = parts.names()
+    if not names:
+        raise SourceError(f"{out}: holds no part-*.parquet")
+    with ThreadPoolExecutor(THREADS) as pool:
+        table = pa.concat_tables(pool.map(lambda name: parts.read(name, columns), names))
+    return table.select(columns) if columns is not None else table

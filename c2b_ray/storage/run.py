@@ -1,0 +1,293 @@
+"""A run directory of any kind: its tables, its manifest, and the rule that one process writes it.
+
+    RUN/run.json         the config, the models, the start, the duration of each step, counts, and, for a finished run,
+                         its tables (`manifest`)
+        NAME.parquet     a table, or
+        NAME/            its Parquet parts
+        report.html
+
+The run's kind says which tables there are (`kinds`). This module knows their names and schemas, not how they are made.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from c2b_ray.errors import RunError, SourceError
+from c2b_ray.storage import absent_bucket, files, listing, tables, writers
+from c2b_ray.storage.kinds import KINDS, RunKind, kind_named
+from c2b_ray.storage.manifest import FORMAT, Manifest, checked, differences, kind_name, merged, parse, unnamed
+from c2b_ray.storage.tables import RowGroups
+
+MANIFEST = "run.json"
+ROW_GROUP = 16_384
+"""The least rows in a row group of a table that is written in batches."""
+
+
+class Run:
+    """A run at `path`. Tables are Arrow tables; one that was not written yet is an empty table of its schema."""
+
+    SINCE: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """For each table, columns that runs of older releases lack; they are read as null."""
+
+    def __init__(self, path: str | Path, kind: RunKind) -> None:
+        self.path = str(path).rstrip("/")
+        self.kind = kind
+        self._still_ours: Callable[[], None] = lambda: None
+        self._ended = False
+
+    def __repr__(self) -> str:
+        return f"Run({self.path!r})"
+
+    def location(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+    @property
+    def record(self) -> Manifest:
+        """The manifest, typed. Raises RunError if it is damaged or of another format."""
+        location = self.location(MANIFEST)
+        return parse(files.read_bytes(location), location, self.kind.manifest, self.kind.command)
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The fields of `record` that are set, as a mapping."""
+        return self.record.as_dict()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return dict(self.record.config)
+
+    @property
+    def report(self) -> str:
+        return self.location("report.html")
+
+    def update(self, changes: Mapping[str, Any]) -> None:
+        """Merges `changes` into the manifest; nested mappings are merged one level deep.
+
+        A run that becomes `finished` lists its tables as they are then, and its headline, so that a list of thousands
+        of runs need not open their tables.
+        """
+        before = self.manifest
+        if merged(before, changes) == before:
+            return
+        self.begin_writing()
+        manifest = merged(self.manifest, changes)
+        if changes.get("status") == "finished":
+            entries = {name: listing.listed(self, name) for name in self.kind.tables if self.has(name)}
+            manifest["tables"] = {name: entry.model_dump(exclude_none=True) for name, entry in entries.items()}
+            self._write_manifest(manifest)  # a summary reads the finished run
+            manifest["headline"] = self.kind.headline(self)
+        self._write_manifest(manifest)
+
+    def begin_writing(self) -> None:
+        """Marks an ended run as `running`. Call it before writing to the run's directories.
+
+        `write` and `update` call it, unless the same content is there already. So a rerun that is refused before it
+        changes anything leaves a finished run finished.
+        """
+        if self._ended:
+            of_the_end = ("finished", "failure", "tables", "headline")
+            kept = {key: value for key, value in self.manifest.items() if key not in of_the_end}
+            self._write_manifest({**kept, "status": "running"})
+            self._ended = False
+
+    def check(self) -> None:
+        """Raises RunError if a finished run lacks a table that it listed, or has a different one under its name."""
+        record = self.record
+        if record.status == "finished":
+            listing.check_missing(self, record)
+            listing.check_changed(self, record)
+            listing.check_added(self, record, iter(self.kind.tables))
+
+    def in_parts(self, name: str) -> bool:
+        return name in self.kind.in_parts
+
+    def has(self, name: str) -> bool:
+        if name in self.kind.in_parts:
+            return any(entry.startswith("part-") for entry in files.entries(self.location(name)))
+        return files.exists(self.location(f"{name}.parquet"))
+
+    def write(self, name: str, table: pa.Table) -> None:
+        self._still_ours()
+        location = self.location(f"{name}.parquet")
+        data = files.encoded_table(table.select(self.kind.tables[name].names).cast(self.kind.tables[name]))
+        if self._ended and files.exists(location) and files.read_bytes(location) == data:
+            return
+        self.begin_writing()
+        files.write_bytes(location, data)
+
+    def write_batches(self, name: str, batches: Iterable[pa.RecordBatch]) -> None:
+        """Like `write`, for a table that need not fit in memory."""
+        self._still_ours()
+        schema, location = self.kind.tables[name], self.location(f"{name}.parquet")
+        parts = (table.select(schema.names).cast(schema) for table in _row_groups(batches))
+        tables.write_tables(location, schema, parts, self.begin_writing)
+
+    def count(self, name: str) -> int:
+        """Returns the number of rows of a table, without reading them."""
+        return tables.count_rows(self.location(self._entry(name))) if self.has(name) else 0
+
+    def each(self, name: str, columns: list[str]) -> Iterator[pa.Table]:
+        """Like `read`, but yields a part at a time."""
+        if not self.has(name):
+            yield self.read(name, columns)
+            return
+        for table in tables.read_parts(self.location(self._entry(name)), columns):
+            yield self.complete(name, table, columns)
+
+    def read(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        schema = self.kind.tables[name]
+        if not self.has(name):
+            table = schema.empty_table()
+            return table.select(columns) if columns else table
+        return self.complete(name, files.read_table(self.location(self._entry(name)), columns), columns)
+
+    def row_groups(self, name: str) -> RowGroups:
+        """Returns the row groups of a table, in the order of `read`."""
+        return RowGroups.of(files.table_files(self.location(self._entry(name))) if self.has(name) else [])
+
+    def _entry(self, name: str) -> str:
+        return name if name in self.kind.in_parts else f"{name}.parquet"
+
+    def complete(self, name: str, table: pa.Table, columns: list[str] | None) -> pa.Table:
+        """Returns the table, with nulls in columns that runs of older releases lack. Raises RunError if another column
+        is missing."""
+        for column in self.SINCE.get(name, ()):
+            if column not in table.column_names and column in (columns or self.SINCE[name]):
+                field = self.kind.tables[name].field(column)
+                table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+        expected = columns or self.kind.tables[name].names
+        if missing := [column for column in expected if column not in table.column_names]:
+            location = self.location(self._entry(name))
+            raise RunError(
+                f"{location}: no column {', '.join(missing)}: a table of another kind or release; run the "
+                f"{self.kind.command} again, with another --out",
+                location=location,
+                run=self.path,
+            )
+        return table
+
+    def _begin(self, run_id: str, config: Mapping[str, Any]) -> None:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        about = {"format": FORMAT, "kind": self.kind.name, "run_id": run_id}
+        self._write_manifest({**about, "status": "running", "created": now, "config": dict(config)})
+
+    def _resume(self, run_id: str, config: Mapping[str, Any]) -> None:
+        """Resumes the run. Raises RunError if the directory contains another run."""
+        if (kind := _kind_of(self.location(MANIFEST))).name != self.kind.name:
+            raise RunError(
+                f"{self.path} holds a run of {kind.command}; choose another --out, or delete it", run=self.path
+            )
+        manifest = self.manifest
+        if manifest["run_id"] != run_id:
+            changed = differences(manifest["config"], config)
+            raise RunError(
+                f"{self.path} holds another run, {manifest['run_id']}, and this is {run_id} (its {changed} differs); "
+                f"choose another --out, or delete it{unnamed(config)}",
+                run=self.path,
+            )
+        if manifest["status"] != "running":
+            listing.check_changed(self, self.record)
+            self._ended = True
+
+    def _write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        self._still_ours()
+        checked(dict(manifest), self.location(MANIFEST), self.kind.manifest, self.kind.command)
+        text = json.dumps(manifest, indent=2, ensure_ascii=False, sort_keys=False)
+        files.write_bytes(self.location(MANIFEST), text.encode())
+
+
+def load_run(path: str | Path) -> Run:
+    """Loads an existing run as the class of its kind.
+
+    Raises SourceError if there is none at `path`. Raises RunError if its format or kind is unknown, or if it is
+    finished and its tables are not those that it finished with.
+    """
+    location = f"{str(path).rstrip('/')}/{MANIFEST}"
+    if not files.exists(location):
+        raise SourceError(absent_bucket(path) or f"{path}: no run there (expected {MANIFEST}); c2b audit makes one")
+    run = read_run(path)
+    run.check()
+    return run
+
+
+def read_run(path: str | Path) -> Run:
+    """Returns an existing run as the class of its kind, without a look at its tables. Raises RunError if its format or
+    kind is unknown."""
+    run: Run = _kind_of(f"{str(path).rstrip('/')}/{MANIFEST}").new(str(path))
+    return run
+
+
+def finished(run: str | Path | Run) -> Run:
+    """Returns the run, loaded if it was a path. Raises RunError if it did not come to its end."""
+    loaded = run if isinstance(run, Run) else load_run(run)
+    if not (record := loaded.record).has_results:
+        raise RunError(
+            f"{loaded.path}: the run is not finished (status: {record.status}); run its {loaded.kind.command} again "
+            "first",
+            run=loaded.path,
+        )
+    return loaded
+
+
+def _kind_of(location: str) -> RunKind:
+    name = kind_name(files.read_bytes(location), location)
+    try:
+        return kind_named(name)
+    except KeyError as error:
+        raise RunError(
+            f"{location}: a run of the kind {name!r}, which this release does not know ({', '.join(KINDS)}): install "
+            "the release that made it",
+            location=location,
+        ) from error
+
+
+@contextmanager
+def open_run(path: str | Path, run_id: str, config: Mapping[str, Any], kind: RunKind) -> Iterator[Run]:
+    """Opens a new run at `path`, or resumes the one with the same id, for this process alone to write.
+
+    It is `running` until it is updated to `finished`. A run that ended before is `running` again from its first change.
+    Raises RunError if `path` contains another run or other files, or if another process writes it; StorageError if the
+    file system refuses.
+    """
+    run: Run = kind.new(str(path))
+    files.make_directory(path)
+    with writers.single_writer(run.path) as still_ours:
+        run._still_ours = still_ours
+        for name in files.entries(path):
+            if _leftover(name, kind):  # left by a killed writer; no other writer is active now
+                files.remove_file(run.location(name))
+        if files.exists(run.location(MANIFEST)):
+            run._resume(run_id, config)
+        else:
+            others = [name for name in files.entries(path) if name not in writers.FILES]
+            if others:
+                raise RunError(f"{path} is not empty and holds no run ({others[0]} …); choose an empty --out")
+            run._begin(run_id, config)
+        yield run
+
+
+def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(map(len, held)) >= ROW_GROUP:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _leftover(name: str, kind: RunKind) -> bool:
+    return (
+        re.fullmatch(rf"(?:run\.json|report\.html|(?:{'|'.join(kind.tables)})\.parquet)\.tmp-[0-9a-f]{{8}}", name)
+        is not None
+    )

@@ -1,0 +1,268 @@
+"""Tables that need not fit in memory: read a file at a time, written a table at a time, counted by their footers.
+
+It knows files and Parquet, not their content. Files are written atomically, as in `files`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyarrow import fs
+
+from c2b_ray.storage import THREADS, files, resolve, sealed
+from c2b_ray.storage.ids import Digests, digests
+from c2b_ray.storage.s3 import open_input, patiently
+from c2b_ray.storage.sealed import Sealed
+
+_READ_AT_ONCE = 2**20
+
+
+def read_parts(location: str | Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    """Like `read_table`, but yields a file at a time, or a row group of a large file."""
+    for path in files.table_files(location):
+        groups = files.parquet(path, lambda file: int(file.metadata.num_row_groups))
+        if groups < 2:
+            yield files.parquet(path, lambda file: file.read(columns))
+        else:
+            yield from (files.parquet(path, group_reader(number, columns)) for number in range(groups))
+
+
+def group_reader(number: int, columns: Sequence[str] | None) -> Callable[[sealed.Sealed], pa.Table]:
+    """Returns what reads a row group of an open file."""
+    return lambda file: file.read_groups([number], columns)
+
+
+def count_rows(location: str | Path) -> int:
+    """Returns the number of rows that `read_table` would read, without reading them."""
+    return sum(files.parquet(path, lambda file: int(file.metadata.num_rows)) for path in files.table_files(location))
+
+
+def write_tables(
+    location: str | Path, schema: pa.Schema, tables: Iterable[pa.Table], replacing: Callable[[], None]
+) -> None:
+    """Like `write_table`, for many tables, of which only one is in memory at a time.
+
+    A file that has these bytes already is kept. Otherwise `replacing` is called before the file is replaced.
+    """
+    filesystem, path = resolve(location)
+    local = isinstance(filesystem, fs.LocalFileSystem)
+    with ExitStack() as stack:
+        folder = None if local else stack.enter_context(TemporaryDirectory())
+        temporary = f"{path}.tmp-{uuid.uuid4().hex[:8]}" if local else f"{folder}/table"
+        stack.callback(Path(temporary).unlink, missing_ok=True)
+        with files.refusals(location):
+            sealed.write(temporary, schema, tables, compression="zstd")
+            if files.exists(location) and same(location, temporary):
+                return
+            replacing()
+            if local:
+                os.replace(temporary, path)
+            else:
+                patiently(location, lambda: fs.copy_files(temporary, path, fs.LocalFileSystem(), filesystem))
+
+
+def same(location: str | Path, other: str | Path) -> bool:
+    """Returns whether two files have the same bytes."""
+    if files.size(location) != files.size(other):
+        return False
+    streams = []
+    for file in (location, other):
+        with files.reading(file):
+            streams.append(open_input(*resolve(file)))
+    with streams[0], streams[1]:
+        while True:
+            one, two = (stream.read(_READ_AT_ONCE) for stream in streams)
+            if one != two:
+                return False
+            if not one:
+                return True
+
+
+# Writes rows into a local Parquet file, a few at a time: the same rows are the same bytes.
+
+
+GROUP_BYTES = 32 * 2**20
+"""About the bytes of images in one row group, which a reader holds at a time."""
+ROW_BYTES = 512
+"""Of a row, besides its texts and its image."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """The size and hash of a written file."""
+
+    rows: int
+    bytes: int
+    sha256: str
+
+
+class RowsFile:
+    """A Parquet file that is being written at a local path. `written`: its size and hash, once it is closed.
+
+    Where a row group ends depends on the rows alone, not on how they are added: the same rows are the same bytes.
+    """
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self._path, self._schema = path, schema
+        small = {f.name: "zstd" for f in schema if not pa.types.is_binary(f.type)}
+        plain = [f.name for f in schema if not (pa.types.is_binary(f.type) or pa.types.is_nested(f.type))]
+        compression = {f.name: small.get(f.name, "none") for f in schema if not pa.types.is_nested(f.type)}
+        self._writer: pq.ParquetWriter | None = pq.ParquetWriter(
+            path, schema, compression=compression, use_dictionary=plain, write_page_checksum=True
+        )
+        self._held: list[pa.Table] = []
+        self._held_bytes = 0
+        self.count = 0
+        self.written = Written(0, 0, "")
+
+    def add(self, table: pa.Table) -> None:
+        self.count += table.num_rows
+        sizes = self._held_bytes + np.cumsum(_bytes_of_rows(table))
+        while table.num_rows:
+            most = int(np.searchsorted(sizes, GROUP_BYTES)) + 1
+            self._held.append(table.slice(0, most))
+            self._held_bytes = int(sizes[min(most, len(sizes)) - 1])
+            if self._held_bytes < GROUP_BYTES:
+                return
+            self._flush()
+            table, sizes = table.slice(most), sizes[most:] - sizes[most - 1]
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._flush()
+            self._writer.close()
+            self._writer = None
+            with open(self._path, "rb") as stream:
+                total = hashlib.file_digest(stream, "sha256").hexdigest()
+            self.written = Written(self.count, os.path.getsize(self._path), total)
+
+    def abandon(self) -> None:
+        """Closes the file without finishing it, unless it is closed already."""
+        if self._writer is not None:
+            with suppress(OSError, pa.ArrowException):
+                self._writer.close()
+            self._writer = None
+
+    def _flush(self) -> None:
+        assert self._writer is not None
+        if self._held:
+            self._writer.write_table(pa.concat_tables(self._held).combine_chunks(), row_group_size=self.count or 1)
+            self._held, self._held_bytes = [], 0
+
+
+def _bytes_of_rows(table: pa.Table) -> NDArray[np.int64]:
+    """Returns about how many bytes each row has."""
+    sizes = np.full(table.num_rows, ROW_BYTES, np.int64)
+    for column in table.schema:
+        if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+            sizes += pc.fill_null(pc.binary_length(table[column.name]), 0).to_numpy()
+    return sizes
+
+
+# Reads some rows of a table by number or by id, and only the row groups that contain them.
+
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """The row groups of a table. `locations`: the files. `file`, `number`: for each group, its file and its number
+    there. `ends`: for each group, the number of rows up to its end."""
+
+    locations: tuple[str, ...]
+    file: Ints
+    number: Ints
+    ends: Ints
+
+    @staticmethod
+    def of(locations: Sequence[str]) -> RowGroups:
+        """Reads the footers of the files. SourceError names one that cannot be read."""
+        with ThreadPoolExecutor(THREADS) as pool:
+            sizes = list(pool.map(lambda location: files.parquet(location, _sizes), locations))
+        counts = [len(of_file) for of_file in sizes]
+        number = np.concatenate([np.arange(count) for count in counts]) if counts else np.zeros(0)
+        rows = np.array([rows for of_file in sizes for rows in of_file], np.int64)
+        return RowGroups(tuple(locations), np.repeat(np.arange(len(counts)), counts), number.astype(int), rows.cumsum())
+
+    @property
+    def rows(self) -> int:
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def page(self, start: int, limit: int, columns: Sequence[str]) -> list[pa.Table]:
+        """Returns at most `limit` rows from `start` on, in one table per group."""
+        end = min(start + limit, self.rows)
+        if start >= end:
+            return []
+        first, last = np.searchsorted(self.ends, [start, end - 1], "right").tolist()
+        read = []
+        for group in range(first, last + 1):
+            begin = int(self.ends[group - 1]) if group else 0
+            read.append(self.read(group, columns).slice(max(0, start - begin), end - max(start, begin)))
+        return read
+
+    def take(self, rows: Sequence[int], columns: Sequence[str]) -> list[pa.Table]:
+        """Returns the rows with these numbers, in this order, each in its own table."""
+        groups = np.searchsorted(self.ends, rows, "right")
+        read = {group: self.read(group, columns) for group in np.unique(groups).tolist()}
+        begins = np.concatenate([[0], self.ends])[groups]
+        return [
+            read[group].slice(row - begin, 1)
+            for row, group, begin in zip(rows, groups.tolist(), begins.tolist(), strict=True)
+        ]
+
+    def read(self, group: int, columns: Sequence[str]) -> pa.Table:
+        """Returns all rows of a group. Columns that its file lacks are left out."""
+        return files.parquet(self.locations[self.file[group]], group_reader(int(self.number[group]), columns))
+
+    def each(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yields the groups in order, reading some ahead."""
+        groups = range(len(self.ends))
+        with ThreadPoolExecutor(THREADS) as pool:
+            for start in range(0, len(groups), THREADS):
+                yield from pool.map(lambda group: self.read(group, columns), groups[start : start + THREADS])
+
+
+@dataclass(frozen=True)
+class IdIndex:
+    """Finds the group of an id: twelve bytes of each id, sorted, and the number of its group."""
+
+    ids: Digests
+    group: NDArray[np.int32]
+
+    @staticmethod
+    def of(groups: RowGroups, column: str) -> IdIndex:
+        """Builds the index, reading the ids once."""
+        tables = [digests(table[column]) for table in groups.each([column])]
+        if not tables:
+            return IdIndex(np.zeros(0, "S12"), np.zeros(0, np.int32))
+        ids = np.concatenate(tables)
+        order = np.argsort(ids, kind="stable")
+        return IdIndex(ids[order], np.repeat(np.arange(len(tables)), list(map(len, tables))).astype(np.int32)[order])
+
+    @property
+    def nbytes(self) -> int:
+        return self.ids.nbytes + self.group.nbytes
+
+    def groups_of(self, text: str) -> list[int]:
+        """Returns the groups that may contain the id, mostly one or none."""
+        [wanted] = digests(pa.chunked_array([[text]], pa.string()))
+        first, end = np.searchsorted(self.ids, wanted, "left"), np.searchsorted(self.ids, wanted, "right")
+        return sorted(set(self.group[first:end].tolist()))
+
+
+def _sizes(file: Sealed) -> list[int]:
+    return [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]

@@ -1,0 +1,238 @@
+"""The tables of Classifier-to-Bias audits and of comparisons between them: scores and what follows from scores."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+_text = pa.string()
+
+SCORES = pa.schema(
+    [
+        pa.field("classifier", _text, nullable=False),
+        pa.field("target_class", _text, nullable=False),
+        pa.field("attribute", _text, nullable=False),
+        pa.field("bias_class", _text, nullable=False),
+        pa.field("n", pa.int64(), nullable=False),
+        pa.field("correct", pa.int64(), nullable=False),
+        pa.field("errors", pa.int64(), nullable=False),  # images of the cell without a prediction; not in n
+        *[
+            pa.field(name, pa.float64())
+            for name in (
+                "accuracy",
+                "accuracy_low",
+                "accuracy_high",
+                "phi",
+                "phi_low",
+                "phi_high",
+                "p_value",
+                "q_value",
+            )
+        ],
+        pa.field("verdict", _text, nullable=False),  # for, against, none, undetermined
+        pa.field("paper_verdict", pa.int8(), nullable=False),  # 1, -1, 0: |φ| > τ alone
+        # Of the test for |φ| ≤ τ, which `none` states; its false discovery rate is controlled as that of findings is.
+        pa.field("none_p_value", pa.float64()),
+        pa.field("none_q_value", pa.float64()),
+        # Orders the findings: φ shrunk towards 0 by the noise of the classifier's cells, or φ on fresh images.
+        pa.field("phi_shrunken", pa.float64()),
+        # The smallest |φ| that two stages find in four of five audits; null without `screening`.
+        pa.field("detectable", pa.float64()),
+        pa.field("phi_confirmed", pa.float64()),  # on images drawn for confirmation alone; null without `confirm`
+        pa.field("phi_confirmed_low", pa.float64()),
+        pa.field("phi_confirmed_high", pa.float64()),
+        # How the images' values are known. labels: from the images' labels; captions: from the captions that drew them,
+        # unverified; verifier: from a verifier with its own certainty; calibrated: with its measured accuracy.
+        pa.field("basis", _text),
+        pa.field("captions", pa.int64()),  # captions whose images the cell holds; null for labelled images
+        pa.field("caption_spread", pa.float64()),  # standard deviation between captions of one cell; NaN: not known
+        pa.field("clusters", pa.int64()),  # clusters, such as cameras, that the images of n come from; null without
+        pa.field("wanted", pa.int64()),  # distinct images that the cell should have; null for labelled images
+        pa.field("undecided", pa.int64()),  # images of n without a single likeliest answer; they count as wrong
+        pa.field("shared", pa.int64()),  # images of n that other values of the attribute hold as well
+        # φ with the cells weighted to one distribution of all other attributes; null where it could not be computed.
+        pa.field("phi_standardised", pa.float64()),
+        # "attribute: value" of another attribute that nearly the same images show, as far as verified: no image
+        # distinguishes their effects. Null where there is none.
+        pa.field("same_as", _text),
+        # If images were verified, `accuracy`, `phi` and all results of them are corrected for images that show
+        # something else; `n` and `correct` count the drawn images, and these two are uncorrected too.
+        pa.field("accuracy_observed", pa.float64()),
+        pa.field("phi_observed", pa.float64()),
+        pa.field("repeats", pa.int64(), nullable=False),  # near-duplicates of other images of the cell; not in n
+        # Null without verification: shares of the cell's images that show its bias class, with limits, and its class.
+        *[pa.field(name, pa.float64()) for name in ("shown", "shown_low", "shown_high", "class_shown")],
+        # The share of the cell's images that do not show its class, with limits, as predicted from images of the
+        # calibration that look like them. Null where images were not drawn from those that a calibrated verifier
+        # accepted in an index; NaN where the calibration holds no such image.
+        *[pa.field(name, pa.float64()) for name in ("false_accepts", "false_accepts_low", "false_accepts_high")],
+        pa.field("doubt", _text),  # why the verdict is withheld, regardless of the numbers; null where it is not
+        # Why a cell is undetermined, in a sentence; null elsewhere.
+        pa.field("undetermined_because", _text),
+        # Images that each cell needs, with captions in the same proportion; null: settled, or no number suffices.
+        pa.field("images_to_settle", pa.int64()),
+        pa.field("mistaken_for", _text),  # the commonest wrong answer, null where there is none
+        pa.field("mistaken", pa.int64(), nullable=False),  # the number of images with that answer
+        # The number of images whose answer is the class that the bias class names (such as another class's
+        # texture); null where it names none. For the target class itself these are the right answers.
+        pa.field("answered_bias_class", pa.int64()),
+        # Findings that share their images have one number; the largest |φ| is in group 1. Null where there is no
+        # finding.
+        pa.field("group", pa.int32()),
+        pa.field(
+            "group_reason", _text
+        ),  # why the finding is in the group of another one; null for the first of a group
+    ]
+)
+
+INTERSECTIONS = pa.schema(
+    [
+        pa.field("classifier", _text, nullable=False),
+        pa.field("target_class", _text, nullable=False),
+        pa.field("attribute", _text, nullable=False),  # "a × b"
+        pa.field("bias_class", _text, nullable=False),  # "x, y"
+        *[pa.field(name, _text, nullable=False) for name in ("attribute_a", "attribute_b", "value_a", "value_b")],
+        *[pa.field(name, pa.int64(), nullable=False) for name in ("n", "correct", "errors")],
+        *[
+            pa.field(name, pa.float64())
+            for name in (
+                "accuracy",
+                "accuracy_low",
+                "accuracy_high",
+                "phi",  # among all cells of the pair, as for an attribute
+                "phi_low",
+                "phi_high",
+                "phi_p_value",
+                "phi_q_value",
+                "expected",  # the accuracy that the two attributes predict separately, in [0, 1]
+                "interaction",  # accuracy − expected
+                "interaction_low",
+                "interaction_high",
+                "p_value",  # of |interaction| ≤ τ; NaN where the cell is in doubt
+                "q_value",  # over all cells of all pairs of all classifiers
+            )
+        ],
+        pa.field("verdict", _text, nullable=False),  # of the interaction: for, against, none, undetermined
+        pa.field("basis", _text),  # how the images' values are known, as in SCORES
+        pa.field("captions", pa.int64()),  # captions whose images the cell holds; null for labelled images
+        pa.field("caption_spread", pa.float64()),  # standard deviation between captions of one cell; NaN: not known
+        pa.field("repeats", pa.int64()),  # near-duplicates of other images of the cell; not in n
+        pa.field("shown", pa.float64()),  # estimated share of images that show both values; null without verification
+        pa.field("doubt", _text),  # why the verdict is withheld, regardless of the numbers
+        # The finding of the pair (its bias class) that explains this cell. `expected` and its results are computed
+        # from cells without findings.
+        pa.field("folded_into", _text),
+    ]
+)
+
+POOLED = pa.schema(
+    [
+        pa.field("classifier", _text, nullable=False),
+        pa.field("attribute", _text, nullable=False),
+        pa.field("bias_class", _text, nullable=False),
+        pa.field("classes", pa.int64(), nullable=False),  # the number of classes whose cells were pooled
+        *[pa.field(name, pa.int64(), nullable=False) for name in ("n", "correct")],
+        *[
+            pa.field(name, pa.float64())
+            for name in (
+                "accuracy",  # mean of the classes' accuracies, weighted as `stats.pooled` says
+                "phi",  # mean of the classes' φ, weighted alike
+                "phi_low",
+                "phi_high",
+                "p_value",
+                "q_value",  # over all pooled cells of all classifiers
+            )
+        ],
+        pa.field("verdict", _text, nullable=False),  # for, against, none, undetermined
+        pa.field("doubt", _text),
+        pa.field("basis", _text),  # the weakest of the pooled cells, as in SCORES
+        pa.field("captions", pa.int64()),  # captions whose images the pooled cells hold; null for labelled images
+        pa.field("caption_spread", pa.float64()),  # the largest between captions of one cell; NaN: not known
+        pa.field("clusters", pa.int64()),  # clusters that the images come from, each once; null without
+    ]
+)
+
+AGREEMENT = pa.schema(
+    [
+        pa.field("classifier", _text, nullable=False),
+        pa.field("target_class", _text, nullable=False),
+        pa.field("attribute", _text, nullable=False),
+        pa.field("bias_class", _text, nullable=False),
+        *[
+            pa.field(f"{name}_{source}", kind)
+            for source in ("retrieve", "generate")
+            for name, kind in (
+                ("n", pa.int64()),
+                ("phi", pa.float64()),
+                ("phi_low", pa.float64()),
+                ("phi_high", pa.float64()),
+            )
+        ],
+        *[
+            pa.field(name, pa.float64())
+            for name in ("difference", "difference_low", "difference_high", "p_value", "q_value")
+        ],  # φ of generated images minus that of retrieved ones
+        pa.field("agreement", _text, nullable=False),  # same, different, undetermined
+    ]
+)
+
+COMPARISON = pa.schema(
+    [
+        pa.field("target_class", _text, nullable=False),
+        pa.field("attribute", _text, nullable=False),
+        pa.field("bias_class", _text, nullable=False),
+        pa.field("n", pa.int64(), nullable=False),  # images drawn by both runs and answered by both classifiers
+        pa.field("unshared", pa.int64(), nullable=False),  # images drawn by only one of the two runs; not in n
+        pa.field(
+            "unanswered", pa.int64(), nullable=False
+        ),  # drawn by both runs, without an answer by one classifier or both; not in n
+        pa.field("only_a", pa.int64(), nullable=False),  # images that A alone got right
+        pa.field("only_b", pa.int64(), nullable=False),
+        *[
+            pa.field(name, pa.float64())
+            for name in (
+                "accuracy_a",
+                "accuracy_b",
+                "difference",  # B minus A, as everywhere below
+                "difference_low",
+                "difference_high",
+                "p_value",
+                "q_value",
+                "phi_a",
+                "phi_b",
+                "phi_difference",
+                "phi_difference_low",
+                "phi_difference_high",
+                "phi_p_value",
+                "phi_q_value",
+            )
+        ],
+        pa.field("change", _text, nullable=False),  # better, worse, same, undetermined
+        pa.field("doubt", _text),  # why the change is withheld, regardless of the numbers
+        pa.field("repeats", pa.int64()),  # shared images that are near-duplicates of others of the cell; not in n
+        pa.field(
+            "refused", pa.int64()
+        ),  # shared images that do not show class and value according to a verifier; not in n
+        # Independent images that would tell as much as the n, which came from few captions.
+        pa.field("effective", pa.float64()),
+        pa.field("captions", pa.int64()),  # captions whose images are in n; null for labelled images
+        pa.field("caption_spread", pa.float64()),  # of the difference, between captions of a cell; NaN: not known
+    ]
+)
+
+COMPARISON_POOLED = pa.schema(
+    [
+        pa.field("attribute", _text, nullable=False),
+        pa.field("bias_class", _text, nullable=False),
+        pa.field("classes", pa.int64(), nullable=False),
+        *[pa.field(name, pa.int64(), nullable=False) for name in ("n", "only_a", "only_b")],
+        *[
+            pa.field(name, pa.float64())
+            for name in ("difference", "difference_low", "difference_high", "p_value", "q_value")
+        ],
+        pa.field("change", _text, nullable=False),  # better, worse, same, undetermined
+        pa.field("doubt", _text),
+        pa.field("effective", pa.float64()),
+        pa.field("captions", pa.int64()),
+        pa.field("caption_spread", pa.float64()),  # the largest of a cell
+    ]
+)

@@ -1,0 +1,1 @@
+"""The zoo of CLIP models with planted skew: networks, training, quality."""

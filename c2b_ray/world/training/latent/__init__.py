@@ -1,0 +1,1 @@
+"""Small generators and classifiers for searches of latent directions: training and quality."""

@@ -1,0 +1,170 @@
+"""The view model: numbers in tables, what is left over, what went wrong."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from score_rows import row, scores, text
+
+from c2b_ray import tables as schemas
+from c2b_ray.audits.c2b.report.gallery import MOST, choose
+from c2b_ray.audits.c2b.report.method import method
+from c2b_ray.audits.c2b.report.ranking import cells_of, ranked, worst_first
+from c2b_ray.audits.c2b.report.undetermined import clear, no_clear, problems, undetermined
+from c2b_ray.audits.c2b.report.view import Tables, View, build_view, plan
+from c2b_ray.storage.run import Run
+
+NAMES = {"m": "m"}
+NO_REPLIES = schemas.REJECTED.empty_table()
+
+
+def view_of(run: Run) -> View:
+    tables = Tables(run.rejected, run.captions, run.draws, run.images, run.predictions, run.scores).of_draws()
+    return build_view(run.manifest, tables, plan(tables), {})
+
+
+@pytest.mark.parametrize(
+    ("verdict", "paper", "disagrees"),
+    [("for", 1, False), ("against", -1, False), ("none", 0, False), ("undetermined", 0, False),
+     ("undetermined", -1, True), ("none", 1, True), ("for", 0, True)],
+)  # fmt: skip
+def test_disagreement_with_the_paper(verdict: str, paper: int, disagrees: bool) -> None:
+    (cell,) = cells_of(scores(row("a", 0.1, verdict, paper_verdict=paper)))
+    assert cell.disagrees is disagrees
+
+
+def test_undetermined_counts_and_order() -> None:
+    cells = [row(f"v{i}", i / 100, images_to_settle=i * 100) for i in range(1, 25)]
+    tiny = [row("three", 0.3, n=3, correct=3), row("four", 0.3, n=4, correct=4)]
+    because = row("five", 0.2, n=5, correct=5, undetermined_because="too few images")
+    groups = ranked(scores(*cells, row("empty"), row("done", 0.4, "for")))
+    left = undetermined(groups, NAMES, 0.05)
+    assert "25 of 26 cells stay open" in left.line
+    assert "1 of them has no image" in left.line
+    assert (len(left.cells), left.more) == (24, 0)  # the empty one is counted, not listed
+    few = undetermined(ranked(scores(*tiny, because)), NAMES, 0.05)
+    assert "2 of them have 4 images or fewer" in few.line
+    assert [(cell.bias_class, cell.because) for cell in few.cells] == [("five", "too few images")]
+    assert [cell.bias_class for cell in left.cells[:2]] == ["v24", "v23"]
+    assert left.cells[0].settle == "2,400"
+    # ≤ 100: v1; ≤ 300: v1 to v3; ≤ 1000: v1 to v10; 2400 settle all 24 of the 25 that can be settled
+    assert [(step.images, step.cells) for step in left.steps] == [
+        ("100", "1"), ("300", "3"), ("1,000", "10"), ("2,400", "24"),
+    ]  # fmt: skip
+    assert left.steps[-1].share == "96.0"
+    many = undetermined(ranked(scores(row("a", 0.01, images_to_settle=4_120_415))), NAMES, 0.05)
+    assert [step.images for step in many.steps] == ["more than 100,000"]
+
+
+def test_nothing_clear_is_told_with_what_it_would_take() -> None:
+    far, near = row("a", 0.02, images_to_settle=900), row("b", -0.02, images_to_settle=400)
+    line = no_clear(cells_of(scores(far, near, row("c", 0.2, images_to_settle=50))), 0.05)
+    assert line.endswith("the nearest to it holds 200 and would need about 400.")
+    unverified = no_clear(cells_of(scores(far | {"basis": "captions"}, near | {"basis": "verifier"})), 0.05)
+    assert unverified.endswith("labels, or a verifier that was calibrated.")
+
+
+def test_clear_is_told_by_attribute_and_whole_groups_in_short() -> None:
+    table = scores(
+        row("a", 0.01, "none"),
+        row("b", -0.01, "none"),
+        row("a", 0.0, "none", target_class="boat"),
+        row("b", 0.0, target_class="boat"),
+    )
+    (section,) = clear(ranked(table), NAMES)
+    (attribute,) = section.attributes
+    assert (attribute.attribute, attribute.number) == ("weather", "3")
+    assert [(c.target_class, c.values) for c in attribute.classes] == [("bus", "all 2 values"), ("boat", "a")]
+
+
+def test_errors_are_counted_once_an_image_and_by_reason_without_names_and_numbers() -> None:
+    ids = ["i0", "i1", "i2", "i3"]
+    draws = pa.Table.from_pylist(
+        [{"caption_id": "c", "image_id": i, "rank": 0} for i in [*ids, "never"]], schemas.DRAWS
+    )
+    errors = ["a/x0.jpg: 10 bytes missing", "a/x1.jpg: 12 bytes missing", None, None]
+    images = pa.Table.from_pylist(
+        [{"image_id": i, "key": f"a/x{n}.jpg", "error": e} for n, (i, e) in enumerate(zip(ids, errors, strict=True))],
+        schemas.IMAGES,
+    )
+    answers = [
+        {"image_id": i, "classifier": c, "error": e} for c in ("m", "k") for i, e in zip(ids, errors, strict=True)
+    ]
+    answers[2]["error"] = "no answer"  # of m alone
+    predictions = pa.Table.from_pylist(
+        [{"prediction_id": "", "revision": "r1", **a} for a in answers[:-1]], schemas.PREDICTIONS
+    )
+    found = problems(NO_REPLIES, draws, images, predictions, {"m": "m", "k": "k"})
+    assert found.unusable == 3
+    assert [(r.number, r.reason, r.where) for r in found.reasons] == [
+        ("2", "… bytes missing", "every classifier"), ("1", "no answer", "m"),
+    ]  # fmt: skip
+    assert found.missing == (
+        "1 image of the draws was never fetched.", "1 image was never shown to m.", "2 images were never shown to k.",
+    )  # fmt: skip
+
+
+def test_rejected_replies_are_counted_by_reason() -> None:
+    rows = [{"step": "propose", "about": "bus", "reply": "x " * 200, "reason": f"not JSON at {i}"} for i in range(3)]
+    rows.append({"step": "caption", "about": "bus", "reply": "y", "reason": "not JSON at 7"})
+    rejected = pa.Table.from_pylist(rows, schemas.REJECTED)
+    empty = (schemas.DRAWS.empty_table(), schemas.IMAGES.empty_table(), schemas.PREDICTIONS.empty_table())
+    found = problems(rejected, *empty, {})
+    assert found.rejected == 4
+    assert [(r.number, r.reason, r.where) for r in found.rejections] == [
+        ("3", "not JSON at …", "proposing attributes"), ("1", "not JSON at 7", "writing captions"),
+    ]  # fmt: skip
+    assert len(found.rejections[0].sample) <= 140
+
+
+def test_examples_are_the_nearest_of_the_lead_cell(showcase_run: Run) -> None:
+    groups = worst_first(ranked(showcase_run.scores))[:1]
+    chosen = choose(groups, showcase_run.captions, showcase_run.draws, showcase_run.predictions)[groups[0].key]
+    assert (len(chosen.wrong), len(chosen.right)) == (MOST, MOST)
+    assert {e.caption for e in chosen.wrong} == {"a photo of a bus, weather: snow"}
+    assert all(e.predicted_class != "bus" for e in chosen.wrong)
+    rank = dict(zip(showcase_run.draws["image_id"].to_pylist(), showcase_run.draws["rank"].to_pylist(), strict=True))
+    assert max(rank[e.image_id] for e in (*chosen.wrong, *chosen.right)) < 30  # of 240
+
+
+def test_view_of_a_whole_run(showcase_run: Run) -> None:
+    view = view_of(showcase_run)
+    verdicts = showcase_run.scores["verdict"].to_pylist()
+    found = verdicts.count("for") + verdicts.count("against")
+    clear_cells, open_cells = verdicts.count("none"), verdicts.count("undetermined")
+    assert view.headline.tally == f"{found} findings, {clear_cells} clear, {open_cells} undetermined"
+    assert [text(f.sentence).split(": ")[0] for f in view.findings.sentences] == [
+        "world:resnet-planted-3 recognises a bus less well when weather is snow",
+        "world:resnet-planted-3 recognises a boat less well when lighting is night",
+        "world:resnet-planted-3 recognises an umbrella less well when size is small",
+    ]
+    assert [len(section.detailed) for section in view.sections] == [3, 0]
+    assert view.problems.unusable == 5
+    assert view.headline.date == "20 November 2026, 17:11 UTC"
+
+
+def test_method_hides_places_and_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "verysecretvalue")
+    manifest = {
+        "config": {
+            "task": "see verysecretvalue",
+            "images": {"source": "labelled", "table": "/home/me/my data/labels.csv"},
+            "language_model": "openai:https://me:pw@host/v1?api_key=abc#model",
+            "classifier": ["onnx:/home/me/a/model.onnx", "onnx:/home/me/b/model.onnx"],
+            "label_map": None,
+        },
+        "models": {
+            "language_model": {"spec": None},
+            "classifier onnx:/home/me/a/model.onnx": {"spec": "onnx:/home/me/a/model.onnx", "revision": "r1"},
+            "classifiers": {"named": "r2"},
+        },
+        "seconds": {"classify: onnx:/home/me/a/model.onnx": 61.0, "score": 0.25},
+    }
+    made = method(manifest)
+    for hidden in ("verysecretvalue", "/home", "pw@", "abc", "label_map"):
+        assert hidden not in repr(made)
+    assert made.shortened
+    assert [(m.role, m.spec, m.revision) for m in made.models] == [
+        ("Classifier", "onnx:model.onnx", "r1"), ("Classifier", "named", "r2"),
+    ]  # fmt: skip
+    assert [value.replace("\u202f", " ") for _, value in made.seconds] == ["1 min 1 s", "0.2 s", "1 min 1 s"]

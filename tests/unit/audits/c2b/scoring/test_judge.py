@@ -1,0 +1,165 @@
+import math
+
+import numpy as np
+import pytest
+
+from c2b_ray.audits.c2b.scoring.judge import CALIBRATED, CAPTIONS, LABELS, VERIFIER, Estimate, judged
+from c2b_ray.audits.c2b.thresholds import Thresholds
+
+LEVELS = Thresholds(0.05, 0.05)
+
+
+def estimate(accuracy, images, doubts=None, basis=LABELS, shared=None, classifier="m"):
+    n = len(accuracy)
+    return Estimate(
+        classifier=classifier,
+        target_class="bus",
+        attribute="lighting",
+        values=tuple("abcdef"[:n]),
+        accuracy=np.array(accuracy, float),
+        effective=np.broadcast_to(np.array(images, float), n).copy(),
+        basis=basis,
+        doubts=list(doubts or [None] * n),
+        shared=np.array(shared or [0.0] * n),
+    )
+
+
+def test_the_only_other_value_in_doubt_leaves_nothing_to_compare_with():
+    """`bright` shows a goldfish in 38 % of its images; `dark`, whose φ is −φ(bright), was called `for`."""
+    bright, dark = judged([estimate([0.5, 0.95], 400, ["38 % of its images show a goldfish", None])], LEVELS)
+    assert bright["verdict"] == dark["verdict"] == "undetermined"
+    assert "goldfish" in bright["doubt"]
+    assert "'a'" in dark["doubt"]
+    assert math.isnan(bright["q_value"])
+    assert math.isnan(dark["q_value"])
+
+
+def test_a_value_in_doubt_leaves_the_reference_of_the_others():
+    rows = judged([estimate([0.2, 0.9, 0.9, 0.6], 400, ["impure", None, None, None])], LEVELS)
+    # 0.6 - (0.9 + 0.9)/2 = -0.3; with the doubted one it would be -0.07
+    assert rows[3]["phi"] == pytest.approx(-0.3)
+    assert rows[3]["verdict"] == "against"
+    # 0.9 - (0.9 + 0.6)/2 = 0.15; with the doubted one 0.9 - (.2 + .9 + .6)/3 = +.33, the same sign
+    assert rows[1]["phi"] == pytest.approx(0.15)
+    assert rows[1]["verdict"] == "for"
+
+
+def test_what_a_value_in_doubt_would_turn_is_in_doubt():
+    rows = judged([estimate([0.3, 0.9, 0.6], 400, ["impure", None, None])], LEVELS)
+    # 0.6 - 0.9 = -0.3 without it; 0.6 - (0.3 + 0.9)/2 = 0 with it
+    assert rows[2]["phi"] == pytest.approx(-0.3)
+    assert "'a'" in rows[2]["doubt"]
+    assert rows[2]["verdict"] == "undetermined"
+
+
+def test_without_a_margin_more_images_are_not_said_to_tell_that_there_is_no_difference():
+    for row in judged([estimate([1.0, 1.0], 400)], Thresholds(0.0, 0.05)):
+        assert (row["verdict"], "τ = 0" in row["undetermined_because"]) == ("undetermined", True)
+
+
+def test_one_value_in_doubt_among_many_casts_none_on_the_others():
+    rows = judged([estimate([0.05, 0.9, 0.9, 0.6], 400, ["impure", None, None, None])], LEVELS)
+    # 0.6 - (0.05 + 0.9 + 0.9)/3 = -0.02 with it, but what it says is not to be trusted
+    assert (rows[3]["verdict"], rows[3]["doubt"]) == ("against", None)
+    rows = judged([estimate([0.05, 0.05, 0.9, 0.9, 0.6], 400, ["impure", "impure", None, None, None])], LEVELS)
+    assert "'a', 'b'" in rows[4]["doubt"]
+
+
+@pytest.mark.parametrize(("basis", "verdict"), [(LABELS, "none"), (CALIBRATED, "none"), (CAPTIONS, "undetermined")])
+def test_none_needs_evidence_that_the_values_differ(basis, verdict):
+    rows = judged([estimate([0.9, 0.9], 3000, basis=basis)], LEVELS)
+    assert [row["verdict"] for row in rows] == [verdict] * 2
+    if verdict == "undetermined":
+        assert "not measured" in rows[0]["undetermined_because"]
+
+
+def test_a_verifiers_word_is_no_evidence_either():
+    assert judged([estimate([0.9, 0.9], 3000, basis=VERIFIER)], LEVELS)[0]["verdict"] == "undetermined"
+
+
+def test_none_is_not_said_of_images_that_values_share():
+    rows = judged([estimate([0.9, 0.9], 3000, shared=[1.0, 0.1])], LEVELS)
+    assert [row["verdict"] for row in rows] == ["undetermined", "none"]
+    assert "other values hold 100%" in rows[0]["undetermined_because"]
+
+
+def test_the_error_of_none_is_controlled_over_the_family():
+    """Of two hundred attributes of which a twentieth lies at τ exactly, few of these are called none."""
+    random, wrong, called = np.random.default_rng(5), 0, 0
+    for _ in range(20):
+        gaps = np.where(np.arange(100) < 60, 0.06, 0.0)
+        counts = random.binomial(1500, np.stack([0.9 - gaps, np.full(100, 0.9)], axis=1)) / 1500
+        rows = judged([estimate(pair, 1500) for pair in counts], LEVELS)
+        none = np.array([row["verdict"] == "none" for row in rows]).reshape(100, 2)
+        wrong, called = wrong + none[gaps > 0].sum(), called + none.sum()
+    assert called > 100
+    assert wrong / called <= 0.05
+
+
+def test_the_false_discovery_rate_is_over_all_classifiers():
+    sure, even = [0.70, 0.87], [0.9, 0.9]
+    alone = judged([estimate(sure, 100)], LEVELS)
+    assert {row["verdict"] for row in alone} == {"for", "against"}
+    among = judged([estimate(sure, 100), *(estimate(even, 100, classifier=f"m{i}") for i in range(40))], LEVELS)
+    assert among[0]["verdict"] == "undetermined"
+    assert "among 82 tests" in among[0]["undetermined_because"] or among[0]["undetermined_because"] == "too few images"
+
+
+@pytest.mark.long
+def test_intervals_of_findings_hold_the_truth_although_they_were_selected():
+    """A true φ of −.12 at 100 images is found when it happens to look larger: 95 % intervals of the found ones then
+    held it in none of them."""
+    random, inside = np.random.default_rng(3), []
+    for _ in range(150):
+        weak = random.binomial(100, [0.78, 0.90]) / 100
+        others = random.binomial(100, np.full((30, 2), 0.9)) / 100
+        rows = judged([estimate(weak, 100), *(estimate(pair, 100) for pair in others)], LEVELS)
+        if rows[0]["verdict"] == "against":
+            inside.append(rows[0]["phi_low"] <= -0.12 <= rows[0]["phi_high"])
+    assert len(inside) >= 5
+    assert np.mean(inside) >= 0.9
+
+
+def test_empty_cells_have_no_verdict():
+    rows = judged([estimate([math.nan, 0.9], [0, 50])], LEVELS)
+    assert {row["verdict"] for row in rows} == {"undetermined"}
+    assert all(math.isnan(row["phi"]) for row in rows)
+    assert judged([], LEVELS) == []
+
+
+def test_what_is_found_or_is_none_must_hold_without_predicted_false_accepts_too():
+    """A sound classifier (.95) on two values; of the images of `a` one in seven shows something else, and is wrong."""
+    plain, tested = estimate([0.81, 0.95], 400), estimate([0.81, 0.95], 400)
+    tested.without_false_accepts = np.array([0.81 * 7 / 6, 0.95])
+    assert [row["verdict"] for row in judged([plain], LEVELS)] == ["against", "for"]
+    a, b = judged([tested], LEVELS)
+    assert a["verdict"] == b["verdict"] == "undetermined"
+    assert "-0.14 as estimated, -0.01 without the images that the verifier falsely accepts" in a["doubt"]
+    assert a["phi"] == pytest.approx(-0.14)
+    assert a["phi_low"] == judged([plain], LEVELS)[0]["phi_low"]
+    assert a["phi_high"] > 0  # .945 − .95 lies inside
+
+    even = estimate([0.90, 0.90], 4000, basis=CALIBRATED)
+    assert {row["verdict"] for row in judged([even], LEVELS)} == {"none"}
+    even.without_false_accepts = np.array([0.99, 0.90])
+    assert {row["verdict"] for row in judged([even], LEVELS)} == {"undetermined"}
+
+
+def test_a_finding_that_changes_its_sign_without_false_accepts_is_none():
+    turned = estimate([0.7, 0.9], 1000)
+    turned.without_false_accepts = np.array([1.0, 0.9])
+    for row in judged([turned], LEVELS):
+        assert (row["verdict"], row["p_value"], "+0.10" in row["doubt"] or "-0.10" in row["doubt"]) == (
+            "undetermined",
+            pytest.approx(float("nan"), nan_ok=True),
+            True,
+        )
+
+
+def test_a_finding_beyond_what_false_accepts_explain_stays():
+    strong, other = estimate([0.5, 0.95], 400), estimate([0.9, 0.9], 400, classifier="n")
+    strong.without_false_accepts = np.array([0.5 / 0.9, 0.95])
+    rows = judged([strong, other], LEVELS)
+    assert [row["verdict"] for row in rows[:2]] == ["against", "for"]
+    assert [row["doubt"] for row in rows] == [None] * 4
+    assert rows[0]["phi_low"] < -0.45 < -0.395 < rows[0]["phi_high"]

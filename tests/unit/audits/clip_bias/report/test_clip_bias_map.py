@@ -1,0 +1,34 @@
+"""The maps of `c2b clip-bias`: every name lies within its drawing, and a pair that is not known leaves the rest."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from c2b_ray.audits.clip_bias.report.facts import Facts, Similar
+from c2b_ray.audits.clip_bias.report.plots import Cell, heat_map
+from c2b_ray.audits.clip_bias.report.spaces import spaces
+
+LETTER = 6.3
+"""The mean width of a letter at 11 px; names are drawn at 45 degrees."""
+
+
+@pytest.mark.parametrize("name", ["a", "unskewed", "ViT-B-32 laion2b s34b b79k"])
+def test_the_last_column_s_name_is_within_the_map(name: str) -> None:
+    drawn = heat_map(["all images"], ["first", name], [[Cell(0.1, ""), Cell(0.9, "")]], "a map")
+    [size] = re.findall(r'viewBox="0 0 (\S+) (\S+)"', drawn)
+    x, y = re.findall(r'class="column" transform="translate\((\S+) (\S+)\)', drawn)[-1]
+    reach = len(name) * LETTER * 0.707
+    assert float(x) + reach <= float(size[0])
+    assert float(y) + reach <= float(size[1])
+
+
+def test_a_pair_whose_similarity_is_not_known_before_training_is_left_out() -> None:
+    nan = float("nan")
+    before = [Similar("before", "a", "b", 0.5, 0.4, 0.6, 0.1, 9), Similar("before", "a", "c", nan, nan, nan, nan, 9)]
+    after = [Similar("after", "a", name, 0.9, 0.8, 0.95, 0.1, 9) for name in "bc"]
+    facts = Facts({}, {name: name for name in "abc"}, 0.05, 0.0, [], [], [], [], [], [*before, *after], [])
+    shown = spaces(facts)
+    assert shown is not None
+    assert shown.line.startswith("1 of 1 pair grew more alike")

@@ -1,0 +1,37 @@
+"""The section of a failures page about other images: what was tested there, and what only stands beside the finding."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.audits.failures.report.transfers import transfers
+from c2b_ray.tables.failures import TRANSFERS
+
+COUNTS = {"draws": 200, "failures": 60, "any_failures": 66, "baseline_draws": 400, "baseline_failures": 8}
+RUNS = {"rates": [0.3, 0.32], "baseline_rates": [0.02, 0.04], "p_value": 0.01}
+
+
+def _row(**fields: Any) -> dict[str, Any]:
+    about = {"caption_id": "night", "label": "bus", "target": "boat", "source": "world:renderer", "classifier": "b"}
+    return {**about, **COUNTS, "rates": [], "baseline_rates": [], "p_value": None, **fields}
+
+
+def _shown(*rows: dict[str, Any]) -> Any:
+    return transfers(pa.Table.from_pylist(list(rows), TRANSFERS), {"night": "at night"}, {}, 0.05, ["world:renderer"])
+
+
+def test_another_classifiers_rate_on_the_findings_own_images_is_no_comparison_on_other_images():
+    assert not _shown(_row()).present
+    both = _shown(_row(), _row(source="world:diffusion", **RUNS))
+    assert [row.source for row in both.rows] == ["world:diffusion"]
+    assert both.line.startswith("1 of 1 comparison show")
+
+
+def test_what_was_not_tested_has_its_rates_and_is_not_counted_as_a_comparison():
+    alone = _shown(_row(source="photos.csv"))
+    assert alone.line == "Rows without p are failures over images, and were not tested."
+    assert (alone.rows[0].baseline, alone.rows[0].rate, alone.rows[0].runs) == ("2.0\u202f%", "30\u202f%", "")
+    beside = _shown(_row(source="photos.csv"), _row(source="world:diffusion", **RUNS))
+    assert beside.line.startswith("1 of 1 comparison show")
+    assert beside.line.endswith(alone.line)
+    assert [row.runs for row in beside.rows] == ["2 runs", ""]

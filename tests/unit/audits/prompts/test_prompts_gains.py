@@ -1,0 +1,59 @@
+"""What counts as one draw where methods are held against the language model's own prompts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from c2b_ray.audits.prompts.measurement import gains
+
+
+def row(method: str, prompt: str, frequency: float | None, value: str = "night", **more: Any) -> dict[str, Any]:
+    about = {"attribute": "lighting", "value": value, "generator": "base", "method": method, "prompt": prompt}
+    return {**about, "frequency": frequency, "images": 10, "leaked": False, "subject": prompt[:1], **more}
+
+
+PLAIN = [row("llm", f"plain {n}", 0.3 + 0.1 * (n % 2)) for n in range(8)]
+
+
+def test_prompts_of_one_subject_are_one_draw_of_a_search() -> None:
+    twice = [row("bgps λ=10", f"{subject} {n}", 0.4 + 0.1 * subject) for subject in range(4) for n in range(2)]
+    once = [row("bgps λ=10", f"{subject}", 0.4 + 0.1 * subject) for subject in range(4)]
+    [with_pairs], [alone] = gains([*twice, *PLAIN], 0.05), gains([*once, *PLAIN], 0.05)
+    assert with_pairs["gain"] == pytest.approx(0.2)
+    assert (with_pairs["low"], with_pairs["high"]) == pytest.approx((alone["low"], alone["high"]))
+    assert (with_pairs["prompts"], alone["prompts"]) == (8, 4)
+
+
+def test_an_interval_that_holds_nought_found_nothing_and_leaks_do_not_count() -> None:
+    found = [row("bgps λ=10", f"{n} boats", 0.1 + 0.2 * (n % 3)) for n in range(6)]
+    leaky = row("bgps λ=10", "7 at night", 1.0, leaked=True)
+    unjudged = row("bgps λ=10", "8 boats", None)
+    [one] = gains([*found, leaky, unjudged, *PLAIN], 0.05)
+    assert one["verdict"] == "nothing found"
+    assert one["prompts"] == 6
+    strong = [row("bgps λ=10", f"{n} rusty boats", 0.9) for n in range(6)]
+    assert gains([*strong, *PLAIN], 0.05)[0]["verdict"] == "above"
+    assert gains([strong[0], *PLAIN], 0.05)[0]["verdict"] == "unknown"
+    assert gains(strong, 0.05) == []
+
+
+def test_subjects_that_show_the_value_anyway_are_no_gain() -> None:
+    """Ten searches of a list of twenty subjects reach its first half, which the value is usual of: that was +0.3."""
+    usual = [0.8] * 10 + [0.2] * 10
+    plain = [row("llm", f"plain {n}", usual[n], subject=str(n)) for n in range(20)]
+    pairs = [(n, k) for n in range(10) for k in range(2)]
+    found = [row("bgps λ=10", f"{n} {k}", usual[n] + (0.1 if k else -0.1), subject=str(n)) for n, k in pairs]
+    [one] = gains([*found, *plain], 0.05)
+    assert (one["gain"], one["verdict"], one["prompts"]) == (pytest.approx(0.0), "nothing found", 20)
+
+
+def test_each_subject_counts_as_much_as_among_the_methods_prompts() -> None:
+    """Means over subjects a, a, b: .3 of the search; (.2 + .2 + .8) / 3 = .4 of the language model."""
+    plain = [row("llm", f"plain {n}", f, subject=s) for n, (s, f) in enumerate([("a", 0.2), ("b", 0.8), ("c", 1.0)])]
+    found = [row("bgps λ=10", f"found {n}", 0.3, subject=s) for n, s in enumerate("aab")]
+    [one] = gains([*found, *plain], 0.05)
+    assert one["gain"] == pytest.approx(-0.1)
+    people = [row("curated", "a street", 0.5, subject=None), *(dict(one, method="curated") for one in found)]
+    assert gains([*people, *plain], 0.05)[0]["gain"] == pytest.approx(0.35 - 2 / 3)  # no subject: compared as it is
