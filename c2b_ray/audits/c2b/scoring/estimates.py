@@ -170,7 +170,15 @@ def _test(estimate: Estimate, group: CellGroup, false_accepts: FalseAccepts) -> 
     claimed = 1 - np.asarray(estimate.columns["class_shown"], np.float64)
     names = ("false_accepts", "false_accepts_low", "false_accepts_high")
     estimate.columns |= dict(zip(names, (predicted.share, predicted.low, predicted.high), strict=True))
-    estimate.without_false_accepts = without_false_accepts(estimate.accuracy, predicted.share, claimed)
+    accuracy = estimate.accuracy
+    estimate.without_false_accepts = without_false_accepts(accuracy, predicted.share, claimed)
+    estimate.negatives = predicted.known
+
+    def bounded(confidence: float, times: float = 1.0) -> tuple[Floats, Floats]:
+        least, most = predicted.limits(confidence, times)
+        return without_false_accepts(accuracy, least, claimed), without_false_accepts(accuracy, most, claimed)
+
+    estimate.bounds = bounded
     limits = zip(predicted.low.tolist(), claimed.tolist(), strict=True)
     return [doubt_of_false_accepts(group.target_class, low, claim) for low, claim in limits]
 
