@@ -20,5 +20,5 @@ def test_limits_hold_a_difference_of_skewed_estimates_as_often_as_they_say():
     low, high = chi2.ppf(0.05, 2 * np.maximum(counts, 1e-9)) / 2, chi2.ppf(0.95, 2 * counts + 2) / 2
     below, above = contrast_reach([[1.0, -1.0]], counts - low, high - counts)
     estimate = (counts @ np.array([[1.0], [-1.0]]))[:, 0]
-    held = (estimate - below[:, 0] <= -5) & (-5 <= estimate + above[:, 0])
+    held = (estimate - below[:, 0] <= -5) & (estimate + above[:, 0] >= -5)
     assert 0.89 <= held.mean() <= 0.96  # Garwood's limits are on the safe side
