@@ -229,7 +229,7 @@ class Estimate:
         return np.asarray(np.sqrt(np.maximum(np.einsum("jk,kl,jl->j", weights, part, weights), 0.0)))
 
 
-def judged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[ScoreRow]:
+def judged(estimates: Sequence[Estimate], thresholds: Thresholds, rough: bool = False) -> list[ScoreRow]:
     """Returns the columns of `schemas.SCORES` that follow from the estimates, a row per value, in their order.
 
     A value in doubt is left out of the reference of the others. Where at least as many values are in doubt as are left
@@ -237,11 +237,13 @@ def judged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[ScoreR
     and `none` must also hold after standardising over the other attributes where these are known, and without the
     images that the verifier falsely accepted where these are predicted. The false discovery
     rates of findings and of `none` are controlled over all rows that are not in doubt. Limits of findings are
-    false-coverage-rate limits, at confidence 1 − α·R/m for R findings of m tests; all others are at 1 − α.
+    false-coverage-rate limits, at confidence 1 − α·R/m for R findings of m tests; all others are at 1 − α. `rough`:
+    scores that are no verdict anyway are not standardised, which would widen their limits.
     """
     contrasts = Readings.of(estimates)
     low, high = contrasts.first.limits(thresholds.confidence)
-    adjusted = _adjusted(estimates, contrasts.phi, low, high)
+    may_be_verdicts = contrasts.first.may_be_verdicts(thresholds) if rough else np.ones(len(low), dtype=bool)
+    adjusted = _adjusted(estimates, contrasts.phi, low, high, may_be_verdicts)
     doubts = _doubts(estimates, contrasts.phi, thresholds.tau)
     for here, of_group in adjusted:
         doubts[here] = [doubt or other for doubt, other in zip(doubts[here], of_group.doubt, strict=True)]
@@ -335,13 +337,16 @@ def _limits(
     return {"phi_low": low, "phi_high": high}
 
 
-def _adjusted(estimates: Sequence[Estimate], phi: Floats, low: Floats, high: Floats) -> list[tuple[slice, Adjusted]]:
-    """Returns the rows of each estimate whose other attributes are known, with its scores adjusted for them."""
+def _adjusted(
+    estimates: Sequence[Estimate], phi: Floats, low: Floats, high: Floats, rows: NDArray[np.bool_]
+) -> list[tuple[slice, Adjusted]]:
+    """Returns the rows of each estimate whose other attributes are known, with its scores adjusted for them; of those
+    estimates only that have one of the `rows`."""
     known, start = [], 0
     for estimate in estimates:
         here = slice(start, start + len(estimate.values))
         start = here.stop
-        if estimate.adjust is not None:
+        if estimate.adjust is not None and rows[here].any():
             estimate.adjusted = estimate.adjust(phi[here], low[here], high[here])
         if estimate.adjusted is not None:
             known.append((here, estimate.adjusted))
@@ -361,6 +366,8 @@ class Contrasts:
     total: Floats
     weights: Floats
     design: Design | None = None
+    _known: dict[tuple[str, float], Any] = field(default_factory=dict, compare=False, repr=False)
+    """Results by function and argument: each is asked for several times, and takes a search."""
 
     @classmethod
     def of(cls, estimates: Sequence[Estimate]) -> Contrasts:
@@ -384,17 +391,26 @@ class Contrasts:
         phi: Floats = (self.weights * accuracy).sum(axis=1)
         return phi
 
-    def limits(self, confidence: float, rows: NDArray[np.bool_] | None = None) -> tuple[Floats, Floats]:
-        chosen = slice(None) if rows is None else rows
-        arrays = (self.correct[chosen], self.total[chosen], self.weights[chosen])
-        design = self.design and Design(self.design.factor[chosen], self.design.degrees[chosen])
-        return stats.contrast_interval(*arrays, confidence, design)
+    def limits(self, confidence: float) -> tuple[Floats, Floats]:
+        low, high = self._of(stats.contrast_interval, confidence)
+        return low.copy(), high.copy()
 
     def p_values(self, tau: float) -> Floats:
-        return stats.contrast_p_values(self.correct, self.total, self.weights, tau, self.design)
+        return np.array(self._of(stats.contrast_p_values, tau))
 
     def none_p_values(self, tau: float) -> Floats:
-        return stats.contrast_none_p_values(self.correct, self.total, self.weights, tau, self.design)
+        return np.array(self._of(stats.contrast_none_p_values, tau))
+
+    def may_be_verdicts(self, thresholds: Thresholds) -> NDArray[np.bool_]:
+        """Returns whether a p-value is at most 2 α: any other row remains undetermined, whatever else is known."""
+        tau, alpha = thresholds
+        return np.fmin(self.p_values(tau), self.none_p_values(tau)) <= 2 * alpha
+
+    def _of(self, function: Callable[..., Any], argument: float) -> Any:
+        asked = function.__name__, argument
+        if asked not in self._known:
+            self._known[asked] = function(self.correct, self.total, self.weights, argument, self.design)
+        return self._known[asked]
 
 
 @dataclass(frozen=True)
@@ -465,8 +481,8 @@ class Readings:
         places = [(estimate, i) for estimate in self.estimates for i in range(len(estimate.values))]
         for row in np.flatnonzero(found & ~explained & ~excluded).tolist():
             estimate, i = places[row]
-            sampling = self.second.limits(one_sided(alpha), np.arange(len(places)) == row)
-            more = _more_negatives(estimate, i, float(self.second.phi[row]), sampling, thresholds)
+            low, high = (side[row : row + 1] for side in self.second.limits(one_sided(alpha)))
+            more = _more_negatives(estimate, i, float(self.second.phi[row]), (low, high), thresholds)
             doubts[row] = not_excluded(float(self.phi[row]), _most_false(estimate), estimate.target_class, more)
         return doubts
 
