@@ -129,8 +129,7 @@ def fitted_together(data: Sequence[tuple[Floats, Known]], close: float = CLOSE) 
         known = Known(np.stack([one.values for one in calibrations]), np.stack(of_class) if of_class else None)
         fit = fitted(np.stack([data[i][0] for i in members]), known, close)
         for at, i in enumerate(members):
-            parts = (part[at] for part in (fit.accuracy, fit.shown, fit.answers, fit.images))
-            fits[i] = Fit(*parts, *data[i])
+            fits[i] = Fit(fit.accuracy[at], fit.shown[at], fit.answers[at], fit.images[at], *data[i])
     return [fits[i] for i in range(len(data))]
 
 

@@ -93,7 +93,7 @@ def standardised_count(images: ArrayLike, kept: ArrayLike, taken: ArrayLike) -> 
     odds = np.divide(hits, rest, out=np.zeros(of_all.shape), where=rest > 0)
     value, variance = float((weights * hits).sum()), float((weights**2 * hits * (1 + odds)).sum())
     weight = np.inf if unknown.any() else float(weights.max(initial=0.0))
-    return StandardisedCount(*(np.float64(part) for part in (value, variance, weight)))
+    return StandardisedCount(*(np.asarray(part)[()] for part in (value, variance, weight)))
 
 
 def _least(counts: NDArray[np.float64]) -> float:

@@ -491,7 +491,7 @@ class Readings:
         return np.where(np.sign(second.phi) == np.sign(self.phi), second.p_values(tau), 1.0)
 
 
-MORE_NEGATIVES = tuple(np.geomspace(1.25, 1000, 31).tolist())
+MORE_NEGATIVES: list[float] = np.geomspace(1.25, 1000, 31).tolist()
 """By how many times the similar images of a calibration are tried to grow until they would establish a finding."""
 
 
@@ -520,7 +520,7 @@ def _more_negatives(
     establish the φ of value `i` without false accepts, whose limits are `sampling`; None where it is not known."""
     tau, alpha = thresholds
     known = 0 if estimate.negatives is None else int(estimate.negatives.max(initial=0))
-    for times in MORE_NEGATIVES if known else ():
+    for times in MORE_NEGATIVES if known else []:
         below, above = _reach(estimate, one_sided(alpha), times)
         (low,), (high,) = farther(np.array([phi]), sampling, (below[i : i + 1], above[i : i + 1]))
         if low > tau or high < -tau:
