@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 
+from c2b_ray.audits.c2b.scoring.confounding import Adjusted
 from c2b_ray.audits.c2b.scoring.judge import CALIBRATED, CAPTIONS, LABELS, VERIFIER, Estimate, judged
 from c2b_ray.audits.c2b.thresholds import Thresholds
 
@@ -169,6 +170,29 @@ def test_a_finding_that_unknown_false_accepts_would_explain_is_in_doubt_and_says
     assert a["phi_low"] == pytest.approx(plain["phi_low"])
     # squares of both deviations add
     assert a["phi_high"] == pytest.approx(-0.25 + np.hypot(plain["phi_high"] + 0.25, 0.28), abs=0.01)
+
+
+def test_a_rough_judgement_standardises_only_what_may_be_a_verdict():
+    asked = []
+
+    def standardised(name):
+        def adjust(phi, low, high):
+            asked.append(name)
+            nothing = np.zeros(2)
+            return Adjusted(phi, nothing, nothing, nothing, nothing, nothing, (None, None), (None, None))
+
+        return adjust
+
+    def estimates():
+        made = [estimate(accuracy, 100, classifier=name) for name, accuracy in (("a", [0.5, 0.95]), ("b", [0.85, 0.9]))]
+        for one in made:
+            one.adjust = standardised(one.classifier)
+        return made
+
+    whole = [row["verdict"] for row in judged(estimates(), LEVELS)]
+    rough = [row["verdict"] for row in judged(estimates(), LEVELS, rough=True)]
+    assert whole == rough == ["against", "for", "undetermined", "undetermined"]
+    assert asked == ["a", "b", "a"]
 
 
 def test_none_is_not_said_where_false_accepts_are_not_excluded():
