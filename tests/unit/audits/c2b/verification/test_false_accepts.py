@@ -179,6 +179,19 @@ def test_false_accepts_that_too_few_negatives_do_not_exclude_put_a_finding_in_do
     assert worse_in_rain(60 + 2 * more).scores()["rain"]["verdict"] == "against"
 
 
+@pytest.mark.parametrize("negatives", [30, 120])
+def test_a_small_calibration_makes_no_finding_of_a_perfect_classifier(negatives):
+    # About 9 in 100 of "rain" are no buses, of which so few negatives hold one or none.
+    worlds = [
+        World((0.0, 0.07), buses=300, things=900, negatives=negatives, right=1.0, seed=seed) for seed in range(20, 23)
+    ]
+    plain = [world.scores(tested=False)["rain"]["verdict"] for world in worlds]
+    tested = [world.scores()["rain"] for world in worlds]
+    assert plain.count("against") >= 2
+    assert [row["verdict"] for row in tested] == ["undetermined"] * len(worlds)
+    assert all(row["phi_low"] <= 0 <= row["phi_high"] for row in tested)
+
+
 def test_a_calibration_without_similar_images_predicts_nothing_and_is_asked_for_them():
     world = World((0.3, 0.3), negatives=0)
     predicted = world.predicted()
