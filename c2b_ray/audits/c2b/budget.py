@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from c2b_ray.audits.c2b.run import C2B, C2BRun
 from c2b_ray.audits.c2b.sampling.screening import captions_of, cells_to_draw, in_two_stages, selected
 from c2b_ray.audits.c2b.sampling.selection import cells_of
-from c2b_ray.audits.c2b.sampling.settled import Goal, Look, look, open_groups, settled
+from c2b_ray.audits.c2b.sampling.settled import Goal, Look, evidence_of, open_groups, settled
 from c2b_ray.audits.c2b.scoring.clusters import Clusters
 from c2b_ray.audits.c2b.scoring.confirmation import agreement, confirmed, to_confirm
 from c2b_ray.audits.c2b.scoring.groups import explained, grouped
@@ -164,9 +164,7 @@ def looks(run: C2BRun, config: AuditConfig) -> list[tuple[str, Look]]:
     """Returns each classifier's evidence so far, which stays valid however often it is looked at."""
     captions, draws, predictions, distinct = run.captions, run.draws, run.predictions, duplicates(run)
     verified, thresholds = verification(run, distinct), Thresholds(config.tau, config.alpha)
-    return [
-        (spec, look(captions, draws, predictions, spec, thresholds, verified, distinct)) for spec in config.classifiers
-    ]
+    return evidence_of(captions, draws, predictions, list(config.classifiers), thresholds, verified, distinct)
 
 
 def duplicates(run: C2BRun) -> Distinct:

@@ -79,9 +79,10 @@ def scored(
     """Returns the scores as `score` does, and a table of `schemas.POOLED`: those of all classes together.
 
     `rough`: for a look after which more images may follow. It spares what is expensive and would hardly change where
-    they go: the calibration is tested by simulation only where it seems not to fit, `images_to_settle` is null, and no
-    classes are pooled. `false_accepts`: predicts how many images that the verifier accepted do not show their class.
-    Cells that hold more than their scores are corrected for are in doubt, and findings must hold without these images.
+    they go: the calibration is tested by simulation only where it seems not to fit, scores that are no verdict anyway
+    are not standardised, `images_to_settle` is null, and no classes are pooled. `false_accepts`: predicts how many
+    images that the verifier accepted do not show their class. Cells that hold more than their scores are corrected for
+    are in doubt, and findings must hold without these images.
     """
     sample = replace(_sample(captions, draws, verified, distinct, false_accepts), clusters=clusters, rough=rough)
     classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
@@ -103,7 +104,7 @@ def scored(
             ]
             rows += [row | more for row, more in zip(_rows(estimate), named, strict=True)]
         estimates += of_classifier
-    for row, judgement in zip(rows, judged(estimates, thresholds), strict=True):
+    for row, judgement in zip(rows, judged(estimates, thresholds, rough), strict=True):
         row |= judgement
     for row in rows:
         row["images_to_settle"] = None
