@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from c2b_ray.audits.failures.kind import AUDIT
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.audit import Json, Via, show_run
+from c2b_ray.cli.audit_command import show_estimate
 from c2b_ray.cli.session import RUN, Placement, RunsByDefault, session
 from c2b_ray.errors import ConfigError
-
-if TYPE_CHECKING:
-    from c2b_ray.audits.kit.costs import Cost
 
 app = typer.Typer(help="Find the captions that make a classifier fail.", no_args_is_help=True, cls=RunsByDefault)
 
@@ -41,9 +39,9 @@ def run(
     if file is None:
         raise ConfigError("", "name a failures file; c2b failures --print-schema shows what it holds")
     if estimate:
-        _show_estimate(file, via, as_json)
+        show_estimate(AUDIT, file, via, as_json)
         return
-    costs = _show_estimate(file, via, as_json) if not yes and not as_json else []
+    costs = show_estimate(AUDIT, file, via, as_json) if not yes and not as_json else []
     from c2b_ray.audits.failures.audit import find
     from c2b_ray.audits.failures.config import read_failures_config
 
@@ -75,14 +73,3 @@ def ask(
         show.line(BEFORE)
     for text in answer_lines(rows):
         show.line(text)
-
-
-def _show_estimate(file: str, via: str, as_json: bool) -> list[Cost]:
-    from c2b_ray.audits.failures.estimate import estimate
-
-    costs = estimate(file, via)
-    if as_json:
-        show.print_json([{**asdict(cost), "seconds": cost.seconds} for cost in costs])
-    else:
-        show.out().print(show.cost_table(costs))
-    return costs

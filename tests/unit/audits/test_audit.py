@@ -1,4 +1,4 @@
-"""Runs of every kind are loaded, reported, exported, gated and compared alike."""
+"""Runs of every audit are loaded, reported, exported, gated and compared alike."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from run_recipes import Recipe
 from synthetic_run import make_run
 
 from c2b_ray import load_run
-from c2b_ray.audits import runs
+from c2b_ray.audits import audit, runs
+from c2b_ray.audits.audit import AUDITS, Audit, audit_named
 from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.report.summary import Column, Summary
-from c2b_ray.storage import kinds
-from c2b_ray.storage.kinds import KINDS, RunKind, kind_named
 from c2b_ray.storage.run import Run, open_run
 
 
@@ -42,28 +41,32 @@ def as_lines(run, classifier):
     return "\n".join(run.counts["caption"].to_pylist()).encode()
 
 
-KIND = RunKind(
+AUDIT = Audit(
     name="counts",
-    command="c2b count",
+    command_name="count",
+    question="How many images of each caption failed?",
+    about="Count failures.",
+    config="c2b_ray.config.question:QuestionConfig",
+    run="test_audit:summary",
     tables={"counts": pa.schema([pa.field("caption", pa.string()), pa.field("failed", pa.int64())])},
-    run="test_kinds:CountRun",
-    report="test_kinds:report",
-    summary="test_kinds:summary",
+    run_class="test_audit:CountRun",
+    report="test_audit:report",
+    summary="test_audit:summary",
     needed=frozenset({"counts"}),
-    exports={"txt": "test_kinds:as_lines"},
+    exports={"txt": "test_audit:as_lines"},
 )
 
 
 @pytest.fixture
 def counts(tmp_path, monkeypatch):
-    monkeypatch.setattr(kinds, "KINDS", {**KINDS, "counts": "test_kinds:KIND"})
-    with open_run(tmp_path / "counts", "a", {"task": "t"}, KIND) as run:
+    monkeypatch.setattr(audit, "AUDITS", {**AUDITS, "counts": "test_audit:AUDIT"})
+    with open_run(tmp_path / "counts", "a", {"task": "t"}, AUDIT) as run:
         run.write("counts", pa.table({"caption": ["a bus in fog"], "failed": [3]}))
         run.update({"status": "finished"})
     return tmp_path / "counts"
 
 
-def test_a_kind_is_one_module(counts):
+def test_an_audit_is_one_declaration(counts):
     run = load_run(counts)
     assert isinstance(run, CountRun)
     assert run.record.kind == "counts"
@@ -86,7 +89,7 @@ def test_what_a_kind_does_not_have_is_refused_by_name(counts, tmp_path):
 
 
 def test_a_directory_keeps_its_kind(counts, tmp_path):
-    with pytest.raises(RunError, match="holds a run of c2b count"), open_run(counts, "a", {}, kind_named("c2b")):
+    with pytest.raises(RunError, match="holds a run of c2b count"), open_run(counts, "a", {}, audit_named("c2b")):
         pass
     assert load_run(counts).counts.num_rows == 1
 
@@ -106,11 +109,13 @@ def test_a_manifest_without_a_kind_is_a_c2b_run(tmp_path):
     assert load_run(path).kind.name == "c2b"
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_every_kind_names_what_is_there(name):
-    kind = kind_named(name)
-    assert kind.name == name
-    assert kind.needed <= kind.tables.keys()
-    assert kind.in_parts <= kind.tables.keys()
-    for place in (kind.run, kind.report, kind.summary, kind.gate, kind.compare, *kind.exports.values()):
+@pytest.mark.parametrize("name", AUDITS)
+def test_every_declaration_names_what_is_there(name):
+    one = audit_named(name)
+    assert one.name == name
+    questions = () if one.questions is None else (one.questions.check, one.questions.answer)
+    functions = (one.run, one.run_class, one.manifest_class, one.findings, one.compare, one.summary, one.report)
+    for place in (*functions, one.estimate, one.most_images, one.check, *questions, *one.exports.values()):
         assert not place or callable(resolve_name(place))
+    assert one.config_class.model_fields.keys() >= {field.name.partition(".")[0] for field in one.form}
+    assert one.models in one.config_class.model_fields
