@@ -313,7 +313,8 @@ def _fields_of(config: type[BaseModel]) -> Iterator[FormField]:
         elif kind == list[str]:
             yield FormField(name, label, hint, "words")
         elif kind in (str, str | None):
-            suggestions = _SUGGESTIONS.get(names_by_field(config)[name])
+            named = names_by_field(config)[name]
+            suggestions = None if named is None else _SUGGESTIONS.get(named)
             yield FormField(name, label, hint, "model" if suggestions else "text", suggestions or (), default)
 
 

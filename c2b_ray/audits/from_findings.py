@@ -221,11 +221,10 @@ def _check_same(run_a: Run, run_b: Run) -> None:
 
 
 def _row(name: str, a: GateCell, b: GateCell, alpha: float) -> FindingCompared:
-    estimates = [_estimate(one) for one in (b, a)]
-    row = compared()
-    if all(np.isfinite([one.value, one.low, one.high]).all() for one in estimates):
-        low, high, p_value = difference_of_estimates(*estimates, 1 - alpha, paired=False)
-        row = compared(estimates[0].value - estimates[1].value, low, high, p_value)
+    of_a, of_b, row = _estimate(a), _estimate(b), compared()
+    if np.isfinite([of_a.value, of_a.low, of_a.high, of_b.value, of_b.low, of_b.high]).all():
+        low, high, p_value = difference_of_estimates(of_b, of_a, 1 - alpha, paired=False)
+        row = compared(of_b.value - of_a.value, low, high, p_value)
     return {
         **row,
         "finding": name,

@@ -3,7 +3,7 @@
 # Without `from __future__ import annotations`: the options of each command are made of its audit's own texts.
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -75,17 +75,17 @@ def _loaded(name: str) -> Callable[..., None]:
     return run
 
 
-def show_estimate(audit: Audit, file: str, via: str, as_json: bool) -> Sequence[Any]:
+def show_estimate(audit: Audit, file: str, via: str, as_json: bool) -> list[Any]:
     """Prints the estimate of the cost of a run; returns its costs, none where it is an audit's own summary."""
     estimate = audit.estimate_of(file, via)
     if isinstance(estimate, Summary):
         show.summary(estimate, as_json)
-        return ()
+        return []
     if as_json:
         show.print_json([{**asdict(cost), "seconds": cost.seconds} for cost in estimate])
     else:
         show.out().print(show.cost_table(estimate))
-    return estimate
+    return list(estimate)
 
 
 def _word(audit: Audit) -> str:
@@ -101,6 +101,7 @@ def _signature(run: Callable[..., None], audit: Audit) -> inspect.Signature:
         )
         for one in audit.options
     ]  # fmt: skip
-    given: Mapping[str, inspect.Parameter] = inspect.signature(run).parameters
     left_out = {"options", *(() if audit.has_estimate else ("estimate",))}
-    return inspect.Signature([*(one for name, one in given.items() if name not in left_out), *own])
+    return inspect.Signature(
+        [*(one for name, one in inspect.signature(run).parameters.items() if name not in left_out), *own]
+    )

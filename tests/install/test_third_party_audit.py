@@ -1,4 +1,4 @@
-"""An audit that another package declares works on every surface: command, gates, exports, comparison, endpoint, pages."""
+"""An audit that another package declares works on every surface: command, gates, exports, comparison, endpoint."""
 
 from __future__ import annotations
 

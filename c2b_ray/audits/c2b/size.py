@@ -17,9 +17,9 @@ ASSUMED_ATTRIBUTES, ASSUMED_VALUES = 7, 4
 
 
 def most_answers(config: AuditConfig) -> int | None:
-    """Returns an upper limit of the images that classifiers answer about, without reading any file; None where a model
-    proposes the classes or a table has the images."""
-    if config.classes == "all":
+    """Returns an upper limit of the images that classifiers answer about, without reading any file; None where the
+    classifier names the classes or a table has the images."""
+    if config.of_all_classes:
         return None
     complete = with_defaults(config, None)
     return None if complete.images.table is not None else most_images(complete) * len(complete.specs)
