@@ -133,7 +133,8 @@ class Audit:
       `exports`: by format, (run, classifier or None) → bytes. `questions`: None where runs answer none.
 
     What is known before a run:
-      `estimate`: (file, via) → a `Summary` or `kit.costs.Cost`s. `most_images`: (config) → the most images
+      `estimate`: (file, via) → a `Summary` or `kit.costs.Cost`s. `estimates_first`: the command shows the estimate
+      before it starts, and passes it on as `costs`. `most_images`: (config) → the most images
       that models answer about, None where the config does not say. `check`: (config) raises ConfigError for
       what the config's types allow and the audit refuses; it loads no model. `models`: the config's field with the
       models that use is booked on. `served`: whether its models may run behind Ray Serve. `form`: the browser's form;
@@ -158,6 +159,7 @@ class Audit:
     exports: Mapping[str, str] = field(default_factory=dict)
     questions: Questions | None = None
     estimate: str = ""
+    estimates_first: bool = False
     most_images: str = ""
     check: str = ""
     models: str = "classifier"

@@ -4,7 +4,6 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +13,6 @@ from c2b_ray.cli import progress, show
 from c2b_ray.cli.audit import Json, Via, show_run
 from c2b_ray.cli.session import Placement
 from c2b_ray.errors import ConfigError
-from c2b_ray.report.summary import Summary
 
 ViaWithoutServe = Annotated[
     str,
@@ -32,16 +30,21 @@ def command_of(audit: Audit) -> Callable[..., None]:
         placement: Placement = None,
         as_json: Json = False,
         estimate: Annotated[bool, typer.Option("--estimate", "--dry-run", help="Estimate the cost, and stop.")] = False,
+        yes: Annotated[bool, typer.Option("--yes", help="Start at once, without an estimate of the cost.")] = False,
         print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of such a file and stop.")] = False,
-        **options: str | None,
+        **options: Any,
     ) -> None:
         if print_schema:
             show.schema(audit.config_class)
         elif file is None:
             raise ConfigError("", f"name a file; {audit.command} --print-schema shows what it holds")
         elif estimate:
-            show_estimate(audit, file, via, as_json)
+            show.estimate(audit.estimate_of(file, via), as_json)
         else:
+            if audit.estimates_first and not yes and not as_json:
+                costs = audit.estimate_of(file, via)
+                show.estimate(costs, as_json)
+                options["costs"] = costs
             with progress.shown() as bar:
                 result = audit.function(file, out, via, bar, placement, **options)
             show_run(result, as_json)
@@ -54,7 +57,7 @@ def command_of(audit: Audit) -> Callable[..., None]:
 def add_of_other_packages(app: typer.Typer) -> None:
     """Adds the commands of audits that other packages declare. One that cannot be loaded has a command that says why;
     none takes the name of another command."""
-    taken = {str(one.name) for one in (*app.registered_commands, *app.registered_groups)}
+    taken = {*(str(one.name) for one in app.registered_commands), *(str(one.name) for one in app.registered_groups)}
     for name in names_of_other_packages():
         if name in taken:
             show.note(f"warning: c2b {name} is a command of c2b-ray, so the audit of this name has none; rename it")
@@ -75,25 +78,12 @@ def _loaded(name: str) -> Callable[..., None]:
     return run
 
 
-def show_estimate(audit: Audit, file: str, via: str, as_json: bool) -> list[Any]:
-    """Prints the estimate of the cost of a run; returns its costs, none where it is an audit's own summary."""
-    estimate = audit.estimate_of(file, via)
-    if isinstance(estimate, Summary):
-        show.summary(estimate, as_json)
-        return []
-    if as_json:
-        show.print_json([{**asdict(cost), "seconds": cost.seconds} for cost in estimate])
-    else:
-        show.out().print(show.cost_table(estimate))
-    return list(estimate)
-
-
 def _word(audit: Audit) -> str:
     return audit.name.upper().replace("-", "_")
 
 
 def _signature(run: Callable[..., None], audit: Audit) -> inspect.Signature:
-    """Returns the parameters of the command: without an estimate where there is none, and with the audit's options."""
+    """Returns the parameters of the command: without those that its audit has no use for, and with its own options."""
     own = [
         inspect.Parameter(
             one.name, inspect.Parameter.KEYWORD_ONLY, default=None,
@@ -101,7 +91,7 @@ def _signature(run: Callable[..., None], audit: Audit) -> inspect.Signature:
         )
         for one in audit.options
     ]  # fmt: skip
-    left_out = {"options", *(() if audit.has_estimate else ("estimate",))}
+    has = {"options": False, "estimate": audit.has_estimate, "yes": audit.estimates_first}
     return inspect.Signature(
-        [*(one for name, one in inspect.signature(run).parameters.items() if name not in left_out), *own]
+        [*(one for name, one in inspect.signature(run).parameters.items() if has.get(name, True)), *own]
     )

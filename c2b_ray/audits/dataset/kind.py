@@ -10,6 +10,7 @@ AUDIT = Audit(
     about="Build a dataset of images that a classifier fails on, with a hundred of each caption.",
     config="c2b_ray.audits.dataset.config:DatasetConfig",
     run="c2b_ray.audits.dataset.build:build_dataset",
+    estimate="c2b_ray.audits.dataset.preflight:estimate",
     command_name="dataset build",
     form=(
         FormField(

@@ -10,7 +10,7 @@ from c2b_ray.tables.failures import COMBINATIONS, PICTURES
 AUDIT = Audit(
     name="failures",
     question="Which captions make the classifier fail, and how often?",
-    about="Find the captions that make a classifier fail.",
+    about="Find the captions that make a classifier fail; `c2b failures FAILURES.yaml` is enough.",
     config="c2b_ray.audits.failures.config:FailuresConfig",
     run="c2b_ray.audits.failures.audit:find_failures",
     tables={
@@ -43,6 +43,7 @@ AUDIT = Audit(
         fields=("target",),
         images=DRAWS,
     ),
+    estimates_first=True,
     estimate="c2b_ray.audits.failures.estimate:estimate",
     most_images="c2b_ray.audits.failures.config:most_images",
     form=(
