@@ -376,8 +376,12 @@ def _installed() -> dict[str, EntryPoint]:
     """Returns the audits of other packages by name. The first of two of one name counts, and none replaces ours."""
     found: dict[str, EntryPoint] = {}
     for entry in sorted(entry_points(group=ENTRY_POINTS), key=lambda one: (one.name, one.value)):
-        if entry.name not in AUDITS and entry.name != QUESTION:
-            found.setdefault(entry.name, entry)
+        if entry.name in (*AUDITS, QUESTION, *found):
+            warnings.warn(
+                f"{entry.value}: there is an audit {entry.name!r} already; this one is left out", stacklevel=2
+            )
+        else:
+            found[entry.name] = entry
     return found
 
 

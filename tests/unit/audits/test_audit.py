@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pkgutil import resolve_name
+from typing import Literal
 
 import pyarrow as pa
 import pytest
+from pydantic import Field
 from run_recipes import Recipe
 from synthetic_run import make_run
 
+import c2b_ray
 from c2b_ray import load_run
 from c2b_ray.audits import audit, runs
 from c2b_ray.audits.audit import AUDITS, Audit, audit_named
+from c2b_ray.config.named import ClassifierSpec, TablePath
+from c2b_ray.config.strict import Strict
 from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.report.summary import Column, Summary
 from c2b_ray.storage.run import Run, open_run
@@ -119,3 +126,87 @@ def test_every_declaration_names_what_is_there(name):
         assert not place or callable(resolve_name(place))
     assert one.config_class.model_fields.keys() >= {field.name.partition(".")[0] for field in one.form}
     assert one.models in one.config_class.model_fields
+
+
+@pytest.mark.parametrize("name", AUDITS)
+def test_every_audit_is_a_function_of_the_package(name):
+    function = audit_named(name).function
+    assert getattr(c2b_ray, function.__name__) is function
+
+
+def test_a_declaration_that_contradicts_itself_is_refused():
+    with pytest.raises(ConfigError, match="'Dark Images' names no audit"):
+        replace(AUDIT, name="Dark Images")
+    with pytest.raises(ConfigError, match="declares no table 'rates'"):
+        replace(AUDIT, needed=frozenset({"rates"}))
+
+
+class Fields(Strict):
+    images: TablePath = "x"
+    classifier: ClassifierSpec
+    rule: Literal["top1", "top3"] = Field("top1", description="Which answers are failures.")
+    least: int = 3
+    share: float = 0.1
+    classes: list[str] = []  # noqa: RUF012
+    sections: dict[str, int] = {}  # noqa: RUF012
+
+
+def test_the_form_follows_from_the_config_where_none_is_declared():
+    form = {field.name: field for field in replace(AUDIT, config="test_audit:Fields").form_fields}
+    assert {name: field.type for name, field in form.items()} == {
+        "images": "model", "classifier": "model", "rule": "choice", "least": "number", "classes": "words",
+    }  # fmt: skip
+    assert (form["images"].options, form["images"].default) == ("tables", "x")
+    assert (form["classifier"].options, form["classifier"].default) == ("classifiers", "")
+    assert (form["rule"].options, form["rule"].hint) == (("top1", "top3"), "Which answers are failures.")
+    assert form["least"].default == "3"
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Declares entry points as installed packages would."""
+
+    def install(**references):
+        found = [EntryPoint(name.replace("_", "-"), value, audit.ENTRY_POINTS) for name, value in references.items()]
+        monkeypatch.setattr(audit, "entry_points", lambda group: found)
+        audit._installed.cache_clear()
+
+    yield install
+    monkeypatch.undo()
+    audit._installed.cache_clear()
+
+
+def test_an_audit_of_another_package_is_found_by_its_name(installed):
+    installed(counts="test_audit:AUDIT")
+    assert audit_named("counts") is AUDIT
+    assert audit.names() == [*AUDITS, "counts"]
+    assert list(audit.audits()) == [*AUDITS, "counts"]
+
+
+def test_what_is_no_audit_is_left_out_of_lists_and_named_where_it_is_used(installed):
+    installed(broken="no_such_module:AUDIT", wrong="test_audit:installed", other_name="test_audit:AUDIT")
+    with pytest.warns(UserWarning, match="cannot be loaded|is no `Audit` named"):
+        assert list(audit.audits()) == list(AUDITS)
+    for name, why in (("broken", "No module named"), ("wrong", "is no `Audit`"), ("other-name", "is no `Audit` named")):
+        with pytest.raises(ConfigError, match=why):
+            audit_named(name)
+    with pytest.raises(ConfigError, match="there is no kind 'wrongs'; did you mean 'wrong'"):
+        audit_named("wrongs")
+
+
+@pytest.mark.parametrize("name", ["c2b", "question"])
+def test_no_package_replaces_an_audit_of_ours(installed, name):
+    installed(**{name: "test_audit:AUDIT"})
+    with pytest.warns(UserWarning, match=f"there is an audit '{name}' already"):
+        assert audit.names() == list(AUDITS)
+
+
+def test_how_many_images_an_audit_takes_is_known_from_its_config():
+    fields = {"task": "t", "classes": ["bus", "boat"], "classifier": "world:resnet-planted-0",
+              "images": {"source": "generate", "generator": "world:renderer"},
+              "attributes": {"size": ["small", "large"]},
+              "images_per_caption": 8, "captions_per_cell": 1}  # fmt: skip
+    c2b = audit_named("c2b")
+    assert c2b.images_at_most(fields) == 2 * 2 * 8
+    assert c2b.images_at_most({**fields, "classes": "all"}) is None
+    assert audit_named("evaluate").images_at_most({}) is None
