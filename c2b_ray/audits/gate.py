@@ -37,6 +37,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from numbers import Real
 from typing import Any, Literal
 
 from c2b_ray.errors import ConfigError, nearest
@@ -57,7 +58,6 @@ WORDS = {
     "raises": "verdict",
 }
 EITHER = "undetermined"
-_NUMBERS = {int, float, type(None)}
 ALL_CLASSES = "all classes"
 EVERY_CELL = "every cell"
 ALLOW = "--allow-undetermined"
@@ -190,11 +190,13 @@ def _parsed(text: str, cells: Sequence[GateCell]) -> _Gate:
 
 def _measures(cells: Sequence[GateCell]) -> set[str]:
     """Returns the columns of numbers, also those in which no cell has one yet."""
-    kinds: dict[str, set[type]] = {}
-    for cell in cells:
-        for name, value in cell.values.items():
-            kinds.setdefault(name, set()).add(type(value))
-    return {name for name, of in kinds.items() if of <= _NUMBERS and name != "doubt"}
+    names = {name for cell in cells for name in cell.values} - {"doubt"}
+    others = {name for cell in cells for name, value in cell.values.items() if not _is_number(value)}
+    return names - others
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, Real) and not isinstance(value, bool))
 
 
 def _column(text: str, word: str, columns: set[str], cells: Sequence[GateCell]) -> str:
