@@ -127,18 +127,19 @@ class Audit:
 
     What people do with a run:
       `findings`: (run, classifier or None) → `gate.GateCell`s: what gates check, and what summary, page, exports and
-      comparisons show where the audit brings none of its own. `same`: fields of the config that must be equal in two
+      comparisons show where the audit brings none of its own, from the columns `verdict`, `value` (larger is worse),
+      `value_low`, `value_high`, `n` and `doubt`. `same`: fields of the config that must be equal in two
       runs for their findings to mean the same. `compare`: (run A, run B, classifier of A, classifier of B) → a
       `runs.Comparison`. `summary`: (run) → `report.summary.Summary`. `report`: (run) writes report.html, → its path.
       `exports`: by format, (run, classifier or None) → bytes. `questions`: None where runs answer none.
 
     What is known before a run:
       `estimate`: (file, via) → a `Summary` or `kit.costs.Cost`s. `estimates_first`: the command shows the estimate
-      before it starts, and passes it on as `costs`. `most_images`: (config) → the most images
-      that models answer about, None where the config does not say. `check`: (config) raises ConfigError for
-      what the config's types allow and the audit refuses; it loads no model. `models`: the config's field with the
-      models that use is booked on. `served`: whether its models may run behind Ray Serve. `form`: the browser's form;
-      where it is empty, it follows from the config.
+      before it starts, and passes it on as `costs`. `most_images`: (config) → the most images that models answer about,
+      None where the config does not say. `check`: (config) raises ConfigError for what the config's types allow and the
+      audit refuses; it loads no model. `models`: the config's field with the models that use is booked on. `served`:
+      whether its models may run behind Ray Serve. `form`: the browser's form; where it is empty, it follows from the
+      config. `command_name`: the words of its command, where these are not its name.
     """
 
     name: str
@@ -173,6 +174,8 @@ class Audit:
             raise ConfigError("name", f"{self.name!r} names no audit: use lower-case words with hyphens between them")
         if unknown := sorted((self.needed | self.in_parts) - set(self.tables)):
             raise ConfigError("tables", f"the audit {self.name} declares no table {unknown[0]!r}, which it needs")
+        if self.tables and not self.findings and not (self.summary and self.report):
+            raise ConfigError("findings", f"the audit {self.name} needs `findings`, or both a `summary` and a `report`")
 
     @property
     def command(self) -> str:

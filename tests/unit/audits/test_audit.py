@@ -139,6 +139,8 @@ def test_a_declaration_that_contradicts_itself_is_refused():
         replace(AUDIT, name="Dark Images")
     with pytest.raises(ConfigError, match="declares no table 'rates'"):
         replace(AUDIT, needed=frozenset({"rates"}))
+    with pytest.raises(ConfigError, match="needs `findings`, or both a `summary` and a `report`"):
+        replace(AUDIT, summary="")
 
 
 class Fields(Strict):
