@@ -50,6 +50,7 @@ class Here:
 
     def __init__(self, placement: PlacementConfig | None = None) -> None:
         self._placement = placement or PlacementConfig()
+        self.loads_anew = False  # models stay in this process
         self.placements: dict[str, dict[str, Any]] = {}
         self.stages: dict[str, dict[str, Any]] = {}
 

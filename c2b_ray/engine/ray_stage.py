@@ -165,6 +165,7 @@ class OnRay:
         self._placement, self._served = placement or PlacementConfig(), served
         self._cluster: Cluster | None = None
         self._shared: set[tuple[str, str]] = set()
+        self.loads_anew = not served
         self.placements: dict[str, dict[str, Any]] = {}
         self.stages: dict[str, dict[str, Any]] = {}
 

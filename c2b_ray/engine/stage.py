@@ -110,8 +110,10 @@ class StageResult:
 
 class Runner(Protocol):
     """Runs stages. For a run's record, of each named stage that has written rows: `placements`, its placement, and
-    `stages`, how fast it was and what it waited for (`measured`)."""
+    `stages`, how fast it was and what it waited for (`measured`). `loads_anew`: whether each stage loads its models, in
+    processes of its own."""
 
+    loads_anew: bool
     placements: dict[str, dict[str, Any]]
     stages: dict[str, dict[str, Any]]
 
