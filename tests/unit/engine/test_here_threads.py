@@ -41,7 +41,7 @@ class Inside:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_one_more_prepares_than_calls_the_model(tmp_path: Path, threads: int) -> None:
     preparing, answering = Inside(), Inside()
-    waiting_for_more = threading.Barrier(threads + 1, timeout=10)
+    waiting_for_more = threading.Barrier(threads + 1, timeout=60)
     met: list[int] = []
 
     def prepare(rows: pa.Table) -> pa.Table:

@@ -27,13 +27,15 @@ def wait_for(done: Callable[[], bool]) -> None:
 
 def test_batches_are_read_by_one_thread_which_ends_without_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folders, "SLOW_S", 60.0)  # a busy machine is no slow disk
-    monkeypatch.setattr(folders, "IDLE_S", 0.2)
+    monkeypatch.setattr(folders, "IDLE_S", 60.0)
     before, readers, by = reading(), Readers(), set()
     for start in range(0, 100, 10):
         items = list(range(start, start + 10))
         assert readers.map(lambda item: (by.add(threading.get_ident()), -item)[1], items, str) == [-i for i in items]
         wait_for(lambda: len(readers._idle) == 1)
     assert len(by) == 1
+    monkeypatch.setattr(folders, "IDLE_S", 0.01)
+    assert readers.map(abs, [-2], str) == [2]  # by the same thread, which then waits anew
     wait_for(lambda: not by & reading())
     assert not readers._idle
     assert readers.map(abs, [-1], str) == [1]  # another thread begins
@@ -54,9 +56,9 @@ def test_threads_that_share_it_get_their_own_answers(monkeypatch: pytest.MonkeyP
 
 
 def test_a_thread_that_hangs_stays_away_and_the_next_files_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("C2B_READ_TIMEOUT", "0.2")
+    monkeypatch.setenv("C2B_READ_TIMEOUT", "1")
     readers, back = Readers(), threading.Event()
-    with pytest.raises(SourceError, match=r"^away: no answer for 0\.2 seconds"):
+    with pytest.raises(SourceError, match=r"^away: no answer for 1 seconds"):
         readers.map(lambda name: back.wait(30), ["away"], str)
     assert readers.map(len, ["here", "there"], str) == [4, 5]
     back.set()
