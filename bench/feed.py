@@ -1,12 +1,13 @@
 """Measures how fast pictures reach a model: a whole labelled audit against processes that only read, decode and resize.
 
-    python bench/feed.py [--n N] [--rounds R] [--place FOLDER]
+    python bench/feed.py [--n N] [--rounds R] [--place FOLDER] [--distinct D] [--sides bare audit]
     python bench/feed.py --gpu [--n N] [--vias here actors serve] [--workers W] [--precision bf16]
 
 The JPEGs (`bench/photos.py`, 500 × 375, about 59 kB) and a CSV file with their classes are made once below --place.
 Without --gpu: `bare` is one process per core that reads, decodes, resizes and crops its share of the files by the
 product's own functions, and nothing else; `audit` is a labelled audit, in one process and its workers, whose classifier
-does nothing. CPU seconds are those of all processes. The sides take turns.
+does nothing. CPU seconds are those of all processes. The sides take turns. With --distinct the table lists D files
+again and again, up to N rows: a large audit without room for its files.
 
 With --gpu a ResNet-50 with random weights answers: in a plain torch loop with a DataLoader, as users write it, with as
 many worker processes as cores and Pillow; and in the audit, through each of --vias. `steady` is the rate between the
@@ -36,18 +37,22 @@ CLASSES = 10
 Spans = dict[str, tuple[float, float]]
 
 
-def make(place: Path, n: int) -> Path:
-    """Writes `n` JPEGs, `n.csv` and `labels.txt`; returns the CSV file."""
-    table = place / f"{n}.csv"
+def make(place: Path, n: int, distinct: int | None = None) -> Path:
+    """Writes JPEGs, a CSV file of `n` rows and `labels.txt`; returns the CSV file. `distinct`: how many JPEGs, or n."""
+    if distinct is not None:
+        make(place, distinct)
+    files = distinct or n
+    table = place / (f"{n}.csv" if distinct is None else f"{n}-of-{distinct}.csv")
     if not table.is_file():
         (place / "images").mkdir(parents=True, exist_ok=True)
-        shares = [range(first, n, 64) for first in range(64)]
+        shares = [range(first, files, 64) for first in range(64)]
         with ProcessPoolExecutor(CORES, mp_context=get_context("spawn")) as pool:
             list(pool.map(partial(_some_photos, place), shares))
         (place / "labels.txt").write_text("".join(f"label_{number}\n" for number in range(LABELS)))
         with table.open("w", newline="") as file:
             rows = [
-                (f"images/{i:06}.jpg", f"label_{i % CLASSES}", ("day", "night")[i // CLASSES % 2]) for i in range(n)
+                (f"images/{i % files:06}.jpg", f"label_{i % CLASSES}", ("day", "night")[i // CLASSES % 2])
+                for i in range(n)
             ]
             csv.writer(file).writerows([("image", "target_class", "light"), *rows])
     return table
@@ -218,6 +223,7 @@ def _in_process(args: argparse.Namespace, side: str, table: Path) -> dict[str, A
     command = [sys.executable, __file__, "--side", side, "--n", str(args.n), "--place", str(args.place)]
     command += ["--workers", str(args.workers), "--precision", args.precision, *(["--gpu"] if args.gpu else [])]
     command += [] if args.decoders is None else ["--decoders", str(args.decoders)]
+    command += [] if args.distinct is None else ["--distinct", str(args.distinct)]
     report = table.parent / "side.json"
     spans = watched([*command, "--report", str(report)])
     (span,) = spans.values()
@@ -246,6 +252,8 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--n", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--distinct", type=int, help="files that the rows repeat, instead of as many as rows")
+    parser.add_argument("--sides", nargs="*", default=["bare", "audit"], choices=["bare", "audit"])
     parser.add_argument("--vias", nargs="*", default=["here", "actors", "serve"])
     parser.add_argument("--workers", type=int, default=CORES)
     parser.add_argument("--precision", default="bf16")
@@ -254,7 +262,7 @@ def main() -> None:
     parser.add_argument("--side")
     parser.add_argument("--report", type=Path)
     args = parser.parse_args()
-    table = make(args.place, args.n)
+    table = make(args.place, args.n, args.distinct)
     if args.side:
         one_side(args, table)
         return
@@ -266,8 +274,10 @@ def main() -> None:
         for side in args.vias:
             print(f"{side} over loader, steady: {found[side]['steady'] / found['loader']['steady']:.2f}")
         return
-    rounds = [{side: _in_process(args, side, table) for side in ("bare", "audit")} for _ in range(args.rounds)]
+    rounds = [{side: _in_process(args, side, table) for side in args.sides} for _ in range(args.rounds)]
     print(json.dumps(rounds, indent=1))
+    if len(args.sides) < 2:
+        return
     for what in ("cpu", "wall"):
         over = median(one["audit"][what] / one["bare"][what] for one in rounds)
         print(f"{what}: {over:.2f} times that of the bare processes")

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from functools import partial
+from threading import BoundedSemaphore
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -49,6 +50,7 @@ class Here:
 
     def __init__(self, placement: PlacementConfig | None = None) -> None:
         self._placement = placement or PlacementConfig()
+        self.loads_anew = False  # models stay in this process
         self.placements: dict[str, dict[str, Any]] = {}
         self.stages: dict[str, dict[str, Any]] = {}
 
@@ -124,13 +126,14 @@ def _answers(
 
     When closed early, it waits for the batches that are in the step and begins no other.
     """
-    threads = threads_of(job.config.placement)
+    threads = _threads(job)
     teller.busy = clock.busy
     read = _read_ahead(batches, partial(clock.at_work, "reader", "reading"))
     if job.config.placement.decoders and job.prepare is not None:
         with closing(read), closing(answers_of_fed(read, job, clock)) as answers:
             yield from answers
         return
+    in_model = BoundedSemaphore(threads_of(job.config.placement))
     with closing(read), ThreadPoolExecutor(threads, thread_name_prefix="step") as pool:
         waiting: deque[Future[pa.Table]] = deque()
         role: list[R] = []  # built for the first batch: where nothing is left to do, no model is loaded
@@ -138,7 +141,7 @@ def _answers(
             for batch in read:
                 if not role:
                     role.append(job.role_factory())
-                waiting.append(pool.submit(answered_in, clock, batch, job, role[0]))
+                waiting.append(pool.submit(answered_in, clock, batch, job, role[0], in_model))
                 if len(waiting) > threads:
                     yield waiting.popleft().result()
             while waiting:
@@ -148,6 +151,12 @@ def _answers(
                 future.cancel()
 
 
+def _threads(job: Job[R]) -> int:
+    """Returns how many threads are in the step of a stage without processes that prepare: as many as call the model,
+    and where they prepare too, one more. While one of them waits for a disk or for Python's lock, a core would idle."""
+    return threads_of(job.config.placement) + (job.prepare is not None)
+
+
 def _clock(job: Job[R], gpu: GpuMeter) -> BusyClock:
     """Returns a clock of those who work for the stage: the thread that reads rows, and processes that decode and
     threads that answer, or threads that do both."""
@@ -155,7 +164,9 @@ def _clock(job: Job[R], gpu: GpuMeter) -> BusyClock:
     workers: dict[str, tuple[int, tuple[Part, ...]]] = {"reader": (1, ("reading",))}
     if job.prepare is not None and placement.decoders:
         workers["decoders"], parts = (placement.decoders, ("reading", "decoding")), ("model",)
-    workers["threads"] = threads_of(placement), parts
+        workers["threads"] = threads_of(placement), parts
+    else:
+        workers["threads"] = _threads(job), parts
     return BusyClock(workers, lambda: gpu.mean)
 
 

@@ -47,6 +47,13 @@ def _nodes() -> list[Node]:
     return nodes
 
 
+def object_store_bytes() -> int | None:
+    """Returns the size of the smallest object store of a node with CPUs; None where no node says."""
+    there = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    sizes = [int(of.get("object_store_memory", 0)) for of in there if of.get("CPU")]
+    return min((size for size in sizes if size), default=None)
+
+
 def free_cpus() -> list[float]:
     """Returns the free CPUs of each node."""
     free = ray._private.state.available_resources_per_node()  # type: ignore[no-untyped-call]

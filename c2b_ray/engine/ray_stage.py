@@ -52,6 +52,7 @@ PREPARE_CPUS = 1.0
 PREPARED_BYTES = 2 * BLOCK_BYTES
 """Of a block of prepared rows, which holds as many as a batch of the model: 256 pictures of 224 pixels take 38 MB. Ray
 cuts one of more than half as many again, and the rest is a small batch."""
+LEAST_PREPARED_BYTES = 2**20
 SUMMARY = pa.schema([("rows", pa.int64()), ("errors", pa.int64())])
 
 
@@ -70,8 +71,21 @@ def _expanded(block: pa.Table, expand: ray.ObjectRef[Expand]) -> Iterator[pa.Tab
     yield from ray.get(expand)(block)
 
 
-def planned(rows: ray.data.Dataset, assignment: Assignment[R], done: Digests) -> ray.data.Dataset:
-    """Returns the stage as a lazy dataset of `SUMMARY` rows, one per part written."""
+def prepared_bytes(decoders: int, store: int | None) -> int:
+    """Returns the most bytes of a block of prepared rows, of which each of the tasks makes one while another waits.
+
+    They are to fill no more than half of a node's object store, of `store` bytes: Ray would write the others to disk
+    and read them again. A container with Docker's 64 MB of shared memory has one of 512 MB, in files.
+    """
+    share = PREPARED_BYTES if store is None else store // (4 * max(1, decoders))
+    return max(LEAST_PREPARED_BYTES, min(PREPARED_BYTES, share))
+
+
+def planned(
+    rows: ray.data.Dataset, assignment: Assignment[R], done: Digests, store: int | None = None
+) -> ray.data.Dataset:
+    """Returns the stage as a lazy dataset of `SUMMARY` rows, one per part written. `store`: bytes of a node's object
+    store."""
     job, config, placement = assignment.job, assignment.job.config, assignment.job.config.placement
     if len(done):
         left_out = partial(_not_yet, id_column=job.id_column, done=ray.put(done))
@@ -105,7 +119,7 @@ def planned(rows: ray.data.Dataset, assignment: Assignment[R], done: Digests) ->
     context.enable_progress_bars = False
     context.print_on_execution_start = False
     context.raise_original_map_exception = True
-    context.target_max_block_size = PREPARED_BYTES if elsewhere else BLOCK_BYTES
+    context.target_max_block_size = prepared_bytes(placement.decoders, store) if elsewhere else BLOCK_BYTES
     return summaries
 
 
@@ -165,6 +179,7 @@ class OnRay:
         self._placement, self._served = placement or PlacementConfig(), served
         self._cluster: Cluster | None = None
         self._shared: set[tuple[str, str]] = set()
+        self.loads_anew = not served
         self.placements: dict[str, dict[str, Any]] = {}
         self.stages: dict[str, dict[str, Any]] = {}
 
@@ -242,7 +257,7 @@ class OnRay:
         reports = Reports(to.parts.run)
         assignment = Assignment(job, to, reports)
         with _watched(reports, teller, job.config):
-            for summary in _summaries(planned(dataset(rows), assignment, done)):
+            for summary in _summaries(planned(dataset(rows), assignment, done, nodes.object_store_bytes())):
                 yield Written(summary["rows"], summary["errors"])
 
     def _check_shared(self, parts: Parts) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -35,6 +35,7 @@ a fraction of a second.
 """
 BLOCK_BYTES = 32 * 2**20
 ONE_PROCESS = Placement(batch=64)
+NOTHING: AbstractContextManager[object] = nullcontext()
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,10 @@ class StageResult:
 
 class Runner(Protocol):
     """Runs stages. For a run's record, of each named stage that has written rows: `placements`, its placement, and
-    `stages`, how fast it was and what it waited for (`measured`)."""
+    `stages`, how fast it was and what it waited for (`measured`). `loads_anew`: whether each stage loads its models, in
+    processes of its own."""
 
+    loads_anew: bool
     placements: dict[str, dict[str, Any]]
     stages: dict[str, dict[str, Any]]
 
@@ -244,15 +247,19 @@ def parts_of(job: Job[Any]) -> tuple[Part, ...]:
     return ("model",) if job.prepare is None else ("reading", "decoding", "model")
 
 
-def answered_in(clock: BusyClock, batch: pa.Table, job: Job[R], role: R) -> pa.Table:
-    """Prepares a batch, where the job says how, and returns the step's answer to it, as `answered` does. `clock` counts
-    the time, as of its "threads"."""
+def answered_in(
+    clock: BusyClock, batch: pa.Table, job: Job[R], role: R, in_model: AbstractContextManager[object] = NOTHING
+) -> pa.Table:
+    """Prepares a batch, where the job says how, and returns the step's answer to it, as `answered` does.
+
+    `clock` counts the time, as of its "threads"; `in_model` is entered while the model answers.
+    """
     rows = batch
     if job.prepare is not None:
         rows, seconds, began = times_of(timed(batch, job.prepare))
         clock.add("threads", seconds, began)
         rows = checked(rows, batch, job)
-    with clock.at_work("threads", "model"):
+    with in_model, clock.at_work("threads", "model"):
         return answered(rows, job, role)
 
 

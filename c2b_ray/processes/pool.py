@@ -45,12 +45,16 @@ TRIES_KILLED = 8
 TRIES_MARKED = 5
 
 
+_NO_ROOM = "SIGBUS"
+"""Ends a process that writes into mapped memory for which the system has no room, or no disk."""
+
+
 class _Died(Exception):
     """The worker is gone; the message says how it ended. `killed`: whether from outside."""
 
     def __init__(self, how: str) -> None:
         super().__init__(how)
-        self.killed = how in ("SIGKILL", "SIGTERM")
+        self.killed = how in ("SIGKILL", "SIGTERM", _NO_ROOM)
 
 
 class _Cannot(Exception):
@@ -162,7 +166,7 @@ class Processes:
             with suppress(_Died):
                 return self._once(marked, slot)
         raise ServiceError(
-            f"processes that open images are ended again and again ({end}), most often for want of memory"
+            f"processes that open images are ended again and again ({end}), most often for want of memory{_files()}"
         )
 
     def _once(self, table: pa.Table, slot: _Slot) -> int:
@@ -238,6 +242,11 @@ class _Slot:
 
     def close(self) -> None:
         os.close(self.descriptor)  # the memory goes with the last table that is in it
+
+
+def _files() -> str:
+    """Returns what else may be full, for messages: a disk, where results are handed over through deleted files."""
+    return "" if hasattr(os, "memfd_create") else f", or of room in {tempfile.gettempdir()}"
 
 
 def _unnamed(number: int) -> int:

@@ -1,8 +1,9 @@
 """Metrics: pure functions of numbers, a file per family.
 
-They know NumPy and SciPy alone; nothing of images, models, tables, Ray or runs. Every docstring states formula, shapes,
-range, what 0 means, what empty input gives, and the paper; where a paper and its code disagree it names both and the
-default.
+They know NumPy and SciPy alone; nothing of images, models, tables, Ray or runs. `scipy.stats` and `scipy.optimize` take
+a while to import, which they do where a function first names them (`import scipy`, then `scipy.stats.norm`): most
+commands need neither. Every docstring states formula, shapes, range, what 0 means, what empty input gives, and the
+paper; where a paper and its code disagree it names both and the default.
 """
 
 from c2b_ray.stats.amplification import directional_bias_amplification, leakage

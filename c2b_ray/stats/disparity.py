@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, xlogy
-from scipy.stats import chi2
 
 from c2b_ray.stats.resampling import LEAST_SAMPLED, bootstrap_weights, upper_tail
 from c2b_ray.stats.scores import Floats, Ints
@@ -167,7 +167,9 @@ def disparity(scores: Scores, groups: Ints, number: int, chance: Chance) -> Disp
     observed = _welch(rates, errors)
     null_w, null_s, null_kl = _null(x, n, codes, number, chance)
     p_value = _p_values((observed, null_w), (_pooled(sums), null_s), _share_of_orders(x, n, codes, number))
-    limit = np.maximum(np.quantile(null_w, chance.confidence, axis=0), chi2.ppf(chance.confidence, number - 1))
+    limit = np.maximum(
+        np.quantile(null_w, chance.confidence, axis=0), scipy.stats.chi2.ppf(chance.confidence, number - 1)
+    )
     low, high = extreme_divergences(rates.T, errors.T, limit)
     unknown = np.isnan(value)
     return Disparity(

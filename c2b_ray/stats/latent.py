@@ -9,10 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
-from scipy.linalg import qr
-from scipy.optimize import minimize
 from scipy.special import expit
 
 from c2b_ray.stats.intervals import wilson_interval
@@ -153,7 +151,7 @@ def spanned(normals: ArrayLike) -> Floats:
         raise ValueError(f"normals must have shape (K, d), got {rows.shape}")
     if not rows.any():
         return np.zeros((0, rows.shape[1]))
-    basis, triangle, _ = qr(rows.T, mode="economic", pivoting=True)
+    basis, triangle, _ = scipy.linalg.qr(rows.T, mode="economic", pivoting=True)
     pivots = np.abs(np.diagonal(triangle))
     result: Floats = basis[:, pivots > RANK_TOLERANCE * pivots[0]].T
     return result
@@ -289,7 +287,7 @@ def _fitted(z: Floats, y: NDArray[np.bool_], start: Floats | None = None) -> tup
         return value, np.append(x.T @ slope + _RIDGE * w, slope.sum())
 
     first = np.zeros(z.shape[1] + 1) if start is None else start
-    solution = minimize(loss, first, jac=True, method="L-BFGS-B", options={"maxiter": 500}).x
+    solution = scipy.optimize.minimize(loss, first, jac=True, method="L-BFGS-B", options={"maxiter": 500}).x
     w = np.where(scale > 0, solution[:-1] / np.where(scale > 0, scale, 1), 0.0)
     length = float(np.linalg.norm(w))
     if length == 0:
@@ -432,10 +430,10 @@ def _checked(answers: Floats, along: Floats, target: Target | None) -> list[Floa
 
 def _tested(slope: float, its_error: float, free: int, beyond: float, level: float, count: int) -> Evidence:
     effect, error = 2 * slope, 2 * its_error
-    reach = stats.t.ppf(1 - level / 2, free) * error
+    reach = scipy.stats.t.ppf(1 - level / 2, free) * error
     p_value = float(abs(effect) <= beyond)
     if error > 0:  # a direction's sign is that of its effect, so that both tails count
-        p_value = float(stats.t.sf([(abs(effect) - beyond) / error, (abs(effect) + beyond) / error], free).sum())
+        p_value = float(scipy.stats.t.sf([(abs(effect) - beyond) / error, (abs(effect) + beyond) / error], free).sum())
     low, high = float(effect - reach), float(effect + reach)
     return Evidence(float(effect), low, high, float(beyond), p_value, count, float(error))
 
@@ -443,7 +441,7 @@ def _tested(slope: float, its_error: float, free: int, beyond: float, level: flo
 def _spline(scores: Floats) -> list[Floats]:
     """Returns columns that span the cubic splines of the scores' normal ranks with knots at -1, 0 and 1,
     standardised."""
-    x = stats.norm.ppf(stats.rankdata(scores) / (len(scores) + 1))
+    x = scipy.stats.norm.ppf(scipy.stats.rankdata(scores) / (len(scores) + 1))
     return [_standard(column) for column in (x, x**2, x**3, *(np.maximum(x - knot, 0) ** 3 for knot in (-1, 0, 1)))]
 
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
@@ -170,9 +171,7 @@ def keyword_scores(wrong: ArrayLike, right: ArrayLike) -> KeywordScores:
     error = np.sqrt(a.var(axis=0, ddof=1) / len(a) + b.var(axis=0, ddof=1) / len(b))
     sound = error > 0
     p = np.where(score == 0, 1.0, 0.0)  # of keywords that are as similar to every image of a side
-    from scipy import stats  # not above: it takes a second of a core to import, and few runs get here
-
-    p[sound] = stats.ttest_ind(a[:, sound], b[:, sound], equal_var=False).pvalue
+    p[sound] = scipy.stats.ttest_ind(a[:, sound], b[:, sound], equal_var=False).pvalue
     return KeywordScores(score, p)
 
 

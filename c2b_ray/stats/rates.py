@@ -17,9 +17,9 @@ from math import comb
 from typing import Literal, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
 from scipy.special import betainc
-from scipy.stats import binom
 
 from c2b_ray.stats.roots import checked_levels
 from c2b_ray.stats.scores import Floats, Ints
@@ -220,7 +220,7 @@ def rate_difference_p_values(a: Trials, b: Trials) -> Floats:
     mostly = 2 * (a.failures + b.failures) > draws
     of_a, of_b = (np.where(mostly, side.draws - side.failures, side.failures) for side in (a, b))
     share = b.draws / draws
-    below, above = binom.cdf(of_b, of_a + of_b, share), binom.sf(of_b - 1, of_a + of_b, share)
+    below, above = scipy.stats.binom.cdf(of_b, of_a + of_b, share), scipy.stats.binom.sf(of_b - 1, of_a + of_b, share)
     known = (a.draws > 0) & (b.draws > 0)
     p_values: Floats = np.where(known, np.minimum(1.0, 2 * np.minimum(below, above)), 1.0)
     return p_values
@@ -289,20 +289,20 @@ def mann_whitney(
     Returns: `MannWhitney`. All values equal: p = 1.
     Raises: ValueError for another shape, for values that are not finite, or too many of them.
     """
-    from scipy import stats  # not above: it takes a second of a core to import, and few runs get here
-
     first, second = _checked("x", x), _checked("y", y)
     if method == "asymptotic":
         if np.ptp(np.concatenate([first, second])) == 0:
             return MannWhitney(first.size * second.size / 2, 1.0, method)
-        test = stats.mannwhitneyu(first, second, use_continuity=True, alternative=alternative, method="asymptotic")
+        test = scipy.stats.mannwhitneyu(
+            first, second, use_continuity=True, alternative=alternative, method="asymptotic"
+        )
         return MannWhitney(float(test.statistic), float(test.pvalue), method)
     if max(first.size, second.size) > MOST_EXACT:
         raise ValueError(
             f"{first.size} and {second.size} values: an exact test takes at most {MOST_EXACT} a side; "
             'use method="asymptotic"'
         )
-    ranks = np.rint(2 * stats.rankdata(np.concatenate([first, second]))).astype(np.int64)
+    ranks = np.rint(2 * scipy.stats.rankdata(np.concatenate([first, second]))).astype(np.int64)
     doubled = int(ranks[: first.size].sum())
     below, above = _tails(ranks, first.size, doubled)
     p = {"less": below, "greater": above, "two-sided": min(1.0, 2 * min(below, above))}[alternative]

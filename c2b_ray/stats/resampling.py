@@ -10,9 +10,9 @@ from functools import cache
 from itertools import permutations
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, ndtri, stdtr
-from scipy.stats import gamma, norm, rankdata
 
 from c2b_ray.stats.scores import Floats
 
@@ -58,7 +58,7 @@ def upper_tail(observed: ArrayLike, permuted: ArrayLike) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         skewness = np.clip((((drawn - mean) / spread) ** 3).mean(axis=0), 1e-3, None)
         shape = 4 / skewness**2
-        tail = gamma.sf(shape + (seen - mean) / spread * np.sqrt(shape), shape)
+        tail = scipy.stats.gamma.sf(shape + (seen - mean) / spread * np.sqrt(shape), shape)
     use = (count < FEW) & (spread > 0) & np.isfinite(tail)
     result = np.where(use, np.clip(np.minimum(np.where(use, tail, 1.0), exact), 1e-300, 1), exact)
     return np.where(np.isnan(seen), np.nan, result)
@@ -109,9 +109,11 @@ def independent_difference_of(
 def normal_difference(gap: float, spread: float, confidence: float, margin: float) -> tuple[float, float, float]:
     if not np.isfinite(gap):
         return float("nan"), float("nan"), float("nan")
-    reach = float(norm.ppf((1 + confidence) / 2)) * spread
+    reach = float(scipy.stats.norm.ppf((1 + confidence) / 2)) * spread
     if spread:
-        p_value = float(norm.sf((abs(gap) - margin) / spread) + norm.sf((abs(gap) + margin) / spread))
+        p_value = float(
+            scipy.stats.norm.sf((abs(gap) - margin) / spread) + scipy.stats.norm.sf((abs(gap) + margin) / spread)
+        )
     else:
         p_value = 1.0 if abs(gap) <= margin else 0.0
     return gap - reach, gap + reach, p_value
@@ -158,7 +160,7 @@ def difference_of_estimates(
     gap = a.value - b.value
     below = float(np.hypot(a.value - a.low, b.high - b.value))
     above = float(np.hypot(a.high - a.value, b.value - b.low))
-    spread = (below if gap > 0 else above) / float(norm.ppf((1 + confidence) / 2))
+    spread = (below if gap > 0 else above) / float(scipy.stats.norm.ppf((1 + confidence) / 2))
     p_value = normal_difference(gap, spread, confidence, margin)[2]
     return (gap - below, gap + above, p_value) if np.isfinite(p_value) else (p_value, p_value, p_value)
 
@@ -226,7 +228,7 @@ def rank_correlations(x: ArrayLike, y: ArrayLike, confidence: float = 0.95) -> R
 
 def _standardised(values: Floats) -> Floats:
     """Returns ranks with mean 0 and length 1; NaN where all are tied."""
-    ranks = rankdata(_levels(values), axis=1)
+    ranks = scipy.stats.rankdata(_levels(values), axis=1)
     ranks -= ranks.mean(axis=1, keepdims=True)
     length = np.sqrt((ranks**2).sum(axis=1, keepdims=True))
     result: Floats = np.divide(ranks, length, out=np.full_like(ranks, np.nan), where=length > 0)

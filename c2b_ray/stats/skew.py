@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import rel_entr
-from scipy.stats import beta
 
 from c2b_ray.stats.disparity import Chance
 from c2b_ray.stats.resampling import LEAST_SAMPLED, bootstrap_weights, upper_tail
@@ -203,8 +203,8 @@ def _chances(shown: Floats, counts: Floats, confidence: float) -> tuple[Floats, 
     """Returns the limits of the chance of each group's items, of which `shown` are in the top k on average."""
     edge, shown = (1 - confidence) / 2 / len(counts), np.clip(shown, 0, counts)
     none, every = shown < 1e-9, shown > counts - 1e-9
-    low = np.where(none, 0.0, beta.ppf(edge, np.where(none, 1, shown), counts - shown + 1))
-    high = np.where(every, 1.0, beta.ppf(1 - edge, shown + 1, np.where(every, 1, counts - shown)))
+    low = np.where(none, 0.0, scipy.stats.beta.ppf(edge, np.where(none, 1, shown), counts - shown + 1))
+    high = np.where(every, 1.0, scipy.stats.beta.ppf(1 - edge, shown + 1, np.where(every, 1, counts - shown)))
     return low, high
 
 

@@ -11,10 +11,12 @@ import os
 import posixpath
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Generic, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
 
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.extras import INSTALL
@@ -109,6 +111,8 @@ TIMEOUT = "C2B_READ_TIMEOUT"
 SECONDS = 60.0
 SLOW_S = 0.001
 """Seconds per file from which on files are read at the same time: one that is in memory takes a fiftieth of it."""
+IDLE_S = 2.0
+"""Seconds without work after which a thread that reads ends: to start one for each batch costs as much as a file."""
 
 T = TypeVar("T")
 I = TypeVar("I")  # noqa: E741
@@ -135,6 +139,7 @@ class Readers:
     def __init__(self, patient: bool = False) -> None:
         self._seconds = math.inf if patient else timeout()
         self._threads = THREADS if patient else 1
+        self._idle: deque[_Thread] = deque()
 
     def map(self, read: Callable[[I], T], items: Sequence[I], name: Callable[[I], str]) -> list[T]:
         """Returns what `read` returns for each item, in their order. Raises what it raises.
@@ -145,7 +150,7 @@ class Readers:
             return []
         work = _Work(read, items)
         for _ in range(min(self._threads, len(items))):
-            threading.Thread(target=work.run, name="read", daemon=True).start()
+            self._thread().works.put(work)
         began = time.monotonic()
         while not work.over.wait(min(self._seconds / 4, 1.0)):
             if (item := work.waiting_for(self._seconds)) is not None:
@@ -160,6 +165,36 @@ class Readers:
             slow = (time.monotonic() - began) * min(self._threads, len(items)) / len(items) > SLOW_S
             self._threads = THREADS if slow else 1
         return work.results
+
+    def _thread(self) -> _Thread:
+        """Returns a thread that waits for work, started where none does: one that hangs stays away."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return _Thread(self._idle)
+
+
+class _Thread:
+    """A thread that does one work after the other. It is among the `idle` ones in between; without work it ends."""
+
+    def __init__(self, idle: deque[_Thread]) -> None:
+        self.works: SimpleQueue[_Work[Any, Any]] = SimpleQueue()
+        self._idle = idle
+        threading.Thread(target=self._run, name="read", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                work = self.works.get(timeout=IDLE_S)
+            except Empty:
+                try:
+                    self._idle.remove(self)
+                except ValueError:  # somebody has taken it just now
+                    continue
+                return
+            work.run()
+            del work  # what it has read may be large
+            self._idle.append(self)
 
 
 class _Work(Generic[I, T]):

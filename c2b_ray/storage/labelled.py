@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import fs
 
 from c2b_ray.errors import ConfigError, ImageError, SourceError, nearest
 from c2b_ray.storage import concerns_the_store, is_remote, refusal, resolve
@@ -204,12 +205,17 @@ class LabelledTable:
         """Returns the columns of `fetch` without copying bytes. Raises SourceError where the disk or store does not
         answer."""
         values = self._rows.images(self._names[IMAGE], ids)
-        folder = Folder(resolve(self.root or self.location)[0], self._root)
+        folder = Folder(self._filesystem, self._root)
         read = self._readers.map(lambda value: self._image(value, folder), values, partial(_place, folder))
         keys = self.keys.take(pa.array(ids, pa.int64())).cast(pa.string())
         return keys, [data for data, _ in read], [error for _, error in read]
 
-    @property
+    @cached_property
+    def _filesystem(self) -> fs.FileSystem:
+        """The one that holds the images."""
+        return resolve(self.root or self.location)[0]
+
+    @cached_property
     def _root(self) -> str:
         """The folder that images are read below."""
         return self._rows.folder if self.root is None else resolve(self.root)[1].rstrip("/") or "/"

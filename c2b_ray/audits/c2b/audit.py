@@ -27,7 +27,7 @@ from c2b_ray.audits.c2b.budget import (
 from c2b_ray.audits.c2b.classification import classify, classifying, contestants, with_classes
 from c2b_ray.audits.c2b.cluster_warnings import warn_of_clusters
 from c2b_ray.audits.c2b.drawing import Drawing, Plan, SourcePlan, from_generator, from_index
-from c2b_ray.audits.c2b.first_look import must_look, refuse_hopeless, some_of_each_class, unanswered
+from c2b_ray.audits.c2b.first_look import FirstLook, must_look, refuse_hopeless, some_of_each_class, unanswered
 from c2b_ray.audits.c2b.from_images import are_images, drafted, place_of, written
 from c2b_ray.audits.c2b.hypotheses.caption_pairs import caption_pairs
 from c2b_ray.audits.c2b.labelled import from_labels
@@ -162,13 +162,20 @@ def _compare_cells(
     fresh images: for the second of two stages, or to confirm findings."""
     steps = drawing.steps
     grant: Grant | None = grant_so_far(run, first_grant(run.captions, config))
+    look: FirstLook | None = None
     if grant is not None and must_look(config, run):
-        drawing.draw(targets(run.captions, grant, config), some_of_each_class(config, run))
-        _classify(config, drawing, models, classifiers, steps)
-        refuse_hopeless(config, run, [one.question for one in classifiers], models.runner, steps)
+        questions = [one.question for one in classifiers]
+        judge = partial(refuse_hopeless, config, run, questions, models.runner, steps)
+        look = FirstLook(some_of_each_class(config, run), judge, run, questions)
+        if not models.runner.loads_anew:  # then a stage of its own costs nothing, and answers no image more
+            drawing.draw(targets(run.captions, grant, config), only=look.some)
+            _classify(config, drawing, models, classifiers, steps)
+            look.finish()
+            look = None
     while grant is not None:
-        drawing.draw(targets(run.captions, grant, config))
-        grant = _answer(config, drawing, models, classifiers, steps, grant)
+        drawing.draw(targets(run.captions, grant, config), look=look)
+        grant = _answer(config, drawing, models, classifiers, steps, grant, look)
+        look = None
     if cells := call_with_run(partial(fresh_images, config=config), run, config, models.runner):
         drawing.draw_fresh(cells)
         _answer(config, drawing, models, classifiers, steps)
@@ -201,11 +208,14 @@ def _answer(
     classifiers: Sequence[Contestant],
     steps: Steps,
     grant: Grant | None = None,
+    look: FirstLook | None = None,
 ) -> Grant | None:
     """Classifies the drawn images and scores the answers. Returns what a budget grants after `grant`, the images so
-    far; None without a budget, or where nothing is to be drawn."""
+    far; None without a budget, or where nothing is to be drawn. `look`: has its last chance before the scores."""
     run = drawing.run
     _classify(config, drawing, models, classifiers, steps)
+    if look is not None:
+        look.finish()
     with steps.step("score"):
         if grant is None:
             write_scores(run, config, models.runner)

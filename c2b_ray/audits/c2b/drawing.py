@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import ceil
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
 from c2b_ray.engine.images import FETCH, ImageStages, OnProgress, of_revision
+from c2b_ray.engine.progress import Progress
 from c2b_ray.engine.search import finder_of
 from c2b_ray.engine.search import retrieve as search
 from c2b_ray.errors import RunError, SourceError
@@ -42,8 +43,28 @@ FETCH_IMAGES = "fetch images"
 
 Collect = Callable[[pa.Table, str, OnProgress], object]
 CollectRows = Callable[[Rows, str, OnProgress], object]
+Some = Callable[[Selection], Selection]
 Targets = Mapping[CellKey, int]
 """Images of each cell, from each source."""
+
+
+class Look(Protocol):
+    """Looks at the answers to some of the images while the others are answered."""
+
+    def some(self, selection: Selection) -> Selection:
+        """Returns the part of the draws that is looked at."""
+        ...
+
+    def at_answers_to(self, draws: Draws) -> OnProgress:
+        """Returns a listener that looks once these images are answered. What it raises ends the stage."""
+        ...
+
+
+class First(NamedTuple):
+    """Draws whose images are gathered, and answered, before the others; and who is told of the progress besides."""
+
+    draws: Draws
+    listener: OnProgress
 
 
 class Select(Protocol):
@@ -55,8 +76,8 @@ class Plan(Protocol):
 
     def select(self, targets: Targets, seen: SeenImages, besides: Collection[str] = ()) -> Selection: ...
 
-    def gather(self, draws: Draws, run: C2BRun, steps: Steps) -> None:
-        """Collects the images of these draws that the run lacks into the run."""
+    def gather(self, draws: Draws, run: C2BRun, steps: Steps, first: First | None = None) -> None:
+        """Collects the images of these draws that the run lacks into the run. `first`: of some of them."""
         ...
 
     @property
@@ -77,11 +98,15 @@ class SourcePlan:
     source: Load | None = None
     nearest: pa.Table | None = None
 
-    def gather(self, draws: pa.Table, run: C2BRun, steps: Steps) -> None:
+    def gather(self, draws: pa.Table, run: C2BRun, steps: Steps, first: First | None = None) -> None:
         needed = self.wanted.filter(pc.is_in(self.wanted["image_id"], draws["image_id"].combine_chunks()))
+        if first is not None:
+            assert isinstance(first.draws, pa.Table)
+            before = pc.is_in(needed["image_id"], first.draws["image_id"].combine_chunks())
+            needed = pa.concat_tables([needed.filter(before), needed.filter(pc.invert(before))])
         run.begin_writing()
         with steps.step(self.doing) as on_progress:
-            self.collect(needed, run.location("images"), on_progress)
+            self.collect(needed, run.location("images"), told_to(on_progress, first))
 
 
 @dataclass(frozen=True)
@@ -98,12 +123,12 @@ class Drawing:
         """Opens the source of those images whose bytes the run does not hold."""
         return next((plan.source for plan in self.plans if plan.source is not None), None)
 
-    def draw(self, targets: Targets, only: Callable[[Selection], Selection] | None = None) -> None:
+    def draw(self, targets: Targets, only: Some | None = None, look: Look | None = None) -> None:
         """Draws `targets` images of each cell, or as many as exist, into the run's `draws` and `pool`. `only`: takes
-        some of the draws, and leaves the others for another call."""
-        chosen = self._chosen(targets, (), only)
-        self._write("pool", [one.looked for one in chosen])
-        self._write("draws", [one.drawn for one in chosen])
+        some of the draws, and leaves the others for another call. `look`: is shown the answers to some of them as soon
+        as these are there; until then the run's draws are these."""
+        chosen = self._chosen(targets, (), only, look)
+        self._write_drawn(chosen)
         if any(one.looked.num_rows for one in chosen) and not any(one.drawn.num_rows for one in chosen):
             raise SourceError(f"{self.run.path}: {_nothing_accepted(self.run)}")
 
@@ -114,11 +139,15 @@ class Drawing:
         self._write("confirmation_pool", [one.looked for one in chosen])
         self._write("confirmation", [one.drawn for one in chosen])
 
+    def _write_drawn(self, chosen: Sequence[Selection]) -> None:
+        self._write("pool", [one.looked for one in chosen])
+        self._write("draws", [one.drawn for one in chosen])
+
     def _write(self, name: str, several: Sequence[Draws]) -> None:
         self.run.write_batches(name, (batch for draws in several for batch in draws.to_batches()))
 
     def _chosen(
-        self, targets: Targets, besides: Collection[str], only: Callable[[Selection], Selection] | None = None
+        self, targets: Targets, besides: Collection[str], only: Some | None = None, look: Look | None = None
     ) -> list[Selection]:
         """Selects images in a few rounds, all cells together: missing images are fetched and verified until no cell
         lacks any.
@@ -139,9 +168,14 @@ class Drawing:
                 return chosen
             if before and all(one.equals(other) for one, other in zip(missing, before, strict=True)):
                 raise RunError(f"{run.path}: {lacking} images were looked at and are not there; delete the run")
-            for plan, one in zip(self.plans, missing, strict=True):
+            first: list[First | None] = [None] * len(chosen)
+            if look is not None:
+                some = [look.some(one) for one in chosen]
+                self._write_drawn(some)
+                first = [First(one.missing, look.at_answers_to(one.drawn)) for one in some]
+            for plan, one, before in zip(self.plans, missing, first, strict=True):
                 if one.num_rows:
-                    plan.gather(one, run, self.steps)
+                    plan.gather(one, run, self.steps, before)
             if self.verifier is not None:  # labelled images, which are no tables, have none
                 self.verifier.verify(pa.concat_tables(missing), run, self.steps, self.source)
             before = missing
@@ -264,6 +298,18 @@ def _number_within(owners: NDArray[np.int32]) -> NDArray[np.int64]:
     numbers = np.empty(len(owners), np.int64)
     numbers[order] = np.arange(len(owners)) - np.repeat(starts, np.diff(np.append(starts, len(owners))))
     return numbers
+
+
+def told_to(on_progress: OnProgress, first: First | None) -> OnProgress:
+    """Returns a listener that tells both."""
+    if first is None:
+        return on_progress
+
+    def told(progress: Progress) -> None:
+        on_progress(progress)
+        first.listener(progress)
+
+    return told
 
 
 def by_rows(collect: CollectRows) -> Collect:

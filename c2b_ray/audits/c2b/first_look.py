@@ -17,15 +17,19 @@ import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.hypotheses.labelled import RowDraws, Rows
 from c2b_ray.audits.c2b.run import C2BRun
-from c2b_ray.audits.c2b.sampling.selection import Selection
+from c2b_ray.audits.c2b.sampling.selection import Draws, Selection
 from c2b_ray.audits.c2b.setup import note_setup
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
+from c2b_ray.engine.images import OnProgress
+from c2b_ray.engine.progress import Progress
 from c2b_ray.engine.stage import Runner
 from c2b_ray.errors import ConfigError
 from c2b_ray.steps.classify import Classification
 from c2b_ray.steps.image_ids import ImageIds
 from c2b_ray.steps.setup_words import hopeless, sentences
+from c2b_ray.storage.ids import absent
+from c2b_ray.storage.parts import opened
 from c2b_ray.tables import seed_of
 
 IMAGES, MOST_IMAGES = 400, 2_000
@@ -61,6 +65,49 @@ def some_of_each_class(config: AuditConfig, run: C2BRun) -> Callable[[Selection]
         )
 
     return some
+
+
+class FirstLook:
+    """Looks at the answers to some of each class, which a stage gives first, while it answers the others; so its
+    models are loaded once.
+
+    `judge`: raises an exception where the answers are hopeless, which ends the stage; it is called once.
+    """
+
+    def __init__(
+        self,
+        some: Callable[[Selection], Selection],
+        judge: Callable[[], None],
+        run: C2BRun,
+        askings: Sequence[Classification],
+    ) -> None:
+        self.some = some
+        self._judge, self._run, self._askings = judge, run, askings
+        self._over = False
+
+    def at_answers_to(self, draws: Draws) -> OnProgress:
+        ids = draws.image_ids() if isinstance(draws, RowDraws) else draws["image_id"].unique()
+        wanted = pa.concat_arrays([pa.array(one.prediction_ids(ids.to_pylist()), pa.string()) for one in self._askings])
+        due = self._lacking(wanted)  # rows that are written before it is worth reading which they are
+
+        def told(progress: Progress) -> None:
+            nonlocal due
+            if not self._over and progress.rows >= due:
+                lacking = self._lacking(wanted)
+                due = progress.rows + lacking
+                if not lacking:
+                    self.finish()
+
+        return told
+
+    def _lacking(self, wanted: pa.Array) -> int:
+        return int(absent(wanted, opened(self._run.location("predictions")).census("prediction_id").ids).sum())
+
+    def finish(self) -> None:
+        """Judges the answers so far, where that was not done."""
+        if not self._over:
+            self._over = True
+            self._judge()
 
 
 def refuse_hopeless(

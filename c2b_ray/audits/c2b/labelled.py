@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.classification import classifying
 from c2b_ray.audits.c2b.deriving import Attributes, attributes_of, measure, proposals_of
-from c2b_ray.audits.c2b.drawing import CollectRows, Plan, SourcePlan, Targets, by_rows, first_of
+from c2b_ray.audits.c2b.drawing import CollectRows, First, Plan, SourcePlan, Targets, by_rows, first_of, told_to
 from c2b_ray.audits.c2b.hypotheses.derived import with_origins
 from c2b_ray.audits.c2b.hypotheses.labelled import RowDraws, labelled_pair_rows, labelled_rows, lacking
 from c2b_ray.audits.c2b.identity import check_unchanged
@@ -58,11 +58,16 @@ class TablePlan:
         drawn = self.draws.first(shares(cells_of(self.captions), targets))
         return Selection(drawn, drawn, drawn.where(seen.absent))
 
-    def gather(self, draws: Draws, run: C2BRun, steps: Steps) -> None:
+    def gather(self, draws: Draws, run: C2BRun, steps: Steps, first: First | None = None) -> None:
         assert isinstance(draws, RowDraws)
+        rows = draws.distinct()
+        if first is not None:
+            assert isinstance(first.draws, RowDraws)
+            before = first.draws.distinct()
+            rows = np.concatenate([before, rows[~np.isin(rows, before)]])
         run.begin_writing()
         with steps.step(self.doing) as on_progress:
-            self.collect(draws.distinct(), run.location("images"), on_progress)
+            self.collect(rows, run.location("images"), told_to(on_progress, first))
 
 
 def from_labels(

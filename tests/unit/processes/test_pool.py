@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,7 +38,7 @@ class Dying:
             (self.notes / str(os.getpid())).touch()
             if self.how == "crash":
                 os._exit(3)
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGBUS if self.how == "no room" else signal.SIGKILL)
 
 
 def imported(rows: pa.Table) -> pa.Table:
@@ -76,6 +79,12 @@ def test_a_row_over_which_processes_crash_is_an_error_after_a_second_try(answer,
     assert len(list(notes.iterdir())) == 1 + TRIES_ALONE
 
 
+def test_a_row_is_not_blamed_for_memory_that_the_system_does_not_have(notes):
+    """A full disk behind a deleted file, or no page for memory without a name, ends a process by SIGBUS."""
+    with Processes(Dying(notes, TRIES_KILLED, "no room"), 1, 1) as processes:
+        assert processes.submit(ROWS).result().to_pylist() == ROWS.to_pylist()
+
+
 def test_processes_that_are_killed_while_they_start_are_replaced(answer, notes):
     assert answer(Dying(notes, 3, "kill", loading=True)) == ROWS.to_pylist()
 
@@ -96,3 +105,45 @@ def test_results_come_through_a_deleted_file_where_memory_must_have_a_name(monke
     with Processes(imported, 1, 1) as processes:
         assert processes.submit(ROWS).result().to_pylist() == [{"pandas": False}]
         assert processes.cannot is None
+
+
+def larger(rows: pa.Table) -> pa.Table:
+    """Returns as many bytes as each row asks for, of its number."""
+    return pa.table({"data": [bytes([row["n"]]) * row["size"] for row in rows.to_pylist()]})
+
+
+def test_deleted_files_grow_and_leave_nothing_in_the_folder(monkeypatch, tmp_path):
+    monkeypatch.delattr(os, "memfd_create")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    sizes = [10, 3 << 20, 100, 5 << 20, 0]
+    with Processes(larger, 2, 3) as processes:
+        for n, size in enumerate(sizes * 3):
+            found = processes.submit(pa.table({"n": [n], "size": [size]})).result()
+            assert found["data"][0].as_py() == bytes([n]) * size
+            del found
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_behind_deleted_files_is_said_and_no_row_is_blamed(tmp_path):
+    """A real one: 2 MB, mounted for this process alone."""
+    if os.geteuid() != 0 or not shutil.which("unshare"):
+        pytest.skip("mounting a small disk needs root")
+    (tmp_path / "disk").mkdir()
+    program = (
+        "import os, pyarrow as pa, c2b_ray.processes.pool as pool, test_pool\n"
+        "del os.memfd_create\n"
+        "with pool.Processes(test_pool.larger, 1, 1) as processes:\n"
+        "    print(processes.submit(pa.table({'n': [1, 2], 'size': [9, 4 << 20]})).result())"
+    )
+    inside = f'mount -t tmpfs -o size=2m tmpfs {tmp_path / "disk"} && exec {sys.executable} -c "$PROGRAM"'
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    ran = subprocess.run(
+        ["unshare", "-m", "sh", "-c", inside],
+        env={**os.environ, "PROGRAM": program, "PYTHONPATH": path, "TMPDIR": str(tmp_path / "disk")},
+        capture_output=True,
+        text=True,
+    )
+    if "unshare" in ran.stderr and "Operation not permitted" in ran.stderr:
+        pytest.skip("this container's root may not mount")
+    said = f"again (SIGBUS), most often for want of memory, or of room in {tmp_path / 'disk'}"
+    assert said in ran.stderr

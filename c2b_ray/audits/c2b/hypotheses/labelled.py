@@ -55,6 +55,10 @@ class RowDraws:
             drawn[rows] = True
         return np.flatnonzero(drawn).astype(np.int32)
 
+    def image_ids(self) -> pa.Array:
+        """Returns the id of each image once."""
+        return image_ids(self.distinct(), self.revision)
+
     def first(self, most: Mapping[str, int]) -> RowDraws:
         """Returns the first rows of each caption, at most `most` of them."""
         return RowDraws({caption: rows[: most.get(caption, 0)] for caption, rows in self.rows.items()}, self.revision)

@@ -16,9 +16,9 @@ from io import BytesIO
 from types import MappingProxyType
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 from PIL import Image
-from scipy import ndimage
 
 from c2b_ray.roles import Pixels
 
@@ -62,7 +62,7 @@ def blur(pixels: Pixels, level: int, random: np.random.Generator) -> Pixels:
     """Gaussian blur with a standard deviation of 1, 2, 3, 4 or 6 pixels of a picture whose shorter side has 256: of one
     of another size, in proportion. ImageNet-C's `gaussian_blur` (cut off at 4 deviations, edges repeated)."""
     sigma = _BLUR[level - 1] * min(pixels.shape[:2]) / PICTURE
-    return _to_bytes(ndimage.gaussian_filter(_unit(pixels), (sigma, sigma, 0), mode="nearest"))
+    return _to_bytes(scipy.ndimage.gaussian_filter(_unit(pixels), (sigma, sigma, 0), mode="nearest"))
 
 
 def noise(pixels: Pixels, level: int, random: np.random.Generator) -> Pixels:
@@ -141,7 +141,7 @@ def rotation(pixels: Pixels, level: int, random: np.random.Generator) -> Pixels:
     """Turned by 5, 10, 20, 30 or 45 degrees about the centre, to either side at random; what comes into the corners is
     the picture mirrored at its edge, for black corners would be a perturbation of their own. Not in ImageNet-C."""
     angle = _ROTATION[level - 1] * random.choice((-1.0, 1.0))
-    return np.asarray(ndimage.rotate(pixels, angle, axes=(1, 0), reshape=False, order=1, mode="mirror"))
+    return np.asarray(scipy.ndimage.rotate(pixels, angle, axes=(1, 0), reshape=False, order=1, mode="mirror"))
 
 
 def crop(pixels: Pixels, level: int, random: np.random.Generator) -> Pixels:

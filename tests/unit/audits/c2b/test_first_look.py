@@ -1,6 +1,7 @@
 """A labelled audit looks at some images of all classes first, and stops where its classifier is set up wrongly."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import c2b_ray
 from c2b_ray.audits.c2b import first_look
 from c2b_ray.audits.runs import summary
+from c2b_ray.engine.here import Here
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
 from c2b_ray.roles import ModelFact
@@ -84,6 +86,44 @@ def test_a_sound_audit_answers_no_image_twice(scenes, control, tmp_path, monkeyp
     )
     assert other.scores.equals(run.scores)
     assert other.manifest["run_id"] == run.manifest["run_id"]
+
+
+def test_one_stage_looks_first_where_each_stage_loads_its_models(scenes, control, tmp_path, monkeypatch):
+    """As on Ray: a stage of its own for the first look loaded every model twice."""
+    monkeypatch.setattr(first_look, "IMAGES", 60)
+    kept, loads = Here.run, []
+
+    def loading(self, rows, step, role_factory, *arguments, **more):
+        def load():
+            loads.append(1)
+            return role_factory()
+
+        return kept(self, rows, step, load, *arguments, **{**more, "config": replace(more["config"], rows_per_file=64)})
+
+    monkeypatch.setattr(Here, "run", loading)
+    monkeypatch.setattr(Here, "loads_anew", property(lambda self: True, lambda self, value: None), raising=False)
+    for name, budget in (("all", {}), ("budget", {"budget": {"images": 400, "first": 20}})):
+        del loads[:]
+        out = tmp_path / name
+        for _ in range(2):  # the same command again, as after an interruption
+            with pytest.raises(ConfigError, match=r"1 place after the right one.*first look at 60 images"):
+                c2b_ray.audit(config(scenes, control, **budget), out, "here", classifier=in_memory(control, 1))
+        assert len(loads) == 1  # the second time all answers are there
+        run = c2b_ray.load_run(out)
+        assert run.count("draws") == 60
+        answered = run.predictions["image_id"].to_pylist()
+        assert 60 <= len(answered) < 400  # of those that came with them, some are answered too
+        assert set(run.draws["image_id"].to_pylist()) <= set(answered)
+    del loads[:]
+    run = c2b_ray.audit(config(scenes, control), tmp_path / "sound", "here", classifier=in_memory(control, 0))
+    assert len(loads) == 1
+    monkeypatch.undo()
+    other = c2b_ray.audit(config(scenes, control), tmp_path / "other", "here", classifier=in_memory(control, 0))
+    assert other.scores.equals(run.scores)
+    assert other.draws.equals(run.draws)
+    assert sorted(other.predictions["prediction_id"].to_pylist()) == sorted(
+        run.predictions["prediction_id"].to_pylist()
+    )
 
 
 def test_the_first_images_are_of_all_classes_and_no_first_rows(scenes, control, tmp_path, monkeypatch):

@@ -1,0 +1,77 @@
+"""Threads of a stage in this process: one more prepares than calls the model, so that a wait leaves no core idle."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from c2b_ray.engine.here import Here
+from c2b_ray.engine.placement import Placement
+from c2b_ray.engine.stage import Rows, StageConfig
+from c2b_ray.storage import files
+from c2b_ray.storage.parts import read_stage
+
+SCHEMA = pa.schema([pa.field("id", pa.string(), nullable=False)])
+
+
+class Inside:
+    """Counts the threads in a function, and the most at once."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(0.005)
+        yield
+        with self._lock:
+            self.now -= 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_one_more_prepares_than_calls_the_model(tmp_path: Path, threads: int) -> None:
+    preparing, answering = Inside(), Inside()
+    waiting_for_more = threading.Barrier(threads + 1, timeout=60)
+    met: list[int] = []
+
+    def prepare(rows: pa.Table) -> pa.Table:
+        with preparing.counted():
+            if not met:
+                waiting_for_more.wait()  # breaks where fewer prepare at once
+                met.append(1)
+        return rows
+
+    assert run(tmp_path, threads, prepare, answering) == 40
+    assert (preparing.most, answering.most) == (threads + 1, threads)
+
+
+def test_what_needs_no_preparation_has_no_thread_more(tmp_path: Path) -> None:
+    answering = Inside()
+    assert run(tmp_path, 2, None, answering) == 40
+    assert answering.most == 2
+
+
+def run(folder: Path, threads: int, prepare: Callable[[pa.Table], pa.Table] | None, answering: Inside) -> int:
+    """Runs a stage of 40 rows, one a batch; returns how many it has written."""
+
+    def step(rows: pa.Table, role: None) -> pa.Table:
+        with answering.counted():
+            return rows
+
+    table = pa.table({"id": [f"{n:02}" for n in range(40)]}, SCHEMA)
+    out = str(folder / "out")
+    files.make_directory(out)
+    config = StageConfig(SCHEMA, Placement(batch=1, threads=threads))
+    result = Here().run(Rows([table]), step, lambda: None, out, id_column="id", config=config, prepare=prepare)
+    assert read_stage(out)["id"].to_pylist() == table["id"].to_pylist()  # the order of the rows
+    return result.rows
