@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from c2b_ray.audits.dataset.formats import card
-from c2b_ray.audits.dataset.formats.kit import About, Folder, Written, extension, file_name
+from c2b_ray.audits.dataset.formats.kit import About, Written
+from c2b_ray.report.formats.folder import Folder, extension, file_name
 from c2b_ray.tables.dataset import DATASET_ROWS
 
 IMAGE = pa.struct([pa.field("bytes", pa.binary()), pa.field("path", pa.string())])
