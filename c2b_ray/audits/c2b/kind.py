@@ -47,6 +47,7 @@ KIND = RunKind(
         "failures": "c2b_ray.audits.c2b.exports:failures",
         "perturbations": "c2b_ray.audits.c2b.exports:perturbations",
         "model-card": "c2b_ray.audits.c2b.exports:card",
+        "images": "c2b_ray.audits.images:images_as_csv",
     },
     gate="c2b_ray.audits.c2b.comparison:check",
     compare="c2b_ray.audits.c2b.comparison:compare",

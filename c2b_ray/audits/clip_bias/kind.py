@@ -34,6 +34,7 @@ KIND = RunKind(
         "csv": "c2b_ray.audits.clip_bias.exports:csv",
         "json": "c2b_ray.audits.clip_bias.exports:json",
         "parquet": "c2b_ray.audits.clip_bias.exports:parquet",
+        "images": "c2b_ray.audits.images:images_as_csv",
     },
     gate="c2b_ray.audits.clip_bias.comparison:check",
     compare="c2b_ray.audits.clip_bias.comparison:compare",

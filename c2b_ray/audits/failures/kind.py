@@ -32,6 +32,7 @@ KIND = RunKind(
         "csv": "c2b_ray.audits.failures.exports:csv",
         "json": "c2b_ray.audits.failures.exports:json",
         "parquet": "c2b_ray.audits.failures.exports:parquet",
+        "images": "c2b_ray.audits.images:images_as_csv",
     },
     gate="c2b_ray.audits.failures.comparison:check",
     compare="c2b_ray.audits.failures.comparison:compare",

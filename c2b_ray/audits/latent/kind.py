@@ -26,6 +26,7 @@ KIND = RunKind(
         "csv": "c2b_ray.audits.latent.report.export:csv",
         "json": "c2b_ray.audits.latent.report.export:json",
         "parquet": "c2b_ray.audits.latent.report.export:parquet",
+        "images": "c2b_ray.audits.images:images_as_csv",
     },
     gate="c2b_ray.audits.latent.comparison:check",
     compare="c2b_ray.audits.latent.comparison:compare",

@@ -32,6 +32,7 @@ KIND = RunKind(
         "csv": "c2b_ray.audits.prompts.report.export:csv",
         "json": "c2b_ray.audits.prompts.report.export:json",
         "parquet": "c2b_ray.audits.prompts.report.export:parquet",
+        "images": "c2b_ray.audits.images:images_as_csv",
     },
     gate="c2b_ray.audits.prompts.comparison:check",
     compare="c2b_ray.audits.prompts.comparison:compare",
