@@ -9,6 +9,7 @@ import typer
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.audit import Json, Via, show_run
 from c2b_ray.cli.session import Placement, session
+from c2b_ray.cli.tracking import Log, log_run, trackers
 from c2b_ray.errors import ConfigError
 
 
@@ -20,6 +21,7 @@ def clip_bias(
     reuse: Annotated[
         str | None, typer.Option(metavar="RUN", help="An earlier run, whose embeddings are reused.")
     ] = None,
+    log: Log = None,
     as_json: Json = False,
     print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of such a file and stop.")] = False,
 ) -> None:
@@ -34,6 +36,8 @@ def clip_bias(
     from c2b_ray.audits.clip_bias.audit import measure
     from c2b_ray.audits.clip_bias.config_file import read_clip_bias_config
 
+    logs = trackers(log)
     with progress.shown() as bar:
         run = measure(read_clip_bias_config(file), out, session(via, placement, bar), reuse)
     show_run(run, as_json)
+    log_run(run, logs)

@@ -10,6 +10,7 @@ import typer
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.audit import Json, Via, show_run
 from c2b_ray.cli.session import RUN, Placement, RunsByDefault, session
+from c2b_ray.cli.tracking import Log, log_run, trackers
 from c2b_ray.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def run(
     out: Annotated[str | None, typer.Option(help="The run directory. Default: runs/failures-<id>.")] = None,
     via: Via = "auto",
     placement: Placement = None,
+    log: Log = None,
     as_json: Json = False,
     estimate: Annotated[
         bool,
@@ -47,9 +49,11 @@ def run(
     from c2b_ray.audits.failures.audit import find
     from c2b_ray.audits.failures.config import read_failures_config
 
+    logs = trackers(log)
     with progress.shown() as bar:
         result = find(read_failures_config(file), out, session(via, placement, bar), costs)
     show_run(result, as_json)
+    log_run(result, logs)
 
 
 @app.command()

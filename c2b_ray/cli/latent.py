@@ -9,6 +9,7 @@ import typer
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.audit import Json, show_run
 from c2b_ray.cli.session import Placement, session
+from c2b_ray.cli.tracking import Log, log_run, trackers
 from c2b_ray.errors import ConfigError
 
 
@@ -20,6 +21,7 @@ def latent(
         typer.Option(help="Where searches run: here (this process) or actors (one Ray task each); auto: here if few."),
     ] = "auto",
     placement: Placement = None,
+    log: Log = None,
     as_json: Json = False,
     print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of such a file and stop.")] = False,
 ) -> None:
@@ -34,6 +36,8 @@ def latent(
     from c2b_ray.audits.latent.audit import find_directions
     from c2b_ray.config.latent_file import read_latent_config
 
+    logs = trackers(log)
     with progress.shown() as bar:
         run = find_directions(read_latent_config(file), out, session(via, placement, bar))
     show_run(run, as_json)
+    log_run(run, logs)

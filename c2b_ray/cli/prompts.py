@@ -9,6 +9,7 @@ import typer
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.audit import Json, Via, show_run
 from c2b_ray.cli.session import RUN, Placement, RunsByDefault, session
+from c2b_ray.cli.tracking import Log, log_run, trackers
 from c2b_ray.errors import ConfigError
 from c2b_ray.report import words
 from c2b_ray.report.summary import Column, Summary
@@ -25,6 +26,7 @@ def run(
     out: Annotated[str | None, typer.Option(help="The run directory. Default: runs/prompts-<id>.")] = None,
     via: Via = "auto",
     placement: Placement = None,
+    log: Log = None,
     as_json: Json = False,
     estimate: Annotated[
         bool, typer.Option("--estimate", "--dry-run", help="Print the most images that each part generates, and stop.")
@@ -45,9 +47,11 @@ def run(
     from c2b_ray.audits.prompts.audit import find
     from c2b_ray.audits.prompts.config import read_prompts_config
 
+    logs = trackers(log)
     with progress.shown() as bar:
         result = find(read_prompts_config(file), out, session(via, placement, bar))
     show_run(result, as_json)
+    log_run(result, logs)
 
 
 @app.command()
