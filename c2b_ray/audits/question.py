@@ -22,7 +22,8 @@ from c2b_ray.audits.failures.discovery.candidates import written
 from c2b_ray.audits.failures.report.transfers import answer_lines
 from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.audits.kit.backend import AUTO
-from c2b_ray.audits.kit.session import IMAGES, Listener, Steps
+from c2b_ray.audits.kit.events import IMAGES, Listener
+from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config.question import DRAWS, LABELLED, QuestionConfig, draws_images
 from c2b_ray.config.question import IMAGES as IMAGES_OF_AUDIT
 from c2b_ray.errors import ConfigError

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from c2b_ray.audits.kit.session import Listener
+from c2b_ray.audits.kit.events import Listener
 from c2b_ray.errors import ConfigError, nearest
 
 

@@ -91,10 +91,15 @@ def _text(of: Sentence) -> str:
 
 
 def _tables(
-    run: C2BRun, classifier: str | None, names: Mapping[str, str], findings: Sequence[_CellFinding], place: Place
+    run: C2BRun,
+    classifier: str | None,
+    names: Mapping[str, str],
+    findings: Sequence[_CellFinding],
+    place: Place,
+    with_bytes: bool,
 ) -> Iterator[pa.Table]:
     """Yields parts of the table; all columns but the bytes are in memory at once."""
-    failed = run.failures()
+    failed = run.wrong_answers()
     wrong = set(zip(*(failed[name].to_pylist() for name in ("classifier", "image_id", "truth")), strict=True))
     if classifier is not None:
         failed = failed.filter(pc.equal(failed["classifier"], classifier))
@@ -111,7 +116,8 @@ def _tables(
         part = shown[start : start + CHUNK]
         ids = list(dict.fromkeys(image_id for image_id, _ in part))
         places = _places(run, ids, place)
-        held = read_pictures(run, [image_id for image_id in ids if places.get(image_id) is None])
+        lying_nowhere = [image_id for image_id in ids if places.get(image_id) is None]
+        held = read_pictures(run, lying_nowhere) if with_bytes else {}
         rows = [
             {
                 "image_id": image_id,

@@ -43,7 +43,7 @@ def run_images(run: ClipBiasRun, model: str | None = None) -> RunImages:
     return RunImages(tables, found, f"Groups in which {', '.join(names.values())} are biased", about(run))
 
 
-def _tables(run: ClipBiasRun, tags: set[str]) -> Iterator[pa.Table]:
+def _tables(run: ClipBiasRun, tags: set[str], with_bytes: bool) -> Iterator[pa.Table]:
     for part in run.each("examples", ["dataset", "group", "key", "caption", "bytes"]):
         yield pa.Table.from_pylist(
             [
@@ -51,7 +51,7 @@ def _tables(run: ClipBiasRun, tags: set[str]) -> Iterator[pa.Table]:
                     "image_id": content_id("exported", row["dataset"], row["group"], row["key"]),
                     "key": row["key"],
                     "location": None,
-                    "bytes": row["bytes"],
+                    "bytes": row["bytes"] if with_bytes else None,
                     "truth": None,
                     "text": row["caption"],
                     "predictions": [],

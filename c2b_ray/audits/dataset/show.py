@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from c2b_ray.audits.dataset.report import browse
-from c2b_ray.audits.kit.session import Listener, Steps
+from c2b_ray.audits.kit.events import Listener
+from c2b_ray.audits.kit.session import Steps
 from c2b_ray.errors import ConfigError
 from c2b_ray.report.formats.folder import Folder, destination
 from c2b_ray.report.thumbnails import thumbnail_or_nothing

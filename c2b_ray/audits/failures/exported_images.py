@@ -76,7 +76,12 @@ class _Image:
 
 
 def _tables(
-    run: FailuresRun, facts: Facts, leads: list[Hypothesis], classifier: str | None, place: Place
+    run: FailuresRun,
+    facts: Facts,
+    leads: list[Hypothesis],
+    classifier: str | None,
+    place: Place,
+    with_bytes: bool,
 ) -> Iterator[pa.Table]:
     """Yields a table per part of the rounds; an image of several captions or classifiers comes once."""
     images = _images(run, facts, leads, classifier, place)
@@ -90,7 +95,7 @@ def _tables(
                     "image_id": key,
                     "key": None if image.row is None else f"row {image.row}",
                     "location": (location := None if image.row is None else places[image.row]),
-                    "bytes": data[key] if location is None else None,
+                    "bytes": data[key] if with_bytes and location is None else None,
                     "truth": image.truth,
                     "text": image.text,
                     "predictions": list(image.predictions.values()),

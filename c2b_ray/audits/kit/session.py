@@ -6,47 +6,23 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 from c2b_ray.audits.kit.backend import AUTO, backend, chosen_via
+from c2b_ray.audits.kit.events import IMAGES, IMAGES_HELD, Event, Listener
 from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.notebook_bars import notebook_bars
 from c2b_ray.config.placement import PlacementConfig
 from c2b_ray.engine.progress import Progress
 
-# Events that an audit sends while it runs: which step, how far, how long. It does not know who listens.
-
-
-@dataclass(frozen=True)
-class Event:
-    """A step begins, moves, or ends.
-
-    `seconds`: since it began. `progress`: where the step counts rows. `counts`: at its end, numbers by name.
-    `images_per_row`: how many images models answer about for a row; None where the step's name tells whether rows are
-    images. For a `warning`, `step` is a note on the result rather than a step.
-    """
-
-    step: str
-    kind: Literal["begin", "progress", "end", "warning"]
-    seconds: float = 0.0
-    progress: Progress | None = None
-    counts: Mapping[str, int] = field(default_factory=dict)
-    images_per_row: float | None = None
-
-
-IMAGES, IMAGES_HELD = "images", "images held"
-"""Counts of a step whose rows take varying numbers of images: images that models answered about in this step, and
-images that the run has held answers about since it began."""
-
 EVERY_S = 0.2
-Listener = Callable[[Event], None]
 
 
 class Steps:
-    """Times the steps of an audit and tells a listener."""
+    """Times the steps of an audit and tells a listener; without one, the bars of the notebook that this is run from."""
 
     def __init__(self, listener: Listener | None = None) -> None:
-        self._listener = listener
+        self._listener = notebook_bars() if listener is None else listener
         self.seconds: dict[str, float] = {}
         self._counts: Counter[str] = Counter()
 

@@ -50,9 +50,15 @@ def _sentence(row: Row, names: Mapping[str, str]) -> str:
     )
 
 
-def _tables(run: LatentRun, directions: Mapping[str, Row], names: Mapping[str, str]) -> Iterator[pa.Table]:
+def _tables(
+    run: LatentRun, directions: Mapping[str, Row], names: Mapping[str, str], with_bytes: bool
+) -> Iterator[pa.Table]:
     for part in run.each("strips", run.kind.tables["strips"].names):
-        rows = [_row(row, directions, names) for row in part.to_pylist() if row["direction_id"] in directions]
+        rows = [
+            _row(row, directions, names) | ({} if with_bytes else {"bytes": None})
+            for row in part.to_pylist()
+            if row["direction_id"] in directions
+        ]
         yield pa.Table.from_pylist(rows, EXPORTED_IMAGES)
 
 

@@ -33,7 +33,7 @@ def run_images(run: PromptsRun, classifier: str | None = None) -> RunImages:
     )
 
 
-def _tables(run: PromptsRun, tags: set[str]) -> Iterator[pa.Table]:
+def _tables(run: PromptsRun, tags: set[str], with_bytes: bool) -> Iterator[pa.Table]:
     for part in run.each("examples", ["example_id", "attribute", "value", "generator", "prompt", "pictures"]):
         yield pa.Table.from_pylist(
             [
@@ -41,7 +41,7 @@ def _tables(run: PromptsRun, tags: set[str]) -> Iterator[pa.Table]:
                     "image_id": content_id("exported", row["example_id"], number),
                     "key": f"picture {number}",
                     "location": None,
-                    "bytes": data,
+                    "bytes": data if with_bytes else None,
                     "truth": None,
                     "text": row["prompt"],
                     "predictions": [],

@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.audits.kit.session import IMAGES, Session, Steps
+from c2b_ray.audits.kit.events import IMAGES
+from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.audits.kit.specs import paths_read
 from c2b_ray.audits.prompts.config import PromptsConfig
 from c2b_ray.audits.prompts.preflight import checked, images_of_heads

@@ -33,12 +33,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class RunImages:
-    """`tables`: called anew for each pass; yields parts of a table of `tables.exported.EXPORTED_IMAGES`, in which an
-    image has a location or bytes; with neither it is gone. `read`: the bytes of images that have a location, by image
-    id. `title`: of the run, for people. `about`: its id, settings and models, without paths. `root`: the folder above
-    all locations; "" where there are none."""
+    """`tables`: called anew for each pass, with whether bytes are wanted; yields parts of a table of
+    `tables.exported.EXPORTED_IMAGES`. There an image has a location or, where they are wanted, bytes; one with neither
+    is gone. `read`: the bytes of images that have a location, by image id. `title`: of the run, for people. `about`:
+    its id, settings and models, without paths. `root`: the folder above all locations; "" where there are none.
+    """
 
-    tables: Callable[[], Iterable[pa.Table]]
+    tables: Callable[[bool], Iterable[pa.Table]]
     findings: Sequence[Finding]
     title: str
     about: Mapping[str, Any]
@@ -47,7 +48,7 @@ class RunImages:
 
     def rows(self, with_bytes: bool = False) -> Iterator[Row]:
         """Yields the images that are there. `with_bytes`: also those of images that have a location."""
-        for table in self.tables():
+        for table in self.tables(True):
             rows = table.to_pylist()
             away = [row["image_id"] for row in rows if row["location"] is not None]
             found = self.read(away) if with_bytes and away else {}
@@ -89,7 +90,7 @@ def images_csv(images: RunImages) -> bytes:
     """Returns CSV with a row per image and prediction, and one for an image without a prediction: COLUMNS."""
     rows = []
     nobody = {"classifier": None, "label": None, "confidence": None, "failed": None}
-    for table in images.tables():
+    for table in images.tables(False):
         for row in table.drop_columns(["bytes", "location"]).to_pylist():
             about = {name: row[name] for name in ("image_id", "key", "truth", "text", "cells", "tags")}
             rows += [about | answer for answer in row["predictions"] or [nobody]]

@@ -77,7 +77,7 @@ def read(path: Path) -> Any:
 
 
 def test_failures_carry_every_classifiers_answer_and_the_findings_that_they_are_part_of(generated, tmp_path):
-    failed = generated.failures().to_pylist()
+    failed = generated.wrong_answers().to_pylist()
     counted = export_images(generated, "fiftyone", tmp_path / "out")
     assert counted.images == counted.copied == len({(row["image_id"], row["truth"]) for row in failed})
     (view,) = read(tmp_path / "out" / "views.json")["views"]
@@ -100,7 +100,7 @@ def test_failures_carry_every_classifiers_answer_and_the_findings_that_they_are_
 
 def test_one_classifiers_images_are_its_own_failures(generated):
     rows = list(run_images(generated, "b").rows())
-    failed = [row for row in generated.failures().to_pylist() if row["classifier"] == "b"]
+    failed = [row for row in generated.wrong_answers().to_pylist() if row["classifier"] == "b"]
     assert {row["image_id"] for row in rows} == {row["image_id"] for row in failed}
     assert not run_images(generated, "b").findings
     with pytest.raises(ConfigError, match="known: a, b"):
