@@ -32,7 +32,7 @@ def test_the_first_notebook_runs_and_shows_what_the_run_found(tmp_path, monkeypa
     ]
     bars, headline, failures, table, report = shown
     assert bars.count("<progress") >= 3
-    assert f"<b>{run.record.headline['text']}" in headline
+    assert f"<b>{run.record.headline.text}" in headline
     assert headline.count("<img") == 8
     assert f"{len(run.failures())} images" in failures
     assert "fog" in table

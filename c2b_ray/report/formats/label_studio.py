@@ -70,7 +70,7 @@ def label_config(labels: list[str]) -> bytes:
     for label in labels:
         ET.SubElement(choices, "Choice", {"value": label})
     ET.indent(view)
-    return ET.tostring(view, encoding="utf-8") + b"\n"
+    return bytes(ET.tostring(view, encoding="utf-8")) + b"\n"
 
 
 def _loading(images: RunImages, counted: Counted) -> str:
