@@ -4,7 +4,8 @@ chance."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -24,6 +25,7 @@ from c2b_ray.audits.prompts.steps.heads import HeadPlan, Trained, train_heads
 from c2b_ray.audits.prompts.steps.search import Head
 from c2b_ray.audits.prompts.work import Work, described
 from c2b_ray.engine.images import VERIFY, of_revision
+from c2b_ray.engine.progress import Progress
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.models.activation_heads import decoded, encoded, train_head
 from c2b_ray.roles import ActivationReader, Captioner, ImageGenerator, Question
@@ -131,10 +133,15 @@ def write_heads(work: Work, folder: str) -> None:
         revision = work.revisions[name]
         noted = {a: {"generator_revision": revision, "settings": settings_of_head(config, name, a)} for a in missing}
         function = partial(_trained, work.generator(name), _teacher(work), missing, plan, name)
-        with work.steps.step("heads"):
+        with work.steps.step("heads", images_per_row=0) as on_progress:  # its images are counted at its end
             work.run.begin_writing()
-            for made in work.models.runner.call(partial(function, noted), VERIFY):
-                files.write_bytes(path_of(folder, name, made.attribute), made.data)
+            total, began = images_of_heads(config), time.monotonic()
+            for made in work.models.runner.iterate(partial(function, noted), VERIFY):
+                if isinstance(made, int):
+                    rate = made / max(time.monotonic() - began, 1e-9)
+                    on_progress(Progress(made, 0, 0, total, rate, made, "images"))
+                else:
+                    files.write_bytes(path_of(folder, name, made.attribute), made.data)
             work.steps.count({IMAGES: images_of_heads(config)})
 
 
@@ -158,13 +165,14 @@ def _trained(
     plan: HeadPlan,
     name: str,
     noted: Mapping[str, Mapping[str, str]],
-) -> list[HeadFile]:
+) -> Iterator[int | HeadFile]:
+    """Yields how many images are made, then the file of each attribute."""
     made = generator()
     if not isinstance(made, ActivationReader):
         raise ConfigError("guide", f"{name}: its activations cannot be read; use `guide: judge`")
     _check_place(made, plan, name)
-    trained = train_heads(made, teacher(), questions, plan, train_head)
-    return [_file(one, plan, name, noted[one.attribute]) for one in trained]
+    for one in train_heads(made, teacher(), questions, plan, train_head):
+        yield one if isinstance(one, int) else _file(one, plan, name, noted[one.attribute])
 
 
 def _check_place(made: ActivationReader, plan: HeadPlan, name: str) -> None:
