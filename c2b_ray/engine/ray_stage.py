@@ -314,7 +314,8 @@ def _called(function: Callable[[], T], computing: Computing) -> T:
 @carried_rows
 def _iterated(function: Callable[[], Iterator[T]], computing: Computing) -> Iterator[T]:
     with devices.assigned(ray.get_gpu_ids(), computing):
-        yield from function()
+        for value in function():  # Ray sends None into what it iterates, which not all iterators take  # noqa: UP028
+            yield value
 
 
 def _placed_task(placement: Placement, function: Callable[..., Any]) -> Any:
