@@ -29,7 +29,12 @@ def run(
     log: Log = None,
     as_json: Json = False,
     estimate: Annotated[
-        bool, typer.Option("--estimate", "--dry-run", help="Print the most images that each part generates, and stop.")
+        bool,
+        typer.Option(
+            "--estimate",
+            "--dry-run",
+            help="Print the most images and minutes of each part, by a short trial, and stop.",
+        ),
     ] = False,
     print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of a prompts file and stop.")] = False,
 ) -> None:
@@ -74,14 +79,17 @@ def heads(
 
 def _show_estimate(file: str, as_json: bool) -> None:
     from c2b_ray.audits.prompts.config import read_prompts_config
-    from c2b_ray.audits.prompts.preflight import checked, images_by_part
+    from c2b_ray.audits.prompts.estimate import estimate
 
-    config = checked(read_prompts_config(file), "auto")
-    parts = images_by_part(config)
-    columns = [Column("part"), Column("most images", number=True)]
-    rows = [(name, words.count(count)) for name, count in parts.items()]
-    images = words.plural(sum(parts.values()), "image")
+    config = read_prompts_config(file)
+    cost = estimate(config)
+    images, seconds = cost.images, cost.seconds
+    columns = [Column("part"), Column("most images", number=True), Column("most minutes", number=True)]
+    rows = [(name, words.count(count), f"{seconds[name] / 60:.1f}") for name, count in images.items()]
     reads = "; a search reads activations, which cost less than images" if config.guide == "heads" else ""
-    total = f"At most {images}{reads}."
-    counts = {"images_at_most": parts, "total": sum(parts.values())}
-    show.summary(Summary("Images to generate", columns, rows, [""] * len(rows), [total], to_json=counts), as_json)
+    total = f"At most {words.plural(sum(images.values()), 'image')}{reads}."
+    minutes = words.count(round(sum(seconds.values()) / 60))
+    speed = f"At most {minutes} minutes of one process, at {cost.seconds_an_image:.2g} s an image in a short trial."
+    counts = {"images_at_most": images, "total": sum(images.values()), "seconds_at_most": seconds}
+    shown = Summary("Images to generate", columns, rows, [""] * len(rows), [total, speed], to_json=counts)
+    show.summary(shown, as_json)

@@ -40,6 +40,19 @@ class Steps:
         counts, self._counts = self._counts, Counter()
         self._tell(Event(name, "end", round(took, 3), counts=counts))
 
+    @contextmanager
+    def counting(self, name: str, total: int, what: str) -> Iterator[Callable[[int], None]]:
+        """Runs the body as step `name`, which is no stage; yields the function that it calls with how many of `total`
+        are done."""
+        with self.step(name, images_per_row=0) as on_progress:
+            began = time.monotonic()
+
+            def tell(done: int) -> None:
+                rate = done / max(time.monotonic() - began, 1e-9)
+                on_progress(Progress(done, 0, 0, total, rate, done, what))
+
+            yield tell
+
     def count(self, counts: Mapping[str, int]) -> None:
         """Adds to the counts that the current step reports at its end."""
         self._counts.update(counts)

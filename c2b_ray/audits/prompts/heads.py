@@ -4,7 +4,6 @@ chance."""
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +24,6 @@ from c2b_ray.audits.prompts.steps.heads import HeadPlan, Trained, train_heads
 from c2b_ray.audits.prompts.steps.search import Head
 from c2b_ray.audits.prompts.work import Work, described
 from c2b_ray.engine.images import VERIFY, of_revision
-from c2b_ray.engine.progress import Progress
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.models.activation_heads import decoded, encoded, train_head
 from c2b_ray.roles import ActivationReader, Captioner, ImageGenerator, Question
@@ -133,13 +131,11 @@ def write_heads(work: Work, folder: str) -> None:
         revision = work.revisions[name]
         noted = {a: {"generator_revision": revision, "settings": settings_of_head(config, name, a)} for a in missing}
         function = partial(_trained, work.generator(name), _teacher(work), missing, plan, name)
-        with work.steps.step("heads", images_per_row=0) as on_progress:  # its images are counted at its end
+        with work.steps.counting("heads", images_of_heads(config), "images") as tell:
             work.run.begin_writing()
-            total, began = images_of_heads(config), time.monotonic()
             for made in work.models.runner.iterate(partial(function, noted), VERIFY):
                 if isinstance(made, int):
-                    rate = made / max(time.monotonic() - began, 1e-9)
-                    on_progress(Progress(made, 0, 0, total, rate, made, "images"))
+                    tell(made)
                 else:
                     files.write_bytes(path_of(folder, name, made.attribute), made.data)
             work.steps.count({IMAGES: images_of_heads(config)})

@@ -1,0 +1,35 @@
+"""Estimates how long a run of `c2b prompts` takes: its most images, and a short trial of its generators and judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import mean
+
+from c2b_ray.audits.kit.backend import AUTO
+from c2b_ray.audits.kit.costs import answers, generations
+from c2b_ray.audits.prompts.config import PromptsConfig
+from c2b_ray.audits.prompts.preflight import checked, images_by_part
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """`images`: the most of each part of a run. `seconds_an_image`: of one process, to make an image and to have the
+    judge say what it shows of each attribute; without the judge where it is a service, which is not called for
+    nothing."""
+
+    images: Mapping[str, int]
+    seconds_an_image: float
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """The most seconds of each part, in one process."""
+        return {name: count * self.seconds_an_image for name, count in self.images.items()}
+
+
+def estimate(config: PromptsConfig, via: str = AUTO) -> Estimate:
+    """Returns the estimate. Raises what checking the config and loading its models would raise."""
+    config = checked(config, via)
+    making = mean(1 / generations(spec) for spec in config.generators.values())
+    judged = answers(config.judge)
+    return Estimate(images_by_part(config), making + (0.0 if judged is None else len(config.attributes) / judged))
