@@ -84,12 +84,12 @@ def _show_estimate(file: str, as_json: bool) -> None:
     config = read_prompts_config(file)
     cost = estimate(config)
     images, seconds = cost.images, cost.seconds
-    columns = [Column("part"), Column("most images", number=True), Column("most minutes", number=True)]
-    rows = [(name, words.count(count), f"{seconds[name] / 60:.1f}") for name, count in images.items()]
+    columns = [Column("part"), Column("most images", number=True), Column("most time", number=True)]
+    rows = [(name, words.count(count), f"{seconds[name] / 60:.1f} min") for name, count in images.items()]
     reads = "; a search reads activations, which cost less than images" if config.guide == "heads" else ""
     total = f"At most {words.plural(sum(images.values()), 'image')}{reads}."
     minutes = words.count(round(sum(seconds.values()) / 60))
     speed = f"At most {minutes} minutes of one process, at {cost.seconds_an_image:.2g} s an image in a short trial."
-    counts = {"images_at_most": images, "total": sum(images.values()), "seconds_at_most": seconds}
+    counts = {"images_at_most": images, "total": sum(images.values()), "most_seconds": seconds}
     shown = Summary("Images to generate", columns, rows, [""] * len(rows), [total, speed], to_json=counts)
     show.summary(shown, as_json)
