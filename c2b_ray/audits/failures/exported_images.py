@@ -87,13 +87,14 @@ def _tables(
     images = _images(run, facts, leads, classifier, place)
     rows = [image.row for image in images.values() if image.row is not None]
     places = dict(zip(rows, place.locations(rows), strict=True))
+    keys = None if place.opened is None else place.opened.keys
     for data in _kept(run, facts):
         there = {key: images.pop(key) for key in data if key in images}
         yield pa.Table.from_pylist(
             [
                 {
                     "image_id": key,
-                    "key": None if image.row is None else f"row {image.row}",
+                    "key": None if keys is None or image.row is None else keys[image.row].as_py(),
                     "location": (location := None if image.row is None else places[image.row]),
                     "bytes": data[key] if with_bytes and location is None else None,
                     "truth": image.truth,
