@@ -7,6 +7,7 @@
 >>> c2b_ray.clip_bias("clip_bias.yaml").biases                                 # of CLIP models, and their transfer
 >>> run.scores                               # tables as Arrow
 >>> c2b_ray.load_run("runs/demo/run").report
+>>> c2b_ray.log("runs/new", "mlflow:http://tracking:5000|classifiers")             # or wandb:ENTITY/PROJECT
 >>> c2b_ray.compare("runs/old", "runs/new").cells
 >>> c2b_ray.search_prompts("prompts.yaml").associations                        # words that raise a value
 >>> c2b_ray.latent_directions("latent.yaml").directions                        # of a generator, that change answers
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from c2b_ray.audits.latent.audit import latent_directions
     from c2b_ray.audits.prompts.audit import search_prompts
     from c2b_ray.audits.runs import compare
+    from c2b_ray.audits.tracking import log
     from c2b_ray.config import AuditConfig
     from c2b_ray.models.memory_classifier import InMemory, Preprocess
     from c2b_ray.storage.run import Run, load_run
@@ -57,6 +59,7 @@ __all__ = [
     "latent_directions",
     "load_dataset",
     "load_run",
+    "log",
     "search_prompts",
 ]
 
@@ -75,6 +78,7 @@ _MODULES = {
     "Preprocess": "c2b_ray.models.memory_classifier",
     "Run": "c2b_ray.storage.run",
     "load_run": "c2b_ray.storage.run",
+    "log": "c2b_ray.audits.tracking",
     "search_prompts": "c2b_ray.audits.prompts.audit",
 }
 

@@ -13,6 +13,8 @@ from c2b_ray.errors import C2BError, InputError
 INSTALL = {
     "alembic": "'c2b-ray[endpoint]'",
     "nvidia": "'c2b-ray[gpu]'",
+    "mlflow": "'c2b-ray[mlflow]'",
+    "wandb": "'c2b-ray[wandb]'",
     "pillow_heif": "'c2b-ray[heic]'",
     "boto3": "'c2b-ray[s3]'",
     "botocore": "'c2b-ray[s3]'",

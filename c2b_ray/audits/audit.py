@@ -33,7 +33,7 @@ from c2b_ray.storage.manifest import Manifest
 from c2b_ray.storage.run import Run
 
 if TYPE_CHECKING:
-    from c2b_ray.audits.kit.session import Listener
+    from c2b_ray.audits.kit.events import Listener
 
 ENTRY_POINTS = "c2b_ray.audits"
 AUDITS: Mapping[str, str] = MappingProxyType(
@@ -131,7 +131,9 @@ class Audit:
       `value_low`, `value_high`, `n` and `doubt`. `same`: fields of the config that must be equal in two
       runs for their findings to mean the same. `compare`: (run A, run B, classifier of A, classifier of B) → a
       `runs.Comparison`. `summary`: (run) → `report.summary.Summary`. `report`: (run) writes report.html, → its path.
-      `exports`: by format, (run, classifier or None) → bytes. `questions`: None where runs answer none.
+      `exports`: by format, (run, classifier or None) → bytes. `images`: (run, classifier or None) →
+      `report.formats.images.RunImages`, from which formats of images and notebooks follow; empty where runs hold none.
+      `main_table`: the table that notebooks show. `questions`: None where runs answer none.
 
     What is known before a run:
       `estimate`: (file, via) → a `Summary` or `kit.costs.Cost`s. `estimates_first`: the command shows the estimate
@@ -158,6 +160,8 @@ class Audit:
     summary: str = ""
     report: str = ""
     exports: Mapping[str, str] = field(default_factory=dict)
+    images: str = ""
+    main_table: str = ""
     questions: Questions | None = None
     estimate: str = ""
     estimates_first: bool = False

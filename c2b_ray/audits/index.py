@@ -10,7 +10,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from c2b_ray.audits.kit.session import Listener, Session, Steps
+from c2b_ray.audits.kit.events import Listener
+from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.engine import index as pipeline
 from c2b_ray.engine import search
 from c2b_ray.engine.sources import clip_retrieval

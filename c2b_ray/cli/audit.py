@@ -11,6 +11,7 @@ import typer
 from c2b_ray.audits.audit import audit_named
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.session import Placement, session
+from c2b_ray.cli.tracking import Log, log_run, trackers
 from c2b_ray.errors import ConfigError
 from c2b_ray.storage.run import Run
 
@@ -60,6 +61,7 @@ def audit(
     out: Annotated[str | None, typer.Option(help="The run directory. Default: runs/c2b-<id>.")] = None,
     via: Via = "auto",
     placement: Placement = None,
+    log: Log = None,
     as_json: Json = False,
     dry_run: Annotated[
         bool,
@@ -97,11 +99,13 @@ def audit(
         return
     from c2b_ray.audits.c2b.audit import audit as run_audit
 
+    logs = trackers(log)
     with progress.shown() as bar:
         run = run_audit(file, out, via, bar, placement)
     show_run(run, as_json)
     if file != source and not as_json:
         show.line(f"audit file: {file}")
+    log_run(run, logs)
 
 
 def audit_file(images: str, classifier: Sequence[str] | None, choices: Choices, out: str | None) -> str:
@@ -134,15 +138,18 @@ def _show_facts(file: str) -> None:
 
 def report(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
+    log: Log = None,
     as_json: Json = False,
 ) -> None:
     """Write a run's report again and show its findings."""
     from c2b_ray.audits.runs import write_report
     from c2b_ray.storage.run import load_run
 
+    logs = trackers(log)
     loaded = load_run(run)
     write_report(loaded)
     show_run(loaded, as_json)
+    log_run(loaded, logs)
 
 
 def demo(

@@ -12,6 +12,7 @@ from c2b_ray.audits.audit import Audit, audit_named, names_of_other_packages
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.audit import Json, Via, show_run
 from c2b_ray.cli.session import Placement
+from c2b_ray.cli.tracking import Log, log_run, trackers
 from c2b_ray.errors import ConfigError
 
 ViaWithoutServe = Annotated[
@@ -28,6 +29,7 @@ def command_of(audit: Audit) -> Callable[..., None]:
         out: Annotated[str | None, typer.Option(help=f"The run directory. Default: runs/{audit.name}-<id>.")] = None,
         via: Via if audit.served else ViaWithoutServe = "auto",  # type: ignore[valid-type]
         placement: Placement = None,
+        log: Log = None,
         as_json: Json = False,
         estimate: Annotated[bool, typer.Option("--estimate", "--dry-run", help="Estimate the cost, and stop.")] = False,
         yes: Annotated[bool, typer.Option("--yes", help="Start at once, without an estimate of the cost.")] = False,
@@ -45,9 +47,11 @@ def command_of(audit: Audit) -> Callable[..., None]:
                 costs = audit.estimate_of(file, via)
                 show.estimate(costs, as_json)
                 options["costs"] = costs
+            logs = trackers(log)
             with progress.shown() as bar:
                 result = audit.function(file, out, via, bar, placement, **options)
             show_run(result, as_json)
+            log_run(result, logs)
 
     run.__doc__ = audit.about
     run.__signature__ = _signature(run, audit)  # type: ignore[attr-defined]

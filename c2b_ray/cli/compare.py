@@ -12,9 +12,11 @@ from rich.markup import escape
 
 from c2b_ray.audits.gate import ALLOW, ALLOW_BEFORE, OPTION, Check, failed
 from c2b_ray.cli import show
+from c2b_ray.cli.tracking import Log, log_run, trackers
 from c2b_ray.errors import ConfigError
 from c2b_ray.report import words
 from c2b_ray.storage import files
+from c2b_ray.storage.run import load_run
 
 if TYPE_CHECKING:
     from c2b_ray.audits.runs import Comparison
@@ -79,6 +81,7 @@ def gate(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
     fail_on: FailOn = None,
     classifier: Annotated[str | None, typer.Option(metavar="SPEC", help="One classifier. Default: all.")] = None,
+    log: Log = None,
     as_json: Json = False,
     junit_file: Junit = None,
     allow_unchecked: AllowUnchecked = False,
@@ -89,12 +92,15 @@ def gate(
     if not fail_on:
         raise ConfigError(OPTION, "name a condition that must not hold, such as against or phi<-0.2")
     check_options(fail_on, junit_file)
-    checks = check(run, fail_on, classifier, allow_unchecked)
+    logs = trackers(log)
+    loaded = load_run(run)
+    checks = check(loaded, fail_on, classifier, allow_unchecked)
     _write_junit(junit_file, "c2b gate", checks, {"run": run})
     if as_json:
         show.print_json({"run": run, "failed": failed(checks), "gates": [asdict(c) for c in checks]})
     else:
         _print_checks(checks)
+    log_run(loaded, logs, checks)
     if failed(checks):
         raise typer.Exit(1)
 

@@ -25,10 +25,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from c2b_ray.audits.kit.session import Event
-from c2b_ray.engine.progress import Progress as StageProgress
+from c2b_ray.audits.kit.events import Event
+from c2b_ray.audits.kit.progress_words import bad, busy, named, rate, rows, whole
 from c2b_ray.report import words
-from c2b_ray.text import visible, without_credentials
 
 EVERY_S = 10.0
 
@@ -85,20 +84,20 @@ class Bars:
 
     def __call__(self, event: Event) -> None:
         if event.kind == "warning":
-            self._bars.console.print(f"warning: {_named(event)}", markup=False, highlight=False)
+            self._bars.console.print(f"warning: {named(event)}", markup=False, highlight=False)
             return
         if event.kind == "begin":
             if event.step in self._tasks:  # a repeated step keeps its bar
                 self._bars.reset(self._tasks[event.step], total=None, note="")
             else:
-                self._tasks[event.step] = self._bars.add_task(_named(event), total=None, note="")
+                self._tasks[event.step] = self._bars.add_task(named(event), total=None, note="")
             return
         task = self._tasks[event.step]
         if event.kind == "end":
             total = self._bars.tasks[self._bars.task_ids.index(task)].total or 1
             self._bars.update(task, total=total, completed=total, note=f"{event.seconds:.1f} s")
         elif event.progress is not None:
-            note = f"{_rate(event.progress)}/s{_busy(event.progress)}{_bad(event)}{_whole(event)}"
+            note = f"{rate(event.progress)}/s{busy(event.progress)}{bad(event)}{whole(event)}"
             self._bars.update(task, total=event.progress.total, completed=event.progress.done, note=note)
 
 
@@ -138,18 +137,18 @@ class Lines:
         self._clock.join()
         for step, again in self._steps.items():
             if not again.is_said:
-                _say(f"{_named(Event(step, 'end'))}: done {words.count(again.times)} times in {again.seconds:.1f} s")
+                _say(f"{named(Event(step, 'end'))}: done {words.count(again.times)} times in {again.seconds:.1f} s")
         return False
 
     def __call__(self, event: Event) -> None:
         with self._lock:
             if event.kind == "warning":
-                _say(f"warning: {_named(event)}")
+                _say(f"warning: {named(event)}")
             elif event.kind == "begin":
                 self._latest[event.step], self._began[event.step] = event, time.monotonic()
                 if event.step not in self._steps:
                     self._steps[event.step] = _Again(said_at=time.monotonic())
-                    _say(f"{_named(event)}: begins")
+                    _say(f"{named(event)}: begins")
             elif event.kind == "end":
                 self._end(event, self._latest.pop(event.step, event))
             else:
@@ -162,67 +161,15 @@ class Lines:
         if step.is_said:
             step.said_at = now
             often = "" if step.times == 1 else f" ({words.count(step.times)} times, {step.seconds:.1f} s in total)"
-            _say(f"{_named(event)}: done in {event.seconds:.1f} s{_rows(last)}{often}")
+            _say(f"{named(event)}: done in {event.seconds:.1f} s{rows(last)}{often}")
 
     def _tick(self) -> None:
         while not self._ended.wait(self._every_s):
             with self._lock:
                 for step, event in self._latest.items():
                     self._steps[step].said_at = time.monotonic()
-                    _say(f"{_named(event)}: {time.monotonic() - self._began[step]:.0f} s so far{_rows(event, True)}")
+                    _say(f"{named(event)}: {time.monotonic() - self._began[step]:.0f} s so far{rows(event, True)}")
 
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def _named(event: Event) -> str:
-    return visible(without_credentials(event.step))
-
-
-def _rows(event: Event, is_under_way: bool = False) -> str:
-    if event.progress is None:
-        return ""
-    total = f" of {words.count(event.progress.total)}" if event.progress.total is not None else ""
-    before = f" ({words.count(event.progress.resumed)} from before)" if event.progress.resumed else ""
-    done = f"{words.count(event.progress.done)}{total} {event.progress.what}{before}"
-    left = _left(event.progress) if is_under_way else ""
-    return f", {done}, {_rate(event.progress)} a second{left}{_busy(event.progress)}{_bad(event)}{_whole(event)}"
-
-
-def _rate(progress: StageProgress) -> str:
-    return f"{progress.rows_per_second:,.0f}" if progress.rows_per_second >= 10 else f"{progress.rows_per_second:.2g}"
-
-
-def _busy(progress: StageProgress) -> str:
-    """Says what a stage waits for."""
-    if progress.busy is None:
-        return ""
-    shares = ", ".join(f"{name} {share:.0%}" for name, share in progress.busy.shares.items())
-    waits = f": all wait for {progress.busy.limit}" if progress.busy.limit else ""
-    return f" (busy: {shares}{waits})"
-
-
-def _left(progress: StageProgress) -> str:
-    return f", {_lasting(progress.seconds_left)} left" if progress.seconds_left is not None else ""
-
-
-def _whole(event: Event) -> str:
-    if event.progress is None or event.progress.whole is None:
-        return ""
-    whole = event.progress.whole
-    return f"; {words.count(whole.done)} of at most {words.count(whole.most)} of the run"
-
-
-def _lasting(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )
-
-
-def _bad(event: Event) -> str:
-    return f", {words.count(event.progress.errors)} bad" if event.progress is not None and event.progress.errors else ""

@@ -8,7 +8,8 @@ import typer
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
-    from c2b_ray.audits.kit.session import Listener, Session
+    from c2b_ray.audits.kit.events import Listener
+    from c2b_ray.audits.kit.session import Session
 
 
 Placement = Annotated[

@@ -132,11 +132,23 @@ def line(text: str) -> None:
 
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
-    form: Annotated[str, typer.Option("--format", help="csv, json, parquet, failures, perturbations or model-card.")],
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="csv, json, parquet, images, failures, perturbations or model-card; or a folder of images: fiftyone, "
+            "label-studio, coco or huggingface.",
+        ),
+    ],
     out: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The file to write. Default: standard output.")
+        str | None,
+        typer.Option(
+            metavar="FILE|DIR", help="The file to write, by default standard output; or the folder of images."
+        ),
     ] = None,
-    classifier: Annotated[str | None, typer.Option(metavar="SPEC", help="The classifier of a model card.")] = None,
+    classifier: Annotated[
+        str | None, typer.Option(metavar="SPEC", help="One classifier; of a model card, which one.")
+    ] = None,
 ) -> None:
     """Write a run's scores as CSV, JSON or Parquet, or a model-card section with Hugging Face metadata.
 
@@ -153,11 +165,24 @@ def export(
     `perturbations` is CSV with a row for each classifier, class, perturbation and level of an audit with `perturb`;
     c2b_ray/tables/perturb.py documents its columns.
 
+    `images` is CSV with a row for each image and answer, of any audit with images: c2b audit, failures, prompts, latent
+    and clip-bias. `fiftyone`, `label-studio`, `coco` and `huggingface` write the same into a folder with a README.md
+    that says how to load it: images that failed, with the answers of every classifier, the cells that they show, and a
+    tag for each finding. Images of a labelled folder or table stay where they are and are named by their paths; others
+    are copied.
+
     A run of c2b failures has csv, json and parquet: a row for each hypothesis, of discovery and of confirmation.
     c2b_ray/tables/failures.py documents every column.
     """
+    from c2b_ray.audits.images import FORMATS, export_images
     from c2b_ray.audits.runs import export as run_export
 
+    if form in FORMATS:
+        if out is None:
+            raise ConfigError("--out", f"{form} is a folder of images, which needs a name")
+        counted = export_images(run, form, out, classifier)
+        line(f"{words.plural(counted.images, 'image')}, {words.count(counted.copied)} of them copied: {out}")
+        return
     if form == "parquet" and out is None:
         raise ConfigError("--out", "a Parquet file needs a name")
     data = run_export(run, form, classifier)

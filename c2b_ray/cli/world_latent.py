@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from c2b_ray.audits.kit.session import Steps
+from c2b_ray.cli import progress
 from c2b_ray.extras import needed_by
 from c2b_ray.report import words
 
@@ -81,10 +83,13 @@ def label_latents(
         from c2b_ray.world.training.latent import labels
     names_sides = [catalog.classifier(spec) for spec in reader or [f"world:{name}" for name in latent_names.READERS]]
     labelled = {}
-    for text in generators:
-        name, equals, spec = text.partition("=")
-        named = bool(equals) and ":" not in name
-        model = catalog.latent_generator(spec if named else text)
-        labelled[name if named else text] = labels.label(model, names_sides, n, seed)
+    with progress.shown() as bar:
+        for text in generators:
+            name, equals, spec = text.partition("=")
+            named = bool(equals) and ":" not in name
+            model = catalog.latent_generator(spec if named else text)
+            key = name if named else text
+            with Steps(bar).counting(f"label latents of {key}", n, "latents") as tell:
+                labelled[key] = labels.label(model, names_sides, n, seed, tell)
     labels.write_labelled(labelled, out)
     print(f"{words.plural(n, 'latent')} of each of {words.plural(len(labelled), 'generator')} in {out}")

@@ -60,6 +60,9 @@ class Here:
     def call(self, function: Callable[[], T], config: StageConfig) -> T:
         return function()
 
+    def iterate(self, function: Callable[[], Iterator[T]], config: StageConfig) -> Iterator[T]:
+        return function()
+
     def call_each(self, functions: Sequence[Callable[[], T]], config: StageConfig) -> list[T]:
         return [function() for function in functions]
 

@@ -198,10 +198,18 @@ class OnRay:
         (result,) = self.call_each([function], config)
         return result
 
+    def iterate(self, function: Callable[[], Iterator[T]], config: StageConfig) -> Iterator[T]:
+        placement = self._placed(config).placement
+        task = _placed_task(placement, _iterated).options(num_returns="streaming")
+        try:
+            for value in task.remote(ray.put(function), placement.computing):
+                yield ray.get(value)
+        except ray.exceptions.RayError as error:
+            raise as_raised(error) from None
+
     def call_each(self, functions: Sequence[Callable[[], T]], config: StageConfig) -> list[T]:
         placement = self._placed(config).placement
-        labels: Any = dict(placement.labels) or None
-        task: Any = ray.remote(num_cpus=placement.cpus, num_gpus=placement.gpus, label_selector=labels)(_called)
+        task = _placed_task(placement, _called)
         results: list[T] = []
         # Some at a time, so that few are wasted where one fails. None is cancelled: Ray 2.60 ends the whole process
         # where a task completes while it is cancelled ("Tried to complete task that was not pending").
@@ -316,6 +324,19 @@ def _watched(reports: Reports, teller: Teller, config: StageConfig) -> Iterator[
 def _called(function: Callable[[], T], computing: Computing) -> T:
     with devices.assigned(ray.get_gpu_ids(), computing):
         return function()
+
+
+@carried_rows
+def _iterated(function: Callable[[], Iterator[T]], computing: Computing) -> Iterator[T]:
+    with devices.assigned(ray.get_gpu_ids(), computing):
+        for value in function():  # Ray sends None into what it iterates, which not all iterators take  # noqa: UP028
+            yield value
+
+
+def _placed_task(placement: Placement, function: Callable[..., Any]) -> Any:
+    """Returns a Ray task that is placed like the processes of a stage."""
+    labels: Any = dict(placement.labels) or None
+    return ray.remote(num_cpus=placement.cpus, num_gpus=placement.gpus, label_selector=labels)(function)
 
 
 def _summaries(dataset: ray.data.Dataset) -> Iterator[dict[str, int]]:

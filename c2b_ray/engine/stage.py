@@ -131,6 +131,11 @@ class Runner(Protocol):
         """
         ...
 
+    def iterate(self, function: Callable[[], Iterator[T]], config: StageConfig) -> Iterator[T]:
+        """Yields what `function` yields, as soon as it does, where `call` would call it: work of minutes can say how
+        far it is."""
+        ...
+
     def call_each(self, functions: Sequence[Callable[[], T]], config: StageConfig) -> list[T]:
         """Calls each function once, as `call` does, as many at a time as there are processes for; returns their results
         in order."""

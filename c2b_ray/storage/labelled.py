@@ -6,6 +6,7 @@ not know the meaning of labels.
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -233,6 +234,24 @@ class LabelledTable:
             return
         for table in self._rows.each([column]):
             yield from filter(None, table[column].to_pylist())
+
+    def locations(self, ids: Sequence[int]) -> list[str | None]:
+        """Returns the path or URI of each row's image, where that is a file of its own; None where the table holds the
+        bytes, or no such file is there."""
+        image = self._names[IMAGE]
+        kind = self._rows.schema.field(image).type
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            return [None] * len(ids)
+        return [value and self._file(value) for value in self._rows.images(image, ids)]
+
+    def _file(self, name: str) -> str | None:
+        inside, above = self._inside(name), self.root or self.location
+        if inside is None:
+            return None
+        if is_remote(above):
+            return f"{above.partition('://')[0]}://{self._root.strip('/')}/{inside}"
+        path = Folder(resolve(above)[0], self._root).at(inside)
+        return path if os.path.exists(path) else None  # it may be called so in another of Unicode's forms
 
     def leading_out(self) -> list[str]:
         """Returns the paths of images that are refused, each once: absolute ones, and those that lead out of the

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from c2b_ray.storage.manifest import FORMAT, Manifest, checked, differences, kin
 from c2b_ray.storage.tables import RowGroups
 
 MANIFEST = "run.json"
+NOTEBOOK = "c2b_ray.audits.notebook"
 ROW_GROUP = 16_384
 """The least rows in a row group of a table that is written in batches."""
 
@@ -174,6 +176,25 @@ class Run:
                 run=self.path,
             )
         return table
+
+    # In notebooks. The functions know what runs are about, so they lie above this package, like those of kinds.
+
+    def _repr_html_(self) -> str:
+        """Returns the run's headline with pictures."""
+        return str(resolve_name(f"{NOTEBOOK}:html")(self))
+
+    def to_pandas(self, table: str | None = None) -> Any:
+        """Returns a table as a pandas DataFrame; by default the results, such as the scores of `c2b audit`."""
+        return resolve_name(f"{NOTEBOOK}:to_pandas")(self, table)
+
+    def failures(self, classifier: str | None = None) -> Any:
+        """Returns the images that were answered wrong, as `audits.notebook.Failures`: pictures in a notebook, `table`
+        for programs. Raises ConfigError for a run without images."""
+        return resolve_name(f"{NOTEBOOK}:failures")(self, classifier)
+
+    def show(self, height: int = 800) -> Any:
+        """Returns the report, which a notebook shows `height` pixels high."""
+        return resolve_name(f"{NOTEBOOK}:show")(self, height)
 
     def _begin(self, run_id: str, config: Mapping[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")

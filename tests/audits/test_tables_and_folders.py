@@ -22,7 +22,7 @@ from c2b_ray import audit
 from c2b_ray.audits.dataset.build import build_dataset
 from c2b_ray.audits.dataset.verify import verify
 from c2b_ray.audits.index import build as build_index
-from c2b_ray.audits.kit.session import Event
+from c2b_ray.audits.kit.events import Event
 from c2b_ray.errors import InputError
 from c2b_ray.storage.labelled import LabelledTable
 

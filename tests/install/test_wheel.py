@@ -77,10 +77,12 @@ def test_its_metadata_has_ranges_extras_and_classifiers(wheel: zipfile.ZipFile) 
         "gpu",
         "heic",
         "llm",
+        "mlflow",
         "onnx",
         "s3",
         "serve",
         "vllm",
+        "wandb",
     }
     assert "Typing :: Typed" in metadata.get_all("Classifier", [])
     assert metadata["License-Expression"] == "Apache-2.0"

@@ -35,6 +35,7 @@ VOLATILE_TEXT = (
     (re.compile(r"\b[0-9a-f]{32}\b|\b[0-9a-f]{64}\b"), "<digest>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|\+00:00| UTC)?)?"), "<date>"),
     (re.compile(r"\b\d[\d,]*(?:\.\d+)?[ \u00a0\u202f]?(?:ms|s|min|h|seconds?|minutes?|hours?)\b"), "<time>"),
+    (re.compile(r"│ +<time> │"), "│ <time> │"),
     (re.compile(r"\b\d[\d,]*(?:\.\d+)?(?:/s| images/s| a second)"), "<rate>"),
     (re.compile(r"\b\d[\d,]*(?:\.\d+)? ?(?:[kKMG]i?B|bytes)\b"), "<size>"),
     (re.compile(r"\bv?\d+\.\d+\.\d+(?:\.\w+)*(?:\+\w+)?\b"), "<version>"),

@@ -190,6 +190,17 @@ class RunnerContract:
         assert len({process for process, _ in by}) == 1
         assert len(by) >= 2
 
+    def test_what_a_call_yields_comes_one_by_one_and_its_error_as_it_was_raised(self, runner: Runner) -> None:
+        def counted() -> Iterator[int]:
+            yield from range(3)
+            raise ConfigError("heads", "no image was made")
+
+        values = runner.iterate(counted, StageConfig(SCHEMA, Placement(batch=1), rows_per_file=1))
+        assert [next(values) for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(ConfigError, match="heads: no image was made") as error:
+            next(values)
+        assert error.value.field == "heads"
+
     def test_a_role_for_one_thread_is_never_called_by_two(self, runner: Runner, tmp_path: Path) -> None:
         def step(batch: pa.Table, role: Any) -> pa.Table:
             assert role.acquire(blocking=False), "called while it was at work"

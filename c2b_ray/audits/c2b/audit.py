@@ -41,12 +41,13 @@ from c2b_ray.audits.c2b.setup import note_setup
 from c2b_ray.audits.c2b.size import most_images
 from c2b_ray.audits.c2b.verifying import verifier_of, warn_of_uncalibrated
 from c2b_ray.audits.kit.backend import AUTO, backend, check_via
+from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.in_memory import HERE, held_or_named
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import counts, finished
 from c2b_ray.audits.kit.models import check_language_model
 from c2b_ray.audits.kit.replies import KeptReplies
-from c2b_ray.audits.kit.session import Listener, Session, Steps
+from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.audits.kit.specs import check_specs, paths_read
 from c2b_ray.audits.kit.tables_of_predictions import said_of_tables
 from c2b_ray.config import AuditConfig, read_audit

@@ -173,9 +173,9 @@ class Drawing:
                 some = [look.some(one) for one in chosen]
                 self._write_drawn(some)
                 first = [First(one.missing, look.at_answers_to(one.drawn)) for one in some]
-            for plan, one, before in zip(self.plans, missing, first, strict=True):
+            for plan, one, its_first in zip(self.plans, missing, first, strict=True):
                 if one.num_rows:
-                    plan.gather(one, run, self.steps, before)
+                    plan.gather(one, run, self.steps, its_first)
             if self.verifier is not None:  # labelled images, which are no tables, have none
                 self.verifier.verify(pa.concat_tables(missing), run, self.steps, self.source)
             before = missing

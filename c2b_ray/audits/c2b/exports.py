@@ -40,8 +40,8 @@ def scores_csv(run: C2BRun, classifier: str | None = None) -> bytes:
 
 
 def failures_csv(run: C2BRun, classifier: str | None = None) -> bytes:
-    """Returns the images that were answered wrong, as in `C2BRun.failures`: columns of `schemas.FAILURES`."""
-    return csv_of(exported_only(run.failures(), classifier))
+    """Returns the images that were answered wrong, as in `C2BRun.wrong_answers`: columns of `schemas.FAILURES`."""
+    return csv_of(exported_only(run.wrong_answers(), classifier))
 
 
 def perturbations_csv(run: C2BRun, classifier: str | None = None) -> bytes:

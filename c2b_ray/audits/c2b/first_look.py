@@ -86,7 +86,11 @@ class FirstLook:
         self._over = False
 
     def at_answers_to(self, draws: Draws) -> OnProgress:
-        ids = draws.image_ids() if isinstance(draws, RowDraws) else draws["image_id"].unique()
+        if isinstance(draws, RowDraws):
+            ids = draws.image_ids()
+        else:
+            assert isinstance(draws, pa.Table)
+            ids = draws["image_id"].unique()
         wanted = pa.concat_arrays([pa.array(one.prediction_ids(ids.to_pylist()), pa.string()) for one in self._askings])
         due = self._lacking(wanted)  # rows that are written before it is worth reading which they are
 

@@ -49,7 +49,10 @@ AUDIT = Audit(
         "failures": "c2b_ray.audits.c2b.exports:failures",
         "perturbations": "c2b_ray.audits.c2b.exports:perturbations",
         "model-card": "c2b_ray.audits.c2b.exports:card",
+        "images": "c2b_ray.audits.images:images_as_csv",
     },
+    main_table="scores",
+    images="c2b_ray.audits.c2b.exported_images:run_images",
     findings="c2b_ray.audits.c2b.comparison:findings",
     compare="c2b_ray.audits.c2b.comparison:compare",
     questions=Questions(

@@ -139,7 +139,7 @@ class C2BRun(Run):
     def intersections(self) -> pa.Table:
         return self.read("intersections")
 
-    def failures(self) -> pa.Table:
+    def wrong_answers(self) -> pa.Table:
         """Returns the images with wrong answers: `schemas.FAILURES`, a row per classifier, cell and image."""
         # Imported here, because reading a run needs only its tables.
         from c2b_ray.steps.failures import failures

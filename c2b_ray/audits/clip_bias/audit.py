@@ -22,10 +22,11 @@ from c2b_ray.audits.clip_bias.run import ClipBiasRun, load_clip_bias_run, open_c
 from c2b_ray.audits.clip_bias.steps.measure import Measured, bias_table, rate_table, replicate_table, with_q_values
 from c2b_ray.audits.clip_bias.steps.relations import gap_table, locality_table, pair_table, transfer_table
 from c2b_ray.audits.kit.backend import AUTO, backend
+from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
-from c2b_ray.audits.kit.session import Listener, Session, Steps
+from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.audits.kit.specs import paths_read
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.models import group_guessers

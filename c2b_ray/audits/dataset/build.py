@@ -27,11 +27,12 @@ from c2b_ray.audits.dataset.shards.planned import CAPTIONS, PlannedCaptions
 from c2b_ray.audits.dataset.shards.workers import BECAUSE, DRAWS, DROPPED, Recipe, Task
 from c2b_ray.audits.dataset.steps.plan import Plan
 from c2b_ray.audits.kit.backend import AUTO, backend
+from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import versions
 from c2b_ray.audits.kit.models import warn_of_assumptions
-from c2b_ray.audits.kit.session import Listener, Session, Steps
+from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.audits.kit.specs import check_specs, paths_read
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.engine.progress import Progress

@@ -8,28 +8,24 @@ An export appears whole: it is written beside OUT and renamed. On an object stor
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
 from c2b_ray.audits.dataset.formats.fiftyone import FiftyOne
 from c2b_ray.audits.dataset.formats.huggingface import HuggingFace
 from c2b_ray.audits.dataset.formats.imagefolder import ImageFolder
-from c2b_ray.audits.dataset.formats.kit import WORK, About, Folder, Format, json_line
+from c2b_ray.audits.dataset.formats.kit import About, Format
 from c2b_ray.audits.dataset.formats.webdataset import WebDataset
 from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.engine.placement import Placement
 from c2b_ray.engine.stage import Rows, StageConfig
-from c2b_ray.errors import ConfigError, RunError, nearest
-from c2b_ray.storage import files, is_remote, resolve, writers
+from c2b_ray.errors import ConfigError, nearest
+from c2b_ray.report.formats.folder import WORK, Folder, destination
 from c2b_ray.storage.failure_dataset import FailureDataset, open_dataset, without_rows
 from c2b_ray.storage.parts import read_stage
-from c2b_ray.storage.writers import only_writer
 from c2b_ray.tables import content_id
 
 FORMATS: dict[str, Callable[[tuple[str, ...], int], Format]] = {
@@ -39,7 +35,6 @@ FORMATS: dict[str, Callable[[tuple[str, ...], int], Format]] = {
     "fiftyone": lambda labels, total: FiftyOne(labels),
 }
 FILE_ROWS, FILE_BYTES = 5_000, 256 * 2**20
-MARK, IDENTITY = ".c2b-export.json", "identity.json"
 ALONE = Session()
 EXPORTED = pa.schema([("file_id", pa.string()), ("number", pa.int64()), ("rows", pa.int64()), ("bytes", pa.int64())])
 
@@ -122,49 +117,3 @@ def _write(batch: pa.Table, kind: Format, dataset: FailureDataset, folder: Folde
 
 def _same(kind: Format) -> Format:
     return kind
-
-
-@contextmanager
-def destination(out: str, identity: dict[str, Any]) -> Iterator[Folder]:
-    """Yields the folder in which an export is written; it becomes `out` once the body has ended well.
-
-    Files of a killed export with the same identity are kept. Raises RunError where `out` holds anything else, or where
-    another process exports there.
-    """
-    out = str(out).rstrip("/")
-    remote = is_remote(out)
-    folder = Folder(out if remote else f"{out}.unfinished")
-    if not remote and files.entries(out):
-        raise RunError(f"{out}: holds files already; name an empty directory or a new one", run=out)
-    mark = json_line(identity)
-    _check(folder, out, mark)
-    work = f"{folder.location}/{WORK}"
-    files.make_directory(work)
-    with writers.held(work) if remote else only_writer(resolve(work)[1], out, "exporting to it"):
-        _check(folder, out, mark)
-        files.write_bytes(f"{work}/{IDENTITY}", mark)
-        yield folder
-        folder.put(MARK, mark)
-    files.remove_directory(work)
-    if not remote:
-        _, path = resolve(out)
-        with files.refusals(out):
-            os.replace(resolve(folder.location)[1], path)
-
-
-def _check(folder: Folder, out: str, mark: bytes) -> None:
-    """Raises RunError where the folder holds anything but an unfinished export with that mark."""
-    there = files.entries(folder.location)
-    if not there or (there == [WORK] and all(name[0] == "." for name in files.entries(f"{folder.location}/{WORK}"))):
-        return
-    identity = f"{folder.location}/{WORK}/{IDENTITY}"
-    if not files.exists(identity):
-        identity = f"{folder.location}/{MARK}"  # killed between its last file and its new name
-        if is_remote(folder.location) or not files.exists(identity):
-            raise RunError(f"{folder.location}: holds files already; name an empty directory or a new one", run=out)
-    if files.read_bytes(identity) != mark:
-        raise RunError(
-            f"{folder.location}: holds an unfinished export of another dataset, format or classifier; remove it, or "
-            "name another directory",
-            run=out,
-        )

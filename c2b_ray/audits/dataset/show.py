@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from c2b_ray.audits.dataset.export import destination
-from c2b_ray.audits.dataset.formats.kit import Folder
 from c2b_ray.audits.dataset.report import browse
-from c2b_ray.audits.kit.session import Listener, Steps
+from c2b_ray.audits.kit.events import Listener
+from c2b_ray.audits.kit.session import Steps
 from c2b_ray.errors import ConfigError
+from c2b_ray.report.formats.folder import Folder, destination
 from c2b_ray.report.thumbnails import thumbnail_or_nothing
 from c2b_ray.storage.failure_dataset import FailureDataset, open_dataset, without_rows
 

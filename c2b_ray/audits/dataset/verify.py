@@ -20,7 +20,8 @@ from c2b_ray.audits.dataset.shard_files import DROPS as OF_DROPS
 from c2b_ray.audits.dataset.shard_files import SHARDS, ShardFiles
 from c2b_ray.audits.dataset.shards.planned import CAPTIONS, PlannedCaptions
 from c2b_ray.audits.dataset.steps.plan import Plan, caption_of
-from c2b_ray.audits.kit.session import Listener, Steps
+from c2b_ray.audits.kit.events import Listener
+from c2b_ray.audits.kit.session import Steps
 from c2b_ray.engine.machine import cores
 from c2b_ray.engine.progress import Progress, Teller
 from c2b_ray.errors import C2BError, ImageError, SourceError

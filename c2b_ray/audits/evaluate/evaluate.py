@@ -36,8 +36,9 @@ from c2b_ray.audits.evaluate.steps.outcomes import (
 from c2b_ray.audits.evaluate.steps.ranking import proposers, ranking
 from c2b_ray.audits.evaluate.steps.recall import recall_table, wanted
 from c2b_ray.audits.evaluate.truth import GroundTruth, TruthTable, ground_truth, truth_table
+from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.manifest import finished
-from c2b_ray.audits.kit.session import Listener, Session, Steps
+from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.audits.kit.specs import check_spec
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.models import catalog

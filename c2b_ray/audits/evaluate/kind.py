@@ -40,6 +40,7 @@ AUDIT = Audit(
         "json": "c2b_ray.audits.evaluate.report.export:json",
         "parquet": "c2b_ray.audits.evaluate.report.export:parquet",
     },
+    main_table="outcomes",
     findings="c2b_ray.audits.evaluate.comparison:findings",
     compare="c2b_ray.audits.evaluate.comparison:compare",
     form=(

@@ -27,8 +27,9 @@ from c2b_ray.audits.failures.report.transfers import answer_lines
 from c2b_ray.audits.failures.run import FailuresRun, load_failures_run, open_failures_run
 from c2b_ray.audits.failures.state import Hypothesis, Kind, Work, of_persons, start
 from c2b_ray.audits.kit.backend import AUTO
+from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory
-from c2b_ray.audits.kit.session import Listener, Session, Steps
+from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.config.question import DRAWS, QuestionConfig
 from c2b_ray.errors import BusyRunError, ConfigError, nearest
 from c2b_ray.storage.run import Run, finished

@@ -27,10 +27,11 @@ from c2b_ray.audits.failures.setup import note_setup, of_baselines
 from c2b_ray.audits.failures.state import start, write_candidates, write_hypotheses
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.costs import Cost
+from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
-from c2b_ray.audits.kit.session import Listener, Session, Steps
+from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.audits.kit.specs import paths_read
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.storage.documents import FileOrFields

@@ -34,7 +34,10 @@ AUDIT = Audit(
         "csv": "c2b_ray.audits.failures.exports:csv",
         "json": "c2b_ray.audits.failures.exports:json",
         "parquet": "c2b_ray.audits.failures.exports:parquet",
+        "images": "c2b_ray.audits.images:images_as_csv",
     },
+    main_table="hypotheses",
+    images="c2b_ray.audits.failures.exported_images:run_images",
     findings="c2b_ray.audits.failures.comparison:findings",
     compare="c2b_ray.audits.failures.comparison:compare",
     questions=Questions(

@@ -6,47 +6,23 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 from c2b_ray.audits.kit.backend import AUTO, backend, chosen_via
+from c2b_ray.audits.kit.events import IMAGES, IMAGES_HELD, Event, Listener
 from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.notebook_bars import notebook_bars
 from c2b_ray.config.placement import PlacementConfig
 from c2b_ray.engine.progress import Progress
 
-# Events that an audit sends while it runs: which step, how far, how long. It does not know who listens.
-
-
-@dataclass(frozen=True)
-class Event:
-    """A step begins, moves, or ends.
-
-    `seconds`: since it began. `progress`: where the step counts rows. `counts`: at its end, numbers by name.
-    `images_per_row`: how many images models answer about for a row; None where the step's name tells whether rows are
-    images. For a `warning`, `step` is a note on the result rather than a step.
-    """
-
-    step: str
-    kind: Literal["begin", "progress", "end", "warning"]
-    seconds: float = 0.0
-    progress: Progress | None = None
-    counts: Mapping[str, int] = field(default_factory=dict)
-    images_per_row: float | None = None
-
-
-IMAGES, IMAGES_HELD = "images", "images held"
-"""Counts of a step whose rows take varying numbers of images: images that models answered about in this step, and
-images that the run has held answers about since it began."""
-
 EVERY_S = 0.2
-Listener = Callable[[Event], None]
 
 
 class Steps:
-    """Times the steps of an audit and tells a listener."""
+    """Times the steps of an audit and tells a listener; without one, the bars of the notebook that this is run from."""
 
     def __init__(self, listener: Listener | None = None) -> None:
-        self._listener = listener
+        self._listener = notebook_bars() if listener is None else listener
         self.seconds: dict[str, float] = {}
         self._counts: Counter[str] = Counter()
 
@@ -63,6 +39,19 @@ class Steps:
         self.seconds[name] = round(self.seconds.get(name, 0.0) + took, 3)  # a step may come again
         counts, self._counts = self._counts, Counter()
         self._tell(Event(name, "end", round(took, 3), counts=counts))
+
+    @contextmanager
+    def counting(self, name: str, total: int, what: str) -> Iterator[Callable[[int], None]]:
+        """Runs the body as step `name`, which is no stage; yields the function that it calls with how many of `total`
+        are done."""
+        with self.step(name, images_per_row=0) as on_progress:
+            began = time.monotonic()
+
+            def tell(done: int) -> None:
+                rate = done / max(time.monotonic() - began, 1e-9)
+                on_progress(Progress(done, 0, 0, total, rate, done, what))
+
+            yield tell
 
     def count(self, counts: Mapping[str, int]) -> None:
         """Adds to the counts that the current step reports at its end."""

@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.kit.backend import AUTO, backend
+from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
-from c2b_ray.audits.kit.session import Listener, Session, Steps
+from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.audits.kit.specs import paths_read
 from c2b_ray.audits.latent.inputs import grounds, learn_from_references
 from c2b_ray.audits.latent.preflight import check

@@ -10,9 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from c2b_ray.audits.kit.backend import AUTO, backend
+from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
-from c2b_ray.audits.kit.session import Listener, Session, Steps
+from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.audits.kit.specs import paths_read
 from c2b_ray.audits.prompts.config import PromptsConfig, read_prompts_config
 from c2b_ray.audits.prompts.heads import guides

@@ -4,7 +4,7 @@ chance."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.audits.kit.session import IMAGES, Session, Steps
+from c2b_ray.audits.kit.events import IMAGES
+from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.audits.kit.specs import paths_read
 from c2b_ray.audits.prompts.config import PromptsConfig
 from c2b_ray.audits.prompts.kind import AUDIT
@@ -129,10 +130,13 @@ def write_heads(work: Work, folder: str) -> None:
         revision = work.revisions[name]
         noted = {a: {"generator_revision": revision, "settings": settings_of_head(config, name, a)} for a in missing}
         function = partial(_trained, work.generator(name), _teacher(work), missing, plan, name)
-        with work.steps.step("heads"):
+        with work.steps.counting("heads", images_of_heads(config), "images") as tell:
             work.run.begin_writing()
-            for made in work.models.runner.call(partial(function, noted), VERIFY):
-                files.write_bytes(path_of(folder, name, made.attribute), made.data)
+            for made in work.models.runner.iterate(partial(function, noted), VERIFY):
+                if isinstance(made, int):
+                    tell(made)
+                else:
+                    files.write_bytes(path_of(folder, name, made.attribute), made.data)
             work.steps.count({IMAGES: images_of_heads(config)})
 
 
@@ -156,13 +160,14 @@ def _trained(
     plan: HeadPlan,
     name: str,
     noted: Mapping[str, Mapping[str, str]],
-) -> list[HeadFile]:
+) -> Iterator[int | HeadFile]:
+    """Yields how many images are made, then the file of each attribute."""
     made = generator()
     if not isinstance(made, ActivationReader):
         raise ConfigError("guide", f"{name}: its activations cannot be read; use `guide: judge`")
     _check_place(made, plan, name)
-    trained = train_heads(made, teacher(), questions, plan, train_head)
-    return [_file(one, plan, name, noted[one.attribute]) for one in trained]
+    for one in train_heads(made, teacher(), questions, plan, train_head):
+        yield one if isinstance(one, int) else _file(one, plan, name, noted[one.attribute])
 
 
 def _check_place(made: ActivationReader, plan: HeadPlan, name: str) -> None:

@@ -36,6 +36,7 @@ OCTETS, CSV, PARQUET = "application/octet-stream", "text/csv", "application/vnd.
 MEDIA = {
     "csv": CSV,
     "failures": CSV,
+    "images": CSV,
     "perturbations": CSV,
     "json": "application/json",
     "parquet": PARQUET,
@@ -44,6 +45,7 @@ MEDIA = {
 ENDS = {
     "csv": "csv",
     "failures": "csv",
+    "images": "csv",
     "perturbations": "csv",
     "json": "json",
     "parquet": "parquet",
@@ -156,7 +158,9 @@ def signed(request: Request, job_id: str, artifact: Artifact = REPORT_PATH) -> J
     responses={**files(dict.fromkeys(MEDIA.values(), ""), "The document."), **errors(409, 422)},
 )
 def export(request: Request, job_id: str, form: str, classifier: Classifier = None) -> Response:
-    """Return the results as `c2b export` writes them: csv, json, parquet, failures, perturbations, model-card."""
+    """Return the results as `c2b export` writes them: csv, json, parquet, images, failures, perturbations, model-card.
+
+    Not all kinds of runs have each."""
     return export_of(_results(request, job_id)[2], form, classifier)
 
 

@@ -31,6 +31,13 @@ def test_a_file_is_written_with_its_directory(run, c2b, tmp_path):
     assert [entry.name for entry in place.parent.iterdir()] == ["scores.parquet"]  # nothing half-written beside it
 
 
+def test_a_folder_of_images_says_how_many_it_holds(c2b, tmp_path):
+    pictured = make_run(tmp_path / "run", Recipe(classifiers=("a",), images_per_cell=20))
+    status, out, _ = c2b("export", pictured.path, "--format", "label-studio", "--out", tmp_path / "out")
+    count = len(json.loads((tmp_path / "out" / "tasks.json").read_text()))
+    assert (status, out) == (0, f"{count} images, {count} of them copied: {tmp_path / 'out'}\n")
+
+
 def test_a_model_card_is_of_one_classifier(run, c2b):
     status, out, _ = c2b("export", run.path, "--format", "model-card", "--classifier", "a")
     assert status == 0
@@ -45,6 +52,7 @@ def test_a_model_card_is_of_one_classifier(run, c2b):
     ("arguments", "words"),
     [
         (("--format", "parquet"), "--out"),
+        (("--format", "coco"), "--out"),
         (("--format", "jsn"), "did you mean 'json'"),
         (("--format", "csv", "--out", "."), "a directory is there"),
         (("--format", "model-card", "--classifier", "c"), "known: a, b"),

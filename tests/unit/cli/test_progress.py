@@ -11,7 +11,8 @@ from rich.markup import escape
 
 from c2b_ray.audits.c2b.report.headline import findings_table
 from c2b_ray.audits.c2b.report.ranking import leading, ranked
-from c2b_ray.audits.kit.session import Event, Steps
+from c2b_ray.audits.kit.events import Event
+from c2b_ray.audits.kit.session import Steps
 from c2b_ray.cli import show
 from c2b_ray.cli.progress import Bars, Lines, shown
 from c2b_ray.engine.progress import Progress, Whole
@@ -36,6 +37,14 @@ def test_without_a_terminal_each_step_has_plain_lines_also_while_it_runs(capsys)
     lines(Event("no row has [x]", "warning"))
     assert capsys.readouterr().err == "warning: no row has [x]\n"
     assert isinstance(shown(), Lines)  # as pytest's standard error is no terminal
+
+
+def test_work_that_is_no_stage_says_how_much_is_done_and_how_long_the_rest_takes(capsys):
+    with Lines(every_s=0.05) as lines, Steps(lines).counting("heads", 960, "images") as tell:
+        tell(240)
+        time.sleep(0.2)
+    _, between, *_ = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"heads: 0 s so far, 240 of 960 images, [\d,]+ a second, \d+ s left", between)
 
 
 def test_a_step_that_comes_again_and_again_has_few_lines_and_says_how_far_the_run_is(capsys):

@@ -18,7 +18,7 @@ def test_failures_are_the_wrong_answers_that_the_scores_count(tmp_path: Path) ->
         accuracy={(PLANTED, "bus", "snow"): 0.4}, images_per_cell=20, bad_images=3, pictures=False, shown={}
     )
     run = make_run(tmp_path / "run", recipe)
-    table = run.failures()
+    table = run.wrong_answers()
     assert table.schema.equals(FAILURES)
     rows = table.to_pylist()
     for score in run.scores.to_pylist():

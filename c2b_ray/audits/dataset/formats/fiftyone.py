@@ -19,7 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.audits.dataset.formats import card
-from c2b_ray.audits.dataset.formats.kit import WORK, About, Folder, Written, extension, file_name, json_line, record
+from c2b_ray.audits.dataset.formats.kit import About, Written, record
+from c2b_ray.report.formats.folder import WORK, Folder, extension, file_name, json_line
 from c2b_ray.report.redact import cleaned
 
 _PLAIN = (

@@ -17,10 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from c2b_ray.audits.dataset.formats import card
-from c2b_ray.audits.dataset.formats.kit import About, Folder, Written, extension, file_name
+from c2b_ray.audits.dataset.formats.kit import About, Written
+from c2b_ray.report.formats.features import IMAGE, feature, yaml_feature
+from c2b_ray.report.formats.folder import Folder, extension, file_name
 from c2b_ray.tables.dataset import DATASET_ROWS
 
-IMAGE = pa.struct([pa.field("bytes", pa.binary()), pa.field("path", pa.string())])
 LABEL = "label"
 
 
@@ -57,7 +58,7 @@ class HuggingFace:
         for column in DATASET_ROWS:
             kind = {"image": IMAGE, LABEL: pa.int64()}.get(column.name, column.type)
             fields.append(pa.field(column.name, kind))
-        features = {field.name: _feature(field.type) for field in DATASET_ROWS}
+        features = {field.name: feature(field.type) for field in DATASET_ROWS}
         features |= {"image": {"_type": "Image"}, LABEL: {"names": list(self.labels), "_type": "ClassLabel"}}
         return pa.schema(fields, {b"huggingface": json.dumps({"info": {"features": features}}).encode()})
 
@@ -67,9 +68,7 @@ class HuggingFace:
             "image": {"dtype": "image"},
             LABEL: {"dtype": {"class_label": {"names": names}}},
         }
-        return [
-            {"name": field.name, **(special.get(field.name) or _yaml_feature(field.type))} for field in DATASET_ROWS
-        ]
+        return [{"name": field.name, **(special.get(field.name) or yaml_feature(field.type))} for field in DATASET_ROWS]
 
 
 def _compression() -> dict[str, str]:
@@ -86,30 +85,6 @@ def _converted(table: pa.Table, numbers: dict[str, int], schema: pa.Schema) -> p
     columns["image"] = pa.array(images, IMAGE)
     columns[LABEL] = pa.array([numbers[label] for label in table[LABEL].to_pylist()], pa.int64())
     return pa.table([columns[name] for name in schema.names], schema=schema)
-
-
-def _feature(kind: pa.DataType) -> Any:
-    """Returns a feature as `datasets` keeps it in Parquet's metadata, in the form that every release since 2.0
-    reads."""
-    if pa.types.is_list(kind):
-        if pa.types.is_struct(kind.value_type):
-            return [_feature(kind.value_type)]
-        return {"feature": _feature(kind.value_type), "_type": "Sequence"}
-    if pa.types.is_struct(kind):
-        return {field.name: _feature(field.type) for field in kind}
-    return {"dtype": _dtype(kind), "_type": "Value"}
-
-
-def _yaml_feature(kind: pa.DataType) -> dict[str, Any]:
-    if pa.types.is_list(kind):
-        if pa.types.is_struct(kind.value_type):
-            return {"list": [{"name": field.name, **_yaml_feature(field.type)} for field in kind.value_type]}
-        return {"sequence": _dtype(kind.value_type)}
-    return {"dtype": _dtype(kind)}
-
-
-def _dtype(kind: pa.DataType) -> str:
-    return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))
 
 
 LOADING = """```python

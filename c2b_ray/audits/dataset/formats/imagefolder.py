@@ -17,18 +17,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from c2b_ray.audits.dataset.formats import card
-from c2b_ray.audits.dataset.formats.kit import (
-    WORK,
-    About,
-    Folder,
-    Written,
-    extension,
-    file_name,
-    folder_names,
-    json_line,
-    record,
-)
+from c2b_ray.audits.dataset.formats.kit import About, Written, record
 from c2b_ray.audits.dataset.steps.sources import PNG_LEVEL
+from c2b_ray.report.formats.folder import WORK, Folder, extension, file_name, folder_names, json_line
 from c2b_ray.steps.decode import decode
 from c2b_ray.steps.generate import png
 from c2b_ray.storage import THREADS, is_remote

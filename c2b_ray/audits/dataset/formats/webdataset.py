@@ -20,7 +20,8 @@ from io import BytesIO
 import pyarrow as pa
 
 from c2b_ray.audits.dataset.formats import card
-from c2b_ray.audits.dataset.formats.kit import About, Folder, Written, extension, file_name, json_line, record
+from c2b_ray.audits.dataset.formats.kit import About, Written, record
+from c2b_ray.report.formats.folder import Folder, extension, file_name, json_line
 
 
 @dataclass(frozen=True)

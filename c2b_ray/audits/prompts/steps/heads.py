@@ -8,7 +8,7 @@ arrays; its caller passes the training function.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -80,14 +80,16 @@ class _Examples:
 
 def train_heads(
     generator: ActivationReader, teacher: Captioner, questions: Mapping[str, Question], plan: HeadPlan, train: Train
-) -> list[Trained]:
-    """Returns the heads of every attribute; an attribute has none where the images show fewer than two values often."""
+) -> Iterator[int | Trained]:
+    """Yields how many images are made, again and again, then the heads of each attribute; one has none where the images
+    show fewer than two values often."""
     steps = plan.steps or tuple(
         int(step) for step in np.unique(np.linspace(0, generator.denoising_steps - 1, DEFAULT_STEPS).round())
     )
-    examples = _examples(generator, teacher, questions, plan, steps)
+    examples = yield from _examples(generator, teacher, questions, plan, steps)
     held = _held_out(plan)[examples.prompt]
-    return [_of_attribute(name, q, examples, held, (plan, steps, train)) for name, q in questions.items()]
+    for name, question in questions.items():
+        yield _of_attribute(name, question, examples, held, (plan, steps, train))
 
 
 def _examples(
@@ -96,7 +98,7 @@ def _examples(
     questions: Mapping[str, Question],
     plan: HeadPlan,
     steps: Sequence[int],
-) -> _Examples:
+) -> Generator[int, None, _Examples]:
     assert isinstance(generator, ImageGenerator)
     numbered = [(n, k) for n in range(len(plan.prompts)) for k in range(plan.images)]
     requests = [
@@ -105,6 +107,7 @@ def _examples(
     activations, kept = [], []
     answers: dict[str, list[str]] = {name: [] for name in questions}
     for start in range(0, len(requests), _AT_ONCE):
+        yield start
         part = requests[start : start + _AT_ONCE]
         made = [(at, image.pixels) for at, image in enumerate(images_of(generator, part)) if image.pixels is not None]
         if not made:
@@ -115,6 +118,7 @@ def _examples(
         for name, question in questions.items():
             said = teacher.answer(images, [question] * len(images))
             answers[name] += [answer.choice or "" for answer in said]
+    yield len(requests)
     if not kept:
         raise ConfigError("heads.prompts", "the generator made no image of any prompt that heads could learn from")
     return _Examples(np.concatenate(activations), answers, np.array(kept, np.int64))

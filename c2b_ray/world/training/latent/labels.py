@@ -9,7 +9,7 @@ generators by their role; not how they were trained.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,17 +55,28 @@ def pictures(generator: LatentGenerator, latents: NDArray[np.float32]) -> NDArra
     return np.concatenate(parts)
 
 
-def label(generator: LatentGenerator, names_sides: Sequence[Classifier], count: int, seed: int) -> Labelled:
+def label(
+    generator: LatentGenerator,
+    names_sides: Sequence[Classifier],
+    count: int,
+    seed: int,
+    tell: Callable[[int], None] | None = None,
+) -> Labelled:
     """Samples latents and labels their pictures. `names_sides`: networks that all have to agree; ConfigError where
-    their labels differ."""
+    their labels differ. `tell`: called with the number of latents that are labelled, again and again."""
     known = list(names_sides[0].labels)
     for network in names_sides[1:]:
         if list(network.labels) != known:
             labels = f"{', '.join(known)} and {', '.join(network.labels)}"
             raise ConfigError("reader", f"the networks need the same labels; they have {labels}")
     latents = generator.sample(count, seed_of("labelled latents", seed))
-    images = pictures(generator, latents)
-    said = np.stack([network.logits(list(images), [""] * count) > 0 for network in names_sides])
+    parts = []
+    for first in range(0, count, _ROWS):
+        images = list(pictures(generator, latents[first : first + _ROWS]))
+        parts.append(np.stack([network.logits(images, [""] * len(images)) > 0 for network in names_sides]))
+        if tell is not None:
+            tell(first + len(images))
+    said = np.concatenate(parts, axis=1)
     alike = (said == said[:1]).all(axis=0)
     names = list(enumerate(known))
     return Labelled(latents, {name: said[0, :, k] for k, name in names}, {name: alike[:, k] for k, name in names})

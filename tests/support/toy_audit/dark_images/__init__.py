@@ -15,8 +15,9 @@ from pydantic import Field
 
 from c2b_ray.audits.audit import Audit
 from c2b_ray.audits.gate import GateCell
+from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.manifest import finished
-from c2b_ray.audits.kit.session import Listener, Steps
+from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config.named import TablePath
 from c2b_ray.config.reading import ConfigFile
 from c2b_ray.config.strict import Strict

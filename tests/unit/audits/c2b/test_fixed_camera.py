@@ -40,7 +40,7 @@ def test_photographs_of_several_classes_count_each(labelled):
     rows = run.scores.to_pylist()
     assert [(row["n"], row["repeats"]) for row in rows] == [(20, 0)] * 4
     assert {row["bias_class"]: row["verdict"] for row in rows} == {"day": "for", "night": "against"}
-    assert len(run.failures()) == 40
+    assert len(run.wrong_answers()) == 40
 
 
 def test_photographs_of_one_class_may_be_copies_and_the_summary_says_so(labelled):

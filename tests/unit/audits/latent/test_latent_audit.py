@@ -14,7 +14,7 @@ from toy_latent import ATTRIBUTES, toy_classifier, toy_generator, toy_labels
 import c2b_ray
 from c2b_ray.audits.audit import audit_named
 from c2b_ray.audits.gate import failed
-from c2b_ray.audits.kit.session import IMAGES, IMAGES_HELD
+from c2b_ray.audits.kit.events import IMAGES, IMAGES_HELD
 from c2b_ray.audits.latent.comparison import compare
 from c2b_ray.audits.latent.preflight import most_images
 from c2b_ray.audits.latent.problems import names_of

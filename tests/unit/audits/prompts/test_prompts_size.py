@@ -64,6 +64,9 @@ def test_the_command_says_what_each_part_asks_for_and_starts_nothing(c2b, tmp_pa
     assert told["images_at_most"]["words, first look"] == 2 * 10 * 8 * 2
     assert told["images_at_most"]["words, second look"] == 2 * 10 * 32 * 2
     assert told["total"] == most_images(PromptsConfig.model_validate(config))
+    an_image = {round(told["most_seconds"][name] / count, 9) for name, count in told["images_at_most"].items() if count}
+    assert len(an_image) == 1
+    assert an_image.pop() > 0
     assert [path.name for path in tmp_path.iterdir()] == ["prompts.yaml"]
 
 

@@ -125,7 +125,7 @@ def test_what_a_search_for_prompts_made_is_read_by_url(endpoint, searched):
     assert client.get(f"{base}/tables/prompts").json()["items"] == []
     assert client.get(f"{base}/tables/prompts?format=csv").text.startswith('"attribute","value","generator"')
     assert "text/html" in client.get(f"{base}/report").headers["content-type"]
-    assert sorted(listed["exports"]) == ["csv", "json", "parquet"]
+    assert sorted(listed["exports"]) == ["csv", "images", "json", "parquet"]
     for form in listed["exports"]:
         assert client.get(f"{base}/exports/{form}").status_code == 200
     for path in ("", "/tables", "/report", "/exports/csv"):

@@ -21,9 +21,10 @@ from torchvision.datasets import ImageFolder
 from c2b_ray.audits.dataset import export as exporting
 from c2b_ray.audits.dataset.export import FORMATS, export
 from c2b_ray.audits.dataset.formats import card
-from c2b_ray.audits.dataset.formats.kit import WORK, About, Folder, folder_names
+from c2b_ray.audits.dataset.formats.kit import About
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.errors import ConfigError, RunError, SourceError
+from c2b_ray.report.formats.folder import WORK, Folder, folder_names
 from c2b_ray.steps.decode import decode
 from c2b_ray.storage.failure_dataset import open_dataset
 from c2b_ray.tables.dataset import DATASET_ROWS

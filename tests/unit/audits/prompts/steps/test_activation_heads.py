@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from c2b_ray.audits.prompts.steps.heads import HeadPlan, guiding_step, train_heads
+from c2b_ray.audits.prompts.steps.heads import HeadPlan, Trained, guiding_step, train_heads
 from c2b_ray.audits.prompts.steps.search import Head, HeadGuide
 from c2b_ray.models.activation_heads import decoded, encoded, train_head
 from c2b_ray.models.scripted import ScriptedCaptioner
@@ -47,8 +48,17 @@ def judge(answer: str | None = None) -> ScriptedCaptioner:
     return ScriptedCaptioner(answers=lambda asked: answer or ("light" if asked[0].mean() > 125 else "dark"))
 
 
+def trained_heads(*arguments: Any) -> list[Trained]:
+    """Returns the heads, and checks that the counts of images before them rise to all of them."""
+    plan, yielded = arguments[3], list(train_heads(*arguments))
+    counts = [one for one in yielded if isinstance(one, int)]
+    assert counts == sorted(counts)
+    assert (counts[0], counts[-1]) == (0, len(plan.prompts) * plan.images)
+    return [one for one in yielded[len(counts) :] if isinstance(one, Trained)]
+
+
 def test_a_step_that_knows_nothing_is_at_chance_and_a_later_one_guides() -> None:
-    [trained] = train_heads(Generator(), judge(), {"colour": COLOUR}, PLAN, train_head)
+    [trained] = trained_heads(Generator(), judge(), {"colour": COLOUR}, PLAN, train_head)
     assert trained.accuracy[0].low < 0.5
     assert trained.accuracy[2].low > 0.8
     assert trained.step == 2
@@ -57,7 +67,7 @@ def test_a_step_that_knows_nothing_is_at_chance_and_a_later_one_guides() -> None
 
 
 def test_a_head_guides_by_its_value_and_comes_back_from_its_file() -> None:
-    [trained] = train_heads(Generator(), judge(), {"colour": COLOUR}, PLAN, train_head)
+    [trained] = trained_heads(Generator(), judge(), {"colour": COLOUR}, PLAN, train_head)
     about = {"attribute": "colour", "values": ["dark", "light"], "activation": "unet.mid_block", "step": 2}
     heads, noted = decoded(encoded(trained.heads, about), "x")  # type: ignore[arg-type]
     assert noted == about
@@ -79,7 +89,7 @@ def test_an_attribute_of_which_images_show_one_value_has_no_head_and_the_others_
         answers=lambda asked: "light" if asked[1] == COLOUR or asked[0].mean() > 125 else "dark"
     )
     tone = Question("Which tone?", ("dark", "light"))
-    colour, other = train_heads(Generator(), teacher, {"colour": COLOUR, "tone": tone}, PLAN, train_head)
+    colour, other = trained_heads(Generator(), teacher, {"colour": COLOUR, "tone": tone}, PLAN, train_head)
     assert (colour.step, colour.values, colour.missing, colour.heads) == (None, ("light",), ("dark",), {})
     assert np.isnan(colour.accuracy[0].value)
     assert other.step == 2
@@ -110,7 +120,7 @@ def test_a_rare_value_that_is_not_both_learned_and_held_out_is_no_value_of_the_h
     def says(asked: tuple[np.ndarray, Question]) -> str:
         return "red" if asked[0][..., 1].max() == 0 else "light" if asked[0].mean() > 125 else "dark"
 
-    [trained] = train_heads(OneRed(prompt), ScriptedCaptioner(answers=says), {"colour": question}, plan, train_head)
+    [trained] = trained_heads(OneRed(prompt), ScriptedCaptioner(answers=says), {"colour": question}, plan, train_head)
     assert (trained.missing, trained.step) == (("red",), 2)
 
 

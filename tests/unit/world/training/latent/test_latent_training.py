@@ -121,7 +121,9 @@ def test_labels_are_what_the_reader_says_and_go_into_a_table(tmp_path: Path) -> 
 
     with pytest.raises(ConfigError, match="they have bright, dull and dull, bright"):
         labels.label(generator, [Bright(), Turned()], 120, 4)
-    labelled = labels.label(generator, [Bright(), Dim()], 120, 4)
+    told: list[int] = []
+    labelled = labels.label(generator, [Bright(), Dim()], 120, 4, told.append)
+    assert told == [120]
     assert labelled.latents.shape == (120, 3)
     accuracies = labels.hyperplane_accuracies(labelled, 1)
     assert accuracies["bright"]["accuracy"] == round(

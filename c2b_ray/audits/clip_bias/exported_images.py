@@ -1,0 +1,64 @@
+"""The example images of the groups of a run of `c2b clip-bias` for other tools, with the biases found in each group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pyarrow as pa
+
+from c2b_ray.audits.clip_bias.report import method
+from c2b_ray.audits.clip_bias.run import ClipBiasRun
+from c2b_ray.errors import ConfigError, RunError, nearest
+from c2b_ray.report.export import about
+from c2b_ray.report.formats.images import Finding, RunImages
+from c2b_ray.report.redact import names_of
+from c2b_ray.tables import content_id
+from c2b_ray.tables.exported import EXPORTED_IMAGES
+
+
+def run_images(run: ClipBiasRun, model: str | None = None) -> RunImages:
+    """Returns the examples, and the findings of the model, or of all (None). Raises RunError for a run without
+    biases."""
+    if not run.has("clip_bias"):
+        raise RunError(f"{run.path}: nothing is measured yet; run its c2b clip-bias to the end", run=run.path)
+    names = names_of(run.biases["model"].unique().to_pylist())
+    if model is not None and model not in names:
+        raise ConfigError("--classifier", f"{run.path} has no model {model!r}; {nearest(model, names)}")
+    alpha = float(run.config.get("alpha", 0.05))
+    rows = [
+        row
+        for row in run.biases.to_pylist()
+        if row["q_value"] <= alpha and row["view"] == "local" and model in (None, row["model"])
+    ]
+    found = [
+        Finding(
+            f"{row['dataset']}/{row['group']}",
+            f"{names[row['model']]}, {row['metric']} of {row['attribute']} in group {row['group']} of "
+            f"{row['dataset']}: {method.amount(row['value'])} ({method.amounts(row['value_low'], row['value_high'])}).",
+        )
+        for row in sorted(rows, key=lambda row: (row["q_value"], -row["value"]))
+    ]
+    tables = partial(_tables, run, {one.tag for one in found})
+    return RunImages(tables, found, f"Groups in which {', '.join(names.values())} are biased", about(run))
+
+
+def _tables(run: ClipBiasRun, tags: set[str], with_bytes: bool) -> Iterator[pa.Table]:
+    for part in run.each("examples", ["dataset", "group", "key", "caption", "bytes"]):
+        yield pa.Table.from_pylist(
+            [
+                {
+                    "image_id": content_id("exported", row["dataset"], row["group"], row["key"]),
+                    "key": row["key"],
+                    "location": None,
+                    "bytes": row["bytes"] if with_bytes else None,
+                    "truth": None,
+                    "text": row["caption"],
+                    "predictions": [],
+                    "cells": [f"group/{row['group']}"],
+                    "tags": [tag] if (tag := f"{row['dataset']}/{row['group']}") in tags else [],
+                }
+                for row in part.to_pylist()
+            ],
+            EXPORTED_IMAGES,
+        )

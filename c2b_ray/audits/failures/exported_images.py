@@ -1,0 +1,164 @@
+"""The failures that a run of `c2b failures` kept pictures of, for other tools: each with its caption, the answers, and
+the findings that it is part of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.audits.failures.comparison import classifiers_of
+from c2b_ray.audits.failures.config import ANY_LABEL
+from c2b_ray.audits.failures.discovery.rounds import SAMPLE
+from c2b_ray.audits.failures.report.facts import Facts
+from c2b_ray.audits.failures.report.page import read_facts
+from c2b_ray.audits.failures.report.rows import Hypothesis
+from c2b_ray.audits.failures.report.sentences import says, sentence, target_of
+from c2b_ray.audits.failures.run import FailuresRun
+from c2b_ray.audits.kit.classifiers import one_of
+from c2b_ray.errors import RunError
+from c2b_ray.report.export import about
+from c2b_ray.report.formats.images import Finding, RunImages
+from c2b_ray.report.formats.in_place import Place, place_of
+from c2b_ray.storage.labelled import TARGET
+from c2b_ray.tables import content_id
+from c2b_ray.tables.exported import EXPORTED_IMAGES
+
+SETTINGS = ("labels", "rule", "confidence", "prompt", "alpha", "seed")
+Bytes = dict[str, bytes]
+
+
+def run_images(run: FailuresRun, classifier: str | None = None) -> RunImages:
+    """Returns the failures of the classifier, or of all (None). Raises RunError for a run without hypotheses."""
+    if not run.has("hypotheses"):
+        raise RunError(f"{run.path}: the run has no hypotheses yet; run its c2b failures to the end", run=run.path)
+    chosen = None if classifier is None else one_of(classifiers_of(run), classifier, "--classifier", run.path)
+    facts = read_facts(run)
+    leads = [one.lead for one in facts.findings if chosen in (None, one.lead.classifier)]
+    images = run.config.get("images") or {}
+    place = place_of(images.get("labelled"))
+    found = [
+        Finding(
+            tag_of(one),
+            "".join(span.text for span in sentence(one, facts.names[one.classifier], facts.wording)),
+            facts.names[one.classifier],
+        )
+        for one in leads
+    ]
+    tables = partial(_tables, run, facts, leads, chosen, place)
+    return RunImages(
+        tables=tables,
+        findings=found,
+        title=f"Failures of {', '.join(facts.names[name] for name in facts.names if chosen in (None, name))}",
+        about=about(run, SETTINGS),
+        read=partial(_read, run, facts),
+        root=place.root,
+    )
+
+
+def tag_of(one: Hypothesis) -> str:
+    return f"{one.label}/{target_of(one)}/{says(one)}"
+
+
+@dataclass
+class _Image:
+    """What the rounds say of one image."""
+
+    truth: str | None
+    text: str
+    row: int | None  # of a labelled image, in its table
+    predictions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    cells: dict[str, None] = field(default_factory=dict)
+    tags: dict[str, None] = field(default_factory=dict)
+
+
+def _tables(
+    run: FailuresRun,
+    facts: Facts,
+    leads: list[Hypothesis],
+    classifier: str | None,
+    place: Place,
+    with_bytes: bool,
+) -> Iterator[pa.Table]:
+    """Yields a table per part of the rounds; an image of several captions or classifiers comes once."""
+    images = _images(run, facts, leads, classifier, place)
+    rows = [image.row for image in images.values() if image.row is not None]
+    places = dict(zip(rows, place.locations(rows), strict=True))
+    keys = None if place.opened is None else place.opened.keys
+    for data in _kept(run, facts):
+        there = {key: images.pop(key) for key in data if key in images}
+        yield pa.Table.from_pylist(
+            [
+                {
+                    "image_id": key,
+                    "key": None if keys is None or image.row is None else keys[image.row].as_py(),
+                    "location": (location := None if image.row is None else places[image.row]),
+                    "bytes": data[key] if with_bytes and location is None else None,
+                    "truth": image.truth,
+                    "text": image.text,
+                    "predictions": list(image.predictions.values()),
+                    "cells": list(image.cells),
+                    "tags": list(image.tags),
+                }
+                for key, image in there.items()
+            ],
+            EXPORTED_IMAGES,
+        )
+
+
+def _images(
+    run: FailuresRun, facts: Facts, leads: list[Hypothesis], classifier: str | None, place: Place
+) -> dict[str, _Image]:
+    captions = {row["caption_id"]: row for row in run.candidates.to_pylist()}
+    truths = None if place.opened is None else place.opened.labels[TARGET]
+    images: dict[str, _Image] = {}
+    for row, example in _examples(run):
+        if classifier not in (None, row["classifier"]):
+            continue
+        caption = captions[row["caption_id"]]
+        at = example["seed"] if facts.labelled else None
+        label = truths[at].as_py() if truths is not None and at is not None else caption["label"]
+        image = images.setdefault(
+            _key(facts, row, example), _Image(None if label == ANY_LABEL else label, caption["text"], at)
+        )
+        name = facts.names[row["classifier"]]
+        answer = {"label": example["predicted"], "confidence": example["confidence"], "failed": True}
+        image.predictions[name] = {"classifier": name, **answer}
+        image.cells |= dict.fromkeys(caption["sentences"])
+        of = (row["caption_id"], row["classifier"])
+        hit = [one for one in leads if (one.caption_id, one.classifier) == of]
+        image.tags |= {tag_of(one): None for one in hit if one.target in (None, example["predicted"])}
+    return images
+
+
+def _examples(run: FailuresRun) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Yields each failure that is pictured, with its round."""
+    for table in run.each("rounds", ["caption_id", "part", "generator", "classifier", "examples"]):
+        for row in table.to_pylist():
+            if row["part"] != SAMPLE:  # whose images need not be failures
+                yield from ((row, one) for one in row["examples"] if one["image"] is not None)
+
+
+def _kept(run: FailuresRun, facts: Facts) -> Iterator[Bytes]:
+    """Yields the pictures by key, some at a time."""
+    data: Bytes = {}
+    for row, example in _examples(run):
+        data[_key(facts, row, example)] = example["image"]
+        if len(data) >= 256:
+            yield data
+            data = {}
+    yield data
+
+
+def _read(run: FailuresRun, facts: Facts, keys: list[str]) -> Bytes:
+    wanted = set(keys)
+    return {key: data for part in _kept(run, facts) for key, data in part.items() if key in wanted}
+
+
+def _key(facts: Facts, row: Mapping[str, Any], example: Mapping[str, Any]) -> str:
+    """Returns the image's id: a labelled image is one under every caption, a seed under each caption another."""
+    drawn = "" if facts.labelled else row["caption_id"]
+    return content_id("exported", row["generator"], drawn, example["seed"])

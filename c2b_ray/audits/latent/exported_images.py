@@ -1,0 +1,86 @@
+"""The strips of a run of `c2b latent` for other tools: images along each direction, with P(label) at each position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from c2b_ray.audits.latent.report.methods import target_of
+from c2b_ray.audits.latent.run import LatentRun
+from c2b_ray.errors import RunError
+from c2b_ray.report import words
+from c2b_ray.report.export import about, of_classifier
+from c2b_ray.report.formats.images import Finding, RunImages
+from c2b_ray.report.redact import names_of
+from c2b_ray.tables import content_id
+from c2b_ray.tables.exported import EXPORTED_IMAGES
+
+Row = Mapping[str, Any]
+
+
+def run_images(run: LatentRun, classifier: str | None = None) -> RunImages:
+    """Returns the strips of the directions of the classifier, or of all (None). Raises RunError for a run without
+    directions."""
+    if not run.has("directions"):
+        raise RunError(f"{run.path}: the run has no directions yet; run its c2b latent to the end", run=run.path)
+    known = run.problems["classifier"].to_pylist()
+    rows = of_classifier(run.directions, classifier, known).to_pylist()
+    names = names_of([row["classifier"] for row in rows])
+    found = [
+        Finding(tag_of(row), _sentence(row, names), names[row["classifier"]])
+        for row in rows
+        if row["verdict"] == "found"
+    ]
+    directions = {row["direction_id"]: row for row in rows}
+    title = f"Directions that change the answers of {', '.join(names.values())}"
+    return RunImages(partial(_tables, run, directions, names), found, title, about(run))
+
+
+def tag_of(row: Row) -> str:
+    return f"{target_of(row)}/{row['name'] or 'a direction without a name'}/{row['direction_id'][:8]}"
+
+
+def _sentence(row: Row, names: Mapping[str, str]) -> str:
+    return (
+        f"{row['name'] or 'A direction without a name'} moves {target_of(row)} of {names[row['classifier']]} by "
+        f"{words.signed(row['effect'])} ({words.signed_range(row['effect_low'], row['effect_high'])})."
+    )
+
+
+def _tables(
+    run: LatentRun, directions: Mapping[str, Row], names: Mapping[str, str], with_bytes: bool
+) -> Iterator[pa.Table]:
+    for part in run.each("strips", run.kind.tables["strips"].names):
+        rows = [
+            _row(row, directions, names) | ({} if with_bytes else {"bytes": None})
+            for row in part.to_pylist()
+            if row["direction_id"] in directions
+        ]
+        yield pa.Table.from_pylist(rows, EXPORTED_IMAGES)
+
+
+def _row(strip: Row, directions: Mapping[str, Row], names: Mapping[str, str]) -> dict[str, Any]:
+    direction = directions[strip["direction_id"]]
+    place = f"latent {strip['latent']}, {strip['position']:+g} standard deviations"
+    return {
+        "image_id": content_id("exported", strip["direction_id"], strip["latent"], strip["position"]),
+        "key": place,
+        "location": None,
+        "bytes": strip["image"],
+        "truth": None,
+        "text": strip["caption"],
+        # P(label): neither right nor wrong, for nobody says what a generated image shows.
+        "predictions": [
+            {
+                "classifier": names[direction["classifier"]],
+                "label": direction["label"],
+                "confidence": strip["probability"],
+                "failed": None,
+            }
+        ],
+        "cells": [f"direction/{direction['name'] or direction['direction_id'][:8]}"],
+        "tags": [tag_of(direction)] if direction["verdict"] == "found" else [],
+    }

@@ -1,0 +1,134 @@
+"""What a tracker gets of a run: numbers, settings, one table, files, and the checks of gates.
+
+All of it may leave the machine, so paths and credentials are removed, as from every export. It knows runs of any kind
+by their summary and exports, and no tracker.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from c2b_ray.audits.audit import audit_of
+from c2b_ray.audits.gate import Check, failed, junit
+from c2b_ray.report.redact import clean, clean_setting, cleaned, names_of
+from c2b_ray.storage import files
+from c2b_ray.storage.run import Run, finished
+
+TABLE = "results"
+"""What the table is called in a tracker: the rows of the run's Parquet export."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """`run_id`, `kind`: of the run. `settings`: its config, each field as text. `metrics`: numbers by name, finite.
+    `tags`: short texts. `table`: the rows of its Parquet export. `files`: name → content: report.html, the exports, and
+    the checks of gates. `passed`: whether all gates hold; None where none was checked. `began`, `ended`: Unix time in
+    seconds."""
+
+    run_id: str
+    kind: str
+    settings: Mapping[str, str]
+    metrics: Mapping[str, float]
+    tags: Mapping[str, str]
+    table: pa.Table
+    files: Mapping[str, bytes]
+    passed: bool | None
+    began: float
+    ended: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {self.run_id[:8]}"
+
+
+def record(run: Run, checks: Sequence[Check] = ()) -> Record:
+    """Returns the record of a finished run. Raises RunError for one that is not finished."""
+    manifest = finished(run).manifest
+    summary = audit_of(run).summarise(run)
+    exports = {form: audit_of(run).export(run, form, None) for form in ("csv", "json", "parquet")}
+    documents = {f"{TABLE}.{form}": data for form, data in exports.items()}
+    if files.exists(run.report):
+        documents["report.html"] = files.read_bytes(run.report)
+    passed = None
+    if checks:
+        passed = not failed(checks)
+        documents["gates.json"] = json.dumps([_shown(check) for check in checks], ensure_ascii=False, indent=2).encode()
+        documents["gates.xml"] = junit("c2b gate", checks, {"run": manifest["run_id"]})
+    config = cleaned(manifest.get("config", {}))
+    return Record(
+        run_id=str(manifest["run_id"]),
+        kind=run.kind.name,
+        settings={name: _text(value) for name, value in config.items() if value is not None},
+        metrics=dict(_metrics(manifest, summary.to_json, summary.findings, checks)),
+        tags=_tags(manifest, run.kind.name, summary.headline, passed),
+        table=pq.read_table(BytesIO(exports["parquet"])),
+        files=documents,
+        passed=passed,
+        began=_seconds(manifest.get("created")),
+        ended=_seconds(manifest.get("finished")),
+    )
+
+
+def _metrics(
+    manifest: Mapping[str, Any], shown: Mapping[str, Any], findings: Mapping[str, int], checks: Sequence[Check]
+) -> Iterator[tuple[str, float]]:
+    """Yields `findings`, and these by classifier; numbers of the summary, such as `verdicts/against`; accuracy; counts
+    and seconds of the run; and how many checks of gates failed, passed and were skipped."""
+    names = names_of([*findings, *(row["classifier"] for row in shown.get("accuracy") or ())])
+    if findings:
+        yield "findings", float(sum(findings.values()))
+        for classifier, count in findings.items():
+            yield f"findings/{names[classifier]}", float(count)
+    for row in shown.get("accuracy") or ():
+        if row["images"]:
+            yield f"accuracy/{names[row['classifier']]}", row["right"] / row["images"]
+    groups = {**shown, "counts": manifest.get("counts") or {}, "seconds": manifest.get("seconds") or {}}
+    for name, value in groups.items():
+        if _is_number(value):
+            yield name, float(value)
+        elif isinstance(value, Mapping):
+            yield from ((f"{name}/{clean(str(key))}", float(one)) for key, one in value.items() if _is_number(one))
+    outcomes = Counter(check.outcome for check in checks)
+    if checks:
+        yield from ((f"gates/{outcome}", float(outcomes[outcome])) for outcome in ("failed", "passed", "skipped"))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _tags(manifest: Mapping[str, Any], kind: str, headline: str, passed: bool | None) -> dict[str, str]:
+    tags = {
+        "c2b.run_id": str(manifest["run_id"]),
+        "c2b.kind": kind,
+        "c2b.headline": clean(headline),
+        "c2b.version": str((manifest.get("versions") or {}).get("c2b_ray", "")),
+    }
+    if passed is not None:
+        tags["c2b.gates"] = "passed" if passed else "failed"
+    return {name: value for name, value in tags.items() if value}
+
+
+def _text(value: Any) -> str:
+    return clean_setting(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _shown(check: Check) -> dict[str, Any]:
+    return asdict(check) | {"classifier": clean_setting(check.classifier), "message": clean(check.message)}
+
+
+def _seconds(moment: Any) -> float:
+    try:
+        return datetime.fromisoformat(str(moment)).timestamp()
+    except ValueError:  # a run of an older release may not say when it ended
+        return 0.0

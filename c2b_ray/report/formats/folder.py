@@ -1,0 +1,165 @@
+"""The folder that an export writes: whole or not at all, under names that every file system accepts.
+
+It knows file systems; it knows no format and no rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from c2b_ray.errors import RunError
+from c2b_ray.steps.decode import media_picture
+from c2b_ray.storage import files, is_remote, resolve, writers
+from c2b_ray.storage.s3 import open_input, patiently
+from c2b_ray.storage.writers import only_writer
+from c2b_ray.tables import content_id
+
+WORK = ".c2b-export"
+"""The folder, inside an unfinished export, of temporary files: its stage's rows, parts of its metadata."""
+MARK, IDENTITY = ".c2b-export.json", "identity.json"
+_MAGIC = (
+    (b"\x89PNG", "png"),
+    (b"\xff\xd8\xff", "jpg"),
+    (b"GIF8", "gif"),
+    (b"BM", "bmp"),
+    (b"II*\0", "tif"),
+    (b"MM\0*", "tif"),
+    (b"II+\0", "tif"),
+    (b"MM\0+", "tif"),
+    *((b"P%d" % kind, "ppm") for kind in range(1, 7)),
+)
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?$", re.IGNORECASE)  # no file may be called so on Windows
+_LONGEST = 100  # bytes of a name; file systems allow 255
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A directory to write into, local or on an object store."""
+
+    location: str
+
+    def open(self, name: str) -> pa.NativeFile:
+        """Opens a new file for writing; directories above it are made."""
+        filesystem, path = resolve(f"{self.location}/{name}")
+        with files.refusals(self.location):
+            if isinstance(filesystem, fs.LocalFileSystem):
+                filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+            return filesystem.open_output_stream(path)
+
+    def put(self, name: str, data: bytes) -> None:
+        def put() -> None:
+            with self.open(name) as stream:
+                stream.write(data)
+
+        with files.refusals(self.location):
+            patiently(self.location, put)
+
+    def lines(self, names: Iterable[str]) -> Iterator[bytes]:
+        """Yields the lines of text files, one file after the other."""
+        for name in names:
+            filesystem, path = resolve(f"{self.location}/{name}")
+            with files.reading(self.location), open_input(filesystem, path) as stream:
+                rest = b""
+                while block := stream.read(2**20):
+                    *whole, rest = (rest + block).split(b"\n")
+                    yield from whole
+                if rest:
+                    yield rest
+
+
+def extension(image: bytes) -> str:
+    """Returns the extension of an encoded image, by its content; `img` for an unknown format."""
+    if image[:4] == b"RIFF" and image[8:12] == b"WEBP":
+        return "webp"
+    return media_picture(image) or next((name for magic, name in _MAGIC if image.startswith(magic)), "img")
+
+
+def json_line(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, allow_nan=False).encode() + b"\n"
+
+
+def file_name(name: str) -> str:
+    """Returns `name` where every file system accepts it; else its safe characters and a hash of the whole."""
+    safe = _safe(name)
+    return name if safe == name else f"{safe}-{content_id(name)[:8]}"
+
+
+def folder_names(labels: Iterable[str]) -> dict[str, str]:
+    """Returns label → the name of its folder. No two are equal, or differ only in case or in the encoding of
+    accents."""
+    labels = sorted(labels)
+    alike = Counter(_folded(file_name(label)) for label in labels)
+    return {
+        label: file_name(label) if alike[_folded(file_name(label))] == 1 else f"{_safe(label)}-{content_id(label)[:8]}"
+        for label in labels
+    }
+
+
+def _safe(name: str) -> str:
+    kept = "".join(c if c.isalnum() or c in " _-.,()'+&" else "_" for c in name)
+    kept = kept.strip(" ._") or "label"
+    while len(kept.encode()) > _LONGEST:
+        kept = kept[:-1]
+    kept = kept.strip(" ._")
+    return f"label-{kept}" if _RESERVED.match(kept) else kept
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+@contextmanager
+def destination(out: str, identity: dict[str, Any]) -> Iterator[Folder]:
+    """Yields the folder in which an export is written; it becomes `out` once the body has ended well.
+
+    Files of a killed export with the same identity are kept. Raises RunError where `out` holds anything else, or where
+    another process exports there.
+    """
+    out = str(out).rstrip("/")
+    remote = is_remote(out)
+    folder = Folder(out if remote else f"{out}.unfinished")
+    if not remote and files.entries(out):
+        raise RunError(f"{out}: holds files already; name an empty directory or a new one", run=out)
+    mark = json_line(identity)
+    _check(folder, out, mark)
+    work = f"{folder.location}/{WORK}"
+    files.make_directory(work)
+    with writers.held(work) if remote else only_writer(resolve(work)[1], out, "exporting to it"):
+        _check(folder, out, mark)
+        files.write_bytes(f"{work}/{IDENTITY}", mark)
+        yield folder
+        folder.put(MARK, mark)
+    files.remove_directory(work)
+    if not remote:
+        _, path = resolve(out)
+        with files.refusals(out):
+            os.replace(resolve(folder.location)[1], path)
+
+
+def _check(folder: Folder, out: str, mark: bytes) -> None:
+    """Raises RunError where the folder holds anything but an unfinished export with that mark."""
+    there = files.entries(folder.location)
+    if not there or (there == [WORK] and all(name[0] == "." for name in files.entries(f"{folder.location}/{WORK}"))):
+        return
+    identity = f"{folder.location}/{WORK}/{IDENTITY}"
+    if not files.exists(identity):
+        identity = f"{folder.location}/{MARK}"  # killed between its last file and its new name
+        if is_remote(folder.location) or not files.exists(identity):
+            raise RunError(f"{folder.location}: holds files already; name an empty directory or a new one", run=out)
+    if files.read_bytes(identity) != mark:
+        raise RunError(
+            f"{folder.location}: holds an unfinished export of another dataset, format or classifier; remove it, or "
+            "name another directory",
+            run=out,
+        )
