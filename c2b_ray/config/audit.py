@@ -28,6 +28,14 @@ from c2b_ray.names import normalise
 Right = Literal["top1", "among_classes", "top5"]
 """The rules by which an answer is right: see `AuditConfig.right`."""
 
+METRICS = ("accuracy", "recall", "precision", "f1", "confidence", "auroc", "calibration")
+Metric = Annotated[Name, WithJsonSchema({"type": "string", "enum": list(METRICS)})]
+"""The metric that cells are compared by: see `AuditConfig.metric`."""
+OWN_METRIC = "python:"
+"""How the name of a metric begins that is a function of one's own, passed to `audit` in Python."""
+OF_CLASS = ("accuracy", "recall", "confidence")
+"""The metrics of a class's images alone; the others look at images of all classes."""
+
 ALL = "all"
 _CLASSES = {"anyOf": [{"const": ALL}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 IMAGES_PER_CAPTION = 40
@@ -172,6 +180,15 @@ class AuditConfig(Strict):
         "class. top5: one of the five most probable does. among_classes: the class is more probable than the audit's "
         "other classes, whatever other labels are more probable.",
     )
+    metric: Metric = Field(
+        "accuracy",
+        description="What cells are compared by. accuracy, recall: the share of the class's images that are right, by "
+        "either name. confidence: the mean probability of the class on its images. Of images of all classes with the "
+        "value, of which labelled ones tell their class: precision: the share of the answers with the class that are "
+        "right; f1: its harmonic mean with recall; auroc: how well the probability of the class tells it from the "
+        "others; calibration: 1 minus the expected calibration error of this probability. Another metric is a function "
+        "that Python passes.",
+    )
     keep_images: bool = Field(
         False,
         description="Copies the bytes of all images into the run. Otherwise the run holds them of generated images and "
@@ -206,6 +223,13 @@ class AuditConfig(Strict):
     def _distinct_classes(cls, classes: list[str]) -> list[str]:
         distinct(classes, "class")
         return classes
+
+    @field_validator("metric")
+    @classmethod
+    def _known_metric(cls, metric: str) -> str:
+        if metric not in METRICS and not metric.startswith(OWN_METRIC):
+            raise ValueError(f"there is no metric {metric!r}; {nearest(metric, METRICS)}")
+        return metric
 
     @field_validator("perturb", mode="before", json_schema_input_type=Perturb | Given)
     @classmethod
@@ -261,6 +285,7 @@ class AuditConfig(Strict):
         for name, reason in _NOT_IN_CLUSTERS.items():
             if self.images.cluster is not None and getattr(self, name):
                 raise ValueError(f"`{name}` {reason}, and images.cluster says that they are not: leave one of them out")
+        self._check_metric(labelled)
         for name in ("budget", "confirm", "intersections"):
             if self.screening is not None and getattr(self, name):
                 raise ValueError(
@@ -280,14 +305,40 @@ class AuditConfig(Strict):
                     raise ValueError(f"label_map has {name!r}, not in `classes`; {nearest(name, self.classes)}")
         return self
 
+    def _check_metric(self, labelled: bool) -> None:
+        """Raises ValueError where the metric cannot be computed, or tested, from what the audit has."""
+        metric = self.metric
+        if metric in ("accuracy", "recall"):
+            return
+        if not labelled:
+            raise ValueError(
+                f"metric: {metric} needs images whose class and attributes are known, those of a labelled table: what "
+                "retrieved and generated images show is estimated, and the estimate corrects accuracies alone. Use "
+                "accuracy, or source: labelled"
+            )
+        if metric not in OF_CLASS and len(self.classes) == 1:
+            raise ValueError(f"metric: {metric} needs images of other classes too; name two classes or more, or `all`")
+        if self.right == "top5":
+            raise ValueError(f"metric: {metric} needs one answer for each image, and right: top5 counts five; use top1")
+        for name in ("budget", "intersections"):
+            if getattr(self, name):
+                raise ValueError(f"`{name}` is settled by right and wrong answers; leave it out, or metric: {metric}")
+        if self.images.cluster is not None:
+            raise ValueError(
+                f"metric: {metric} takes images as independent, and images.cluster says that they are not; leave one "
+                "of them out"
+            )
+
     @model_serializer(mode="wrap")
     def _without_default(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out `keep_images`, `perturb` and `screening` where they are not set: a run's id is made from these
-        fields, and runs of releases without the fields are resumed."""
+        """Leaves out `keep_images`, `metric`, `perturb` and `screening` where they are not set: a run's id is made from
+        these fields, and runs of releases without the fields are resumed."""
         fields: dict[str, Any] = serialise(self)
         for name in ("keep_images", "perturb", "screening"):
             if not fields.get(name):
                 fields.pop(name, None)
+        if fields.get("metric") == "accuracy":
+            del fields["metric"]
         return fields
 
     @property
@@ -309,6 +360,11 @@ class AuditConfig(Strict):
         if self.screening is not None:
             return first + self.screening.fresh
         return 2 * first if self.confirm else first
+
+    @property
+    def keeps_probabilities(self) -> bool:
+        """Whether the probabilities of all classes are kept of each answer."""
+        return self.metric in ("confidence", "auroc", "calibration") or self.metric.startswith(OWN_METRIC)
 
     @property
     def of_all_classes(self) -> bool:

@@ -25,6 +25,7 @@ from c2b_ray.audits.c2b.sampling.settled import Goal, Look, look, open_groups, s
 from c2b_ray.audits.c2b.scoring.clusters import Clusters
 from c2b_ray.audits.c2b.scoring.confirmation import agreement, confirmed, to_confirm
 from c2b_ray.audits.c2b.scoring.groups import explained, grouped
+from c2b_ray.audits.c2b.scoring.metric import Measure
 from c2b_ray.audits.c2b.scoring.pairs import PairImages, score_pairs
 from c2b_ray.audits.c2b.scoring.score import scored
 from c2b_ray.audits.c2b.thresholds import Thresholds
@@ -284,6 +285,7 @@ def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[st
             clusters(run),
             rough,
             predicted,
+            Measure.of(config.metric, config.classes, config.seed),
         )
 
     whole, pooled = scores(draws)

@@ -40,6 +40,7 @@ CLASSIFIER = "classifier "
 """The prefix of a classifier's name among the manifest's models."""
 _OF_CAPTIONS = ("captions", "caption_spread")
 _FALSE_ACCEPTS = ("false_accepts", "false_accepts_low", "false_accepts_high")
+_OF_METRIC = ("metric", "phi_of_mix")
 _COSINE = 1.01
 """The largest accepted cosine: half precision and compression in an index can round up to this."""
 
@@ -63,9 +64,10 @@ class C2BRun(Run):
     SINCE: ClassVar = {
         "images": ("row", "size", "bytes", "pixels"),
         "intersections": _OF_CAPTIONS,
+        "predictions": ("probabilities",),
         "pooled": ("basis", *_OF_CAPTIONS, "clusters"),
-        "scores": ("clusters", "detectable", *_FALSE_ACCEPTS),
-        "screening": _FALSE_ACCEPTS,
+        "scores": ("clusters", "detectable", *_FALSE_ACCEPTS, *_OF_METRIC),
+        "screening": (*_FALSE_ACCEPTS, *_OF_METRIC),
     }
 
     @property
