@@ -12,7 +12,8 @@
                                             that of a method "gain/" or "frequency/" attribute "/" value "/" method
               | undetermined                of the change in a comparison, else of the verdict
               | MEASURE OP NUMBER           phi<-0.2, |phi|>0.15, phi_high<0, accuracy<0.5, difference<=-0.1, rate>0.01
-    MEASURE   = a column of the scores, of the comparison, of the hypotheses or of directions, or its size between bars;
+    MEASURE   = a column of the scores, its accuracy under the name of the metric (precision<0.5), of the comparison, of
+    the hypotheses or of directions, or its size between bars;
                 of two values at once interaction, interaction_low, interaction_high, and no φ;
                 of a run of failures or directions also findings; of a CLIP's biases value, value_low, value_high; of
                 an evaluation hit, false_hit, hit_minus_false; its cell is method "/" rule "/" threshold "/" direction;
@@ -147,10 +148,22 @@ def cells_of(rows: Iterable[Mapping[str, Any]], classifier: str = "") -> list[Ga
         GateCell(
             row.get("classifier", classifier),
             f"{row.get('target_class', ALL_CLASSES)}/{row['attribute']}/{row['bias_class']}",
-            dict(row),
+            _by_metric(row),
         )
         for row in rows
     ]
+
+
+def _by_metric(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the columns of a row, with those of accuracy under the name of the metric that they hold."""
+    metric = _metric_of(row)
+    if metric == "accuracy":
+        return dict(row)
+    return {re.sub("^accuracy(?=$|_low$|_high$)", metric, name): value for name, value in row.items()}
+
+
+def _metric_of(row: Mapping[str, Any]) -> str:
+    return str(row.get("metric") or "accuracy").removeprefix("python:")
 
 
 def check(gates: Sequence[str], cells: Sequence[GateCell], allow_unchecked: bool = False) -> list[Check]:
@@ -202,7 +215,8 @@ def _parsed(text: str, cells: Sequence[GateCell]) -> _Gate:
     if match is None:
         column = _column(text, condition, columns)
         return _Gate(text, cell, column, lambda value: bool(value == condition), condition == EITHER)
-    measures = columns & MEASURES
+    own = {_metric_of(each.values) for each in cells}
+    measures = columns & (MEASURES | {f"{name}{end}" for name in own for end in ("", "_low", "_high")})
     measure, sign, sized = match["measure"], match["sign"], bool(match["bar"])
     if measure not in measures:
         raise ConfigError(OPTION, f"{text!r}: there is no measure {measure!r} here; {nearest(measure, measures)}")
@@ -283,7 +297,8 @@ def _checked(gate: _Gate, cell: GateCell) -> Check:
 
 
 def _evidence(values: Mapping[str, Any]) -> str:
-    known = ((name, values.get(name)) for name in EVIDENCE)
+    names = (_metric_of(values) if name == "accuracy" else name for name in EVIDENCE)
+    known = ((name, values.get(name)) for name in names)
     numbers = [f"{name} {_shown(value)}" for name, value in known if value is not None and value == value]
     return ", ".join([*numbers, *([RESTS_ON[values["basis"]]] if values.get("basis") in RESTS_ON else [])])
 

@@ -31,7 +31,8 @@ from c2b_ray.text import visible
 
 
 SETTINGS = (
-    "task", "classes", "right", "tau", "alpha", "seed", "images_per_caption", "captions_per_cell", "intersections",
+    "task", "classes", "right", "metric", "tau", "alpha", "seed", "images_per_caption", "captions_per_cell",
+    "intersections",
 )  # fmt: skip
 
 

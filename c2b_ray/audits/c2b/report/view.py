@@ -28,6 +28,7 @@ from c2b_ray.audits.c2b.report.findings import (
 from c2b_ray.audits.c2b.report.gallery import Examples, Shown, choose, shown
 from c2b_ray.audits.c2b.report.headline import ClassifierSummary, summaries
 from c2b_ray.audits.c2b.report.intersections import Intersections, intersections
+from c2b_ray.audits.c2b.report.measured import ACCURACY, titled
 from c2b_ray.audits.c2b.report.method import Drop, Merges, Spending, drops, merges, method, spending
 from c2b_ray.audits.c2b.report.overview import (
     Overview,
@@ -147,6 +148,7 @@ class View:
     setup: tuple[SetupNote, ...]
     classifiers: tuple[str, ...]
     interval_name: str
+    measured: str
     tau: str
     alpha: str
     summaries: tuple[ClassifierSummary, ...]
@@ -209,6 +211,7 @@ def build_view(
         setup=setup_notes(manifest),
         classifiers=tuple(names.values()),
         interval_name=words.percent(1 - alpha),
+        measured=titled(str(config.get("metric") or ACCURACY)),
         tau=words.decimal(tau),
         alpha=words.decimal(alpha),
         summaries=tuple(summaries(cells, names)),
