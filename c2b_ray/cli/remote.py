@@ -171,7 +171,9 @@ def report(
 @app.command()
 def export(
     job: JOB,
-    form: Annotated[str, typer.Option("--format", help="csv, json, parquet, failures, perturbations or model-card.")],
+    form: Annotated[
+        str, typer.Option("--format", help="csv, json, parquet, failures, perturbations, label-errors or model-card.")
+    ],
     out: Annotated[
         str | None, typer.Option(metavar="FILE", help="The file to write. Default: standard output.")
     ] = None,

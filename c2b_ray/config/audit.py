@@ -18,7 +18,7 @@ from pydantic import (
 
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
 from c2b_ray.config.images import Images
-from c2b_ray.config.named import LanguageModelSpec, Name, Names
+from c2b_ray.config.named import EncoderSpec, LanguageModelSpec, Name, Names
 from c2b_ray.config.perturb import Given, Perturb, read_perturb
 from c2b_ray.config.strict import Strict, distinct
 from c2b_ray.config.verification import Verification
@@ -94,6 +94,16 @@ class Screening(Strict):
     fresh: int = Field(300, ge=2, le=100_000, description="Fresh images of each cell of such an attribute.")
 
 
+class LabelErrors(Strict):
+    """How images are found whose label may be wrong."""
+
+    encoder: EncoderSpec | None = Field(
+        None,
+        description="The spec of a text-image encoder, which never saw the labels: an image is listed where most of "
+        "its ten nearest images there are labelled as the classifier answered. Without it the answers alone decide.",
+    )
+
+
 class AuditConfig(Strict):
     """An audit: a classifier, a sentence about its task, and the source of its images."""
 
@@ -145,6 +155,12 @@ class AuditConfig(Strict):
         description="Answers the same labelled images once more perturbed: blurred, noisy, dark, and so on. `true`: by "
         "all perturbations; a list of names: by these; a mapping: at these levels, such as {blur: [1, 3, 5]}. An audit "
         "with it needs no attributes.",
+    )
+    label_errors: LabelErrors | None = Field(
+        None,
+        description="Lists the labelled images whose label, rather than the model, may be wrong: answers that "
+        "contradict the label with confidence. `{encoder: SPEC}`: those that the neighbours share; `true`: without an "
+        "encoder.",
     )
     intersections: list[tuple[Name, Name]] = Field(
         default_factory=list,
@@ -236,6 +252,11 @@ class AuditConfig(Strict):
     def _perturbations(cls, perturb: Any) -> Any:
         return read_perturb(perturb)
 
+    @field_validator("label_errors", mode="before", json_schema_input_type=bool | LabelErrors | None)
+    @classmethod
+    def _label_errors(cls, given: Any) -> Any:
+        return {} if given is True else None if given is False else given
+
     @field_validator("attributes")
     @classmethod
     def _values_to_compare(cls, attributes: dict[str, list[str]] | None) -> dict[str, list[str]] | None:
@@ -274,6 +295,12 @@ class AuditConfig(Strict):
             )
         if self.perturb is not None and not labelled:
             raise ValueError("perturb: the class of each image must be known, so it needs images of a labelled table")
+        if self.label_errors is not None and not labelled:
+            raise ValueError("label_errors: only images of a labelled table have labels that may be wrong")
+        if self.label_errors is not None and len(self.classes) == 1:
+            raise ValueError(
+                "label_errors: an image of the only class can have no other label; name two classes or more"
+            )
         if not labelled and self.language_model is None and not self.attributes:
             raise ValueError("give `language_model`, `attributes`, or both: without them there is nothing to test")
         known = {normalise(name) for name in self.attributes or {}}
@@ -331,10 +358,12 @@ class AuditConfig(Strict):
 
     @model_serializer(mode="wrap")
     def _without_default(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out `keep_images`, `metric`, `perturb` and `screening` where they are not set: a run's id is made from
-        these fields, and runs of releases without the fields are resumed."""
+        """Leaves out `keep_images`, `label_errors`, `metric`, `perturb` and `screening` where they are not set: a run's
+        id is made from these fields, and runs of releases without the fields are resumed."""
         fields: dict[str, Any] = serialise(self)
-        for name in ("keep_images", "perturb", "screening"):
+        for name in ("keep_images", "label_errors", "perturb", "screening"):
+            if name == "label_errors" and fields.get(name) is not None:
+                continue  # without an encoder its fields are none
             if not fields.get(name):
                 fields.pop(name, None)
         if fields.get("metric") == "accuracy":
@@ -364,7 +393,11 @@ class AuditConfig(Strict):
     @property
     def keeps_probabilities(self) -> bool:
         """Whether the probabilities of all classes are kept of each answer."""
-        return self.metric in ("confidence", "auroc", "calibration") or self.metric.startswith(OWN_METRIC)
+        return (
+            self.label_errors is not None
+            or self.metric in ("confidence", "auroc", "calibration")
+            or self.metric.startswith(OWN_METRIC)
+        )
 
     @property
     def of_all_classes(self) -> bool:

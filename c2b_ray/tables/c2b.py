@@ -90,6 +90,21 @@ SCORES = pa.schema(
     ]
 )
 
+LABEL_ERRORS = pa.schema(
+    [
+        pa.field("classifier", _text, nullable=False),
+        pa.field("key", _text),  # the image's name in its source
+        pa.field("label", _text, nullable=False),  # the class that it is labelled with
+        pa.field("answer", _text, nullable=False),  # the class that the classifier confidently takes it for
+        pa.field("confidence", pa.float64(), nullable=False),  # the probability of that class
+        pa.field("label_probability", pa.float64(), nullable=False),
+        # Of its nearest images, by the encoder: the shares labelled as the answer, and as the image. Null without one.
+        pa.field("neighbours_answer", pa.float64()),
+        pa.field("neighbours_label", pa.float64()),
+        pa.field("image_id", _text, nullable=False),
+    ]
+)
+
 INTERSECTIONS = pa.schema(
     [
         pa.field("classifier", _text, nullable=False),

@@ -191,6 +191,16 @@ PREDICTIONS = pa.schema(
     ]
 )
 
+IMAGE_EMBEDDINGS = pa.schema(
+    [
+        pa.field("embedding_id", _text, nullable=False),  # hash of image and encoder
+        pa.field("image_id", _text, nullable=False),
+        pa.field("revision", _text, nullable=False),  # of the encoder
+        pa.field("vector", pa.list_(pa.float32())),  # of length 1; null where `error` says why
+        pa.field("error", _text),
+    ]
+)
+
 FAILURES = pa.schema(
     [
         pa.field("key", _text),  # the image's name in its source

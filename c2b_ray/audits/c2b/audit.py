@@ -30,6 +30,7 @@ from c2b_ray.audits.c2b.drawing import Drawing, Plan, SourcePlan, from_generator
 from c2b_ray.audits.c2b.first_look import must_look, refuse_hopeless, some_of_each_class, unanswered
 from c2b_ray.audits.c2b.from_images import are_images, drafted, place_of, written
 from c2b_ray.audits.c2b.hypotheses.caption_pairs import caption_pairs
+from c2b_ray.audits.c2b.label_errors import list_label_errors
 from c2b_ray.audits.c2b.labelled import from_labels
 from c2b_ray.audits.c2b.negatives import look_at_negatives, warn_of_few_negatives
 from c2b_ray.audits.c2b.perturbing import perturb
@@ -173,6 +174,8 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
                 look_at_negatives(config, run, models, steps, verifier, plan.nearest)
         drawing = Drawing(plans, run, verifier, steps)
         _compare_cells(config, run, models, classifiers, drawing)
+        if config.label_errors is not None:
+            list_label_errors(config, run, models, steps, drawing.source)
     else:  # labelled images without attributes, which are perturbed
         for name, schema in (("draws", DRAWS), ("scores", SCORES), ("pooled", POOLED)):
             run.write(name, schema.empty_table())

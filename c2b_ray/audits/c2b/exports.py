@@ -50,6 +50,12 @@ def perturbations_csv(run: C2BRun, classifier: str | None = None) -> bytes:
     return csv_of(exported_only(run.read("perturbations"), classifier))
 
 
+def label_errors_csv(run: C2BRun, classifier: str | None = None) -> bytes:
+    """Returns the suspected label errors, of each classifier the most confident first: columns of
+    `schemas.LABEL_ERRORS`."""
+    return csv_of(exported_only(run.read("label_errors"), classifier))
+
+
 def scores_json(run: C2BRun, classifier: str | None = None) -> bytes:
     """Returns one object: the run's id, its settings, its models, and a row per classifier and cell: of one attribute
     in `scores`, of two in `intersections`, over all classes in `pooled`, of perturbations in `perturbations`."""
@@ -304,6 +310,10 @@ def failures(run: C2BRun, classifier: str | None) -> bytes:
 
 def perturbations(run: C2BRun, classifier: str | None) -> bytes:
     return perturbations_csv(*_scored(run, classifier))
+
+
+def label_errors(run: C2BRun, classifier: str | None) -> bytes:
+    return label_errors_csv(*_scored(run, classifier))
 
 
 def card(run: C2BRun, classifier: str | None) -> bytes:

@@ -9,6 +9,8 @@ calibration.parquet                    if images were verified
 negatives.parquet                      images of the calibration that look like an index's, and show another class
 agreement.parquet                      if they come from two sources
 intersections.parquet                  if pairs of attributes were requested
+label_errors.parquet                   images whose label may be wrong, if the audit asks for them,
+scores_without.parquet                 and the scores without them
 clusters.parquet                       the cluster of each image, if the audit names what a cluster is
 properties/                            Parquet parts: what was measured of each image, if the audit measures images
 perturbed_images.parquet               if images were perturbed: which ones,

@@ -36,6 +36,7 @@ MEDIA = {
     "csv": CSV,
     "failures": CSV,
     "perturbations": CSV,
+    "label-errors": CSV,
     "json": "application/json",
     "parquet": PARQUET,
     "model-card": "text/markdown",
@@ -44,6 +45,7 @@ ENDS = {
     "csv": "csv",
     "failures": "csv",
     "perturbations": "csv",
+    "label-errors": "csv",
     "json": "json",
     "parquet": "parquet",
     "model-card": "md",
@@ -155,7 +157,8 @@ def signed(request: Request, job_id: str, artifact: Artifact = REPORT_PATH) -> J
     responses={**files(dict.fromkeys(MEDIA.values(), ""), "The document."), **errors(409, 422)},
 )
 def export(request: Request, job_id: str, form: str, classifier: Classifier = None) -> Response:
-    """Return the results as `c2b export` writes them: csv, json, parquet, failures, perturbations, model-card."""
+    """Return the results as `c2b export` writes them: csv, json, parquet, failures, perturbations,
+    label-errors, model-card."""
     return export_of(_results(request, job_id)[2], form, classifier)
 
 

@@ -19,6 +19,7 @@ from c2b_ray.audits.c2b.report import perturbations
 from c2b_ray.audits.c2b.report.derived import DerivedValues
 from c2b_ray.audits.c2b.report.findings import NAMES, SIGNS, caveats
 from c2b_ray.audits.c2b.report.intersections import sentence, strongest
+from c2b_ray.audits.c2b.report.label_errors import label_errors_line
 from c2b_ray.audits.c2b.report.measured import ACCURACY, compared_by, named, shown
 from c2b_ray.audits.c2b.report.method import right_line
 from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
@@ -358,6 +359,7 @@ def summary(run: C2BRun) -> Summary:
             *lines,
             *filter(None, (compared_by(run.config), rule, stages)),
             *cautions,
+            *filter(None, (label_errors_line(run.read("label_errors"), run.config),)),
             *counted,
             *filter(None, ahead),
         ],
