@@ -22,8 +22,8 @@ MOST_PICTURES = 24
 MOST_CHANGES = 10
 _WITNESS = (
     "Each is an answer that contradicts the label with confidence (confident learning), and most of the image’s ten "
-    "nearest images, by the encoder, are labelled as the classifier answered. Look at them before you change a label: an "
-    "encoder can err with the classifier."
+    "nearest images, by the encoder, are labelled as the classifier answered. Look at them before you change a label: "
+    "an encoder can err with the classifier."
 )
 _ALONE = (
     "Each is an answer that contradicts the label with confidence (confident learning). No encoder was named, so that "

@@ -1,4 +1,4 @@
-"""Audits by another metric than accuracy, from a table of predictions whose biases are planted; oracle: scikit-learn."""
+"""Audits by another metric than accuracy, from predictions with planted biases; oracle: scikit-learn."""
 
 from __future__ import annotations
 
