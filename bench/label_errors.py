@@ -93,7 +93,7 @@ def main() -> None:
     for kind, (images, found, of_model) in totals.items():
         print(
             f"| {len(arguments.classifiers)} × {arguments.images:,} scenes, {arguments.flipped:.0%} of labels wrong, "
-            f"{kind}: listed; of them wrong; of all wrong, listed; of the model's own errors in planted cells, listed | "
+            f"{kind}: listed; wrong of them; of all wrong, listed; of the model's errors in planted cells, listed | "
             f"{images}; **{found / max(images, 1):.2f}; {found / every_wrong:.2f}; {of_model} of {errors}** |"
         )
 

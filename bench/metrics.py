@@ -5,7 +5,8 @@
 Images of three classes and an attribute of three values, 150 or 400 of a value. A classifier's answer and probabilities
 depend on the class; in half of the runs one class's images are also answered worse with one value, or answered with
 another class more often. Four kinds: no effect; an effect; the classes in another mix with one value and no effect; few
-images. The true values are those of 400,000 images. It goes through the audit's own scoring, from tables of predictions.
+images. The true values are those of 400,000 images. It goes through the audit's own scoring, from tables of
+predictions.
 """
 
 from __future__ import annotations

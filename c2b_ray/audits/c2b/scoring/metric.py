@@ -200,9 +200,11 @@ def _phi(values: Floats) -> Floats:
 def judged_by_permutation(estimates: Sequence[Estimate], metric: ClassMetric, thresholds: Thresholds) -> list[ScoreRow]:
     """Returns what `judge.judged` returns, for a metric whose variance is not known.
 
-    A finding is a φ beyond τ that hardly any permutation of the values within the classes reaches, the false discovery
-    rate controlled over all cells. That φ is small has no test, so that no verdict is `none`. Limits of φ are
-    percentiles of a bootstrap, of findings at the confidence that corrects for their selection.
+    A finding is a φ that hardly any permutation of the values within the classes reaches, and that lies beyond τ by
+    more than the bootstrap's standard error explains (a normal tail): permutations alone tell that answers depend on
+    the value, not by how much. The false discovery rate is controlled over all cells. That φ is small has no test, so
+    that no verdict is `none`. Limits of φ are percentiles of a bootstrap, of findings at the confidence that corrects
+    for their selection.
     """
     tau, alpha = thresholds
     phi = np.concatenate([*(_phi(one.accuracy) for one in estimates), np.zeros(0)])
@@ -210,6 +212,14 @@ def judged_by_permutation(estimates: Sequence[Estimate], metric: ClassMetric, th
     p = np.concatenate([*(one.p_value for one in of), np.zeros(0)])
     doubts = [doubt for one in of for doubt in one.doubts]
     p = np.where(np.isfinite(phi) & np.isnan(p), 1.0, p)  # within τ
+    spread = np.concatenate(
+        [*(one.resampled.std(axis=0) for one in estimates if one.resampled is not None), np.zeros(0)]
+    )
+    beyond = [
+        stats.p_value_of_limit(score, float(deviations(thresholds.confidence)) * error, thresholds.confidence, tau)
+        for score, error in zip(phi.tolist(), spread.tolist(), strict=True)
+    ]
+    p = np.where(np.isnan(p), p, np.fmax(p, beyond))
     p[[i for i, doubt in enumerate(doubts) if doubt is not None]] = np.nan
     q, nothing = stats.benjamini_hochberg(p), np.full(len(p), np.nan)
     verdicts = stats.verdicts(phi, q, nothing, tau, alpha)
@@ -253,6 +263,6 @@ def _because(
     if abs(phi) <= thresholds.tau:
         return f"not tested: no test shows that {metric.in_words} differs by no more than {thresholds.tau:g}"
     return (
-        f"the permutation test’s adjusted p-value is {q:.2g}, above {thresholds.alpha:g} (the smallest p-value that "
-        f"its permutations can give is {smallest:.2g})"
+        f"the adjusted p-value is {q:.2g}, above {thresholds.alpha:g} (the smallest p-value that its permutations can "
+        f"give is {smallest:.2g})"
     )
