@@ -17,7 +17,7 @@ from c2b_ray.stats.intervals import wilson
 from c2b_ray.stats.roots import checked_levels, deviations
 from c2b_ray.stats.scores import Floats, Ints, mean_of_others
 
-__all__ = ["MetricFrame", "Permuted", "metric_frame", "permuted_scores", "resampled"]
+__all__ = ["MetricFrame", "Permuted", "label_frames", "metric_frame", "permuted_scores", "resampled"]
 
 Against = Literal["between_groups", "to_overall"]
 RESAMPLES = 1000
@@ -114,6 +114,37 @@ def metric_frame(
     value, least, most = (float(one[0]) for one in whole)
     count = np.bincount(codes, minlength=len(names))
     return MetricFrame(metric.name, metric.limits, names, count, by_group, low, high, (value, least, most))
+
+
+def label_frames(
+    metric: str | ClassMetric,
+    truth: ArrayLike,
+    probabilities: ArrayLike,
+    groups: Sequence[Hashable],
+    labels: Sequence[str],
+    thresholds: float | Sequence[float] = 0.5,
+    confidence: float = 0.95,
+) -> dict[str, MetricFrame]:
+    """Computes a `metric_frame` of each label, where an image may have several: every label is a task of its own.
+
+    An image is answered with a label whose probability is its threshold or more; AUROC and calibration use no
+    threshold.
+
+    Args: truth: bool (images, labels); probabilities: (images, labels), in [0, 1], as sigmoids give them; groups,
+    metric, confidence: as for `metric_frame`; labels: names of the columns; thresholds: one, or one a label.
+    Raises: ValueError as `metric_frame` does, and for columns or thresholds that do not fit the labels.
+    """
+    y, p = np.asarray(truth), np.asarray(probabilities, np.float64)
+    if y.ndim != 2 or y.shape != p.shape or y.shape[1] != len(labels):
+        raise ValueError(f"need (images, {len(labels)}) of truth and probabilities; got {y.shape} and {p.shape}")
+    cuts = np.asarray(thresholds, np.float64)
+    if cuts.shape not in ((), (len(labels),)):
+        raise ValueError(f"thresholds has shape {cuts.shape}; give one, or one for each of {len(labels)} labels")
+    answers = p >= cuts
+    return {
+        name: metric_frame(metric, y[:, at], answers[:, at], groups, p[:, at], confidence)
+        for at, name in enumerate(labels)
+    }
 
 
 def _with_limits(

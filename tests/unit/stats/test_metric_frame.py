@@ -8,7 +8,7 @@ from sklearn import metrics as oracle
 from statsmodels.stats.proportion import proportion_confint
 
 from c2b_ray.stats.classification import METRICS, ClassMetric, Outcomes
-from c2b_ray.stats.metric_frame import metric_frame, permuted_scores
+from c2b_ray.stats.metric_frame import label_frames, metric_frame, permuted_scores
 
 EXACT = 1e-12
 ORACLES = {"recall": oracle.recall_score, "precision": oracle.precision_score, "f1": oracle.f1_score}
@@ -141,3 +141,26 @@ def test_what_cannot_be_computed_is_refused(changes: dict, message: str) -> None
     arguments = {"metric": "recall", "truth": [1, 0], "answers": [1, 1], "groups": ["a", "b"]} | changes
     with pytest.raises(ValueError, match=message):
         metric_frame(**arguments)
+
+
+@pytest.mark.parametrize(("name", "function"), [("f1", oracle.f1_score), ("precision", oracle.precision_score)])
+def test_of_many_labels_each_is_a_task_of_its_own(name: str, function: object) -> None:
+    random = np.random.default_rng(4)
+    truth = random.random((300, 3)) < [0.3, 0.5, 0.1]
+    probabilities = np.clip(random.normal(0.3 + 0.3 * truth, 0.2), 0, 1)
+    groups, thresholds = random.choice(["day", "night"], 300), [0.5, 0.4, 0.6]
+    frames = label_frames(name, truth, probabilities, groups.tolist(), ["a", "b", "c"], thresholds)
+    for group in ("day", "night"):
+        rows = groups == group
+        expected = function(truth[rows], probabilities[rows] >= thresholds, average=None)
+        found = [frame.by_group[frame.groups.index(group)] for frame in frames.values()]
+        assert found == pytest.approx(expected, abs=EXACT)
+
+
+@pytest.mark.parametrize(
+    ("truth", "thresholds", "message"),
+    [(np.ones((2, 3)), 0.5, r"\(images, 2\)"), (np.ones((2, 2)), [0.5] * 3, "one for each of 2 labels")],
+)
+def test_columns_and_thresholds_must_fit_the_labels(truth: np.ndarray, thresholds: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        label_frames("f1", truth, truth, ["a", "a"], ["x", "y"], thresholds)
