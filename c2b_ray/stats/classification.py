@@ -301,7 +301,7 @@ def _confidences(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
     of_class = outcomes.truth
     p, place = outcomes.probabilities[of_class], groups[of_class]
     n = np.bincount(place, minlength=number).astype(np.float64)
-    mean = _ratio(np.bincount(place, p, number), n)
+    mean = _ratio(np.bincount(place, p, number).astype(np.float64), n)
     squares = np.bincount(place, (p - mean[place]) ** 2, number)
     most = np.nan_to_num(mean * (1 - mean))
     variance = np.divide(squares + most, n, out=np.zeros(n.shape), where=n > 0)

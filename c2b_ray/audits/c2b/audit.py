@@ -116,11 +116,11 @@ def _audit(
     via: str,
     listener: Listener | None,
     placement: FileOrFields | PlacementConfig | None,
-    models: tuple[dict[str, MemoryClassifier], str | dict[str, str] | None],
+    classifiers: tuple[dict[str, MemoryClassifier], str | dict[str, str] | None],
     metric: str | None,
 ) -> C2BRun:
-    """As `audit`. `models`: as `held_or_named` returns them; `metric`: the name of a function that is held."""
-    in_memory, specs = models  # held until the audit ends
+    """As `audit`. `classifiers`: as `held_or_named` returns them; `metric`: the name of a function that is held."""
+    in_memory, specs = classifiers  # held until the audit ends
     via = HERE if in_memory else via
     if isinstance(config, str | Path) and are_images(config):
         config, specs = _file_of(config, specs, out, listener), None

@@ -113,7 +113,9 @@ def scored(
         estimates += of_classifier
     has_limits = measure.metric is None or measure.metric.has_limits
     judgements = (
-        judged(estimates, thresholds) if has_limits else judged_by_permutation(estimates, measure.metric, thresholds)
+        judged(estimates, thresholds)
+        if measure.metric is None or has_limits
+        else judged_by_permutation(estimates, measure.metric, thresholds)
     )
     for row, judgement in zip(rows, judgements, strict=True):
         row |= judgement
