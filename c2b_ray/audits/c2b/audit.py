@@ -179,6 +179,8 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
     else:  # labelled images without attributes, which are perturbed
         for name, schema in (("draws", DRAWS), ("scores", SCORES), ("pooled", POOLED)):
             run.write(name, schema.empty_table())
+        if config.label_errors is not None:
+            steps.warn("label_errors: no attribute is compared, so that no image was drawn and none is listed")
     if config.perturb is not None:
         perturb(config, run, models, classifiers, steps)
     if models.runner.placements:

@@ -36,7 +36,8 @@ from c2b_ray.steps import encoded
 from c2b_ray.steps.cells import captions_of_draws
 from c2b_ray.steps.fetch import COLUMNS, Load, completed, with_reading
 from c2b_ray.steps.image_ids import ImageIds, Ints
-from c2b_ray.storage.ids import Digests, digests
+from c2b_ray.storage.ids import Digests, absent, digests
+from c2b_ray.storage.parts import opened
 from c2b_ray.tables import IMAGE_EMBEDDINGS, LABEL_ERRORS, SCORES, content_ids
 
 NEIGHBOURS = 10
@@ -69,10 +70,15 @@ def _embed(spec: str, run: C2BRun, models: Backend, steps: Steps, source: Load |
     )
     step, role = with_reading(_vectors, partial(of_revision, models.encoder(spec), revision, spec), source)
     with steps.step("embed") as on_progress:
-        run.begin_writing()
+        if not run.has(EMBEDDINGS) or any(absent(some, _embedded(run)).any() for some in _ids(images, revision)):
+            run.begin_writing()
         out, config = run.location(EMBEDDINGS), replace(EMBED, total=images.total)
         models.runner.run(rows, step, role, out, id_column="embedding_id", config=config, on_progress=on_progress)
     return revision
+
+
+def _embedded(run: C2BRun) -> Digests:
+    return opened(run.location(EMBEDDINGS)).census("embedding_id").ids
 
 
 def _drawn(run: C2BRun) -> Iterator[Digests]:

@@ -82,6 +82,13 @@ def test_scores_without_them_leave_them_out(audited: tuple[Any, set[str]]) -> No
     assert worse["verdict"] == "against"
 
 
+def test_a_second_audit_of_the_same_images_embeds_none_again(audited: tuple[Any, set[str]]) -> None:
+    run, _ = audited
+    before = sorted(Path(run.location("embeddings")).iterdir()), run.read("label_errors")
+    again = c2b_ray.audit(run.config, out=run.path, via="here")
+    assert (sorted(Path(again.location("embeddings")).iterdir()), again.read("label_errors")) == before
+
+
 def test_page_terminal_and_export_tell_of_them(audited: tuple[Any, set[str]]) -> None:
     run, _ = audited
     listed = run.read("label_errors").num_rows
