@@ -23,6 +23,8 @@ from c2b_ray.audits.c2b.classification import classifiers_of, one_of
 from c2b_ray.audits.c2b.run import CLASSIFIER, C2BRun, load_c2b_run
 from c2b_ray.audits.kit.backend import at_hand
 from c2b_ray.audits.kit.loaders import Loaders
+from c2b_ray.config.question import IMAGES as IMAGES_OF_QUESTION
+from c2b_ray.config.question import LABELLED, QuestionConfig, draws_images
 from c2b_ray.errors import ConfigError, RunError, nearest
 from c2b_ray.names import normalise
 from c2b_ray.report import words
@@ -460,3 +462,32 @@ def _predictions(run: C2BRun, models: Loaders, name: str, images: pa.Table) -> p
             "be held against each other: run its c2b audit again"
         )
     return predict(images, classifier, asking)
+
+
+# Questions as jobs of the shared endpoint (`audits.question`).
+
+
+PAGE = "report.html"
+
+
+def check_question(run: C2BRun, question: QuestionConfig) -> None:
+    """Raises ConfigError for a question that the run cannot answer. It loads no model."""
+    if not draws_images(run.config):
+        raise ConfigError("run", LABELLED)
+    class_of(question.sentence, run.config["classes"], question.target_class)
+    if question.classifier is not None:
+        one_of(run, question.classifier, "--classifier")
+
+
+def answer_question(
+    run: C2BRun, question: QuestionConfig, out: str, via: str, listener: object
+) -> tuple[dict[str, Any], int]:
+    """Writes the page under `out`; returns the answer, and how many images classifiers answered about."""
+    result = ask(run, question.sentence, question.n or IMAGES_OF_QUESTION, question.classifier, question.target_class)
+    result.write_page(f"{out.rstrip('/')}/{PAGE}")
+    shown = [
+        line
+        for one in result.answers
+        for line in (f"{one.classifier}: {right_line(one.of_sentence)}", *lines(one, result.target_class))
+    ]
+    return {**result.to_json(), "lines": [*shown, *left_out(result.repeats)]}, result.predictions.num_rows

@@ -12,8 +12,8 @@
                                             that of a method "gain/" or "frequency/" attribute "/" value "/" method
               | undetermined                of the change in a comparison, else of the verdict
               | MEASURE OP NUMBER           phi<-0.2, |phi|>0.15, phi_high<0, accuracy<0.5, difference<=-0.1, rate>0.01
-    MEASURE   = a column of the scores, its accuracy under the name of the metric (precision<0.5), of the comparison, of
-    the hypotheses or of directions, or its size between bars;
+    MEASURE   = a column of numbers that the findings or the comparison have, or its size between bars; an accuracy has
+                the name of the metric that it holds (precision<0.5);
                 of two values at once interaction, interaction_low, interaction_high, and no φ;
                 of a run of failures or directions also findings; of a CLIP's biases value, value_low, value_high; of
                 an evaluation hit, false_hit, hit_minus_false; its cell is method "/" rule "/" threshold "/" direction;
@@ -38,18 +38,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from numbers import Real
 from typing import Any, Literal
-
-import pyarrow as pa
 
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.names import folded
 from c2b_ray.report.redact import clean, names_of
-from c2b_ray.tables import COMPARISON, HYPOTHESES, INTERSECTIONS, PERTURBATIONS, SCORES
-from c2b_ray.tables.clip_bias import CLIP_BIAS
-from c2b_ray.tables.evaluate import AGREEMENT, VQA
-from c2b_ray.tables.latent import DIRECTIONS
-from c2b_ray.tables.prompts import METHODS
 
 OPTION = "--fail-on"
 WORDS = {
@@ -75,23 +69,6 @@ OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-MEASURES = frozenset(
-    field.name
-    for schema in (
-        SCORES,
-        INTERSECTIONS,
-        PERTURBATIONS,
-        COMPARISON,
-        HYPOTHESES,
-        CLIP_BIAS,
-        DIRECTIONS,
-        AGREEMENT,
-        VQA,
-        METHODS,
-    )
-    for field in schema
-    if pa.types.is_floating(field.type) or pa.types.is_integer(field.type)
-) | {"findings", "gain", "gain_low", "gain_high"}
 EVIDENCE = (
     "accuracy_a", "accuracy_b", "value_a", "value_b", "difference", "difference_low", "difference_high", "accuracy",
     "phi", "phi_low", "phi_high", "interaction", "interaction_low", "interaction_high", "value", "value_low",
@@ -213,10 +190,9 @@ def _parsed(text: str, cells: Sequence[GateCell]) -> _Gate:
     columns = {name for each in cells for name in each.values}
     match = _COMPARISON.fullmatch(condition.replace("−", "-"))
     if match is None:
-        column = _column(text, condition, columns)
+        column = _column(text, condition, columns, cells)
         return _Gate(text, cell, column, lambda value: bool(value == condition), condition == EITHER)
-    own = {_metric_of(each.values) for each in cells}
-    measures = columns & (MEASURES | {f"{name}{end}" for name in own for end in ("", "_low", "_high")})
+    measures = _measures(cells)
     measure, sign, sized = match["measure"], match["sign"], bool(match["bar"])
     if measure not in measures:
         raise ConfigError(OPTION, f"{text!r}: there is no measure {measure!r} here; {nearest(measure, measures)}")
@@ -225,7 +201,18 @@ def _parsed(text: str, cells: Sequence[GateCell]) -> _Gate:
     return _Gate(text, cell, measure, lambda value: compare(abs(value) if sized else value, bound))
 
 
-def _column(text: str, word: str, columns: set[str]) -> str:
+def _measures(cells: Sequence[GateCell]) -> set[str]:
+    """Returns the columns of numbers, also those in which no cell has one yet."""
+    names = {name for cell in cells for name in cell.values} - {"doubt"}
+    others = {name for cell in cells for name, value in cell.values.items() if not _is_number(value)}
+    return names - others
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, Real) and not isinstance(value, bool))
+
+
+def _column(text: str, word: str, columns: set[str], cells: Sequence[GateCell]) -> str:
     """Returns the column in which a word is looked up."""
     if word == EITHER:
         return "change" if "change" in columns else "verdict"
@@ -240,7 +227,8 @@ def _column(text: str, word: str, columns: set[str]) -> str:
     if "change" in columns:
         raise ConfigError(OPTION, f"{text!r}: {word!r} is a verdict on one: use c2b gate")
     words = [name for name, of in WORDS.items() if of in columns]
-    measures = [f"{name}>0.1" for name in EVIDENCE if name in columns & MEASURES]
+    known = _measures(cells)
+    measures = [f"{name}>0.1" for name in EVIDENCE if name in known]
     raise ConfigError(
         OPTION, f"{text!r}: this run has no cell with {word!r}; it has {', '.join([*words, *measures[:3]])}"
     )

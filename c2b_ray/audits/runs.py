@@ -1,6 +1,6 @@
 """Operations on runs of any kind: report, summary, exports, gates, a comparison with another, an index of many.
 
-It calls the run's kind (`storage.kinds`) and knows none. It needs neither Ray nor a model.
+It calls the run's audit (`audits.audit`) and knows none. It needs neither Ray nor a model.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from c2b_ray.audits.audit import audit_of
 from c2b_ray.audits.gate import Check
 from c2b_ray.report.run_list import index_page
 from c2b_ray.report.summary import Summary
@@ -54,12 +55,12 @@ class Comparison(Protocol):
 def write_report(run: str | Path | Run) -> str:
     """Writes the run's report.html again; returns its path."""
     loaded = run if isinstance(run, Run) else load_run(run)
-    return loaded.kind.write_report(loaded)
+    return audit_of(loaded).write_report(loaded)
 
 
 def summary(run: Run) -> Summary:
     """Returns a run's summary for a terminal."""
-    result: Summary = run.kind.summarise(run)
+    result: Summary = audit_of(run).summarise(run)
     return result
 
 
@@ -70,7 +71,7 @@ def export(run: str | Path | Run, form: str, classifier: str | None = None) -> b
     which classifier is meant.
     """
     loaded = run if isinstance(run, Run) else load_run(run)
-    return loaded.kind.export(loaded, form, classifier)
+    return audit_of(loaded).export(loaded, form, classifier)
 
 
 def check(
@@ -82,8 +83,7 @@ def check(
     finished.
     """
     loaded = finished(run)
-    checks: list[Check] = loaded.kind.check(loaded, fail_on, classifier, allow_unchecked)
-    return checks
+    return audit_of(loaded).check_gates(loaded, fail_on, classifier, allow_unchecked)
 
 
 def compare(
@@ -99,7 +99,7 @@ def compare(
     """
     run_a = finished(a)
     run_b = run_a if b is None else finished(b)
-    return run_a.kind.comparison(run_a, run_b, classifier_a, classifier_b)
+    return audit_of(run_a).comparison(run_a, run_b, classifier_a, classifier_b)
 
 
 def write_index(folder: str | Path, page: str | Path) -> list[ListedRun]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from c2b_ray.audits.audit import audit_named
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.session import Placement, session
 from c2b_ray.errors import ConfigError
@@ -91,7 +91,9 @@ def audit(
     else:
         file = source
     if dry_run:
-        show_estimate(file, via, as_json)
+        show.estimate(audit_named("c2b").estimate_of(file, via), as_json)
+        if not as_json:
+            _show_facts(file)
         return
     from c2b_ray.audits.c2b.audit import audit as run_audit
 
@@ -117,17 +119,6 @@ def audit_file(images: str, classifier: Sequence[str] | None, choices: Choices, 
         show.note(f"warning: {text}")
     show.note(f"audit file: {file}")
     return file
-
-
-def show_estimate(file: str, via: str, as_json: bool) -> None:
-    from c2b_ray.audits.c2b.estimate import estimate
-
-    costs = estimate(file, via)
-    if as_json:
-        show.print_json([{**asdict(cost), "seconds": cost.seconds} for cost in costs])
-    else:
-        show.out().print(show.cost_table(costs))
-        _show_facts(file)
 
 
 def _show_facts(file: str) -> None:

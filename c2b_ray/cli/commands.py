@@ -9,21 +9,20 @@ from typing import Annotated
 import typer
 
 from c2b_ray import __version__
+from c2b_ray.audits.audit import audit_named
 from c2b_ray.cli import (
     audit,
+    audit_command,
     check,
-    clip_bias,
     compare,
     dataset,
     doctor,
     endpoint,
-    evaluate,
     examples,
     failures,
     index,
     init,
     keys,
-    latent,
     ledger,
     models,
     prompts,
@@ -54,12 +53,11 @@ app.command("ask")(show.ask)
 app.command("compare")(compare.compare)
 app.command("gate")(compare.gate)
 app.command("export")(show.export)
-app.command("evaluate")(evaluate.evaluate)
 app.add_typer(failures.app, name="failures")
 app.add_typer(prompts.app, name="prompts")
-app.command("latent")(latent.latent)
-app.command("clip-bias")(clip_bias.clip_bias)
 app.add_typer(dataset.app, name="dataset")
+for name in ("evaluate", "latent", "clip-bias"):
+    app.command(name)(audit_command.command_of(audit_named(name)))
 app.add_typer(index.app, name="index")
 app.add_typer(remote.app, name="remote")
 app.command("models")(models.models)
@@ -72,6 +70,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(ledger.app, name="audit-log")
 app.command("backup")(ledger.backup)
 app.command("restore")(ledger.restore)
+audit_command.add_of_other_packages(app)
 examples.add_to(app)
 
 

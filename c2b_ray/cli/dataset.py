@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from c2b_ray.audits.audit import audit_named
 from c2b_ray.cli import dataset_show, progress, show
 from c2b_ray.cli.session import Placement, session
 from c2b_ray.errors import ConfigError
@@ -50,7 +51,7 @@ def build(
         show.schema(DatasetConfig)
         return
     if file is not None and dry_run:
-        _print_costs(file, as_json)
+        show.estimate(audit_named("dataset").estimate_of(file, via), as_json, "build")
         return
     if file is None or out is None:
         raise ConfigError("", "name a dataset file and --out DIR; c2b dataset build --print-schema shows the fields")
@@ -73,16 +74,6 @@ def _tell(built: Built) -> None:
         show.line(f"left out of the table, without {name}: {words.plural(count, 'row')}")
     if built.repeated["tasks"]:
         show.line(f"repeated after deaths or interrupts: {words.plural(built.repeated['tasks'], 'task')}")
-
-
-def _print_costs(file: str, as_json: bool) -> None:
-    from c2b_ray.audits.dataset.preflight import estimate
-
-    costs = estimate(file)
-    if as_json:
-        show.print_json([{**asdict(cost), "seconds": cost.seconds} for cost in costs])
-    else:
-        show.out().print(show.cost_table(costs, "build"))
 
 
 def verify(

@@ -97,7 +97,7 @@ def add_to(app: typer.Typer) -> None:
             command.epilog = f"Example: c2b {' '.join(shown)} {arguments}"
     panel_of = {name: panel for panel, names in PANELS.items() for name in names}
     for command in app.registered_commands:
-        command.rich_help_panel = panel_of.get(str(command.name))
+        command.rich_help_panel = panel_of.get(str(command.name), command.rich_help_panel)
     for group in app.registered_groups:
         group.rich_help_panel = panel_of.get(str(group.name))
     # In a panel, commands are listed in the order in which they were added.

@@ -2,54 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from c2b_ray.audits.audit import audit_named
 from c2b_ray.cli import progress, show
-from c2b_ray.cli.audit import Json, Via, show_run
-from c2b_ray.cli.session import RUN, Placement, RunsByDefault, session
-from c2b_ray.errors import ConfigError
-
-if TYPE_CHECKING:
-    from c2b_ray.audits.kit.costs import Cost
+from c2b_ray.cli.audit import Json, Via
+from c2b_ray.cli.audit_command import command_of
+from c2b_ray.cli.session import RUN, RunsByDefault
 
 app = typer.Typer(help="Find the captions that make a classifier fail.", no_args_is_help=True, cls=RunsByDefault)
 
 
-@app.command(RUN)
-def run(
-    file: Annotated[str | None, typer.Argument(metavar="FAILURES.yaml", help="The failures file.")] = None,
-    out: Annotated[str | None, typer.Option(help="The run directory. Default: runs/failures-<id>.")] = None,
-    via: Via = "auto",
-    placement: Placement = None,
-    as_json: Json = False,
-    estimate: Annotated[
-        bool,
-        typer.Option("--estimate", "--dry-run", help="Estimate the cost by a short trial of its models, and stop."),
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Start at once, without an estimate of the cost.")] = False,
-    print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of a failures file and stop.")] = False,
-) -> None:
-    """Find the captions that make a classifier fail; `c2b failures FAILURES.yaml` is enough."""
-    if print_schema:
-        from c2b_ray.audits.failures.config import FailuresConfig
-
-        show.schema(FailuresConfig)
-        return
-    if file is None:
-        raise ConfigError("", "name a failures file; c2b failures --print-schema shows what it holds")
-    if estimate:
-        _show_estimate(file, via, as_json)
-        return
-    costs = _show_estimate(file, via, as_json) if not yes and not as_json else []
-    from c2b_ray.audits.failures.audit import find
-    from c2b_ray.audits.failures.config import read_failures_config
-
-    with progress.shown() as bar:
-        result = find(read_failures_config(file), out, session(via, placement, bar), costs)
-    show_run(result, as_json)
+app.command(RUN)(command_of(audit_named("failures")))
 
 
 @app.command()
@@ -75,14 +41,3 @@ def ask(
         show.line(BEFORE)
     for text in answer_lines(rows):
         show.line(text)
-
-
-def _show_estimate(file: str, via: str, as_json: bool) -> list[Cost]:
-    from c2b_ray.audits.failures.estimate import estimate
-
-    costs = estimate(file, via)
-    if as_json:
-        show.print_json([{**asdict(cost), "seconds": cost.seconds} for cost in costs])
-    else:
-        show.out().print(show.cost_table(costs))
-    return costs

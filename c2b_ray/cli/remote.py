@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from c2b_ray.audits.audit import QUESTION, audits, names
 from c2b_ray.cli import show
 from c2b_ray.cli.remote_judging import JOB, NAME, Json, app_of_judging, connected
 from c2b_ray.errors import ConfigError
@@ -38,60 +39,24 @@ DryRun = Annotated[
 ]
 
 
-@app.command()
-def audit(
-    file: File, name: NAME = None, wait: Wait = True, once: Once = None, dry_run: DryRun = False, as_json: Json = False
-) -> None:
-    """Submit an audit, and wait for it."""
-    _submit("c2b", file, (name, once), (wait, dry_run, as_json))
+def _submit_of(kind: str) -> Callable[..., None]:
+    def submit(
+        file: File,
+        name: NAME = None,
+        wait: Wait = True,
+        once: Once = None,
+        dry_run: DryRun = False,
+        as_json: Json = False,
+    ) -> None:
+        _submit(kind, file, (name, once), (wait, dry_run, as_json))
+
+    return submit
 
 
-@app.command()
-def failures(
-    file: File, name: NAME = None, wait: Wait = True, once: Once = None, dry_run: DryRun = False, as_json: Json = False
-) -> None:
-    """Submit a search for the captions that make a classifier fail, and wait for it."""
-    _submit("failures", file, (name, once), (wait, dry_run, as_json))
-
-
-@app.command()
-def dataset(
-    file: File, name: NAME = None, wait: Wait = True, once: Once = None, dry_run: DryRun = False, as_json: Json = False
-) -> None:
-    """Submit the build of a dataset of failures, and wait for it."""
-    _submit("dataset", file, (name, once), (wait, dry_run, as_json))
-
-
-@app.command()
-def prompts(
-    file: File, name: NAME = None, wait: Wait = True, once: Once = None, dry_run: DryRun = False, as_json: Json = False
-) -> None:
-    """Submit a search for prompts that expose a generator's hidden bias, and wait for it."""
-    _submit("prompts", file, (name, once), (wait, dry_run, as_json))
-
-
-@app.command("clip-bias")
-def clip_bias(
-    file: File, name: NAME = None, wait: Wait = True, once: Once = None, dry_run: DryRun = False, as_json: Json = False
-) -> None:
-    """Submit an audit of the biases of CLIP models, and wait for it."""
-    _submit("clip-bias", file, (name, once), (wait, dry_run, as_json))
-
-
-@app.command()
-def latent(
-    file: File, name: NAME = None, wait: Wait = True, once: Once = None, dry_run: DryRun = False, as_json: Json = False
-) -> None:
-    """Submit a search for directions of a latent space that bias a classifier, and wait for it."""
-    _submit("latent", file, (name, once), (wait, dry_run, as_json))
-
-
-@app.command()
-def evaluate(
-    file: File, name: NAME = None, wait: Wait = True, once: Once = None, dry_run: DryRun = False, as_json: Json = False
-) -> None:
-    """Submit an evaluation of detected biases against ground truth, and wait for it."""
-    _submit("evaluate", file, (name, once), (wait, dry_run, as_json))
+for _kind, _audit in audits().items():
+    app.command(_audit.command.split()[1], help=f"Submit a file of {_audit.command}, and wait for the job.")(
+        _submit_of(_kind)
+    )
 
 
 @app.command()
@@ -112,9 +77,7 @@ def wait(job: JOB, as_json: Json = False) -> None:
 def listed(
     limit: Annotated[int, typer.Option(min=1, help="The most jobs.")] = 20,
     state: Annotated[str | None, typer.Option(help="queued, running, finished, failed or cancelled.")] = None,
-    kind: Annotated[
-        str | None, typer.Option(help="c2b, failures, dataset, prompts, clip-bias, latent, evaluate or question.")
-    ] = None,
+    kind: Annotated[str | None, typer.Option(help=f"{', '.join(names())} or {QUESTION}.")] = None,
     as_json: Json = False,
 ) -> None:
     """List the tenant's jobs, the newest first."""

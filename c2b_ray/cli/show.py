@@ -10,6 +10,7 @@ import errno
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -56,6 +57,18 @@ def cost_table(costs: Sequence[Any], of: str = "audit") -> Table:
             escape(cost.what), words.count(cost.least), words.count(cost.most), speed, minutes, escape(cost.note)
         )
     return table
+
+
+def estimate(estimated: Summary | Sequence[Any], as_json: bool, of: str = "audit") -> None:
+    """Prints what an audit's estimate returned: lines of costs, or a summary of its own."""
+    from c2b_ray.report.summary import Summary
+
+    if isinstance(estimated, Summary):
+        summary(estimated, as_json)
+    elif as_json:
+        print_json([{**asdict(cost), "seconds": cost.seconds} for cost in estimated])
+    else:
+        out().print(cost_table(estimated, of))
 
 
 def summary(shown: Summary, as_json: bool) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from c2b_ray.config.question import DRAWS, IMAGES
-from c2b_ray.endpoint.kinds import KINDS
+from c2b_ray.audits.audit import QUESTION
+from c2b_ray.endpoint.kinds import kinds
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.policy.paths import RUN
@@ -20,26 +20,26 @@ UNKNOWN = ""
 
 def models_of(db: Database, tenant_id: str, kind: str, config: Mapping[str, Any]) -> list[str]:
     """Returns the models that a job's use is booked on, each once; [`UNKNOWN`] if there is none."""
-    if kind == "question":
+    if kind == QUESTION:
         return _of_question(db, tenant_id, config)
-    return (KINDS[kind].models_of(config) if kind in KINDS else []) or [UNKNOWN]
+    return (kinds()[kind].models_of(config) if kind in kinds() else []) or [UNKNOWN]
 
 
 def images_of_question(db: Database, tenant_id: str, config: Mapping[str, Any]) -> int | None:
     """Returns how many images a question takes at most, where each classifier of an audit answers about each; None if
     there is no such run."""
     asked = jobs.get(db, tenant_id, str(config.get("run", "")).removeprefix(RUN))
-    if asked is None:
+    questions = None if asked is None or asked.kind not in kinds() else kinds()[asked.kind].questions
+    if questions is None:
         return None
-    if asked.kind == "failures":
-        return int(config.get("n") or DRAWS)
-    return int(config.get("n") or IMAGES) * len(_of_question(db, tenant_id, config))
+    images = int(config.get("n") or questions.images)
+    return images * len(_of_question(db, tenant_id, config)) if questions.of_each_classifier else images
 
 
 def _of_question(db: Database, tenant_id: str, config: Mapping[str, Any]) -> list[str]:
     """Returns the models of the run that is asked, or the one that the question names among them."""
     asked = jobs.get(db, tenant_id, str(config.get("run", "")).removeprefix(RUN))
-    if asked is None or asked.kind == "question":
+    if asked is None or asked.kind == QUESTION:
         return [UNKNOWN]
     specs, name = asked.config.get("classifier"), config.get("classifier")
     if isinstance(specs, Mapping) and name in specs:

@@ -7,7 +7,13 @@ default.
 
 from c2b_ray.stats.amplification import directional_bias_amplification, leakage
 from c2b_ray.stats.clusters import EffectiveImages, effective_images, effective_pairs
-from c2b_ray.stats.contrasts import contrast_counts, contrast_interval, contrast_none_p_values, contrast_p_values
+from c2b_ray.stats.contrasts import (
+    contrast_counts,
+    contrast_interval,
+    contrast_none_p_values,
+    contrast_p_values,
+    contrast_reach,
+)
 from c2b_ray.stats.distances import frechet_distance, kernel_distance
 from c2b_ray.stats.interaction import (
     Crossed,
@@ -108,6 +114,7 @@ __all__ = [
     "contrast_interval",
     "contrast_none_p_values",
     "contrast_p_values",
+    "contrast_reach",
     "contrast_test",
     "crossed",
     "directional_bias_amplification",

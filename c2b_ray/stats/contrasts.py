@@ -35,7 +35,14 @@ from scipy.special import expit, logit, ndtr, stdtr, stdtrit
 from c2b_ray.stats.roots import FARTHEST, MOST_DEVIATIONS, PRECISION, checked_margin, crossing, deviations, falling_root
 from c2b_ray.stats.scores import Floats, Ints, by_blocks
 
-__all__ = ["Design", "contrast_counts", "contrast_interval", "contrast_none_p_values", "contrast_p_values"]
+__all__ = [
+    "Design",
+    "contrast_counts",
+    "contrast_interval",
+    "contrast_none_p_values",
+    "contrast_p_values",
+    "contrast_reach",
+]
 
 PSEUDO = 0.5  # right answers, and as many wrong ones, added to every cell
 STEPS = 5.0  # weight of the sum's own steps in the move of t
@@ -79,6 +86,25 @@ def contrast_counts(
         factor = np.maximum(np.divide(whole, apart, out=factor, where=apart > 0), 1.0)
     total = images / factor[..., None]
     return np.nan_to_num(np.asarray(accuracy, np.float64))[..., None, :] * total, total, w
+
+
+def contrast_reach(weights: ArrayLike, below: ArrayLike, above: ArrayLike) -> tuple[Floats, Floats]:
+    """Computes how far weighted sums of estimates may lie below and above, from how far each estimate may.
+
+    below_j = sqrt(sum of (w_jk * below_k)^2 over w_jk > 0, and of (w_jk * above_k)^2 over w_jk < 0); above_j likewise
+
+    Squares of deviations of independent estimates add, each end from the ends of the estimates (MOVER; Zou & Donner
+    2008, Statistics in Medicine 27: 1693-1702).
+
+    Args: weights: signed, (..., sums, cells), NaN counts as 0; below, above: of estimates, 0 or more, (..., cells).
+    Returns: (below, above), float64 (..., sums), 0 or more.
+    """
+    w = np.nan_to_num(np.asarray(weights, np.float64))
+    down, up = (np.asarray(side, np.float64)[..., None, :] for side in (below, above))
+    positive = w > 0
+    ends = np.where(positive, down, up), np.where(positive, up, down)
+    reach_below, reach_above = (np.sqrt(((w * end) ** 2).sum(axis=-1)) for end in ends)
+    return reach_below, reach_above
 
 
 def contrast_p_values(

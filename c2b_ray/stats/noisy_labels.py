@@ -12,14 +12,17 @@ C = V. An image that the classifier was not shown adds P(answer w | row j) to th
 was left out for what it was drawn for and what the verifier said. Images of known content inform V, s and t. EM
 maximises the likelihood; the covariance is the inverse of its Fisher information.
 
-Arrays may have leading axes: as many independent fits at once.
+Arrays may have leading axes: as many independent fits at once. One fit of an audit takes less time to compute than
+NumPy takes to be called, so the runs of all of its groups are fitted together.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,7 +31,7 @@ from scipy.special import chdtrc, xlogy
 from c2b_ray.stats.roots import deviations
 from c2b_ray.stats.scores import checked_counts
 
-__all__ = ["Corrected", "Known", "corrected", "misfit_p_value"]
+__all__ = ["Corrected", "Known", "Run", "corrected", "corrected_runs", "misfit_p_value", "misfit_p_values"]
 
 
 Floats = NDArray[np.float64]
@@ -50,6 +53,27 @@ class Known:
 
     values: Floats
     classes: Floats | None = None
+
+
+class Run(NamedTuple):
+    """The arguments of `corrected` and of `misfit_p_value`."""
+
+    right: ArrayLike
+    wrong: ArrayLike
+    calibration: ArrayLike | Known
+    copies: float | tuple[float, float] = 1.0
+    unclassified: ArrayLike | None = None
+
+    @property
+    def each(self) -> tuple[float, float]:
+        """How many times each classified and each unclassified image is counted."""
+        each = self.copies if isinstance(self.copies, tuple) else (self.copies, self.copies)
+        if not min(each) >= 1:
+            raise ValueError(f"copies = {self.copies} must be 1 or more")
+        return each
+
+    def checked(self) -> tuple[Floats, Known]:
+        return checked(self.right, self.wrong, self.unclassified, self.calibration)
 
 
 @dataclass(frozen=True)
@@ -93,8 +117,48 @@ class Fit:
         return result
 
 
+def fitted_together(data: Sequence[tuple[Floats, Known]], close: float = CLOSE) -> list[Fit]:
+    """Returns the fit to each of several runs' counts (j, w, 3) and calibrations, those of one shape fitted at once."""
+    alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for i, (counts, known) in enumerate(data):
+        alike[*counts.shape, known.classes is None].append(i)
+    fits: dict[int, Fit] = {}
+    for members in alike.values():
+        calibrations = [data[i][1] for i in members]
+        of_class = [known.classes for known in calibrations if known.classes is not None]
+        known = Known(np.stack([one.values for one in calibrations]), np.stack(of_class) if of_class else None)
+        fit = fitted(np.stack([data[i][0] for i in members]), known, close)
+        for at, i in enumerate(members):
+            fits[i] = Fit(fit.accuracy[at], fit.shown[at], fit.answers[at], fit.images[at], *data[i])
+    return [fits[i] for i in range(len(data))]
+
+
 def fitted(counts: Floats, known: Known, close: float = CLOSE) -> Fit:
-    """Fits the model to counts (..., j, w, 3) with w = n answers, or n + 1 where `known.classes` is present."""
+    """Fits the model to counts (..., j, w, 3) with w = n answers, or n + 1 where `known.classes` is present.
+
+    Each of the fits ends by itself, when none of its estimates changes by `close` any more.
+    """
+    lead, (j, w, _) = counts.shape[:-3], counts.shape[-3:]
+    n = known.values.shape[-1]
+    every = int(np.prod(lead))
+    flat = counts.reshape(every, j, w, 3)
+    values = np.broadcast_to(known.values, (*lead, n, n)).reshape(every, n, n)
+    classes = None if known.classes is None else np.broadcast_to(known.classes, (*lead, 2, 2)).reshape(every, 2, 2)
+    left = np.arange(every)
+    whole: list[Floats] = []
+    for ended, estimates in _steps(flat, Known(values, classes), close):
+        if not whole:
+            whole = [np.empty((every, *part.shape[1:])) for part in estimates]
+        for part, of_ended in zip(whole, estimates, strict=True):
+            part[left[ended]] = of_ended[ended]
+        left = left[~ended]
+    accuracy, shown, answers, images = (part.reshape(*lead, *part.shape[1:]) for part in whole)
+    return Fit(accuracy, shown, answers, images, counts, known)
+
+
+def _steps(counts: Floats, known: Known, close: float) -> Iterator[tuple[NDArray[np.bool_], tuple[Floats, ...]]]:
+    """Yields which of the fits that are left have ended, wherever one has, and the A, M, C and images of those that
+    were left."""
     n, states = known.values.shape[-1], counts.shape[-2]
     answers = _answers(known, np.concatenate([np.eye(n), np.zeros((states - n, n))]) if states > n else np.eye(n))
     shown = rows(counts.sum(axis=-1) + 1.0)
@@ -103,7 +167,7 @@ def fitted(counts: Floats, known: Known, close: float = CLOSE) -> Fit:
     accuracy = np.repeat(start[..., None], states, axis=-1)
     # The class not shown is a nuisance that may have no image at all: an image's worth of even outcomes holds it.
     prior = np.array([0.0] * n + [PSEUDO] * (states - n))
-    for _ in range(ITERATIONS):
+    for step in range(ITERATIONS):
         outcome = np.stack([accuracy, 1 - accuracy, np.ones_like(accuracy)], axis=-1)
         joint = (answers[..., None] * outcome[..., None, :]).reshape(*accuracy.shape, -1)  # (..., k, wy)
         chance = shown @ joint
@@ -116,11 +180,17 @@ def fitted(counts: Floats, known: Known, close: float = CLOSE) -> Fit:
         new = np.minimum(np.divide(correct, images + prior, out=accuracy.copy(), where=images + prior > CLOSE), 1.0)
         before, shown = shown, rows(content)
         answers = _answers(known, expected.sum(axis=-1))
-        moved = max(np.abs(new - accuracy).max(initial=0.0), np.abs(shown - before).max(initial=0.0))
+        moved = np.maximum(
+            np.abs(new - accuracy).max(axis=-1, initial=0.0), np.abs(shown - before).max(axis=(-2, -1), initial=0.0)
+        )
         accuracy = new
-        if moved < close:
-            break
-    return Fit(accuracy, shown, answers, images, counts, known)
+        ended = (moved < close) | (step == ITERATIONS - 1)
+        if ended.any():
+            yield ended, (accuracy, shown, answers, images)
+            if ended.all():
+                return
+            accuracy, shown, answers, counts = (part[~ended] for part in (accuracy, shown, answers, counts))
+            known = Known(known.values[~ended], None if known.classes is None else known.classes[~ended])
 
 
 @dataclass(frozen=True)
@@ -314,17 +384,19 @@ def corrected(
     images.
     Raises: ValueError where shapes differ, counts are negative or not whole, or for the confidence or copies.
     """
-    counts, known = checked(right, wrong, unclassified, calibration)
-    each = copies if isinstance(copies, tuple) else (copies, copies)
-    if not min(each) >= 1:
-        raise ValueError(f"copies = {copies} must be 1 or more")
-    z = deviations(confidence)
-    held = counts[..., :2].sum(axis=(1, 2)) > 0
-    if not held.any():
-        return _nothing(len(held))
-    fit = fitted(counts, known)
-    fit = replace(fit, images=fit.images / each[0])
-    return _described(fit, held, each, z)
+    return corrected_runs([Run(right, wrong, calibration, copies, unclassified)], confidence)[0]
+
+
+def corrected_runs(runs: Sequence[Run], confidence: float = 0.95) -> list[Corrected]:
+    """Returns what `corrected` returns of each run, in their order."""
+    data = [run.checked() for run in runs]
+    each, z = [run.each for run in runs], deviations(confidence)
+    held = [counts[..., :2].sum(axis=(1, 2)) > 0 for counts, _ in data]
+    results = [_nothing(len(of_run)) for of_run in held]
+    some = [i for i, of_run in enumerate(held) if of_run.any()]
+    for i, fit in zip(some, fitted_together([data[i] for i in some]), strict=True):
+        results[i] = _described(replace(fit, images=fit.images / each[i][0]), held[i], each[i], z)
+    return results
 
 
 def checked(
@@ -467,12 +539,23 @@ def misfit_p_value(
     classified; and where the simulation was spared.
     Raises: ValueError as `corrected` does.
     """
-    counts, known = checked(right, wrong, unclassified, calibration)
-    each = copies if isinstance(copies, tuple) else (copies, copies)
-    counts = np.round(counts / np.array([each[0], each[0], each[1]]))
-    if counts[..., :2].sum() == 0:
-        return 1.0
-    fit = fitted(counts, known, ENOUGH)
+    return misfit_p_values([Run(right, wrong, calibration, copies, unclassified)], seed, rough)[0]
+
+
+def misfit_p_values(runs: Sequence[Run], seed: int = 0, rough: bool = False) -> list[float]:
+    """Returns what `misfit_p_value` returns of each run, in their order."""
+    data = []
+    for run in runs:
+        (counts, known), each = run.checked(), run.each
+        data.append((np.round(counts / np.array([each[0], each[0], each[1]])), known))
+    some = [i for i, (counts, _) in enumerate(data) if counts[..., :2].sum() > 0]
+    results = [1.0] * len(data)
+    for i, fit in zip(some, fitted_together([data[i] for i in some], ENOUGH), strict=True):
+        results[i] = _misfit(fit, seed, rough)
+    return results
+
+
+def _misfit(fit: Fit, seed: int, rough: bool) -> float:
     observed = float(_deviance(fit))
     if observed < LEAST_DEVIANCE:
         return 1.0

@@ -22,13 +22,31 @@ LEAST = 10
 
 
 class StandardisedCount(NamedTuple):
-    """A predicted number of images with limits, 0 or more; `weight`: how many images one known image stands for, in
-    the stratum where that is most."""
+    """Predicted numbers of images, 0 or more, and their variances; `weight`: how many images one known image stands
+    for, in the stratum where that is most, infinite where a stratum holds no known image. Of one count or, each of one
+    shape, of several."""
 
-    value: float
-    low: float
-    high: float
-    weight: float
+    value: Floats
+    variance: Floats
+    weight: Floats
+
+    def limits(self, confidence: float = 0.95, times: float = 1.0) -> tuple[Floats, Floats]:
+        """Computes limits: those of a weighted sum of Poisson counts (Fay & Feuer 1997, Eqs. 1-2).
+
+        Args: confidence: in (0, 1). times: as they would be with this many times the known images, of which as large a
+        share was taken; above 0.
+        Returns: (low, high); high is infinite where the weight is, both are NaN where the value is.
+        Raises: ValueError for the confidence or for times.
+        """
+        checked_levels(confidence=confidence)
+        if not times > 0:
+            raise ValueError(f"times must be above 0, got {times}")
+        value, variance, weight = (np.asarray(part, np.float64) for part in self)
+        known, tail = np.isfinite(weight), (1 - confidence) / 2
+        of_one = np.where(known, weight, 0.0) / times
+        low = _gamma_quantile(value, variance / times, tail)
+        high = _gamma_quantile(value + of_one, variance / times + of_one**2, 1 - tail)
+        return low, np.where(known | np.isnan(value), high, np.inf)[()]
 
 
 def strata(images: ArrayLike, known: ArrayLike, most: int = STRATA, least: int = LEAST) -> Floats:
@@ -53,25 +71,20 @@ def strata(images: ArrayLike, known: ArrayLike, most: int = STRATA, least: int =
     return np.array(kept[::-1])
 
 
-def standardised_count(
-    images: ArrayLike, kept: ArrayLike, taken: ArrayLike, confidence: float = 0.95
-) -> StandardisedCount:
+def standardised_count(images: ArrayLike, kept: ArrayLike, taken: ArrayLike) -> StandardisedCount:
     """Predicts how many images were taken for something, beside those that are known not to have been.
 
     value = sum over strata s of R_s / r_s * a_s
 
     R the `images` in question that were not taken, r and a the known images that were not (`kept`) and that were
-    (`taken`): a/r are the odds that such an image is taken. Limits are those of a weighted sum of Poisson counts (Fay &
-    Feuer 1997, Statistics in Medicine 16: 791-801, Eqs. 1-2), with 1 + a/r times their variance, since r is counted
-    too.
+    (`taken`): a/r are the odds that such an image is taken. The variance is that of a weighted sum of Poisson counts
+    (Fay & Feuer 1997, Statistics in Medicine 16: 791-801), times 1 + a/r, since r is counted too.
 
     Args: images: (strata,), 0 or more, need not be whole; kept, taken: (strata,), whole numbers of 0 or more.
-    confidence: of limits, in (0, 1).
-    Returns: `StandardisedCount`. A stratum that holds images and no known image is left out of `value`, and `high` is
-    infinite. No images: 0 everywhere.
-    Raises: ValueError where shapes differ or numbers are negative, or for the confidence.
+    Returns: `StandardisedCount`. A stratum that holds images and no known image is left out of `value`. No images: 0
+    everywhere.
+    Raises: ValueError where shapes differ or numbers are negative.
     """
-    checked_levels(confidence=confidence)
     of_all, rest, hits = (np.asarray(counts, np.float64) for counts in (images, kept, taken))
     if not of_all.shape == rest.shape == hits.shape or of_all.ndim != 1 or min(map(_least, (of_all, rest, hits))) < 0:
         raise ValueError(f"images, kept and taken must be 0 or more, of one shape (strata,), got {images, kept, taken}")
@@ -79,18 +92,18 @@ def standardised_count(
     weights = np.divide(of_all, rest, out=np.zeros(of_all.shape), where=rest > 0)
     odds = np.divide(hits, rest, out=np.zeros(of_all.shape), where=rest > 0)
     value, variance = float((weights * hits).sum()), float((weights**2 * hits * (1 + odds)).sum())
-    weight, tail = float(weights.max(initial=0.0)), (1 - confidence) / 2
-    low = _gamma_quantile(value, variance, tail)
-    high = np.inf if unknown.any() else _gamma_quantile(value + weight, variance + weight**2, 1 - tail)
-    return StandardisedCount(value, low, high, np.inf if unknown.any() else weight)
+    weight = np.inf if unknown.any() else float(weights.max(initial=0.0))
+    return StandardisedCount(*(np.asarray(part)[()] for part in (value, variance, weight)))
 
 
 def _least(counts: NDArray[np.float64]) -> float:
     return float(counts.min(initial=0.0))
 
 
-def _gamma_quantile(mean: float, variance: float, share: float) -> float:
+def _gamma_quantile(mean: Floats, variance: Floats, share: float) -> Floats:
     """Returns the quantile of the gamma distribution with this mean and variance; 0 for a mean of 0."""
-    if mean <= 0:
-        return 0.0
-    return float(variance / mean * gammaincinv(mean**2 / variance, share))
+    above = ~(mean <= 0)
+    scale = np.divide(variance, mean, out=np.zeros(np.shape(mean)), where=above)
+    shape = np.divide(mean, scale, out=np.ones(np.shape(mean)), where=above)
+    quantile: Floats = scale * gammaincinv(shape, share)
+    return quantile

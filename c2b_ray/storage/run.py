@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.storage import absent_bucket, files, listing, tables, writers
-from c2b_ray.storage.kinds import KINDS, RunKind, kind_named
+from c2b_ray.storage.kinds import RunKind, kind_named, kind_names
 from c2b_ray.storage.manifest import FORMAT, Manifest, checked, differences, kind_name, merged, parse, unnamed
 from c2b_ray.storage.tables import RowGroups
 
@@ -240,14 +240,13 @@ def finished(run: str | Path | Run) -> Run:
 
 def _kind_of(location: str) -> RunKind:
     name = kind_name(files.read_bytes(location), location)
-    try:
-        return kind_named(name)
-    except KeyError as error:
+    if name not in (known := kind_names()):
         raise RunError(
-            f"{location}: a run of the kind {name!r}, which this release does not know ({', '.join(KINDS)}): install "
-            "the release that made it",
+            f"{location}: a run of the kind {name!r}, which this release does not know ({', '.join(known)}): install "
+            "the release or the package that made it",
             location=location,
-        ) from error
+        )
+    return kind_named(name)
 
 
 @contextmanager

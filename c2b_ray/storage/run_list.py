@@ -20,8 +20,6 @@ from c2b_ray.storage.run import MANIFEST, read_run
 
 UNREADABLE = "unreadable"
 REPORT = "report.html"
-_CLASSIFIERS = ("classifier", "models", "generators")
-"""Fields of configs that name what a run is of; a run has one of them."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ def _listed(path: str, root: str, names: Mapping[str, bool]) -> ListedRun:
         kind=run.kind.name,
         state=record.status,
         date=record.finished or record.created,
-        classifiers=_classifiers(record),
+        classifiers=_classifiers(record, run.kind.models),
         headline=headline.text or (record.failure or ""),
         findings=headline.findings,
         report=names.get(REPORT) is False,
@@ -104,8 +102,8 @@ def _listed(path: str, root: str, names: Mapping[str, bool]) -> ListedRun:
     )
 
 
-def _classifiers(record: Manifest) -> dict[str, str]:
-    named: Any = next((record.config[name] for name in _CLASSIFIERS if record.config.get(name)), {})
+def _classifiers(record: Manifest, field_name: str) -> dict[str, str]:
+    named: Any = record.config.get(field_name) or {}
     if isinstance(named, Mapping):
         return {str(name): str(spec) for name, spec in named.items()}
     return {str(spec): str(spec) for spec in (named if isinstance(named, list) else [named])}

@@ -19,6 +19,18 @@ class Compared(TypedDict):
     change: str
 
 
+class FindingCompared(Compared):
+    """`audits.from_findings.FINDINGS_COMPARISON`."""
+
+    finding: str
+    verdict_a: str | None
+    verdict_b: str | None
+    value_a: float | None
+    value_b: float | None
+    n_a: int
+    n_b: int
+
+
 class PromptsCompared(Compared):
     """`PROMPTS_COMPARISON`."""
 

@@ -13,12 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 import c2b_ray
+from c2b_ray.audits.audit import audit_named
 from c2b_ray.audits.gate import failed
 from c2b_ray.audits.runs import check, compare
 from c2b_ray.cli.commands import app
 from c2b_ray.endpoint.work.progress import Telling
 from c2b_ray.errors import ConfigError, RunError, SourceError
-from c2b_ray.storage.kinds import kind_named
 
 REAL = Path(__file__).parents[3] / "shared" / "real" / "cue-conflict"
 CONTRACT = ["model", "dataset", "metric", "attribute", "view", "group", "value", "value_low", "value_high", "n"]
@@ -167,7 +167,7 @@ def test_report_summary_and_exports(run):
         assert heading in page
     assert "<script>" in page
     assert page.count("<svg") > 5
-    kind = kind_named("clip-bias")
+    kind = audit_named("clip-bias")
     assert kind.summarise(run).to_json["biases"] == []
     document = json.loads(kind.export(run, "json", "a"))
     assert {row["model"] for row in document["biases"]} == {"a"}

@@ -43,10 +43,12 @@ VOLATILE_TEXT = (
 VOLATILE_COLUMNS = VOLATILE_KEYS
 _DIGITS = 6
 
+CHECKOUT = Path(__file__).resolve().parents[2]
+
 
 def masked(text: str, folder: Path) -> str:
     """Returns `text` without what differs between two runs of the same code."""
-    text = text.replace(str(folder), "<folder>").replace(folder.name, "<folder>")
+    text = text.replace(str(CHECKOUT), "<checkout>").replace(str(folder), "<folder>").replace(folder.name, "<folder>")
     for pattern, mark in VOLATILE_TEXT:
         text = pattern.sub(mark, text)
     return text

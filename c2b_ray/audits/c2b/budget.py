@@ -18,10 +18,11 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.audits.c2b.run import C2B, C2BRun
+from c2b_ray.audits.c2b.kind import AUDIT
+from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.c2b.sampling.screening import captions_of, cells_to_draw, in_two_stages, selected
 from c2b_ray.audits.c2b.sampling.selection import cells_of
-from c2b_ray.audits.c2b.sampling.settled import Goal, Look, look, open_groups, settled
+from c2b_ray.audits.c2b.sampling.settled import Goal, Look, evidence_of, open_groups, settled
 from c2b_ray.audits.c2b.scoring.clusters import Clusters
 from c2b_ray.audits.c2b.scoring.confirmation import agreement, confirmed, to_confirm
 from c2b_ray.audits.c2b.scoring.groups import explained, grouped
@@ -40,7 +41,6 @@ from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.intersect import ATTRIBUTE, INTERSECTION, of_kind
 from c2b_ray.storage import Stores, is_remote
-from c2b_ray.storage.kinds import kind_named
 from c2b_ray.tables import SCORES
 
 _LOOKED = ["image_id", "caption_id"]
@@ -165,9 +165,7 @@ def looks(run: C2BRun, config: AuditConfig) -> list[tuple[str, Look]]:
     """Returns each classifier's evidence so far, which stays valid however often it is looked at."""
     captions, draws, predictions, distinct = run.captions, run.draws, run.predictions, duplicates(run)
     verified, thresholds = verification(run, distinct), Thresholds(config.tau, config.alpha)
-    return [
-        (spec, look(captions, draws, predictions, spec, thresholds, verified, distinct)) for spec in config.classifiers
-    ]
+    return evidence_of(captions, draws, predictions, list(config.classifiers), thresholds, verified, distinct)
 
 
 def duplicates(run: C2BRun) -> Distinct:
@@ -260,7 +258,7 @@ def call_with_run(function: Callable[[C2BRun], T], run: C2BRun, config: AuditCon
 
 def _called_there(function: Callable[[C2BRun], T], path: str, stores: Stores) -> T:
     """`stores`: lets this process reach the run's store as the driver does."""
-    return function(C2BRun(path, kind_named(C2B)))
+    return function(C2BRun(path, AUDIT))
 
 
 def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[str, pa.Table]:

@@ -148,21 +148,16 @@ def compare(
     return Comparison(run_a, run_b, spec_a, spec_b, tau, alpha, cells, pooled, scores, shared)
 
 
-def check(
-    run: C2BRun, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
-) -> list[gates.Check]:
-    """Checks gates on the scores of one run, of single classes, of all together, of two values at once and of
-    perturbations: of all its classifiers, or of one.
-
-    A gate that no cell could be checked against fails, unless `allow_unchecked`.
-    """
+def findings(run: C2BRun, classifier: str | None = None) -> list[gates.GateCell]:
+    """Returns the scores of single classes, of all together, of two values at once and of perturbations: of all
+    classifiers of the run, or of one. Raises RunError where there is none."""
     rows = [*run.scores.to_pylist(), *run.read("pooled").to_pylist(), *_of_two_values(run), *_of_perturbations(run)]
     if classifier is not None:
         chosen = one_of(run, classifier, "--classifier")
         rows = [row for row in rows if row["classifier"] == chosen]
     if not rows:
         raise RunError(f"{run.path}: the run has no scores, so no gate can be checked")
-    return gates.check(fail_on, gates.cells_of(rows), allow_unchecked)
+    return gates.cells_of(rows)
 
 
 def _of_two_values(run: C2BRun) -> list[dict[str, Any]]:

@@ -32,12 +32,11 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from c2b_ray.audits.c2b.kind import AUDIT
 from c2b_ray.errors import ConfigError, RunError
-from c2b_ray.storage.kinds import kind_named
 from c2b_ray.storage.manifest import Manifest
 from c2b_ray.storage.run import Run, load_run, open_run
 
-C2B = "c2b"
 CLASSIFIER = "classifier "
 """The prefix of a classifier's name among the manifest's models."""
 _OF_CAPTIONS = ("captions", "caption_spread")
@@ -164,6 +163,6 @@ def load_c2b_run(path: str | Path | Run) -> C2BRun:
 @contextmanager
 def open_c2b_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[C2BRun]:
     """Does what `open_run` does, for a run of this kind."""
-    with open_run(path, run_id, config, kind_named(C2B)) as run:
+    with open_run(path, run_id, config, AUDIT) as run:
         assert isinstance(run, C2BRun)
         yield run

@@ -8,11 +8,21 @@ from __future__ import annotations
 from math import prod
 
 from c2b_ray.config import AuditConfig
+from c2b_ray.config.defaults import with_defaults
 from c2b_ray.names import normalise
 from c2b_ray.storage.labelled import table_opener
 
 ASSUMED_ATTRIBUTES, ASSUMED_VALUES = 7, 4
 """Assumed for each class before a language model proposes them: about what C2B's runs and ours gave."""
+
+
+def most_answers(config: AuditConfig) -> int | None:
+    """Returns an upper limit of the images that classifiers answer about, without reading any file; None where the
+    classifier names the classes or a table has the images."""
+    if config.of_all_classes:
+        return None
+    complete = with_defaults(config, None)
+    return None if complete.images.table is not None else most_images(complete) * len(complete.specs)
 
 
 def most_images(config: AuditConfig) -> int:

@@ -1,15 +1,16 @@
-"""The run kind `clip-bias`: its tables, and the functions that write its report, summary and exports and check and
-compare runs."""
+"""The audit `clip-bias`: its declaration."""
 
 from __future__ import annotations
 
-from c2b_ray.audits.clip_bias.run import CLIP_BIAS_KIND, ClipBiasManifest
-from c2b_ray.storage.kinds import RunKind
+from c2b_ray.audits.audit import Audit, FormField, Option
 from c2b_ray.tables import clip_bias as schemas
 
-KIND = RunKind(
-    name=CLIP_BIAS_KIND,
-    command="c2b clip-bias",
+AUDIT = Audit(
+    name="clip-bias",
+    question="How biased are CLIP models, and does it show in what is built on them?",
+    about="Measure the social bias of CLIP models, globally and locally, and whether it transfers downstream.",
+    config="c2b_ray.audits.clip_bias.config:ClipBiasConfig",
+    run="c2b_ray.audits.clip_bias.audit:clip_bias",
     tables={
         "embeddings": schemas.CLIP_EMBEDDINGS,
         "guesses": schemas.CLIP_GUESSES,
@@ -26,8 +27,8 @@ KIND = RunKind(
     },
     in_parts=frozenset({"embeddings", "guesses"}),
     needed=frozenset({"clip_bias", "transfer"}),
-    manifest=ClipBiasManifest,
-    run="c2b_ray.audits.clip_bias.run:ClipBiasRun",
+    run_class="c2b_ray.audits.clip_bias.run:ClipBiasRun",
+    manifest_class="c2b_ray.audits.clip_bias.run:ClipBiasManifest",
     report="c2b_ray.audits.clip_bias.report.page:write_report",
     summary="c2b_ray.audits.clip_bias.report.summary:summary",
     exports={
@@ -35,6 +36,27 @@ KIND = RunKind(
         "json": "c2b_ray.audits.clip_bias.exports:json",
         "parquet": "c2b_ray.audits.clip_bias.exports:parquet",
     },
-    gate="c2b_ray.audits.clip_bias.comparison:check",
+    findings="c2b_ray.audits.clip_bias.comparison:findings",
     compare="c2b_ray.audits.clip_bias.comparison:compare",
+    models="models",
+    options=(Option("reuse", "RUN", "An earlier run, whose embeddings are reused."),),
+    form=(
+        FormField(
+            "models", "Models", "One a line, a name of your own and a spec, as in: small: world:clip-05.", "specs"
+        ),
+        FormField(
+            "datasets.images.table",
+            "Images",
+            "A table with image, caption and attributes: an upload, or a path below data/.",
+            "model",
+            "captioned",
+        ),
+        FormField(
+            "datasets.images.attributes", "Attributes", "Columns of the table, with commas between them.", "words"
+        ),
+        FormField(
+            "datasets.images.texts", "Neutral texts", "For MaxSkew, with commas between them; may be empty.", "words"
+        ),
+        FormField("groups.k", "Clusters of each model", "1: no local view.", "number"),
+    ),
 )

@@ -16,12 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from c2b_ray.audits.clip_bias.kind import AUDIT
 from c2b_ray.errors import ConfigError
-from c2b_ray.storage.kinds import kind_named
 from c2b_ray.storage.manifest import Manifest
 from c2b_ray.storage.run import Run, load_run, open_run
-
-CLIP_BIAS_KIND = "clip-bias"
 
 
 class ClipBiasManifest(Manifest):
@@ -73,6 +71,6 @@ def load_clip_bias_run(path: str | Path | Run) -> ClipBiasRun:
 @contextmanager
 def open_clip_bias_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[ClipBiasRun]:
     """Does what `open_run` does, for a run of this kind."""
-    with open_run(path, run_id, config, kind_named(CLIP_BIAS_KIND)) as run:
+    with open_run(path, run_id, config, AUDIT) as run:
         assert isinstance(run, ClipBiasRun)
         yield run

@@ -14,8 +14,9 @@ from c2b_ray.storage.documents import FileOrFields
 from c2b_ray.storage.labelled import LabelledTable
 
 
-def estimate(config: FileOrFields | DatasetConfig) -> list[Cost]:
-    """Returns the cost of a build, line by line, from a short trial of its models in this process; writes nothing.
+def estimate(config: FileOrFields | DatasetConfig, via: str = "auto") -> list[Cost]:
+    """Returns the cost of a build, line by line, from a short trial of its models in this process, wherever
+    the build will run (`via`); writes nothing.
 
     Raises ConfigError where a classifier lacks a label of the captions, as the build itself would.
     """

@@ -1,13 +1,11 @@
-"""The run kind `evaluate`: its tables, and the functions that write its report, summary and exports and check and
-compare runs.
+"""The audit `evaluate`: its declaration.
 
 Gates and comparisons are about methods: a method's hits say nothing about a classifier that is to be released.
 """
 
 from __future__ import annotations
 
-from c2b_ray.audits.evaluate.run import EVALUATE, EvaluateManifest
-from c2b_ray.storage.kinds import RunKind
+from c2b_ray.audits.audit import CLASSIFIER_FIELD, Audit, FormField
 from c2b_ray.tables import evaluate as schemas
 
 _TABLES = {
@@ -25,13 +23,16 @@ _TABLES = {
     "recall": schemas.RECALL,
 }
 
-KIND = RunKind(
-    name=EVALUATE,
-    command="c2b evaluate",
+AUDIT = Audit(
+    name="evaluate",
+    question="How well do detected biases agree with a ground truth?",
+    about="Compare detected biases with ground truth, beside the baseline B2T; if interrupted, run it again to resume.",
+    config="c2b_ray.audits.evaluate.config:EvaluateConfig",
+    run="c2b_ray.audits.evaluate.evaluate:evaluate",
     tables=_TABLES,
     needed=frozenset(_TABLES) - {"recall"},
-    manifest=EvaluateManifest,
-    run="c2b_ray.audits.evaluate.run:EvaluateRun",
+    run_class="c2b_ray.audits.evaluate.run:EvaluateRun",
+    manifest_class="c2b_ray.audits.evaluate.run:EvaluateManifest",
     report="c2b_ray.audits.evaluate.report.page:write_report",
     summary="c2b_ray.audits.evaluate.report.summary:summary",
     exports={
@@ -39,6 +40,23 @@ KIND = RunKind(
         "json": "c2b_ray.audits.evaluate.report.export:json",
         "parquet": "c2b_ray.audits.evaluate.report.export:parquet",
     },
-    gate="c2b_ray.audits.evaluate.comparison:check",
+    findings="c2b_ray.audits.evaluate.comparison:findings",
     compare="c2b_ray.audits.evaluate.comparison:compare",
+    form=(
+        FormField("task", "Task", "What the classifier is for, in a sentence."),
+        CLASSIFIER_FIELD,
+        FormField(
+            "truth.table",
+            "Ground truth",
+            "A table with image, target_class and attributes: an upload, or a path "
+            "below data/. CelebA, ImageNet-X and the embedded world are named in the YAML.",
+            "model",
+            "tables",
+        ),
+        FormField(
+            "methods.C2B", "Finished audit", "Its biases are held against the ground truth.", "model", "runs-c2b"
+        ),
+        FormField("b2t.captioner", "Captioner", "Of the baseline B2T; may be empty.", "model", "captioners"),
+        FormField("b2t.encoder", "Encoder", "Of the baseline B2T; may be empty.", "model", "encoders"),
+    ),
 )

@@ -16,11 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.storage.kinds import kind_named
+from c2b_ray.audits.evaluate.kind import AUDIT
 from c2b_ray.storage.manifest import Manifest
 from c2b_ray.storage.run import Run, open_run
-
-EVALUATE = "evaluate"
 
 
 class EvaluateManifest(Manifest):
@@ -60,6 +58,6 @@ class EvaluateRun(Run):
 @contextmanager
 def open_evaluate_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[EvaluateRun]:
     """Does what `open_run` does, for a run of this kind."""
-    with open_run(path, run_id, config, kind_named(EVALUATE)) as run:
+    with open_run(path, run_id, config, AUDIT) as run:
         assert isinstance(run, EvaluateRun)
         yield run

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,11 +23,13 @@ from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation, disco
 from c2b_ray.audits.failures.discovery.candidates import Candidate, table, written
 from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, Wanted
 from c2b_ray.audits.failures.report.page import write_report
+from c2b_ray.audits.failures.report.transfers import answer_lines
 from c2b_ray.audits.failures.run import FailuresRun, load_failures_run, open_failures_run
 from c2b_ray.audits.failures.state import Hypothesis, Kind, Work, of_persons, start
 from c2b_ray.audits.kit.backend import AUTO
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory
 from c2b_ray.audits.kit.session import Listener, Session, Steps
+from c2b_ray.config.question import DRAWS, QuestionConfig
 from c2b_ray.errors import BusyRunError, ConfigError, nearest
 from c2b_ray.storage.run import Run, finished
 from c2b_ray.tables import seed_of
@@ -152,3 +154,22 @@ def _ended(run: FailuresRun) -> FailuresRun:
 
 def _of_caption(rows: pa.Table, caption: Candidate) -> pa.Table:
     return rows.filter(pc.and_(pc.equal(rows["caption_id"], caption.caption_id), pc.equal(rows["origin"], "person")))
+
+
+# Questions as jobs of the shared endpoint (`audits.question`).
+
+
+def check_question(run: FailuresRun, question: QuestionConfig) -> None:
+    """Raises ConfigError for a question that the run cannot answer. It loads no model."""
+    about = written(question.sentence, FailuresConfig.model_validate(run.config).labels, "person", "SENTENCE")
+    if question.target == about.label:
+        raise ConfigError("--target", f"{question.target!r} is the sentence's own label; name a wrong one")
+
+
+def answer_question(
+    run: FailuresRun, question: QuestionConfig, out: str, via: str, listener: Listener | None
+) -> tuple[dict[str, Any], int]:
+    """Returns the answer; the listener is told of its images. It adds the answer to the run, and nothing to `out`."""
+    result = ask(run, question.sentence, question.n or DRAWS, question.target, via, listener)
+    rows = [row for row in result.rows.to_pylist() if row["stage"] == "confirmation"]
+    return {"run": run.path, "sentence": result.caption, "answers": rows, "lines": answer_lines(rows)}, 0

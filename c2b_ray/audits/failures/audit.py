@@ -51,19 +51,20 @@ def find_failures(
     *,
     classifier: Model | InMemory | Mapping[str, Model | InMemory] | None = None,
     labels: Sequence[str] | None = None,
+    costs: Sequence[Cost] = (),
 ) -> FailuresRun:
     """Finds the captions that make a classifier fail, or resumes such a run, and returns it.
 
     `config`: the path of a failures file, a mapping of its fields, or a `FailuresConfig`. The other arguments are those
     of `c2b_ray.audit`: `out`: the run directory, by default `runs/failures-<run id>`. `via`: where the models run:
     `here`, `actors`, `serve` or `auto`. `placement`: how many processes run each stage. `classifier`, `labels`: models
-    in memory.
+    in memory. `costs`: the estimate made before the run; the manifest keeps it.
 
     Raises InputError for what the user can correct. After an interruption the same call resumes the run.
     """
     in_memory = held_in_memory(classifier, labels, via)  # held until the run ends
     session = Session(HERE if in_memory else via, None if placement is None else read_placement(placement), listener)
-    return find(read_failures_config(config, specs_of(in_memory)), out, session)
+    return find(read_failures_config(config, specs_of(in_memory)), out, session, costs)
 
 
 def find(config: FailuresConfig, out: str | Path | None, session: Session, costs: Sequence[Cost] = ()) -> FailuresRun:

@@ -262,6 +262,11 @@ class FailuresConfig(Strict):
         return specs_by_name(self.classifier)
 
 
+def most_images(config: FailuresConfig) -> int:
+    """Returns the most images that a run draws."""
+    return config.budget.draws
+
+
 # Reads and checks a failures file once, at the edge; its paths become absolute, relative to that file.
 
 

@@ -17,12 +17,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
+from c2b_ray.audits.failures.kind import AUDIT
 from c2b_ray.errors import ConfigError
-from c2b_ray.storage.kinds import kind_named
 from c2b_ray.storage.manifest import Manifest
 from c2b_ray.storage.run import Run, load_run, open_run
-
-FAILURES = "failures"
 
 
 class LeastRate(BaseModel):
@@ -180,6 +178,6 @@ def load_failures_run(path: str | Path | Run) -> FailuresRun:
 @contextmanager
 def open_failures_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[FailuresRun]:
     """Does what `open_run` does, for a run of this kind."""
-    with open_run(path, run_id, config, kind_named(FAILURES)) as run:
+    with open_run(path, run_id, config, AUDIT) as run:
         assert isinstance(run, FailuresRun)
         yield run

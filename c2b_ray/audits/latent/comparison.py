@@ -28,19 +28,14 @@ ALL = "all problems/all methods/all directions"
 _SAID = ("verdict", "effect", "effect_low", "effect_high", "p_value", "q_value", "cos_bias", "cos_target", "delta_cos")
 
 
-def check(
-    run: LatentRun, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
-) -> list[gates.Check]:
-    """Checks gates on all classifiers of the run, or on one.
-
-    A search without an answer is in doubt: only `undetermined` is checked on it. A gate that could be checked on
-    nothing fails, unless `allow_unchecked`.
-    """
+def findings(run: LatentRun, classifier: str | None = None) -> list[gates.GateCell]:
+    """Returns the directions of all classifiers of the run, or of one, and how many each has. A search without an
+    answer is in doubt."""
     rows = run.directions.to_pylist()
     if classifier is not None:
         chosen = one_of(classifiers_of(run), classifier, "--classifier", run.path)
         rows = [row for row in rows if row["classifier"] == chosen]
-    return gates.check(fail_on, [*map(_cell, rows), *_numbers(rows)], allow_unchecked)
+    return [*map(_cell, rows), *_numbers(rows)]
 
 
 def classifiers_of(run: LatentRun) -> list[str]:

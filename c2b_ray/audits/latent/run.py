@@ -16,10 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.storage.kinds import kind_named
+from c2b_ray.audits.latent.kind import AUDIT
 from c2b_ray.storage.run import Run, open_run
-
-LATENT = "latent"
 
 
 class LatentRun(Run):
@@ -45,6 +43,6 @@ class LatentRun(Run):
 @contextmanager
 def open_latent_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[LatentRun]:
     """Does what `open_run` does, for a run of this kind."""
-    with open_run(path, run_id, config, kind_named(LATENT)) as run:
+    with open_run(path, run_id, config, AUDIT) as run:
         assert isinstance(run, LatentRun)
         yield run

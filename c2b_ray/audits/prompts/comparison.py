@@ -20,16 +20,12 @@ from c2b_ray.errors import RunError
 # Gates on a run of `c2b prompts`: `word/*:raises`, `gain/*/bgps λ=100:gain_low>0.1`, `frequency/*:frequency>0.9`.
 
 
-def check(
-    run: PromptsRun, fail_on: Sequence[str], classifier: str | None = None, allow_unchecked: bool = False
-) -> list[gates.Check]:
-    """Checks gates on all generators of the run, or on one (`classifier`: its name in the config).
-
-    A gate that could be checked on nothing fails, unless `allow_unchecked`.
-    """
+def findings(run: PromptsRun, classifier: str | None = None) -> list[gates.GateCell]:
+    """Returns the frequencies, gains and words of all generators of the run, or of one (`classifier`: its name in the
+    config)."""
     names = generators_of(run)
     chosen = names if classifier is None else [one_of(names, classifier, "--classifier", run.path)]
-    return gates.check(fail_on, [cell for name in chosen for cell in _cells(run, name)], allow_unchecked)
+    return [cell for name in chosen for cell in _cells(run, name)]
 
 
 def generators_of(run: PromptsRun) -> list[str]:

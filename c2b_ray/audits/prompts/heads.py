@@ -16,8 +16,8 @@ import pyarrow as pa
 from c2b_ray.audits.kit.session import IMAGES, Session, Steps
 from c2b_ray.audits.kit.specs import paths_read
 from c2b_ray.audits.prompts.config import PromptsConfig
+from c2b_ray.audits.prompts.kind import AUDIT
 from c2b_ray.audits.prompts.preflight import checked, images_of_heads
-from c2b_ray.audits.prompts.run import PROMPTS
 from c2b_ray.audits.prompts.search import Guided, head_prompts
 from c2b_ray.audits.prompts.steps.heads import HeadPlan, Trained, train_heads
 from c2b_ray.audits.prompts.steps.search import Head
@@ -27,7 +27,6 @@ from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.models.activation_heads import decoded, encoded, train_head
 from c2b_ray.roles import ActivationReader, Captioner, ImageGenerator, Question
 from c2b_ray.storage import files, writers
-from c2b_ray.storage.kinds import kind_named
 from c2b_ray.tables import content_id
 from c2b_ray.tables.prompts import HEADS
 
@@ -82,7 +81,7 @@ def heads_alone(config: PromptsConfig, out: str | Path, session: Session) -> pa.
         session.backend(lambda: len(config.generators) * images_of_heads(config)) as models,
     ):
         models.runner.check_paths(folder, paths_read(config, in_driver=()))
-        work = described(config, kind_named(PROMPTS).new(folder), models, Steps(session.listener))
+        work = described(config, AUDIT.new(folder), models, Steps(session.listener))
         write_heads(work, folder)
         rows = [row for name in config.generators for row in _noted_rows(work, name, folder)]
         table = pa.Table.from_pylist(rows, schema=HEADS)

@@ -6,11 +6,13 @@ from math import ceil
 
 from c2b_ray.audits.kit.backend import check_via
 from c2b_ray.audits.kit.specs import check_specs
-from c2b_ray.audits.prompts.config import PromptsConfig
+from c2b_ray.audits.prompts.config import PromptsConfig, read_prompts_config
 from c2b_ray.audits.prompts.modifying import PICTURES
 from c2b_ray.audits.prompts.search import check_search
 from c2b_ray.audits.prompts.steps.search import FIRST_SHARE
 from c2b_ray.audits.prompts.steps.tasks import targets_of
+from c2b_ray.report import words
+from c2b_ray.report.summary import Column, Summary
 
 
 def checked(config: PromptsConfig, via: str) -> PromptsConfig:
@@ -33,6 +35,19 @@ def most_images(config: PromptsConfig) -> int:
     """Returns an approximate upper limit; searches whose prompts end early, and pools with few words, use fewer
     images."""
     return sum(images_by_part(config).values())
+
+
+def estimate(file: str, via: str = "auto") -> Summary:
+    """Returns the most images that each part of a run generates. Raises what the run itself would raise first."""
+    config = checked(read_prompts_config(file), via)
+    parts = images_by_part(config)
+    columns = [Column("part"), Column("most images", number=True)]
+    rows = [(name, words.count(count)) for name, count in parts.items()]
+    images = words.plural(sum(parts.values()), "image")
+    reads = "; a search reads activations, which cost less than images" if config.guide == "heads" else ""
+    counts = {"images_at_most": parts, "total": sum(parts.values())}
+    lines = [f"At most {images}{reads}."]
+    return Summary("Images to generate", columns, rows, [""] * len(rows), lines, to_json=counts)
 
 
 def images_by_part(config: PromptsConfig) -> dict[str, int]:

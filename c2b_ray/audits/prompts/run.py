@@ -19,11 +19,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
-from c2b_ray.storage.kinds import kind_named
+from c2b_ray.audits.prompts.kind import AUDIT
 from c2b_ray.storage.manifest import Manifest
 from c2b_ray.storage.run import Run, open_run
-
-PROMPTS = "prompts"
 
 
 class LeastEffect(BaseModel):
@@ -91,6 +89,6 @@ class PromptsRun(Run):
 @contextmanager
 def open_prompts_run(path: str | Path, run_id: str, config: Mapping[str, Any]) -> Iterator[PromptsRun]:
     """Does what `open_run` does, for a run of this kind."""
-    with open_run(path, run_id, config, kind_named(PROMPTS)) as run:
+    with open_run(path, run_id, config, AUDIT) as run:
         assert isinstance(run, PromptsRun)
         yield run

@@ -14,7 +14,7 @@ from c2b_ray import __version__
 from c2b_ray.config.policy import Role
 from c2b_ray.endpoint.api.auth import Json, answers, enter, errors, router
 from c2b_ray.endpoint.api.models import Catalog, FieldErrorBody, ProblemBody
-from c2b_ray.endpoint.kinds import KINDS
+from c2b_ray.endpoint.kinds import kinds as job_kinds
 from c2b_ray.endpoint.ledger.job import Job
 from c2b_ray.report.redact import cleaned
 from c2b_ray.world.zoo import names
@@ -34,8 +34,8 @@ def catalog(request: Request) -> Json:
 @cache
 def kinds() -> list[dict[str, Any]]:
     return [
-        {"name": kind.name, "label": kind.label, "config_schema": kind.config_class.model_json_schema()}
-        for kind in KINDS.values()
+        {"name": kind.name, "label": kind.question, "config_schema": kind.config_class.model_json_schema()}
+        for kind in job_kinds().values()
     ]
 
 

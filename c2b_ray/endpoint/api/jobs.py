@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Header, Query, Request
 
+from c2b_ray.audits.audit import QUESTION
 from c2b_ray.endpoint.api.auth import Caller, Json, answers, body, enter, errors, router
 from c2b_ray.endpoint.api.catalog import job_body
 from c2b_ray.endpoint.api.context import Context
@@ -49,29 +50,20 @@ class Resolved:
 def resolve(context: Context, caller: Caller, kind: str, config: Mapping[str, Any]) -> Resolved:
     """Checks a config and returns what will run. Raises 422, which names a field that is wrong, or that names something
     this tenant may not use."""
-    model = kind_named(kind).config_class
+    audit = kind_named(kind)
     tenancy = tenancy_of(context, caller.tenant_id, config)
     try:
-        runs = specs.check(config, model, tenancy)
-        if kind == "latent":
-            _check_gradients(config)
+        runs = specs.check(config, audit.config_class, tenancy)
+        # With the submitted config, because an error may show its paths.
+        audit.check_config(config)
     except ConfigError as error:
         message = str(error).removeprefix(f"{error.field}: " if error.field else "")
         field = f"config.{error.field}" if error.field else "config"
         raise ProblemError(422, "invalid_config", f"{field}: {message}", [FieldError(field, message)]) from error
     models = tuple(model for model in models_of(context.db, caller.tenant_id, kind, config) if model != UNKNOWN)
-    asks = kind == "question"
-    images = images_of_question(context.db, caller.tenant_id, config) if asks else _images(kind, runs)
+    asks = kind == QUESTION
+    images = images_of_question(context.db, caller.tenant_id, config) if asks else audit.images_at_most(runs)
     return Resolved(kind, dict(config), runs, models, images)
-
-
-def _check_gradients(config: Mapping[str, Any]) -> None:
-    """Checks at submission, and not when the job starts. It uses the submitted config, because an error may show its
-    paths."""
-    from c2b_ray.audits.latent.preflight import check_gradients
-    from c2b_ray.config.latent import LatentConfig
-
-    check_gradients(LatentConfig.model_validate(config))
 
 
 def submit_job(
@@ -128,32 +120,6 @@ def _texts(value: Any) -> list[str]:
         return [value]
     items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     return [text for item in items for text in _texts(item)]
-
-
-def _images(kind: str, runs: Mapping[str, Any]) -> int | None:
-    """Returns the most images that the config implies, without reading any file; None if it does not say."""
-    if kind == "c2b" and runs.get("classes") != "all":
-        from c2b_ray.audits.c2b.size import most_images
-        from c2b_ray.config.audit import AuditConfig
-        from c2b_ray.config.defaults import with_defaults
-
-        config = with_defaults(AuditConfig.model_validate(runs), None)
-        return None if config.images.table is not None else most_images(config) * len(config.specs)
-    if kind == "failures":
-        from c2b_ray.audits.failures.config import FailuresConfig
-
-        return FailuresConfig.model_validate(runs).budget.draws
-    if kind == "prompts":
-        from c2b_ray.audits.prompts import preflight
-        from c2b_ray.audits.prompts.config import PromptsConfig
-
-        return preflight.most_images(PromptsConfig.model_validate(runs))
-    if kind == "latent":
-        from c2b_ray.audits.latent import preflight as of_latent
-        from c2b_ray.config.latent import LatentConfig
-
-        return of_latent.most_images(LatentConfig.model_validate(runs))
-    return None
 
 
 def model_seconds(context: Context, caller: Caller, resolved: Resolved) -> float | None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
+from c2b_ray.audits.audit import QUESTION, audit_of
 from c2b_ray.audits.gate import Check, failed, junit
 from c2b_ray.audits.question import check_question
 from c2b_ray.audits.runs import Comparison
@@ -21,7 +22,6 @@ from c2b_ray.endpoint.api.models import GateResult, Gates, JobList, Question
 from c2b_ray.endpoint.api.problems import ProblemError
 from c2b_ray.endpoint.api.reads import finished
 from c2b_ray.endpoint.api.results import Classifier, page_policy, read
-from c2b_ray.endpoint.kinds import ANSWERING_KINDS
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.job import Filters
 from c2b_ray.endpoint.words import in_words_of_requests
@@ -60,7 +60,7 @@ def gate(request: Request, job_id: str, sent: Annotated[Document, Depends(docume
     context, caller = enter(request, "read")
     gates = sent.as_model(Gates)
     run = finished(read(context, caller, job_id))
-    checks = _in_words(run.kind.check(run, gates.fail_on, gates.classifier, gates.allow_unchecked))
+    checks = _in_words(audit_of(run).check_gates(run, gates.fail_on, gates.classifier, gates.allow_unchecked))
     if _accepts(request, XML):
         return Response(junit("c2b gate", checks, {"run": job_id}), media_type=XML)
     return finite_json(_gates(checks))
@@ -83,7 +83,7 @@ def compare(
     context, caller = enter(request, "read")
     run_a = finished(read(context, caller, a))
     run_b = run_a if b is None else finished(read(context, caller, b))
-    comparison: Comparison = run_a.kind.comparison(run_a, run_b, classifier_a, classifier_b)
+    comparison: Comparison = audit_of(run_a).comparison(run_a, run_b, classifier_a, classifier_b)
     checks = _in_words(comparison.check(fail_on or [], allow_unchecked))
     if _accepts(request, XML):
         return Response(junit("c2b compare", checks, comparison.properties()), media_type=XML)
@@ -114,7 +114,7 @@ def ask(
     if (again := submitted_before(context, caller, once)) is not None:
         return again
     refuse_unanswering(finished(read(context, caller, job_id)), config)
-    resolved = resolve(context, caller, "question", config)
+    resolved = resolve(context, caller, QUESTION, config)
     return submit_job(context, caller, resolved, None, once)
 
 
@@ -145,7 +145,7 @@ def history(
 def refuse_unanswering(run: Run, config: dict[str, Any]) -> None:
     """Refuses a question before a job is created that would fail: 409 for a run that cannot answer questions, 422 for a
     field that the run does not fit."""
-    if run.kind.name not in ANSWERING_KINDS:
+    if audit_of(run).questions is None:
         raise ProblemError(409, "no_questions", f"a run of {run.kind.command} answers no questions")
     if not draws_images(run.config):
         raise ProblemError(409, "no_questions", LABELLED)
@@ -154,7 +154,7 @@ def refuse_unanswering(run: Run, config: dict[str, Any]) -> None:
 
 def answers_questions(run: Run) -> bool:
     """Returns whether a finished run can answer questions."""
-    return run.kind.name in ANSWERING_KINDS and draws_images(run.config)
+    return audit_of(run).questions is not None and draws_images(run.config)
 
 
 def run_of(context: Context, caller: Caller, job_id: str) -> Run:

@@ -5,12 +5,17 @@ Times are seconds since 1970, in UTC. Unknown values are null. This module knows
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema, model_validator
 
+from c2b_ray.endpoint.kinds import kinds
+
 State = Literal["queued", "running", "finished", "failed", "cancelled"]
-Kind = Literal["c2b", "failures", "dataset", "prompts", "clip-bias", "latent", "evaluate", "question"]
+if TYPE_CHECKING:
+    Kind = str
+else:
+    Kind = Literal[tuple(kinds())]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 Epoch = Annotated[float, Field(description="Seconds since 1970, in UTC.")]
 EXAMPLE: dict[str, Any] = {

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from c2b_ray.audits.audit import audit_of
 from c2b_ray.endpoint.api.problems import ProblemError, not_found
 from c2b_ray.endpoint.ledger.job import Job
 from c2b_ray.report.export import SPECS, Names, exported, names_in
@@ -70,7 +71,7 @@ class Results:
     def exports(self) -> list[str]:
         if self.dataset is not None:
             return ["csv", "json", "parquet"]
-        return [] if self.run is None else list(self.run.kind.exports)
+        return [] if self.run is None else list(audit_of(self.run).export_names)
 
     def rows(self, name: str) -> int:
         if self.dataset is not None:

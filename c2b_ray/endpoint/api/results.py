@@ -9,6 +9,7 @@ import pyarrow as pa
 from fastapi import Query, Request
 from starlette.responses import Response, StreamingResponse
 
+from c2b_ray.audits.audit import audit_of
 from c2b_ray.endpoint.api.auth import Caller, Json, answers, enter, enter_artifact, errors, files, finite_json, router
 from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.jobs import Cursor, of_tenant
@@ -219,15 +220,14 @@ def export_of(results: Results, form: str, classifier: str | None) -> Response:
     if form not in results.exports:
         detail = f"this job has no such export; it has {', '.join(results.exports) or 'none'}"
         raise ProblemError(404, "not_found", detail)
-    headers = {
-        "Content-Disposition": attachment(f"{results.job.id}.{ENDS[form]}"), "Content-Security-Policy": CLOSED,
-    }  # fmt: skip
+    name, media = attachment(f"{results.job.id}.{ENDS.get(form, form)}"), MEDIA.get(form, OCTETS)
+    headers = {"Content-Disposition": name, "Content-Security-Policy": CLOSED}
     if results.dataset is None:
         run = finished(results)
-        return Response(run.kind.export(run, form, classifier), media_type=MEDIA[form], headers=headers)
+        return Response(audit_of(run).export(run, form, classifier), media_type=media, headers=headers)
     schema, parts = results.slices(ROWS, None if form == "parquet" else readable(results.tables[ROWS]))
     if form == "parquet":
         content = parquet_slices(schema, parts)
     else:
         content = csv_slices(parts) if form == "csv" else json_slices(parts)
-    return StreamingResponse(content, media_type=MEDIA[form], headers=headers)
+    return StreamingResponse(content, media_type=media, headers=headers)

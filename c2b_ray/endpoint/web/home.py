@@ -6,11 +6,12 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
+from c2b_ray.audits.audit import audit_of
 from c2b_ray.audits.runs import Comparison
 from c2b_ray.endpoint.api.judging import run_of
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError
 from c2b_ray.endpoint.api.results import page_policy
-from c2b_ray.endpoint.kinds import COMPARED_KINDS, KINDS
+from c2b_ray.endpoint.kinds import compared_kinds, kinds
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.job import Filters
 from c2b_ray.endpoint.ledger.jobs import ORDERS, Listing, Look, listing
@@ -26,10 +27,10 @@ def home(visit: Visit) -> Response:
     position = visit.context.signer.open(visit.query("cursor") or None, *about)
     rows = listing(visit.context.db, visit.tenant_id, look, None if position is None else tuple(position), PAGE)
     return shown(visit, "home.html.j2", {
-        "jobs": rows.items, "look": look, "kinds": list(KINDS), "sorts": _sorts(look),
+        "jobs": rows.items, "look": look, "kinds": list(kinds()), "sorts": _sorts(look),
         "next": _next(visit, rows, look, about), "begins": position is None,
-        "compared": COMPARED_KINDS,
-        "comparable": sum(job.state == "finished" and job.kind in COMPARED_KINDS for job in rows.items) > 1,
+        "compared": compared_kinds(),
+        "comparable": sum(job.state == "finished" and job.kind in compared_kinds() for job in rows.items) > 1,
     })  # fmt: skip
 
 
@@ -38,7 +39,7 @@ def _look(visit: Visit) -> Look:
         visit.query("state"), visit.query("kind"), visit.query("name"),
         visit.query("sort") or "created", visit.query("order") != "ascending",
     )  # fmt: skip
-    allowed = {"state": ("", *STATES), "kind": ("", *KINDS), "order": tuple(ORDERS)}
+    allowed = {"state": ("", *STATES), "kind": ("", *kinds()), "order": tuple(ORDERS)}
     for name, values in allowed.items():
         if getattr(look, name) not in values:
             detail = f"expected one of {', '.join(filter(None, values))}"
@@ -81,7 +82,7 @@ def compare_page(visit: Visit) -> Response:
     chosen = _chosen(visit)
     finished = jobs.page(visit.context.db, visit.tenant_id, Filters(state="finished"), limit=_CHOICES).items
     values = {
-        "jobs": [job for job in finished if job.kind in COMPARED_KINDS], "a": "", "b": "",
+        "jobs": [job for job in finished if job.kind in compared_kinds()], "a": "", "b": "",
         "classifier_a": visit.query("classifier_a"), "classifier_b": visit.query("classifier_b"),
         "summaries": [], "page_link": "",
     }  # fmt: skip
@@ -122,5 +123,5 @@ def _comparison(visit: Visit, chosen: list[str]) -> Comparison:
         raise ProblemError(422, "invalid", "name two audits: a and b", [FieldError("a", "expected an audit's id")])
     run_a, run_b = (run_of(visit.context, visit.caller, job_id) for job_id in chosen)
     names = visit.query("classifier_a") or None, visit.query("classifier_b") or None
-    comparison: Comparison = run_a.kind.comparison(run_a, run_b, *names)
+    comparison: Comparison = audit_of(run_a).comparison(run_a, run_b, *names)
     return comparison

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 from starlette.responses import Response
 
+from c2b_ray.audits.audit import audit_of
 from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.endpoint.api.envelope import canonical
 from c2b_ray.endpoint.api.events import follow
@@ -17,7 +18,7 @@ from c2b_ray.endpoint.api.models import Question
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
 from c2b_ray.endpoint.api.reads import ANSWER, REPORT, Results, answer_of, finished
 from c2b_ray.endpoint.api.results import read
-from c2b_ray.endpoint.kinds import COMPARED_KINDS, KINDS
+from c2b_ray.endpoint.kinds import compared_kinds, kinds
 from c2b_ray.endpoint.ledger import jobs, webhooks
 from c2b_ray.endpoint.ledger.job import Job
 from c2b_ray.endpoint.web.rendering import shown
@@ -36,12 +37,12 @@ def job_page(visit: Visit) -> Response:
     results = _results(visit, job)
     run = None if results is None else results.run
     return shown(visit, "job.html.j2", {
-        "job": job, "label": KINDS[job.kind].label if job.kind in KINDS else job.kind,
+        "job": job, "label": kinds()[job.kind].question if job.kind in kinds() else job.kind,
         "running": not job.ended_for_good, "log": _log(visit, job),
         "config": yaml.safe_dump(cleaned(job.config), sort_keys=False, allow_unicode=True, width=100),
         "tables": _tables(results), "exports": results.exports if results and job.state == "finished" else [],
         "summary": _summary(results), "report": results is not None and files.exists(f"{results.path}/{REPORT}"),
-        "answer": _answer(results), "compares": job.kind in COMPARED_KINDS and job.state == "finished",
+        "answer": _answer(results), "compares": job.kind in compared_kinds() and job.state == "finished",
         "questions": job.state == "finished" and run is not None and answers_questions(run),
         "slices": run is not None and run.kind.name == "c2b" and run.has("scores"),
         "gallery": results is not None and results.dataset is not None,
@@ -121,7 +122,7 @@ def _tables(results: Results | None) -> list[tuple[str, int]]:
 def _summary(results: Results | None) -> Summary | None:
     if results is None or results.run is None or results.job.state != "finished":
         return None
-    summary: Summary = results.run.kind.summarise(results.run)
+    summary: Summary = audit_of(results.run).summarise(results.run)
     return summary
 
 

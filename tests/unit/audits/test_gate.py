@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 
 from c2b_ray.audits.gate import EVERY_CELL, GateCell, cells_of, check, failed
@@ -166,3 +167,14 @@ def test_a_gate_on_verdicts_that_are_all_undetermined_fails_and_says_how_many_im
     in_doubt = {**decided, "doubt": "its images show something else"}  # it is skipped, so that nothing is decided
     assert check(["against"], cells_of([*open_, in_doubt]))[-1].outcome == "failed"
     assert [one.outcome for one in check(["n>100"], cells_of(open_))] == ["passed"] * 3
+
+
+def test_a_measure_is_a_column_without_anything_but_numbers():
+    values = {"verdict": "none", "share": np.float64(0.2), "images": np.int64(7), "unknown": None, "kept": True, "n": 9}
+    cells = [GateCell("net", "x", values), GateCell("net", "y", {**values, "share": NAN, "note": "odd"})]
+    assert [one.outcome for one in check(["share>0.1"], cells)] == ["failed", "skipped"]
+    assert [one.outcome for one in check(["images>7"], cells)] == ["passed", "passed"]
+    assert [one.outcome for one in check(["unknown>7"], cells, allow_unchecked=True)] == ["skipped", "skipped"]
+    for name in ("verdict", "kept", "note", "absent"):
+        with pytest.raises(ConfigError, match=f"no measure '{name}' here"):
+            check([f"{name}>0"], cells)

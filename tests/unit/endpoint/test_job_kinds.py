@@ -4,11 +4,11 @@ import inspect
 import pytest
 from pydantic import BaseModel
 
-from c2b_ray.endpoint.kinds import KINDS, kind_named
+from c2b_ray.endpoint.kinds import kind_named, kinds
 from c2b_ray.errors import ConfigError
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("kind", kinds().values(), ids=kinds())
 def test_what_a_kind_names_exists_and_takes_what_a_runner_passes(kind):
     assert issubclass(kind.config_class, BaseModel)
     module, _, name = kind.run.partition(":")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from c2b_ray.stats import bias_score_interval, bias_score_p_values, bias_scores, contrast_test, rogan_gladen
-from c2b_ray.stats.noisy_labels import Known, corrected
+from c2b_ray.stats.noisy_labels import Known, Run, corrected, corrected_runs, misfit_p_value, misfit_p_values
 
 SURE = np.eye(3) * 1e6
 
@@ -36,6 +36,28 @@ def simulated(random, accuracy, purity, verifier, images, known, pool):
     values = np.stack([random.multinomial(known, row) for row in _noisy(n, verifier)])
     classes = np.stack([random.multinomial(known, row) for row in ([verifier, 1 - verifier], [1 - verifier, verifier])])
     return counts, Known(values.astype(float), classes.astype(float))
+
+
+def test_runs_estimated_together_are_estimated_as_each_by_itself():
+    random = np.random.default_rng(8)
+    runs = []
+    for n, verifier, images, pool in (
+        (2, 0.95, 40, False),
+        (4, 0.7, 300, True),
+        (2, 0.6, 500, True),
+        (3, 0.9, 60, False),
+    ):
+        accuracy, purity = random.uniform(0.5, 1.0, n), random.uniform(0.5, 1.0, n)
+        (right, wrong, left), known = simulated(random, accuracy, purity, verifier, images, 30, pool)
+        runs.append(Run(right, wrong, known, (1.0, 1.5), left))
+    right, wrong = np.array([[30, 5], [4, 40]]), np.array([[6, 2], [1, 3]])
+    runs += [Run(right, wrong, np.array([[40, 4], [6, 50]])), Run(np.zeros((2, 2)), np.zeros((2, 2)), np.eye(2))]
+    for run, together in zip(runs, corrected_runs(runs, 0.9), strict=True):
+        for name, value in vars(corrected(run.right, run.wrong, run.calibration, 0.9, *run[3:])).items():
+            # The order in which NumPy adds differs with the number of fits.
+            np.testing.assert_allclose(getattr(together, name), value, rtol=1e-6, atol=1e-9, err_msg=name)
+    assert misfit_p_values(runs) == [misfit_p_value(*run) for run in runs]
+    assert corrected_runs([]) == misfit_p_values([]) == []
 
 
 def test_sure_labels_leave_everything_as_it_was():

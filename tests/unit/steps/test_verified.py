@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from verified_images import LEVELS, PERFECT, Made, mark
 
-from c2b_ray.audits.c2b.verification.correction import correction_of
+from c2b_ray.audits.c2b.verification.correction import corrections_of
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.tables import PREDICTIONS
 
@@ -169,7 +169,9 @@ def test_what_is_kept_of_a_group_for_further_classifiers_is_of_the_same_cells_an
         fresh = made.verified(PERFECT)
         fresh = fresh.drawn_from(cells) if verified is pooled else fresh
         (group,) = drawn.groups
-        found, expected = (correction_of(one, group, answers, LEVELS) for one in (known, fresh.of(drawn)))
+        found, expected = (
+            corrections_of(one, [group], answers, LEVELS)[group.name] for one in (known, fresh.of(drawn))
+        )
         np.testing.assert_array_equal(found.scores.accuracy, expected.scores.accuracy)
         np.testing.assert_array_equal(found.total, expected.total)
         assert found.misfit == expected.misfit

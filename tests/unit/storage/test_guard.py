@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
+from c2b_ray.audits.audit import audit_named
 from c2b_ray.audits.dataset.shard_files import ShardFiles
 from c2b_ray.errors import RunError
 from c2b_ray.storage import files
 from c2b_ray.storage import files as guard
-from c2b_ray.storage.kinds import kind_named
 from c2b_ray.storage.parts import writing
 from c2b_ray.storage.run import open_run
 
@@ -51,13 +51,13 @@ def a_stage_begun(folder):
 
 
 def a_table(folder):
-    with open_run(folder, "r1", {}, kind_named("failures")) as run:
+    with open_run(folder, "r1", {}, audit_named("failures")) as run:
         yield
         run.write("candidates", run.read("candidates"))
 
 
 def a_manifest(folder):
-    with open_run(folder, "r1", {}, kind_named("failures")) as run:
+    with open_run(folder, "r1", {}, audit_named("failures")) as run:
         yield
         run.update({"spent": {"test": 1}})
 

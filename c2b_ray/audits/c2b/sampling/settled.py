@@ -59,33 +59,39 @@ class Look:
     high: stats.Floats
 
 
-def look(
+def evidence_of(
     captions: pa.Table,
     draws: pa.Table,
     predictions: pa.Table,
-    classifier: str,
+    classifiers: Sequence[str],
     thresholds: Thresholds,
     verified: Verified | None = None,
     distinct: Distinct | None = None,
-) -> Look:
-    """Returns the evidence so far. Verified images count for the value that they show; near-duplicates once, at the
-    rank of the first."""
+) -> list[tuple[str, Look]]:
+    """Returns each classifier with its evidence so far. Verified images count for the value that they show;
+    near-duplicates once, at the rank of the first."""
     cells = images_of_cells(captions, draws)
     order = order_of_drawing(cells, captions, draws)
-    answers = answers_of(predictions, classifier).to(cells)
     seen = None if verified is None else verified.of(cells)
-    groups, outcomes = [], []
-    for group in cells.groups:
-        if seen is not None:
-            rounds = _images_by_value_shown(seen, group, order)
-        else:
-            rounds = _images_by_cell(cells, group, order, distinct)
-        groups.append((group.name, group.values))
-        outcomes.append(_outcomes(rounds, answers))
+    rounds = [
+        _images_by_cell(cells, group, order, distinct) if seen is None else _images_by_value_shown(seen, group, order)
+        for group in cells.groups
+    ]
+    groups = tuple((group.name, group.values) for group in cells.groups)
+    return [(name, _look(groups, rounds, answers_of(predictions, name).to(cells), thresholds)) for name in classifiers]
+
+
+def _look(
+    groups: tuple[tuple[Group, tuple[str, ...]], ...],
+    rounds: Sequence[Sequence[Ints]],
+    answers: CellAnswers,
+    thresholds: Thresholds,
+) -> Look:
+    outcomes = [_outcomes(of_group, answers) for of_group in rounds]
     limits = [stats.confidence_sequence(of_group, thresholds.confidence) for of_group in outcomes]
     low, high = (_concatenated([pair[i] for pair in limits]) for i in (0, 1))
     evidence = joined([stats.sequential_evidence(of_group, thresholds.tau) for of_group in outcomes])
-    return Look(tuple(groups), tuple(outcomes), evidence, low, high)
+    return Look(groups, tuple(outcomes), evidence, low, high)
 
 
 def settled(

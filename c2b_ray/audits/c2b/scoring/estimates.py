@@ -17,7 +17,7 @@ from c2b_ray.audits.c2b.scoring.clusters import Clusters, cluster_sums
 from c2b_ray.audits.c2b.scoring.confounding import Confounding
 from c2b_ray.audits.c2b.scoring.judge import CAPTIONS, LABELS, Estimate, Floats
 from c2b_ray.audits.c2b.thresholds import Thresholds
-from c2b_ray.audits.c2b.verification.correction import correction_of, doubts_of_rows
+from c2b_ray.audits.c2b.verification.correction import corrections_of, doubts_of_rows
 from c2b_ray.audits.c2b.verification.false_accepts import FalseAccepts, doubt_of_false_accepts, without_false_accepts
 from c2b_ray.audits.c2b.verification.verified import Seen
 from c2b_ray.stats.intervals import wilson
@@ -133,11 +133,10 @@ def _correct(
 ) -> None:
     """Replaces counts by drawn value with counts by shown value, and marks the cells that cannot be trusted."""
     seen, verified = observed.seen, observed.seen.verified
-    corrections, rows = {}, []
+    corrections, rows = corrections_of(seen, sample.cells.groups, answers, thresholds, sample.rough), []
     for estimate, group in zip(estimates, sample.cells.groups, strict=True):
-        correction = correction_of(seen, group, answers, thresholds, sample.rough)
+        correction = corrections.get(group.name)
         if correction is not None:
-            corrections[group.name] = correction
             estimate.basis = verified.basis(*group.name, group.values)
             scores = correction.scores
             estimate.accuracy, estimate.effective = scores.accuracy, scores.effective
@@ -170,7 +169,15 @@ def _test(estimate: Estimate, group: CellGroup, false_accepts: FalseAccepts) -> 
     claimed = 1 - np.asarray(estimate.columns["class_shown"], np.float64)
     names = ("false_accepts", "false_accepts_low", "false_accepts_high")
     estimate.columns |= dict(zip(names, (predicted.share, predicted.low, predicted.high), strict=True))
-    estimate.without_false_accepts = without_false_accepts(estimate.accuracy, predicted.share, claimed)
+    accuracy = estimate.accuracy
+    estimate.without_false_accepts = without_false_accepts(accuracy, predicted.share, claimed)
+    estimate.negatives = predicted.known
+
+    def bounded(confidence: float, times: float = 1.0) -> tuple[Floats, Floats]:
+        least, most = predicted.limits(confidence, times)
+        return without_false_accepts(accuracy, least, claimed), without_false_accepts(accuracy, most, claimed)
+
+    estimate.bounds = bounded
     limits = zip(predicted.low.tolist(), claimed.tolist(), strict=True)
     return [doubt_of_false_accepts(group.target_class, low, claim) for low, claim in limits]
 

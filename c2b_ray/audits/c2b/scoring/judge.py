@@ -18,7 +18,7 @@ from c2b_ray import stats
 from c2b_ray.audits.c2b.scoring.clusters import ClusterSums
 from c2b_ray.audits.c2b.scoring.confounding import Adjusted
 from c2b_ray.audits.c2b.thresholds import Thresholds
-from c2b_ray.audits.c2b.verification.verified import explained_by_false_accepts
+from c2b_ray.audits.c2b.verification.verified import explained_by_false_accepts, not_excluded
 from c2b_ray.stats.clusters import beside
 from c2b_ray.stats.contrasts import Design
 from c2b_ray.stats.roots import deviations
@@ -182,11 +182,13 @@ class Estimate:
     `effective`: the number of independently drawn images of known content with the same information on the accuracy.
     `covariance`: (values, values) of the accuracies, where they are not independent; `from_verifier`: the part of it
     that comes from the verifier's error rates, which all classes share. `without_false_accepts`: the accuracies without
-    the images that show something else, as predicted; None where nothing is predicted. `adjust`: adjusts φ and its
-    limits for other attributes, where they are known; `adjusted`: its result. `permuted`: the test that a finding of
-    another metric than accuracy must pass besides (`metric.measured`), which gives `accuracy` then; `resampled`: φ of
-    bootstrapped images, (draws, values), where the metric's variance is not known. `clusters`: right answers by
-    cluster, where images come in clusters. `columns`: further columns of each value.
+    the images that show something else, as predicted; None where nothing is predicted. `bounds`: the same at the limits
+    of the prediction, by their confidence and by how many times the calibration's similar images there were;
+    `negatives`: how many there are, by value. `adjust`: adjusts φ and its limits for other attributes, where they are
+    known; `adjusted`: its result. `permuted`: the test that a finding of another metric than accuracy must pass besides
+    (`metric.measured`), which gives `accuracy` then; `resampled`: φ of bootstrapped images, (draws, values), where the
+    metric's variance is not known. `clusters`: right answers by cluster, where images come in clusters. `columns`:
+    further columns of each value.
     """
 
     classifier: str
@@ -201,6 +203,8 @@ class Estimate:
     covariance: Floats | None = None
     from_verifier: Floats | None = None
     without_false_accepts: Floats | None = None
+    bounds: Callable[[float, float], tuple[Floats, Floats]] | None = None
+    negatives: NDArray[np.int64] | None = None
     adjust: Callable[[Floats, Floats, Floats], Adjusted | None] | None = None
     adjusted: Adjusted | None = None
     permuted: Permuted | None = None
@@ -213,6 +217,16 @@ class Estimate:
         """The estimate without the images that show something else, as predicted; itself where nothing is predicted."""
         known = self.without_false_accepts
         return self if known is None else replace(self, accuracy=known)
+
+    def reach(self, confidence: float, times: float = 1.0) -> tuple[Floats, Floats]:
+        """Returns how far each accuracy without false accepts may lie below and above the predicted one, as far as the
+        calibration tells; 0 where nothing is predicted. `times`: with as many times its similar images."""
+        if self.without_false_accepts is None or self.bounds is None:
+            return np.zeros(len(self.values)), np.zeros(len(self.values))
+        least, most = self.bounds(confidence, times)
+        known = self.without_false_accepts
+        # A bound that the prediction passes, or that is not known, does not move it.
+        return np.fmax(known - least, 0.0), np.fmax(most - known, 0.0)
 
     @property
     def held(self) -> NDArray[np.bool_]:
@@ -236,7 +250,7 @@ class Estimate:
         return np.asarray(np.sqrt(np.maximum(np.einsum("jk,kl,jl->j", weights, part, weights), 0.0)))
 
 
-def judged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[ScoreRow]:
+def judged(estimates: Sequence[Estimate], thresholds: Thresholds, rough: bool = False) -> list[ScoreRow]:
     """Returns the columns of `schemas.SCORES` that follow from the estimates, a row per value, in their order.
 
     A value in doubt is left out of the reference of the others. Where at least as many values are in doubt as are left
@@ -244,11 +258,13 @@ def judged(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[ScoreR
     and `none` must also hold after standardising over the other attributes where these are known, and without the
     images that the verifier falsely accepted where these are predicted. The false discovery
     rates of findings and of `none` are controlled over all rows that are not in doubt. Limits of findings are
-    false-coverage-rate limits, at confidence 1 − α·R/m for R findings of m tests; all others are at 1 − α.
+    false-coverage-rate limits, at confidence 1 − α·R/m for R findings of m tests; all others are at 1 − α. `rough`:
+    scores that are no verdict anyway are not standardised, which would widen their limits.
     """
     contrasts = Readings.of(estimates)
     low, high = contrasts.first.limits(thresholds.confidence)
-    adjusted = _adjusted(estimates, contrasts.phi, low, high)
+    may_be_verdicts = contrasts.first.may_be_verdicts(thresholds) if rough else np.ones(len(low), dtype=bool)
+    adjusted = _adjusted(estimates, contrasts.phi, low, high, may_be_verdicts)
     doubts = _doubts(estimates, contrasts.phi, thresholds.tau)
     for here, of_group in adjusted:
         doubts[here] = [doubt or other for doubt, other in zip(doubts[here], of_group.doubt, strict=True)]
@@ -310,7 +326,7 @@ def _tests(
     thresholds: Thresholds,
 ) -> dict[str, Floats]:
     """Returns p- and q-values of findings and of `none`; NaN for rows that are not tested."""
-    p, none_p = contrasts.p_values(thresholds.tau), contrasts.none_p_values(thresholds.tau)
+    p, none_p = contrasts.p_values(thresholds.tau), contrasts.none_p_values(*thresholds)
     for here, of_group in adjusted:
         p[here], none_p[here] = np.fmax(p[here], of_group.p_value), np.fmax(none_p[here], of_group.none_p_value)
     permuted = [e.permuted.p_value if e.permuted else np.full(len(e.values), np.nan) for e in estimates]
@@ -346,13 +362,16 @@ def _limits(
     return {"phi_low": low, "phi_high": high}
 
 
-def _adjusted(estimates: Sequence[Estimate], phi: Floats, low: Floats, high: Floats) -> list[tuple[slice, Adjusted]]:
-    """Returns the rows of each estimate whose other attributes are known, with its scores adjusted for them."""
+def _adjusted(
+    estimates: Sequence[Estimate], phi: Floats, low: Floats, high: Floats, rows: NDArray[np.bool_]
+) -> list[tuple[slice, Adjusted]]:
+    """Returns the rows of each estimate whose other attributes are known, with its scores adjusted for them; of those
+    estimates only that have one of the `rows`."""
     known, start = [], 0
     for estimate in estimates:
         here = slice(start, start + len(estimate.values))
         start = here.stop
-        if estimate.adjust is not None:
+        if estimate.adjust is not None and rows[here].any():
             estimate.adjusted = estimate.adjust(phi[here], low[here], high[here])
         if estimate.adjusted is not None:
             known.append((here, estimate.adjusted))
@@ -372,6 +391,8 @@ class Contrasts:
     total: Floats
     weights: Floats
     design: Design | None = None
+    _known: dict[tuple[str, float], Any] = field(default_factory=dict, compare=False, repr=False)
+    """Results by function and argument: each is asked for several times, and takes a search."""
 
     @classmethod
     def of(cls, estimates: Sequence[Estimate]) -> Contrasts:
@@ -395,17 +416,26 @@ class Contrasts:
         phi: Floats = (self.weights * accuracy).sum(axis=1)
         return phi
 
-    def limits(self, confidence: float, rows: NDArray[np.bool_] | None = None) -> tuple[Floats, Floats]:
-        chosen = slice(None) if rows is None else rows
-        arrays = (self.correct[chosen], self.total[chosen], self.weights[chosen])
-        design = self.design and Design(self.design.factor[chosen], self.design.degrees[chosen])
-        return stats.contrast_interval(*arrays, confidence, design)
+    def limits(self, confidence: float) -> tuple[Floats, Floats]:
+        low, high = self._of(stats.contrast_interval, confidence)
+        return low.copy(), high.copy()
 
     def p_values(self, tau: float) -> Floats:
-        return stats.contrast_p_values(self.correct, self.total, self.weights, tau, self.design)
+        return np.array(self._of(stats.contrast_p_values, tau))
 
     def none_p_values(self, tau: float) -> Floats:
-        return stats.contrast_none_p_values(self.correct, self.total, self.weights, tau, self.design)
+        return np.array(self._of(stats.contrast_none_p_values, tau))
+
+    def may_be_verdicts(self, thresholds: Thresholds) -> NDArray[np.bool_]:
+        """Returns whether a p-value is at most 2 α: any other row remains undetermined, whatever else is known."""
+        tau, alpha = thresholds
+        return np.fmin(self.p_values(tau), self.none_p_values(tau)) <= 2 * alpha
+
+    def _of(self, function: Callable[..., Any], argument: float) -> Any:
+        asked = function.__name__, argument
+        if asked not in self._known:
+            self._known[asked] = function(self.correct, self.total, self.weights, argument, self.design)
+        return self._known[asked]
 
 
 @dataclass(frozen=True)
@@ -413,9 +443,11 @@ class Readings:
     """φ as estimated (`first`) and, where images that show something else are predicted, without them (`second`).
 
     Limits contain those of both, and `none` must pass both tests. A finding is tested as estimated, its false discovery
-    rate controlled, and is in doubt where the second reading, by itself, would not establish it (`doubts`).
+    rate controlled, and is in doubt where the second reading, by itself, would not establish it (`doubts`). The second
+    reading is as uncertain as the prediction: what a small calibration does not exclude may be so.
     """
 
+    estimates: Sequence[Estimate]
     first: Contrasts
     second: Contrasts | None
 
@@ -423,7 +455,7 @@ class Readings:
     def of(cls, estimates: Sequence[Estimate]) -> Readings:
         predicted = any(estimate.without_false_accepts is not None for estimate in estimates)
         second = Contrasts.of([estimate.tested for estimate in estimates]) if predicted else None
-        return cls(Contrasts.of(estimates), second)
+        return cls(estimates, Contrasts.of(estimates), second)
 
     @property
     def phi(self) -> Floats:
@@ -433,31 +465,97 @@ class Readings:
         low, high = self.first.limits(confidence)
         if self.second is None:
             return low, high
-        others = self.second.limits(confidence)
+        others = self._second_limits(self.second, confidence)
         return np.fmin(low, others[0]), np.fmax(high, others[1])
+
+    def _second_limits(self, second: Contrasts, confidence: float) -> tuple[Floats, Floats]:
+        return farther(second.phi, second.limits(confidence), self._reach(confidence))
+
+    def _reach(self, confidence: float) -> tuple[Floats, Floats]:
+        """Returns how far each φ of the second reading may lie below and above, by the limits of the prediction."""
+        parts = [_reach(estimate, confidence) for estimate in self.estimates]
+        below, above = (np.concatenate([*sides, np.zeros(0)]) for sides in zip(*parts, strict=True))
+        return below, above
 
     def p_values(self, tau: float) -> Floats:
         return self.first.p_values(tau)
 
-    def none_p_values(self, tau: float) -> Floats:
+    def none_p_values(self, tau: float, alpha: float) -> Floats:
         p_value = self.first.none_p_values(tau)
-        return p_value if self.second is None else np.fmax(p_value, self.second.none_p_values(tau))
+        if self.second is None:
+            return p_value
+        low, high = self._second_limits(self.second, one_sided(alpha))
+        within = (-tau <= low) & (high <= tau)
+        return np.where(within, np.fmax(p_value, self.second.none_p_values(tau)), np.fmax(p_value, 1.0))
 
     def doubts(self, thresholds: Thresholds) -> list[str | None]:
         """Why φ is no finding that would be one as estimated."""
         if self.second is None:
             return [None] * len(self.phi)
         tau, alpha = thresholds
-        p_value, others = self.first.p_values(tau), self._second_p_values(self.second, tau)
-        changed = (np.abs(self.phi) > tau) & (p_value <= alpha) & (others > alpha)
-        return [
-            explained_by_false_accepts(phi, other) if doubted else None
-            for phi, other, doubted in zip(self.phi.tolist(), self.second.phi.tolist(), changed.tolist(), strict=True)
+        found = (np.abs(self.phi) > tau) & (self.first.p_values(tau) <= alpha)
+        explained = found & (self._second_p_values(self.second, tau) > alpha)
+        low, high = self._second_limits(self.second, one_sided(alpha))
+        excluded = np.where(self.phi > 0, low > tau, high < -tau)
+        doubts: list[str | None] = [
+            explained_by_false_accepts(phi, without) if doubted else None
+            for phi, without, doubted in zip(
+                self.phi.tolist(), self.second.phi.tolist(), explained.tolist(), strict=True
+            )
         ]
+        places = [(estimate, i) for estimate in self.estimates for i in range(len(estimate.values))]
+        for row in np.flatnonzero(found & ~explained & ~excluded).tolist():
+            estimate, i = places[row]
+            low, high = (side[row : row + 1] for side in self.second.limits(one_sided(alpha)))
+            more = _more_negatives(estimate, i, float(self.second.phi[row]), (low, high), thresholds)
+            doubts[row] = not_excluded(float(self.phi[row]), _most_false(estimate), estimate.target_class, more)
+        return doubts
 
     def _second_p_values(self, second: Contrasts, tau: float) -> Floats:
         """Returns p-values of the second reading; 1 where its sign is not that of φ."""
         return np.where(np.sign(second.phi) == np.sign(self.phi), second.p_values(tau), 1.0)
+
+
+MORE_NEGATIVES: list[float] = np.geomspace(1.25, 1000, 31).tolist()
+"""By how many times the similar images of a calibration are tried to grow until they would establish a finding."""
+
+
+def one_sided(alpha: float) -> float:
+    """Returns the confidence of an interval each of whose limits is passed with probability alpha, or half."""
+    return max(1 - 2 * alpha, 1e-6)
+
+
+def farther(phi: Floats, limits: tuple[Floats, Floats], reach: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    """Returns limits of φ that allow for two independent errors: that of the `limits`, and one by which φ may lie
+    `reach` below and above; their squares add."""
+    low, high = limits
+    return np.maximum(phi - np.hypot(phi - low, reach[0]), -1.0), np.minimum(phi + np.hypot(high - phi, reach[1]), 1.0)
+
+
+def _most_false(estimate: Estimate) -> float:
+    """Returns the largest share of a value's images that may show something else: all, where nothing tells."""
+    shares = np.asarray(estimate.columns["false_accepts_high"], np.float64)[estimate.held]
+    return float(np.where(np.isnan(shares), 1.0, shares).max(initial=0.0))
+
+
+def _more_negatives(
+    estimate: Estimate, i: int, phi: float, sampling: tuple[Floats, Floats], thresholds: Thresholds
+) -> int | None:
+    """Returns how many more similar images of the calibration, of which the verifier accepts as large a share, would
+    establish the φ of value `i` without false accepts, whose limits are `sampling`; None where it is not known."""
+    tau, alpha = thresholds
+    known = 0 if estimate.negatives is None else int(estimate.negatives.max(initial=0))
+    for times in MORE_NEGATIVES if known else []:
+        below, above = _reach(estimate, one_sided(alpha), times)
+        (low,), (high,) = farther(np.array([phi]), sampling, (below[i : i + 1], above[i : i + 1]))
+        if low > tau or high < -tau:
+            return math.ceil((times - 1) * known)
+    return None
+
+
+def _reach(estimate: Estimate, confidence: float, times: float = 1.0) -> tuple[Floats, Floats]:
+    """Returns how far each φ without false accepts may lie below and above."""
+    return stats.contrast_reach(_weights(estimate), *estimate.reach(confidence, times))
 
 
 def _design(estimates: Sequence[Estimate]) -> Design | None:

@@ -18,9 +18,17 @@ from numpy.typing import NDArray
 from c2b_ray import stats
 from c2b_ray.audits.c2b.scoring import clusters as clusters_of_images
 from c2b_ray.audits.c2b.scoring.confounding import Adjusted, Score, together
-from c2b_ray.audits.c2b.scoring.judge import BASES, EVIDENCE_OF_VALUES, MOST_SHARED, Estimate, Floats
+from c2b_ray.audits.c2b.scoring.judge import (
+    BASES,
+    EVIDENCE_OF_VALUES,
+    MOST_SHARED,
+    Estimate,
+    Floats,
+    farther,
+    one_sided,
+)
 from c2b_ray.audits.c2b.thresholds import Thresholds
-from c2b_ray.audits.c2b.verification.verified import explained_by_false_accepts
+from c2b_ray.audits.c2b.verification.verified import explained_by_false_accepts, not_excluded_over_classes
 from c2b_ray.names import normalise
 from c2b_ray.stats.scores import mean_of_others
 from c2b_ray.tables import POOLED
@@ -162,6 +170,55 @@ def _tested(cells: _Cells, classes: NDArray[np.bool_], thresholds: Thresholds) -
     return test, together(of_classes, test.shares, Score(test.phi, test.low, test.high), thresholds)
 
 
+@dataclass(frozen=True)
+class _Without:
+    """φ over all classes without the images that show something else, float64 (values,). `low`, `high`: limits that
+    allow for what the calibration does not exclude; `is_above`, `is_below`: whether φ is certainly beyond τ, and
+    −τ."""
+
+    phi: Floats
+    low: Floats
+    high: Floats
+    p_value: Floats
+    none_p_value: Floats
+    is_above: NDArray[np.bool_]
+    is_below: NDArray[np.bool_]
+
+    def holds(self, sign: Floats) -> NDArray[np.bool_]:
+        """Returns whether a finding of this sign is one."""
+        return np.where(sign > 0, self.is_above, self.is_below)
+
+
+def _without_false_accepts(estimates: Sequence[Estimate], thresholds: Thresholds) -> _Without:
+    tau, alpha = thresholds
+    cells = _cells([estimate.tested for estimate in estimates])
+    every_class = np.ones(len(estimates), dtype=bool)
+    test, _ = _tested(cells, every_class, thresholds)
+    low, high = farther(test.phi, (test.low, test.high), _reach(estimates, cells, test.shares, thresholds.confidence))
+    one, _ = _tested(cells, every_class, Thresholds(tau, 2 * alpha))
+    reach = _reach(estimates, cells, test.shares, one_sided(alpha))
+    least, most = farther(one.phi, (one.low, one.high), reach)
+    is_small = (-tau <= least) & (most <= tau)
+    significant = test.p_value <= alpha
+    none_p_value = np.where(is_small, test.none_p_value, np.fmax(test.none_p_value, 1.0))
+    is_above, is_below = significant & (least > tau), significant & (most < -tau)
+    return _Without(test.phi, low, high, test.p_value, none_p_value, is_above, is_below)
+
+
+def _reach(estimates: Sequence[Estimate], cells: _Cells, shares: Floats, confidence: float) -> tuple[Floats, Floats]:
+    """Returns how far each φ over all classes may lie below and above, by what the calibration does not exclude."""
+    below, above = (np.zeros(shares.shape) for _ in range(2))
+    held = (cells.images > 0) & ~np.isnan(cells.accuracy)
+    for c, estimate in enumerate(estimates):
+        columns = [cells.values.index(normalise(value)) for value in estimate.values]
+        sides = np.zeros((2, len(cells.values)))
+        sides[:, columns] = estimate.reach(confidence)
+        others = held[c] & ~np.eye(len(cells.values), dtype=bool)
+        weights = np.eye(len(cells.values)) - others / np.maximum(others.sum(axis=1, keepdims=True), 1)
+        below[c], above[c] = stats.contrast_reach(weights * held[c][:, None], *sides)
+    return np.sqrt(((shares * below) ** 2).sum(axis=0)), np.sqrt(((shares * above) ** 2).sum(axis=0))
+
+
 def _rows(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[PooledRow]:
     cells = _cells(estimates)
     every_class = np.ones(len(estimates), dtype=bool)
@@ -170,12 +227,15 @@ def _rows(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[PooledR
     p_value, none_p_value = np.fmax(test.p_value, others.p_value), np.fmax(test.none_p_value, others.none_p_value)
     doubts = list(others.doubt)
     if any(estimate.without_false_accepts is not None for estimate in estimates):
-        second, _ = _tested(_cells([estimate.tested for estimate in estimates]), every_class, thresholds)
+        second = _without_false_accepts(estimates, thresholds)
         low, high = np.fmin(low, second.low), np.fmax(high, second.high)
-        without = np.where(np.sign(second.phi) == np.sign(test.phi), second.p_value, 1.0)
-        explained = (np.abs(test.phi) > thresholds.tau) & (p_value <= thresholds.alpha) & (without > thresholds.alpha)
+        found = (np.abs(test.phi) > thresholds.tau) & (p_value <= thresholds.alpha)
+        explained = found & ~second.holds(np.sign(test.phi))
         for j in np.flatnonzero(explained).tolist():
-            doubts[j] = doubts[j] or explained_by_false_accepts(float(test.phi[j]), float(second.phi[j]))
+            phi, without = float(test.phi[j]), float(second.phi[j])
+            as_predicted = second.p_value[j] > thresholds.alpha or phi * without < 0
+            why = explained_by_false_accepts(phi, without) if as_predicted else not_excluded_over_classes(phi)
+            doubts[j] = doubts[j] or why
         none_p_value = np.fmax(none_p_value, second.none_p_value)
     differ = all(one.basis in EVIDENCE_OF_VALUES for one in estimates) and bool((cells.shared <= MOST_SHARED).all())
     rows: list[PooledRow] = []

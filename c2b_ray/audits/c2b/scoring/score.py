@@ -84,9 +84,10 @@ def scored(
     pooled: the same images would count once for each class.
 
     `rough`: for a look after which more images may follow. It spares what is expensive and would hardly change where
-    they go: the calibration is tested by simulation only where it seems not to fit, `images_to_settle` is null, and no
-    classes are pooled. `false_accepts`: predicts how many images that the verifier accepted do not show their class.
-    Cells that hold more than their scores are corrected for are in doubt, and findings must hold without these images.
+    they go: the calibration is tested by simulation only where it seems not to fit, scores that are no verdict anyway
+    are not standardised, `images_to_settle` is null, and no classes are pooled. `false_accepts`: predicts how many
+    images that the verifier accepted do not show their class. Cells that hold more than their scores are corrected for
+    are in doubt, and findings must hold without these images.
     """
     sample = replace(_sample(captions, draws, verified, distinct, false_accepts), clusters=clusters, rough=rough)
     classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
@@ -113,7 +114,7 @@ def scored(
         estimates += of_classifier
     has_limits = measure.metric is None or measure.metric.has_limits
     judgements = (
-        judged(estimates, thresholds)
+        judged(estimates, thresholds, rough)
         if measure.metric is None or has_limits
         else judged_by_permutation(estimates, measure.metric, thresholds)
     )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.verified import NOTHING, Seen, Verified, doubt, explained_by_class
-from c2b_ray.stats.noisy_labels import Corrected, Known, corrected, misfit_p_value
+from c2b_ray.stats.noisy_labels import Corrected, Known, Run, corrected_runs, misfit_p_values
 from c2b_ray.steps.answers import CellAnswers
 from c2b_ray.steps.cells import CellGroup, Group
 from c2b_ray.steps.image_ids import distinct_count
@@ -48,28 +48,52 @@ class Correction:
         return {name: getattr(self.scores, name) for name in names} | {"shown": np.diag(self.scores.shown)}
 
 
-def correction_of(
-    seen: Seen, group: CellGroup, answers: CellAnswers, thresholds: Thresholds, rough: bool = False
-) -> Correction | None:
-    """Returns the group's scores, corrected; None where the verifier named no value of any of its images. `rough`: the
-    calibration is tested by simulation only where it seems not to fit."""
-    values, target = len(group.values), group.target_class
+def corrections_of(
+    seen: Seen, groups: Sequence[CellGroup], answers: CellAnswers, thresholds: Thresholds, rough: bool = False
+) -> dict[Group, Correction]:
+    """Returns the corrected scores of each group, without groups of which the verifier named no value of any image.
+    `rough`: the calibration is tested by simulation only where it seems not to fit."""
+    counted = [(group, _run(seen, group, answers)) for group in groups]
+    named = [(group, run) for group, run in counted if run is not None]
+    runs = [run for _, run in named]
+    misfits = misfit_p_values(runs, rough=rough)
+    refuted = [misfit <= thresholds.alpha for misfit in misfits]
+    # Intervals must not rest on a calibration that is refuted.
+    used = [_with_at_most(run, FREE) if is_refuted else run for run, is_refuted in zip(runs, refuted, strict=True)]
+    scores = corrected_runs(used, thresholds.confidence)
+    better = [i for i, is_refuted in enumerate(refuted) if is_refuted and _better(scores[i], _known(runs[i]))]
+    again = misfit_p_values([_with_at_most(runs[i], 0.0) for i in better], rough=rough)
+    for i, misfit in zip(better, again, strict=True):
+        misfits[i] = misfit
+    corrections = {}
+    for (group, run), of_group, misfit in zip(named, scores, misfits, strict=True):
+        counts = np.asarray(run.right) + np.asarray(run.wrong)
+        confirmed = counts[:, : len(group.values)].sum(axis=1).astype(int)
+        corrections[group.name] = Correction(of_group, misfit, confirmed, counts.sum(axis=1).astype(int))
+    return corrections
+
+
+def _run(seen: Seen, group: CellGroup, answers: CellAnswers) -> Run | None:
+    """Returns the counts of a group and the verifier's calibration; None where the verifier named no value."""
     counts, pictures = _counts(seen, group, answers)
-    if not counts[:, :, :values].any():
+    if not counts[:, :, : len(group.values)].any():
         return None
     unclassified, others = seen.left_in_pools(group)
     known = Known(
-        seen.verified.calibration_of(group.attribute, group.values), seen.verified.calibration_of_class(target)
+        seen.verified.calibration_of(group.attribute, group.values),
+        seen.verified.calibration_of_class(group.target_class),
     )
     copies = _copies(counts, pictures), _copies(unclassified, others)
-    misfit = misfit_p_value(counts[0], counts[1], known, copies, unclassified, rough=rough)
-    # Intervals must not rest on a calibration that is refuted.
-    used = _limited(known, FREE) if misfit <= thresholds.alpha else known
-    scores = corrected(counts[0], counts[1], used, thresholds.confidence, copies, unclassified)
-    if used is not known and _better(scores, known):
-        misfit = misfit_p_value(counts[0], counts[1], _limited(known, 0.0), copies, unclassified, rough=rough)
-    confirmed = counts[:, :, :values].sum(axis=(0, 2)).astype(int)
-    return Correction(scores, misfit, confirmed, counts.sum(axis=(0, 2)).astype(int))
+    return Run(counts[0], counts[1], known, copies, unclassified)
+
+
+def _known(run: Run) -> Known:
+    assert isinstance(run.calibration, Known)
+    return run.calibration
+
+
+def _with_at_most(run: Run, most: float) -> Run:
+    return run._replace(calibration=_limited(_known(run), most))
 
 
 def _counts(seen: Seen, group: CellGroup, answers: CellAnswers) -> tuple[Floats, int]:

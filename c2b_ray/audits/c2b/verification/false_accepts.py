@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.audits.c2b.verification.negatives import as_draws, as_verifications
 from c2b_ray.audits.c2b.verification.verified import Seen, Verified
-from c2b_ray.stats.standardised_counts import standardised_count, strata
+from c2b_ray.stats.standardised_counts import StandardisedCount, standardised_count, strata
 from c2b_ray.steps.cells import CellGroup, Group, images_of_cells, similarities
 
 MOST_UNCLAIMED = 0.25
@@ -41,12 +41,21 @@ Floats = NDArray[np.float64]
 class Predicted(NamedTuple):
     """For each value of a group, the share of accepted images that do not show the class, with limits (values,); NaN
     where no image was accepted or no negative is near its captions. `lacking` (values,): how many more negatives near
-    to the captions would tell whether the share exceeds `TOLD`; 0 where there are enough."""
+    to the captions would tell whether the share exceeds `TOLD`; 0 where there are enough. `counted`: the share and its
+    variance, which give limits at other confidences; NaN where no image was accepted. `known` (values,): the negatives
+    near to its captions."""
 
     share: Floats
     low: Floats
     high: Floats
     lacking: NDArray[np.int64]
+    counted: StandardisedCount
+    known: NDArray[np.int64]
+
+    def limits(self, confidence: float, times: float = 1.0) -> tuple[Floats, Floats]:
+        """Returns limits of the share, at most 1; `times`: as they would be with that many times the negatives."""
+        low, high = self.counted.limits(confidence, times)
+        return np.minimum(low, 1.0), np.minimum(high, 1.0)
 
 
 @dataclass(frozen=True)
@@ -95,13 +104,19 @@ class FalseAccepts:
 
     def _predicted(self, group: CellGroup) -> Predicted:
         rows = [self._of_value(group, value) for value in range(len(group.values))]
-        share, low, high, lacking = np.array(rows, np.float64).reshape(-1, 4).T
-        return Predicted(share, low, high, lacking.astype(np.int64))
+        *moments, known, enough = np.array(rows, np.float64).reshape(-1, 5).T
+        counted = StandardisedCount(*moments)
+        low, high = counted.limits(CONFIDENCE)
+        lacking = np.where(high > 2 * TOLD, np.maximum(np.ceil(enough - known), 0.0), 0.0).astype(np.int64)
+        share, low, high = (np.where(known > 0, part, np.nan) for part in (counted.value, low, np.minimum(high, 1.0)))
+        return Predicted(share, low, high, lacking, counted, known.astype(np.int64))
 
-    def _of_value(self, group: CellGroup, value: int) -> tuple[float, float, float, float]:
+    def _of_value(self, group: CellGroup, value: int) -> tuple[float, float, float, float, float]:
+        """Returns the moments of the share (`StandardisedCount`), how many negatives are known, and how many are
+        enough."""
         pools = self._pool.seen.cells.group_named.get(group.name)
         others = self._negatives.seen.cells.group_named.get(group.name)
-        nothing = float("nan"), float("nan"), float("nan"), 0.0
+        nothing = float("nan"), float("nan"), float("nan"), 0.0, 0.0
         if pools is None:
             return nothing
         refused_answer = len(group.values)
@@ -122,13 +137,11 @@ class FalseAccepts:
         sensitivity = max(self._verified.class_sensitivity(group.target_class), LEAST_SENSITIVITY)
         missed = (1 - sensitivity) / sensitivity * counts(similarity[(said != refused_answer) & (said >= 0)])
         images = np.maximum(counts(similarity[refused]) - missed, 0.0)
-        found = standardised_count(images, counts(kept), counts(taken), CONFIDENCE)
+        found = standardised_count(images, counts(kept), counts(taken))
         # Without a single false accept, 3 times its weight is the upper limit at 95 % ("rule of three").
-        enough = 3 * images.sum() / (TOLD * accepted)
-        lacking = max(0.0, np.ceil(enough - len(kept))) if found.high > accepted * (2 * TOLD) else 0.0
-        if not len(kept):
-            return (*nothing[:3], lacking)
-        return found.value / accepted, found.low / accepted, min(found.high / accepted, 1.0), lacking
+        enough = float(3 * images.sum() / (TOLD * accepted))
+        share, variance, weight = float(found.value), float(found.variance), float(found.weight)
+        return share / accepted, variance / accepted**2, weight / accepted, float(len(kept)), enough
 
 
 def doubt_of_false_accepts(target: str, low: float, claimed: float) -> list[str]:
@@ -174,5 +187,6 @@ def without_false_accepts(accuracy: Floats, share: Floats, claimed: Floats) -> F
     """
     least = np.nan_to_num(claimed)
     larger = np.minimum(np.fmax(share, least), 1.0)
-    factor = np.divide(1 - least, 1 - larger, out=np.full(accuracy.shape, np.inf), where=larger < 1)
-    return np.where(larger > least, np.minimum(accuracy * factor, np.maximum(accuracy, 1.0)), accuracy)
+    most = np.maximum(accuracy, 1.0)
+    without = np.divide(accuracy * (1 - least), 1 - larger, out=most.copy(), where=larger < 1)
+    return np.where(larger > least, np.minimum(without, most), accuracy)

@@ -188,6 +188,28 @@ def explained_by_false_accepts(phi: float, without: float) -> str:
     )
 
 
+def not_excluded(phi: float, most: float, target: str, more: int | None) -> str:
+    """Why a finding is in doubt which false accepts would explain that the calibration does not exclude.
+
+    phi: as estimated; most: the largest share of a cell's images that may show something else; more: how many more
+    images would exclude it, None where their number is not known.
+    """
+    number = "More images" if more is None else f"About {more:,} more images"
+    return (
+        f"{phi:+.2f} as estimated, but up to {most:.0%} of a value's images may show no {target}, which would explain "
+        f"it: the calibration holds too few images that show none and look like one. {number} that show no {target} "
+        "and are as near to its captions would tell"
+    )
+
+
+def not_excluded_over_classes(phi: float) -> str:
+    """As `not_excluded`, for φ over all classes."""
+    return (
+        f"{phi:+.2f} as estimated, but images that the verifier falsely accepts would explain it: the calibration "
+        "holds too few images that show another class and look like these to exclude that"
+    )
+
+
 def explained_by_class(
     scores: Corrected, of_class: tuple[Counts, Counts], at: int, target: str, thresholds: Thresholds
 ) -> list[str]:

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from c2b_ray.audits.audit import audit_named
 from c2b_ray.audits.c2b.exports import escaped, scores_csv, scores_json, scores_parquet
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.audits.c2b.run import C2BRun as Run
 from c2b_ray.report.redact import names_of
-from c2b_ray.storage.kinds import kind_named
 from c2b_ray.tables import LABEL_ERRORS, PERTURBATIONS, SCORES
 from c2b_ray.text import visible
 
@@ -81,7 +81,7 @@ def perturbed(classifiers: Sequence[str], target_class: str) -> pa.Table:
     return pa.Table.from_pylist(rows, PERTURBATIONS)
 
 
-@pytest.mark.parametrize("form", list(kind_named("c2b").exports))
+@pytest.mark.parametrize("form", list(audit_named("c2b").exports))
 def test_nothing_private_leaves(form: str, build_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "very-secret-value-123")
     one, two = "onnx:/home/someone/a/net.onnx", "onnx:/home/someone/b/net.onnx"

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from c2b_ray.audits.c2b.comparison import check
+from c2b_ray.audits.audit import audit_named
 from c2b_ray.audits.c2b.run import open_c2b_run
 from c2b_ray.errors import ConfigError
 from c2b_ray.tables import INTERSECTIONS, SCORES
@@ -34,18 +34,18 @@ def run(tmp_path):
 
 @pytest.mark.parametrize("gate", ["against", f"{PAIR}:against", "bus/weather × light/*:interaction<-0.1"])
 def test_a_finding_of_two_values_fails_a_gate(run, gate):
-    failing = [one for one in check(run, [gate]) if one.outcome == "failed"]
+    failing = [one for one in audit_named("c2b").check_gates(run, [gate]) if one.outcome == "failed"]
     assert [one.cell for one in failing] == [PAIR]
     assert "interaction -0.3" in failing[0].evidence
 
 
 def test_what_another_combination_explains_has_no_verdict_and_no_combination_has_phi(run):
-    assert [one.cell for one in check(run, ["none"])] == ["bus/weather/fog", PAIR]
-    assert [one.cell for one in check(run, ["accuracy<0.5"])] == [
+    assert [one.cell for one in audit_named("c2b").check_gates(run, ["none"])] == ["bus/weather/fog", PAIR]
+    assert [one.cell for one in audit_named("c2b").check_gates(run, ["accuracy<0.5"])] == [
         "bus/weather/fog",
         PAIR,
         "bus/weather × light/sun, day",
     ]
-    assert [one.cell for one in check(run, ["phi<-0.1"])] == ["bus/weather/fog"]
+    assert [one.cell for one in audit_named("c2b").check_gates(run, ["phi<-0.1"])] == ["bus/weather/fog"]
     with pytest.raises(ConfigError, match="no cell"):
-        check(run, [f"{PAIR}:phi<0"])
+        audit_named("c2b").check_gates(run, [f"{PAIR}:phi<0"])

@@ -8,13 +8,12 @@ import pytest
 from PIL import Image
 
 import c2b_ray
+from c2b_ray.audits.audit import audit_named
 from c2b_ray.audits.c2b import perturbing as audited
-from c2b_ray.audits.c2b.comparison import check
 from c2b_ray.audits.c2b.estimate import estimate
 from c2b_ray.audits.runs import summary
 from c2b_ray.config import read_audit
 from c2b_ray.errors import ConfigError, ServiceError
-from c2b_ray.storage.kinds import kind_named
 from c2b_ray.storage.labelled import LabelledTable
 
 LABELS = ["striped", "plain"]
@@ -104,10 +103,13 @@ def test_the_weakness_is_named_on_the_page_in_the_terminal_and_by_a_gate(run):
     told = summary(run)
     assert any("striped, blurred (level 5)" in line for line in told.lines)
     assert [row["perturbation"] for row in told.to_json["perturbations"]] == ["blur"]
-    failed = [one.cell for one in check(run, ["against"]) if one.outcome == "failed"]
+    failed = [one.cell for one in audit_named("c2b").check_gates(run, ["against"]) if one.outcome == "failed"]
     assert failed == ["striped/blur/5"]
-    assert [one.outcome for one in check(run, ["*/flip/*: difference<-0.1"])] == ["passed", "passed"]
-    csv = kind_named("c2b").export(run, "perturbations", None).decode().splitlines()
+    assert [one.outcome for one in audit_named("c2b").check_gates(run, ["*/flip/*: difference<-0.1"])] == [
+        "passed",
+        "passed",
+    ]
+    csv = audit_named("c2b").export(run, "perturbations", None).decode().splitlines()
     assert len(csv) == 1 + run.count("perturbations")
 
 

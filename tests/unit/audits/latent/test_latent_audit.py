@@ -12,9 +12,9 @@ from torch import nn
 from toy_latent import ATTRIBUTES, toy_classifier, toy_generator, toy_labels
 
 import c2b_ray
+from c2b_ray.audits.audit import audit_named
 from c2b_ray.audits.gate import failed
 from c2b_ray.audits.kit.session import IMAGES, IMAGES_HELD
-from c2b_ray.audits.latent.comparison import check as check_gates
 from c2b_ray.audits.latent.comparison import compare
 from c2b_ray.audits.latent.preflight import most_images
 from c2b_ray.audits.latent.problems import names_of
@@ -73,7 +73,7 @@ def test_known_attributes_are_kept_out_and_another_bias_is_found(toy, tmp_path):
     assert abs(rows[0]["direction"][1]) < 0.15
     assert abs(rows[0]["direction"][2]) > 0.9
     assert rows[0]["verdict"] == "found"
-    checks = check_gates(result, ["found", "effect_low>0.9", "findings>0"])
+    checks = audit_named("latent").check_gates(result, ["found", "effect_low>0.9", "findings>0"])
     assert [check.outcome for check in checks] == ["failed", "passed", "failed"]
 
 
@@ -82,7 +82,7 @@ def test_an_unbiased_classifier_has_nothing_and_a_rerun_searches_nothing(toy, tm
     (row,) = result.directions.to_pylist()
     assert row["verdict"] == "nothing found"
     assert "not shown to be more" in row["reason"]
-    (passed,) = check_gates(result, ["found"])
+    (passed,) = audit_named("latent").check_gates(result, ["found"])
     assert (passed.outcome, passed.cell) == ("passed", f"{row['problem']}/consistent/1")
     events = []
     again = run(toy, tmp_path / "run", TARGET, listener=events.append)
@@ -186,7 +186,7 @@ def test_constant_predictions_are_undetermined_and_say_so(toy, tmp_path):
     rows = result.directions.to_pylist()
     assert [row["verdict"] for row in rows] == ["undetermined"]
     assert rows[0]["reason"].startswith("constant predictions: P(yes) is 0.500")
-    checks = check_gates(result, ["found"])
+    checks = audit_named("latent").check_gates(result, ["found"])
     assert [check.outcome for check in checks] == ["skipped", "failed"], "nothing could be checked"
     assert rows[0]["direction"] is None
 

@@ -7,16 +7,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from c2b_ray.audits.audit import AUDITS
 from c2b_ray.audits.latent.run import open_latent_run
 from c2b_ray.audits.prompts.report.page import write_report
 from c2b_ray.audits.prompts.run import open_prompts_run
 from c2b_ray.endpoint.api.models import Kind
-from c2b_ray.endpoint.kinds import COMPARED_KINDS, KINDS
+from c2b_ray.endpoint.kinds import kinds
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.work.child import _classifier_hashes
 from c2b_ray.report.export import exported, parquet_of
-from c2b_ray.storage.kinds import KINDS as RUN_KINDS
-from c2b_ray.storage.kinds import kind_named
 from c2b_ray.tables.prompts import PROMPTS
 
 CONFIGS = {
@@ -90,7 +89,7 @@ def test_each_kind_is_submitted_and_checked(endpoint, kind):
     assert answer.status_code == 202, answer.text
     job = jobs.get(endpoint.db, endpoint.tenants["a"], answer.json()["id"])
     assert (job.kind, job.config) == (kind, CONFIGS[kind])
-    assert tuple(KINDS[kind].models_of(job.config)) == MODELS[kind]
+    assert tuple(kinds()[kind].models_of(job.config)) == MODELS[kind]
     name, value, field = WRONG[kind]
     for path in ("/v1/audits", "/v1/audits/check"):
         refused = client.post(path, json={"kind": kind, "config": {**CONFIGS[kind], name: value}})
@@ -102,9 +101,8 @@ def test_each_kind_is_submitted_and_checked(endpoint, kind):
 
 def test_the_catalogue_lists_every_kind_and_every_kind_is_one_of_the_documents(endpoint):
     listed = {kind["name"] for kind in endpoint.as_("a").get("/v1/catalog").json()["kinds"]}
-    assert listed == set(KINDS) == set(Kind.__args__)
-    assert set(KINDS) > set(RUN_KINDS)  # datasets and questions are no runs of their own
-    assert {name for name in RUN_KINDS if kind_named(name).compare} == set(COMPARED_KINDS)
+    assert listed == set(kinds()) == set(Kind.__args__)
+    assert set(kinds()) == {*AUDITS, "question"}
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from c2b_ray.config.policy import Policy
-from c2b_ray.endpoint.kinds import KINDS
+from c2b_ray.endpoint.kinds import kinds
 from c2b_ray.endpoint.policy.at_start import prepared
 from c2b_ray.endpoint.policy.paths import Tenancy
 from c2b_ray.endpoint.policy.specs import check, check_again, paths_of
@@ -84,7 +84,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def checked(root: Path, kind: str, config: dict[str, Any]) -> dict[str, Any]:
-    return check(config, KINDS[kind].config_class, Tenancy(str(root), Policy(), {SHA: "table"}))
+    return check(config, kinds()[kind].config_class, Tenancy(str(root), Policy(), {SHA: "table"}))
 
 
 def changed(kind: str, place: str, value: Any) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def changed(kind: str, place: str, value: Any) -> dict[str, Any]:
 def test_every_path_is_found_below_the_tenants_folder(root: Path, kind: str) -> None:
     result = checked(root, kind, CONFIGS[kind])
     tenancy = Tenancy(str(root), Policy())
-    model = KINDS[kind].config_class
+    model = kinds()[kind].config_class
     check_again(result, model, tenancy)
     paths = [path for _, _, path in paths_of(result, model, tenancy)]
     written = json.dumps(CONFIGS[kind])

@@ -13,7 +13,7 @@ from c2b_ray.config.named import Name, Names, RunPath, TablePath
 from c2b_ray.config.policy import SCHEMES as DEFAULT_SCHEMES
 from c2b_ray.config.policy import Policy
 from c2b_ray.config.strict import Strict
-from c2b_ray.endpoint.kinds import KINDS
+from c2b_ray.endpoint.kinds import kinds
 from c2b_ray.endpoint.policy import schemes
 from c2b_ray.endpoint.policy.paths import Tenancy
 from c2b_ray.endpoint.policy.specs import check, check_again, paths_of
@@ -60,9 +60,9 @@ def test_no_tenant_widens_the_folder_that_a_table_reads_images_below(tenancy):
             checked(tenancy, images=images)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", kinds())
 def test_every_field_of_every_kind_says_what_it_names(kind):
-    fields = list(fields_of(KINDS[kind].config_class))
+    fields = list(fields_of(kinds()[kind].config_class))
     assert [field for field, names, _ in fields if names is None] == []
     assert [field for field, names, _ in fields if names is not Names.NOTHING]
 
@@ -71,7 +71,7 @@ def test_texts_of_any_form_name_something_but_for_these_few():
     """Before a field joins this list: nothing may ever read a file, or load a model, by its value."""
     words = {
         (kind, field)
-        for kind, about in KINDS.items()
+        for kind, about in kinds().items()
         for field, names, hint in fields_of(about.config_class)
         if names is Names.NOTHING and is_free_text(hint)
     }

@@ -4,10 +4,10 @@ import html
 
 import pytest
 
-from c2b_ray.endpoint.kinds import ANSWERING_KINDS, KINDS
+from c2b_ray.endpoint.kinds import answering_kinds, kinds
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.job import Filters
-from c2b_ray.endpoint.web.submit import _OF_ROLE, FIELDS, config_of
+from c2b_ray.endpoint.web.submit import _OF_ROLE, config_of
 from c2b_ray.world.zoo import names
 
 FORMS = {
@@ -48,15 +48,15 @@ def test_a_form_makes_the_config_that_a_file_would_hold(kind):
 @pytest.mark.parametrize("kind", ["prompts", "latent", "evaluate"])
 def test_a_form_is_shown_and_submits(endpoint, visitor, kind):
     page = visitor("a").get(f"/ui/submit?kind={kind}").text
-    assert all(f'name="{field.name}"' in page for field in FIELDS[kind])
-    assert html.escape(KINDS[kind].label, quote=False) in html.unescape(page)
+    assert all(f'name="{field.name}"' in page for field in kinds()[kind].form)
+    assert html.escape(kinds()[kind].question, quote=False) in html.unescape(page)
     sent = {"kind": kind, "name": f"a {kind}", "once": f"new-{kind}", **FORMS[kind][0]}
     assert visitor("a").post("/ui/submit", sent).status_code == 303
     newest = jobs.page(endpoint.db, endpoint.tenants["a"], Filters(kind=kind), limit=1).items[0]
     assert (newest.name, newest.config) == (f"a {kind}", FORMS[kind][1])
     shown = visitor("a").get(f"/ui/audits/{newest.id}")
     assert shown.status_code == 200
-    assert html.escape(KINDS[kind].label, quote=False) in html.unescape(shown.text)
+    assert html.escape(kinds()[kind].question, quote=False) in html.unescape(shown.text)
 
 
 def test_runs_of_any_kind_are_offered_to_compare(endpoint, visitor):
@@ -82,6 +82,6 @@ def test_what_is_wrong_stands_beside_its_field(visitor):
 
 
 def test_every_kind_but_questions_has_a_form_and_every_list_of_models_has_some():
-    assert set(FIELDS) == set(KINDS) - {"question"}
-    assert set(ANSWERING_KINDS) < set(FIELDS)
+    assert {name for name, kind in kinds().items() if kind.form} == set(kinds()) - {"question"}
+    assert answering_kinds() == ["c2b", "failures"]
     assert all(names(role) for role in _OF_ROLE.values())

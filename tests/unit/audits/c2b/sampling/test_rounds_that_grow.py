@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from c2b_ray.audits.c2b.sampling.selection import NEAREST, Pools, cells_of
-from c2b_ray.audits.c2b.sampling.settled import look
+from c2b_ray.audits.c2b.sampling.settled import evidence_of
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.verified import Verified
 from c2b_ray.steps.caption import caption
@@ -94,7 +94,8 @@ def grown(kind, targets, seed=0):
         distinct = images.distinct(drawn)
         seen = Verified(images.verifications(drawn), CALIBRATION.empty_table(), distinct)
         knowledge = {"plain": (None, None), "distinct": (None, distinct), "verified": (seen, distinct)}[kind]
-        (rounds,) = look(captions, draws, images.predictions(drawn), "m", LEVELS, *knowledge).outcomes
+        ((_, at),) = evidence_of(captions, draws, images.predictions(drawn), ["m"], LEVELS, *knowledge)
+        (rounds,) = at.outcomes
         yield rounds
 
 

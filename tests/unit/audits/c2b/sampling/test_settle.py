@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from c2b_ray.audits.c2b.sampling.settled import look, open_groups, settled
+from c2b_ray.audits.c2b.sampling.settled import evidence_of, open_groups, settled
 from c2b_ray.audits.c2b.scoring.score import score
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.verified import Verified
@@ -62,7 +62,8 @@ class Made:
         return Verified(rows, CALIBRATION.empty_table(), self.distinct(marks or {}))
 
     def look(self, verified=None, distinct=None):
-        return look(*self.tables, "m", LEVELS, verified, distinct)
+        ((_, at),) = evidence_of(*self.tables, ["m"], LEVELS, verified, distinct)
+        return at
 
     def settled(self):
         return settled(score(*self.tables, ["m"], *LEVELS), [("m", self.look())], LEVELS)

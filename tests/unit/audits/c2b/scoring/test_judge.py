@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 
+from c2b_ray.audits.c2b.scoring.confounding import Adjusted
 from c2b_ray.audits.c2b.scoring.judge import CALIBRATED, CAPTIONS, LABELS, VERIFIER, Estimate, judged
 from c2b_ray.audits.c2b.thresholds import Thresholds
 
@@ -143,6 +144,69 @@ def test_what_is_found_or_is_none_must_hold_without_predicted_false_accepts_too(
     assert {row["verdict"] for row in judged([even], LEVELS)} == {"none"}
     even.without_false_accepts = np.array([0.99, 0.90])
     assert {row["verdict"] for row in judged([even], LEVELS)} == {"undetermined"}
+
+
+def bounded(accuracy, images, below, above, negatives=40, **more):
+    """An estimate of which false accepts are predicted to be none, with accuracies without them that may lie `below`
+    and `above`, by less the more similar images the calibration holds."""
+    known = np.array(accuracy)
+    one = estimate(accuracy, images, **more)
+    one.without_false_accepts, one.negatives = known, np.full(len(known), negatives)
+    one.bounds = lambda confidence, times: (known - np.array(below) / times, known + np.array(above) / times)
+    one.columns = {**one.columns, "false_accepts_high": np.array([0.3, 0.1])}
+    return one
+
+
+def test_a_finding_that_unknown_false_accepts_would_explain_is_in_doubt_and_says_how_many_images_would_tell():
+    sure, open_ = bounded([0.7, 0.95], 400, [0, 0], [0.02, 0]), bounded([0.7, 0.95], 400, [0, 0], [0.28, 0])
+    assert [row["verdict"] for row in judged([sure], LEVELS)] == ["against", "for"]
+    a, b = judged([open_], LEVELS)
+    assert a["verdict"] == b["verdict"] == "undetermined"
+    assert "-0.25 as estimated, but up to 30% of a value's images may show no" in a["doubt"]
+    # φ = -.25, by chance up to -.25 + .04, must stay below -.05: with .28/t as the other deviation,
+    # .04² + (.28/t)² < .2², so t > .28/.196 = 1.43, the next of the tried ones (1.25, 1.56) is 1.56: .56 of 40 images
+    assert "About 23 more images" in a["doubt"]
+    plain = judged([estimate([0.7, 0.95], 400)], LEVELS)[0]
+    assert a["phi_low"] == pytest.approx(plain["phi_low"])
+    # squares of both deviations add
+    assert a["phi_high"] == pytest.approx(-0.25 + np.hypot(plain["phi_high"] + 0.25, 0.28), abs=0.01)
+
+
+def test_a_rough_judgement_standardises_only_what_may_be_a_verdict():
+    asked = []
+
+    def standardised(name):
+        def adjust(phi, low, high):
+            asked.append(name)
+            nothing = np.zeros(2)
+            return Adjusted(phi, nothing, nothing, nothing, nothing, nothing, (None, None), (None, None))
+
+        return adjust
+
+    def estimates():
+        made = [estimate(accuracy, 100, classifier=name) for name, accuracy in (("a", [0.5, 0.95]), ("b", [0.85, 0.9]))]
+        for one in made:
+            one.adjust = standardised(one.classifier)
+        return made
+
+    whole = [row["verdict"] for row in judged(estimates(), LEVELS)]
+    rough = [row["verdict"] for row in judged(estimates(), LEVELS, rough=True)]
+    assert whole == rough == ["against", "for", "undetermined", "undetermined"]
+    assert asked == ["a", "b", "a"]
+
+
+def test_none_is_not_said_where_false_accepts_are_not_excluded():
+    even, unknown = (bounded([0.9, 0.9], 4000, [0, 0], [up, 0], basis=CALIBRATED) for up in (0.005, 0.1))
+    assert {row["verdict"] for row in judged([even], LEVELS)} == {"none"}
+    assert {row["verdict"] for row in judged([unknown], LEVELS)} == {"undetermined"}
+
+
+def test_where_no_similar_image_tells_all_images_may_be_false_accepts():
+    open_ = bounded([0.7, 0.95], 400, [0, 0], [0.3, 0.05], negatives=0)
+    open_.columns["false_accepts_high"] = np.array([np.nan, np.nan])
+    doubt = judged([open_], LEVELS)[0]["doubt"]
+    assert "up to 100% of a value's images" in doubt
+    assert "More images that show no" in doubt
 
 
 def test_a_finding_that_changes_its_sign_without_false_accepts_is_none():

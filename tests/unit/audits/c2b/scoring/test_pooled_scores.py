@@ -106,3 +106,17 @@ def test_what_predicted_false_accepts_explain_is_not_found_over_all_classes_and_
     assert tested["phi"] == plain["phi"]
     assert tested["phi_low"] == plain["phi_low"]
     assert tested["phi_high"] > 0
+
+
+def test_false_accepts_that_are_not_excluded_over_all_classes_widen_limits_and_leave_no_finding():
+    classes = [of_class(f"c{i}", [0.75, 0.90], 300) for i in range(4)]
+    plain = pooled(classes, Thresholds(0.05, 0.05)).to_pylist()[0]
+    for one in classes:
+        one.without_false_accepts = np.array([0.75, 0.90])
+        one.bounds = lambda confidence, times: (np.array([0.75, 0.90]), np.array([0.95, 0.90]))
+    tested = pooled(classes, Thresholds(0.05, 0.05)).to_pylist()[0]
+    assert (plain["verdict"], tested["verdict"]) == ("against", "undetermined")
+    assert "the calibration holds too few images that show another class" in tested["doubt"]
+    assert tested["phi_low"] == pytest.approx(plain["phi_low"])
+    # .20 in each of four classes of equal weight: .20/√4
+    assert tested["phi_high"] == pytest.approx(-0.15 + np.hypot(plain["phi_high"] + 0.15, 0.10), abs=1e-6)

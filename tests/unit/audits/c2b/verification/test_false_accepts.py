@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -149,13 +151,45 @@ def test_a_finding_that_false_accepts_would_explain_is_in_doubt_and_its_limits_h
     assert tested["phi_low"] <= 0 <= tested["phi_high"]
 
 
-def test_a_true_finding_of_a_good_verifier_stays_with_few_negatives():
-    world = World((0.02, 0.02), negatives=60)
+def worse_in_rain(negatives):
+    """A world whose verifier takes 2 in 100 things for a bus, and whose classifier misses 60 of the buses in rain."""
+    world = World((0.02, 0.02), negatives=negatives)
     for row in world.predictions[-60:]:
         row["predicted_class"] = "mug"
+    return world
+
+
+def test_a_true_finding_of_a_good_verifier_stays_with_enough_negatives():
+    world = worse_in_rain(1500)
     plain, tested = world.scores(tested=False)["rain"], world.scores()["rain"]
     assert plain["verdict"] == tested["verdict"] == "against"
     assert tested["doubt"] is None
+    # The prediction is uncertain, and so is φ without false accepts.
+    assert tested["phi_low"] <= plain["phi_low"] < plain["phi_high"] < tested["phi_high"] < -0.05
+
+
+def test_false_accepts_that_too_few_negatives_do_not_exclude_put_a_finding_in_doubt_which_says_how_many_would():
+    world = worse_in_rain(60)
+    tested = world.scores()["rain"]
+    assert tested["verdict"] == "undetermined"
+    most = tested["false_accepts_high"]
+    assert f"but up to {most:.0%} of a value's images may show no bus, which would explain it" in tested["doubt"]
+    more = int(re.search(r"About ([\d,]+) more images that show no bus", tested["doubt"])[1].replace(",", ""))
+    assert 20 < more < 2000
+    assert worse_in_rain(60 + 2 * more).scores()["rain"]["verdict"] == "against"
+
+
+@pytest.mark.parametrize("negatives", [30, 120])
+def test_a_small_calibration_makes_no_finding_of_a_perfect_classifier(negatives):
+    # About 9 in 100 of "rain" are no buses, of which so few negatives hold one or none.
+    worlds = [
+        World((0.0, 0.07), buses=300, things=900, negatives=negatives, right=1.0, seed=seed) for seed in range(20, 23)
+    ]
+    plain = [world.scores(tested=False)["rain"]["verdict"] for world in worlds]
+    tested = [world.scores()["rain"] for world in worlds]
+    assert plain.count("against") >= 2
+    assert [row["verdict"] for row in tested] == ["undetermined"] * len(worlds)
+    assert all(row["phi_low"] <= 0 <= row["phi_high"] for row in tested)
 
 
 def test_a_calibration_without_similar_images_predicts_nothing_and_is_asked_for_them():

@@ -1,0 +1,287 @@
+"""What people do with a run of an audit that brings only its findings: summary, page, exports, comparison, estimate.
+
+Of a finding's columns it knows `verdict`, `value` with its limits `value_low` and `value_high`, `n` and `doubt`; a
+larger value is worse. An audit that has more to say declares functions of its own (`audits.audit.Audit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from c2b_ray.audits.audit import Audit, audit_of
+from c2b_ray.audits.gate import GateCell
+from c2b_ray.audits.kit.comparison import Comparison, compared, decide, differing, importance, refuse, sides
+from c2b_ray.config.reading import ConfigFile
+from c2b_ray.config.strict import Strict
+from c2b_ray.errors import RunError
+from c2b_ray.report import words
+from c2b_ray.report.comparison import Heading, Pages
+from c2b_ray.report.export import about, csv_of, exported, json_of, parquet_of
+from c2b_ray.report.method import Method, method_of, times
+from c2b_ray.report.page import render
+from c2b_ray.report.redact import clean
+from c2b_ray.report.summary import Column, Summary
+from c2b_ray.stats.resampling import SampledEstimate, difference_of_estimates
+from c2b_ray.storage import files
+from c2b_ray.storage.run import Run
+from c2b_ray.tables.comparison_rows import FindingCompared
+from c2b_ray.text import finite
+
+PROBLEMS = ("against", "failure", "found", "raises")
+"""Verdicts that a classifier has a problem, as gates name them; they are counted in lists of runs."""
+FINDINGS = pa.schema(
+    [
+        pa.field("classifier", pa.string(), nullable=False),
+        pa.field("finding", pa.string(), nullable=False),
+        ("verdict", pa.string()),
+        ("value", pa.float64()),
+        ("value_low", pa.float64()),
+        ("value_high", pa.float64()),
+        ("n", pa.int64()),
+        ("doubt", pa.string()),
+    ]
+)
+FINDINGS_COMPARISON = pa.schema(
+    [
+        pa.field("finding", pa.string(), nullable=False),
+        *[(f"verdict_{side}", pa.string()) for side in "ab"],
+        *[(f"value_{side}", pa.float64()) for side in "ab"],
+        *[(f"n_{side}", pa.int64()) for side in "ab"],
+        *[(name, pa.float64()) for name in ("difference", "difference_low", "difference_high", "p_value", "q_value")],
+        pa.field("change", pa.string(), nullable=False),
+    ]
+)
+MOST_ROWS = 20
+ALPHA = 0.05
+"""The level of intervals where the config names none (`alpha`)."""
+
+
+def findings_of(run: Run, classifier: str | None = None) -> list[GateCell]:
+    return audit_of(run).findings_of(run, classifier)
+
+
+def table_of(findings: Sequence[GateCell]) -> pa.Table:
+    """Returns the findings as a table of `FINDINGS`; numbers that are not known are null."""
+    rows = [
+        {**{name: one.values.get(name) for name in FINDINGS.names}, "classifier": one.classifier, "finding": one.name}
+        for one in findings
+    ]
+    return pa.Table.from_pylist(finite(rows), FINDINGS)
+
+
+def summary(run: Run) -> Summary:
+    findings = findings_of(run)
+    rows = sorted(findings, key=_order)
+    counted = dict.fromkeys(dict.fromkeys(one.classifier for one in findings), 0)
+    for one in findings:
+        counted[one.classifier] += _is_problem(one)
+    shown, total = rows[:MOST_ROWS], sum(counted.values())
+    line = f"{words.plural(total, 'finding')} among {words.plural(len(findings), 'result')}"
+    first = f"{rows[0].name}: {_number(rows[0].values.get('value'))}. " if total else ""
+    return Summary(
+        title=f"Results ({len(shown)} of {len(rows)})",
+        columns=[Column(one.name, one.number) for one in _HEADINGS],
+        rows=[_texts(one) for one in shown],
+        marks=["bad" if _is_problem(one) else "" for one in shown],
+        lines=[f"{line}."],
+        report=run.report,
+        headline=f"{first}{line}",
+        findings=counted,
+        to_json={"run": run.path, "report": run.report, "findings": table_of(findings).to_pylist()},
+    )
+
+
+_HEADINGS = (
+    Heading("classifier"),
+    Heading("finding"),
+    Heading("verdict"),
+    Heading("value", number=True),
+    Heading("interval", number=True),
+    Heading("n", number=True),
+    Heading("doubt"),
+)
+
+
+def _is_problem(finding: GateCell) -> bool:
+    return finding.values.get("verdict") in PROBLEMS and not finding.values.get("doubt")
+
+
+def _order(finding: GateCell) -> tuple[bool, float]:
+    """Sorts problems first, then by falling value; unknown values come last."""
+    value = finding.values.get("value")
+    return not _is_problem(finding), np.inf if value is None or value != value else -value
+
+
+def _texts(finding: GateCell) -> tuple[str, ...]:
+    of = finding.values
+    low, high = of.get("value_low"), of.get("value_high")
+    return (
+        clean(finding.classifier),
+        clean(finding.name),
+        str(of.get("verdict") or words.UNKNOWN),
+        _number(of.get("value")),
+        f"{_number(low)} to {_number(high)}" if low is not None and high is not None else words.UNKNOWN,
+        words.count(int(of.get("n") or 0)),
+        clean(str(of.get("doubt") or "")),
+    )
+
+
+def _number(value: float | None) -> str:
+    return words.UNKNOWN if value is None or value != value else f"{value:.4g}"
+
+
+@dataclass(frozen=True)
+class View:
+    """`question`: of the audit; `title`: of the run; `rows`: texts, one for each heading."""
+
+    question: str
+    title: str
+    headline: str
+    headings: tuple[Heading, ...]
+    rows: tuple[tuple[str, ...], ...]
+    method: Method
+    file: str
+
+
+def write_report(run: Run) -> str:
+    """Writes report.html, whole or not at all; returns its path."""
+    audit, shown, manifest = audit_of(run), summary(run), run.manifest
+    counts = {name: name.replace("_", " ") for name in audit.tables}
+    view = View(
+        question=audit.question,
+        title=clean(str(run.config.get("task") or run.config.get("name") or audit.name)),
+        headline=f"{shown.headline}.",
+        headings=_HEADINGS,
+        rows=tuple(_texts(one) for one in sorted(findings_of(run), key=_order)),
+        method=method_of(manifest, tuple(times(manifest)), counts, f"{audit.command} {audit.name}.yaml"),
+        file=f"{audit.name}.yaml",
+    )
+    files.write_bytes(run.report, render("findings.html.j2", view).encode())
+    return run.report
+
+
+def csv(run: Run, classifier: str | None = None) -> bytes:
+    return csv_of(exported(table_of(findings_of(run, classifier))))
+
+
+def parquet(run: Run, classifier: str | None = None) -> bytes:
+    return parquet_of(exported(table_of(findings_of(run, classifier))))
+
+
+def json(run: Run, classifier: str | None = None) -> bytes:
+    """One object: the run's id, its settings and models, and its findings."""
+    return json_of({**about(run), "findings": exported(table_of(findings_of(run, classifier))).to_pylist()})
+
+
+EXPORTS: Mapping[str, Callable[[Run, str | None], bytes]] = MappingProxyType(
+    {"csv": csv, "json": json, "parquet": parquet}
+)
+
+
+def compare(run_a: Run, run_b: Run, classifier_a: str | None = None, classifier_b: str | None = None) -> Comparison:
+    """Compares the findings of the same name, B against A, or of two classifiers of one run.
+
+    The difference of two values has the MOVER interval of Zou & Donner (2008) from both intervals, for independent
+    samples: conservative where both saw the same images. Intervals are taken to be of level 1 - `alpha` of the config,
+    by default 0.05. Changes are those with q at most alpha (Benjamini & Hochberg 1995) over all that can be compared.
+
+    Raises ConfigError where it is unclear which classifiers are meant; RunError for runs that differ in the fields that
+    the audit declares as `same`, or without a finding in common.
+    """
+    audit = audit_of(run_a)
+    a, b = sides((run_a, run_b), (classifier_a, classifier_b), _classifiers_of, _check_same)
+    alpha = float(run_a.config.get("alpha", ALPHA))
+    of_a, of_b = ({one.name: one for one in findings_of(run, who)} for run, who in ((run_a, a), (run_b, b)))
+    rows = [_row(name, of_a[name], of_b[name], alpha) for name in of_a if name in of_b]
+    if not any(row["p_value"] is not None for row in rows):
+        raise RunError(
+            f"{run_a.path} and {run_b.path} have no finding in common that can be compared; run {audit.command} for "
+            "both with the same settings"
+        )
+    decide(rows, alpha)
+    rows.sort(key=importance)
+    cells = pa.Table.from_pylist(finite(rows), FINDINGS_COMPARISON)
+    return Comparison((run_a.path, run_b.path), (a, b), alpha, cells, PAGES, [_gated(b, row) for row in rows])
+
+
+def _classifiers_of(run: Run) -> list[str]:
+    return list(dict.fromkeys(one.classifier for one in findings_of(run)))
+
+
+def _check_same(run_a: Run, run_b: Run) -> None:
+    audit = audit_of(run_a)
+    why = f"their findings mean different things: run {audit.command} for both with the same settings"
+    refuse(run_a, run_b, differing(run_a, run_b, audit.same), why)
+
+
+def _row(name: str, a: GateCell, b: GateCell, alpha: float) -> FindingCompared:
+    of_a, of_b, row = _estimate(a), _estimate(b), compared()
+    if np.isfinite([of_a.value, of_a.low, of_a.high, of_b.value, of_b.low, of_b.high]).all():
+        low, high, p_value = difference_of_estimates(of_b, of_a, 1 - alpha, paired=False)
+        row = compared(of_b.value - of_a.value, low, high, p_value)
+    return {
+        **row,
+        "finding": name,
+        "verdict_a": a.values.get("verdict"),
+        "verdict_b": b.values.get("verdict"),
+        "value_a": a.values.get("value"),
+        "value_b": b.values.get("value"),
+        "n_a": int(a.values.get("n") or 0),
+        "n_b": int(b.values.get("n") or 0),
+    }
+
+
+def _estimate(finding: GateCell) -> SampledEstimate:
+    """Returns a finding's value with its interval; NaN where it is unknown or in doubt."""
+    known = (finding.values.get(name) for name in ("value", "value_low", "value_high"))
+    value, low, high = (np.nan if one is None or finding.values.get("doubt") else float(one) for one in known)
+    return SampledEstimate(value, low, high, np.array([np.nan]))
+
+
+def _gated(classifier: str, row: FindingCompared) -> GateCell:
+    """Returns the finding for gates. `verdict`, `value` and `n` are B's."""
+    values = {**row, "verdict": row["verdict_b"], "value": row["value_b"], "n": row["n_b"]}
+    values["pairs"] = 0 if row["p_value"] is None else min(row["n_a"], row["n_b"])
+    return GateCell(classifier, row["finding"], values)
+
+
+def _compared_texts(row: Mapping[str, Any]) -> tuple[str, ...]:
+    known = row["p_value"] is not None
+    return (
+        clean(row["finding"]),
+        _number(row["value_a"]),
+        _number(row["value_b"]),
+        words.signed(row["difference"]) if known else words.UNKNOWN,
+        words.signed_range(row["difference_low"], row["difference_high"]) if known else "",
+        words.small_probability(row["q_value"]) if known else words.UNKNOWN,
+    )
+
+
+PAGES = Pages(
+    template="findings_comparison.html.j2",
+    titles={"worse": "Larger", "better": "Smaller", "undetermined": "Undetermined"},
+    headings=(
+        Heading("finding"),
+        Heading("A", number=True),
+        Heading("B", number=True),
+        Heading("difference", number=True),
+        Heading("interval", number=True, small=True),
+        Heading("q", number=True),
+    ),
+    texts=_compared_texts,
+    rising=True,
+)
+
+
+def estimate(audit: Audit, file: str) -> Summary:
+    """Returns the most images that models answer about in a run of this file."""
+    reader: ConfigFile[Strict] = ConfigFile(audit.config_class, audit.command)  # type: ignore[arg-type]
+    images = audit.images_at_most(reader.read(file).model_dump())
+    line = "The file does not say how many images." if images is None else f"At most {words.plural(images, 'image')}."
+    return Summary("", [], [], [], [line], to_json={"images_at_most": images})

@@ -1,0 +1,97 @@
+"""The command of an audit, from its declaration: `c2b NAME FILE.yaml`, alike for every audit of any package."""
+
+# Without `from __future__ import annotations`: the options of each command are made of its audit's own texts.
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from c2b_ray.audits.audit import Audit, audit_named, names_of_other_packages
+from c2b_ray.cli import progress, show
+from c2b_ray.cli.audit import Json, Via, show_run
+from c2b_ray.cli.session import Placement
+from c2b_ray.errors import ConfigError
+
+ViaWithoutServe = Annotated[
+    str,
+    typer.Option(help="Where the work runs: here (this process, without Ray) or actors (of Ray); auto: here if small."),
+]
+
+
+def command_of(audit: Audit) -> Callable[..., None]:
+    """Returns the function of the audit's command, with the options that its declaration calls for."""
+
+    def run(
+        file: Annotated[str | None, typer.Argument(metavar=f"{_word(audit)}.yaml", help="The file of the run.")] = None,
+        out: Annotated[str | None, typer.Option(help=f"The run directory. Default: runs/{audit.name}-<id>.")] = None,
+        via: Via if audit.served else ViaWithoutServe = "auto",  # type: ignore[valid-type]
+        placement: Placement = None,
+        as_json: Json = False,
+        estimate: Annotated[bool, typer.Option("--estimate", "--dry-run", help="Estimate the cost, and stop.")] = False,
+        yes: Annotated[bool, typer.Option("--yes", help="Start at once, without an estimate of the cost.")] = False,
+        print_schema: Annotated[bool, typer.Option(help="Print the JSON schema of such a file and stop.")] = False,
+        **options: Any,
+    ) -> None:
+        if print_schema:
+            show.schema(audit.config_class)
+        elif file is None:
+            raise ConfigError("", f"name a file; {audit.command} --print-schema shows what it holds")
+        elif estimate:
+            show.estimate(audit.estimate_of(file, via), as_json)
+        else:
+            if audit.estimates_first and not yes and not as_json:
+                costs = audit.estimate_of(file, via)
+                show.estimate(costs, as_json)
+                options["costs"] = costs
+            with progress.shown() as bar:
+                result = audit.function(file, out, via, bar, placement, **options)
+            show_run(result, as_json)
+
+    run.__doc__ = audit.about
+    run.__signature__ = _signature(run, audit)  # type: ignore[attr-defined]
+    return run
+
+
+def add_of_other_packages(app: typer.Typer) -> None:
+    """Adds the commands of audits that other packages declare. One that cannot be loaded has a command that says why;
+    none takes the name of another command."""
+    taken = {*(str(one.name) for one in app.registered_commands), *(str(one.name) for one in app.registered_groups)}
+    for name in names_of_other_packages():
+        if name in taken:
+            show.note(f"warning: c2b {name} is a command of c2b-ray, so the audit of this name has none; rename it")
+        else:
+            app.command(name, rich_help_panel="Audit")(_loaded(name))
+
+
+def _loaded(name: str) -> Callable[..., None]:
+    try:
+        return command_of(audit_named(name))
+    except ConfigError as error:
+        reason = error
+
+    def run(arguments: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
+        raise reason
+
+    run.__doc__ = "Its package cannot be loaded."
+    return run
+
+
+def _word(audit: Audit) -> str:
+    return audit.name.upper().replace("-", "_")
+
+
+def _signature(run: Callable[..., None], audit: Audit) -> inspect.Signature:
+    """Returns the parameters of the command: without those that its audit has no use for, and with its own options."""
+    own = [
+        inspect.Parameter(
+            one.name, inspect.Parameter.KEYWORD_ONLY, default=None,
+            annotation=Annotated[str | None, typer.Option(metavar=one.metavar, help=one.help)],
+        )
+        for one in audit.options
+    ]  # fmt: skip
+    has = {"options": False, "estimate": audit.has_estimate, "yes": audit.estimates_first}
+    return inspect.Signature(
+        [*(one for name, one in inspect.signature(run).parameters.items() if has.get(name, True)), *own]
+    )
