@@ -12,7 +12,8 @@
                                             that of a method "gain/" or "frequency/" attribute "/" value "/" method
               | undetermined                of the change in a comparison, else of the verdict
               | MEASURE OP NUMBER           phi<-0.2, |phi|>0.15, phi_high<0, accuracy<0.5, difference<=-0.1, rate>0.01
-    MEASURE   = a column of numbers that the findings or the comparison have, or its size between bars;
+    MEASURE   = a column of numbers that the findings or the comparison have, or its size between bars; an accuracy has
+                the name of the metric that it holds (precision<0.5);
                 of two values at once interaction, interaction_low, interaction_high, and no φ;
                 of a run of failures or directions also findings; of a CLIP's biases value, value_low, value_high; of
                 an evaluation hit, false_hit, hit_minus_false; its cell is method "/" rule "/" threshold "/" direction;
@@ -124,10 +125,22 @@ def cells_of(rows: Iterable[Mapping[str, Any]], classifier: str = "") -> list[Ga
         GateCell(
             row.get("classifier", classifier),
             f"{row.get('target_class', ALL_CLASSES)}/{row['attribute']}/{row['bias_class']}",
-            dict(row),
+            _by_metric(row),
         )
         for row in rows
     ]
+
+
+def _by_metric(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the columns of a row, with those of accuracy under the name of the metric that they hold."""
+    metric = _metric_of(row)
+    if metric == "accuracy":
+        return dict(row)
+    return {re.sub("^accuracy(?=$|_low$|_high$)", metric, name): value for name, value in row.items()}
+
+
+def _metric_of(row: Mapping[str, Any]) -> str:
+    return str(row.get("metric") or "accuracy").removeprefix("python:")
 
 
 def check(gates: Sequence[str], cells: Sequence[GateCell], allow_unchecked: bool = False) -> list[Check]:
@@ -272,7 +285,8 @@ def _checked(gate: _Gate, cell: GateCell) -> Check:
 
 
 def _evidence(values: Mapping[str, Any]) -> str:
-    known = ((name, values.get(name)) for name in EVIDENCE)
+    names = (_metric_of(values) if name == "accuracy" else name for name in EVIDENCE)
+    known = ((name, values.get(name)) for name in names)
     numbers = [f"{name} {_shown(value)}" for name, value in known if value is not None and value == value]
     return ", ".join([*numbers, *([RESTS_ON[values["basis"]]] if values.get("basis") in RESTS_ON else [])])
 

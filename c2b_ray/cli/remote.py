@@ -135,7 +135,10 @@ def report(
 def export(
     job: JOB,
     form: Annotated[
-        str, typer.Option("--format", help="csv, json, parquet, images, failures, perturbations or model-card.")
+        str,
+        typer.Option(
+            "--format", help="csv, json, parquet, images, failures, perturbations, label-errors or model-card."
+        ),
     ],
     out: Annotated[
         str | None, typer.Option(metavar="FILE", help="The file to write. Default: standard output.")

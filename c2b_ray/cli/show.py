@@ -136,8 +136,8 @@ def export(
         str,
         typer.Option(
             "--format",
-            help="csv, json, parquet, images, failures, perturbations or model-card; or a folder of images: fiftyone, "
-            "label-studio, coco or huggingface.",
+            help="csv, json, parquet, images, failures, perturbations, label-errors or model-card; or a "
+            "folder of images: fiftyone, label-studio, coco or huggingface.",
         ),
     ],
     out: Annotated[
@@ -161,6 +161,9 @@ def export(
     `failures` is CSV with a row for each image that a classifier got wrong in a cell: key, truth (the class that the
     image was drawn for), answer (the predicted class), cell (attribute/value), attribute, bias_class, classifier,
     label (the classifier's label), label_probability, image_id.
+
+    `label-errors` is CSV with a row for each image whose label may be wrong, of an audit with `label_errors`: key,
+    label, answer, confidence, label_probability, and the shares of its neighbours that are labelled as either.
 
     `perturbations` is CSV with a row for each classifier, class, perturbation and level of an audit with `perturb`;
     c2b_ray/tables/perturb.py documents its columns.

@@ -18,7 +18,7 @@ from pydantic import (
 
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
 from c2b_ray.config.images import Images
-from c2b_ray.config.named import LanguageModelSpec, Name, Names
+from c2b_ray.config.named import EncoderSpec, LanguageModelSpec, Name, Names
 from c2b_ray.config.perturb import Given, Perturb, read_perturb
 from c2b_ray.config.strict import Strict, distinct
 from c2b_ray.config.verification import Verification
@@ -27,6 +27,14 @@ from c2b_ray.names import normalise
 
 Right = Literal["top1", "among_classes", "top5"]
 """The rules by which an answer is right: see `AuditConfig.right`."""
+
+METRICS = ("accuracy", "recall", "precision", "f1", "confidence", "auroc", "calibration")
+Metric = Annotated[Name, WithJsonSchema({"type": "string", "enum": list(METRICS)})]
+"""The metric that cells are compared by: see `AuditConfig.metric`."""
+OWN_METRIC = "python:"
+"""How the name of a metric begins that is a function of one's own, passed to `audit` in Python."""
+OF_CLASS = ("accuracy", "recall", "confidence")
+"""The metrics of a class's images alone; the others look at images of all classes."""
 
 ALL = "all"
 _CLASSES = {"anyOf": [{"const": ALL}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
@@ -86,6 +94,16 @@ class Screening(Strict):
     fresh: int = Field(300, ge=2, le=100_000, description="Fresh images of each cell of such an attribute.")
 
 
+class LabelErrors(Strict):
+    """How images are found whose label may be wrong."""
+
+    encoder: EncoderSpec | None = Field(
+        None,
+        description="The spec of a text-image encoder, which never saw the labels: an image is listed where most of "
+        "its ten nearest images there are labelled as the classifier answered. Without it the answers alone decide.",
+    )
+
+
 class AuditConfig(Strict):
     """An audit: a classifier, a sentence about its task, and the source of its images."""
 
@@ -138,6 +156,12 @@ class AuditConfig(Strict):
         "all perturbations; a list of names: by these; a mapping: at these levels, such as {blur: [1, 3, 5]}. An audit "
         "with it needs no attributes.",
     )
+    label_errors: LabelErrors | None = Field(
+        None,
+        description="Lists the labelled images whose label, rather than the model, may be wrong: answers that "
+        "contradict the label with confidence. `{encoder: SPEC}`: those that the neighbours share; `true`: without an "
+        "encoder.",
+    )
     intersections: list[tuple[Name, Name]] = Field(
         default_factory=list,
         description="Pairs of attributes to study together: each combination of their values is a cell, compared with "
@@ -171,6 +195,15 @@ class AuditConfig(Strict):
         description="Which answers are right. top1: the most probable of all the classifier's labels belongs to the "
         "class. top5: one of the five most probable does. among_classes: the class is more probable than the audit's "
         "other classes, whatever other labels are more probable.",
+    )
+    metric: Metric = Field(
+        "accuracy",
+        description="What cells are compared by. accuracy, recall: the share of the class's images that are right, by "
+        "either name. confidence: the mean probability of the class on its images. Of images of all classes with the "
+        "value, of which labelled ones tell their class: precision: the share of the answers with the class that are "
+        "right; f1: its harmonic mean with recall; auroc: how well the probability of the class tells it from the "
+        "others; calibration: 1 minus the expected calibration error of this probability. Another metric is a function "
+        "that Python passes.",
     )
     keep_images: bool = Field(
         False,
@@ -207,10 +240,22 @@ class AuditConfig(Strict):
         distinct(classes, "class")
         return classes
 
+    @field_validator("metric")
+    @classmethod
+    def _known_metric(cls, metric: str) -> str:
+        if metric not in METRICS and not metric.startswith(OWN_METRIC):
+            raise ValueError(f"there is no metric {metric!r}; {nearest(metric, METRICS)}")
+        return metric
+
     @field_validator("perturb", mode="before", json_schema_input_type=Perturb | Given)
     @classmethod
     def _perturbations(cls, perturb: Any) -> Any:
         return read_perturb(perturb)
+
+    @field_validator("label_errors", mode="before", json_schema_input_type=bool | LabelErrors | None)
+    @classmethod
+    def _label_errors(cls, given: Any) -> Any:
+        return {} if given is True else None if given is False else given
 
     @field_validator("attributes")
     @classmethod
@@ -250,6 +295,12 @@ class AuditConfig(Strict):
             )
         if self.perturb is not None and not labelled:
             raise ValueError("perturb: the class of each image must be known, so it needs images of a labelled table")
+        if self.label_errors is not None and not labelled:
+            raise ValueError("label_errors: only images of a labelled table have labels that may be wrong")
+        if self.label_errors is not None and len(self.classes) == 1:
+            raise ValueError(
+                "label_errors: an image of the only class can have no other label; name two classes or more"
+            )
         if not labelled and self.language_model is None and not self.attributes:
             raise ValueError("give `language_model`, `attributes`, or both: without them there is nothing to test")
         known = {normalise(name) for name in self.attributes or {}}
@@ -261,6 +312,7 @@ class AuditConfig(Strict):
         for name, reason in _NOT_IN_CLUSTERS.items():
             if self.images.cluster is not None and getattr(self, name):
                 raise ValueError(f"`{name}` {reason}, and images.cluster says that they are not: leave one of them out")
+        self._check_metric(labelled)
         for name in ("budget", "confirm", "intersections"):
             if self.screening is not None and getattr(self, name):
                 raise ValueError(
@@ -280,14 +332,42 @@ class AuditConfig(Strict):
                     raise ValueError(f"label_map has {name!r}, not in `classes`; {nearest(name, self.classes)}")
         return self
 
+    def _check_metric(self, labelled: bool) -> None:
+        """Raises ValueError where the metric cannot be computed, or tested, from what the audit has."""
+        metric = self.metric
+        if metric in ("accuracy", "recall"):
+            return
+        if not labelled:
+            raise ValueError(
+                f"metric: {metric} needs images whose class and attributes are known, those of a labelled table: what "
+                "retrieved and generated images show is estimated, and the estimate corrects accuracies alone. Use "
+                "accuracy, or source: labelled"
+            )
+        if metric not in OF_CLASS and len(self.classes) == 1:
+            raise ValueError(f"metric: {metric} needs images of other classes too; name two classes or more, or `all`")
+        if self.right == "top5":
+            raise ValueError(f"metric: {metric} needs one answer for each image, and right: top5 counts five; use top1")
+        for name in ("budget", "intersections"):
+            if getattr(self, name):
+                raise ValueError(f"`{name}` is settled by right and wrong answers; leave it out, or metric: {metric}")
+        if self.images.cluster is not None:
+            raise ValueError(
+                f"metric: {metric} takes images as independent, and images.cluster says that they are not; leave one "
+                "of them out"
+            )
+
     @model_serializer(mode="wrap")
     def _without_default(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leaves out `keep_images`, `perturb` and `screening` where they are not set: a run's id is made from these
-        fields, and runs of releases without the fields are resumed."""
+        """Leaves out `keep_images`, `label_errors`, `metric`, `perturb` and `screening` where they are not set: a run's
+        id is made from these fields, and runs of releases without the fields are resumed."""
         fields: dict[str, Any] = serialise(self)
-        for name in ("keep_images", "perturb", "screening"):
+        for name in ("keep_images", "label_errors", "perturb", "screening"):
+            if name == "label_errors" and fields.get(name) is not None:
+                continue  # without an encoder its fields are none
             if not fields.get(name):
                 fields.pop(name, None)
+        if fields.get("metric") == "accuracy":
+            del fields["metric"]
         return fields
 
     @property
@@ -309,6 +389,15 @@ class AuditConfig(Strict):
         if self.screening is not None:
             return first + self.screening.fresh
         return 2 * first if self.confirm else first
+
+    @property
+    def keeps_probabilities(self) -> bool:
+        """Whether the probabilities of all classes are kept of each answer."""
+        return (
+            self.label_errors is not None
+            or self.metric in ("confidence", "auroc", "calibration")
+            or self.metric.startswith(OWN_METRIC)
+        )
 
     @property
     def of_all_classes(self) -> bool:

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from c2b_ray.steps.cells import CellImages
 from c2b_ray.steps.image_ids import ImageIds, Ints, Mask, codes, counted, vocabulary
@@ -40,6 +41,7 @@ class Answers:
         label, predicted, answered = column("label"), column("predicted_class"), column("answered")
         listed = pc.list_flatten(answered)
         self._images = column("image_id")
+        self._probabilities = column("probabilities") if "probabilities" in predictions.column_names else None
         self._words = vocabulary(label, predicted, listed, pa.array([UNDECIDED]))
         self._number = {name: i for i, name in enumerate(self._words.to_pylist())}
         self._listed = codes(listed, self._words)
@@ -104,6 +106,17 @@ class Answers:
         """Returns for each row whether it has no single answer."""
         undecided: Mask = self._undecided[rows]
         return undecided
+
+    def probability(self, rows: Ints, position: int) -> NDArray[np.float64]:
+        """Returns the probability of one of the audit's classes, by its position among them, for each row; NaN where it
+        is not known."""
+        if self._probabilities is None:
+            return np.full(len(rows), np.nan)
+        column = pc.list_element(self._probabilities.filter(self._probabilities.is_valid()), position)
+        values = np.full(len(self._images) + 1, np.nan)  # the last: of images without an answer
+        values[:-1][self._probabilities.is_valid().to_numpy()] = column.to_numpy()
+        result: NDArray[np.float64] = values[rows]
+        return result
 
     def to(self, cells: CellImages) -> CellAnswers:
         """Returns the answers to the images of every cell."""

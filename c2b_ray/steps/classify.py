@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -38,7 +38,7 @@ Logits = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ClassAnswer:
-    """One image's answer.
+    """One image's answer; `probabilities` are those of the classes, where they are wanted.
 
     `label` is None where several labels are likeliest, `predicted_class` where the answer lies outside the classes.
     `answered`: the classes for which it counts by `top5`. `undecided`: why there is no single answer.
@@ -50,6 +50,7 @@ class ClassAnswer:
     class_probability: float | None
     answered: list[str] | None
     undecided: str | None
+    probabilities: list[float] | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,19 @@ def _decided(rows: Logits, sound: Sequence[bool], labels: Sequence[str], classes
             of_class = share[at] if len(positions) == 1 else float(np.exp(_log_mean(row, positions) - whole[at]))
             result.append(ClassAnswer(labels[likeliest[at]], share[at], classes.names[number], of_class, None, None))
     return result
+
+
+def class_probabilities(logits: NDArray[np.floating], classes: Classes) -> Logits:
+    """Returns the probability of each class, float64 (images, classes): the sum of the softmax over its labels.
+
+    A row of logits that are not numbers is NaN. It does not depend on the rule for right answers.
+    """
+    rows = np.asarray(logits, np.float64)
+    best = rows.max(axis=1, initial=-np.inf)
+    with np.errstate(all="ignore"):  # of rows that are no numbers
+        shares = np.exp(rows - best[:, None])
+        shares /= shares.sum(axis=1, keepdims=True)
+    return np.stack([shares[:, list(positions)].sum(axis=1) for positions in classes.labels], axis=1)
 
 
 def _answer(
@@ -192,7 +206,8 @@ LabelMap = Mapping[str, Sequence[int | str]]
 @dataclass(frozen=True)
 class Classification:
     """What a classifier decides on each image: its name and revision, the task's classes, the labels that stand for
-    each class, the rule for right answers, and the names of all labels."""
+    each class, the rule for right answers, the names of all labels, and whether the probabilities of all classes are
+    kept."""
 
     classifier: str
     revision: str
@@ -200,6 +215,7 @@ class Classification:
     labels_of_class: tuple[tuple[int, ...], ...]
     right: Right = "top1"
     labels: tuple[str, ...] = ()
+    probabilities: bool = False
 
     def prediction_id(self, image_id: str) -> str:
         return self.prediction_ids([image_id])[0]
@@ -207,7 +223,8 @@ class Classification:
     def prediction_ids(self, image_ids: Sequence[str]) -> list[str]:
         """Returns the ids of the classifier's predictions, one per image."""
         labels = [list(group) for group in self.labels_of_class]
-        settings = (self.classifier, self.revision, list(self.classes), labels, self.right)
+        settings: tuple[object, ...] = (self.classifier, self.revision, list(self.classes), labels, self.right)
+        settings += ("probabilities",) if self.probabilities else ()  # earlier releases' ids have nothing here
         return content_ids("predict", image_ids, *settings)
 
 
@@ -228,8 +245,10 @@ def classification(
     label_map: LabelMap | None,
     right: Right = "top1",
     field: str = "classes",
+    probabilities: bool = False,
 ) -> Classification:
-    """Returns the classification. `field` names the classes: a field of a config, or an option.
+    """Returns the classification. `field` names the classes: a field of a config, or an option. `probabilities`:
+    whether those of all classes are kept.
 
     Raises ConfigError, which names a class that no label maps to, a label that the classifier does not have or that two
     classes share, or a rule for right answers that makes no sense for so few classes or labels.
@@ -257,7 +276,7 @@ def classification(
         )
     if right == "top5" and len(labels) <= FIVE:
         raise ConfigError("right", f"{spec} has {len(labels)} labels, so that any of five is always right; use top1")
-    return Classification(spec, classifier.revision, tuple(classes), groups, right, tuple(labels))
+    return Classification(spec, classifier.revision, tuple(classes), groups, right, tuple(labels), probabilities)
 
 
 def _refuse_shared(groups: Sequence[Sequence[int]], classes: Sequence[str], labels: Sequence[str], field: str) -> None:
@@ -432,6 +451,10 @@ def _predictions(
                 errors[i] = NO_ANSWER
             else:
                 known[i] = answer
+        if classification.probabilities:
+            for i, row in zip(good, class_probabilities(some, classes).tolist(), strict=True):
+                if errors[i] is None:
+                    known[i] = replace(known[i], probabilities=row)
     of_answer = {name: [getattr(answer, name) for answer in known] for name in vars(_NOTHING)}
     columns: dict[str, Sequence[object]] = {
         "prediction_id": prediction_ids,

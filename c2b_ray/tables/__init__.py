@@ -6,7 +6,7 @@ perturb    answers to perturbed images, and their effects
 ids        ids and seeds
 """
 
-from c2b_ray.tables.c2b import AGREEMENT, COMPARISON, COMPARISON_POOLED, INTERSECTIONS, POOLED, SCORES
+from c2b_ray.tables.c2b import AGREEMENT, COMPARISON, COMPARISON_POOLED, INTERSECTIONS, LABEL_ERRORS, POOLED, SCORES
 from c2b_ray.tables.dataset import ANSWER, DATASET_ROWS, DROPS
 from c2b_ray.tables.failures import (
     ANSWERS,
@@ -26,6 +26,7 @@ from c2b_ray.tables.path import (
     CLUSTERS,
     DRAWS,
     FAILURES,
+    IMAGE_EMBEDDINGS,
     IMAGES,
     NEGATIVES,
     PREDICTIONS,
@@ -58,7 +59,9 @@ __all__ = [
     "FAILURES",
     "HYPOTHESES",
     "IMAGES",
+    "IMAGE_EMBEDDINGS",
     "INTERSECTIONS",
+    "LABEL_ERRORS",
     "NEGATIVES",
     "PERTURBATIONS",
     "PERTURBED_IMAGES",

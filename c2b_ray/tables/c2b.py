@@ -12,6 +12,9 @@ SCORES = pa.schema(
         pa.field("target_class", _text, nullable=False),
         pa.field("attribute", _text, nullable=False),
         pa.field("bias_class", _text, nullable=False),
+        # What `accuracy`, `phi` and all results of them are values of; null in runs of releases that had accuracy
+        # alone. # `n` and `correct` count the cell's images and the right answers to them, whatever the metric.
+        pa.field("metric", _text),
         pa.field("n", pa.int64(), nullable=False),
         pa.field("correct", pa.int64(), nullable=False),
         pa.field("errors", pa.int64(), nullable=False),  # images of the cell without a prediction; not in n
@@ -65,6 +68,9 @@ SCORES = pa.schema(
         # calibration that look like them. Null where images were not drawn from those that a calibrated verifier
         # accepted in an index; NaN where the calibration holds no such image.
         *[pa.field(name, pa.float64()) for name in ("false_accepts", "false_accepts_low", "false_accepts_high")],
+        # φ that follows from how often each class has the attribute's values alone, if answers depended on the class
+        # and # not on the value. Null for accuracy, which is of one class, and where φ is not beyond τ.
+        pa.field("phi_of_mix", pa.float64()),
         pa.field("doubt", _text),  # why the verdict is withheld, regardless of the numbers; null where it is not
         # Why a cell is undetermined, in a sentence; null elsewhere.
         pa.field("undetermined_because", _text),
@@ -81,6 +87,21 @@ SCORES = pa.schema(
         pa.field(
             "group_reason", _text
         ),  # why the finding is in the group of another one; null for the first of a group
+    ]
+)
+
+LABEL_ERRORS = pa.schema(
+    [
+        pa.field("classifier", _text, nullable=False),
+        pa.field("key", _text),  # the image's name in its source
+        pa.field("label", _text, nullable=False),  # the class that it is labelled with
+        pa.field("answer", _text, nullable=False),  # the class that the classifier confidently takes it for
+        pa.field("confidence", pa.float64(), nullable=False),  # the probability of that class
+        pa.field("label_probability", pa.float64(), nullable=False),
+        # Of its nearest images, by the encoder: the shares labelled as the answer, and as the image. Null without one.
+        pa.field("neighbours_answer", pa.float64()),
+        pa.field("neighbours_label", pa.float64()),
+        pa.field("image_id", _text, nullable=False),
     ]
 )
 

@@ -186,6 +186,18 @@ PREDICTIONS = pa.schema(
         pa.field("answered", pa.list_(_text)),
         pa.field("undecided", _text),  # why there is no single answer (a tie, no mass on any class); it is wrong
         pa.field("error", _text),  # why there is no prediction
+        # That of each of the audit's classes, in their order: the sum over a class's labels. Null where it is not used.
+        pa.field("probabilities", pa.list_(pa.float32())),
+    ]
+)
+
+IMAGE_EMBEDDINGS = pa.schema(
+    [
+        pa.field("embedding_id", _text, nullable=False),  # hash of image and encoder
+        pa.field("image_id", _text, nullable=False),
+        pa.field("revision", _text, nullable=False),  # of the encoder
+        pa.field("vector", pa.list_(pa.float32())),  # of length 1; null where `error` says why
+        pa.field("error", _text),
     ]
 )
 

@@ -24,7 +24,7 @@ PERTURBED_PREDICTIONS = pa.schema(
         PREDICTIONS.field("image_id"),  # of the image as it is
         pa.field("perturbation", _text, nullable=False),  # such as blur; none: of the image reduced, but unperturbed
         pa.field("level", pa.int8(), nullable=False),  # 1 to 5; 0 unperturbed
-        *[field for field in PREDICTIONS if field.name not in ("prediction_id", "image_id")],
+        *[field for field in PREDICTIONS if field.name not in ("prediction_id", "image_id", "probabilities")],
     ]
 )
 

@@ -30,6 +30,7 @@ from c2b_ray.audits.c2b.drawing import Drawing, Plan, SourcePlan, from_generator
 from c2b_ray.audits.c2b.first_look import FirstLook, must_look, refuse_hopeless, some_of_each_class, unanswered
 from c2b_ray.audits.c2b.from_images import are_images, drafted, place_of, written
 from c2b_ray.audits.c2b.hypotheses.caption_pairs import caption_pairs
+from c2b_ray.audits.c2b.label_errors import list_label_errors
 from c2b_ray.audits.c2b.labelled import from_labels
 from c2b_ray.audits.c2b.negatives import look_at_negatives, warn_of_few_negatives
 from c2b_ray.audits.c2b.perturbing import perturb
@@ -37,6 +38,7 @@ from c2b_ray.audits.c2b.preflight import check
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.audits.c2b.run import C2BRun, open_c2b_run
 from c2b_ray.audits.c2b.scoring.clusters import check_clusters_of_index
+from c2b_ray.audits.c2b.scoring.metric import Function, own_metric
 from c2b_ray.audits.c2b.setup import note_setup
 from c2b_ray.audits.c2b.size import most_images
 from c2b_ray.audits.c2b.verifying import verifier_of, warn_of_uncalibrated
@@ -65,7 +67,7 @@ from c2b_ray.storage.documents import FileOrFields
 from c2b_ray.tables import DRAWS, POOLED, SCORES, content_id
 
 if TYPE_CHECKING:
-    from c2b_ray.models.memory_classifier import InMemory, Model
+    from c2b_ray.models.memory_classifier import InMemory, MemoryClassifier, Model
 
 RUNS = "runs"
 
@@ -79,6 +81,7 @@ def audit(
     *,
     classifier: str | Model | InMemory | Mapping[str, str | Model | InMemory] | None = None,
     labels: Sequence[str] | None = None,
+    metric: Function | None = None,
 ) -> C2BRun:
     """Runs an audit, or what is left of it, and returns its run.
 
@@ -95,13 +98,38 @@ def audit(
     `classifier`: a model's spec, or several by name, instead of the config's; or models in memory, which answer in this
     process only: a torch module, a callable, an `InMemory`, or several by name. `labels`: the names of their outputs
     (see `InMemory`).
+
+    `metric`: a function of one's own that cells are compared by, in place of the config's `metric`: `metric(truth,
+    answers, probabilities) -> float`, of one class against the rest, the larger the better (`ClassMetric.own`); it is
+    called in this process.
     """
-    in_memory, specs = held_or_named(classifier, labels, via)  # held until the audit ends
+    with own_metric(metric) as name:
+        if name is not None:
+            if via not in (AUTO, HERE):
+                raise ConfigError("via", f"{via!r}: a metric of one's own is called in this process; leave via out")
+            via = HERE
+        return _audit(config, out, via, listener, placement, held_or_named(classifier, labels, via), name)
+
+
+def _audit(
+    config: FileOrFields | AuditConfig,
+    out: str | Path | None,
+    via: str,
+    listener: Listener | None,
+    placement: FileOrFields | PlacementConfig | None,
+    classifiers: tuple[dict[str, MemoryClassifier], str | dict[str, str] | None],
+    metric: str | None,
+) -> C2BRun:
+    """As `audit`. `classifiers`: as `held_or_named` returns them; `metric`: the name of a function that is held."""
+    in_memory, specs = classifiers  # held until the audit ends
     via = HERE if in_memory else via
     if isinstance(config, str | Path) and are_images(config):
         config, specs = _file_of(config, specs, out, listener), None
     session = Session(via, None if placement is None else read_placement(placement), listener)
-    config = with_classes(_checked(read_audit(config, specs), via))
+    config = read_audit(config, specs)
+    if metric is not None:
+        config = read_audit({**config.model_dump(), "metric": metric})
+    config = with_classes(_checked(config, via))
     via = session.chosen(lambda: most_images(config))
     check(config, via)
     fields = config.model_dump(mode="json", exclude={"check"})  # it changes no result: a stopped run may go on without
@@ -147,9 +175,13 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
                 look_at_negatives(config, run, models, steps, verifier, plan.nearest)
         drawing = Drawing(plans, run, verifier, steps)
         _compare_cells(config, run, models, classifiers, drawing)
+        if config.label_errors is not None:
+            list_label_errors(config, run, models, steps, drawing.source)
     else:  # labelled images without attributes, which are perturbed
         for name, schema in (("draws", DRAWS), ("scores", SCORES), ("pooled", POOLED)):
             run.write(name, schema.empty_table())
+        if config.label_errors is not None:
+            steps.warn("label_errors: no attribute is compared, so that no image was drawn and none is listed")
     if config.perturb is not None:
         perturb(config, run, models, classifiers, steps)
     if models.runner.placements:

@@ -26,6 +26,7 @@ from c2b_ray.audits.c2b.sampling.settled import Goal, Look, evidence_of, open_gr
 from c2b_ray.audits.c2b.scoring.clusters import Clusters
 from c2b_ray.audits.c2b.scoring.confirmation import agreement, confirmed, to_confirm
 from c2b_ray.audits.c2b.scoring.groups import explained, grouped
+from c2b_ray.audits.c2b.scoring.metric import Measure
 from c2b_ray.audits.c2b.scoring.pairs import PairImages, score_pairs
 from c2b_ray.audits.c2b.scoring.score import scored
 from c2b_ray.audits.c2b.thresholds import Thresholds
@@ -282,6 +283,7 @@ def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[st
             clusters(run),
             rough,
             predicted,
+            Measure.of(config.metric, config.classes, config.seed),
         )
 
     whole, pooled = scores(draws)

@@ -33,7 +33,9 @@ def contestants(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
     contestants = []
     for name, spec in config.specs.items():
         known = models.describe("classifier", spec)
-        asking = classification(name, known, config.classes, label_map, config.right)
+        asking = classification(
+            name, known, config.classes, label_map, config.right, probabilities=config.keeps_probabilities
+        )
         run.update({"models": {f"{CLASSIFIER}{name}": model_row(spec, known)}})
         warn_of_assumptions(steps, name, known)
         contestants.append(Contestant(models.classifier(spec), asking, known.shape, known.takes_files))

@@ -204,6 +204,14 @@ def _thresholds(run_a: C2BRun, run_b: C2BRun) -> tuple[float, float]:
         different.append("classes")  # among other classes, the same answer means something else
     if a.get("right") != b.get("right"):
         different.append("right")
+    metrics = [config.get("metric", "accuracy") for config in (a, b)]
+    if metrics[0] != metrics[1]:
+        different.append("metric")
+    elif metrics[0] not in ("accuracy", "recall"):
+        raise RunError(
+            f"{run_a.path} and {run_b.path} compare cells by {metrics[0]}; two classifiers are compared image by "
+            "image, by right and wrong answers: audit both with metric: accuracy, or gate each with `c2b gate`"
+        )
     if different:
         raise RunError(
             f"{run_a.path} and {run_b.path} were asked differently ({', '.join(different)}): audit both classifiers "

@@ -31,7 +31,8 @@ from c2b_ray.text import visible
 
 
 SETTINGS = (
-    "task", "classes", "right", "tau", "alpha", "seed", "images_per_caption", "captions_per_cell", "intersections",
+    "task", "classes", "right", "metric", "tau", "alpha", "seed", "images_per_caption", "captions_per_cell",
+    "intersections",
 )  # fmt: skip
 
 
@@ -47,6 +48,12 @@ def failures_csv(run: C2BRun, classifier: str | None = None) -> bytes:
 def perturbations_csv(run: C2BRun, classifier: str | None = None) -> bytes:
     """Returns a row per classifier, class, perturbation and level: columns of `schemas.PERTURBATIONS`."""
     return csv_of(exported_only(run.read("perturbations"), classifier))
+
+
+def label_errors_csv(run: C2BRun, classifier: str | None = None) -> bytes:
+    """Returns the suspected label errors, of each classifier the most confident first: columns of
+    `schemas.LABEL_ERRORS`."""
+    return csv_of(exported_only(run.read("label_errors"), classifier))
 
 
 def scores_json(run: C2BRun, classifier: str | None = None) -> bytes:
@@ -303,6 +310,10 @@ def failures(run: C2BRun, classifier: str | None) -> bytes:
 
 def perturbations(run: C2BRun, classifier: str | None) -> bytes:
     return perturbations_csv(*_scored(run, classifier))
+
+
+def label_errors(run: C2BRun, classifier: str | None) -> bytes:
+    return label_errors_csv(*_scored(run, classifier))
 
 
 def card(run: C2BRun, classifier: str | None) -> bytes:

@@ -9,6 +9,8 @@ calibration.parquet                    if images were verified
 negatives.parquet                      images of the calibration that look like an index's, and show another class
 agreement.parquet                      if they come from two sources
 intersections.parquet                  if pairs of attributes were requested
+label_errors.parquet                   images whose label may be wrong, if the audit asks for them,
+scores_without.parquet                 and the scores without them
 clusters.parquet                       the cluster of each image, if the audit names what a cluster is
 properties/                            Parquet parts: what was measured of each image, if the audit measures images
 perturbed_images.parquet               if images were perturbed: which ones,
@@ -39,6 +41,7 @@ CLASSIFIER = "classifier "
 """The prefix of a classifier's name among the manifest's models."""
 _OF_CAPTIONS = ("captions", "caption_spread")
 _FALSE_ACCEPTS = ("false_accepts", "false_accepts_low", "false_accepts_high")
+_OF_METRIC = ("metric", "phi_of_mix")
 _COSINE = 1.01
 """The largest accepted cosine: half precision and compression in an index can round up to this."""
 
@@ -62,9 +65,10 @@ class C2BRun(Run):
     SINCE: ClassVar = {
         "images": ("row", "size", "bytes", "pixels"),
         "intersections": _OF_CAPTIONS,
+        "predictions": ("probabilities",),
         "pooled": ("basis", *_OF_CAPTIONS, "clusters"),
-        "scores": ("clusters", "detectable", *_FALSE_ACCEPTS),
-        "screening": _FALSE_ACCEPTS,
+        "scores": ("clusters", "detectable", *_FALSE_ACCEPTS, *_OF_METRIC),
+        "screening": (*_FALSE_ACCEPTS, *_OF_METRIC),
     }
 
     @property

@@ -38,6 +38,7 @@ MEDIA = {
     "failures": CSV,
     "images": CSV,
     "perturbations": CSV,
+    "label-errors": CSV,
     "json": "application/json",
     "parquet": PARQUET,
     "model-card": "text/markdown",
@@ -47,6 +48,7 @@ ENDS = {
     "failures": "csv",
     "images": "csv",
     "perturbations": "csv",
+    "label-errors": "csv",
     "json": "json",
     "parquet": "parquet",
     "model-card": "md",
@@ -158,7 +160,8 @@ def signed(request: Request, job_id: str, artifact: Artifact = REPORT_PATH) -> J
     responses={**files(dict.fromkeys(MEDIA.values(), ""), "The document."), **errors(409, 422)},
 )
 def export(request: Request, job_id: str, form: str, classifier: Classifier = None) -> Response:
-    """Return the results as `c2b export` writes them: csv, json, parquet, images, failures, perturbations, model-card.
+    """Return the results as `c2b export` writes them: csv, json, parquet, images, failures, perturbations,
+    label-errors, model-card.
 
     Not all kinds of runs have each."""
     return export_of(_results(request, job_id)[2], form, classifier)

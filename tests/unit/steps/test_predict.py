@@ -44,6 +44,19 @@ def test_class_probability_is_the_mean_over_the_labels_of_the_class():
     assert model.seen[0][1] == "k0"
 
 
+def test_probabilities_of_all_classes_are_kept_where_they_are_wanted():
+    # softmax of log(p) is p; a class has the sum over its labels, and a row without an answer has none
+    model = Fixed(["coach", "minibus", "ship", "tree"], [np.log([0.4, 0.1, 0.3, 0.2]), [np.nan] * 4])
+    label_map = {"bus": [0, "minibus"], "boat": ["ship"]}
+    plain = classification("x:y", model, ["bus", "boat"], label_map)
+    wanted = classification("x:y", model, ["bus", "boat"], label_map, probabilities=True)
+    first, second = predict(table(GOOD, GOOD), model, wanted)["probabilities"].to_pylist()
+    assert first == pytest.approx([0.5, 0.3])
+    assert second is None
+    assert predict(table(GOOD), model, plain)["probabilities"].to_pylist() == [None]
+    assert plain.prediction_id("i0") != wanted.prediction_id("i0")
+
+
 def test_bad_images_and_nan_logits_are_rows_with_an_error_in_their_place():
     model = Fixed(["bus", "boat"], [[1, 0], [np.nan, 0], [-np.inf, 0]])
     asked = classification("x:y", model, ["bus", "boat"], None)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from c2b_ray.audits.c2b.report.derived import DerivedValues
 from c2b_ray.audits.c2b.report.gallery import Example, Examples
+from c2b_ray.audits.c2b.report.measured import ACCURACY, named, shown, shown_range, titled
 from c2b_ray.audits.c2b.report.ranking import Cell, Group, on_one_caption
 from c2b_ray.report import words
 from c2b_ray.report.forest import BAND, RULE, Forest, ForestRow, forest_svg
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 SIGNS = {"against": "▼", "for": "▲", "none": "●", "undetermined": "◇"}
 NAMES = {"against": "against", "for": "for", "none": "clear", "undetermined": "undetermined"}
 ADVERBS = {"against": "less well", "for": "better"}
+_LEVELS = {"against": "lower", "for": "higher"}
+"""The adverbs, of another metric than accuracy."""
 _OPPOSITE = {"against": "better", "for": "less well"}
 BASES = {"captions": "on unverified captions", "verifier": "on the verifier’s word"}
 """Caveats for cells whose evidence is weaker than labels or a calibrated verifier."""
@@ -82,15 +85,19 @@ def finding(
 
 def sentence(group: Group, lead: Cell, classifier: str, confidence: float) -> Sentence:
     interval = f"{words.signed(lead.phi_low)} to {words.signed(lead.phi_high)}"
+    right = " right" if lead.metric == ACCURACY else ""
     evidence = (
-        f": {words.percent(lead.accuracy)} right against {words.percent(lead.others)} for {_others(group, lead)} "
-        f"(φ{words.FIXED}{words.signed(lead.phi)}, {words.percent(confidence)} interval {interval}, "
-        f"{words.plural(lead.n, 'image')}{_wanted(lead)}{_caveats(lead)}){_confirmed(lead)}."
+        f": {shown(lead.metric, lead.accuracy)}{right} against {shown(lead.metric, lead.others)} for "
+        f"{_others(group, lead)} (φ{words.FIXED}{words.signed(lead.phi)}, {words.percent(confidence)} interval "
+        f"{interval}, {words.plural(lead.n, 'image')}{_wanted(lead)}{_caveats(lead)}){_confirmed(lead)}."
     )
+    about = f"{classifier} recognises {words.article(lead.target_class)}", f" {ADVERBS[lead.verdict]} when "
+    if lead.metric != ACCURACY:
+        about = f"{classifier}: {named(lead.metric)} for ", f" is {_LEVELS[lead.verdict]} when "
     return (
-        Span(f"{classifier} recognises {words.article(lead.target_class)}"),
+        Span(about[0]),
         Span(lead.target_class, strong=True),
-        Span(f" {ADVERBS[lead.verdict]} when "),
+        Span(about[1]),
         Span(f"{lead.attribute} is {lead.bias_class}", strong=True),
         Span(evidence),
     )
@@ -123,7 +130,10 @@ def _confirmed(lead: Cell) -> str:
 
 
 def _brief(lead: Cell) -> str:
-    compared = f"{words.percent(lead.accuracy)} against {words.percent(lead.others)}"
+    compared = f"{shown(lead.metric, lead.accuracy)} against {shown(lead.metric, lead.others)}"
+    if lead.metric != ACCURACY:
+        level = f"{titled(lead.metric)} is {_LEVELS[lead.verdict]}"
+        return f"{level} when {lead.attribute} is {lead.bias_class}: {compared}"
     return f"{ADVERBS[lead.verdict].capitalize()} when {lead.attribute} is {lead.bias_class}: {compared}"
 
 
@@ -256,8 +266,8 @@ def _row(cell: Cell, lead: bool, derived: DerivedValues | None) -> ValueRow:
         images=words.count(cell.n),
         wanted=f"{words.count(cell.wanted)} asked for" if cell.wanted and cell.wanted > cell.n else "",
         errors=f"{words.count(cell.errors)} failed" if cell.errors else "",
-        accuracy=words.percent(cell.accuracy),
-        accuracy_interval=words.percent_range(cell.accuracy_low, cell.accuracy_high),
+        accuracy=shown(cell.metric, cell.accuracy),
+        accuracy_interval=shown_range(cell.metric, cell.accuracy_low, cell.accuracy_high),
         phi=words.signed(cell.phi),
         phi_interval=words.signed_range(cell.phi_low, cell.phi_high),
         phi_observed=words.signed(cell.phi_observed) if abs(cell.phi - cell.phi_observed) > LEAST_CORRECTION else "",

@@ -19,6 +19,8 @@ from c2b_ray.audits.c2b.report import perturbations
 from c2b_ray.audits.c2b.report.derived import DerivedValues
 from c2b_ray.audits.c2b.report.findings import NAMES, SIGNS, caveats
 from c2b_ray.audits.c2b.report.intersections import sentence, strongest
+from c2b_ray.audits.c2b.report.label_errors import label_errors_line
+from c2b_ray.audits.c2b.report.measured import ACCURACY, compared_by, named, shown
 from c2b_ray.audits.c2b.report.method import right_line
 from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
 from c2b_ray.audits.c2b.report.ranking import Cell, Group, cells_of, leading, ranked, strongest_first
@@ -355,8 +357,9 @@ def summary(run: C2BRun) -> Summary:
             *(accuracy_line(one, confidence) for one in right),
             *meant,
             *lines,
-            *filter(None, (rule, stages)),
+            *filter(None, (compared_by(run.config), rule, stages)),
             *cautions,
+            *filter(None, (label_errors_line(run.read("label_errors"), run.config),)),
             *counted,
             *filter(None, ahead),
         ],
@@ -393,10 +396,9 @@ def _strongest(groups: Sequence[tuple[Group, Sequence[Group]]]) -> list[str]:
     lead = groups[0][0].lead if groups else None
     if lead is None:
         return []
-    return [
-        f"{lead.target_class}, {lead.attribute} {lead.bias_class}: {lead.accuracy:.0%} right "
-        f"(φ {words.signed(lead.phi)})"
-    ]
+    accuracy = lead.metric == ACCURACY
+    value = f"{lead.accuracy:.0%} right" if accuracy else f"{named(lead.metric)} {shown(lead.metric, lead.accuracy)}"
+    return [f"{lead.target_class}, {lead.attribute} {lead.bias_class}: {value} (φ {words.signed(lead.phi)})"]
 
 
 def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:
@@ -412,7 +414,7 @@ def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:
         rows.append(
             (
                 *(cell.classifier, cell.target_class, cell.attribute, cell.bias_class),
-                f"{cell.accuracy:.0%}",
+                f"{cell.accuracy:.0%}" if cell.metric == ACCURACY else shown(cell.metric, cell.accuracy),
                 f"{cell.phi:+.2f}",
                 f"{cell.phi_low:+.2f} … {cell.phi_high:+.2f}",
                 str(cell.n),
@@ -422,7 +424,9 @@ def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:
         )
         marks.append(_MARKS[cell.verdict])
     title = f"Strongest findings ({min(MOST_ROWS, len(groups))} of {len(groups)})"
-    return Summary(title, COLUMNS, rows, marks, lines=())
+    metric = next((one.metric for group, _ in groups for one in group.cells), ACCURACY)
+    columns = [Column(named(metric), number=True) if column.name == "right" else column for column in COLUMNS]
+    return Summary(title, COLUMNS if metric == ACCURACY else columns, rows, marks, lines=())
 
 
 def findings(scores: pa.Table) -> list[ScoreRow]:

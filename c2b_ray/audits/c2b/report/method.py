@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.report.derived import DerivedValues
+from c2b_ray.audits.c2b.report.measured import named as metric_name
 from c2b_ray.audits.c2b.report.ranking import Cell, Group
 from c2b_ray.report import words
 from c2b_ray.report.method import Method, Row, mapping, method_of, times
@@ -62,6 +63,7 @@ def _settings(manifest: Mapping[str, Any], config: Mapping[str, Any]) -> Iterato
     named_source = " and ".join(kinds.get(str(one), str(one)) for one in _several(source))
     named = {
         "Task": config.get("task"),
+        "Cells are compared by": metric_name(str(config["metric"])) if config.get("metric") else None,
         "An answer is right when": _RIGHT.get(str(config.get("right"))),
         "Images": named_source or None,
         "Independent samples": mapping(config.get("images")).get("cluster"),

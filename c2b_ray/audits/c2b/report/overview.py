@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.report.findings import ADVERBS, NAMES, ONE_CAPTION, SIGNS, caveats_of
+from c2b_ray.audits.c2b.report.measured import shown
 from c2b_ray.audits.c2b.report.ranking import FINDINGS, Cell, Group, Key
 from c2b_ray.audits.c2b.scoring.confirmation import MARGIN
 from c2b_ray.report import words
@@ -322,8 +323,8 @@ def _row_of_versus(at: tuple[str, str, str], cells: Sequence[Cell | None], links
         verdicts,
         entries,
         interval=words.signed_range(only.phi_low, only.phi_high),
-        accuracy=words.percent(only.accuracy),
-        others=words.percent(only.others),
+        accuracy=shown(only.metric, only.accuracy),
+        others=shown(only.metric, only.others),
         images=words.count(only.n),
         q=words.small_probability(only.q_value),
     )

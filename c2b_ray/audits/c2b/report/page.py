@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from c2b_ray.audits.c2b.report.label_errors import label_error_images
 from c2b_ray.audits.c2b.report.perturbations import examples_of
 from c2b_ray.audits.c2b.report.view import Tables, build_view, plan
 from c2b_ray.audits.c2b.run import C2BRun
@@ -41,10 +42,13 @@ def write_report(run: C2BRun) -> str:
         pool=run.read("pool"),
         pooled=run.read("pooled"),
         perturbations=run.read("perturbations"),
+        label_errors=run.read("label_errors"),
+        without=run.read("scores_without"),
         fresh=run.read("confirmation"),
     ).of_draws()
     planned = plan(tables)
-    pictures, perturbed = _pictures(run, planned.image_ids), examples_of(run, tables.perturbations)
+    wanted = list(dict.fromkeys([*planned.image_ids, *label_error_images(tables.label_errors)]))
+    pictures, perturbed = _pictures(run, wanted), examples_of(run, tables.perturbations)
     view = build_view(run.manifest, tables, planned, pictures, perturbed)
     write_bytes(run.report, render("report.html.j2", view).encode())
     return run.report

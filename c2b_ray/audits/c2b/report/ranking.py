@@ -41,6 +41,7 @@ class Cell:
     verdict: str
     paper_verdict: int
     images_to_settle: int | None = None
+    metric: str = "accuracy"  # what `accuracy` and φ are values of
     mistaken_for: str | None = None
     mistaken: int = 0
     answered_bias_class: int | None = None
@@ -72,7 +73,7 @@ class Cell:
 
     @property
     def others(self) -> float:
-        """Mean accuracy on the attribute's other values."""
+        """Mean accuracy, or value of another metric, on the attribute's other values."""
         return self.accuracy - self.phi
 
     @property

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.report.findings import BASES, paper_word
+from c2b_ray.audits.c2b.report.measured import compared_by
 from c2b_ray.audits.c2b.report.method import right_line
 from c2b_ray.audits.c2b.report.ranking import Cell, Group
 from c2b_ray.audits.c2b.scoring.clusters import TOO_FEW_CLUSTERS
@@ -235,8 +236,7 @@ def notes(config: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[str, ...]:
 
 
 def _of_answers(config: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
-    if line := right_line(config):
-        yield line
+    yield from filter(None, (compared_by(config), right_line(config)))
     left = [cell for cell in cells if cell.verdict == "undetermined" and cell.images_to_settle]
     if left:
         yield (

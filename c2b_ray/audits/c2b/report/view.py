@@ -28,6 +28,8 @@ from c2b_ray.audits.c2b.report.findings import (
 from c2b_ray.audits.c2b.report.gallery import Examples, Shown, choose, shown
 from c2b_ray.audits.c2b.report.headline import ClassifierSummary, summaries
 from c2b_ray.audits.c2b.report.intersections import Intersections, intersections
+from c2b_ray.audits.c2b.report.label_errors import LabelErrors, label_errors
+from c2b_ray.audits.c2b.report.measured import ACCURACY, titled
 from c2b_ray.audits.c2b.report.method import Drop, Merges, Spending, drops, merges, method, spending
 from c2b_ray.audits.c2b.report.overview import (
     Overview,
@@ -57,7 +59,18 @@ from c2b_ray.report import words
 from c2b_ray.report.method import Method, SetupNote, mapping, number, setup_notes
 from c2b_ray.report.redact import clean, names_of
 from c2b_ray.report.thumbnails import Shelf
-from c2b_ray.tables import AGREEMENT, CALIBRATION, DRAWS, INTERSECTIONS, PERTURBATIONS, POOLED, PROPOSALS, VERIFICATIONS
+from c2b_ray.tables import (
+    AGREEMENT,
+    CALIBRATION,
+    DRAWS,
+    INTERSECTIONS,
+    LABEL_ERRORS,
+    PERTURBATIONS,
+    POOLED,
+    PROPOSALS,
+    SCORES,
+    VERIFICATIONS,
+)
 
 MOST_DETAILED = 24  # groups with a plot and pictures; the others are tables
 MOST_TABLES = 120  # groups that are tables; the others are counted
@@ -82,6 +95,9 @@ class Tables:
     pool: pa.Table = field(default_factory=DRAWS.empty_table)
     pooled: pa.Table = field(default_factory=POOLED.empty_table)
     perturbations: pa.Table = field(default_factory=PERTURBATIONS.empty_table)
+    label_errors: pa.Table = field(default_factory=LABEL_ERRORS.empty_table)
+    without: pa.Table = field(default_factory=SCORES.empty_table)
+    """The scores without the suspected label errors."""
     fresh: pa.Table = field(default_factory=DRAWS.empty_table)
     """The draws that had no part in selecting cells, of a second stage or a confirmation."""
 
@@ -147,6 +163,7 @@ class View:
     setup: tuple[SetupNote, ...]
     classifiers: tuple[str, ...]
     interval_name: str
+    measured: str
     tau: str
     alpha: str
     summaries: tuple[ClassifierSummary, ...]
@@ -157,6 +174,7 @@ class View:
     sections: tuple[Section, ...]
     compared: bool
     perturbations: Perturbations
+    label_errors: LabelErrors
     intersections: Intersections
     shown: Shown
     sources: Sources
@@ -209,6 +227,7 @@ def build_view(
         setup=setup_notes(manifest),
         classifiers=tuple(names.values()),
         interval_name=words.percent(1 - alpha),
+        measured=titled(str(config.get("metric") or ACCURACY)),
         tau=words.decimal(tau),
         alpha=words.decimal(alpha),
         summaries=tuple(summaries(cells, names)),
@@ -219,6 +238,7 @@ def build_view(
         sections=tuple(_sections(planned, names, findings, _shelf(tables.images, planned, thumbnails), tau, derived)),
         compared=bool(cells) or not tables.perturbations.num_rows,
         perturbations=perturbations(tables.perturbations, names, 1 - alpha, perturbed or {}),
+        label_errors=label_errors(config, (tables.label_errors, tables.scores, tables.without), names, thumbnails),
         intersections=intersections(tables.intersections, names, 1 - alpha),
         shown=shown(tables.verifications, tables.calibration, tables.scores, mapping(manifest.get("models")), names),
         sources=sources(tables.agreement, names, tau),

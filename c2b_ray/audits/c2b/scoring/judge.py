@@ -34,6 +34,7 @@ class ScoreRow(TypedDict, total=False):
     target_class: str
     attribute: str
     bias_class: str
+    metric: str
     n: int
     correct: int
     errors: int
@@ -73,6 +74,7 @@ class ScoreRow(TypedDict, total=False):
     false_accepts: float | None
     false_accepts_low: float | None
     false_accepts_high: float | None
+    phi_of_mix: float | None
     doubt: str | None
     undetermined_because: str | None
     images_to_settle: int | None
@@ -158,6 +160,21 @@ def can_be_clear(row: ScoreRow) -> bool:
 Floats = NDArray[np.float64]
 
 
+@dataclass(frozen=True)
+class Permuted:
+    """The permutation test of another metric than accuracy, by value of an attribute; NaN and None where φ is not
+    beyond τ.
+
+    `p_value`; `of_mix`: the mean of φ over permutations; `doubts`: why φ says nothing about the value; `smallest`: the
+    smallest p-value that the permutations can give.
+    """
+
+    p_value: Floats
+    of_mix: Floats
+    doubts: tuple[str | None, ...]
+    smallest: float
+
+
 @dataclass
 class Estimate:
     """One classifier's accuracies on the values of one attribute of one class; arrays have shape (values,).
@@ -168,7 +185,9 @@ class Estimate:
     the images that show something else, as predicted; None where nothing is predicted. `bounds`: the same at the limits
     of the prediction, by their confidence and by how many times the calibration's similar images there were;
     `negatives`: how many there are, by value. `adjust`: adjusts φ and its limits for other attributes, where they are
-    known; `adjusted`: its result. `clusters`: right answers by cluster, where images come in clusters. `columns`:
+    known; `adjusted`: its result. `permuted`: the test that a finding of another metric than accuracy must pass besides
+    (`metric.measured`), which gives `accuracy` then; `resampled`: φ of bootstrapped images, (draws, values), where the
+    metric's variance is not known. `clusters`: right answers by cluster, where images come in clusters. `columns`:
     further columns of each value.
     """
 
@@ -188,6 +207,8 @@ class Estimate:
     negatives: NDArray[np.int64] | None = None
     adjust: Callable[[Floats, Floats, Floats], Adjusted | None] | None = None
     adjusted: Adjusted | None = None
+    permuted: Permuted | None = None
+    resampled: Floats | None = None
     clusters: ClusterSums | None = None
     columns: dict[str, Any] = field(default_factory=dict)
 
@@ -248,6 +269,8 @@ def judged(estimates: Sequence[Estimate], thresholds: Thresholds, rough: bool = 
     for here, of_group in adjusted:
         doubts[here] = [doubt or other for doubt, other in zip(doubts[here], of_group.doubt, strict=True)]
     doubts = [doubt or other for doubt, other in zip(doubts, contrasts.doubts(thresholds), strict=True)]
+    of_mix = [doubt for e in estimates for doubt in (e.permuted.doubts if e.permuted else (None,) * len(e.values))]
+    doubts = [doubt or other for doubt, other in zip(doubts, of_mix, strict=True)]
     columns = _tests(estimates, contrasts, adjusted, doubts, thresholds)
     verdicts = stats.verdicts(
         contrasts.phi, columns["q_value"], columns["none_q_value"], thresholds.tau, thresholds.alpha
@@ -306,6 +329,8 @@ def _tests(
     p, none_p = contrasts.p_values(thresholds.tau), contrasts.none_p_values(*thresholds)
     for here, of_group in adjusted:
         p[here], none_p[here] = np.fmax(p[here], of_group.p_value), np.fmax(none_p[here], of_group.none_p_value)
+    permuted = [e.permuted.p_value if e.permuted else np.full(len(e.values), np.nan) for e in estimates]
+    p = np.where(np.isnan(p), p, np.fmax(p, np.concatenate([*permuted, np.zeros(0)])))
     sure = np.array([doubt is None for doubt in doubts], dtype=bool)
     p, none_p = np.where(sure, p, np.nan), np.where(sure, none_p, np.nan)
     # A shared image hides a difference but creates none: only `none` needs images that differ.

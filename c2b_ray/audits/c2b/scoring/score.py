@@ -22,6 +22,7 @@ from c2b_ray.audits.c2b.scoring.confounding import Confounding
 from c2b_ray.audits.c2b.scoring.estimates import Counts, Observed, Sample, counted, estimated
 from c2b_ray.audits.c2b.scoring.groups import grouped
 from c2b_ray.audits.c2b.scoring.judge import TOO_FEW, Contrasts, Estimate, ScoreRow, can_be_clear, judged
+from c2b_ray.audits.c2b.scoring.metric import RIGHT_ANSWERS, Measure, judged_by_permutation, measured
 from c2b_ray.audits.c2b.scoring.pooled import pooled
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.false_accepts import FalseAccepts
@@ -75,8 +76,12 @@ def scored(
     clusters: Clusters | None = None,
     rough: bool = False,
     false_accepts: FalseAccepts | None = None,
+    measure: Measure = RIGHT_ANSWERS,
 ) -> tuple[pa.Table, pa.Table]:
     """Returns the scores as `score` does, and a table of `schemas.POOLED`: those of all classes together.
+
+    `measure`: the metric that cells are compared by. Values of a metric that looks at images of all classes are not
+    pooled: the same images would count once for each class.
 
     `rough`: for a look after which more images may follow. It spares what is expensive and would hardly change where
     they go: the calibration is tested by simulation only where it seems not to fit, scores that are no verdict anyway
@@ -96,6 +101,9 @@ def scored(
         wrong_names = answers.wrong_names()
         for estimate, group in zip(of_classifier, sample.cells.groups, strict=True):
             estimate.columns |= {name: values[group.cells] for name, values in columns.items()}
+        if measure.metric is not None:
+            measured(of_classifier, answers, measure, measure.metric, thresholds)
+        for estimate, group in zip(of_classifier, sample.cells.groups, strict=True):
             named = [
                 _wrong_answers(group.target_class, value, int(correct), wrong, classes)
                 for value, correct, wrong in zip(
@@ -104,16 +112,24 @@ def scored(
             ]
             rows += [row | more for row, more in zip(_rows(estimate), named, strict=True)]
         estimates += of_classifier
-    for row, judgement in zip(rows, judged(estimates, thresholds, rough), strict=True):
+    has_limits = measure.metric is None or measure.metric.has_limits
+    judgements = (
+        judged(estimates, thresholds, rough)
+        if measure.metric is None or has_limits
+        else judged_by_permutation(estimates, measure.metric, thresholds)
+    )
+    for row, judgement in zip(rows, judgements, strict=True):
         row |= judgement
-    for row in rows:
-        row["images_to_settle"] = None
-    if not rough:
+        mix = row.get("phi_of_mix")
+        row |= {"metric": measure.name, "images_to_settle": None}
+        row["phi_of_mix"] = None if mix is None or math.isnan(mix) else mix
+    if not rough and has_limits:
         _settle(rows, thresholds)
     if clusters is not None:
         _in_clusters(rows, estimates, clusters, thresholds)
     scores = grouped(pa.Table.from_pylist(rows, SCORES), sample.cells, thresholds.tau)
-    return scores, pooled([] if rough else estimates, thresholds)
+    of_one_class = measure.metric is None or measure.metric.seen == "class"
+    return scores, pooled(estimates if of_one_class and not rough else [], thresholds)
 
 
 def _sample(

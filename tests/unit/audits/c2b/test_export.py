@@ -17,7 +17,7 @@ from c2b_ray.audits.c2b.exports import escaped, scores_csv, scores_json, scores_
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.audits.c2b.run import C2BRun as Run
 from c2b_ray.report.redact import names_of
-from c2b_ray.tables import PERTURBATIONS, SCORES
+from c2b_ray.tables import LABEL_ERRORS, PERTURBATIONS, SCORES
 from c2b_ray.text import visible
 
 
@@ -54,6 +54,19 @@ def test_parquet_keeps_the_schema(showcase_run: Run) -> None:
     assert table["verdict"].equals(showcase_run.scores["verdict"])
 
 
+def doubted(classifiers: Sequence[str], name: str) -> pa.Table:
+    """A suspected label error of each classifier, of the class `name`."""
+    row = {
+        "key": "0.png",
+        "label": name,
+        "answer": "boat",
+        "confidence": 0.9,
+        "label_probability": 0.1,
+        "image_id": "0",
+    }
+    return pa.Table.from_pylist([{"classifier": one, **row} for one in classifiers], LABEL_ERRORS)
+
+
 def perturbed(classifiers: Sequence[str], target_class: str) -> pa.Table:
     rows = [
         {
@@ -81,6 +94,7 @@ def test_nothing_private_leaves(form: str, build_run: Callable[..., Run], monkey
         config={"task": "with very-secret-value-123"},
     )
     run.write("perturbations", perturbed((one, two), "very-secret-value-123"))
+    run.write("label_errors", doubted((one, two), "very-secret-value-123"))
     data = run.kind.export(run, form, one if form == "model-card" else None)
     assert b"very-secret" not in data
     assert b"/home/someone" not in data

@@ -1,0 +1,220 @@
+"""Suspected label errors of a labelled audit: the images whose label, rather than the model, may be wrong.
+
+    answers → confident disagreements → (neighbours in an encoder's space) → label_errors → scores without them
+
+A confident disagreement of the classifier may be its own error: where it fails in fog, it fails confidently. An encoder
+that never saw the labels is a witness of its own. An image is listed where most of its neighbours there are labelled as
+the classifier answered, and fewer as the image is. Without an encoder nothing tells a wrong model from a wrong label,
+so that images in cells where the classifier is found to be worse are left out. It composes steps and the run;
+`stats.label_noise` has the formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.audits.c2b.budget import call_with_run, duplicates
+from c2b_ray.audits.c2b.run import C2BRun
+from c2b_ray.audits.c2b.scoring.metric import Measure
+from c2b_ray.audits.c2b.scoring.score import scored
+from c2b_ray.audits.c2b.thresholds import Thresholds
+from c2b_ray.audits.kit.loaders import Backend
+from c2b_ray.audits.kit.session import Steps
+from c2b_ray.config import AuditConfig
+from c2b_ray.engine.images import CLASSIFY, Selection, of_revision, selected
+from c2b_ray.engine.stage import Rows
+from c2b_ray.roles import TextImageEncoder
+from c2b_ray.stats.label_noise import confident_disagreements, neighbours
+from c2b_ray.steps import encoded
+from c2b_ray.steps.cells import captions_of_draws
+from c2b_ray.steps.fetch import COLUMNS, Load, completed, with_reading
+from c2b_ray.steps.image_ids import ImageIds, Ints
+from c2b_ray.storage.ids import Digests, absent, digests
+from c2b_ray.storage.parts import opened
+from c2b_ray.tables import IMAGE_EMBEDDINGS, LABEL_ERRORS, SCORES, content_ids
+
+NEIGHBOURS = 10
+MAJORITY = 0.5
+"""The share of the neighbours that must be labelled as the classifier answered."""
+ERRORS, WITHOUT, EMBEDDINGS = "label_errors", "scores_without", "embeddings"
+EMBED = replace(CLASSIFY, schema=IMAGE_EMBEDDINGS, stage="embed", rows_per_file=2048)
+
+
+def list_label_errors(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps, source: Load | None) -> None:
+    """Writes the suspected label errors of each classifier, and its scores without them. `source`: of images whose
+    bytes the run does not hold."""
+    assert config.label_errors is not None
+    revision = None
+    if config.label_errors.encoder is not None:
+        revision = _embed(config.label_errors.encoder, run, models, steps, source)
+    with steps.step("label errors"):
+        tables = call_with_run(partial(_tables, config=config, revision=revision), run, config, models.runner)
+        for name, table in tables.items():
+            run.write(name, table)
+
+
+def _embed(spec: str, run: C2BRun, models: Backend, steps: Steps, source: Load | None) -> str:
+    """Embeds all drawn images that the run has no vector of, and returns the encoder's revision."""
+    revision = models.describe("encoder", spec).revision
+    run.update({"models": {"encoder": {"spec": spec, "revision": revision}}})
+    images = selected(run.location("images"), partial(_drawn, run))
+    rows = Rows(
+        images.blocks, partial(_rows, images=images, revision=revision), images.total, partial(_ids, images, revision)
+    )
+    step, role = with_reading(_vectors, partial(of_revision, models.encoder(spec), revision, spec), source)
+    with steps.step("embed") as on_progress:
+        if not run.has(EMBEDDINGS) or any(absent(some, _embedded(run)).any() for some in _ids(images, revision)):
+            run.begin_writing()
+        out, config = run.location(EMBEDDINGS), replace(EMBED, total=images.total)
+        models.runner.run(rows, step, role, out, id_column="embedding_id", config=config, on_progress=on_progress)
+    return revision
+
+
+def _embedded(run: C2BRun) -> Digests:
+    return opened(run.location(EMBEDDINGS)).census("embedding_id").ids
+
+
+def _drawn(run: C2BRun) -> Iterator[Digests]:
+    for table in run.each("draws", ["image_id"]):
+        yield digests(table["image_id"])
+
+
+def _rows(names: pa.Table, images: Selection, revision: str) -> Iterator[pa.Table]:
+    for name in names["name"].to_pylist():
+        rows = images.of(completed(images.parts.read(name, COLUMNS)))
+        yield rows.append_column("embedding_id", _embedding_ids(rows, revision))
+
+
+def _ids(images: Selection, revision: str) -> Iterator[pa.Array]:
+    for table in images.parts.each(("image_id",)):
+        yield _embedding_ids(images.of(table), revision)
+
+
+def _embedding_ids(images: pa.Table, revision: str) -> pa.Array:
+    return pa.array(content_ids("embed", images["image_id"].to_pylist(), revision), pa.string())
+
+
+def _vectors(images: pa.Table, encoder: TextImageEncoder) -> pa.Table:
+    vectors, errors = encoded.embedded(images, encoder)
+    columns: dict[str, Any] = {
+        "embedding_id": images["embedding_id"],
+        "image_id": images["image_id"],
+        "revision": pa.repeat(encoder.revision, images.num_rows),
+        "vector": pa.array(vectors, pa.list_(pa.float32())),
+        "error": pa.array(errors, pa.string()),
+    }
+    return pa.table(columns, IMAGE_EMBEDDINGS)
+
+
+def _tables(run: C2BRun, config: AuditConfig, revision: str | None) -> dict[str, pa.Table]:
+    captions, draws, predictions = run.captions, run.draws, run.predictions
+    images = _Labelled.of(captions, draws, config.classes)
+    vectors = None if revision is None else _vectors_of(run, images, revision)
+    keys = run.read("images", ["image_id", "key"])
+    rows: list[dict[str, Any]] = []
+    without = [SCORES.empty_table()]
+    thresholds = Thresholds(config.tau, config.alpha)
+    measure = Measure.of(config.metric, config.classes, config.seed)
+    for classifier in config.classifiers:
+        of_classifier = predictions.filter(pc.equal(predictions["classifier"], classifier))
+        known_bad = (
+            _in_findings(run.scores, classifier, captions, draws) if vectors is None else pa.array([], pa.string())
+        )
+        found = _suspects(images, of_classifier, vectors, known_bad)
+        rows += [{"classifier": classifier, **row} for row in found]
+        suspects = pa.array([row["image_id"] for row in found], pa.string())
+        left = draws.filter(pc.invert(pc.is_in(draws["image_id"], suspects)))
+        without.append(
+            scored(captions, left, predictions, [classifier], thresholds, distinct=duplicates(run), measure=measure)[0]
+        )
+    errors = pa.Table.from_pylist([row | {"key": None} for row in rows], LABEL_ERRORS)
+    named = keys["key"].take(pc.index_in(errors["image_id"], keys["image_id"].combine_chunks()))
+    place = errors.schema.get_field_index("key")
+    return {ERRORS: errors.set_column(place, errors.schema.field("key"), named), WITHOUT: pa.concat_tables(without)}
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """The labelled images of an audit and the number of each one's class among `classes`."""
+
+    ids: ImageIds
+    label: Ints
+    classes: tuple[str, ...]
+
+    @staticmethod
+    def of(captions: pa.Table, draws: pa.Table, classes: Sequence[str]) -> _Labelled:
+        ids, image = ImageIds.numbered(draws["image_id"])
+        number = {name: i for i, name in enumerate(classes)}
+        of_caption = np.array([number[name] for name in captions["target_class"].to_pylist()], np.int64)
+        caption = captions_of_draws(captions, draws)
+        label = np.full(len(ids), -1, np.int64)
+        label[image[caption >= 0]] = of_caption[caption[caption >= 0]]
+        return _Labelled(ids, label, tuple(classes))
+
+
+def _vectors_of(run: C2BRun, images: _Labelled, revision: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Returns the vectors of the images, float32 (images, dimension); NaN where one could not be embedded."""
+    table = run.read(EMBEDDINGS, ["image_id", "revision", "vector"])
+    table = table.filter(pc.and_(pc.equal(table["revision"], revision), pc.is_valid(table["vector"])))
+    numbers, column = images.ids.numbers(table["image_id"]), table["vector"].combine_chunks()
+    known = np.asarray(column.flatten().to_numpy(zero_copy_only=False), np.float32).reshape(table.num_rows, -1)
+    vectors = np.full((len(images.ids), known.shape[1] if table.num_rows else 1), np.nan, np.float32)
+    vectors[numbers[numbers >= 0]] = known[numbers >= 0]
+    return vectors
+
+
+def _suspects(
+    images: _Labelled,
+    predictions: pa.Table,
+    vectors: np.ndarray[Any, np.dtype[np.float32]] | None,
+    known_bad: pa.Array,
+) -> list[dict[str, Any]]:
+    """Returns a row for each suspected image, the answer of the largest probability first."""
+    predictions = predictions.filter(pc.is_valid(predictions["probabilities"]))
+    numbers = images.ids.numbers(predictions["image_id"])
+    flat = predictions["probabilities"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    probabilities = np.full((len(images.ids), len(images.classes)), np.nan)
+    probabilities[numbers[numbers >= 0]] = np.reshape(flat, (-1, len(images.classes)))[numbers >= 0]
+    answers = confident_disagreements(images.label, probabilities)
+    asked = np.flatnonzero(answers >= 0)
+    if vectors is None:
+        left_out = images.ids.numbers(pa.chunked_array([known_bad], pa.string()))
+        asked = asked[~np.isin(asked, left_out)]
+        votes = None
+    else:
+        votes = neighbours(vectors, images.label, asked, answers[asked], NEIGHBOURS)
+        agree = (votes.answer >= MAJORITY) & (votes.answer > votes.label)
+        asked, votes = asked[agree], replace(votes, answer=votes.answer[agree], label=votes.label[agree])
+    names = images.ids.ids.cast(pa.string()).to_pylist()
+    rows = [
+        {
+            "image_id": names[image],
+            "label": images.classes[images.label[image]],
+            "answer": images.classes[answers[image]],
+            "confidence": float(probabilities[image, answers[image]]),
+            "label_probability": float(probabilities[image, images.label[image]]),
+            "neighbours_answer": None if votes is None else float(votes.answer[at]),
+            "neighbours_label": None if votes is None else float(votes.label[at]),
+        }
+        for at, image in enumerate(asked.tolist())
+    ]
+    return sorted(rows, key=lambda row: (-row["confidence"], row["image_id"]))
+
+
+def _in_findings(scores: pa.Table, classifier: str, captions: pa.Table, draws: pa.Table) -> pa.Array:
+    """Returns the images of the cells in which the classifier is found to be worse."""
+    rows = scores.filter(pc.and_(pc.equal(scores["classifier"], classifier), pc.equal(scores["verdict"], "against")))
+    cells = set(zip(*(rows[name].to_pylist() for name in _CELL), strict=True))
+    named = zip(captions["caption_id"].to_pylist(), *(captions[name].to_pylist() for name in _CELL), strict=True)
+    wanted = pa.array([caption for caption, *cell in named if tuple(cell) in cells], pa.string())
+    return draws.filter(pc.is_in(draws["caption_id"], wanted))["image_id"].unique().cast(pa.string())
+
+
+_CELL = ("target_class", "attribute", "bias_class")

@@ -1,0 +1,268 @@
+"""Scores another metric than accuracy: its value in each cell, φ of it, and tests that hold for it.
+
+A cell is a class and a value of an attribute. Metrics of the class's images alone (recall, mean probability) look at
+the cell's images. The others (precision, F1, AUROC, calibration, a function of one's own) ask how well the class is
+told from the others *among the images with this value*, so that they look at the images of all of the audit's classes
+with the value: one class against the rest. φ is the value of the cell minus the mean over the attribute's other values,
+as for accuracy. `stats.classification` has the metrics, `judge` the tests of shares; metrics without a known variance
+are judged here, by permutation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import ceil
+from typing import cast
+
+import numpy as np
+
+from c2b_ray import stats
+from c2b_ray.audits.c2b.scoring.judge import Estimate, Floats, Permuted, ScoreRow
+from c2b_ray.audits.c2b.thresholds import Thresholds
+from c2b_ray.errors import ConfigError
+from c2b_ray.stats.classification import METRICS, ClassMetric, Mask, Outcomes
+from c2b_ray.stats.intervals import wilson
+from c2b_ray.stats.metric_frame import percentiles, permuted_scores, resampled
+from c2b_ray.stats.roots import deviations
+from c2b_ray.stats.scores import mean_of_others
+from c2b_ray.steps.answers import NO_ANSWER, CellAnswers
+from c2b_ray.steps.cells import CellGroup, CellImages, Group
+from c2b_ray.steps.image_ids import Ints
+from c2b_ray.tables import seed_of
+
+ACCURACY, RECALL = "accuracy", "recall"
+OWN = "python:"
+"""The prefix of the name of a metric that is a Python function."""
+COUNTED = (ACCURACY, RECALL)
+"""The metrics that are the share of right answers to the cell's images: of images of one class, recall is accuracy."""
+LEAST_PERMUTATIONS, MOST_PERMUTATIONS = 999, 9_999
+
+Function = Callable[[Mask, Mask, Floats], float]
+_held: dict[str, ClassMetric] = {}
+
+
+@contextmanager
+def own_metric(function: Function | None) -> Iterator[str | None]:
+    """Lets `metric_named` find a function of one's own while an audit runs in this process; yields its name."""
+    if function is None:
+        yield None
+        return
+    name = OWN + getattr(function, "__name__", type(function).__name__).strip("<>")
+    _held[name] = ClassMetric.own(name.removeprefix(OWN), function)
+    try:
+        yield name
+    finally:
+        del _held[name]
+
+
+def metric_named(name: str) -> ClassMetric | None:
+    """Returns the metric of a config's `metric`; None for those that `judge` and `estimates` count themselves.
+
+    Raises ConfigError for a function of one's own that this process does not hold.
+    """
+    if name in COUNTED:
+        return None
+    if name.startswith(OWN):
+        if name not in _held:
+            raise ConfigError("metric", f"{name} is a function: run the audit from Python, with metric=the function")
+        return _held[name]
+    return METRICS[name]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """The metric that an audit compares cells by. `metric`: None for the share of right answers; `classes`: the
+    audit's, in the order of their probabilities; `seed`: of permutations and bootstraps."""
+
+    name: str
+    metric: ClassMetric | None
+    classes: tuple[str, ...]
+    seed: int
+
+    @staticmethod
+    def of(name: str, classes: Sequence[str], seed: int) -> Measure:
+        return Measure(name, metric_named(name), tuple(classes), seed)
+
+
+RIGHT_ANSWERS = Measure(ACCURACY, None, (), 0)
+
+
+def measured(
+    estimates: Sequence[Estimate], answers: CellAnswers, measure: Measure, metric: ClassMetric, thresholds: Thresholds
+) -> None:
+    """Replaces the accuracies of estimates by the metric's values, and adds the permutation test of the values whose φ
+    is beyond τ.
+
+    A value without any image of the class, or for AUROC and functions of one's own of another class, has no value of
+    the metric. Each attribute of a class has a seed of its own.
+    """
+    z = np.float64(deviations(thresholds.confidence))
+    tests = sum(len(estimate.values) for estimate in estimates)
+    most = min(MOST_PERMUTATIONS, max(LEAST_PERMUTATIONS, ceil(2 * tests / thresholds.alpha)))
+    images = _Images.of(answers, measure.classes)
+    for estimate in estimates:
+        group = answers.cells.group_named[Group(estimate.target_class, estimate.attribute)]
+        outcomes, place, classes = images.of_group(group, metric)
+        number, own_seed = len(group.values), seed_of("metric", estimate.classifier, *group.name, measure.seed)
+        known = metric.estimate(outcomes, place, number)
+        estimate.accuracy, estimate.effective = known.value, known.effective
+        phi = _phi(known.value)
+        if metric.has_limits:
+            low, high = wilson(known.value * known.effective, known.effective, z)
+        else:
+            draws = resampled(metric, outcomes, place, number, own_seed)
+            low, high = percentiles(draws, thresholds.confidence)
+            estimate.resampled = draws - np.stack([mean_of_others(row, np.isfinite(row)) for row in draws])
+        estimate.columns |= {
+            "accuracy": known.value,
+            "accuracy_low": low,
+            "accuracy_high": high,
+            "accuracy_observed": known.value,
+            "phi_observed": phi,
+            "paper_verdict": np.where(np.abs(phi) > thresholds.tau, np.sign(phi), 0).astype(np.int64),
+        }
+        wanted = np.abs(phi) > thresholds.tau
+        test = permuted_scores(metric, outcomes, place, number, classes, wanted, own_seed, most)
+        doubts = tuple(
+            _doubt(score, mix, estimate.attribute, thresholds.tau)
+            for score, mix in zip(phi.tolist(), test.mean.tolist(), strict=True)
+        )
+        estimate.permuted = Permuted(test.p_value, test.mean, doubts, test.smallest)
+        estimate.columns["phi_of_mix"] = test.mean
+
+
+def _doubt(phi: float, mix: float, attribute: str, tau: float) -> str | None:
+    """Returns why a φ beyond τ says nothing about the attribute: the classes' frequencies alone give nearly as much."""
+    if math.isnan(mix) or abs(mix) <= tau or abs(phi - mix) > tau:
+        return None
+    return (
+        f"its value of {attribute} has the classes in another mix, which alone gives φ of {mix:+.2f}: answers to "
+        f"images of one class need not depend on {attribute} for that"
+    )
+
+
+@dataclass(frozen=True)
+class _Images:
+    """The images of all cells of one classifier; arrays have a value for each row of the cells.
+
+    `rows`: of the answers; `taken`: the number of the answer's name whichever class is asked about; `target`: the
+    number of the cell's class.
+    """
+
+    answers: CellAnswers
+    rows: Ints
+    target: Ints
+    by_attribute: dict[str, list[CellGroup]]
+    position: dict[str, int]
+
+    @staticmethod
+    def of(answers: CellAnswers, classes: Sequence[str]) -> _Images:
+        cells: CellImages = answers.cells
+        by_attribute: dict[str, list[CellGroup]] = {}
+        for group in cells.groups:
+            by_attribute.setdefault(group.attribute, []).append(group)
+        number = {name: i for i, name in enumerate(classes)}
+        target = np.array([number[name.target_class] for name in cells.names], np.int64)[cells.cell]
+        return _Images(answers, answers.answers.rows_of(cells.ids)[cells.image], target, by_attribute, number)
+
+    def of_group(self, group: CellGroup, metric: ClassMetric) -> tuple[Outcomes, Ints, Ints]:
+        """Returns the outcomes of the images that a metric looks at in the cells of an attribute, one class against the
+        rest, the position of each image's value, and the number of its class."""
+        cells, of = self.answers.cells, self.answers.answers
+        groups = self.by_attribute[group.attribute] if metric.seen == "all" else [group]
+        parts, places = [], []
+        for other in groups:
+            here = cells.rows(other.cells)
+            parts.append(np.arange(here.start, here.stop))
+            # Values are the same by their names: another class may have them in another order, or not all of them.
+            at = {value: i for i, value in enumerate(group.values)}
+            of_cell = np.array([at.get(value, -1) for value in other.values], np.int64)
+            places.append(of_cell[cells.cell[here] - other.cells.start])
+        rows, place = np.concatenate(parts), np.concatenate(places)
+        asked = of.number(group.target_class)
+        taken = of.taken(self.rows[rows], np.full(len(rows), asked))
+        kept = (taken != NO_ANSWER) & (place >= 0)
+        rows, place, taken = rows[kept], place[kept], taken[kept]
+        truth = self.target[rows] == self.position[group.target_class]
+        probabilities = of.probability(self.rows[rows], self.position[group.target_class])
+        return Outcomes(truth, taken == asked, probabilities), place, self.target[rows]
+
+
+def _phi(values: Floats) -> Floats:
+    held = np.isfinite(values)
+    phi: Floats = np.where(held, values, np.nan) - mean_of_others(values, held)
+    return phi
+
+
+def judged_by_permutation(estimates: Sequence[Estimate], metric: ClassMetric, thresholds: Thresholds) -> list[ScoreRow]:
+    """Returns what `judge.judged` returns, for a metric whose variance is not known.
+
+    A finding is a φ that hardly any permutation of the values within the classes reaches, and that lies beyond τ by
+    more than the bootstrap's standard error explains (a normal tail): permutations alone tell that answers depend on
+    the value, not by how much. The false discovery rate is controlled over all cells. That φ is small has no test, so
+    that no verdict is `none`. Limits of φ are percentiles of a bootstrap, of findings at the confidence that corrects
+    for their selection.
+    """
+    tau, alpha = thresholds
+    phi = np.concatenate([*(_phi(one.accuracy) for one in estimates), np.zeros(0)])
+    of = [one.permuted for one in estimates if one.permuted is not None]
+    p = np.concatenate([*(one.p_value for one in of), np.zeros(0)])
+    doubts = [doubt for one in of for doubt in one.doubts]
+    p = np.where(np.isfinite(phi) & np.isnan(p), 1.0, p)  # within τ
+    spread = np.concatenate(
+        [*(one.resampled.std(axis=0) for one in estimates if one.resampled is not None), np.zeros(0)]
+    )
+    beyond = [
+        stats.p_value_of_limit(score, float(deviations(thresholds.confidence)) * error, thresholds.confidence, tau)
+        for score, error in zip(phi.tolist(), spread.tolist(), strict=True)
+    ]
+    p = np.where(np.isnan(p), p, np.fmax(p, beyond))
+    p[[i for i, doubt in enumerate(doubts) if doubt is not None]] = np.nan
+    q, nothing = stats.benjamini_hochberg(p), np.full(len(p), np.nan)
+    verdicts = stats.verdicts(phi, q, nothing, tau, alpha)
+    findings = np.array([verdict in ("for", "against") for verdict in verdicts], bool)
+    low, high = _limits(estimates, 1 - alpha)
+    if findings.any():
+        confidence = stats.selected_confidence(int(findings.sum()), int(np.isfinite(q).sum()), alpha)
+        ends = zip(_limits(estimates, confidence), (low, high), strict=True)
+        low, high = (np.where(findings, wide, usual) for wide, usual in ends)
+    error = (high - low) / (2 * deviations(thresholds.confidence))
+    shrunken = stats.shrunken(phi, error)
+    smallest = min((one.smallest for one in of), default=1.0)
+    basis = [estimate.basis for estimate in estimates for _ in estimate.values]
+    numbers = {
+        "phi": phi, "phi_low": low, "phi_high": high, "p_value": p, "q_value": q, "none_p_value": nothing,
+        "none_q_value": nothing, "phi_shrunken": shrunken,
+    }  # fmt: skip
+    rows = []
+    for i, verdict in enumerate(verdicts):
+        because = _because(float(phi[i]), float(q[i]), doubts[i], metric, thresholds, smallest)
+        known = {name: float(values[i]) for name, values in numbers.items()}
+        more = {"verdict": verdict, "doubt": doubts[i], "basis": basis[i], "phi_standardised": None, "same_as": None}
+        more["undetermined_because"] = because if verdict == "undetermined" else None
+        rows.append(cast(ScoreRow, known | more))
+    return rows
+
+
+def _limits(estimates: Sequence[Estimate], confidence: float) -> tuple[Floats, Floats]:
+    ends = [percentiles(one.resampled, confidence) for one in estimates if one.resampled is not None]
+    low, high = (np.concatenate([*(end[side] for end in ends), np.zeros(0)]) for side in (0, 1))
+    return low, high
+
+
+def _because(
+    phi: float, q: float, doubt: str | None, metric: ClassMetric, thresholds: Thresholds, smallest: float
+) -> str:
+    if doubt is not None:
+        return doubt
+    if math.isnan(phi):
+        return "there are no images with an answer, or no other value to compare with"
+    if abs(phi) <= thresholds.tau:
+        return f"not tested: no test shows that {metric.in_words} differs by no more than {thresholds.tau:g}"
+    return (
+        f"the adjusted p-value is {q:.2g}, above {thresholds.alpha:g} (the smallest p-value that its permutations can "
+        f"give is {smallest:.2g})"
+    )

@@ -1,0 +1,360 @@
+"""Metrics of one class's answers: how well a classifier tells the images of the class from all others.
+
+Every function sees one class against the rest:
+
+    truth           bool (images,)      the image shows the class
+    answers         bool (images,)      the classifier answered with the class
+    probabilities   float64 (images,)   the probability that it gave the class, in [0, 1]
+
+With many labels at once, each label is such a class of its own. A value that is not defined (no image of the class, no
+answer with it) is NaN, never 0. `metric_frame` compares groups of images by any of these, with limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata
+
+from c2b_ray.stats.scores import Floats, Ints
+
+__all__ = [
+    "METRICS",
+    "ClassMetric",
+    "Outcomes",
+    "area_under_roc",
+    "area_under_roc_variance",
+    "calibration_error",
+    "f1_score",
+    "precision",
+    "recall",
+    "top_k_accuracy",
+]
+
+Mask = NDArray[np.bool_]
+BINS = 15
+"""Bins of probabilities of equal width, as in Guo et al. 2017."""
+
+Seen = Literal["class", "all"]
+"""The images that a metric looks at: those of the class, or those of all classes."""
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What a classifier said about images, one class against the rest (see the module); the arrays have one length."""
+
+    truth: Mask
+    answers: Mask
+    probabilities: Floats
+
+    @classmethod
+    def of(cls, truth: ArrayLike, answers: ArrayLike, probabilities: ArrayLike | None = None) -> Outcomes:
+        """Checks the arrays. Without `probabilities` they are NaN.
+
+        Raises: ValueError for arrays of other lengths or dimensions, for truth or answers other than 0 and 1, and for a
+        probability outside [0, 1], with the row.
+        """
+        y, a = np.asarray(truth), np.asarray(answers)
+        p = np.full(y.shape, np.nan) if probabilities is None else np.asarray(probabilities, np.float64)
+        if y.ndim != 1 or not y.shape == a.shape == p.shape:
+            raise ValueError(f"need arrays of one shape (images,); got {y.shape}, {a.shape} and {p.shape}")
+        for name, values in (("truth", y), ("answers", a)):
+            for row in np.flatnonzero((values != 0) & (values != 1)):
+                raise ValueError(f"{name}[{row}] = {values[row]}: give True (the class) or False (another one)")
+        for row in np.flatnonzero((p < 0) | (p > 1)):
+            raise ValueError(f"probabilities[{row}] = {p[row]} lies outside [0, 1]")
+        return cls(y.astype(bool), a.astype(bool), p)
+
+    def __len__(self) -> int:
+        return len(self.truth)
+
+    def where(self, rows: Mask | Ints) -> Outcomes:
+        """Returns the same outcomes of some rows."""
+        return Outcomes(self.truth[rows], self.answers[rows], self.probabilities[rows])
+
+    def counts(self, groups: Ints, number: int) -> tuple[Floats, Floats, Floats]:
+        """Returns true positives, false positives and false negatives of each of `number` groups, float64 (groups,)."""
+        rows = (self.truth & self.answers, ~self.truth & self.answers, self.truth & ~self.answers)
+        tp, fp, fn = (np.bincount(groups[some], minlength=number).astype(np.float64) for some in rows)
+        return tp, fp, fn
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """A metric's value of each group of images, float64 (groups,), NaN where it is not defined.
+
+    `effective`: the number of independent right-or-wrong answers that would tell as much about a share of this size,
+    value * (1 - value) / variance; 0 where the value is not defined. Limits are then Wilson's, and differences of
+    groups are tested as those of shares are (`contrasts`).
+    """
+
+    value: Floats
+    effective: Floats
+
+
+@dataclass(frozen=True)
+class ClassMetric:
+    """A metric of one class against the rest.
+
+    `estimate`: its values of groups: (outcomes, groups, number of groups) → `Estimated`. `seen`: the images that it
+    looks at. `needs_probabilities`: whether answers alone do not suffice. `limits`: how its limits come about, in
+    words. `has_limits`: False where its value has no known variance: limits are then bootstrapped, differences tested
+    by permutation alone, and none is said to be small. `in_words`: what it is, after "a", for people.
+    """
+
+    name: str
+    in_words: str
+    estimate: Callable[[Outcomes, Ints, int], Estimated]
+    seen: Seen
+    limits: str
+    needs_probabilities: bool = False
+    has_limits: bool = True
+
+    def value(self, outcomes: Outcomes) -> float:
+        """Returns the metric of all images as one group."""
+        return float(self.estimate(outcomes, np.zeros(len(outcomes), np.int64), 1).value[0])
+
+    @staticmethod
+    def own(name: str, function: Callable[[Mask, Mask, Floats], float]) -> ClassMetric:
+        """Returns a metric of one's own: `function(truth, answers, probabilities) -> float`, as scikit-learn's metrics
+        of two classes have it, asked about images of all classes.
+
+        A group without an image of the class, or without another one, is NaN: most such functions are not defined
+        there. Raises, when it is asked: ValueError where the function returns no finite number.
+        """
+
+        def estimate(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
+            values = np.full(number, np.nan)
+            for group in range(number):
+                some = outcomes.where(groups == group)
+                if some.truth.any() and not some.truth.all():
+                    values[group] = float(function(some.truth, some.answers, some.probabilities))
+                    if not np.isfinite(values[group]):
+                        raise ValueError(f"the metric {name!r} gives {values[group]} on {len(some)} images")
+            return Estimated(values, _held(values, np.bincount(groups, minlength=number).astype(np.float64)))
+
+        return ClassMetric(
+            name, name, estimate, "all", "percentile bootstrap within each class", True, has_limits=False
+        )
+
+
+def recall(truth: ArrayLike, answers: ArrayLike) -> float:
+    """Computes the share of the class's images that are answered with it: TP / (TP + FN), in [0, 1].
+
+    Within a cell of an audit, whose images are all of one class, it is the accuracy. 0: none is recognised. NaN without
+    an image of the class. Raises: ValueError as `Outcomes.of` does.
+    """
+    return METRICS["recall"].value(Outcomes.of(truth, answers))
+
+
+def precision(truth: ArrayLike, answers: ArrayLike) -> float:
+    """Computes the share of the answers with the class that are right: TP / (TP + FP), in [0, 1].
+
+    It depends on how frequent the class is among the images. 0: no such answer is right. NaN without such an answer.
+    Raises: ValueError as `Outcomes.of` does.
+    """
+    return METRICS["precision"].value(Outcomes.of(truth, answers))
+
+
+def f1_score(truth: ArrayLike, answers: ArrayLike) -> float:
+    """Computes the harmonic mean of precision and recall: 2 TP / (2 TP + FP + FN), in [0, 1].
+
+    van Rijsbergen 1979, chapter 7. It depends on how frequent the class is. 0: no image of the class is answered with
+    it. NaN without an image of the class and without an answer with it. Raises: ValueError as `Outcomes.of` does.
+    """
+    return METRICS["f1"].value(Outcomes.of(truth, answers))
+
+
+def top_k_accuracy(truth: ArrayLike, probabilities: ArrayLike, k: int) -> float:
+    """Computes the share of images whose class is among the k that were given the largest probabilities.
+
+    Args: truth: int (images,), the position of each image's class; probabilities, or logits: (images, classes); k: 1 or
+    more. A tie at the last rank counts as right: no order of equal numbers is the classifier's own.
+    Returns: float in [0, 1]; NaN without images.
+    Raises: ValueError for shapes, for a class that has no column, or for k.
+    """
+    y, p = np.asarray(truth, np.int64), np.asarray(probabilities, np.float64)
+    if y.ndim != 1 or p.ndim != 2 or len(y) != len(p):
+        raise ValueError(f"need (images,) and (images, classes); got {y.shape} and {p.shape}")
+    if k < 1:
+        raise ValueError(f"k = {k}; need 1 or more")
+    for row in np.flatnonzero((y < 0) | (y >= p.shape[1])):
+        raise ValueError(f"truth[{row}] = {y[row]}: there are {p.shape[1]} classes")
+    if not len(y):
+        return float("nan")
+    above = (p > p[np.arange(len(y)), y][:, None]).sum(axis=1)
+    return float((above < k).mean())
+
+
+def calibration_error(truth: ArrayLike, probabilities: ArrayLike, bins: int = BINS) -> float:
+    """Computes the expected calibration error: how far probabilities lie from shares, on average over the images.
+
+    ECE = sum over b of |B_b| / n * |mean of truth in B_b - mean of probabilities in B_b|
+
+    over bins B_b = ((b-1)/bins, b/bins] of equal width; a probability of 0 lies in the first. Naeini et al. 2015,
+    section "Calibration measures"; Guo et al. 2017, Eq. 3. With a class's truth and probability it is that class's
+    (Nixon et al. 2019, "static"); with right answers and the answers' confidence it is the usual one.
+
+    It is biased upwards, the more the fewer images: values of groups of different sizes are not comparable as they
+    stand.
+
+    Args: truth: bool (images,); probabilities: (images,), in [0, 1]; bins: 1 or more.
+    Returns: float in [0, 1]. 0: in each bin the share is the mean probability. NaN without images.
+    Raises: ValueError as `Outcomes.of` does, and for bins.
+    """
+    if bins < 1:
+        raise ValueError(f"bins = {bins}; need 1 or more")
+    outcomes = Outcomes.of(truth, truth, probabilities)
+    if not len(outcomes) or np.isnan(outcomes.probabilities).any():
+        return float("nan")
+    return _calibration_error(outcomes, bins)
+
+
+def _calibration_error(outcomes: Outcomes, bins: int = BINS) -> float:
+    p = outcomes.probabilities
+    place = np.maximum(np.ceil(p * bins).astype(np.int64) - 1, 0)
+    gap = np.bincount(place, outcomes.truth - p, minlength=bins)
+    return float(np.abs(gap).sum() / len(p))
+
+
+def area_under_roc(truth: ArrayLike, probabilities: ArrayLike) -> float:
+    """Computes the area under the receiver operating characteristic: the probability that an image of the class is
+    given a larger probability than one of another class, ties counting half.
+
+    A = (R - m (m + 1) / 2) / (m n),   R the sum of the ranks of the m images of the class among all m + n
+
+    Hanley & McNeil 1982; Mann & Whitney 1947. It does not depend on how frequent the class is.
+
+    Args: truth: bool (images,); probabilities: (images,), in [0, 1].
+    Returns: float in [0, 1]. 0.5: no better than chance; 0: always the wrong way round. NaN without an image of the
+    class or of another one.
+    Raises: ValueError as `Outcomes.of` does.
+    """
+    outcomes = Outcomes.of(truth, truth, probabilities)
+    return _area(outcomes)[0]
+
+
+def area_under_roc_variance(truth: ArrayLike, probabilities: ArrayLike) -> float:
+    """Computes the variance of `area_under_roc`.
+
+    S10 / m + S01 / n, the sample variances of the placements of the class's images among the others, and of the others
+    among these. DeLong et al. 1988, Eq. 5; by ranks as in Sun & Xu 2014, Algorithm 2.
+
+    Args: as for `area_under_roc`.
+    Returns: float, 0 or more. 0 where the classes are apart, whatever the number of images: not that nothing is
+    unknown. NaN with fewer than two images of the class, or of others.
+    Raises: ValueError as `Outcomes.of` does.
+    """
+    outcomes = Outcomes.of(truth, truth, probabilities)
+    return _area(outcomes)[1]
+
+
+def _area(outcomes: Outcomes) -> tuple[float, float]:
+    p, y = outcomes.probabilities, outcomes.truth
+    m, n = int(y.sum()), int((~y).sum())
+    if not m or not n or np.isnan(p).any():
+        return float("nan"), float("nan")
+    ranks = rankdata(p)
+    of_class = (ranks[y] - rankdata(p[y])) / n
+    of_others = 1 - (ranks[~y] - rankdata(p[~y])) / m
+    area = float(of_class.mean())
+    if min(m, n) < 2:
+        return area, float("nan")
+    return area, float(of_class.var(ddof=1) / m + of_others.var(ddof=1) / n)
+
+
+def _ratio(above: Floats, below: Floats) -> Floats:
+    ratio: Floats = np.divide(above, below, out=np.full(below.shape, np.nan), where=below > 0)
+    return ratio
+
+
+def _held(values: Floats, effective: Floats) -> Floats:
+    held: Floats = np.where(np.isnan(values), 0.0, effective)
+    return held
+
+
+def _recalls(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
+    tp, _, fn = outcomes.counts(groups, number)
+    return Estimated(_ratio(tp, tp + fn), tp + fn)
+
+
+def _precisions(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
+    tp, fp, _ = outcomes.counts(groups, number)
+    return Estimated(_ratio(tp, tp + fp), tp + fp)
+
+
+def _f1_scores(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
+    """F1 = 2 J / (1 + J) with J = TP / U, U = TP + FP + FN: of images that are of the class or answered with it, the
+    share that is both. J is a share of U, so that by the delta method F1 (1 - F1) / variance = U (1 + J)² / 2."""
+    tp, fp, fn = outcomes.counts(groups, number)
+    union = tp + fp + fn
+    return Estimated(_ratio(2 * tp, tp + union), union * (1 + np.nan_to_num(_ratio(tp, union))) ** 2 / 2)
+
+
+def _confidences(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
+    """Of a mean of numbers in [0, 1]. Their variance is estimated with one number more that is 0 or 1, as a share's:
+    few equal numbers do not show that all are."""
+    of_class = outcomes.truth
+    p, place = outcomes.probabilities[of_class], groups[of_class]
+    n = np.bincount(place, minlength=number).astype(np.float64)
+    mean = _ratio(np.bincount(place, p, number).astype(np.float64), n)
+    squares = np.bincount(place, (p - mean[place]) ** 2, number)
+    most = np.nan_to_num(mean * (1 - mean))
+    variance = np.divide(squares + most, n, out=np.zeros(n.shape), where=n > 0)
+    return Estimated(mean, _held(mean, np.divide(n * most, variance, out=n.copy(), where=variance > 0)))
+
+
+def _areas(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
+    """DeLong's variance is 0 where the classes are apart. Then, and never below, the number is that of the rarer side,
+    of which no variance exceeds A (1 - A) / min(m, n) (Birnbaum & Klose 1957)."""
+    values, effective = np.full(number, np.nan), np.zeros(number)
+    for group in range(number):
+        some = outcomes.where(groups == group)
+        area, variance = _area(some)
+        if np.isnan(area):
+            continue
+        rarer = float(min(some.truth.sum(), (~some.truth).sum()))
+        values[group] = area
+        effective[group] = max(area * (1 - area) / variance, rarer) if variance > 0 else rarer
+    return Estimated(values, effective)
+
+
+def _calibrations(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
+    sizes = np.bincount(groups, minlength=number).astype(np.float64)
+    some = [outcomes.where(groups == group) for group in range(number)]
+    values = np.array([1 - _calibration_error(one) if len(one) else np.nan for one in some])
+    return Estimated(values, _held(values, sizes))
+
+
+_WILSON = "Wilson"
+METRICS: dict[str, ClassMetric] = {
+    metric.name: metric
+    for metric in (
+        ClassMetric("recall", "recall", _recalls, "class", _WILSON),
+        ClassMetric("precision", "precision", _precisions, "all", f"{_WILSON}, given the answers with the class"),
+        ClassMetric("f1", "F1", _f1_scores, "all", f"{_WILSON}, with the delta method’s variance"),
+        ClassMetric(
+            "confidence",
+            "mean probability of the class",
+            _confidences,
+            "class",
+            f"{_WILSON}, with the sample variance",
+            needs_probabilities=True,
+        ),
+        ClassMetric("auroc", "AUROC", _areas, "all", f"{_WILSON}, with DeLong’s variance", needs_probabilities=True),
+        ClassMetric(
+            "calibration",
+            "1 − expected calibration error",
+            _calibrations,
+            "all",
+            "percentile bootstrap within each class",
+            needs_probabilities=True,
+            has_limits=False,
+        ),
+    )
+}
+"""The metrics by name; of each, larger is better."""

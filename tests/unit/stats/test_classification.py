@@ -1,0 +1,137 @@
+"""Metrics of one class against the rest, against scikit-learn; DeLong's variance against resampling."""
+
+import numpy as np
+import pytest
+from sklearn import metrics as oracle
+
+from c2b_ray.stats.classification import (
+    METRICS,
+    ClassMetric,
+    Outcomes,
+    area_under_roc,
+    area_under_roc_variance,
+    calibration_error,
+    f1_score,
+    precision,
+    recall,
+    top_k_accuracy,
+)
+
+EXACT = 1e-12
+
+
+def outcomes(seed: int, images: int = 300) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Truth, answers and probabilities with ties, of a classifier that is mostly right."""
+    random = np.random.default_rng(seed)
+    truth = random.random(images) < 0.3
+    probabilities = np.round(np.clip(random.normal(0.35 + 0.3 * truth, 0.2), 0, 1), 2)
+    return truth, probabilities > 0.5, probabilities
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_metrics_are_those_of_scikit_learn(seed: int) -> None:
+    truth, answers, probabilities = outcomes(seed)
+    assert recall(truth, answers) == pytest.approx(oracle.recall_score(truth, answers), abs=EXACT)
+    assert precision(truth, answers) == pytest.approx(oracle.precision_score(truth, answers), abs=EXACT)
+    assert f1_score(truth, answers) == pytest.approx(oracle.f1_score(truth, answers), abs=EXACT)
+    assert area_under_roc(truth, probabilities) == pytest.approx(oracle.roc_auc_score(truth, probabilities), abs=EXACT)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_top_k_accuracy_is_that_of_scikit_learn(k: int) -> None:
+    random = np.random.default_rng(k)
+    truth, scores = random.integers(0, 6, 400), random.random((400, 6))
+    expected = oracle.top_k_accuracy_score(truth, scores, k=k, labels=range(6))
+    assert top_k_accuracy(truth, scores, k) == pytest.approx(expected, abs=EXACT)
+
+
+def test_a_tie_at_the_last_rank_is_right() -> None:
+    assert top_k_accuracy([1, 2], [[0.4, 0.4, 0.2], [0.4, 0.4, 0.2]], 1) == 0.5
+
+
+def test_calibration_error_by_hand() -> None:
+    # Ten bins: 0.05 and 0.10 lie in the first (mean 0.075, no image of the class), 0.95 in the last (share 1).
+    # 2/3 * 0.075 + 1/3 * 0.05 = 0.0667
+    assert calibration_error([0, 0, 1], [0.05, 0.10, 0.95], bins=10) == pytest.approx(0.2 / 3, abs=EXACT)
+
+
+def test_calibration_error_of_a_calibrated_classifier_falls_with_images() -> None:
+    random = np.random.default_rng(0)
+    errors = []
+    for images in (100, 100_000):
+        probabilities = random.random(images)
+        errors.append(calibration_error(random.random(images) < probabilities, probabilities))
+    assert errors[0] > 0.05 > 0.01 > errors[1]
+
+
+def test_what_is_not_defined_is_nan() -> None:
+    none, some = [False, False], [True, False]
+    assert np.isnan([recall(none, some), precision(some, none), f1_score(none, none)]).all()
+    assert np.isnan(
+        [area_under_roc(none, [0.1, 0.2]), calibration_error([], []), top_k_accuracy([], np.ones((0, 2)), 1)]
+    ).all()
+    assert f1_score(some, none) == 0
+
+
+def test_delongs_variance_is_that_of_resampling() -> None:
+    truth, _, probabilities = outcomes(7, 400)
+    random = np.random.default_rng(0)
+    rows = [np.flatnonzero(truth), np.flatnonzero(~truth)]
+    areas = []
+    for _ in range(3000):
+        drawn = np.concatenate([random.choice(some, len(some)) for some in rows])
+        areas.append(area_under_roc(truth[drawn], probabilities[drawn]))
+    assert area_under_roc_variance(truth, probabilities) == pytest.approx(np.var(areas), rel=0.1)
+
+
+def test_delongs_variance_by_hand() -> None:
+    # Placements of 0.4 and 0.9 among (0.3, 0.5): 1/2 and 1, variance 1/8; of 0.3 and 0.5 among (0.4, 0.9): 1 and 1/2.
+    assert area_under_roc_variance([1, 1, 0, 0], [0.4, 0.9, 0.3, 0.5]) == pytest.approx(
+        1 / 8 / 2 + 1 / 8 / 2, abs=EXACT
+    )
+
+
+@pytest.mark.parametrize("name", ["f1", "confidence", "auroc"])
+def test_the_effective_number_has_the_variance_of_the_metric(name: str) -> None:
+    random, values, effective = np.random.default_rng(1), [], []
+    for _ in range(2000):
+        truth = random.permutation(300) < 100 if name == "auroc" else random.random(300) < 1 / 3
+        probabilities = random.beta(1 + 2 * truth, 2)
+        known = METRICS[name].estimate(Outcomes.of(truth, probabilities > 0.55, probabilities), np.zeros(300, int), 1)
+        values.append(known.value[0])
+        effective.append(known.effective[0])
+    mean = np.mean(values)
+    assert np.mean(effective) == pytest.approx(mean * (1 - mean) / np.var(values), rel=0.1)
+
+
+def test_classes_that_are_apart_do_not_make_a_sure_area() -> None:
+    known = METRICS["auroc"].estimate(
+        Outcomes.of([1, 1, 1, 0, 0], [1, 1, 1, 0, 0], [0.9, 0.8, 0.7, 0.1, 0.2]), np.zeros(5, int), 1
+    )
+    assert known.value[0] == 1
+    assert known.effective[0] == 2
+
+
+def test_a_function_of_ones_own_is_asked_per_group_and_its_number_checked() -> None:
+    truth, answers, probabilities = outcomes(3)
+    own = ClassMetric.own("matthews", lambda t, a, p: oracle.matthews_corrcoef(t, a))
+    groups = np.arange(300) % 2
+    known = own.estimate(Outcomes.of(truth, answers, probabilities), groups, 2)
+    expected = [oracle.matthews_corrcoef(truth[groups == g], answers[groups == g]) for g in (0, 1)]
+    assert known.value == pytest.approx(expected, abs=EXACT)
+    broken = ClassMetric.own("broken", lambda t, a, p: float("nan"))
+    with pytest.raises(ValueError, match="'broken' gives nan on 300 images"):
+        broken.value(Outcomes.of(truth, answers, probabilities))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (([True], [True, False], None), "one shape"),
+        (([2, 0], [1, 0], None), r"truth\[0\] = 2"),
+        (([1, 0], [1, 0], [0.5, 1.2]), r"probabilities\[1\] = 1.2"),
+    ],
+)
+def test_other_values_are_refused_with_their_row(arrays: tuple, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Outcomes.of(*arrays)
