@@ -21,6 +21,10 @@ KIND = RunKind(
         "confirmation_pool": tables.DRAWS,
         "clusters": tables.CLUSTERS,
         "properties": tables.PROPERTIES,
+        "questions": tables.PROPOSALS,
+        "readings": tables.READINGS,
+        "descriptions": tables.IMAGE_CAPTIONS,
+        "vectors": tables.IMAGE_VECTORS,
         "images": tables.IMAGES,
         "verifications": tables.VERIFICATIONS,
         "calibration": tables.CALIBRATION,
@@ -34,7 +38,18 @@ KIND = RunKind(
         "perturbed_predictions": tables.PERTURBED_PREDICTIONS,
         "perturbations": tables.PERTURBATIONS,
     },
-    in_parts=frozenset({"properties", "images", "verifications", "predictions", "perturbed_predictions"}),
+    in_parts=frozenset(
+        {
+            "properties",
+            "readings",
+            "descriptions",
+            "vectors",
+            "images",
+            "verifications",
+            "predictions",
+            "perturbed_predictions",
+        }
+    ),
     needed=frozenset({"scores"}),  # without it a page would say that nothing was found
     manifest=C2BManifest,
     run="c2b_ray.audits.c2b.run:C2BRun",

@@ -1,0 +1,119 @@
+"""Words of captions that go with wrong answers, in the manner of B2T (Kim et al. 2024): each is an attribute of two
+values, whether the caption of an image has it.
+
+Words are chosen on one half of the images; the other half gets values, and alone is tested. It knows captions and right
+or wrong; neither images nor models.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import fisher_exact
+
+from c2b_ray.names import normalise, plural
+
+MOST_WORDS = 8
+"""The most words of a class. Further ones are often the same images under other names."""
+FEWEST = 5
+"""The fewest images of the finding half that have a word, and that lack it."""
+LARGEST_P = 0.1
+"""Words whose difference is larger by chance in more than a tenth of all cases are not worth a test."""
+SAME = 0.8
+"""Words whose images overlap so much (Jaccard) are one."""
+
+_STOP = frozenset(
+    "a an the of in on at by to with and or for from as is are was were be been it its this that these those there "
+    "here photo photograph picture image snapshot shot view showing shows shown seen some one two very".split()
+)
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word or two that go together. `has` (images,): whose captions have it; `p_value`: of no difference in wrong
+    answers, on the images that it was found on; `difference`: wrong answers with it minus those without it."""
+
+    text: str
+    has: Mask
+    p_value: float
+    difference: float
+
+
+def words_of(caption: str, target_class: str) -> set[str]:
+    """Returns the words of a caption and its pairs of neighbouring words, without words of the class, of grammar, and
+    those that every caption of a photograph has."""
+    of_class = {word for name in (target_class, plural(target_class)) for word in normalise(name).split()} | _STOP
+    found: set[str] = set()
+    before = ""
+    for token in re.findall(r"[\w'-]+|[^\w\s]", caption.lower()):
+        word = token if re.match(r"\w", token) and token not in of_class and len(token) > 1 else ""
+        if word:
+            found.add(word)
+            if before:
+                found.add(f"{before} {word}")
+        before = word
+    return found
+
+
+def telling_words(captions: Sequence[str], target_class: str, finding: Mask, wrong: Mask) -> list[Word]:
+    """Returns the words of one class's captions that tell most of its wrong answers, the surest first.
+
+    `finding` (images,): the half on which they are found; `wrong`: is read there alone.
+    """
+    holders: Mapping[str, list[int]] = _holders(captions, target_class)
+    images, errors = int(finding.sum()), int((wrong & finding).sum())
+    found = []
+    for text, at in holders.items():
+        has = np.zeros(len(captions), bool)
+        has[at] = True
+        n, k = int((has & finding).sum()), int((has & finding & wrong).sum())
+        if min(n, images - n) < FEWEST:
+            continue
+        p_value = float(fisher_exact([[k, n - k], [errors - k, images - n - errors + k]]).pvalue)
+        if p_value <= LARGEST_P:
+            found.append(Word(text, has, p_value, k / n - (errors - k) / (images - n)))
+    kept: list[Word] = []
+    # Of two that say the same of the same images, the shorter one.
+    for one in sorted(found, key=lambda one: (one.p_value, len(one.text), one.text)):
+        if len(kept) < MOST_WORDS and all(_overlap(one.has, other.has, finding) < SAME for other in kept):
+            kept.append(one)
+    return kept
+
+
+def typical_words(captions: Sequence[str], target_class: str, inside: Mask, among: Mask, most: int = 2) -> list[str]:
+    """Returns the words that the captions of the images `inside` have most often beside all images `among`, by share
+    inside minus share outside; none that is more frequent outside."""
+    holders = _holders(captions, target_class)
+    rest = among & ~inside
+    scores: dict[str, float] = {}
+    for text, at in holders.items():
+        has = np.zeros(len(captions), bool)
+        has[at] = True
+        scores[text] = float(has[inside].mean() - (has[rest].mean() if rest.any() else 0.0)) if inside.any() else 0.0
+    chosen: list[str] = []
+    for text in sorted(scores, key=lambda text: (-round(scores[text], 9), -len(text), text)):
+        parts = set(text.split())
+        if scores[text] > 0.2 and not any(parts & set(other.split()) for other in chosen):
+            chosen.append(text)
+        if len(chosen) == most:
+            break
+    return chosen
+
+
+def _holders(captions: Sequence[str], target_class: str) -> Mapping[str, list[int]]:
+    holders: dict[str, list[int]] = defaultdict(list)
+    for at, caption in enumerate(captions):
+        for word in words_of(caption, target_class):
+            holders[word].append(at)
+    return holders
+
+
+def _overlap(one: Mask, other: Mask, among: Mask) -> float:
+    either = int(((one | other) & among).sum())
+    return int((one & other & among).sum()) / either if either else 0.0
