@@ -1,5 +1,5 @@
-"""Attributes that are found on one half of labelled images and tested on the other: words of captions (B2T), clusters of
-embeddings (Domino).
+"""Attributes that are found on one half of labelled images and tested on the other: words of captions (B2T), clusters
+of embeddings (Domino).
 
 The halves follow from a hash of each file's bytes, or of its cluster, so that copies lie in one half, and before any
 answer is known. Images of the finding half have no value of what was found in it, so that nothing is tested on the
@@ -107,7 +107,7 @@ def _halves(
         known = models.describe("captioner", spec)
         note_models(run, {"describer": model_row(spec, known)})
         warn_of_assumptions(steps, spec, known)
-        asked = dict.fromkeys(config.classes, [known.revision])
+        asked = {one: [known.revision] for one in config.classes}
         role = partial(of_revision, models.captioner(spec), known.revision, spec)
         with steps.step("describe images") as on_progress:
             look = Look("descriptions", asked, describe, role, DESCRIBE)
@@ -116,7 +116,7 @@ def _halves(
         known = models.describe("encoder", spec)
         note_models(run, {"slicer": model_row(spec, known)})
         warn_of_assumptions(steps, spec, known)
-        asked = dict.fromkeys(config.classes, [known.revision])
+        asked = {one: [known.revision] for one in config.classes}
         encoder = partial(of_revision, models.encoder(spec), known.revision, spec)
         with steps.step("embed images") as on_progress:
             look = Look("vectors", asked, embed, encoder, EMBED)
@@ -136,7 +136,7 @@ def _halves(
 
 
 def in_finding_half(name: str, seed: int) -> bool:
-    """Tells whether the images of this content, or of this cluster, belong to the half on which attributes are found."""
+    """Tells whether images of this content, or of this cluster, belong to the half on which attributes are found."""
     return int(content_id("half", name, seed)[:8], 16) % 2 == 0
 
 

@@ -51,8 +51,8 @@ _COSINE = 1.01
 class C2BManifest(Manifest):
     """`blank_rows`: for each column of a labelled table, the rows of the audit's classes without a value.
     `setup`: what the answers show about how the classifiers are set up. `derived`: attributes that were cut from
-    measurements or columns of numbers and dates, or by a model (`audits.c2b.hypotheses.derived.Derived.record`). `perturbed`: `side`,
-    to which the shorter side of perturbed pictures was reduced."""
+    measurements or columns of numbers and dates, or come from a model (`hypotheses.derived.Derived.record`).
+    `perturbed`: `side`, to which the shorter side of perturbed pictures was reduced."""
 
     budget: dict[str, Any] | None = None
     perturbed: dict[str, Any] | None = None

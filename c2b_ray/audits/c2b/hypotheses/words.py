@@ -27,10 +27,12 @@ LARGEST_P = 0.1
 SAME = 0.8
 """Words whose images overlap so much (Jaccard) are one."""
 
-_STOP = frozenset(
-    "a an the of in on at by to with and or for from as is are was were be been it its this that these those there "
-    "here photo photograph picture image snapshot shot view showing shows shown seen some one two very".split()
+_OF_GRAMMAR = (
+    "a an the of in on at by to with and or for from as is are was were be been it its this that these those there here "
+    "some one two very"
 )
+_OF_PICTURES = "photo photograph picture image snapshot shot view showing shows shown seen"
+_STOP = frozenset(f"{_OF_GRAMMAR} {_OF_PICTURES}".split())
 Mask = NDArray[np.bool_]
 
 

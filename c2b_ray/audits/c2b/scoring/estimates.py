@@ -44,7 +44,8 @@ class Sample:
 
     `repeats`: copies that were left out, by cell. `shared`: how many images of each cell other values of its attribute
     hold. `captioned`: whether captions drew the images; otherwise each cell is one sample. `observed`: None where
-    nothing was verified. `read`: the attributes whose values a model read; None where there are none. `clusters`: of the images; None where they are independent. `rough`: more images may follow.
+    nothing was verified. `read`: the attributes whose values a model read; None where there are none. `clusters`: of
+    the images; None where they are independent. `rough`: more images may follow.
     """
 
     cells: CellImages
