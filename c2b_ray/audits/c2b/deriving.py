@@ -47,8 +47,8 @@ class Attributes:
 
     `labels`: the columns that can be attributes, the derived ones among them. `named`: those that the config names, and
     the derived ones; None: every column that can be one. `to_measure`: properties of images that are not yet among
-    them. `not_cut`: columns that could be cut, and are not → how (`can_be_cut`). `by_models`: whether models have yet to
-    look at the images for more. `reasons`: what is no attribute → why.
+    them. `not_cut`: columns that could be cut, and are not → how (`can_be_cut`). `by_models`: whether models have yet
+    to look at the images for more. `reasons`: what is no attribute → why.
     """
 
     labels: pa.Table

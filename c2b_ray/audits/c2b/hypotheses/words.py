@@ -28,8 +28,8 @@ SAME = 0.8
 """Words whose images overlap so much (Jaccard) are one."""
 
 _OF_GRAMMAR = (
-    "a an the of in on at by to with and or for from as is are was were be been it its this that these those there here "
-    "some one two very"
+    "a an the of in on at by to with and or for from as is are was were be been it its this that these those there "
+    "here some one two very"
 )
 _OF_PICTURES = "photo photograph picture image snapshot shot view showing shows shown seen"
 _STOP = frozenset(f"{_OF_GRAMMAR} {_OF_PICTURES}".split())
