@@ -34,7 +34,7 @@ from c2b_ray.engine.images import Contestant, OnProgress, Places, look_and_class
 from c2b_ray.steps.draw import Rows, image_ids, wanted
 from c2b_ray.steps.fetch import Load, reopen
 from c2b_ray.steps.intersect import pairs
-from c2b_ray.steps.labels import TARGET, Compared, blanks, left_out, may_be_clusters, not_compared
+from c2b_ray.steps.labels import READ_IT, TARGET, Compared, blanks, left_out, may_be_clusters, not_compared
 from c2b_ray.storage.ids import give_back
 from c2b_ray.storage.labelled import LabelledTable, table_opener
 from c2b_ray.tables import seed_of
@@ -199,6 +199,8 @@ def _warnings(config: AuditConfig, table: LabelledTable, attributes: Attributes,
     found = may_be_clusters(labels) if config.images.cluster is None else {}
     clusters = [f"{why}: write `cluster: {name}` under `images`" for name, why in found.items()]
     derived = [f"{name} is no attribute: {why}" for name, why in attributes.reasons.items()]
+    if config.language_model is not None and config.images.read is None:
+        derived.append(f"{config.language_model} is not asked for attributes: {READ_IT}")
     if config.attributes:
         named = columns_named(config, table.labels) if attributes.by_models else config.attributes
         return [*clusters, *derived, *lacking(proposals, config.classes, named)]
