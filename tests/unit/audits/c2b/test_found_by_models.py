@@ -1,4 +1,4 @@
-"""Audits of folders without attributes: values that are read off the images, words of captions, slices of embeddings."""
+"""Audits of folders without attributes: values read off the images, words of captions, slices of embeddings."""
 
 from __future__ import annotations
 
