@@ -39,7 +39,8 @@ class ErrorMixture:
     def assigned(self, vectors: ArrayLike) -> Ints:
         """Returns the likeliest component of each vector (items, dimension) by the vector alone; int64 (items,)."""
         x = np.asarray(vectors, np.float64)
-        return np.argmax(_densities((x - self.origin) @ self.axes.T, self.shares, self.means, self.variances), axis=1)
+        joint = _densities((x - self.origin) @ self.axes.T, self.shares, self.means, self.variances)
+        return np.asarray(joint.argmax(axis=1), np.int64)
 
 
 def error_mixture(
