@@ -229,8 +229,9 @@ def tenths(slices: Sequence[tuple[str, Mask]], world: World) -> tuple[int, int, 
     there are."""
     first = slices[:10]
     less = sum(gap(world, mask, name) < -TAU for name, mask in first)
-    mostly = sum((world.rate[mask & (world.classes == name)] == FAILING).mean() >= 0.5 for name, mask in first)
-    return less, int(mostly), len(first)
+    planted = [(world.rate[mask & (world.classes == name)] == FAILING) for name, mask in first]
+    mostly = sum(bool(len(one)) and bool(one.mean() >= 0.5) for one in planted)
+    return less, mostly, len(first)
 
 
 def main() -> None:
