@@ -122,8 +122,8 @@ def _halves(
             look = Look("vectors", asked, embed, encoder, EMBED)
             embedded = observe(run, models.runner, looked, look, on_progress)
     rows, contents, captions, vectors = _joined(described, embedded)
-    belongs = contents if clusters is None else _of_clusters(clusters, rows, contents)
-    finding = np.array([in_finding_half(name, config.seed) for name in belongs], bool)
+    names = parted_by(clusters, rows, contents)
+    finding = np.array([in_finding_half(name, config.seed) for name in names], bool)
     to = Places(run.location("images"), run.location("predictions"), config.keep_images)
     with steps.step(classifying(config)) as on_progress:
         half = rows[finding].astype(np.int32)
@@ -159,8 +159,10 @@ def _joined(
     return rows, tables[0]["content"].to_pylist(), captions, vectors
 
 
-def _of_clusters(clusters: pa.Array, rows: NDArray[np.int64], contents: Sequence[str]) -> list[str]:
-    """Returns the cluster of each row; the content of one that belongs to none."""
+def parted_by(clusters: pa.Array | None, rows: NDArray[np.int64], contents: Sequence[str]) -> list[str]:
+    """Returns what decides on the half of each row: its cluster, or the content of an image that belongs to none."""
+    if clusters is None:
+        return list(contents)
     of_rows = clusters.take(pa.array(rows)).to_pylist()
     return [content if name is None else f"cluster {name}" for name, content in zip(of_rows, contents, strict=True)]
 

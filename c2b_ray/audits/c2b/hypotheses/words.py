@@ -24,6 +24,8 @@ FEWEST = 5
 """The fewest images of the finding half that have a word, and that lack it."""
 LARGEST_P = 0.1
 """Words whose difference is larger by chance in more than a tenth of all cases are not worth a test."""
+LEAST_TYPICAL = 0.2
+"""A word names a cluster where its share among the cluster's captions is larger by this much than among the others."""
 SAME = 0.8
 """Words whose images overlap so much (Jaccard) are one."""
 
@@ -39,12 +41,11 @@ Mask = NDArray[np.bool_]
 @dataclass(frozen=True)
 class Word:
     """A word or two that go together. `has` (images,): whose captions have it; `p_value`: of no difference in wrong
-    answers, on the images that it was found on; `difference`: wrong answers with it minus those without it."""
+    answers, on the images that it was found on."""
 
     text: str
     has: Mask
     p_value: float
-    difference: float
 
 
 def words_of(caption: str, target_class: str) -> set[str]:
@@ -69,17 +70,18 @@ def telling_words(captions: Sequence[str], target_class: str, finding: Mask, wro
     `finding` (images,): the half on which they are found; `wrong`: is read there alone.
     """
     holders: Mapping[str, list[int]] = _holders(captions, target_class)
-    images, errors = int(finding.sum()), int((wrong & finding).sum())
+    failed = wrong & finding
+    images, errors = int(finding.sum()), int(failed.sum())
     found = []
     for text, at in holders.items():
-        has = np.zeros(len(captions), bool)
-        has[at] = True
-        n, k = int((has & finding).sum()), int((has & finding & wrong).sum())
+        n, k = int(finding[at].sum()), int(failed[at].sum())
         if min(n, images - n) < FEWEST:
             continue
         p_value = float(fisher_exact([[k, n - k], [errors - k, images - n - errors + k]]).pvalue)
         if p_value <= LARGEST_P:
-            found.append(Word(text, has, p_value, k / n - (errors - k) / (images - n)))
+            has = np.zeros(len(captions), bool)
+            has[at] = True
+            found.append(Word(text, has, p_value))
     kept: list[Word] = []
     # Of two that say the same of the same images, the shorter one.
     for one in sorted(found, key=lambda one: (one.p_value, len(one.text), one.text)):
@@ -93,15 +95,12 @@ def typical_words(captions: Sequence[str], target_class: str, inside: Mask, amon
     inside minus share outside; none that is more frequent outside."""
     holders = _holders(captions, target_class)
     rest = among & ~inside
-    scores: dict[str, float] = {}
-    for text, at in holders.items():
-        has = np.zeros(len(captions), bool)
-        has[at] = True
-        scores[text] = float(has[inside].mean() - (has[rest].mean() if rest.any() else 0.0)) if inside.any() else 0.0
+    sizes = max(1, int(inside.sum())), max(1, int(rest.sum()))
+    scores = {text: inside[at].sum() / sizes[0] - rest[at].sum() / sizes[1] for text, at in holders.items()}
     chosen: list[str] = []
-    for text in sorted(scores, key=lambda text: (-round(scores[text], 9), -len(text), text)):
+    for text in sorted(scores, key=lambda text: (-round(float(scores[text]), 9), -len(text), text)):
         parts = set(text.split())
-        if scores[text] > 0.2 and not any(parts & set(other.split()) for other in chosen):
+        if scores[text] > LEAST_TYPICAL and not any(parts & set(other.split()) for other in chosen):
             chosen.append(text)
         if len(chosen) == most:
             break

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from PIL import Image
 
 import c2b_ray
 from c2b_ray.audits.c2b.estimate import estimate
-from c2b_ray.audits.c2b.finding import in_finding_half
+from c2b_ray.audits.c2b.finding import in_finding_half, parted_by
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError
@@ -91,6 +92,17 @@ def test_without_calibration_scores_are_the_readers_word(photos: Path, tmp_path:
     assert "on the verifier’s word" in (tmp_path / "run" / "report.html").read_text()
 
 
+def test_a_language_model_is_asked_once_for_what_is_read(photos: Path, tmp_path: Path) -> None:
+    config = {**fields(photos, read="world:clip"), "language_model": "world:lm"}
+    run = c2b_ray.audit(config, tmp_path / "run", via="here")
+    questions = run.read("questions")
+    assert set(questions["source"].to_pylist()) == {"language_model"}
+    assert ("bus", "weather", "fog") in findings(run)
+    assert run.manifest["models"]["language_model"]["spec"] == "world:lm"
+    assert not (tmp_path / "run" / "replies").exists()
+    assert c2b_ray.audit(config, tmp_path / "run", via="here").read("questions").equals(questions)
+
+
 def test_what_is_found_on_one_half_is_tested_on_the_other(photos: Path, tmp_path: Path) -> None:
     run = audit(photos, tmp_path / "run", words="world:clip", slices="world:clip")
     assert ("bus", "caption says fog", "yes") in findings(run)
@@ -124,6 +136,16 @@ def test_answers_about_the_tested_half_choose_nothing(photos: Path, tmp_path: Pa
     names = ["target_class", "attribute", "bias_classes"]
     assert first.read("proposals").select(names).equals(second.read("proposals").select(names))
     assert not first.read("scores")["correct"].equals(second.read("scores")["correct"])
+
+
+def test_images_of_one_cluster_lie_in_one_half_and_others_by_their_bytes() -> None:
+    clusters = pa.array(["a", None, "b", "a", "b"])
+    rows = np.array([0, 1, 3, 4])
+    assert parted_by(clusters, rows, ["1", "2", "3", "4"]) == ["cluster a", "2", "cluster a", "cluster b"]
+    assert parted_by(None, rows, ["1", "2", "3", "4"]) == ["1", "2", "3", "4"]
+    halves = [in_finding_half(f"{n}", 0) for n in range(2000)]
+    assert 0.45 < np.mean(halves) < 0.55
+    assert halves != [in_finding_half(f"{n}", 1) for n in range(2000)]
 
 
 def test_the_estimate_counts_what_models_look_at(photos: Path) -> None:
