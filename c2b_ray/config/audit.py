@@ -130,7 +130,8 @@ class AuditConfig(Strict):
     attributes: dict[Name, list[Name]] | None = Field(
         None,
         description="Your hypotheses: attribute → values. They are added to those of the language model, or replace "
-        "them if `language_model` is null. Labelled images take the columns of their table instead of both.",
+        "them if `language_model` is null. Labelled images take the columns of their table, and with `images.read` "
+        "also attributes that are no column of it.",
     )
     templates: dict[Name, Annotated[str, Names.NOTHING]] = Field(
         default_factory=dict,
@@ -293,6 +294,14 @@ class AuditConfig(Strict):
             raise ValueError(
                 "`verification` is for images that were drawn by a caption; the attributes of labelled ones are known"
             )
+        if self.images.read is not None:
+            self._check_reading()
+        for name in ("words", "slices"):
+            if getattr(self.images, name) and self.budget:
+                raise ValueError(
+                    f"`budget` decides from the answers which images are drawn, and images.{name} needs the answers to "
+                    "half of all images: leave one of them out"
+                )
         if self.perturb is not None and not labelled:
             raise ValueError("perturb: the class of each image must be known, so it needs images of a labelled table")
         if self.label_errors is not None and not labelled:
@@ -305,7 +314,7 @@ class AuditConfig(Strict):
             raise ValueError("give `language_model`, `attributes`, or both: without them there is nothing to test")
         known = {normalise(name) for name in self.attributes or {}}
         for name in self.templates:
-            if labelled:
+            if labelled and self.images.read is None:
                 raise ValueError("`templates` are for captions; labelled images have none")
             if self.language_model is None and normalise(name) not in known:
                 raise ValueError(f"templates: there is no attribute {name!r}; {nearest(name, self.attributes or {})}")
@@ -355,6 +364,26 @@ class AuditConfig(Strict):
                 f"metric: {metric} takes images as independent, and images.cluster says that they are not; leave one "
                 "of them out"
             )
+
+    def _check_reading(self) -> None:
+        """Raises ValueError where values are to be read off images, and there is no question or no valid test."""
+        if self.language_model is None and not self.attributes:
+            raise ValueError(
+                "images.read: name in `attributes` what is read off the images, or a `language_model` that proposes it"
+            )
+        reasons = {
+            "budget": (self.budget, "takes the values of images as known"),
+            "intersections": (self.intersections, "take the values of images as known"),
+            "images.cluster": (self.images.cluster, "is not taken into account where scores are corrected"),
+        }
+        if self.metric not in ("accuracy", "recall"):
+            raise ValueError(
+                f"metric: {self.metric} takes the values of images as known, and the model of images.read may err: "
+                "leave one of them out"
+            )
+        for name, (given, reason) in reasons.items():
+            if given:
+                raise ValueError(f"`{name}` {reason}, and the model of images.read may err: leave one of them out")
 
     @model_serializer(mode="wrap")
     def _without_default(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from c2b_ray.config.named import GeneratorSpec, IndexPath, Name, RootPath, TablePath
+from c2b_ray.config.named import CaptionerSpec, EncoderSpec, GeneratorSpec, IndexPath, Name, RootPath, TablePath
 from c2b_ray.config.strict import Strict, distinct
 
 Source = Literal["retrieve", "generate", "labelled"]
@@ -25,6 +25,18 @@ class Columns(Strict):
     target_class: Name | None = Field(None, description="The column of classes.")
     key: Name | None = Field(
         None, description="The column that identifies an image, in the report and in a table of predictions."
+    )
+
+
+class Read(Strict):
+    """The model that says which value of an attribute each labelled image shows, and how its accuracy is measured."""
+
+    model: CaptionerSpec = Field(description="The spec of a captioner; `open_clip:` and `world:clip` are small ones.")
+    calibration: TablePath | None = Field(
+        None,
+        description="A table of images with their annotated values, as for source: labelled, on which the model's "
+        "errors are measured; a hundred images of each value suffice, of the same classes and kind as those audited. "
+        "Scores are then corrected for these errors. Without it they rest on the model's word, and say so.",
     )
 
 
@@ -74,6 +86,23 @@ class Images(Strict):
         "or the `hour`, `month` or `year` of its dates. Default: all such columns where no other column of the table "
         "can be compared, otherwise none.",
     )
+    read: Read | None = Field(
+        None,
+        description="Reads values off each image (for source: labelled): of those of the audit's `attributes` that are "
+        "no column of the table, and of what `language_model` proposes. The spec of a captioner, or {model: spec, "
+        "calibration: a table of images with annotated values}.",
+    )
+    words: CaptionerSpec | None = Field(
+        None,
+        description="The spec of a captioner that describes each image (for source: labelled). Words that go with "
+        "wrong answers in one half of the images are attributes, tested on the other half.",
+    )
+    slices: EncoderSpec | None = Field(
+        None,
+        description="The spec of an encoder whose embeddings of the images are clustered (for source: labelled). "
+        "Clusters that are found in one half of the images, with the help of the answers there, are values of an "
+        "attribute `slice`, tested on the other half.",
+    )
     pool: int | None = Field(
         None,
         ge=1,
@@ -94,10 +123,15 @@ class Images(Strict):
         """Leaves out fields that are not set: a run's id is made from these fields, and runs of releases without them
         are resumed."""
         fields: dict[str, Any] = serialise(self)
-        for name in ("cluster", "root", "properties", "cut"):
+        for name in ("cluster", "root", "properties", "cut", "read", "words", "slices"):
             if fields.get(name) is None:
                 fields.pop(name, None)
         return fields
+
+    @field_validator("read", mode="before", json_schema_input_type=Read | str | None)
+    @classmethod
+    def _model_alone(cls, read: Any) -> Any:
+        return {"model": read} if isinstance(read, str) else read
 
     @field_validator("cut")
     @classmethod
@@ -147,7 +181,7 @@ class Images(Strict):
             )
         if self.root is not None and "labelled" not in self.sources:
             raise ValueError(f"`root` does not belong to source: {said}; it says where a table's images lie")
-        for name in ("properties", "cut"):
+        for name in ("properties", "cut", "read", "words", "slices"):
             if getattr(self, name) is not None and "labelled" not in self.sources:
                 raise ValueError(f"`{name}` does not belong to source: {said}; it makes attributes of labelled images")
         for name in ("pool", "selection"):

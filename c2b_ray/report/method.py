@@ -25,6 +25,9 @@ _ROLES = {
     "generators": "Generator",
     "captioner": "Captioner",
     "verifier": "Verifier",
+    "reader": "Reader of values",
+    "describer": "Captioner of words",
+    "slicer": "Encoder of slices",
     "classifiers": "Classifier",
 }
 

@@ -26,6 +26,7 @@ MOST_NUMBERS = 10
 
 TABLE = "images.table"
 ADD_ATTRIBUTES = "name those that are in `attributes`, or write `properties: true` under `images`"
+READ_IT = "`read: {model: a captioner or encoder}` under `images` reads an attribute off each image"
 FEW_VALUES = "give the table a column of a few values that recur, such as young and old in place of ages"
 
 FEWEST_CLUSTERS = 3
@@ -92,7 +93,9 @@ def column_of(labels: pa.Table, name: str) -> str:
         return name
     same = [column for column in names if normalise(column) == normalise(name)]
     if len(same) != 1:
-        raise ConfigError(f"attributes.{name}", f"the labelled table has no such column; {nearest(name, names)}")
+        raise ConfigError(
+            f"attributes.{name}", f"the labelled table has no such column; {nearest(name, names)}; {READ_IT}"
+        )
     return str(same[0])
 
 

@@ -125,6 +125,26 @@ PROPERTIES = pa.schema(
     ]
 )
 
+_looked_at = [
+    pa.field("observation_id", _text, nullable=False),  # hash of the image, the model and what it was asked
+    pa.field("image_id", _text, nullable=False),
+    pa.field("row", pa.int64(), nullable=False),  # of the image in its source
+    pa.field("key", _text, nullable=False),
+    pa.field("content", _text),  # as in IMAGES
+    pa.field("revision", _text, nullable=False),  # of the model
+    pa.field("error", _text),  # why the model says nothing of the image
+]
+READINGS = pa.schema(
+    [
+        *_looked_at,
+        pa.field("attributes", pa.list_(_text), nullable=False),
+        pa.field("values", pa.list_(_text), nullable=False),  # according to the model; null: no answer
+        pa.field("certainties", pa.list_(pa.float32()), nullable=False),  # its own; null where it gives none
+    ]
+)
+IMAGE_CAPTIONS = pa.schema([*_looked_at, pa.field("caption", _text)])
+IMAGE_VECTORS = pa.schema([*_looked_at, pa.field("vector", pa.list_(pa.float32()))])  # of length 1
+
 VERIFICATIONS = pa.schema(
     [
         pa.field("verification_id", _text, nullable=False),  # hash of image, class, verifier and all its questions

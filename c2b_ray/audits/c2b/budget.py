@@ -28,6 +28,7 @@ from c2b_ray.audits.c2b.scoring.confirmation import agreement, confirmed, to_con
 from c2b_ray.audits.c2b.scoring.groups import explained, grouped
 from c2b_ray.audits.c2b.scoring.metric import Measure
 from c2b_ray.audits.c2b.scoring.pairs import PairImages, score_pairs
+from c2b_ray.audits.c2b.scoring.read_values import ReadValues
 from c2b_ray.audits.c2b.scoring.score import scored
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.false_accepts import FalseAccepts
@@ -196,6 +197,11 @@ def clusters(run: C2BRun) -> Clusters | None:
     return Clusters(run.read("clusters"), run.config["images"]["cluster"]) if run.has("clusters") else None
 
 
+def read_of(run: C2BRun) -> ReadValues | None:
+    """Returns the attributes whose values a model read off the run's images; None where it read none."""
+    return ReadValues(run.read("questions"), run.calibration) if run.has("questions") else None
+
+
 def _from_pool(verified: Verified, run: C2BRun, draws: pa.Table, pool: str) -> Verified:
     """Adds the images that were looked at in the sources of `draws`, where the run has recorded them."""
     if not run.has(pool):
@@ -284,6 +290,7 @@ def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[st
             rough,
             predicted,
             Measure.of(config.metric, config.classes, config.seed),
+            read_of(run),
         )
 
     whole, pooled = scores(draws)

@@ -25,6 +25,7 @@ from c2b_ray.audits.c2b.hypotheses.derived import (
 from c2b_ray.audits.c2b.hypotheses.labelled import labelled_rows
 from c2b_ray.audits.c2b.hypotheses.measuring import measure_images
 from c2b_ray.audits.c2b.identity import check_unchanged
+from c2b_ray.audits.c2b.reading import columns_named
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.c2b.thresholds import Limit
 from c2b_ray.config import AuditConfig
@@ -46,7 +47,8 @@ class Attributes:
 
     `labels`: the columns that can be attributes, the derived ones among them. `named`: those that the config names, and
     the derived ones; None: every column that can be one. `to_measure`: properties of images that are not yet among
-    them. `not_cut`: columns that could be cut, and are not → how (`can_be_cut`). `reasons`: what is no attribute → why.
+    them. `not_cut`: columns that could be cut, and are not → how (`can_be_cut`). `by_models`: whether models have yet
+    to look at the images for more. `reasons`: what is no attribute → why.
     """
 
     labels: pa.Table
@@ -55,6 +57,7 @@ class Attributes:
     derived: tuple[Derived, ...] = ()
     to_measure: tuple[ImageProperty, ...] = ()
     not_cut: Mapping[str, str] = field(default_factory=dict)
+    by_models: bool = False
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def and_derived(self, derived: Sequence[Derived], reasons: Mapping[str, str]) -> Attributes:
@@ -75,7 +78,7 @@ def attributes_of(config: AuditConfig, table: LabelledTable) -> Attributes:
     column of clusters that is not there, or is an attribute too; for a column that cannot be cut; and for an unknown
     property.
     """
-    cluster, asked = config.images.cluster, config.attributes
+    cluster, asked = config.images.cluster, columns_named(config, table.labels)
     if cluster is not None:
         table.clusters(cluster)
     labels = without_cluster(table.labels, cluster, asked or ())
@@ -91,15 +94,19 @@ def attributes_of(config: AuditConfig, table: LabelledTable) -> Attributes:
             reasons[one.name] = "the table has a column of this name, which is compared in its place"
         else:
             kept.append(one)
-    empty = Attributes(labels, of, asked or None, to_measure=tuple(kept), not_cut=can_be_cut(labels))
+    images = config.images
+    by_models = images.read is not None or images.words is not None or images.slices is not None
+    empty = Attributes(
+        labels, of, asked or None, to_measure=tuple(kept), not_cut=can_be_cut(labels), by_models=by_models
+    )
     return empty.and_derived(derived, reasons)
 
 
 def proposals_of(config: AuditConfig, attributes: Attributes) -> pa.Table:
     """Returns the proposals that are known before any image is measured. Raises the errors of `labelled_rows`, but for
-    a table without attributes whose images are to be measured."""
+    a table without attributes whose images are to be measured or looked at."""
     chosen = attributes.named or None
-    if attributes.to_measure and not compared_somewhere(
+    if (attributes.to_measure or attributes.by_models) and not compared_somewhere(
         attributes.labels, config.classes, left_out(attributes.labels), chosen
     ):
         return PROPOSALS.empty_table()

@@ -20,7 +20,7 @@ from c2b_ray.audits.c2b.sampling.selection import NEAREST, cells_of
 from c2b_ray.audits.c2b.size import ASSUMED_ATTRIBUTES, ASSUMED_VALUES
 from c2b_ray.audits.c2b.thresholds import Limit
 from c2b_ray.audits.kit.backend import AUTO
-from c2b_ray.audits.kit.costs import Cost, answers, classifications, generations, measurements
+from c2b_ray.audits.kit.costs import Cost, answers, classifications, descriptions, embeddings, generations, measurements
 from c2b_ray.audits.kit.specs import check_specs
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.models import catalog
@@ -140,15 +140,30 @@ def _pictures(config: AuditConfig) -> int:
 
 def _of_table(config: AuditConfig) -> tuple[tuple[int, int], list[Cost]]:
     """Returns the images of a labelled table at the first look and at most, those of intersections included; and what
-    it costs to measure images."""
+    it costs to measure and to look at images."""
     load = table_opener(config.images.model_dump())
     reopen(load)
     table = load()
     attributes = attributes_of(config, table)
+    rows = attributes.of.rows
+    measured = [measurements(load, rows)] if attributes.to_measure else []
+    if attributes.by_models:
+        return (len(rows), len(rows)), [*measured, *_looked_at(config, len(rows))]
     if attributes.to_measure:
-        rows = attributes.of.rows
-        return _to_draw(config, attributes, len(rows)), [measurements(load, rows)]
+        return _to_draw(config, attributes, len(rows)), measured
     return _known_draws(config, table, attributes), []
+
+
+def _looked_at(config: AuditConfig, rows: int) -> list[Cost]:
+    """Returns the cost of what models say of all images of the classes."""
+    images, costs = config.images, []
+    if images.read is not None:
+        costs.append(Cost("images to read values off", rows, rows, answers(images.read.model)))
+    if images.words is not None:
+        costs.append(Cost("images to describe", rows, rows, descriptions(images.words)))
+    if images.slices is not None:
+        costs.append(Cost("images to embed", rows, rows, embeddings(images.slices)))
+    return costs
 
 
 def _to_draw(config: AuditConfig, attributes: Attributes, rows: int) -> tuple[int, int]:

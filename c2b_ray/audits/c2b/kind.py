@@ -23,6 +23,10 @@ AUDIT = Audit(
         "confirmation_pool": tables.DRAWS,
         "clusters": tables.CLUSTERS,
         "properties": tables.PROPERTIES,
+        "questions": tables.PROPOSALS,
+        "readings": tables.READINGS,
+        "descriptions": tables.IMAGE_CAPTIONS,
+        "vectors": tables.IMAGE_VECTORS,
         "images": tables.IMAGES,
         "verifications": tables.VERIFICATIONS,
         "calibration": tables.CALIBRATION,
@@ -39,7 +43,19 @@ AUDIT = Audit(
         "perturbed_predictions": tables.PERTURBED_PREDICTIONS,
         "perturbations": tables.PERTURBATIONS,
     },
-    in_parts=frozenset({"properties", "embeddings", "images", "verifications", "predictions", "perturbed_predictions"}),
+    in_parts=frozenset(
+        {
+            "properties",
+            "readings",
+            "embeddings",
+            "descriptions",
+            "vectors",
+            "images",
+            "verifications",
+            "predictions",
+            "perturbed_predictions",
+        }
+    ),
     needed=frozenset({"scores"}),  # without it a page would say that nothing was found
     run_class="c2b_ray.audits.c2b.run:C2BRun",
     manifest_class="c2b_ray.audits.c2b.run:C2BManifest",

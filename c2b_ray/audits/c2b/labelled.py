@@ -6,7 +6,7 @@ It composes steps and the run; `audits.c2b.hypotheses.labelled` represents rows 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -16,9 +16,12 @@ import pyarrow.compute as pc
 from c2b_ray.audits.c2b.classification import classifying
 from c2b_ray.audits.c2b.deriving import Attributes, attributes_of, measure, proposals_of
 from c2b_ray.audits.c2b.drawing import CollectRows, First, Plan, SourcePlan, Targets, by_rows, first_of, told_to
-from c2b_ray.audits.c2b.hypotheses.derived import with_origins
+from c2b_ray.audits.c2b.finding import found_attributes
+from c2b_ray.audits.c2b.hypotheses.derived import FOUND_ON_A_HALF, with_origins
 from c2b_ray.audits.c2b.hypotheses.labelled import RowDraws, labelled_pair_rows, labelled_rows, lacking
+from c2b_ray.audits.c2b.hypotheses.observing import Looked
 from c2b_ray.audits.c2b.identity import check_unchanged
+from c2b_ray.audits.c2b.reading import columns_named, read_values
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.c2b.sampling.selection import Draws, Selection, cells_of, shares
 from c2b_ray.audits.c2b.thresholds import Limit
@@ -31,7 +34,7 @@ from c2b_ray.engine.images import Contestant, OnProgress, Places, look_and_class
 from c2b_ray.steps.draw import Rows, image_ids, wanted
 from c2b_ray.steps.fetch import Load, reopen
 from c2b_ray.steps.intersect import pairs
-from c2b_ray.steps.labels import TARGET, Compared, blanks, left_out, may_be_clusters, not_compared
+from c2b_ray.steps.labels import READ_IT, TARGET, Compared, blanks, left_out, may_be_clusters, not_compared
 from c2b_ray.storage.ids import give_back
 from c2b_ray.storage.labelled import LabelledTable, table_opener
 from c2b_ray.tables import seed_of
@@ -83,11 +86,16 @@ def from_labels(
     with steps.step("read labels"):
         table = load()
         attributes, revision = attributes_of(config, table), table.revision
-        if not attributes.to_measure:
+        later = bool(attributes.to_measure) or attributes.by_models
+        if not later:
             captions, draws = _written(config, run, models, steps, (table, load), attributes)
     if attributes.to_measure:
         with steps.step("measure") as on_progress:
             attributes = measure(config, attributes, run, (revision, load), models.runner, on_progress)
+    if attributes.by_models:
+        looked = Looked(attributes.of, revision, load)
+        attributes = _by_models(config, run, models, classifiers, looked, (table, attributes), steps)
+    if later:
         with steps.step("cut"):
             captions, draws = _written(config, run, models, steps, (table, load), attributes)
 
@@ -103,6 +111,28 @@ def from_labels(
     images = wanted(draws.distinct(), revision)
     select = first_of(_shuffled(draws.table(), config.seed), captions)
     return SourcePlan(select, images, by_rows(collect), classifying(config), load)
+
+
+def _by_models(
+    config: AuditConfig,
+    run: C2BRun,
+    models: Backend,
+    classifiers: Sequence[Contestant],
+    looked: Looked,
+    known: tuple[LabelledTable, Attributes],
+    steps: Steps,
+) -> Attributes:
+    """Returns the attributes with those whose values a model reads off the images, and those that are found in captions
+    or embeddings."""
+    table, attributes = known
+    if config.images.read is not None:
+        derived = read_values(config, run, models, looked, table.labels, steps)
+        attributes = attributes.and_derived(derived, {})
+    if config.images.words is not None or config.images.slices is not None:
+        clusters = None if config.images.cluster is None else table.clusters(config.images.cluster)
+        found, reasons = found_attributes(config, run, models, classifiers, looked, clusters, steps)
+        attributes = attributes.and_derived(found, reasons)
+    return replace(attributes, by_models=False)
 
 
 def _written(
@@ -160,7 +190,9 @@ def _remarks(
     config: AuditConfig, table: LabelledTable, attributes: Attributes, proposals: pa.Table
 ) -> tuple[dict[str, int], list[str]]:
     """Returns the rows without a value by column, and all remarks in words."""
-    blank = blanks(attributes.labels, config.classes, pc.unique(proposals["attribute"]).to_pylist())
+    by_half = {one.attribute for one in attributes.derived if one.origin in FOUND_ON_A_HALF}
+    compared = [name for name in pc.unique(proposals["attribute"]).to_pylist() if name not in by_half]
+    blank = blanks(attributes.labels, config.classes, compared)
     warnings = _warnings(config, table, attributes, proposals)
     said = [*table.left_out.sentences(), *_of_predictions(config, table, attributes), *warnings]
     return blank, [*said, *map(_of_blank, blank.items())]
@@ -172,8 +204,11 @@ def _warnings(config: AuditConfig, table: LabelledTable, attributes: Attributes,
     found = may_be_clusters(labels) if config.images.cluster is None else {}
     clusters = [f"{why}: write `cluster: {name}` under `images`" for name, why in found.items()]
     derived = [f"{name} is no attribute: {why}" for name, why in attributes.reasons.items()]
+    if config.language_model is not None and config.images.read is None:
+        derived.append(f"{config.language_model} is not asked for attributes: {READ_IT}")
     if config.attributes:
-        return [*clusters, *derived, *lacking(proposals, config.classes, config.attributes)]
+        named = columns_named(config, table.labels) if attributes.by_models else config.attributes
+        return [*clusters, *derived, *lacking(proposals, config.classes, named)]
     reasons = {name: why for name, why in left_out(labels).items() if name not in attributes.reasons}
     to_cut = {name: f"; `cut: {{{name}: {by}}}` under `images` compares it" for name, by in attributes.not_cut.items()}
     said = [
@@ -189,11 +224,9 @@ def _of_predictions(config: AuditConfig, table: LabelledTable, attributes: Attri
     """Returns what is odd about tables of predictions, on the images of the audit's classes."""
     if not any(map(is_table, config.specs.values())):
         return []
-    measured = (
-        ["properties are measured on the images, which must be there, though predictions come from a table"]
-        if attributes.to_measure
-        else []
-    )
+    how = "properties are measured on" if attributes.to_measure else "models look at"
+    looked = attributes.to_measure or attributes.by_models
+    measured = [f"{how} the images, which must be there, though predictions come from a table"] if looked else []
     targets = Compared.of(table.labels, TARGET)
     rows = np.flatnonzero(np.logical_or.reduce([targets.equal(name) for name in config.classes]))
     keys, truth = table.keys.take(pa.array(rows)).to_pylist(), table.labels[TARGET].take(pa.array(rows)).to_pylist()

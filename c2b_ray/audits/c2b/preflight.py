@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from c2b_ray.audits.c2b.deriving import attributes_of, proposals_of
+from c2b_ray.audits.c2b.reading import check_reading
 from c2b_ray.audits.c2b.verification.calibration import check_calibration
 from c2b_ray.audits.c2b.verifying import calibration_table
 from c2b_ray.audits.kit.backend import check_via
@@ -154,7 +155,9 @@ def check(config: AuditConfig, via: str) -> None:
         attributes = attributes_of(config, table)
         proposals = proposals_of(config, attributes)
         to_measure = {normalise(one.name) for one in attributes.to_measure}
-        pairs(proposals, [pair for pair in config.intersections if to_measure.isdisjoint(map(normalise, pair))])
+        if not attributes.by_models:
+            pairs(proposals, [pair for pair in config.intersections if to_measure.isdisjoint(map(normalise, pair))])
+    check_reading(config)
     if config.verification is not None and config.verification.calibration is not None:
         check_calibration(calibration_table(config.verification.calibration).labels, config.classes)
     if config.perturb is not None:

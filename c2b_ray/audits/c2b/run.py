@@ -13,6 +13,10 @@ label_errors.parquet                   images whose label may be wrong, if the a
 scores_without.parquet                 and the scores without them
 clusters.parquet                       the cluster of each image, if the audit names what a cluster is
 properties/                            Parquet parts: what was measured of each image, if the audit measures images
+questions.parquet                      attributes whose values are read off the images, if the audit does that,
+readings/                              and Parquet parts: what was read
+descriptions/  vectors/                Parquet parts: a caption and an embedding of each image, if the audit looks for
+                                       attributes in these
 perturbed_images.parquet               if images were perturbed: which ones,
 perturbed_predictions/                 the answers to their pictures,
 perturbations.parquet                  and the effects
@@ -49,8 +53,8 @@ _COSINE = 1.01
 class C2BManifest(Manifest):
     """`blank_rows`: for each column of a labelled table, the rows of the audit's classes without a value.
     `setup`: what the answers show about how the classifiers are set up. `derived`: attributes that were cut from
-    measurements or columns of numbers and dates (`audits.c2b.hypotheses.derived.Derived.record`). `perturbed`: `side`,
-    to which the shorter side of perturbed pictures was reduced."""
+    measurements or columns of numbers and dates, or come from a model (`hypotheses.derived.Derived.record`).
+    `perturbed`: `side`, to which the shorter side of perturbed pictures was reduced."""
 
     budget: dict[str, Any] | None = None
     perturbed: dict[str, Any] | None = None

@@ -63,6 +63,18 @@ def measurements(load: Load, rows: Rows) -> Cost:
     return Cost("images to measure", len(rows), len(rows), rate, "all of them, before any is classified")
 
 
+def descriptions(spec: str) -> float | None:
+    if catalog.parse(spec).scheme in ("openai", "scripted"):
+        return None
+    model = catalog.captioner(spec)
+    return _per_second(lambda: model.caption(_pictures(), ["thing"] * TRIAL), TRIAL)
+
+
+def embeddings(spec: str) -> float:
+    model = catalog.encoder(spec)
+    return _per_second(lambda: model.encode_images(_pictures()), TRIAL)
+
+
 def answers(spec: str) -> float | None:
     if catalog.parse(spec).scheme in ("openai", "scripted"):
         return None

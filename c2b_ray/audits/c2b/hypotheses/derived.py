@@ -27,8 +27,11 @@ from c2b_ray.stats.cuts import LEAST_SHARE, assigned, quantile_edges
 from c2b_ray.steps.image_properties import ImageProperty
 from c2b_ray.steps.labels import NUMBER, TARGET, WHOLE, Compared, no_attribute
 
-Origin = Literal["property", "number", "date"]
-"""Where a derived attribute comes from: an image, or a column of numbers or of dates."""
+Origin = Literal["property", "number", "date", "read", "word", "slice"]
+"""Where a derived attribute comes from: a measured image, a column of numbers or of dates, a model that read its values
+off the images, words of captions, or clusters of embeddings."""
+FOUND_ON_A_HALF: tuple[Origin, ...] = ("word", "slice")
+"""Images of the half on which these are found have no value of them."""
 
 SHARES = (0.2, 0.8)
 """The shares of a class's images below each edge."""

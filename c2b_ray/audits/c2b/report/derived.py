@@ -17,6 +17,9 @@ ORIGINS = {
     "property": "measured on the images",
     "number": "cut from columns of numbers",
     "date": "cut from columns of dates",
+    "read": "read off the images by a model",
+    "word": "words of captions, found on the half of the images that is not tested",
+    "slice": "clusters of embeddings, found on the half of the images that is not tested",
 }
 
 

@@ -16,6 +16,7 @@ from c2b_ray import stats
 from c2b_ray.audits.c2b.scoring.clusters import Clusters, cluster_sums
 from c2b_ray.audits.c2b.scoring.confounding import Confounding
 from c2b_ray.audits.c2b.scoring.judge import CAPTIONS, LABELS, Estimate, Floats
+from c2b_ray.audits.c2b.scoring.read_values import ReadValues
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.correction import corrections_of, doubts_of_rows
 from c2b_ray.audits.c2b.verification.false_accepts import FalseAccepts, doubt_of_false_accepts, without_false_accepts
@@ -43,7 +44,8 @@ class Sample:
 
     `repeats`: copies that were left out, by cell. `shared`: how many images of each cell other values of its attribute
     hold. `captioned`: whether captions drew the images; otherwise each cell is one sample. `observed`: None where
-    nothing was verified. `clusters`: of the images; None where they are independent. `rough`: more images may follow.
+    nothing was verified. `read`: the attributes whose values a model read; None where there are none. `clusters`: of
+    the images; None where they are independent. `rough`: more images may follow.
     """
 
     cells: CellImages
@@ -53,6 +55,7 @@ class Sample:
     observed: Observed | None
     clusters: Clusters | None = None
     rough: bool = False
+    read: ReadValues | None = None
 
     def shares(self, group: CellGroup) -> Floats:
         """Returns the share of each cell's images that other values hold."""
@@ -108,6 +111,10 @@ def estimated(
     ]
     if sample.observed is not None:
         _correct(estimates, answers, sample, sample.observed, thresholds)
+    if sample.read is not None:
+        for estimate, group in zip(estimates, groups, strict=True):
+            counted_here = counts.correct[group.cells], counts.total[group.cells]
+            sample.read.correct(estimate, group, *counted_here, thresholds.confidence)
     if sample.captioned:
         _spread_over_captions(estimates, counts, thresholds.confidence)
     if sample.clusters is not None:

@@ -24,6 +24,7 @@ from c2b_ray.audits.c2b.scoring.groups import grouped
 from c2b_ray.audits.c2b.scoring.judge import TOO_FEW, Contrasts, Estimate, ScoreRow, can_be_clear, judged
 from c2b_ray.audits.c2b.scoring.metric import RIGHT_ANSWERS, Measure, judged_by_permutation, measured
 from c2b_ray.audits.c2b.scoring.pooled import pooled
+from c2b_ray.audits.c2b.scoring.read_values import ReadValues
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.false_accepts import FalseAccepts
 from c2b_ray.audits.c2b.verification.verified import Verified
@@ -77,6 +78,7 @@ def scored(
     rough: bool = False,
     false_accepts: FalseAccepts | None = None,
     measure: Measure = RIGHT_ANSWERS,
+    read: ReadValues | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """Returns the scores as `score` does, and a table of `schemas.POOLED`: those of all classes together.
 
@@ -88,8 +90,11 @@ def scored(
     are not standardised, `images_to_settle` is null, and no classes are pooled. `false_accepts`: predicts how many
     images that the verifier accepted do not show their class. Cells that hold more than their scores are corrected for
     are in doubt, and findings must hold without these images.
+    `read`: the attributes whose values a model read off labelled images; their scores are corrected for its errors.
     """
-    sample = replace(_sample(captions, draws, verified, distinct, false_accepts), clusters=clusters, rough=rough)
+    sample = replace(
+        _sample(captions, draws, verified, distinct, false_accepts), clusters=clusters, rough=rough, read=read
+    )
     classes = {normalise(name) for name in captions["target_class"].unique().to_pylist()}
     estimates: list[Estimate] = []
     rows: list[ScoreRow] = []

@@ -151,15 +151,16 @@ def ask(batch: pa.Table, beholder: Beholder, checks: Checks) -> pa.Table:
     return pa.Table.from_pylist(result, CALIBRATION_ANSWERS)
 
 
-def counted(answers: pa.Table) -> pa.Table:
-    """Returns a table of `schemas.CALIBRATION` from one of `CALIBRATION_ANSWERS`.
+def counted(answers: pa.Table, field: str = "verification") -> pa.Table:
+    """Returns a table of `schemas.CALIBRATION` from one of `CALIBRATION_ANSWERS`. `field`: of the config, whose
+    `calibration` it is.
 
     Raises SourceError where no image could be read: otherwise the calibration would be empty without notice.
     """
     if answers.num_rows and answers["error"].null_count == 0:
         first = sorted(answers["error"].unique().to_pylist())[0]
         raise SourceError(
-            f"verification.calibration: none of the table's images can be read (the first is {first}); a path in its "
+            f"{field}.calibration: none of the table's images can be read (the first is {first}); a path in its "
             "column `image` is relative to the table"
         )
     said = answers.filter(pc.is_valid(answers["answer"]))
