@@ -75,7 +75,7 @@ def finding(
         sign=SIGNS[lead.verdict],
         sentence=sentence(group, lead, classifier, confidence),
         brief=_brief(lead),
-        mistaken=_mistaken(lead),
+        mistaken=mistaken(lead),
         beneath=(*_explained(lead, derived), *_beneath(group, lead), *_alike(alike)),
     )
 
@@ -127,7 +127,7 @@ def _brief(lead: Cell) -> str:
     return f"{ADVERBS[lead.verdict].capitalize()} when {lead.attribute} is {lead.bias_class}: {compared}"
 
 
-def _mistaken(lead: Cell) -> str:
+def mistaken(lead: Cell) -> str:
     """Returns what a class with low accuracy is mistaken for; where the value is itself the name of a class, how often
     that class was answered."""
     wrong = lead.n - lead.correct

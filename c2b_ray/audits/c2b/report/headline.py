@@ -114,14 +114,6 @@ def findings_line(cells: Sequence[Cell], sentences: int) -> str:
     )
 
 
-def no_findings(cells: Sequence[Cell], tau: float) -> str:
-    if not cells:
-        return "Nothing was scored, so nothing can be said."
-    if all(cell.n == 0 for cell in cells):
-        return "No image has a prediction, so nothing can be said about the classifier."
-    return f"No cell’s φ is established to lie beyond ±{words.decimal(tau)}."
-
-
 # One classifier in a line: its accuracy, the number of cells by verdict, and a bar of the shares.
 
 
@@ -239,6 +231,15 @@ def accuracy_line(of: Accuracy, confidence: float) -> str:
         f"{'is' if of.images == 1 else 'are'} right ({words.percent(of.right / of.images)}; "
         f"{words.percent_range(float(low), float(high))})."
     )
+
+
+def accuracy_in_brief(of: Accuracy, names: Mapping[str, str]) -> str:
+    """Returns how often a classifier is right, for the head of a page; named where the run has several."""
+    who = f"{names[of.classifier]}: " if len(names) > 1 else ""
+    if not of.images:
+        return f"{who}no image has an answer."
+    share = words.percent(of.right / of.images)
+    return f"{who}{words.count(of.right)} of {words.plural(of.images, 'answer')} right in all ({share})."
 
 
 def implausible_line(of: Accuracy) -> str:
