@@ -97,7 +97,7 @@
     for (const select of selects) select.addEventListener("change", apply);
     more.addEventListener("click", () => ((all = true), apply()));
     for (const list of group) list.addEventListener("sorted", apply);
-    group[0].before(make("div", { className: "tools", role: "search" }, text, ...selects, count));
+    group[0].before(make("div", { className: "tools", role: "search", ariaLabel: `Filter ${group[0].dataset.filter}` }, text, ...selects, count));
     group[group.length - 1].after(make("p", { className: "tools" }, more));
     apply();
   }
