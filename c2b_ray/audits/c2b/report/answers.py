@@ -20,15 +20,13 @@ from c2b_ray.audits.c2b.report.derived import DerivedValues
 from c2b_ray.audits.c2b.report.findings import SIGNS, caveats, finding, galleries, mistaken
 from c2b_ray.audits.c2b.report.gallery import Examples
 from c2b_ray.audits.c2b.report.headline import near_misses
-from c2b_ray.audits.c2b.report.named_answers import NamedByAttribute
+from c2b_ray.audits.c2b.report.named_answers import NamedByAttribute, named_sentence
 from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
 from c2b_ray.audits.c2b.report.ranking import Cell, Group, Key, leading
-from c2b_ray.names import normalise
 from c2b_ray.report import words
 from c2b_ray.report.answer import MOST, Answer
 from c2b_ray.report.thumbnails import Gallery, Shelf
 from c2b_ray.report.words import Sentence, Span
-from c2b_ray.stats import wilson_interval
 
 PICTURES = 2  # of each kind
 ROUNDING = 0.01  # accuracies that differ by no more are one, in a sentence
@@ -71,41 +69,7 @@ def answers(
 def _named_answer(
     of: NamedByAttribute, names: Mapping[str, str], shelf: Shelf, cells: Sequence[Cell], confidence: float
 ) -> Answer:
-    test, who = of.test, _of_classifier([of.classifier], names)
-    members = [
-        cell
-        for cell in cells
-        if (cell.classifier, cell.attribute) == (of.classifier, of.attribute)
-        and normalise(cell.target_class) != normalise(cell.bias_class)
-    ]
-    right = sum(cell.correct for cell in members)
-    both = test.named + right
-    by_chance = (
-        f"{_part(test.named, test.wrong)} wrong answers ({words.percent(test.named / test.wrong)}) name the "
-        f"{of.attribute}, where by chance {words.count(round(test.expected))} would "
-        f"({words.percent(test.expected / test.wrong)}; p{words.FIXED}{_p_value(test.p_value)})"
-    )
-    low, high = wilson_interval(test.named, both, confidence)
-    if low > 0.5:  # it decides more of the answers than the class does
-        sentence = (
-            Span(f"{who}{words.percent(test.named / both)} of the answers follow the "),
-            Span(of.attribute, strong=True),
-            Span(f", not the class: of {words.count(both)} images answered with the one or the other, "),
-            Span(f"{words.count(test.named)} are called what their {of.attribute} is."),
-        )
-        evidence = f"{words.percent(confidence)} interval {words.percent_range(float(low), float(high))}. {by_chance}."
-    else:
-        sentence = (
-            Span(f"{who}{_part(test.named, test.wrong)} wrong answers "),
-            Span(f"({words.percent(test.named / test.wrong)}) name the "),
-            Span(of.attribute, strong=True),
-            Span(f" of the image instead of its class; by chance {words.count(round(test.expected))} would."),
-        )
-        evidence = f"{by_chance}."
-    evidence = (
-        f"Over all classes together, on {words.plural(of.images, 'image')} whose {of.attribute} names another class. "
-        f"{evidence[0].upper()}{evidence[1:]} Chance permutes {of.attribute} within each class."
-    )
+    sentence, evidence, right = named_sentence(of, cells, _of_classifier([of.classifier], names), confidence)
     return Answer(
         verdict="against",
         sign=SIGNS["against"],
@@ -124,10 +88,6 @@ def _no_cell(of: NamedByAttribute) -> dict[str, object]:
         "classifier": of.classifier, "target_class": "", "attribute": of.attribute, "bias_class": "", "errors": 0,
         "verdict": "against", "paper_verdict": 0, **numbers,
     }  # fmt: skip
-
-
-def _p_value(value: float) -> str:
-    return f"≤{words.THIN}0.001" if value <= 0.001 else f"={words.THIN}{value:.3f}"
 
 
 def _of_groups(
@@ -185,8 +145,8 @@ def in_counts(group: Group, lead: Cell, who: str = "") -> Sentence:
 def _right(lead: Cell) -> str:
     counted = lead.correct / lead.n if lead.n else math.nan
     if abs(counted - lead.accuracy) <= ROUNDING:
-        return f"{_part(lead.correct, lead.n)} {'image' if lead.n == 1 else 'images'}"
-    return f"{words.percent(lead.accuracy)} (corrected; {_part(lead.correct, lead.n)} as counted) of the images"
+        return f"{words.part(lead.correct, lead.n)} {'image' if lead.n == 1 else 'images'}"
+    return f"{words.percent(lead.accuracy)} (corrected; {words.part(lead.correct, lead.n)} as counted) of the images"
 
 
 def _others_right(group: Group, lead: Cell) -> str:
@@ -194,15 +154,8 @@ def _others_right(group: Group, lead: Cell) -> str:
     n, correct = sum(cell.n for cell in rest), sum(cell.correct for cell in rest)
     value = f"when it is {rest[0].bias_class}" if len(rest) == 1 else "with its other values"
     if n and abs(correct / n - lead.others) <= ROUNDING:
-        return f"{_part(correct, n)} {value}"
+        return f"{words.part(correct, n)} {value}"
     return f"{words.percent(lead.others)} {value}{' on average' if len(rest) > 1 else ''}"
-
-
-def _part(part: int, whole: int) -> str:
-    """Returns 52 of 100, all 100, or none of 100."""
-    if whole and part == whole:
-        return f"all {words.count(whole)}" if whole > 1 else "the one"
-    return f"{words.count(part) if part else 'none'} of {words.count(whole)}"
 
 
 def _of_classifier(classifiers: Sequence[str], names: Mapping[str, str]) -> str:
@@ -291,7 +244,7 @@ def nothing_found(cells: Sequence[Cell], tau: float, confidence: float) -> Answe
         cell = near[0]
         lines.append(
             f"The largest difference that is not settled: {cell.target_class} when {cell.attribute} is "
-            f"{cell.bias_class}, {_part(cell.correct, cell.n)} right (φ{words.FIXED}{words.signed(cell.phi)}, "
+            f"{cell.bias_class}, {words.part(cell.correct, cell.n)} right (φ{words.FIXED}{words.signed(cell.phi)}, "
             f"{words.percent(confidence)} interval {words.signed_range(cell.phi_low, cell.phi_high)}); about "
             f"{words.count(cell.images_to_settle or 0)} images of each value would settle it."
         )

@@ -20,6 +20,7 @@ from c2b_ray.audits.c2b.report.derived import DerivedValues
 from c2b_ray.audits.c2b.report.findings import NAMES, SIGNS, caveats
 from c2b_ray.audits.c2b.report.intersections import sentence, strongest
 from c2b_ray.audits.c2b.report.method import right_line
+from c2b_ray.audits.c2b.report.named_answers import named_by_attributes, named_sentence
 from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
 from c2b_ray.audits.c2b.report.ranking import Cell, Group, cells_of, leading, ranked, strongest_first
 from c2b_ray.audits.c2b.report.undetermined import copies_line, one_caption_line
@@ -333,6 +334,12 @@ def summary(run: C2BRun) -> Summary:
     told = perturbations.strongest(perturbed)
     lines += [_perturbed_line(of[0], confidence) for of in told[:MOST_ROWS]]
     lines += [perturbations.line(perturbed)] if perturbed else []
+    named = [
+        "".join(span.text for span in named_sentence(of, cells, f"{of.classifier}: ", confidence)[0])
+        for of in named_by_attributes(
+            cells, run.captions, run.draws, run.predictions, float(run.config.get("tau", 0.05)), 1 - confidence
+        )
+    ]
     stages = two_stages(run.config, cells, run.captions, run.read("confirmation"))
     rule, cautions = right_line(run.config), [line for line in (one_caption_line(cells), copies_line(cells)) if line]
     right = accuracies(cells)
@@ -353,6 +360,7 @@ def summary(run: C2BRun) -> Summary:
         rows=of_findings.rows,
         marks=of_findings.marks,
         lines=[
+            *named,
             *(accuracy_line(one, confidence) for one in right),
             *meant,
             *lines,
@@ -363,7 +371,8 @@ def summary(run: C2BRun) -> Summary:
         ],
         report=run.report,
         first=noted or list(filter(None, map(implausible_line, right))),
-        headline=". ".join([*_strongest(groups), *counted]) or next(iter(lines), ""),
+        headline=". ".join([*(line.rstrip(".") for line in named[:1]), *_strongest(groups), *counted])
+        or next(iter(lines), ""),
         findings={
             name: sum(cell.is_finding for cell in cells if cell.classifier == name)
             for name in sorted({cell.classifier for cell in cells})
@@ -375,6 +384,7 @@ def summary(run: C2BRun) -> Summary:
             "accuracy": [{"classifier": one.classifier, "right": one.right, "images": one.images} for one in right],
             "verdicts": verdicts,
             "next": list(filter(None, ahead)),
+            "named_by_attributes": named,
             "cautions": cautions,
             "blank_rows": run.manifest.get("blank_rows") or {},
             "groups": len(groups),

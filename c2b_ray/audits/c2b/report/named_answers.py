@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 from c2b_ray.audits.c2b.report.gallery import Example, Examples
 from c2b_ray.audits.c2b.report.ranking import Cell
 from c2b_ray.names import normalise
+from c2b_ray.report import words
+from c2b_ray.report.words import Sentence, Span
 from c2b_ray.stats import wilson_interval
 from c2b_ray.stats.confusions import NamedAnswers, wrong_answers_named
 from c2b_ray.steps.answers import CellAnswers, answers_of
@@ -158,3 +160,50 @@ def _examples(
             )
         )
     return tuple(examples)
+
+
+def named_sentence(
+    of: NamedByAttribute, cells: Sequence[Cell], who: str, confidence: float
+) -> tuple[Sentence, str, int]:
+    """Returns the finding in a sentence that begins with `who`, its evidence, and how many images are answered with
+    their class."""
+    test = of.test
+    members = [
+        cell
+        for cell in cells
+        if (cell.classifier, cell.attribute) == (of.classifier, of.attribute)
+        and normalise(cell.target_class) != normalise(cell.bias_class)
+    ]
+    right = sum(cell.correct for cell in members)
+    both = test.named + right
+    by_chance = (
+        f"{words.part(test.named, test.wrong)} wrong answers ({words.percent(test.named / test.wrong)}) name the "
+        f"{of.attribute}, where by chance {words.count(round(test.expected))} would "
+        f"({words.percent(test.expected / test.wrong)}; p{words.FIXED}{_p_value(test.p_value)})"
+    )
+    low, high = wilson_interval(test.named, both, confidence)
+    if low > 0.5:  # it decides more of the answers than the class does
+        sentence = (
+            Span(f"{who}{words.percent(test.named / both)} of the answers follow the "),
+            Span(of.attribute, strong=True),
+            Span(f", not the class: of {words.count(both)} images answered with the one or the other, "),
+            Span(f"{words.count(test.named)} are called what their {of.attribute} is."),
+        )
+        evidence = f"{words.percent(confidence)} interval {words.percent_range(float(low), float(high))}. {by_chance}."
+    else:
+        sentence = (
+            Span(f"{who}{words.part(test.named, test.wrong)} wrong answers "),
+            Span(f"({words.percent(test.named / test.wrong)}) name the "),
+            Span(of.attribute, strong=True),
+            Span(f" of the image instead of its class; by chance {words.count(round(test.expected))} would."),
+        )
+        evidence = f"{by_chance}."
+    evidence = (
+        f"Over all classes together, on {words.plural(of.images, 'image')} whose {of.attribute} names another class. "
+        f"{evidence[0].upper()}{evidence[1:]} Chance permutes {of.attribute} within each class."
+    )
+    return sentence, evidence, right
+
+
+def _p_value(value: float) -> str:
+    return f"≤{words.THIN}0.001" if value <= 0.001 else f"={words.THIN}{value:.3f}"
