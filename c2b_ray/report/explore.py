@@ -199,7 +199,8 @@ def _confusions(images: Images, answered: Answered) -> list[list[int]]:
     found, counts = np.unique(pairs, return_counts=True)
     order = np.argsort(-counts, kind="stable")[:MOST_CONFUSIONS]
     truth, answer = np.divmod(found[order], max(len(images.names), 1))
-    return np.stack([truth, answer, counts[order]], axis=1).tolist()
+    rows: list[list[int]] = np.stack([truth, answer, counts[order]], axis=1).tolist()
+    return rows
 
 
 def _coded(name: str, values: Sequence[str]) -> dict[str, Any]:
@@ -244,7 +245,9 @@ def _of_classifier(images: Images, answered: Answered) -> Measured:
         Row(
             images.classes[i],
             words.count(int(table[i].sum())),
-            *(words.percent(float(column[i])) for column in scores),
+            words.percent(float(scores.precision[i])),
+            words.percent(float(scores.recall[i])),
+            words.percent(float(scores.f1[i])),
             _taken_for(images, truth, answer, i),
         )
         for i in worst[:MOST_ROWS].tolist()
@@ -277,7 +280,7 @@ def _charts(images: Images, answered: Answered) -> list[tuple[str, str]]:
                 diagonal=True,
                 description="; ".join(
                     f"confidence {c:.2f}: {words.percent(float(a))} of {words.plural(int(n), 'answer')} right"
-                    for c, a, n in zip(of.confidence, of.accuracy, of.count, strict=True)
+                    for c, a, n in zip(of.confidence, of.accuracy, of.answers, strict=True)
                 ),
             ),
         )

@@ -39,7 +39,8 @@ def precision_recall_f1(counts: ArrayLike) -> PerClass:
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
-    return np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0)
+    ratio: Floats = np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0)
+    return ratio
 
 
 class Reliability(NamedTuple):
@@ -48,7 +49,7 @@ class Reliability(NamedTuple):
 
     confidence: Floats
     accuracy: Floats
-    count: Ints
+    answers: Ints
     error: float
 
 

@@ -40,7 +40,7 @@ def test_what_cannot_be_divided_is_not_zero():
 def test_reliability_by_hand():
     # Bins of a tenth: 0.05 and 0.1 share the first, mean 0.075, one of two right; 1.0 and 0.95 the last, both wrong.
     of = reliability([0.05, 0.1, 0.95, 1.0, 0.0], [True, False, False, False, False])
-    assert of.count.tolist() == [3, 2]
+    assert of.answers.tolist() == [3, 2]
     np.testing.assert_allclose(of.confidence, [0.05, 0.975])
     np.testing.assert_allclose(of.accuracy, [1 / 3, 0])
     assert of.error == pytest.approx(3 / 5 * (1 / 3 - 0.05) + 2 / 5 * 0.975)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from statistics import median
 
 import pyarrow as pa
@@ -75,19 +74,8 @@ def _named_answer(
         sign=SIGNS["against"],
         sentence=sentence,
         beneath=(evidence,),
-        galleries=_four(Cell(**_no_cell(of), n=of.images, correct=right), of.examples, shelf, names[of.classifier]),
+        galleries=_four(of.examples, (of.test.wrong, right), "against", shelf, names[of.classifier]),
     )
-
-
-def _no_cell(of: NamedByAttribute) -> dict[str, object]:
-    """Returns the fields of a cell that stands for all images of an attribute, to title its pictures."""
-    numbers = dict.fromkeys(
-        ("accuracy", "accuracy_low", "accuracy_high", "phi", "phi_low", "phi_high", "q_value"), math.nan
-    )
-    return {
-        "classifier": of.classifier, "target_class": "", "attribute": of.attribute, "bias_class": "", "errors": 0,
-        "verdict": "against", "paper_verdict": 0, **numbers,
-    }  # fmt: skip
 
 
 def _of_groups(
@@ -108,9 +96,10 @@ def _of_groups(
             by_value.setdefault((lead.attribute, lead.bias_class, lead.verdict), []).append((group, lead, alike))
     told = []
     for members in list(by_value.values())[:MOST]:
-        group, lead, alike = members[0]
+        group, lead, same_images = members[0]
         same = [cell.classifier for _, cell, _ in members if cell.target_class == lead.target_class]
-        found = finding(group, names[group.classifier], confidence, links[group.key], alike, derived)
+        name = names[group.classifier]
+        found = finding(group, name, confidence, links[group.key], same_images, derived)
         beneath = (*_evidence(lead, confidence), mistaken(lead), *_also([cell for _, cell, _ in members[1:]], lead))
         told.append(
             (
@@ -121,7 +110,9 @@ def _of_groups(
                     sentence=in_counts(group, lead, _of_classifier(same, names)),
                     beneath=(*filter(None, beneath), *(found.beneath if found else ())),
                     link=links[group.key] if group.key in examples else "",
-                    galleries=_four(lead, examples[group.key], shelf, names[lead.classifier])
+                    galleries=_four(
+                        examples[group.key], (lead.n - lead.correct, lead.correct), lead.verdict, shelf, name
+                    )
                     if group.key in examples
                     else (),
                 ),
@@ -189,10 +180,10 @@ def _also(rest: Sequence[Cell], lead: Cell) -> list[str]:
     return [f"The same of {words.listed([*shown, *more])}."]
 
 
-def _four(lead: Cell, examples: Examples, shelf: Shelf, name: str) -> tuple[Gallery, ...]:
+def _four(examples: Examples, counts: tuple[int, int], verdict: str, shelf: Shelf, name: str) -> tuple[Gallery, ...]:
     """Returns the first two wrong and the first two right pictures."""
-    few = replace(examples, wrong=examples.wrong[:PICTURES], right=examples.right[:PICTURES])
-    return galleries(lead, few, shelf, name)
+    few = Examples(wrong=examples.wrong[:PICTURES], right=examples.right[:PICTURES])
+    return galleries(few, counts, verdict, shelf, name)
 
 
 def _others(tables: Sequence[pa.Table], names: Mapping[str, str], confidence: float, found: bool) -> list[Answer]:

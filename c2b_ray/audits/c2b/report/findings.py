@@ -276,14 +276,14 @@ def _row(cell: Cell, lead: bool, derived: DerivedValues | None) -> ValueRow:
     )
 
 
-def galleries(lead: Cell, examples: Examples, shelf: Shelf, name: str) -> tuple[Gallery, ...]:
-    """The wrong and the right examples of a lead cell, the most informative first; an empty kind is left out."""
-    both = (
-        ("wrong", WRONG, examples.wrong, lead.n - lead.correct),
-        ("right", RIGHT, examples.right, lead.correct),
-    )
+def galleries(
+    examples: Examples, counts: tuple[int, int], verdict: str, shelf: Shelf, name: str
+) -> tuple[Gallery, ...]:
+    """The wrong and the right examples of a finding, the most informative first; an empty kind is left out. `counts`:
+    of all its wrong and right answers."""
+    both = (("wrong", WRONG, examples.wrong, counts[0]), ("right", RIGHT, examples.right, counts[1]))
     alone = shared_caption(examples) == ""
-    shown = both if lead.verdict == "against" else both[::-1]
+    shown = both if verdict == "against" else both[::-1]
     return tuple(
         Gallery(
             verdict=kind,

@@ -335,7 +335,15 @@ def _sections(
                 rows=value_rows(group, derived),
                 forest=forest_plot(group, tau, link) if in_detail else "",
                 shared_caption=shared_caption(planned.examples[group.key]) if in_detail else "",
-                galleries=galleries(lead, planned.examples[group.key], shelf, names[classifier]) if in_detail else (),
+                galleries=galleries(
+                    planned.examples[group.key],
+                    (lead.n - lead.correct, lead.correct),
+                    lead.verdict,
+                    shelf,
+                    names[classifier],
+                )
+                if in_detail
+                else (),
             )
             (detailed if in_detail else others).append(view)
         yield Section(names[classifier], tuple(detailed), tuple(others), more)
