@@ -9,6 +9,8 @@ import numpy as np
 from markupsafe import escape
 from numpy.typing import NDArray
 
+from c2b_ray.text import visible
+
 LEFT, TOP, SIDE = 34, 8, 190
 MOST_POINTS = 200
 
@@ -37,10 +39,9 @@ def chart(lines: Sequence[Line], x_name: str, y_name: str, description: str, dia
     for share, name in ((0, "0"), (0.5, "0.5"), (1, "1")):
         parts.append(f'<text x="{LEFT + SIDE * share:.0f}" y="{bottom + 13}" text-anchor="middle">{name}</text>')
         parts.append(f'<text x="{LEFT - 5}" y="{bottom - SIDE * share + 3:.0f}" text-anchor="end">{name}</text>')
-    parts.append(f'<text x="{middle}" y="{bottom + 27}" text-anchor="middle">{escape(x_name)}</text>')
-    parts.append(
-        f'<text x="9" y="{height}" text-anchor="middle" transform="rotate(-90 9 {height})">{escape(y_name)}</text>'
-    )
-    label = escape(f"{y_name} by {x_name}. {description}")
+    parts.append(f'<text x="{middle}" y="{bottom + 27}" text-anchor="middle">{escape(visible(x_name))}</text>')
+    turned = f'transform="rotate(-90 9 {height})"'
+    parts.append(f'<text x="9" y="{height}" text-anchor="middle" {turned}>{escape(visible(y_name))}</text>')
+    label = escape(visible(f"{y_name} by {x_name}. {description}"))
     box = f"0 0 {LEFT + SIDE + 12} {bottom + 32}"
     return f'<svg class="chart" viewBox="{box}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
