@@ -200,8 +200,13 @@ def _favoured(one: Bias, model: str, facts: Facts) -> Sentence:
         return (
             Span(f"{model} favours "),
             Span(f"{attribute}: {clean(best.attribute_value)}", strong=True),
-            Span(f": it is right on {words.percent(best.rate)} of these images ({wording.score(score)}), against "),
-            Span(f"{words.percent(worst.rate)} of {clean(worst.attribute_value)}", strong=True),
+            Span(
+                f": it is right on {words.percent(best.rate)} of {words.plural(best.n, 'such image')} "
+                f"({wording.score(score)}), against "
+            ),
+            Span(
+                f"{words.percent(worst.rate)} of {words.count(worst.n)} of {clean(worst.attribute_value)}", strong=True
+            ),
             Span("."),
         )
     if one.metric.startswith("max_skew@"):  # a logarithm of a ratio of shares
@@ -210,7 +215,7 @@ def _favoured(one: Bias, model: str, facts: Facts) -> Sentence:
             Span(attribute, strong=True),
             Span(" over the others: among the images that it ranks first it is "),
             Span(f"{math.exp(one.value):.2f} times as frequent", strong=True),
-            Span(f" as among all; chance alone gives {math.exp(one.expected):.2f} times."),
+            Span(f" as among all, on average; chance alone gives {math.exp(one.expected):.2f} times."),
         )
     return (
         Span(f"{model}: {wording.metric(one.metric)} of "),
