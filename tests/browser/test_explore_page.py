@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,7 +56,7 @@ def test_filters_by_class_attribute_outcome_and_confidence(page: sync_api.Page) 
     page.locator("#explorer select[aria-label='Right or wrong']").select_option("wrong")
     page.locator("#explorer input[aria-label='Least confidence']").fill("0.7")
     tiles = page.locator(".tiles button")
-    assert 0 < tiles.count()
+    assert tiles.count() > 0
     assert all(": boat answered " in label and not label.endswith("boat") for label in _labels(tiles))
     tiles.first.click()
     shown = page.locator("dialog.look dl").inner_text()
@@ -128,9 +127,7 @@ def test_links_open_what_is_folded_and_paper_shows_it(page: sync_api.Page) -> No
     assert page.locator("details.group[open]").count() == 1  # as it was before
 
 
-def test_a_page_of_many_classifiers_or_classes_opens_at_once_and_stays_small(
-    browser: sync_api.Browser, tmp_path: Path
-) -> None:
+def test_a_page_of_many_classifiers_or_classes_stays_small(browser: sync_api.Browser, tmp_path: Path) -> None:
     recipes = {
         "classifiers": Recipe(
             classifiers=tuple(f"classifier-{i}" for i in range(20)),
@@ -149,11 +146,8 @@ def test_a_page_of_many_classifiers_or_classes_opens_at_once_and_stays_small(
         assert path.stat().st_size <= LARGEST
         page = browser.new_page()
         page.set_default_timeout(SLOW)
-        began = time.process_time()
         page.goto(path.as_uri(), wait_until="load")
-        spent = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
         assert page.locator(".tiles button").count() > 0
-        print(f"{name}: {path.stat().st_size:,} bytes, loaded in {spent:.0f} ms, {time.process_time() - began:.2f} s here")
         page.close()
 
 
