@@ -19,12 +19,14 @@ from markupsafe import Markup
 from c2b_ray.text import visible
 
 STYLES = ("report.css", "overview.css", "perturbations.css")
+SCRIPTS = ("page.js",)
+EXPLORE = (*SCRIPTS, "explore.js")
 
 
-def render(template: str, view: object, styles: Sequence[str] = STYLES) -> str:
-    """Renders a template of this package with its view, its style sheets as one, the script, and the policy that allows
-    only these."""
-    style, script = "".join(_source(name) for name in styles), _source("page.js")
+def render(template: str, view: object, styles: Sequence[str] = STYLES, scripts: Sequence[str] = SCRIPTS) -> str:
+    """Renders a template of this package with its view, its style sheets as one, its scripts as one, and the policy
+    that allows only these."""
+    style, script = ("".join(_source(name) for name in names) for names in (styles, scripts))
     return (
         _environment()
         .get_template(template)

@@ -27,13 +27,13 @@ def thumbnail(data: bytes, largest: int = LARGEST) -> str:
     return uri(small(data, largest))
 
 
-def small(data: bytes, largest: int = LARGEST) -> bytes:
+def small(data: bytes, largest: int = LARGEST, quality: int = QUALITY) -> bytes:
     """Returns the image as a JPEG, its longer side at most `largest`, never enlarged. Raises ImageError as `decode`
     does."""
     image = Image.fromarray(decode(data))
     image.thumbnail((largest, largest), Image.Resampling.LANCZOS)
     buffer = BytesIO()
-    image.save(buffer, "JPEG", quality=QUALITY, optimize=True)
+    image.save(buffer, "JPEG", quality=quality, optimize=True)
     return buffer.getvalue()
 
 

@@ -114,6 +114,13 @@ def plural(number: int, one: str, many: str = "") -> str:
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
 
 
+def part(part: int, whole: int) -> str:
+    """Returns 52 of 100, all 100, or none of 100."""
+    if whole and part == whole:
+        return f"all {count(whole)}" if whole > 1 else "the one"
+    return f"{count(part) if part else 'none'} of {count(whole)}"
+
+
 def listed(items: Sequence[str]) -> str:
     """a; a and b; a, b and c."""
     if len(items) < 2:

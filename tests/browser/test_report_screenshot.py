@@ -61,14 +61,18 @@ def test_report_is_readable(opened: sync_api.Page, name: str, pictures: Path) ->
     opened.screenshot(path=pictures / f"{name}.png", full_page=True)
     scroll, client = opened.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
     assert scroll <= client
-    assert opened.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
-    assert opened.locator("img").count() == 36
+    # Pictures to explore are loaded as they come into sight.
+    at_once = "[...document.images].filter(i => i.loading !== 'lazy')"
+    assert opened.evaluate(f"{at_once}.every(i => i.complete && i.naturalWidth > 0)")
+    assert opened.evaluate(f"{at_once}.length") == 36 + 3 * 4  # of findings, and of the answer
+    opened.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     for plot in opened.locator("svg.forest").all():
         box = plot.bounding_box()
         assert box is not None
         assert box["width"] > 200
         assert box["height"] > 50
-    assert opened.locator(".tally").is_visible()
+    assert opened.locator(".answer .claim").count() == 3
+    assert opened.locator(".answer .claim").first.bounding_box()["y"] < 400  # the answer is the headline
 
 
 @pytest.mark.parametrize("opened", [(1280, "dark")], indirect=True)
@@ -106,6 +110,7 @@ def test_a_click_on_a_picture_opens_it_larger_with_its_key(opened: sync_api.Page
 
 @pytest.mark.parametrize("opened", [(1200, "light")], indirect=True)
 def test_tables_filter_and_sort_and_sections_fold(opened: sync_api.Page) -> None:
+    opened.locator("#open summary").click()
     rows = opened.locator("table.open tbody tr:visible")
     before = rows.count()
     tools = opened.locator("#open .tools").first

@@ -85,6 +85,11 @@ class FaissIndex:
             )
         return self._vectors.search(queries, k)
 
+    def embeddings(self, ids: Sequence[int]) -> Floats:
+        """Returns the embeddings of rows, float32 (ids, dimension), in the order of `ids`: as they were given where the
+        index is flat, else rounded to float16. SourceError for an id that the index does not have."""
+        return self._vectors.rows(as_ids(ids, self.count, self._path))
+
     def metadata(self, ids: Sequence[int]) -> pa.Table:
         """Returns column `key` and the source's columns, a row per id in the order of `ids`; no image is read."""
         return self._images.metadata(as_ids(ids, self.count, self._path))

@@ -74,6 +74,17 @@ class Vectors:
         similarities[ids < 0] = np.nan
         return Neighbours(ids, similarities)
 
+    def rows(self, ids: Ids) -> Floats:
+        """Returns vectors, float32 (ids, dimension); each id has to exist."""
+        if self._stored is not None:
+            return self._stored.rows(ids)
+        result = np.empty((len(ids), self._manifest.dimension), np.float32)
+        for shard, span in zip(self._shards, self._manifest.shards, strict=True):
+            here = np.flatnonzero((ids >= span.first_id) & (ids < span.first_id + span.rows))
+            if len(here):
+                result[here] = shard.reconstruct_batch(ids[here] - span.first_id)
+        return result
+
     def _exactly(self, queries: Floats, k: int, stored: Stored) -> tuple[Ids, Floats]:
         depth = max(SHORTLIST_LEAST, k * self._shortlist)
         if depth * EXHAUSTIVE_SHARE >= self._manifest.count:

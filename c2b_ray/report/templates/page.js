@@ -23,12 +23,32 @@
   }
   const reveal = () => {
     const target = location.hash && document.getElementById(location.hash.slice(1));
-    const folded = target && target.closest(".folded");
-    if (!folded) return;
-    folded.dispatchEvent(new Event("reveal"));
-    target.scrollIntoView();
+    if (!target) return;
+    const folded = target.closest(".folded");
+    if (folded) folded.dispatchEvent(new Event("reveal"));
+    let closed = false;
+    for (let at = target.closest("details"); at; at = at.parentElement.closest("details")) {
+      closed = closed || !at.open;
+      at.open = true;
+    }
+    if (folded || closed) target.scrollIntoView();
   };
   addEventListener("hashchange", reveal);
+  // A link that is followed a second time changes no hash.
+  addEventListener("click", (event) => {
+    const link = event.target.closest('a[href^="#"]');
+    if (link && link.hash === location.hash) reveal();
+  });
+
+  // On paper nothing can be unfolded.
+  let unfolded = [];
+  addEventListener("beforeprint", () => {
+    unfolded = [...document.querySelectorAll("details:not([open])")];
+    for (const one of unfolded) one.open = true;
+  });
+  addEventListener("afterprint", () => {
+    for (const one of unfolded) one.open = false;
+  });
 
   // Rows that share a name in data-filter are filtered together; of a list with data-most only so many show at first.
   const lists = new Map();
@@ -77,7 +97,7 @@
     for (const select of selects) select.addEventListener("change", apply);
     more.addEventListener("click", () => ((all = true), apply()));
     for (const list of group) list.addEventListener("sorted", apply);
-    group[0].before(make("div", { className: "tools", role: "search" }, text, ...selects, count));
+    group[0].before(make("div", { className: "tools", role: "search", ariaLabel: `Filter ${group[0].dataset.filter}` }, text, ...selects, count));
     group[group.length - 1].after(make("p", { className: "tools" }, more));
     apply();
   }

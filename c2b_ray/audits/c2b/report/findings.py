@@ -78,7 +78,7 @@ def finding(
         sign=SIGNS[lead.verdict],
         sentence=sentence(group, lead, classifier, confidence),
         brief=_brief(lead),
-        mistaken=_mistaken(lead),
+        mistaken=mistaken(lead),
         beneath=(*_explained(lead, derived), *_beneath(group, lead), *_alike(alike)),
     )
 
@@ -137,7 +137,7 @@ def _brief(lead: Cell) -> str:
     return f"{ADVERBS[lead.verdict].capitalize()} when {lead.attribute} is {lead.bias_class}: {compared}"
 
 
-def _mistaken(lead: Cell) -> str:
+def mistaken(lead: Cell) -> str:
     """Returns what a class with low accuracy is mistaken for; where the value is itself the name of a class, how often
     that class was answered."""
     wrong = lead.n - lead.correct
@@ -286,14 +286,14 @@ def _row(cell: Cell, lead: bool, derived: DerivedValues | None) -> ValueRow:
     )
 
 
-def galleries(lead: Cell, examples: Examples, shelf: Shelf, name: str) -> tuple[Gallery, ...]:
-    """The wrong and the right examples of a lead cell, the most informative first; an empty kind is left out."""
-    both = (
-        ("wrong", WRONG, examples.wrong, lead.n - lead.correct),
-        ("right", RIGHT, examples.right, lead.correct),
-    )
+def galleries(
+    examples: Examples, counts: tuple[int, int], verdict: str, shelf: Shelf, name: str
+) -> tuple[Gallery, ...]:
+    """The wrong and the right examples of a finding, the most informative first; an empty kind is left out. `counts`:
+    of all its wrong and right answers."""
+    both = (("wrong", WRONG, examples.wrong, counts[0]), ("right", RIGHT, examples.right, counts[1]))
     alone = shared_caption(examples) == ""
-    shown = both if lead.verdict == "against" else both[::-1]
+    shown = both if verdict == "against" else both[::-1]
     return tuple(
         Gallery(
             verdict=kind,

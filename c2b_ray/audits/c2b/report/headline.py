@@ -22,6 +22,7 @@ from c2b_ray.audits.c2b.report.intersections import sentence, strongest
 from c2b_ray.audits.c2b.report.label_errors import label_errors_line
 from c2b_ray.audits.c2b.report.measured import ACCURACY, compared_by, named, shown
 from c2b_ray.audits.c2b.report.method import right_line
+from c2b_ray.audits.c2b.report.named_answers import named_by_attributes, named_sentence
 from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
 from c2b_ray.audits.c2b.report.ranking import Cell, Group, cells_of, leading, ranked, strongest_first
 from c2b_ray.audits.c2b.report.undetermined import copies_line, one_caption_line
@@ -114,14 +115,6 @@ def findings_line(cells: Sequence[Cell], sentences: int) -> str:
         f"{order} {words.plural(findings, 'finding')} in {words.plural(sentences, 'sentence')}: one sentence tells "
         "of all findings of one class and attribute, and of two attributes that rest on the same images."
     )
-
-
-def no_findings(cells: Sequence[Cell], tau: float) -> str:
-    if not cells:
-        return "Nothing was scored, so nothing can be said."
-    if all(cell.n == 0 for cell in cells):
-        return "No image has a prediction, so nothing can be said about the classifier."
-    return f"No cell’s φ is established to lie beyond ±{words.decimal(tau)}."
 
 
 # One classifier in a line: its accuracy, the number of cells by verdict, and a bar of the shares.
@@ -243,6 +236,15 @@ def accuracy_line(of: Accuracy, confidence: float) -> str:
     )
 
 
+def accuracy_in_brief(of: Accuracy, names: Mapping[str, str]) -> str:
+    """Returns how often a classifier is right, for the head of a page; named where the run has several."""
+    who = f"{names[of.classifier]}: " if len(names) > 1 else ""
+    if not of.images:
+        return f"{who}no image has an answer."
+    share = words.percent(of.right / of.images)
+    return f"{who}{words.count(of.right)} of {words.plural(of.images, 'answer')} right in all ({share})."
+
+
 def implausible_line(of: Accuracy) -> str:
     """Returns what may be wrong with a classifier that is hardly ever right; "" where nothing has to be."""
     if not of.implausible:
@@ -334,6 +336,12 @@ def summary(run: C2BRun) -> Summary:
     told = perturbations.strongest(perturbed)
     lines += [_perturbed_line(of[0], confidence) for of in told[:MOST_ROWS]]
     lines += [perturbations.line(perturbed)] if perturbed else []
+    named = [
+        "".join(span.text for span in named_sentence(of, cells, f"{of.classifier}: ", confidence)[0])
+        for of in named_by_attributes(
+            cells, run.captions, run.draws, run.predictions, float(run.config.get("tau", 0.05)), 1 - confidence
+        )
+    ]
     stages = two_stages(run.config, cells, run.captions, run.read("confirmation"))
     rule, cautions = right_line(run.config), [line for line in (one_caption_line(cells), copies_line(cells)) if line]
     right = accuracies(cells)
@@ -354,6 +362,7 @@ def summary(run: C2BRun) -> Summary:
         rows=of_findings.rows,
         marks=of_findings.marks,
         lines=[
+            *named,
             *(accuracy_line(one, confidence) for one in right),
             *meant,
             *lines,
@@ -365,7 +374,8 @@ def summary(run: C2BRun) -> Summary:
         ],
         report=run.report,
         first=noted or list(filter(None, map(implausible_line, right))),
-        headline=". ".join([*_strongest(groups), *counted]) or next(iter(lines), ""),
+        headline=". ".join([*(line.rstrip(".") for line in named[:1]), *_strongest(groups), *counted])
+        or next(iter(lines), ""),
         findings={
             name: sum(cell.is_finding for cell in cells if cell.classifier == name)
             for name in sorted({cell.classifier for cell in cells})
@@ -377,6 +387,7 @@ def summary(run: C2BRun) -> Summary:
             "accuracy": [{"classifier": one.classifier, "right": one.right, "images": one.images} for one in right],
             "verdicts": verdicts,
             "next": list(filter(None, ahead)),
+            "named_by_attributes": named,
             "cautions": cautions,
             "blank_rows": run.manifest.get("blank_rows") or {},
             "groups": len(groups),

@@ -9,16 +9,22 @@ It reads a run and writes its report.html; it knows nothing of models or of how 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from c2b_ray.audits.c2b.report.explore import embeddings_of_index, explored
 from c2b_ray.audits.c2b.report.label_errors import label_error_images
 from c2b_ray.audits.c2b.report.perturbations import examples_of
-from c2b_ray.audits.c2b.report.view import Tables, build_view, plan
+from c2b_ray.audits.c2b.report.view import Tables, build_view, names_of_classifiers, plan
 from c2b_ray.audits.c2b.run import C2BRun
-from c2b_ray.report.page import render
+from c2b_ray.report.explore import Explore, reduced
+from c2b_ray.report.method import mapping, number
+from c2b_ray.report.page import EXPLORE, STYLES, render
 from c2b_ray.report.pictures import keep_shown, left_in_place, read_pictures, shown
 from c2b_ray.report.thumbnails import all_small, uri
 from c2b_ray.storage.files import write_bytes
+
+MOST_CHARACTERS = 1_400_000
+"""Of the findings' pictures in their full size, so that a page stays below 5 MB; the rest of them are smaller."""
 
 
 def write_report(run: C2BRun) -> str:
@@ -46,17 +52,47 @@ def write_report(run: C2BRun) -> str:
         without=run.read("scores_without"),
         fresh=run.read("confirmation"),
     ).of_draws()
-    planned = plan(tables)
+    config = mapping(run.manifest.get("config"))
+    planned = plan(tables, number(config.get("tau"), 0.05), number(config.get("alpha"), 0.05))
     wanted = list(dict.fromkeys([*planned.image_ids, *label_error_images(tables.label_errors)]))
     pictures, perturbed = _pictures(run, wanted), examples_of(run, tables.perturbations)
-    view = build_view(run.manifest, tables, planned, pictures, perturbed)
-    write_bytes(run.report, render("report.html.j2", view).encode())
+    view = build_view(run.manifest, tables, planned, pictures, perturbed, _explored(run, tables))
+    write_bytes(run.report, render("report.html.j2", view, (*STYLES, "explore.css"), EXPLORE).encode())
     return run.report
 
 
 def _pictures(run: C2BRun, image_ids: Sequence[str]) -> dict[str, str]:
     """Returns the pictures of the page by image id, and keeps those that only their source holds."""
+    return {image_id: uri(jpeg) for image_id, jpeg in _kept(run, image_ids, _of_findings).items()}
+
+
+def _of_findings(images: Mapping[str, bytes]) -> dict[str, bytes]:
+    return all_small(images, MOST_CHARACTERS)
+
+
+def _kept(
+    run: C2BRun, image_ids: Sequence[str], reduce: Callable[[Mapping[str, bytes]], Mapping[str, bytes]]
+) -> dict[str, bytes]:
+    """Returns JPEGs by image id, and keeps those that only their source holds, as small as `reduce` makes them: the
+    page can be made again when the source is gone."""
     known = shown(run)
-    new = all_small(read_pictures(run, [image_id for image_id in image_ids if image_id not in known]))
+    new = reduce(read_pictures(run, [image_id for image_id in image_ids if image_id not in known]))
     keep_shown(run, {image_id: new[image_id] for image_id in left_in_place(run, list(new))})
-    return {image_id: uri(jpeg) for image_id, jpeg in (known | new).items()}
+    both = known | dict(new)
+    return {image_id: both[image_id] for image_id in image_ids if image_id in both}
+
+
+def _explored(run: C2BRun, tables: Tables) -> Explore:
+    """Returns the block in which a reader explores the images, once those of the findings are kept."""
+    rows = run.read("images", ["image_id", "row"])
+    config = mapping(run.manifest.get("config"))
+    return explored(
+        config,
+        tables.captions,
+        tables.draws,
+        tables.predictions,
+        tables.images,
+        names_of_classifiers(config, tables),
+        lambda ids: reduced(ids, _kept(run, list(dict.fromkeys(ids)), lambda new: reduced(list(new), new)[0])),
+        embeddings_of_index(config, rows),
+    )

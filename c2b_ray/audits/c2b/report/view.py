@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.report import headline
+from c2b_ray.audits.c2b.report.answers import answers, besides
 from c2b_ray.audits.c2b.report.derived import DerivedValues
 from c2b_ray.audits.c2b.report.findings import (
     Finding,
@@ -31,6 +32,7 @@ from c2b_ray.audits.c2b.report.intersections import Intersections, intersections
 from c2b_ray.audits.c2b.report.label_errors import LabelErrors, label_errors
 from c2b_ray.audits.c2b.report.measured import ACCURACY, titled
 from c2b_ray.audits.c2b.report.method import Drop, Merges, Spending, drops, merges, method, spending
+from c2b_ray.audits.c2b.report.named_answers import NamedByAttribute, named_by_attributes
 from c2b_ray.audits.c2b.report.overview import (
     Overview,
     PooledView,
@@ -56,6 +58,8 @@ from c2b_ray.audits.c2b.report.undetermined import (
     undetermined,
 )
 from c2b_ray.report import words
+from c2b_ray.report.answer import Answer
+from c2b_ray.report.explore import Explore
 from c2b_ray.report.method import Method, SetupNote, mapping, number, setup_notes
 from c2b_ray.report.redact import clean, names_of
 from c2b_ray.report.thumbnails import Shelf
@@ -75,6 +79,7 @@ from c2b_ray.tables import (
 MOST_DETAILED = 24  # groups with a plot and pictures; the others are tables
 MOST_TABLES = 120  # groups that are tables; the others are counted
 MOST_SENTENCES = 40
+MOST_ACCURACIES = 3  # classifiers at the head of the page; the others are in a table
 
 
 @dataclass(frozen=True)
@@ -116,11 +121,13 @@ class PagePlan:
     detailed: tuple[Group, ...]
     listed: tuple[Group, ...]
     examples: Mapping[Key, Examples]
+    named: tuple[NamedByAttribute, ...]
 
     @property
     def image_ids(self) -> list[str]:
         """Returns the image ids, those of the strongest findings first."""
-        return list(dict.fromkeys(image_id for chosen in self.examples.values() for image_id in chosen.image_ids))
+        shown = [*(of.examples for of in self.named), *self.examples.values()]
+        return list(dict.fromkeys(image_id for chosen in shown for image_id in chosen.image_ids))
 
 
 @dataclass(frozen=True)
@@ -140,6 +147,9 @@ class Headline:
     title: str
     date: str
     unfinished: str
+    accuracy: tuple[str, ...]
+    answers: tuple[Answer, ...]
+    rest: str
     tally: str
     scale: str
     paper: str
@@ -148,13 +158,12 @@ class Headline:
 
 @dataclass(frozen=True)
 class Findings:
-    """The findings as sentences, strongest first; `line` introduces them, `none` replaces them where there are none."""
+    """The findings as sentences, strongest first; `line` introduces them."""
 
     line: str
     cues: tuple[str, ...]
     sentences: tuple[Finding, ...]
     more: int
-    none: str
 
 
 @dataclass(frozen=True)
@@ -176,6 +185,7 @@ class View:
     perturbations: Perturbations
     label_errors: LabelErrors
     intersections: Intersections
+    explore: Explore
     shown: Shown
     sources: Sources
     spending: Spending
@@ -188,12 +198,14 @@ class View:
     merges: Merges
 
 
-def plan(tables: Tables) -> PagePlan:
+def plan(tables: Tables, tau: float = 0.05, alpha: float = 0.05) -> PagePlan:
     groups = ranked(tables.scores)
     leading = worst_first(groups)
     detailed, listed = leading[:MOST_DETAILED], leading[MOST_DETAILED : MOST_DETAILED + MOST_TABLES]
     examples = choose(detailed, tables.captions, tables.draws, tables.predictions)
-    return PagePlan(tuple(groups), tuple(detailed), tuple(listed), examples)
+    cells = [cell for group in groups for cell in group.cells]
+    named = named_by_attributes(cells, tables.captions, tables.draws, tables.predictions, tau, alpha)
+    return PagePlan(tuple(groups), tuple(detailed), tuple(listed), examples, named)
 
 
 def build_view(
@@ -202,12 +214,13 @@ def build_view(
     planned: PagePlan,
     thumbnails: Mapping[str, str],
     perturbed: Mapping[str, Example] | None = None,
+    explored: Explore = Explore(),  # noqa: B008  # frozen
 ) -> View:
     """Builds the view. `thumbnails`: a data: URI per image id of the plan; missing ones are described in words.
     `perturbed`: an example of each perturbation."""
     config = mapping(manifest.get("config"))
     tau, alpha = number(config.get("tau"), 0.05), number(config.get("alpha"), 0.05)
-    names, groups = _names(config, tables), planned.groups
+    names, groups = names_of_classifiers(config, tables), planned.groups
     links = {group.key: f"group-{i}" for i, group in enumerate(groups, start=1)}
     beneath, derived = folded(groups), DerivedValues(manifest)
     findings = {
@@ -221,9 +234,14 @@ def build_view(
     }
     cells = [cell for group in groups for cell in group.cells]
     in_detail = {group.key: links[group.key] for group in (*planned.detailed, *planned.listed)}
-    answers = taken(tables.captions, tables.draws, tables.predictions, {group.classifier for group in groups})
+    counted = taken(tables.captions, tables.draws, tables.predictions, {group.classifier for group in groups})
+    shelf, others = (
+        _shelf(tables.images, planned, thumbnails),
+        (tables.pooled, tables.intersections, tables.perturbations),
+    )
+    answered = answers(groups, planned.named, others, names, planned.examples, shelf, links, (tau, alpha), derived)
     return View(
-        headline=_headline(manifest, config, cells, tables),
+        headline=_headline(manifest, config, cells, tables, names, answered),
         setup=setup_notes(manifest),
         classifiers=tuple(names.values()),
         interval_name=words.percent(1 - alpha),
@@ -231,15 +249,16 @@ def build_view(
         tau=words.decimal(tau),
         alpha=words.decimal(alpha),
         summaries=tuple(summaries(cells, names)),
-        overviews=overviews(groups, names, answers, 1 - alpha, in_detail),
+        overviews=overviews(groups, names, counted, 1 - alpha, in_detail),
         pooled=pooled_view(tables.pooled, cells, names, 1 - alpha),
         versus=versus(groups, names, in_detail),
-        findings=_findings([findings[group.key] for group, _ in leading(groups)], cells, names, (tau, alpha)),
-        sections=tuple(_sections(planned, names, findings, _shelf(tables.images, planned, thumbnails), tau, derived)),
+        findings=_findings([findings[group.key] for group, _ in leading(groups)], cells, names, alpha),
+        sections=tuple(_sections(planned, names, findings, shelf, tau, derived)),
         compared=bool(cells) or not tables.perturbations.num_rows,
         perturbations=perturbations(tables.perturbations, names, 1 - alpha, perturbed or {}),
         label_errors=label_errors(config, (tables.label_errors, tables.scores, tables.without), names, thumbnails),
         intersections=intersections(tables.intersections, names, 1 - alpha),
+        explore=explored,
         shown=shown(tables.verifications, tables.calibration, tables.scores, mapping(manifest.get("models")), names),
         sources=sources(tables.agreement, names, tau),
         spending=spending(manifest, groups),
@@ -259,7 +278,12 @@ def _shelf(images: pa.Table, planned: PagePlan, thumbnails: Mapping[str, str]) -
 
 
 def _headline(
-    manifest: Mapping[str, Any], config: Mapping[str, Any], cells: Sequence[Cell], tables: Tables
+    manifest: Mapping[str, Any],
+    config: Mapping[str, Any],
+    cells: Sequence[Cell],
+    tables: Tables,
+    names: Mapping[str, str],
+    answered: tuple[Answer, ...],
 ) -> Headline:
     pooled, pairs, perturbed = (
         sum(verdict in FINDINGS for verdict in table["verdict"].to_pylist())
@@ -273,6 +297,9 @@ def _headline(
         title=clean(str(config.get("task") or "Classifier audit")),
         date=words.moment(str(manifest.get("finished") or manifest.get("created") or "")),
         unfinished=headline.unfinished(manifest),
+        accuracy=tuple(headline.accuracy_in_brief(of, names) for of in headline.accuracies(cells)[:MOST_ACCURACIES]),
+        answers=answered,
+        rest=besides(cells, number(config.get("tau"), 0.05)) if any(cell.is_finding for cell in cells) else "",
         tally=counted,
         scale=" ".join(filter(None, scale)),
         paper=headline.paper(cells),
@@ -280,21 +307,17 @@ def _headline(
     )
 
 
-def _findings(
-    leads: Sequence[Finding], cells: Sequence[Cell], names: Mapping[str, str], levels: tuple[float, float]
-) -> Findings:
+def _findings(leads: Sequence[Finding], cells: Sequence[Cell], names: Mapping[str, str], alpha: float) -> Findings:
     """Returns the findings section. `leads`: the leading finding of each group."""
-    tau, alpha = levels
     return Findings(
         line=headline.findings_line(cells, len(leads)),
         cues=cues(cells, names, 1 - alpha),
         sentences=tuple(leads[:MOST_SENTENCES]),
         more=max(len(leads) - MOST_SENTENCES, 0),
-        none=headline.no_findings(cells, tau),
     )
 
 
-def _names(config: Mapping[str, Any], tables: Tables) -> dict[str, str]:
+def names_of_classifiers(config: Mapping[str, Any], tables: Tables) -> dict[str, str]:
     named = config.get("classifier")
     specs = [named] if isinstance(named, str) else [str(spec) for spec in named or ()]
     for table in (tables.scores, tables.predictions, tables.perturbations):
@@ -332,7 +355,15 @@ def _sections(
                 rows=value_rows(group, derived),
                 forest=forest_plot(group, tau, link) if in_detail else "",
                 shared_caption=shared_caption(planned.examples[group.key]) if in_detail else "",
-                galleries=galleries(lead, planned.examples[group.key], shelf, names[classifier]) if in_detail else (),
+                galleries=galleries(
+                    planned.examples[group.key],
+                    (lead.n - lead.correct, lead.correct),
+                    lead.verdict,
+                    shelf,
+                    names[classifier],
+                )
+                if in_detail
+                else (),
             )
             (detailed if in_detail else others).append(view)
         yield Section(names[classifier], tuple(detailed), tuple(others), more)

@@ -114,6 +114,20 @@ class Gap:
 
 
 @dataclass(frozen=True)
+class Rate:
+    """How often a model is right on the images of one value."""
+
+    model: str
+    dataset: str
+    metric: str
+    attribute: str
+    attribute_value: str
+    group: str
+    rate: float
+    n: int
+
+
+@dataclass(frozen=True)
 class Similar:
     stage: str
     model_a: str
@@ -149,6 +163,7 @@ class Facts:
     gaps: list[Gap]
     spaces: list[Similar]
     examples: list[Example]
+    rates: list[Rate]
 
     @property
     def performance(self) -> dict[str, float]:
@@ -176,6 +191,7 @@ def read_facts(run: Run) -> Facts:
         gaps=_typed(run.read("gaps"), Gap),
         spaces=_typed(run.read("convergence"), Similar),
         examples=_typed(run.read("examples"), Example),
+        rates=_typed(run.read("rates"), Rate),
     )
 
 

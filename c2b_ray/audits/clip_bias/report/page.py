@@ -25,10 +25,12 @@ from c2b_ray.audits.clip_bias.report.transferring import (
     strongest,
 )
 from c2b_ray.report import words
+from c2b_ray.report.answer import MOST, Answer
 from c2b_ray.report.method import Method, mapping
 from c2b_ray.report.page import STYLES, render
 from c2b_ray.report.redact import clean
 from c2b_ray.report.thumbnails import thumbnails
+from c2b_ray.report.words import Sentence, Span
 from c2b_ray.storage.files import write_bytes
 from c2b_ray.storage.run import Run
 
@@ -94,6 +96,7 @@ class Group:
 class View:
     title: str
     date: str
+    answers: tuple[Answer, ...]
     unfinished: str
     tally: str
     scale: str
@@ -128,6 +131,7 @@ def build_view(facts: Facts, thumbnails: Mapping[str, str]) -> View:
     return View(
         title=f"Bias of {words.plural(len(facts.names), 'CLIP model')}",
         date=words.moment(str(facts.manifest.get("finished") or facts.manifest.get("created") or "")),
+        answers=answers(facts),
         unfinished="" if status == "finished" else f"This run is not finished (status: {clean(status)}).",
         tally=_tally(facts),
         scale=_scale(facts),
@@ -152,6 +156,71 @@ def build_view(facts: Facts, thumbnails: Mapping[str, str]) -> View:
         pairs=_pairs(facts),
         spaces=spaces(facts),
         method=method(facts.manifest),
+    )
+
+
+def answers(facts: Facts) -> tuple[Answer, ...]:
+    """Returns who is favoured, and by how much: of each attribute the strongest bias beyond chance, over all images
+    where there is one, the surest first; without any that none is established."""
+    held = [one for one in facts.biases if one.q_value <= facts.alpha]
+    held.sort(key=lambda one: (one.group != ALL, one.q_value, one.expected - one.value))
+    strongest_of: dict[tuple[str, str], Bias] = {}
+    for one in held:
+        strongest_of.setdefault((one.attribute, one.metric), one)
+    if strongest_of:
+        return tuple(_answer(one, facts) for one in list(strongest_of.values())[:MOST])
+    known = sum(one.known for one in facts.biases)
+    line = f"None of {words.plural(known, 'bias', 'biases')} is beyond what chance alone gives."
+    return (Answer("undetermined", "◇", (Span(line),), ("That does not show that there is none.",), "numbers"),)
+
+
+def _answer(one: Bias, facts: Facts) -> Answer:
+    model, where = facts.names.get(one.model, one.model), clean(one.dataset)
+    where += "" if one.group == ALL else f", {wording.group(one.group)}"
+    evidence = (
+        f"{wording.metric(one.metric)} {wording.amount(one.value)}, {words.percent(1 - facts.alpha)} interval "
+        f"{wording.amounts(one.value_low, one.value_high)}; chance alone gives {wording.amount(one.expected)} (q "
+        f"{words.small_probability(one.q_value)}), {words.plural(one.n, 'image')} of {where}."
+    )
+    return Answer("against", "▼", _favoured(one, model, facts), (evidence,), "numbers")
+
+
+def _favoured(one: Bias, model: str, facts: Facts) -> Sentence:
+    """Returns the bias in words: on which values it is most and least often right, or how over-represented one is."""
+    score = one.metric.removeprefix("kl_")
+    of = (one.model, one.dataset, score, one.attribute, one.group)
+    rates = [
+        rate
+        for rate in facts.rates
+        if (rate.model, rate.dataset, rate.metric, rate.attribute, rate.group) == of and math.isfinite(rate.rate)
+    ]
+    attribute = clean(one.attribute)
+    if len(rates) > 1 and all(0 <= rate.rate <= 1 for rate in rates):
+        best, worst = (choose(rates, key=lambda rate: rate.rate) for choose in (max, min))
+        return (
+            Span(f"{model} favours "),
+            Span(f"{attribute}: {clean(best.attribute_value)}", strong=True),
+            Span(
+                f": it is right on {words.percent(best.rate)} of {words.plural(best.n, 'such image')} "
+                f"({wording.score(score)}), against "
+            ),
+            Span(
+                f"{words.percent(worst.rate)} of {words.count(worst.n)} of {clean(worst.attribute_value)}", strong=True
+            ),
+            Span("."),
+        )
+    if one.metric.startswith("max_skew@"):  # a logarithm of a ratio of shares
+        return (
+            Span(f"{model} favours one value of "),
+            Span(attribute, strong=True),
+            Span(" over the others: among the images that it ranks first it is "),
+            Span(f"{math.exp(one.value):.2f} times as frequent", strong=True),
+            Span(f" as among all, on average; chance alone gives {math.exp(one.expected):.2f} times."),
+        )
+    return (
+        Span(f"{model}: {wording.metric(one.metric)} of "),
+        Span(attribute, strong=True),
+        Span(f" is {wording.amount(one.value)}, where chance alone gives {wording.amount(one.expected)}."),
     )
 
 
@@ -256,9 +325,15 @@ def _transfer_line(facts: Facts) -> str:
         return "No results of models built on the CLIPs were named, so nothing is said of transfer."
     if not known:
         return "No correlation is known: it takes three models that have both biases, and biases that differ."
+    held = sum(one.q_value <= facts.alpha for one in known)
+    if not held:  # the largest of many that may be chance is no result
+        return (
+            f"None of {words.plural(len(known), 'correlation')} is established at q ≤ {words.decimal(facts.alpha)}: "
+            "whether bias before goes with bias after is open."
+        )
     best = min(known, key=lambda one: (one.p_value, -abs(one.rho)))
     return (
-        f"{words.count(sum(one.q_value <= facts.alpha for one in known))} of "
+        f"{words.count(held)} of "
         f"{words.plural(len(known), 'correlation')} established at q ≤ {words.decimal(facts.alpha)}. The strongest: ρ "
         f"= {words.signed(best.rho)} ({words.signed_range(best.rho_low, best.rho_high)}), p "
         f"{words.small_probability(best.p_value)}, over {words.plural(best.n_models, 'model')}."

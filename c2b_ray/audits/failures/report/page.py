@@ -9,8 +9,8 @@ It reads a run and writes its report.html; it knows nothing of models or of how 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from c2b_ray.audits.failures.report import headline
 from c2b_ray.audits.failures.report.captions import MOST_ROWS, CaptionRow, caption_row, undecided_first
@@ -38,11 +38,13 @@ from c2b_ray.audits.failures.report.rows import COLUMNS as COUNTED
 from c2b_ray.audits.failures.report.sentences import Statement, says, statement, together
 from c2b_ray.audits.failures.report.transfers import Transfers, transfers
 from c2b_ray.report import words
+from c2b_ray.report.answer import MOST, Answer
 from c2b_ray.report.method import Method, SetupNote, mapping, setup_notes
 from c2b_ray.report.page import STYLES, render
 from c2b_ray.report.pictures import chosen_rows
 from c2b_ray.report.redact import clean
 from c2b_ray.report.thumbnails import thumbnails
+from c2b_ray.report.words import Span
 from c2b_ray.storage.files import write_bytes
 from c2b_ray.storage.run import Run
 
@@ -50,6 +52,7 @@ from c2b_ray.storage.run import Run
 
 
 MOST_SENTENCES, MOST_REACHES = 40, 200
+PICTURES = 4  # of each answer
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class View:
     alpha: str
     ratio: str
     rule: str
+    answers: tuple[Answer, ...]
     findings: tuple[Statement, ...]
     findings_line: str
     findings_more: int
@@ -99,6 +103,7 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
     search = mapping(facts.manifest.get("search"))
     captions_tried = mapping(facts.manifest.get("caption_search"))
     reach = reach_rows(search, facts.names) or caption_rows(captions_tried, facts.names)
+    detailed = details(facts, sentences, examples, thumbnails)
     return View(
         headline=headline.headline(facts),
         setup=setup_notes(facts.manifest),
@@ -110,12 +115,13 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
         alpha=words.decimal(round(1 - facts.confidence, 10)),
         ratio=ratio_of(facts.manifest),
         rule=_rule(facts),
+        answers=answers(shown, detailed, headline.absent(facts)),
         findings=tuple(shown[:MOST_SENTENCES]),
         findings_line=headline.order_line(len(facts.findings), len(shown), facts.confidence),
         findings_more=max(len(shown) - MOST_SENTENCES, 0),
         captions=tuple(caption_row(one, facts) for one in confirmed[:MOST_ROWS]),
         captions_more=max(len(confirmed) - MOST_ROWS, 0),
-        details=details(facts, sentences, examples, thumbnails),
+        details=detailed,
         compared=compared(facts),
         labels=labels(facts),
         reliability=reliability(facts.tables.reliability, facts.generators),
@@ -131,6 +137,22 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
         spending=spending(facts.tallies, facts.manifest),
         method=method(facts.manifest),
     )
+
+
+def answers(shown: Sequence[Statement], detailed: Sequence[Detail], absent: str) -> tuple[Answer, ...]:
+    """Returns the first findings, each with four failures; without any what `absent` says."""
+    pictures = {
+        detail.statement.link: gallery
+        for detail in detailed
+        for panel in detail.panels
+        if (gallery := panel.gallery) is not None  # the last panel is of the caption, the first of its baseline
+    }
+    told = []
+    for one in shown[:MOST]:
+        gallery = pictures.get(one.link)
+        few = () if gallery is None else (replace(gallery, pictures=gallery.pictures[:PICTURES]),)
+        told.append(Answer("against", "▼", one.sentence, (*one.beneath, *one.doubts), one.link, few))
+    return tuple(told) or (Answer("undetermined", "◇", (Span(absent),), (), "open"),)
 
 
 def _links(findings: int) -> list[str]:

@@ -14,10 +14,12 @@ import numpy as np
 
 from c2b_ray.audits.latent.report.methods import METHODS, MethodRow, method_rows
 from c2b_ray.report import words
+from c2b_ray.report.answer import MOST, Answer
 from c2b_ray.report.method import Method, mapping, method_of, times
 from c2b_ray.report.page import STYLES, render
 from c2b_ray.report.redact import clean
-from c2b_ray.report.thumbnails import thumbnails
+from c2b_ray.report.thumbnails import Gallery, Picture, thumbnails
+from c2b_ray.report.words import Span
 from c2b_ray.storage.files import write_bytes
 from c2b_ray.storage.run import Run
 
@@ -73,6 +75,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Direction:
+    link: str
     title: str
     sentence: str
     verdict: str
@@ -95,6 +98,7 @@ class Plane:
 @dataclass(frozen=True)
 class View:
     title: str
+    answers: tuple[Answer, ...]
     headline: str
     scale: str
     notices: tuple[str, ...]
@@ -130,6 +134,7 @@ def build_view(
     ]
     return View(
         title=_title(problems),
+        answers=answers(rows, strips, thumbnails),
         headline=_headline(rows),
         scale=_scale(rows, problems),
         notices=tuple(_notices(rows, problems)),
@@ -147,6 +152,66 @@ def build_view(
         margin=words.decimal(float(evidence.get("margin", math.nan))),
         level=words.decimal(float(evidence.get("level", math.nan))),
         method=method_of(manifest, tuple(_settings(manifest, config)), _COUNTS, COMMAND),
+    )
+
+
+def answers(
+    rows: Sequence[Row], strips: Mapping[str, Sequence[Row]], thumbnails: Mapping[str, str]
+) -> tuple[Answer, ...]:
+    """Returns what moves the classifier’s answer, and by how much, the largest effect first; or that nothing does."""
+    several = len({(row["classifier"], row["label"]) for row in rows}) > 1
+    found = [row for row in shown_first(rows) if row["verdict"] == FOUND]
+    return tuple(_answer(row, strips, thumbnails, several) for row in found[:MOST]) or (_no_answer(rows),)
+
+
+def _answer(row: Row, strips: Mapping[str, Sequence[Row]], thumbnails: Mapping[str, str], several: bool) -> Answer:
+    style, sign = verdict_of(row)
+    who = f"{clean(row['classifier'])}: " if several else ""
+    change = words.signed_range(row["effect_low"], row["effect_high"])
+    return Answer(
+        verdict=style,
+        sign=sign,
+        sentence=(
+            Span(who),
+            Span(clean(row["name"] or f"direction {row['rank'] + 1}"), strong=True),
+            Span(" moves the probability of "),
+            Span(f"“{clean(row['label'])}”", strong=True),
+            Span(f" by {words.signed(row['effect'])}."),
+        ),
+        beneath=(
+            f"95{words.THIN}% interval {change}, from one standard deviation below its mean to one above, the target "
+            f"held fixed; what matters is more than {row['margin']:.3f}.",
+        ),
+        link=f"direction-{row['direction_id']}",
+        galleries=_along(_strips(row["direction_id"], strips.get(row["direction_id"], ()), thumbnails)),
+    )
+
+
+def _along(strips: Sequence[Sequence[Frame]]) -> tuple[Gallery, ...]:
+    """Returns four pictures of the walk along a direction, from one end to the other."""
+    frames = [frame for frame in strips[0] if frame.source] if strips else []
+    if len(frames) < 2:
+        return ()
+    chosen = [frames[round(place * (len(frames) - 1) / 3)] for place in range(4)]
+    pictures = tuple(
+        Picture(frame.source, "", f"at {frame.position}: P {frame.probability}", f"P {frame.probability}", "", "", "")
+        for frame in dict.fromkeys(chosen)
+    )
+    return (Gallery("none", "", "The same image, moved along it", pictures),)
+
+
+def _no_answer(rows: Sequence[Row]) -> Answer:
+    if not rows:
+        return Answer("undetermined", "?", (Span("Nothing was searched."),))
+    nothing = all(row["verdict"] == NOTHING for row in rows)
+    labels = words.listed([f"“{clean(label)}”" for label in dict.fromkeys(row["label"] for row in rows[:MOST])])
+    line = (
+        f"Nothing was found that moves the probability of {labels} by more than {rows[0]['margin']:.3f}."
+        if nothing
+        else f"Whether anything moves the probability of {labels} is not decided."
+    )
+    return Answer(
+        "none" if nothing else "undetermined", "○" if nothing else "?", (Span(line),), (sentence_of(rows[0]),)
     )
 
 
@@ -189,6 +254,7 @@ def _direction(row: Row, frames: Sequence[Row], thumbnails: Mapping[str, str], n
     if row["picked"]:
         numbers.append(("Picked", clean(str(row["picked"]))))
     return Direction(
+        link=f"direction-{row['direction_id']}",
         title=clean(name),
         sentence=sentence_of(row),
         verdict=row["verdict"],

@@ -15,6 +15,7 @@ from typing import Any
 
 from c2b_ray.audits.prompts.report.rows import (
     MOST_ROWS,
+    NOTHING_FOUND,
     HeadRow,
     MethodRow,
     ModifierRow,
@@ -22,7 +23,9 @@ from c2b_ray.audits.prompts.report.rows import (
     TargetRow,
     WordRow,
     fresh_rates,
+    gain_range,
     head_rows,
+    largest_searches,
     method_rows,
     modifier_rows,
     search_sentences,
@@ -31,11 +34,13 @@ from c2b_ray.audits.prompts.report.rows import (
     word_rows,
 )
 from c2b_ray.report import words
+from c2b_ray.report.answer import MOST, Answer
 from c2b_ray.report.export import exported
 from c2b_ray.report.method import Method, Row, mapping, method_of, number, times
 from c2b_ray.report.page import STYLES, render
 from c2b_ray.report.redact import clean
 from c2b_ray.report.thumbnails import thumbnails
+from c2b_ray.report.words import Span
 from c2b_ray.storage.files import write_bytes
 from c2b_ray.storage.run import Run
 
@@ -136,6 +141,7 @@ class Curve:
 class View:
     title: str
     date: str
+    answers: tuple[Answer, ...]
     tally: str
     gains: tuple[str, ...]
     unfinished: str
@@ -166,6 +172,7 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, pictures: Mapping[tu
     return View(
         title=_title(config),
         date=words.moment(str(manifest["finished"])) if manifest.get("finished") else "",
+        answers=answers(tables, alpha),
         tally=_tally(tables),
         gains=tuple(search_sentences(tables.gains)),
         unfinished="" if manifest.get("status") == "finished" else "This run has not come to its end.",
@@ -185,6 +192,70 @@ def build_view(manifest: Mapping[str, Any], tables: Tables, pictures: Mapping[tu
         alpha=words.decimal(alpha),
         method=method_of(manifest, [*times(manifest), *_settings(config)], {}, "c2b prompts prompts.yaml"),
     )
+
+
+def answers(tables: Tables, alpha: float) -> tuple[Answer, ...]:
+    """Returns the words that raise a value most, and what the search gained; where neither is established, that."""
+    raising = sorted((row for row in tables.associations if row["raises"]), key=lambda row: -(row["effect"] or 0))
+    told = [_word_answer(row, alpha) for row in raising[: MOST - 1]]
+    gains = [_gain_answer(row, alpha) for row in largest_searches(tables.gains) if row["verdict"] != NOTHING_FOUND]
+    told += [gain for gain in gains if gain is not None][: MOST - len(told)]
+    if told:
+        return tuple(told)
+    tested = len({row["word"] for row in tables.associations})
+    beneath = search_sentences(tables.gains)
+    line = (
+        f"None of {words.plural(tested, 'word')} raises any value by more than the least effect."
+        if tested
+        else "The search found no prompts that bring a value about more often than the language model’s own."
+        if beneath
+        else f"{words.plural(len(tables.prompts), 'prompt')} judged; nothing was compared."
+    )
+    return (Answer("undetermined", "◇", (Span(line),), tuple(beneath)),)
+
+
+def _word_answer(row: Mapping[str, Any], alpha: float) -> Answer:
+    interval = words.signed_range(row["low"], row["high"])
+    return Answer(
+        "against",
+        "▲",
+        (
+            Span(f"“{clean(row['word'])}”", strong=True),
+            Span(" makes "),
+            Span(f"{clean(row['attribute'])} {clean(row['value'])}", strong=True),
+            Span(f" more frequent by {_points(row['effect'])} of 100 images."),
+        ),
+        (
+            f"{words.percent(1 - alpha)} interval {interval}, q {words.small_probability(row['q_value'])}; on "
+            f"{clean(row['generator'])}.",
+        ),
+        "words",
+    )
+
+
+def _gain_answer(row: Mapping[str, Any], alpha: float) -> Answer | None:
+    """Returns what the search gained; None where it gained nothing, or without an interval, which too few prompts
+    give."""
+    if row["low"] is None or row["gain"] <= 0:
+        return None
+    return Answer(
+        "against",
+        "▲",
+        (
+            Span(f"Prompts of the search on {clean(row['generator'])} bring a value about in "),
+            Span(f"{_points(row['gain'])} of 100 images more", strong=True),
+            Span(" than the language model’s own."),
+        ),
+        (
+            f"Mean over values, on seeds that no search has seen; {words.percent(1 - alpha)} interval "
+            f"{gain_range(row)}, {words.plural(row['prompts'], 'prompt')}.",
+        ),
+        "values",
+    )
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.0f}"
 
 
 def _title(config: Mapping[str, Any]) -> str:

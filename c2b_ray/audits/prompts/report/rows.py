@@ -21,6 +21,7 @@ NAMES = {
     "llm_biased": "Language model, told the value",
     "pez": "PEZ (gradients)",
 }
+NOTHING_FOUND = "nothing found"
 _ORDER = {name: at for at, name in enumerate(NAMES)}
 MOST_ROWS = 60
 _LOOKS = {1: "one look", 2: "two looks"}
@@ -148,16 +149,21 @@ def gain_range(gain: Mapping[str, Any] | None) -> str:
 def search_sentences(gains: Rows) -> list[str]:
     """Returns a sentence per generator on the gain of the search with the largest λ over the language model's
     prompts."""
+    return [_search_sentence(row) for row in largest_searches(gains)]
+
+
+def largest_searches(gains: Rows) -> list[Mapping[str, Any]]:
+    """Returns the gains of the search with the largest λ, one a generator."""
     searches = [row for row in gains if weight_of(row["method"]) is not None]
     most = max((weight_of(row["method"]) or 0.0 for row in searches), default=0.0)
-    return [_search_sentence(row) for row in searches if weight_of(row["method"]) == most]
+    return [row for row in searches if weight_of(row["method"]) == most]
 
 
 def _search_sentence(row: Mapping[str, Any]) -> str:
     span = gain_range(row)
     about = f"{words.signed(row['gain'])} ({span or 'no interval'}), {words.plural(row['prompts'], 'prompt')}"
     name = row["generator"]
-    if row["verdict"] == "nothing found":
+    if row["verdict"] == NOTHING_FOUND:
         return f"{name}: nothing found; the gain of {about}, may be chance."
     return f"{name}: {about}{'' if span else ', too few for an interval'}."
 

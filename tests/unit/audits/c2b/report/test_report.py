@@ -38,8 +38,11 @@ def page(showcase_run: Run) -> str:
 
 def test_the_page_asks_for_nothing_and_runs_its_own_script_alone(page: str) -> None:
     script = re.search(r"<script>(.*?)</script>", page, re.DOTALL)
+    data = re.search(r'<script type="application/json" id="explore-data">(.*?)</script>', page, re.DOTALL)
     assert script
-    page = page.replace(script[0], "")
+    assert data
+    assert not set("<>&") & set(data[1])
+    page = page.replace(script[0], "").replace(data[0], "")
     for asks in ("fetch(", "XMLHttpRequest", "import", "http:", "https:", "innerHTML", "eval", ".style"):
         assert asks not in script[1]
     # The namespace of SVG is a name, not an address that is fetched.
@@ -60,7 +63,8 @@ def test_the_policy_allows_this_style_sheet_and_script_alone(page: str) -> None:
     assert allowed[1].replace("&#39;", "'") == policy(style[1], script[1])
     assert "default-src 'none'" in policy("", "")
     assert "unsafe" not in policy("", "")
-    assert page.count("<script") == 1
+    assert page.count("<script") == 2  # the script, and data that no browser runs
+    assert page.count('<script type="application/json"') == 1
     assert page.count("<style>") == 1
 
 
@@ -70,9 +74,18 @@ def test_places_do_not_leave_the_machine(page: str, showcase_run: Run) -> None:
 
 
 def test_every_section_is_there(page: str) -> None:
-    for heading in ("What was found", "In detail", "What stays undetermined", "What is clear", "What could not be used",
-                    "How the run was made"):  # fmt: skip
-        assert f"<h2>{heading}</h2>" in page
+    order = (
+        "All findings",
+        "In detail",
+        "Explore",
+        "What stays undetermined",
+        "What is ruled out",
+        "How the run was made",
+    )
+    places = [page.index(f"<h2>{heading}</h2>") for heading in order]
+    assert places == sorted(places)
+    assert page.index('aria-label="The answer"') < places[0]
+    assert page.index("<h3>What could not be used</h3>") > places[-1]
     assert page.count('class="forest"') == 3
     assert "Most often taken for" in page
     assert "≠" in page
@@ -93,8 +106,8 @@ def test_text_from_outside_is_escaped(build_run: Callable[..., Run]) -> None:
         config={"task": EVIL},
     )
     html = html_of(run)
-    assert html.count("<script") == html.count("</script") == 1  # the page's own
-    html = html.replace("<script>", "", 1)
+    assert html.count("<script") == html.count("</script") == 2  # the page's own, and its data
+    html = html.replace("<script>", "", 1).replace('<script type="application/json"', "", 1)
     for raw in ("<script", "<b>1", "<i>m", "m<i>", "b&b"):
         assert raw not in html
     assert html.count("</style>") == 1
@@ -117,7 +130,7 @@ def test_a_secret_of_the_environment_is_taken_out(
     [
         ({"images_per_cell": 0}, "No image has a prediction"),
         ({"all_errors": True}, "No image has a prediction"),
-        ({"images_per_cell": 300}, "No cell’s φ is established"),
+        ({"images_per_cell": 300}, "No difference of more than 10 points was found"),
         ({"classifiers": ()}, "Nothing was scored"),
         ({"pictures": False, "accuracy": {("world:resnet-control", "bus", "small"): 0.1}}, "cannot be shown"),
     ],
@@ -149,7 +162,7 @@ def test_many_groups_are_shown_in_part(build_run: Callable[..., Run]) -> None:
     html = html_of(run)
     assert html.count('class="forest"') == 24
     assert "Further findings" in html
-    assert html.count(">detail</a>") == 36
+    assert html.count(">detail</a>") == 36 + 3
     assert 'class="file">photos/' in html
     assert len(html) < 8_000_000
     for link in re.findall(r'href="#([^"]+)"', html):

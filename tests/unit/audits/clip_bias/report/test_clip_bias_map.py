@@ -28,7 +28,7 @@ def test_a_pair_whose_similarity_is_not_known_before_training_is_left_out() -> N
     nan = float("nan")
     before = [Similar("before", "a", "b", 0.5, 0.4, 0.6, 0.1, 9), Similar("before", "a", "c", nan, nan, nan, nan, 9)]
     after = [Similar("after", "a", name, 0.9, 0.8, 0.95, 0.1, 9) for name in "bc"]
-    facts = Facts({}, {name: name for name in "abc"}, 0.05, 0.0, [], [], [], [], [], [*before, *after], [])
+    facts = Facts({}, {name: name for name in "abc"}, 0.05, 0.0, [], [], [], [], [], [*before, *after], [], [])
     shown = spaces(facts)
     assert shown is not None
     assert shown.line.startswith("1 of 1 pair grew more alike")

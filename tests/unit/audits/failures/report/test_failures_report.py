@@ -60,7 +60,9 @@ def test_a_finding_is_one_sentence_with_its_numbers(shown: tuple[Run, str]) -> N
 
 def test_classifiers_that_do_the_same_share_a_sentence_and_none_is_lost(shown: tuple[Run, str]) -> None:
     _, html = shown
-    assert html.count('<li class="against"') == 3
+    listed = html[html.index('<ol class="findings"') :]
+    assert listed.count('<li class="against"') == 3
+    assert html.count('<p class="claim"') == 3  # the answer at the head is the same three
     assert "6 findings in 3 sentences" in text_of(html)
     assert len(re.findall(r"So does timm:\S+ \([\d.]+\u202f% against [\d.]+\u202f%, detail\)", text_of(html))) == 3
 

@@ -1,0 +1,281 @@
+"""The headline of an audit: its strongest findings in at most three sentences, with what was counted; without a finding
+what is ruled out, and what it takes to know more.
+
+Candidates compete by their effect, a difference of accuracies: findings of cells, and attributes that name the wrong
+answers. Values over all classes, cells of two values and perturbations fill what is left. Knows words, not
+pages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+import pyarrow as pa
+
+from c2b_ray.audits.c2b.report import intersections, perturbations
+from c2b_ray.audits.c2b.report.derived import DerivedValues
+from c2b_ray.audits.c2b.report.findings import SIGNS, caveats, finding, galleries, mistaken
+from c2b_ray.audits.c2b.report.gallery import Examples
+from c2b_ray.audits.c2b.report.headline import near_misses
+from c2b_ray.audits.c2b.report.named_answers import NamedByAttribute, named_sentence
+from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
+from c2b_ray.audits.c2b.report.ranking import Cell, Group, Key, leading
+from c2b_ray.report import words
+from c2b_ray.report.answer import MOST, Answer
+from c2b_ray.report.thumbnails import Gallery, Shelf
+from c2b_ray.report.words import Sentence, Span
+
+PICTURES = 2  # of each kind
+ROUNDING = 0.01  # accuracies that differ by no more are one, in a sentence
+MOST_ALIKE = 6
+MOST_RULED_OUT = 4
+
+
+def answers(
+    groups: Sequence[Group],
+    named: Sequence[NamedByAttribute],
+    others: Sequence[pa.Table],
+    names: Mapping[str, str],
+    examples: Mapping[Key, Examples],
+    shelf: Shelf,
+    links: Mapping[Key, str],
+    levels: tuple[float, float],
+    derived: DerivedValues,
+) -> tuple[Answer, ...]:
+    """Returns the sentences, strongest first; a single one that says what is ruled out, where nothing was found.
+
+    `others`: the tables pooled, intersections and perturbations. `levels`: τ and α.
+    """
+    tau, alpha = levels
+    cells = [cell for group in groups for cell in group.cells]
+    told = [
+        *((of.effect, _named_answer(of, names, shelf, cells, 1 - alpha)) for of in named),
+        *_of_groups(groups, names, examples, shelf, links, 1 - alpha, derived),
+    ]
+    told.sort(key=lambda pair: -pair[0])
+    chosen = [answer for _, answer in told[:MOST]]
+    for more in _others(others, names, 1 - alpha, bool(chosen)):
+        if len(chosen) < MOST:
+            chosen.append(more)
+    if not chosen and not cells and others[2].num_rows:
+        line = f"No perturbation is established to change the accuracy of a class by more than {_points(tau)}."
+        chosen = [Answer("undetermined", SIGNS["undetermined"], (Span(line),), link="perturbations")]
+    return tuple(chosen) or (nothing_found(cells, tau, 1 - alpha),)
+
+
+def _named_answer(
+    of: NamedByAttribute, names: Mapping[str, str], shelf: Shelf, cells: Sequence[Cell], confidence: float
+) -> Answer:
+    sentence, evidence, right = named_sentence(of, cells, _of_classifier([of.classifier], names), confidence)
+    return Answer(
+        verdict="against",
+        sign=SIGNS["against"],
+        sentence=sentence,
+        beneath=(evidence,),
+        galleries=_four(of.examples, (of.test.wrong, right), "against", shelf, names[of.classifier]),
+    )
+
+
+def _of_groups(
+    groups: Sequence[Group],
+    names: Mapping[str, str],
+    examples: Mapping[Key, Examples],
+    shelf: Shelf,
+    links: Mapping[Key, str],
+    confidence: float,
+    derived: DerivedValues,
+) -> list[tuple[float, Answer]]:
+    """Returns a sentence for each value with findings: that of its strongest class and classifier; the other classes
+    and classifiers stand beneath it."""
+    by_value: dict[tuple[str, str, str], list[tuple[Group, Cell, Sequence[Group]]]] = {}
+    for group, alike in leading(groups):
+        lead = group.lead
+        if lead is not None:
+            by_value.setdefault((lead.attribute, lead.bias_class, lead.verdict), []).append((group, lead, alike))
+    told = []
+    for members in list(by_value.values())[:MOST]:
+        group, lead, same_images = members[0]
+        same = [cell.classifier for _, cell, _ in members if cell.target_class == lead.target_class]
+        name = names[group.classifier]
+        found = finding(group, name, confidence, links[group.key], same_images, derived)
+        beneath = (*_evidence(lead, confidence), mistaken(lead), *_also([cell for _, cell, _ in members[1:]], lead))
+        told.append(
+            (
+                lead.weight,
+                Answer(
+                    verdict=lead.verdict,
+                    sign=SIGNS[lead.verdict],
+                    sentence=in_counts(group, lead, _of_classifier(same, names)),
+                    beneath=(*filter(None, beneath), *(found.beneath if found else ())),
+                    link=links[group.key] if group.key in examples else "",
+                    galleries=_four(
+                        examples[group.key], (lead.n - lead.correct, lead.correct), lead.verdict, shelf, name
+                    )
+                    if group.key in examples
+                    else (),
+                ),
+            )
+        )
+    return told
+
+
+def in_counts(group: Group, lead: Cell, who: str = "") -> Sentence:
+    """Returns a finding as what was counted: 52 of 100 images of bus are right when weather is fog, against all 300
+    with its other values."""
+    return (
+        Span(f"{who}{_right(lead)} of "),
+        Span(lead.target_class, strong=True),
+        Span(f" {'is' if lead.n == 1 else 'are'} right when "),
+        Span(f"{lead.attribute} is {lead.bias_class}", strong=True),
+        Span(f", against {_others_right(group, lead)}."),
+    )
+
+
+def _right(lead: Cell) -> str:
+    counted = lead.correct / lead.n if lead.n else math.nan
+    if abs(counted - lead.accuracy) <= ROUNDING:
+        return f"{words.part(lead.correct, lead.n)} {'image' if lead.n == 1 else 'images'}"
+    return f"{words.percent(lead.accuracy)} (corrected; {words.part(lead.correct, lead.n)} as counted) of the images"
+
+
+def _others_right(group: Group, lead: Cell) -> str:
+    rest = [cell for cell in group.cells if cell is not lead and cell.n]
+    n, correct = sum(cell.n for cell in rest), sum(cell.correct for cell in rest)
+    value = f"when it is {rest[0].bias_class}" if len(rest) == 1 else "with its other values"
+    if n and abs(correct / n - lead.others) <= ROUNDING:
+        return f"{words.part(correct, n)} {value}"
+    return f"{words.percent(lead.others)} {value}{' on average' if len(rest) > 1 else ''}"
+
+
+def _of_classifier(classifiers: Sequence[str], names: Mapping[str, str]) -> str:
+    """Returns whose answers these are; empty where the run has one classifier."""
+    if len(names) < 2:
+        return ""
+    known = [names[classifier] for classifier in dict.fromkeys(classifiers)]
+    if len(known) > 3:
+        return f"{known[0]} (and {words.count(len(known) - 1)} other classifiers alike): "
+    return f"{known[0]}{f' ({words.listed(known[1:])} alike)' if known[1:] else ''}: "
+
+
+def _evidence(lead: Cell, confidence: float) -> list[str]:
+    interval = words.signed_range(lead.phi_low, lead.phi_high)
+    line = f"φ{words.FIXED}{words.signed(lead.phi)}, {words.percent(confidence)} interval {interval}"
+    if not math.isnan(lead.phi_confirmed):
+        fresh = words.signed_range(lead.phi_confirmed_low, lead.phi_confirmed_high)
+        line += f"; on fresh images {words.signed(lead.phi_confirmed)} ({fresh})"
+    return [f"{', '.join([line, *caveats(lead)])}."]
+
+
+def _also(rest: Sequence[Cell], lead: Cell) -> list[str]:
+    """Returns the other classes of which the same value is a finding."""
+    classes = dict.fromkeys(
+        f"{cell.target_class} ({words.signed(cell.phi)})" for cell in rest if cell.target_class != lead.target_class
+    )
+    if not classes:
+        return []
+    shown = list(classes)[:MOST_ALIKE]
+    more = [f"{words.count(len(classes) - MOST_ALIKE)} more"] if len(classes) > MOST_ALIKE else []
+    return [f"The same of {words.listed([*shown, *more])}."]
+
+
+def _four(examples: Examples, counts: tuple[int, int], verdict: str, shelf: Shelf, name: str) -> tuple[Gallery, ...]:
+    """Returns the first two wrong and the first two right pictures."""
+    few = Examples(wrong=examples.wrong[:PICTURES], right=examples.right[:PICTURES])
+    return galleries(few, counts, verdict, shelf, name)
+
+
+def _others(tables: Sequence[pa.Table], names: Mapping[str, str], confidence: float, found: bool) -> list[Answer]:
+    """Returns the strongest value over all classes where no cell is a finding, the strongest cell of two values, and
+    the strongest perturbation."""
+    pooled, pairs, perturbed = tables
+    answers = []
+    values = [] if found else strongest_pooled(pooled.to_pylist())
+    if values:
+        row = values[0]
+        sentence = pooled_sentence(row, names[row["classifier"]], confidence)
+        answers.append(Answer(row["verdict"], SIGNS[row["verdict"]], (Span(sentence),), link="pooled"))
+    crossed = intersections.strongest(pairs.to_pylist())
+    if crossed:
+        row = crossed[0]
+        spans = intersections.sentence(row, names[row["classifier"]], confidence)
+        answers.append(Answer(row["verdict"], SIGNS[row["verdict"]], spans, link="intersections"))
+    worst = perturbations.strongest(perturbed.to_pylist())
+    if worst:
+        row = worst[0][0]
+        name = names[row["classifier"]] if len(names) > 1 else ""
+        spans = perturbations.sentence(row, name, confidence)
+        answers.append(Answer(row["verdict"], SIGNS[row["verdict"]], spans, link="perturbations"))
+    return answers
+
+
+def besides(cells: Sequence[Cell], tau: float) -> str:
+    """Returns what is ruled out besides findings, and what the other values would take."""
+    clear = [cell for cell in cells if cell.verdict == "none"]
+    left = [cell for cell in cells if cell.verdict == "undetermined"]
+    lines = [_ruled_out(clear, len(cells), _points(tau)) if clear else "", _would_take(left, _points(tau))]
+    return " ".join(filter(None, lines))
+
+
+def nothing_found(cells: Sequence[Cell], tau: float, confidence: float) -> Answer:
+    """Returns what is ruled out, and what it would take to know more, of an audit without a finding."""
+    if not cells:
+        return Answer("undetermined", SIGNS["undetermined"], (Span("Nothing was scored, so nothing can be said."),))
+    if all(cell.n == 0 for cell in cells):
+        line = "No image has a prediction, so nothing can be said about the classifier."
+        return Answer("undetermined", SIGNS["undetermined"], (Span(line),))
+    clear = [cell for cell in cells if cell.verdict == "none"]
+    left = [cell for cell in cells if cell.verdict == "undetermined"]
+    points = _points(tau)
+    verdict = "none" if clear and len(clear) >= len(left) else "undetermined"
+    lines = [_ruled_out(clear, len(cells), points), _would_take(left, points)]
+    near = near_misses(cells, tau)
+    if near:
+        cell = near[0]
+        lines.append(
+            f"The largest difference that is not settled: {cell.target_class} when {cell.attribute} is "
+            f"{cell.bias_class}, {words.part(cell.correct, cell.n)} right (φ{words.FIXED}{words.signed(cell.phi)}, "
+            f"{words.percent(confidence)} interval {words.signed_range(cell.phi_low, cell.phi_high)}); about "
+            f"{words.count(cell.images_to_settle or 0)} images of each value would settle it."
+        )
+    if len(clear) == len(cells):
+        first = f"No attribute makes a difference of more than {points}: that is ruled out for every value."
+    else:
+        first = f"No difference of more than {points} was found."
+    return Answer(
+        verdict, SIGNS[verdict], (Span(first),), tuple(filter(None, lines)), link="clear" if clear else "open"
+    )
+
+
+def _points(tau: float) -> str:
+    return f"{words.decimal(100 * tau)} points"
+
+
+def _ruled_out(clear: Sequence[Cell], everything: int, points: str) -> str:
+    if not clear:
+        return "Nothing is ruled out."
+    by_attribute: dict[str, int] = {}
+    for cell in clear:
+        by_attribute[cell.attribute] = by_attribute.get(cell.attribute, 0) + 1
+    ordered = sorted(by_attribute.items(), key=lambda item: (-item[1], item[0]))
+    named = [f"{name} ({words.count(number)})" for name, number in ordered[:MOST_RULED_OUT]]
+    more = [f"{words.count(len(ordered) - MOST_RULED_OUT)} more"] if len(ordered) > MOST_RULED_OUT else []
+    return (
+        f"Ruled out is a difference of more than {points} in {words.count(len(clear))} of "
+        f"{words.plural(everything, 'value')} of a class: {words.listed([*named, *more])}."
+    )
+
+
+def _would_take(left: Sequence[Cell], points: str) -> str:
+    if not left:
+        return ""
+    known = [cell for cell in left if cell.images_to_settle and cell.n]
+    line = f"{words.count(len(left))} {'stays' if len(left) == 1 else 'stay'} open"
+    if not known:
+        return f"{line}: no number of images at hand would settle them."
+    now, then = median(cell.n for cell in known), median(cell.images_to_settle or 0 for cell in known)
+    return (
+        f"{line}: they may differ by more than {points} or not. A value has {words.count(round(now))} images, and "
+        f"would need about {words.count(round(then))} (medians)."
+    )

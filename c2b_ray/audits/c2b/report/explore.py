@@ -1,0 +1,130 @@
+"""What a reader can explore of an audit: its images, each once for its class, with every classifier's answers.
+
+Reads tables of a run, the pictures of a sample of its images, and their embeddings where the run's index has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from c2b_ray.errors import InputError, StorageError
+from c2b_ray.models import catalog
+from c2b_ray.models.index.faiss_index import FaissIndex
+from c2b_ray.report.explore import Answered, Explore, Images, explore, sample
+from c2b_ray.report.method import mapping
+from c2b_ray.report.redact import clean
+from c2b_ray.steps.answers import NO_ANSWER, answers_of
+from c2b_ray.steps.cells import CellImages, images_of_cells
+from c2b_ray.steps.image_ids import Ints
+
+Pictures = Callable[[Sequence[str]], tuple[Mapping[str, bytes], int]]
+Embed = Callable[[Sequence[str]], NDArray[np.float64] | None]
+
+
+def explored(
+    config: Mapping[str, object],
+    captions: pa.Table,
+    draws: pa.Table,
+    predictions: pa.Table,
+    keys: pa.Table,
+    names: Mapping[str, str],
+    pictures: Pictures,
+    embed: Embed,
+) -> Explore:
+    """Returns the block. `keys`: columns image_id and key; `names`: of the classifiers; `pictures`: JPEGs by
+    id of as many of these images, from the first, as find room, and how many these are; `embed`: their embeddings."""
+    cells = images_of_cells(captions, draws)
+    rows, images = answered_images(cells, predictions, names, str(config.get("right")))
+    chosen = sample(images)
+    jpegs, number = pictures(cells.ids.names(cells.image[rows[chosen]]).to_pylist())
+    chosen = np.sort(chosen[:number])
+    ids = cells.ids.names(cells.image[rows[chosen]]).to_pylist()
+    of_sample = keys.filter(pc.is_in(keys["image_id"], pa.array(ids, pa.string())))
+    key_of = dict(zip(of_sample["image_id"].to_pylist(), of_sample["key"].to_pylist(), strict=True))
+    attributes = _values(cells, rows[chosen], images.truth[chosen])
+    return explore(
+        images,
+        chosen,
+        [clean(key_of.get(image_id) or "") for image_id in ids],
+        [", ".join(f"{name}: {of[at]}" for name, of in attributes.items() if of[at]) for at in range(len(ids))],
+        attributes,
+        [jpegs.get(image_id) for image_id in ids],
+        embed(ids) if ids else None,
+    )
+
+
+def answered_images(
+    cells: CellImages, predictions: pa.Table, names: Mapping[str, str], right: str
+) -> tuple[Ints, Images]:
+    """Returns for each image of each class the row of `cells` that it is, and the images with their answers."""
+    classes = tuple(dict.fromkeys(name.target_class for name in cells.names))
+    of_class = [cells.rows_of_class(target) for target in classes]
+    rows = np.concatenate([*of_class, np.zeros(0, np.int64)])
+    truth = np.repeat(np.arange(len(classes)), [len(of) for of in of_class])
+    number = {name: i for i, name in enumerate(classes)}
+    answered = []
+    # By `among_classes` the answer is the likeliest of the classes; otherwise the likeliest of all labels.
+    column = "class_probability" if right == "among_classes" else "label_probability"
+    for classifier in dict.fromkeys(predictions["classifier"].unique().to_pylist()):
+        if classifier not in names:
+            continue
+        answers = answers_of(predictions, classifier)
+        taken = answers.to(cells).taken[rows]
+        distinct, back = np.unique(taken, return_inverse=True)
+        named = [
+            -1 if one == NO_ANSWER else number.setdefault(answers.name(one), len(number)) for one in distinct.tolist()
+        ]
+        sure = predictions.filter(pc.equal(predictions["classifier"], classifier))[column]
+        confidence = np.append(pc.cast(sure, pa.float64()).to_numpy(zero_copy_only=False).astype(np.float64), np.nan)
+        at = answers.rows_of(cells.ids)[cells.image[rows]]
+        codes = np.array(named, np.int64)[back] if named else np.zeros(0, np.int64)
+        answered.append(Answered(names[classifier], codes, confidence[at]))
+    return rows, Images(classes, tuple(number), truth, tuple(answered), scored=right != "top5")
+
+
+def _values(cells: CellImages, rows: Ints, truth: Ints) -> dict[str, list[str]]:
+    """Returns the value of each attribute that each image has as an image of its class; "" where it has none. An image
+    that captions of two values drew has the first."""
+    values: dict[str, list[str]] = {}
+    place: dict[tuple[int, int], list[int]] = {}
+    classes = list(dict.fromkeys(name.target_class for name in cells.names))
+    for at, (row, of) in enumerate(zip(rows.tolist(), truth.tolist(), strict=True)):
+        place.setdefault((int(cells.image[row]), of), []).append(at)
+    wanted = np.flatnonzero(np.isin(cells.image, cells.image[rows]))
+    number = {name: i for i, name in enumerate(classes)}
+    for row in wanted.tolist():
+        name = cells.names[int(cells.cell[row])]
+        for at in place.get((int(cells.image[row]), number[name.target_class]), ()):
+            of = values.setdefault(name.attribute, [""] * len(rows))
+            of[at] = of[at] or name.bias_class
+    return values
+
+
+def embeddings_of_index(config: Mapping[str, object], images: pa.Table) -> Embed:
+    """Returns what gives the embeddings that the run's index holds of images; None of a run without an index on this
+    machine, where it is gone, or where an image is none of its rows. `images`: columns image_id and row. An index on an
+    object store is not brought here for a map."""
+    path = mapping(config.get("images")).get("index")
+
+    def embed(ids: Sequence[str]) -> NDArray[np.float64] | None:
+        if not isinstance(path, str) or "://" in path:
+            return None
+        chosen = images.filter(pc.is_in(images["image_id"], pa.array(ids, pa.string())))
+        row_of = dict(zip(chosen["image_id"].to_pylist(), chosen["row"].to_pylist(), strict=True))
+        rows = [row_of.get(image_id) for image_id in ids]
+        if any(row is None for row in rows):
+            return None
+        try:
+            index = catalog.index(path)
+        except (InputError, StorageError):  # gone since
+            return None
+        if not isinstance(index, FaissIndex) or max(row for row in rows if row is not None) >= index.count:
+            return None
+        return index.embeddings([row for row in rows if row is not None]).astype(np.float64)
+
+    return embed

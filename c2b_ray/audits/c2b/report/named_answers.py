@@ -1,0 +1,209 @@
+"""Attributes whose values are themselves names of answers, such as the texture of a picture whose shape is the class:
+are the wrong answers what the attribute names, over all classes together?
+
+A cell of such an attribute has few images each, so that none is a finding; all of them together say what the classifier
+goes by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from c2b_ray.audits.c2b.report.gallery import Example, Examples
+from c2b_ray.audits.c2b.report.ranking import Cell
+from c2b_ray.names import normalise
+from c2b_ray.report import words
+from c2b_ray.report.words import Sentence, Span
+from c2b_ray.stats import wilson_interval
+from c2b_ray.stats.confusions import NamedAnswers, wrong_answers_named
+from c2b_ray.steps.answers import CellAnswers, answers_of
+from c2b_ray.steps.cells import CellImages, images_of_cells
+from c2b_ray.steps.draw import GENERATE
+from c2b_ray.steps.image_ids import Ints
+
+SHOWN = 2  # examples of each kind
+
+
+@dataclass(frozen=True)
+class NamedByAttribute:
+    """What an attribute's names say about one classifier's wrong answers. `images`: answered images whose attribute
+    names another class than theirs; `effect`: the share of them that is answered with that name, beyond chance;
+    `effect_low`: with the lower limit of the named share of the wrong answers (Wilson)."""
+
+    classifier: str
+    attribute: str
+    test: NamedAnswers
+    images: int
+    effect: float
+    effect_low: float
+    examples: Examples
+
+
+def named_by_attributes(
+    cells: Sequence[Cell],
+    captions: pa.Table,
+    draws: pa.Table,
+    predictions: pa.Table,
+    tau: float,
+    alpha: float,
+) -> tuple[NamedByAttribute, ...]:
+    """Returns the attributes whose names explain wrong answers, largest effect first: the test of
+    `stats.confusions.wrong_answers_named` at α over the number of tests (Bonferroni), and more than τ of the images
+    explained at the lower limit: with very many images a difference that does not matter is significant."""
+    asked = dict.fromkeys(
+        (cell.classifier, cell.attribute)
+        for cell in cells
+        if cell.answered_bias_class is not None and normalise(cell.bias_class) != normalise(cell.target_class)
+    )
+    if not asked:
+        return ()
+    of_cells = images_of_cells(captions, draws)
+    answers = {classifier: answers_of(predictions, classifier).to(of_cells) for classifier, _ in asked}
+    found = [
+        one
+        for classifier, attribute in asked
+        if (one := _tested(classifier, attribute, answers[classifier], captions, draws, predictions, 1 - alpha))
+    ]
+    kept = [one for one in found if one.test.p_value <= alpha / len(asked) and one.effect_low > tau]
+    return tuple(sorted(kept, key=lambda one: (-one.effect, one.classifier, one.attribute)))
+
+
+def _tested(
+    classifier: str,
+    attribute: str,
+    answers: CellAnswers,
+    captions: pa.Table,
+    draws: pa.Table,
+    predictions: pa.Table,
+    confidence: float,
+) -> NamedByAttribute | None:
+    cells = answers.cells
+    of_attribute = np.array([name.attribute == attribute for name in cells.names], bool)
+    rows = np.flatnonzero(of_attribute[cells.cell] & answers.answered)
+    truth, value, answer = _numbers(answers, rows)
+    conflict = value != truth
+    rows, truth, value, answer = rows[conflict], truth[conflict], value[conflict], answer[conflict]
+    test = wrong_answers_named(truth, value, answer)
+    if not test.wrong:
+        return None
+    low, _ = wilson_interval(test.named, test.wrong, confidence)
+    images = len(rows)
+    return NamedByAttribute(
+        classifier=classifier,
+        attribute=attribute,
+        test=test,
+        images=images,
+        effect=(test.named - test.expected) / images,
+        effect_low=(float(low) * test.wrong - test.expected) / images,
+        examples=Examples(
+            wrong=_examples(rows[answer == value], False, answers, captions, draws, predictions, classifier),
+            right=_examples(rows[answer == truth], True, answers, captions, draws, predictions, classifier),
+        ),
+    )
+
+
+def _numbers(answers: CellAnswers, rows: Ints) -> tuple[Ints, Ints, Ints]:
+    """Returns for each row the numbers of its class, of what its value names, and of its answer: names that are
+    compared as one have one number."""
+    number: dict[str, int] = {}
+
+    def of(name: str) -> int:
+        return number.setdefault(normalise(name), len(number))
+
+    cells = answers.cells
+    truth = np.array([of(name.target_class) for name in cells.names], np.int64)
+    value = np.array([of(name.bias_class) for name in cells.names], np.int64)
+    taken, back = np.unique(answers.taken[rows], return_inverse=True)
+    named = np.array([of(answers.answers.name(one)) for one in taken.tolist()], np.int64)
+    return truth[cells.cell[rows]], value[cells.cell[rows]], named[back] if len(named) else back
+
+
+def _examples(
+    rows: Ints,
+    right: bool,
+    answers: CellAnswers,
+    captions: pa.Table,
+    draws: pa.Table,
+    predictions: pa.Table,
+    classifier: str,
+) -> tuple[Example, ...]:
+    """Returns examples of as many classes as there are, in the order of the cells."""
+    cells: CellImages = answers.cells
+    first = np.unique(np.array([cells.names[cell].target_class for cell in cells.cell[rows]]), return_index=True)[1]
+    chosen = rows[np.sort(first)][:SHOWN] if len(rows) else rows
+    ids = cells.ids.names(cells.image[chosen]).to_pylist()
+    wanted = pa.array(ids, pa.string())
+    answered = predictions.filter(
+        pc.and_(pc.equal(predictions["classifier"], classifier), pc.is_in(predictions["image_id"], wanted))
+    )
+    answer_of = {row["image_id"]: row for row in answered.to_pylist()}
+    drawn = {row["image_id"]: row for row in draws.filter(pc.is_in(draws["image_id"], wanted)).to_pylist()}
+    examples = []
+    for row, image_id in zip(chosen.tolist(), ids, strict=True):
+        answer, draw = answer_of[image_id], drawn[image_id]
+        sure = answer["label_probability"]
+        examples.append(
+            Example(
+                image_id=image_id,
+                right=right,
+                label=answer["label"] or answers.answers.name(int(answers.taken[row])),
+                label_probability=float("nan") if sure is None else sure,
+                predicted_class=answer["predicted_class"] or "",
+                caption=captions["text"][int(cells.caption[row])].as_py(),
+                retrieved=draw["similarity"] is not None,
+                generated=draw["source"] == GENERATE,
+            )
+        )
+    return tuple(examples)
+
+
+def named_sentence(
+    of: NamedByAttribute, cells: Sequence[Cell], who: str, confidence: float
+) -> tuple[Sentence, str, int]:
+    """Returns the finding in a sentence that begins with `who`, its evidence, and how many images are answered with
+    their class."""
+    test = of.test
+    members = [
+        cell
+        for cell in cells
+        if (cell.classifier, cell.attribute) == (of.classifier, of.attribute)
+        and normalise(cell.target_class) != normalise(cell.bias_class)
+    ]
+    right = sum(cell.correct for cell in members)
+    both = test.named + right
+    by_chance = (
+        f"{words.part(test.named, test.wrong)} wrong answers ({words.percent(test.named / test.wrong)}) name the "
+        f"{of.attribute}, where by chance {words.count(round(test.expected))} would "
+        f"({words.percent(test.expected / test.wrong)}; p{words.FIXED}{_p_value(test.p_value)})"
+    )
+    low, high = wilson_interval(test.named, both, confidence)
+    if low > 0.5:  # it decides more of the answers than the class does
+        sentence = (
+            Span(f"{who}{words.percent(test.named / both)} of the answers follow the "),
+            Span(of.attribute, strong=True),
+            Span(f", not the class: of {words.count(both)} images answered with the one or the other, "),
+            Span(f"{words.count(test.named)} are called what their {of.attribute} is."),
+        )
+        evidence = f"{words.percent(confidence)} interval {words.percent_range(float(low), float(high))}. {by_chance}."
+    else:
+        sentence = (
+            Span(f"{who}{words.part(test.named, test.wrong)} wrong answers "),
+            Span(f"({words.percent(test.named / test.wrong)}) name the "),
+            Span(of.attribute, strong=True),
+            Span(f" of the image instead of its class; by chance {words.count(round(test.expected))} would."),
+        )
+        evidence = f"{by_chance}."
+    evidence = (
+        f"Over all classes together, on {words.plural(of.images, 'image')} whose {of.attribute} names another class. "
+        f"{evidence[0].upper()}{evidence[1:]} Chance permutes {of.attribute} within each class."
+    )
+    return sentence, evidence, right
+
+
+def _p_value(value: float) -> str:
+    return f"≤{words.THIN}0.001" if value <= 0.001 else f"={words.THIN}{value:.3f}"

@@ -1,0 +1,322 @@
+"""The block of a page in which a reader looks for himself: a confusion matrix, pictures, filters, a map, and tables and
+curves of each classifier.
+
+Knows images with a class and the answers of classifiers to them; knows nothing of runs. What the script shows lies in
+the page as JSON; the tables and curves are there without a script.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+from PIL import Image
+
+from c2b_ray.errors import ImageError
+from c2b_ray.report import words
+from c2b_ray.report.charts import Line, chart
+from c2b_ray.report.thumbnails import small, uri
+from c2b_ray.stats.confusions import precision_recall_f1, reliability, two_class_curves
+from c2b_ray.stats.projection import principal_plane
+from c2b_ray.text import visible
+
+MOST_IMAGES = 600
+"""Images that the page holds, each with a picture."""
+MOST_CHARACTERS = 1_500_000
+"""Of their pictures, so that a page stays below 5 MB."""
+LARGEST = 96  # pixels of the longer side
+QUALITY = 60
+MOST_CONFUSIONS = 2_000
+MOST_ROWS = 200  # classes in the table of a classifier
+COARSE = 8  # pixels of each side of a picture where no embeddings are at hand
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One classifier's answers to images, in their order: `answer` is a number of a name, −1 where there is none;
+    `confidence` of the answer, in [0, 1], NaN where not known."""
+
+    name: str
+    answer: Ints
+    confidence: Floats
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images with their classes and answers. `names`: of all answers, the classes first; `truth`: the number of each
+    image's class; `right` is equality of both. `scored`: whether confidences are probabilities of what counts as the
+    answer."""
+
+    classes: tuple[str, ...]
+    names: tuple[str, ...]
+    truth: Ints
+    answered: tuple[Answered, ...]
+    scored: bool = True
+
+
+@dataclass(frozen=True)
+class Row:
+    """A class in the table of a classifier."""
+
+    name: str
+    images: str
+    precision: str
+    recall: str
+    f1: str
+    taken_for: str
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One classifier: its table, and curves as <svg> elements."""
+
+    name: str
+    rows: tuple[Row, ...]
+    more: int
+    charts: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Explore:
+    """`data`: JSON for the script; None where there is nothing to look at."""
+
+    line: str = ""
+    data: Markup | None = None
+    measured: tuple[Measured, ...] = ()
+
+
+def sample(images: Images, most: int = MOST_IMAGES, seed: int = 0) -> Ints:
+    """Returns the numbers of the images that a page holds, in the order in which they find room: of each pair of class
+    and answer of any classifier about as many, so that rare mistakes are among them."""
+    everything = len(images.truth)
+    shuffled = np.random.default_rng(seed).permutation(everything)
+    turn = np.full(everything, everything, np.int64)
+    for answered in images.answered:
+        pair = (images.truth * (len(images.names) + 1) + answered.answer + 1)[shuffled]
+        order = np.argsort(pair, kind="stable")
+        starts = np.flatnonzero(np.r_[True, np.diff(pair[order]) != 0])
+        lengths = np.diff(np.r_[starts, everything])
+        places = np.arange(everything) - np.repeat(starts, lengths)
+        turn[shuffled[order]] = np.minimum(turn[shuffled[order]], places)
+    chosen: Ints = shuffled[np.argsort(turn[shuffled], kind="stable")][:most]
+    return chosen
+
+
+def explore(
+    images: Images,
+    chosen: Ints,
+    keys: Sequence[str],
+    cells: Sequence[str],
+    attributes: Mapping[str, Sequence[str]],
+    pictures: Sequence[bytes | None],
+    embeddings: Floats | None,
+) -> Explore:
+    """Returns the block. `chosen`: the images that it shows; of each of them, in this order, its key, its cells in
+    words, its value of each attribute ("" where it has none), its JPEG (None: it cannot be shown) and its embedding.
+
+    Without embeddings the map is of the pictures' coarse colours, and says so.
+    """
+    if not len(images.truth) or not images.answered:
+        return Explore()
+    vectors = coarse(pictures) if embeddings is None else embeddings
+    plane = principal_plane(vectors)
+    span = np.abs(plane).max(axis=0, initial=0.0)
+    plane = np.divide(plane, span, out=np.zeros_like(plane), where=span > 0)
+    shown = sum(picture is not None for picture in pictures)
+    data = {
+        "classes": [visible(name) for name in images.classes],
+        "names": [visible(name) for name in images.names],
+        "classifiers": [visible(answered.name) for answered in images.answered],
+        "confusions": [_confusions(images, answered) for answered in images.answered],
+        "keys": [visible(key) for key in keys],
+        "cells": [visible(cell) for cell in cells],
+        "truth": images.truth[chosen].tolist(),
+        "answers": [answered.answer[chosen].tolist() for answered in images.answered],
+        "confidences": [_rounded(answered.confidence[chosen]) for answered in images.answered],
+        "attributes": [_coded(visible(name), values) for name, values in attributes.items()],
+        "map": np.round(plane, 3).tolist(),
+        "mapped": "embeddings" if embeddings is not None else "colours",
+        "pictures": ["" if picture is None else uri(picture) for picture in pictures],
+    }
+    return Explore(_line(len(images.truth), len(chosen), shown), script_json(data), _measured(images))
+
+
+def script_json(data: Any) -> Markup:
+    """Returns JSON for the inside of a <script> element of a type that is not run: no text in it can end the element or
+    begin another."""
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)  # noqa: S704 — nothing in it is markup any more
+
+
+def reduced(
+    ids: Sequence[str], pictures: Mapping[str, bytes], most: int = MOST_CHARACTERS
+) -> tuple[dict[str, bytes], int]:
+    """Returns JPEGs as small as the block shows them, by id, and how many of the ids, from the first, they are of: as
+    many as take `most` characters. What is no picture, or is not there, is left out."""
+    jpegs: dict[str, bytes] = {}
+    taken = 0
+    for place, image_id in enumerate(ids):
+        try:
+            jpeg = small(pictures[image_id], LARGEST, QUALITY)
+        except (KeyError, ImageError):
+            continue
+        taken += len(uri(jpeg))
+        if taken > most:
+            return jpegs, place
+        jpegs[image_id] = jpeg
+    return jpegs, len(ids)
+
+
+def coarse(pictures: Sequence[bytes | None]) -> Floats:
+    """Returns the colours of pictures reduced to 8 × 8 pixels: shape (n, 192), in [0, 1]; the mean of the others where
+    there is no picture."""
+    rows = np.full((len(pictures), COARSE * COARSE * 3), np.nan)
+    for at, picture in enumerate(pictures):
+        if picture is not None:
+            with Image.open(BytesIO(picture)) as image:
+                reduced_image = image.convert("RGB").resize((COARSE, COARSE), Image.Resampling.BOX)
+            rows[at] = np.asarray(reduced_image, np.float64).ravel() / 255
+    known = ~np.isnan(rows[:, 0])
+    rows[~known] = rows[known].mean(axis=0) if known.any() else 0.0
+    return rows
+
+
+def _confusions(images: Images, answered: Answered) -> list[list[int]]:
+    """Returns [class, answer, images] of every pair that occurs, most images first."""
+    known = answered.answer >= 0
+    pairs = images.truth[known] * len(images.names) + answered.answer[known]
+    found, counts = np.unique(pairs, return_counts=True)
+    order = np.argsort(-counts, kind="stable")[:MOST_CONFUSIONS]
+    truth, answer = np.divmod(found[order], max(len(images.names), 1))
+    rows: list[list[int]] = np.stack([truth, answer, counts[order]], axis=1).tolist()
+    return rows
+
+
+def _coded(name: str, values: Sequence[str]) -> dict[str, Any]:
+    distinct = [value for value in dict.fromkeys(values) if value]
+    number = {value: i for i, value in enumerate(distinct)}
+    return {"name": name, "values": [visible(v) for v in distinct], "of": [number.get(value, -1) for value in values]}
+
+
+def _rounded(numbers: Floats) -> list[float | None]:
+    return [None if np.isnan(number) else round(float(number), 3) for number in numbers]
+
+
+def _line(everything: int, chosen: int, shown: int) -> str:
+    if chosen == everything:
+        line = (
+            f"All {words.plural(everything, 'image')} of this run." if everything > 1 else "The one image of this run."
+        )
+    else:
+        line = (
+            f"The matrix, tables and curves count all {words.count(everything)} images of this run. Pictures and map "
+            f"are a sample of {words.count(chosen)}: of each pair of class and answer about as many, so that rare "
+            "mistakes are among them, and not in proportion."
+        )
+    missing = chosen - shown
+    return f"{line} {words.plural(missing, 'picture')} cannot be shown here." if missing else line
+
+
+def _measured(images: Images) -> tuple[Measured, ...]:
+    return tuple(_of_classifier(images, answered) for answered in images.answered)
+
+
+def _of_classifier(images: Images, answered: Answered) -> Measured:
+    known = answered.answer >= 0
+    truth, answer = images.truth[known], answered.answer[known]
+    number = len(images.classes)
+    # All answers that are no class are one column: labels may be many thousands.
+    table = np.zeros((number, number + 1), np.int64)
+    np.add.at(table, (truth, np.minimum(answer, number)), 1)
+    scores = precision_recall_f1(table)
+    worst = np.argsort(np.nan_to_num(scores.f1, nan=2.0), kind="stable")
+    rows = [
+        Row(
+            images.classes[i],
+            words.count(int(table[i].sum())),
+            words.percent(float(scores.precision[i])),
+            words.percent(float(scores.recall[i])),
+            words.percent(float(scores.f1[i])),
+            _taken_for(images, truth, answer, i),
+        )
+        for i in worst[:MOST_ROWS].tolist()
+    ]
+    return Measured(answered.name, tuple(rows), max(number - MOST_ROWS, 0), tuple(_charts(images, answered)))
+
+
+def _taken_for(images: Images, truth: Ints, answer: Ints, of: int) -> str:
+    wrong = answer[(truth == of) & (answer != of)]
+    if not len(wrong):
+        return ""
+    names, counts = np.unique(wrong, return_counts=True)
+    best = int(np.argmax(counts))
+    return f"{images.names[names[best]]} ({words.count(int(counts[best]))} of {words.count(len(wrong))} wrong)"
+
+
+def _charts(images: Images, answered: Answered) -> list[tuple[str, str]]:
+    known = (answered.answer >= 0) & ~np.isnan(answered.confidence)
+    if not images.scored or known.sum() < 2:
+        return []
+    sure, right = np.clip(answered.confidence[known], 0, 1), (answered.answer == images.truth)[known]
+    of = reliability(sure, right)
+    charts = [
+        (
+            f"Reliability: share right by confidence, bins of a tenth; expected calibration error {of.error:.3f}",
+            chart(
+                [Line(of.confidence, of.accuracy, dots=True)],
+                "confidence",
+                "share right",
+                diagonal=True,
+                description="; ".join(
+                    f"confidence {c:.2f}: {words.percent(float(a))} of {words.plural(int(n), 'answer')} right"
+                    for c, a, n in zip(of.confidence, of.accuracy, of.answers, strict=True)
+                ),
+            ),
+        )
+    ]
+    two = (
+        len(images.classes) == 2 and (answered.answer[known] < 2).all() and len(set(images.truth[known].tolist())) == 2
+    )
+    return charts + (_curves(images, answered, known) if two else [])
+
+
+def _curves(images: Images, answered: Answered, known: NDArray[np.bool_]) -> list[tuple[str, str]]:
+    """Returns ROC and precision-recall curves of the second class, ranked by the confidence of the answers: by its
+    probability, where the two classes are all labels."""
+    positive = images.classes[1]
+    sure = answered.confidence[known]
+    score = np.where(answered.answer[known] == 1, sure, -sure)
+    of = two_class_curves(score, images.truth[known] == 1)
+    share = float(np.mean(images.truth[known] == 1))
+    return [
+        (
+            f"ROC of {positive} against {images.classes[0]}: area {of.auroc:.3f}",
+            chart(
+                [Line(np.r_[0, of.false_positive_rate], np.r_[0, of.recall])],
+                f"share of {images.classes[0]} called {positive}",
+                f"share of {positive} found",
+                diagonal=True,
+                description=f"area under the curve {of.auroc:.3f}; 0.5 is chance",
+            ),
+        ),
+        (
+            f"Precision and recall of {positive}: average precision {of.average_precision:.3f}; chance {share:.2f}",
+            chart(
+                [Line(of.recall, of.precision)],
+                f"share of {positive} found",
+                "share right of those called so",
+                description=f"average precision {of.average_precision:.3f}",
+            ),
+        ),
+    ]

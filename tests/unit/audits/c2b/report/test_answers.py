@@ -1,0 +1,165 @@
+"""The head of a page: which findings come first, in which words, and what is said where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from run_recipes import Recipe
+from score_rows import row, scores, text
+from synthetic_run import make_run
+
+from c2b_ray import tables
+from c2b_ray.audits.c2b.report.answers import answers, in_counts, nothing_found
+from c2b_ray.audits.c2b.report.derived import DerivedValues
+from c2b_ray.audits.c2b.report.named_answers import named_by_attributes
+from c2b_ray.audits.c2b.report.page import write_report
+from c2b_ray.audits.c2b.report.ranking import cells_of, ranked
+from c2b_ray.report.thumbnails import Shelf
+from c2b_ray.tables import INTERSECTIONS, PERTURBATIONS, POOLED
+
+NONE = tuple(schema.empty_table() for schema in (POOLED, INTERSECTIONS, PERTURBATIONS))
+
+
+def told(*rows, named=(), names=None):
+    groups = ranked(scores(*rows))
+    links = {group.key: f"group-{i}" for i, group in enumerate(groups)}
+    return answers(groups, named, NONE, names or {"m": "m"}, {}, Shelf({}, {}), links, (0.05, 0.05), DerivedValues({}))
+
+
+def fog(phi=-0.48, correct=104, verdict="against", **more):
+    return row("fog", phi, verdict, correct=correct, accuracy=correct / 200, **more)
+
+
+def test_a_finding_is_told_as_what_was_counted():
+    (answer,) = told(fog(), row("clear", 0.48, "undetermined", correct=200, accuracy=1.0))
+    assert answer.text == "104 of 200 images of bus are right when weather is fog, against all 200 when it is clear."
+    assert "φ\u00a0−0.48, 95\u202f% interval −0.54 to −0.42" in answer.beneath[0]
+
+
+def test_accuracies_that_are_no_shares_of_the_counts_are_not_told_as_counts():
+    # Corrected for what the images show, 52 % is 40 %; and the mean of two unequal cells is not their images' share.
+    group = ranked(
+        scores(
+            fog(phi=-0.5, correct=104) | {"accuracy": 0.4},
+            row("clear", 0.3, correct=200, accuracy=1.0, n=200),
+            row("rain", 0.2, correct=16, accuracy=0.8, n=20),
+        )
+    )[0]
+    lead = next(cell for cell in group.cells if cell.bias_class == "fog")
+    said = text(in_counts(group, lead))
+    assert "40\u202f% (corrected; 104 of 200 as counted) of the images of bus" in said
+    assert "90\u202f% with its other values on average" in said
+
+
+def test_the_strongest_comes_first_and_a_value_is_told_once():
+    rows = [
+        fog(target_class="bus", group=1),
+        fog(phi=-0.2, correct=140, target_class="boat", group=1),
+        row("dark", -0.3, "against", attribute="light", group=2),
+        row("small", -0.1, "against", attribute="size", group=3),
+        row("red", -0.07, "against", attribute="colour", group=4),
+    ]
+    found = told(*rows)
+    assert [one.text.split(" is ")[0].split(" when ")[1] for one in found] == ["weather", "light", "size"]
+    assert "The same of boat (−0.20)." in found[0].beneath
+
+
+def test_classifiers_that_fail_alike_are_one_sentence():
+    found = told(fog(group=1), fog(classifier="n", group=1), names={"m": "first", "n": "second", "o": "third"})
+    assert len(found) == 1
+    assert found[0].text.startswith("first (second alike): 104 of 200")
+
+
+def test_without_a_finding_it_says_what_is_ruled_out_and_what_the_rest_would_take():
+    cells = cells_of(
+        scores(
+            row("fog", 0.01, "none"),
+            row("clear", -0.01, "none"),
+            row("small", -0.08, attribute="size", images_to_settle=900),
+            row("large", 0.08, attribute="size", images_to_settle=900),
+        )
+    )
+    answer = nothing_found(cells, 0.05, 0.95)
+    assert answer.text == "No difference of more than 5 points was found."
+    said = " ".join(answer.beneath)
+    assert "Ruled out is a difference of more than 5 points in 2 of 4 values of a class: weather (2)." in said
+    assert "2 stay open" in said
+    assert "A value has 200 images, and would need about 900 (medians)." in said
+    assert "The largest difference that is not settled: bus when size is" in said
+    all_clear = nothing_found(cells[:2], 0.05, 0.95)
+    assert "ruled out for every value" in all_clear.text
+    assert all_clear.verdict == "none"
+    assert nothing_found([], 0.05, 0.95).text.startswith("Nothing was scored")
+
+
+def shapes_and_textures(follow: float, seed: int = 1) -> tuple[pa.Table, ...]:
+    """Eight images of each pair of four shapes and textures; `follow`: the share answered with the texture, the rest by
+    shape, or with anything at random."""
+    random, names = np.random.default_rng(seed), ("cat", "dog", "clock", "car")
+    captions, draws, predictions, rows = [], [], [], []
+    for shape in names:
+        for texture in names:
+            caption = tables.content_id(shape, texture)
+            captions.append(
+                {"caption_id": caption, "proposal_id": shape, "kind": "attribute", "target_class": shape, "number": 0}
+                | {"attribute": "texture", "bias_class": texture.title(), "text": f"{shape}, texture: {texture}"}
+            )
+            named = right = 0
+            for i in range(8):
+                image = tables.content_id(caption, i)
+                draws.append({"caption_id": caption, "image_id": image, "rank": i, "source": "labelled"})
+                others = [name for name in names if name != shape]
+                answer = texture if random.random() < follow else str(random.choice([shape, *others]))
+                named, right = named + (answer == texture), right + (answer == shape)
+                predictions.append(
+                    {"prediction_id": image, "image_id": image, "classifier": "m", "revision": "r", "label": answer}
+                    | {"label_probability": 0.5, "predicted_class": answer, "class_probability": 0.5}
+                )
+            rows.append(
+                row(texture.title(), 0.0, target_class=shape, attribute="texture", n=8, correct=right)
+                | {"answered_bias_class": named}
+            )
+    made = (scores(*rows), captions, draws, predictions)
+    schemas = (tables.CAPTIONS, tables.DRAWS, tables.PREDICTIONS)
+    return (made[0], *(pa.Table.from_pylist(r, schema) for r, schema in zip(made[1:], schemas, strict=True)))
+
+
+def test_a_column_that_names_the_wrong_answers_is_the_headline_though_no_cell_is_a_finding():
+    table, captions, draws, predictions = shapes_and_textures(0.6)
+    (named,) = named_by_attributes(cells_of(table), captions, draws, predictions, 0.05, 0.05)
+    assert named.images == 12 * 8
+    assert named.test.p_value < 0.001
+    assert named.test.named > 2 * named.test.expected
+    assert len(named.examples.wrong) == len(named.examples.right) == 2
+    assert {example.label for example in named.examples.wrong} <= {"cat", "dog", "clock", "car"}
+    groups = ranked(table)
+    links = {group.key: "" for group in groups}
+    (answer,) = answers(groups, [named], NONE, {"m": "m"}, {}, Shelf({}, {}), links, (0.05, 0.05), DerivedValues({}))
+    assert "of the answers follow the texture, not the class: of " in answer.text
+    assert [gallery.verdict for gallery in answer.galleries] == ["wrong", "right"]
+    assert "by chance" in answer.beneath[0]
+
+
+def test_a_column_without_a_part_in_the_answers_is_none():
+    found = 0
+    for seed in range(20):
+        table, captions, draws, predictions = shapes_and_textures(0.0, seed)
+        found += len(named_by_attributes(cells_of(table), captions, draws, predictions, 0.05, 0.05))
+    assert found <= 2
+
+
+def test_a_significant_share_that_does_not_matter_is_none():
+    # 8 % of very many images: beyond chance, but less than τ at the lower limit.
+    table, captions, draws, predictions = shapes_and_textures(0.6)
+    assert not named_by_attributes(cells_of(table), captions, draws, predictions, 0.5, 0.05)
+
+
+def test_the_page_shows_four_pictures_with_each_answer(tmp_path: Path) -> None:
+    recipe = Recipe(classifiers=("m",), images_per_cell=60, accuracy={("m", "bus", "snow"): 0.3})
+    html = Path(write_report(make_run(tmp_path / "run", recipe))).read_text()
+    head = html[html.index('aria-label="The answer"') : html.index("<nav")]
+    assert head.count("<img") == 4
+    assert "18 of 60 images of <b>bus</b> are right when <b>weather is snow</b>" in head
+    assert "confidence 0." in head

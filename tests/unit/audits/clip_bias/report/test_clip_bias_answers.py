@@ -1,0 +1,34 @@
+"""The head of a page of CLIP models: who is favoured, and by how much."""
+
+from c2b_ray.audits.clip_bias.report.facts import Bias, Facts, Rate
+from c2b_ray.audits.clip_bias.report.page import answers
+
+
+def told(biases, rates=()):
+    return answers(Facts({}, {"m": "m"}, 0.05, 0.0, biases, [], [], [], [], [], [], list(rates)))
+
+
+def bias(metric, value, expected, q_value=0.001):
+    return Bias("m", "people", metric, "gender", "all", value, 0.2, 0.7, 500, expected, q_value, "pretraining", None)
+
+
+def test_unequal_performance_names_both_values_and_their_images():
+    rates = [
+        Rate("m", "people", "recall@5", "gender", name, "all", rate, 250)
+        for name, rate in (("man", 0.5), ("woman", 0.8))
+    ]
+    (answer,) = told([bias("kl_recall@5", 0.3, 0.01)], rates)
+    assert "m favours gender: woman: it is right on 80\u202f% of 250 such images" in answer.text
+    assert "against 50\u202f% of 250 of man" in answer.text
+    assert "chance alone gives 0.01" in answer.beneath[0]
+
+
+def test_a_skew_is_told_as_how_many_times_more_frequent():
+    (answer,) = told([bias("max_skew@100", 0.693147, 0.0953)])
+    assert "it is 2.00 times as frequent as among all, on average; chance alone gives 1.10 times" in answer.text
+
+
+def test_no_bias_beyond_chance_is_said():
+    (answer,) = told([bias("max_skew@100", 0.2, 0.19, q_value=0.4)])
+    assert answer.text == "None of 1 bias is beyond what chance alone gives."
+    assert answer.verdict == "undetermined"
