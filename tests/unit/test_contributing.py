@@ -52,7 +52,7 @@ class Greyness:
     labels = ("grey", "colourful")
     revision = "1"
 
-    def logits(self, images):
+    def logits(self, images, keys):
         spread = np.asarray(images).std(axis=-1).mean(axis=(1, 2))
         return np.stack([-spread, spread], axis=1).astype(np.float32)
 
@@ -84,6 +84,6 @@ def test_the_recipe_of_a_model_adds_one_from_another_package():
     classifier = catalog.classifier("greyness:any")
     colourful = np.zeros((2, 8, 8, 3), np.uint8)
     colourful[1, ..., 0] = 255
-    assert classifier.logits(colourful).argmax(axis=1).tolist() == [0, 1]
+    assert classifier.logits(colourful, ["a", "b"]).argmax(axis=1).tolist() == [0, 1]
     with pytest.raises(SpecError, match="colour"):
         catalog.classifier("greyness:any?colour=red")

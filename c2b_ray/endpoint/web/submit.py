@@ -89,7 +89,7 @@ FIELDS: Mapping[str, tuple[Field, ...]] = {
               "choice", ("heads", "judge"), "heads"),
     ),
     "clip-bias": (
-        Field("models", "Models", "One a line, a name of your own and a spec, as in: small: world:clip-05.", "specs"),
+        Field("models", "Models", "One a line, a name of your own and a spec, as in: small: world:clip-09.", "specs"),
         Field("datasets.images.table", "Images", "A table with image, caption and attributes: an upload, or a path "
               "below data/.", "model", "captioned"),
         Field("datasets.images.attributes", "Attributes", "Columns of the table, with commas between them.", "words"),
@@ -147,7 +147,7 @@ def _value(field: Field, text: str) -> Any:
         return text
     pairs = [line.partition(":") for line in text.splitlines() if line.strip()]
     if any(not colon or not name.strip() or not values.strip() for name, colon, values in pairs):
-        like = "weather: clear, snow" if field.type == "mapping" else "small: world:clip-05"
+        like = "weather: clear, snow" if field.type == "mapping" else "small: world:clip-09"
         raise _wrong(field.name, f"expected lines such as {like}")
     names = [name.strip() for name, _, _ in pairs]
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
