@@ -27,7 +27,8 @@ from scipy import stats
 import c2b_ray
 from c2b_ray.audits.latent.run import LatentRun
 from c2b_ray.models import catalog
-from c2b_ray.world.training.latent import classifiers, family, grid, labels
+from c2b_ray.world import latent_labels
+from c2b_ray.world.training.latent import classifiers, family, grid
 from c2b_ray.world.training.latent.grid import Setting
 from c2b_ray.world.training.latent.worlds import world
 from c2b_ray.world.zoo import WEIGHTS
@@ -120,18 +121,18 @@ def prepare(plan: Plan) -> dict[str, dict[str, float | None]]:
         if (WEIGHTS / name).is_dir() and not (plan.cache / name).is_dir():
             shutil.copytree(WEIGHTS / name, plan.cache / name)
     family.train_generators(plan.cache, of, plan.kinds, seed=1)
-    names_sides = [labels.reader(directory) for directory in family.train_readers(plan.cache, of, seed=1)]
+    names_sides = [latent_labels.reader(directory) for directory in family.train_readers(plan.cache, of, seed=1)]
     table = plan.cache / f"{of.name}-latents.parquet"
     labelled = {}
     accuracies: dict[str, dict[str, float | None]] = {}
     for kind in plan.kinds:
         generator = catalog.latent_generator(family.generator_spec(plan.cache, of.name, kind))
-        labelled[kind] = labels.label(generator, names_sides, LATENTS, 5)
-        measured = labels.hyperplane_accuracies(labelled[kind], 5)
+        labelled[kind] = latent_labels.label(generator, names_sides, LATENTS, 5)
+        measured = latent_labels.hyperplane_accuracies(labelled[kind], 5)
         accuracies[kind] = {name: about["accuracy"] for name, about in measured.items()}
         shown = {name: round(float(value.mean()), 3) for name, value in labelled[kind].shown.items()}
         print(f"{kind}: {json.dumps(accuracies[kind])}, labelled {json.dumps(shown)}", flush=True)
-    labels.write_labelled(labelled, table)
+    latent_labels.write_labelled(labelled, table)
     return accuracies
 
 

@@ -38,6 +38,8 @@ INSTALL = {
     "open_clip": "open_clip_torch",
 }
 """Module → what pip installs for it."""
+TRAINING = "c2b_ray.world.training"
+"""What made the embedded world's weights: in the repository, not in the wheel."""
 
 
 @contextmanager
@@ -49,6 +51,11 @@ def needed_by(what: str, error: type[C2BError] = InputError, install: str | None
     try:
         yield
     except ModuleNotFoundError as missing:
+        if (missing.name or "").startswith(TRAINING):
+            raise error(
+                f"{what} trains models, and the installed package leaves {TRAINING} out; run it in a checkout of "
+                "c2b-ray's repository (make setup)"
+            ) from missing
         package = (missing.name or "").partition(".")[0]
         if package in ("", "c2b_ray"):  # a fault of ours, which no installation mends
             raise

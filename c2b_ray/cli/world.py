@@ -1,4 +1,7 @@
-"""`c2b world`: renders scenes of the embedded world, and trains its models."""
+"""`c2b world`: renders scenes of the embedded world, and trains its models.
+
+The modules that train are in the repository alone: the wheel leaves `world/training` out.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +60,9 @@ def train(
     diffusion takes most of the time, each of the others less than an hour.
     """
     with needed_by("c2b world train"):
-        from c2b_ray.world.associations import Associations
-        from c2b_ray.world.links_file import read_links
         from c2b_ray.world.training.train import train as train_models
+    from c2b_ray.world.associations import Associations
+    from c2b_ray.world.links_file import read_links
 
     associations = Associations(*read_links(links)) if links else None
     train_models(names or (), out, seed, associations=associations, skews=skew or ())
@@ -86,7 +89,7 @@ def clip_data(
     ] = True,
 ) -> None:
     """Render the data of a CLIP-bias audit: pictures, captions, groups, localities, and neutral texts."""
-    from c2b_ray.world.training.clip_zoo.table import TableOptions, write
+    from c2b_ray.world.clip_table import TableOptions, write
 
     attribute, _, values = groups.partition("=")
     write(out, TableOptions(n, seed, attribute, tuple(values.split("/")), captions, localities, planted, balanced))
@@ -108,8 +111,8 @@ def clip_downstream(
     """Train a captioner and answerer on each CLIP model, over one frozen language model, and write their outputs."""
     with needed_by("c2b world clip-downstream"):
         from c2b_ray.world.training.clip_zoo.downstream import Plan, run
+    from c2b_ray.world.clip_table import TableOptions
     from c2b_ray.world.clip_zoo_members import MEMBERS
-    from c2b_ray.world.training.clip_zoo.table import TableOptions
     from c2b_ray.world.zoo import WEIGHTS
 
     attribute, _, values = groups.partition("=")

@@ -32,7 +32,7 @@ def generator(
     seed: Annotated[int, typer.Option(min=0)] = 1,
 ) -> None:
     """Train generators, and the reader that labels their pictures; existing ones stay."""
-    with needed_by("c2b world latent"):
+    with needed_by("c2b world latent generator"):
         from c2b_ray.world.training.latent import family
         from c2b_ray.world.training.latent.worlds import world
     family.train_generators(out, world(of), kinds or family.KINDS, seed)
@@ -53,7 +53,7 @@ def classifier(
     out: Annotated[Path, _OUT] = Path("build/world"),
 ) -> None:
     """Train a classifier on skewed pictures, and measure by rendering how each attribute affects its answers."""
-    with needed_by("c2b world latent"):
+    with needed_by("c2b world latent classifier"):
         from c2b_ray.world.training.latent import classifiers, family
     plant = classifiers.Plant(of, target, biased, skew, seed, label_noise)
     directory = out / family.plant_name(plant)
@@ -79,8 +79,7 @@ def label_latents(
     """Draw latents of generators and label each by the contents of its picture."""
     with needed_by("c2b world latent"):
         from c2b_ray.models import catalog
-        from c2b_ray.world import latent_names
-        from c2b_ray.world.training.latent import labels
+        from c2b_ray.world import latent_labels, latent_names
     names_sides = [catalog.classifier(spec) for spec in reader or [f"world:{name}" for name in latent_names.READERS]]
     labelled = {}
     with progress.shown() as bar:
@@ -90,6 +89,6 @@ def label_latents(
             model = catalog.latent_generator(spec if named else text)
             key = name if named else text
             with Steps(bar).counting(f"label latents of {key}", n, "latents") as tell:
-                labelled[key] = labels.label(model, names_sides, n, seed, tell)
-    labels.write_labelled(labelled, out)
+                labelled[key] = latent_labels.label(model, names_sides, n, seed, tell)
+    latent_labels.write_labelled(labelled, out)
     print(f"{words.plural(n, 'latent')} of each of {words.plural(len(labelled), 'generator')} in {out}")

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import math
 import os
-import random
-import time
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +22,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
+from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
 
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.extras import needed_by
@@ -226,18 +225,14 @@ def patiently(location: str | Path, call: Callable[[], T], reached: bool = False
     """
     if not str(location).startswith(SCHEME):
         return call()
-    deadline = time.monotonic() + timeout()
-    pause = FIRST_PAUSE_S
     refused: tuple[type[Exception], ...] = (OSError, *refusals())
-    while True:
-        try:
-            return call()
-        except refused as error:
-            wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 — writers refused together retry apart
-            if not passes(error, reached) or time.monotonic() + wait > deadline:
-                raise
-        time.sleep(wait)
-        pause = min(2 * pause, LONGEST_PAUSE_S)
+    retrying = Retrying(
+        retry=retry_if_exception(lambda error: isinstance(error, refused) and passes(error, reached)),
+        wait=wait_random_exponential(FIRST_PAUSE_S, LONGEST_PAUSE_S),  # writers refused together retry apart
+        stop=stop_before_delay(timeout()),
+        reraise=True,
+    )
+    return retrying(call)
 
 
 def removed(location: str | Path, remove: Callable[[], None]) -> None:

@@ -1,7 +1,7 @@
 """Loads the world's shipped models by name, through the very loaders that production weights use.
 
     world:clip              an encoder; also a captioner, which describes a picture as the world's captions do
-    world:clip-05           an encoder with a planted bias, or without one (`clip_zoo.members`)
+    world:clip-09           an encoder with a planted bias, or without one (`clip_zoo_members`)
     world:lm                the language model
     world:renderer          the image generator that is always right: it reads a prompt and renders it
     world:diffusion         the trained image generator
@@ -12,8 +12,8 @@
     world:resnet-planted-3  a classifier; `names("classifier")` lists them all
     world:latent-sprites-vae, world:latent-sprites-x-colour  a small generator, and a classifier of its pictures
 
-Knows where shipped weights lie; does not know how a model is built, trained or run. Options of a spec (device, batch)
-are passed on to the loader.
+The wheel has the weights that README, guides and commands name; the repository has all of them. Knows where weights
+lie; does not know how a model is built, trained or run. Options of a spec (device, batch) are passed on to the loader.
 """
 
 from __future__ import annotations
@@ -261,6 +261,9 @@ def _inner(spec: Spec, role: str, scheme: str, prefix: str) -> Spec:
         raise SpecError(f"{spec.text}: the world has no {role.replace('_', ' ')} {spec.name!r}; {hint}")
     directory = WEIGHTS / spec.name
     if not _is_installed(spec.name):
-        raise WeightsError(f"{spec.text}: no weights in {directory}; train them: c2b world train --out {WEIGHTS}")
+        raise WeightsError(
+            f"{spec.text}: the installed package leaves these weights out; they are in c2b-ray's repository, in "
+            f"c2b_ray/world/weights/{spec.name}: copy that folder to {directory}, or run c2b in a checkout"
+        )
     name = f"{prefix}{directory}"
     return replace(spec, text=f"{scheme}:{name}", scheme=scheme, name=name)

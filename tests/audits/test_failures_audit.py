@@ -6,11 +6,15 @@ import json
 import pathlib
 import shutil
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from planted_renders import PlantedRenders, known_renders
 
 import c2b_ray
 from c2b_ray.audits.failures.report.summary import summary
@@ -18,7 +22,7 @@ from c2b_ray.endpoint.work.progress import Telling
 from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.steps.draw import png
 from c2b_ray.storage.run import finished
-from c2b_ray.world import CLASSES, render, sample
+from c2b_ray.world import CLASSES, Scene, render, renderer, sample
 from c2b_ray.world.reader import read
 
 CONFIG = {
@@ -281,3 +285,43 @@ def test_it_says_which_captions_were_tried_and_which_rate_it_would_have_found(ru
     assert shown.to_json["caption_search"] == run.manifest["caption_search"]
     assert any("would have been found 4 times in 5, at best" in line for line in shown.lines)
     assert "pairs not drawn" in pathlib.Path(run.report).read_text()
+
+
+@dataclass(frozen=True)
+class PlantedRenders:
+    """Answers rightly, except for `target` on a share `rate` of the images of `label` that show `values`."""
+
+    scenes: dict[bytes, Scene]
+    label: str
+    values: Mapping[str, str]
+    target: str
+    rate: float
+
+    def __call__(self, images: list[np.ndarray]) -> np.ndarray:
+        logits = np.zeros((len(images), len(CLASSES)), np.float32)
+        for row, image in enumerate(images):
+            logits[row, CLASSES.index(self._answer(image.tobytes()))] = 9
+        return logits
+
+    def _answer(self, image: bytes) -> str:
+        scene = self.scenes.get(image)
+        if scene is None:  # pictures on which models in memory are tried first
+            return CLASSES[0]
+        planted = scene.target_class == self.label and all(scene.attribute(k) == v for k, v in self.values.items())
+        return self.target if planted and Random(image).random() < self.rate else scene.target_class
+
+
+@contextmanager
+def known_renders() -> Iterator[dict[bytes, Scene]]:
+    """Records the scene of every image that `world:renderer` renders in this process while the block runs."""
+    scenes: dict[bytes, Scene] = {}
+    plain = renderer.render
+
+    def noted(scene: Scene) -> np.ndarray:
+        image = plain(scene)
+        scenes[image.tobytes()] = scene
+        return image
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(renderer, "render", noted)
+        yield scenes

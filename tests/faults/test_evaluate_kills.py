@@ -2,8 +2,8 @@
 
 import signal
 
-from doomed_builds import ended, forked, said
-from doomed_evaluations import evaluate
+from doomed_builds import ended, forked, run_config, said
+from small_configs import EVALUATE
 
 from c2b_ray import load_run
 
@@ -14,14 +14,14 @@ in the method's audit, while images are looked at, and between two tables."""
 
 def test_an_evaluation_that_is_killed_again_and_again_has_the_tables_of_an_undisturbed_one(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    undisturbed = forked(evaluate, whole)
+    undisturbed = forked(run_config, whole, "evaluate", EVALUATE)
     for commits in COMMITS:
-        assert ended(forked(evaluate, killed, commits)) == -signal.SIGKILL, said(killed)
+        assert ended(forked(run_config, killed, "evaluate", EVALUATE, commits)) == -signal.SIGKILL, said(killed)
     assert ended(undisturbed) == 0, said(whole)
     assert load_run(killed).manifest["status"] == "running"
     assert (killed / "looked").exists()
     assert not (killed / "report.html").exists()
-    assert ended(forked(evaluate, killed)) == 0, said(killed)
+    assert ended(forked(run_config, killed, "evaluate", EVALUATE)) == 0, said(killed)
 
     a, b = load_run(whole), load_run(killed)
     assert a.agreement.num_rows > 0

@@ -2,11 +2,18 @@
 
 import signal
 
-from doomed_builds import ended, forked, said
-from doomed_failures import find
+from doomed_builds import ended, forked, run_config, said
 
 from c2b_ray import load_run
 
+CONFIG = {
+    "labels": ["boat"],
+    "classifier": "world:resnet-planted-1",
+    "images": {"generate": {"model": "world:renderer"}},
+    "captioner": "world:clip",
+    "hierarchy": "world",
+    "budget": {"draws": 600},
+}
 COMMITS = (1, 5, 3, 7)
 """Files that each process puts in place before it dies, a moment before the next."""
 
@@ -17,12 +24,12 @@ def rounds_of(run):
 
 def test_a_run_whose_driver_is_killed_again_and_again_has_the_tables_of_an_undisturbed_one(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    undisturbed = forked(find, whole)
+    undisturbed = forked(run_config, whole, "failures", CONFIG)
     for commits in COMMITS:
-        assert ended(forked(find, killed, commits)) == -signal.SIGKILL, said(killed)
+        assert ended(forked(run_config, killed, "failures", CONFIG, commits)) == -signal.SIGKILL, said(killed)
     assert ended(undisturbed) == 0, said(whole)
     assert load_run(killed).manifest["status"] == "running"
-    assert ended(forked(find, killed)) == 0, said(killed)
+    assert ended(forked(run_config, killed, "failures", CONFIG)) == 0, said(killed)
 
     a, b = load_run(whole), load_run(killed)
     assert a.hypotheses.num_rows > 0

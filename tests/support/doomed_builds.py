@@ -60,6 +60,16 @@ def forked(function: Callable[..., None], *arguments: Any) -> BaseProcess:
 def build(out: Path, commits: int | None = None, via: str = "here") -> None:
     """Runs `c2b dataset build` with the config beside `out`. `commits`: the number of files that it may rename into
     place before it dies."""
+    _run(out, ["dataset", "build", "dataset.yaml", "--out", out.name, "--via", via, "--json"], commits)
+
+
+def run_config(out: Path, command: str, config: dict[str, Any], commits: int | None = None) -> None:
+    """Runs `c2b COMMAND` of a config into `out`. `commits`: as for `build`."""
+    (out.parent / f"{command}.yaml").write_text(yaml.safe_dump(config))
+    _run(out, [command, f"{command}.yaml", "--out", out.name, "--via", "here", "--json"], commits)
+
+
+def _run(out: Path, arguments: list[str], commits: int | None) -> None:
     from c2b_ray import cli
 
     os.chdir(out.parent)
@@ -67,7 +77,7 @@ def build(out: Path, commits: int | None = None, via: str = "here") -> None:
     sys.stdout = sys.stderr = open(f"{out}.said", "w")  # noqa: SIM115 — as long as the process
     if commits is not None:
         die_after(out, commits)
-    sys.argv = ["c2b", "dataset", "build", "dataset.yaml", "--out", out.name, "--via", via, "--json"]
+    sys.argv = ["c2b", *arguments]
     cli.main()
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -61,6 +62,20 @@ def new_template(folder: Path) -> Path:
         connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
     db.close()
     return folder / "template.db"
+
+
+@contextmanager
+def opening(url: str) -> Iterator[Callable[[], SetDatabase]]:
+    """Yields a function that opens the ledger, each time as another process would; closes what it opened."""
+    opened: list[SetDatabase] = []
+
+    def open_() -> SetDatabase:
+        opened.append(SetDatabase(url))
+        return opened[-1]
+
+    yield open_
+    for db in opened:
+        db.close()
 
 
 def member(db: Database, name: str = "acme", **quotas: Any) -> Member:

@@ -45,7 +45,7 @@ AUDIT = Audit(
     options=(Option("reuse", "RUN", "An earlier run, whose embeddings are reused."),),
     form=(
         FormField(
-            "models", "Models", "One a line, a name of your own and a spec, as in: small: world:clip-05.", "specs"
+            "models", "Models", "One a line, a name of your own and a spec, as in: small: world:clip-09.", "specs"
         ),
         FormField(
             "datasets.images.table",

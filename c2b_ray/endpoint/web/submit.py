@@ -58,7 +58,7 @@ def _value(field: FormField, text: str) -> Any:
         return text
     pairs = [line.partition(":") for line in text.splitlines() if line.strip()]
     if any(not colon or not name.strip() or not values.strip() for name, colon, values in pairs):
-        like = "weather: clear, snow" if field.type == "mapping" else "small: world:clip-05"
+        like = "weather: clear, snow" if field.type == "mapping" else "small: world:clip-09"
         raise _wrong(field.name, f"expected lines such as {like}")
     names = [name.strip() for name, _, _ in pairs]
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)

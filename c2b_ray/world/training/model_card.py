@@ -20,6 +20,7 @@ Small real models, trained from scratch on nothing but procedurally rendered sce
 With them c2b-ray runs without a download and its audits can be judged against a known truth; on photographs they are
 useless. `c2b world train --out DIR --seed 1` trains them again. Weights are safetensors in half precision, under the
 project's licence. Training draws scenes from seeds below 1000; every number here comes from seeds of 1000 and above.
+The installed package has those that README and guides name; a checkout of the repository has all of them.
 """
 
 _HIDING = (

@@ -15,16 +15,8 @@ def ledger_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def open_db(ledger_template: Path, tmp_path: Path) -> Iterator[Callable[[], ledgers.SetDatabase]]:
     """Opens the test's ledger, each time as another process would."""
-    url = ledgers.sqlite_url(ledger_template, tmp_path)
-    opened: list[ledgers.SetDatabase] = []
-
-    def open_() -> ledgers.SetDatabase:
-        opened.append(ledgers.SetDatabase(url))
-        return opened[-1]
-
-    yield open_
-    for db in opened:
-        db.close()
+    with ledgers.opening(ledgers.sqlite_url(ledger_template, tmp_path)) as open_:
+        yield open_
 
 
 @pytest.fixture

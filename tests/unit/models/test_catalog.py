@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 
@@ -107,3 +108,11 @@ def test_third_parties_add_theirs(monkeypatch: pytest.MonkeyPatch, newly_read: N
     assert made.__name__ == "SimpleNamespace"
     with pytest.raises(SpecError, match="did you mean 'acme'"):
         catalog.classifier("acmee:x")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed here")
+def test_vllm_that_is_not_installed_is_said_with_what_to_do() -> None:
+    with pytest.raises(
+        SpecError, match=r"vllm:org/name needs the package 'vllm': .*c2b-ray\[vllm\].*deployments/README"
+    ):
+        catalog.language_model("vllm:org/name")

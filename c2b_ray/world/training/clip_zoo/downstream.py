@@ -27,14 +27,15 @@ import yaml
 from c2b_ray.models import catalog
 from c2b_ray.roles import Floats
 from c2b_ray.storage import files
+from c2b_ray.world import clip_table
 from c2b_ray.world.captions import caption
+from c2b_ray.world.clip_table import TableOptions
 from c2b_ray.world.clip_zoo_members import check_factor, neutral_texts
 from c2b_ray.world.queries import FACTORS
 from c2b_ray.world.scenes import Scene
-from c2b_ray.world.training.clip_zoo import connector, table
+from c2b_ray.world.training.clip_zoo import connector
 from c2b_ray.world.training.clip_zoo.connector import Connector, Exercise, FrozenLanguageModel, Stage
 from c2b_ray.world.training.clip_zoo.quality import zero_shot
-from c2b_ray.world.training.clip_zoo.table import TableOptions
 from c2b_ray.world.truth import render_all
 
 _TRAINING_SEED = 900
@@ -90,10 +91,12 @@ def run(out: Path, plan: Plan) -> None:
     torch.set_num_threads(1)
     for attribute in plan.also:
         check_factor("also", attribute, ())
-    table.write(out / "data", plan.table)
-    scenes = table.scenes_of(plan.table)
+    clip_table.write(out / "data", plan.table)
+    scenes = clip_table.scenes_of(plan.table)
     language = FrozenLanguageModel(plan.language)
-    learned = table.scenes_of(replace(plan.table, n=plan.recipe.scenes, seed=_TRAINING_SEED, localities=0, planted=0.0))
+    learned = clip_table.scenes_of(
+        replace(plan.table, n=plan.recipe.scenes, seed=_TRAINING_SEED, localities=0, planted=0.0)
+    )
     for name, spec in plan.models.items():
         made = _ingredients(spec, plan)
         if not _is_current(out / name / "metrics.json", made):

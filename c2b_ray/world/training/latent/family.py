@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.models import catalog
 from c2b_ray.models.latent_generators import LatentNetwork, NetworkConfig, write
-from c2b_ray.world import latent_names
-from c2b_ray.world.training.latent import adversarial, classifiers, known, labels, vaes
+from c2b_ray.world import latent_labels, latent_names
+from c2b_ray.world.training.latent import adversarial, classifiers, known, vaes
 from c2b_ray.world.training.latent.classifiers import Plant
 from c2b_ray.world.training.latent.worlds import AttributeWorld, world
 
@@ -109,5 +109,7 @@ def _trained(images: NDArray[np.uint8], kind: str, seed: int) -> tuple[LatentNet
 
 
 def _quality(spec: str, names_sides: Path, seed: int) -> dict[str, dict[str, Any]]:
-    labelled = labels.label(catalog.latent_generator(spec), [labels.reader(names_sides)], _LABELLED, 700_000 + seed)
-    return labels.hyperplane_accuracies(labelled, seed)
+    labelled = latent_labels.label(
+        catalog.latent_generator(spec), [latent_labels.reader(names_sides)], _LABELLED, 700_000 + seed
+    )
+    return latent_labels.hyperplane_accuracies(labelled, seed)

@@ -1,16 +1,23 @@
-"""Heads that are there already, and a config that they were not trained for."""
+"""Heads that are there already, and what a resumed run notes."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
+from c2b_ray.audits.prompts import heads
 from c2b_ray.audits.prompts.config import PromptsConfig
 from c2b_ray.audits.prompts.heads import path_of, refuse_others, settings_of_head
+from c2b_ray.audits.prompts.search import write_baselines
+from c2b_ray.audits.prompts.steps.tasks import Target
+from c2b_ray.audits.prompts.steps.words import leaks_of
 from c2b_ray.errors import ConfigError
 from c2b_ray.models.activation_heads import encoded
+from c2b_ray.tables.prompts import WRITTEN
 
 FIELDS: dict[str, Any] = {
     "subjects": ["bus"],
@@ -46,3 +53,22 @@ def test_heads_of_other_settings_are_not_shown_as_those_of_the_config(tmp_path: 
         refuse_others(config_with(**changed), str(tmp_path))
     path.write_bytes(encoded({}, about))  # of a version that noted none
     refuse_others(config_with(**changed), str(tmp_path))
+
+
+def test_what_pez_found_no_image_of_is_noted_from_the_prompts_that_are_there() -> None:
+    found = {"attribute": "colour", "value": "red", "generator": "g", "method": "pez", "prompt": "a bus"}
+    targets = [Target(("colour",), (value,)) for value in ("red", "blue")]
+    run = SimpleNamespace(has=lambda name: True, read=lambda name: pa.Table.from_pylist([found], WRITTEN))
+    config = SimpleNamespace(methods=["pez"], generators={"g": "world:g"}, subjects=[])
+    work = SimpleNamespace(run=run, config=config, targets=targets, leaks=lambda target: leaks_of([]), notes=[])
+    write_baselines(cast(Any, work))
+    assert work.notes == ["g: no image of a template shows blue, so PEZ has nothing to go to."]
+
+
+def test_heads_that_are_there_were_taught_by_the_judge_too(tmp_path: Any) -> None:
+    config = SimpleNamespace(generators={"g": "world:g"}, heads=SimpleNamespace(teacher=None))
+    work = SimpleNamespace(config=config, questions={"colour": None}, notes=[])
+    with open(heads.path_of(str(tmp_path), "g", "colour"), "wb"):
+        pass
+    heads.write_heads(cast(Any, work), str(tmp_path))
+    assert work.notes == ["The judge taught the heads: it is not independent of the guide."]

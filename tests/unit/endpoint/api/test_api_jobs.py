@@ -1,9 +1,16 @@
-import threading
+from __future__ import annotations
 
+import threading
+from typing import Any
+
+import pyarrow as pa
 import pytest
 from endpoint_app import CONFIG
+from failures_recipes import showcase
 from starlette.testclient import TestClient
+from synthetic_failures import make_run
 
+from c2b_ray.audits.failures.run import open_failures_run
 from c2b_ray.endpoint.application import create_application
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.database import Database
@@ -196,3 +203,26 @@ def test_a_limit_of_millions_is_written_out(tmp_path):
     assert (answer.status_code, answer.json()["code"]) == (429, "quota_exceeded")
     assert answer.headers["ratelimit-limit"] == answer.headers["ratelimit-remaining"] == "2000000"
     site.db.close()
+
+
+def _rows(client: Any, path: str) -> list[Any]:
+    rows, cursor = [], None
+    while cursor is not None or not rows:
+        page = client.get(path, params={"limit": 3} | ({"cursor": cursor} if cursor else {})).json()
+        rows, cursor = rows + page["items"], page["next"]
+        assert page["items"], "a page that another page announced has rows"
+    assert page["rows"] == len(rows)
+    return rows
+
+
+def test_rows_of_a_question_are_on_the_pages_of_a_table(endpoint: Any) -> None:
+    job = endpoint.finish("failures")
+    run = make_run(endpoint.run_path(job.id), showcase())
+    client, path = endpoint.as_("a"), f"/v1/audits/{job.id}/tables/hypotheses"
+    before = _rows(client, path)
+    with open_failures_run(run.path, run.manifest["run_id"], run.config) as asked:
+        asked.write("hypotheses", pa.concat_tables([asked.hypotheses, asked.hypotheses.slice(0, 2)]))
+        assert len(_rows(client, path)) == len(before) + 2
+        asked.write("hypotheses", pa.concat_tables([asked.hypotheses, asked.hypotheses.slice(0, 1)]))
+        asked.update({"status": "finished"})
+    assert _rows(client, path) == [*before, *before[:2], before[0]]

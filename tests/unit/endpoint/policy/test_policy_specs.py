@@ -1,15 +1,19 @@
 """What a tenant may name in a config: every field, every scheme, and the ways out that people try."""
 
+from __future__ import annotations
+
 import os
+import typing
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from naming_fields import fields_of, is_free_text
+from pydantic import BaseModel
 
 from c2b_ray.audits.dataset.config import DatasetConfig
 from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.config.audit import AuditConfig
-from c2b_ray.config.named import Name, Names, RunPath, TablePath
+from c2b_ray.config.named import Name, Names, RunPath, TablePath, names_by_field
 from c2b_ray.config.policy import SCHEMES as DEFAULT_SCHEMES
 from c2b_ray.config.policy import Policy
 from c2b_ray.config.strict import Strict
@@ -292,3 +296,30 @@ def test_a_tenant_on_a_store_stays_below_its_prefix():
             checked(tenancy, images={"source": "labelled", "table": table})
         with pytest.raises(ConfigError):
             check_again(audit(images={"source": "labelled", "table": table}), AuditConfig, tenancy)
+
+
+def fields_of(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, Names | None, Any]]:
+    """Yields (field, what it names, type); the fields of a section follow its name: `methods.index`."""
+    hints = typing.get_type_hints(model, include_extras=True)
+    for name, names in names_by_field(model).items():
+        sections = list(_sections(hints[name]))
+        for section in sections:
+            yield from fields_of(section, f"{above}{name}.")
+        if not sections:
+            yield f"{above}{name}", names, hints[name]
+
+
+def is_free_text(hint: Any) -> bool:
+    """Whether a type holds texts that are neither names of at most 200 letters nor choices."""
+    if typing.get_origin(hint) is typing.Literal:
+        return False
+    if typing.get_origin(hint) is typing.Annotated:
+        return hint.__metadata__ != Name.__metadata__ and is_free_text(hint.__origin__)
+    return hint in (str, Any) or any(is_free_text(part) for part in typing.get_args(hint))
+
+
+def _sections(hint: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        yield hint
+    for part in typing.get_args(hint):
+        yield from _sections(part)

@@ -12,8 +12,11 @@ from c2b_ray.audits.evaluate.steps.matching import (
     TRUTH_TO_DETECTED,
     Rule,
     compared,
+    is_presence,
+    keyword_wording,
     matches,
     name_similarities,
+    wording,
 )
 from c2b_ray.audits.evaluate.steps.outcomes import (
     Levels,
@@ -157,3 +160,36 @@ def test_one_truth_under_two_names_and_two_truths_under_one_are_each_counted_onc
         empty = [row for row in agreement_table([one], levels).to_pylist() if not row["biases"]]
         assert empty
         assert all(np.isnan(row["hit"]) for row in empty)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "texts", "negated"),
+    [
+        ("Weather", "Fog", ("fog", "fog weather"), False),
+        ("Eyeglasses", "present", ("eyeglasses",), False),
+        ("Eyeglasses", "absent", ("eyeglasses",), True),
+        ("No_Beard", "present", ("beard",), True),
+        ("No_Beard", "-1", ("beard",), False),
+        ("companion", "none", ("companion",), True),
+        ("beard", "no beard", ("beard", "beard beard"), True),
+        ("hat", "without a hat", ("hat", "hat hat"), True),
+        ("note", "notable", ("notable", "notable note"), False),
+    ],
+)
+def test_what_is_denied_is_compared_with_its_direction_turned(attribute, value, texts, negated):
+    said = wording(attribute, value)
+    assert (said.texts, said.negated) == (texts, negated)
+
+
+def test_names_replace_a_value_or_an_attribute_that_is_there_or_not():
+    names = {"weather: fog": "mist", "Eyeglasses": "spectacles"}
+    assert wording("weather", "fog", names).texts == ("mist",)
+    assert wording("Eyeglasses", "absent", names) == wording("spectacles", "absent")
+    assert wording("weather", "rain", names).texts[0] == "rain"
+    assert keyword_wording("No dog") == keyword_wording("without any dog")
+
+
+def test_presence_is_known_by_all_its_values():
+    assert is_presence(frozenset({"1", "-1"}))
+    assert not is_presence(frozenset({"none", "dog"}))
+    assert not is_presence(frozenset())

@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.audits.failures.report.transfers import transfers
+from c2b_ray.audits.failures.report.transfers import answer_lines, transfers
 from c2b_ray.tables.failures import TRANSFERS
 
 COUNTS = {"draws": 200, "failures": 60, "any_failures": 66, "baseline_draws": 400, "baseline_failures": 8}
@@ -35,3 +35,16 @@ def test_what_was_not_tested_has_its_rates_and_is_not_counted_as_a_comparison():
     assert beside.line.startswith("1 of 1 comparison show")
     assert beside.line.endswith(alone.line)
     assert [row.runs for row in beside.rows] == ["2 runs", ""]
+
+
+def test_a_line_has_the_rate_its_interval_the_baseline_and_the_verdict():
+    row = {
+        "classifier": "a", "caption": "a bus in fog", "target": "house", "failures": 108, "draws": 200,
+        "rate_low": 0.4705, "rate_high": 0.608, "baseline_failures": 51, "baseline_draws": 280,
+        "verdict": "not_shown", "q_value": 0.0312,
+    }  # fmt: skip
+    [line, any_failure] = answer_lines([row, {**row, "target": None}])
+    assert line == (
+        "a on 'a bus in fog': taken for house 108 of 200 (0.47 to 0.61), baseline 51 of 280; not shown (q 0.031)"
+    )
+    assert "any failure 108" in any_failure
