@@ -61,8 +61,8 @@ class MlflowTracker:
             tags = [RunTag(name, value[:LONGEST_TAG]) for name, value in {**record.tags, **shown}.items()]
             for some in batches(metrics):
                 self.client.log_batch(run_id, metrics=some)
-            for some in batches(settings):
-                self.client.log_batch(run_id, params=some)
+            for few in batches(settings):
+                self.client.log_batch(run_id, params=few)
             self.client.log_batch(run_id, tags=tags)
             with tempfile.TemporaryDirectory(prefix="c2b-mlflow-") as folder:
                 for name, data in {**record.files, f"{TABLE}.table.json": _table(record)}.items():

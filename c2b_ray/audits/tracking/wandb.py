@@ -45,7 +45,7 @@ class WandbTracker:
             run.tags = tuple(f"{name}: {value}"[:64] for name, value in record.tags.items() if name != "c2b.headline")
             run.notes = record.tags.get("c2b.headline", "")
             run.summary.update({**record.metrics, **record.tags})
-            shown = {TABLE: _table(record)}
+            shown: dict[str, object] = {TABLE: _table(record)}
             if page := record.files.get("report.html"):
                 shown["report"] = wandb.Html(page.decode(), inject=False)
             run.log(shown)
