@@ -27,12 +27,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from c2b_ray.audits.clip_bias.steps.leakage import Guessing, guess, leak_of, table
+from c2b_ray.audits.clip_bias.steps.leakage import GuessingTask, guess, leak_of, table
 from c2b_ray.audits.clip_bias.steps.measure import (
     PRETRAINING,
     Attribute,
     Key,
-    Measured,
+    MeasuredModels,
     measure_disparity,
     views_of,
     with_q_values,
@@ -103,7 +103,7 @@ def _space(place: Ints, random: np.random.Generator) -> Floats:
 
 
 def _rows(scores: dict[str, tuple[Floats, Floats]], attribute: Attribute, groups: list[Ints], seed: int) -> list:
-    measured = Measured()
+    measured = MeasuredModels()
     for view in views_of(len(attribute.codes), groups):
         key = Key("d", "kl_recall@5", attribute.name, view.view, view.group, PRETRAINING)
         measure_disparity(measured, key, scores, (attribute, view), Chance(1000, 200, seed))
@@ -241,7 +241,7 @@ def _captions(groups: Ints, random: np.random.Generator) -> list[str]:
 
 
 def _guessed(texts: list[str], groups: Ints, seed: int) -> Floats:
-    one = Guessing(tuple(texts), tuple(groups.tolist()), 2, 5, seed, BagOfWords.name)
+    one = GuessingTask(tuple(texts), tuple(groups.tolist()), 2, 5, seed, BagOfWords.name)
     (row,) = guess(table([one]), BagOfWords()).to_pylist()
     return np.array(row["scores"])
 

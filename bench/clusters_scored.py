@@ -29,7 +29,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtri, owens_t
 
 from c2b_ray.audits.c2b.scoring.clusters import Clusters
-from c2b_ray.audits.c2b.scoring.comparison import SharedImages, Side, compare, compare_pooled
+from c2b_ray.audits.c2b.scoring.comparison import ComparisonSide, SharedImages, compare, compare_pooled
 from c2b_ray.audits.c2b.scoring.score import scored
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.tables import CAPTIONS, CLUSTERS, DRAWS, PREDICTIONS
@@ -156,7 +156,9 @@ def run(s: Setting, images: Images, random: np.random.Generator, tally: Tally, i
     known = Clusters(pa.table({"image_id": images.ids, "cluster": named}).cast(CLUSTERS), "camera")
     for how, clusters in (("", known), (", independent", None))[: 1 + independent]:
         of_cells, pooled = scored(images.captions, images.draws, answers, CLASSIFIERS, thresholds, clusters=clusters)
-        sides = [Side(images.captions, images.draws, answers, name, clusters=clusters) for name in CLASSIFIERS]
+        sides = [
+            ComparisonSide(images.captions, images.draws, answers, name, clusters=clusters) for name in CLASSIFIERS
+        ]
         shared = SharedImages(*sides)
         pairs, pooled_pairs = compare(shared, 0.0, 0.05), compare_pooled(shared, 0.0, 0.05)
         tables = (

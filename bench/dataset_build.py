@@ -30,13 +30,13 @@ from typing import Any
 import numpy as np
 
 from c2b_ray.audits.dataset.directory import building
-from c2b_ray.audits.dataset.shards.here import Crews, CrewsHere
-from c2b_ray.audits.dataset.shards.passes import Passes
+from c2b_ray.audits.dataset.shards.here import CrewsHere, LocalWorkers
+from c2b_ray.audits.dataset.shards.passes import BuildPasses
 from c2b_ray.audits.dataset.shards.planned import PlannedCaptions, write_captions
 from c2b_ray.audits.dataset.shards.workers import Recipe, Task
-from c2b_ray.audits.dataset.steps.plan import Numbered, Plan
-from c2b_ray.audits.dataset.steps.shard import Crew, Judge
-from c2b_ray.audits.dataset.steps.sources import Generated
+from c2b_ray.audits.dataset.steps.plan import NumberedCaptions, Plan
+from c2b_ray.audits.dataset.steps.shard import DatasetModels, Judge
+from c2b_ray.audits.dataset.steps.sources import GeneratedSource
 from c2b_ray.audits.failures.discovery.rules import Truth
 from c2b_ray.roles import Floats, GeneratedImage, GenerationRequest, Pixels
 from c2b_ray.world.renderer import Renderer
@@ -75,10 +75,10 @@ class FailsOn:
         return np.stack([~wrong, wrong], axis=1).astype(np.float32)
 
 
-def crew(world: bool, share: float) -> Crew:
+def crew(world: bool, share: float) -> DatasetModels:
     judge = Judge("fails", "1", LABELS, {LABELS[0]: Truth(np.array([True, False]))}, FailsOn(share))
     generator = Renderer() if world else Noise()
-    return Crew((Generated("bench", generator),), (judge,), None, "top1", 0.0)
+    return DatasetModels((GeneratedSource("bench", generator),), (judge,), None, "top1", 0.0)
 
 
 def build(out: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -88,11 +88,11 @@ def build(out: str, args: argparse.Namespace) -> dict[str, Any]:
         (LABELS[0], f"a photo of a boat {CELLS[number % len(CELLS)]}, number {number}") for number in range(captions)
     )
     with building(out) as directory, ExitStack() as stack:
-        write_captions(directory.files, Numbered(DRAWS_PER_CAPTION).tables((*text, None) for text in texts))
+        write_captions(directory.files, NumberedCaptions(DRAWS_PER_CAPTION).tables((*text, None) for text in texts))
         plan = Plan("bench", captions * DRAWS_PER_CAPTION, 2000, 32)
         recipe = Recipe(directory.files, plan, partial(crew, args.world, args.keep), 1, 0, 4, 1000)
-        crews: Crews = CrewsHere(recipe, args.threads) if not args.nodes else _on_ray(recipe, stack)
-        passes = Passes(recipe, crews, PlannedCaptions(directory.files))
+        crews: LocalWorkers = CrewsHere(recipe, args.threads) if not args.nodes else _on_ray(recipe, stack)
+        passes = BuildPasses(recipe, crews, PlannedCaptions(directory.files))
         moments: list[tuple[float, int]] = []
         began, cpu = time.monotonic(), time.process_time()
         passes.run_first(lambda done, total, sums: moments.append((time.monotonic(), done)))
@@ -118,7 +118,7 @@ def build(out: str, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _on_ray(recipe: Recipe, stack: ExitStack) -> Crews:
+def _on_ray(recipe: Recipe, stack: ExitStack) -> LocalWorkers:
     from ray import cloudpickle
 
     from c2b_ray.audits.dataset.shards.on_ray import CrewsOnRay

@@ -40,10 +40,10 @@ from raylets import Hardware, Raylets, await_nodes, raylets
 
 from c2b_ray.audits.dataset.directory import building
 from c2b_ray.audits.dataset.shards.on_ray import CrewsOnRay
-from c2b_ray.audits.dataset.shards.passes import Passes
+from c2b_ray.audits.dataset.shards.passes import BuildPasses
 from c2b_ray.audits.dataset.shards.planned import PlannedCaptions, write_captions
 from c2b_ray.audits.dataset.shards.workers import Recipe, Task
-from c2b_ray.audits.dataset.steps.plan import Numbered, Plan
+from c2b_ray.audits.dataset.steps.plan import NumberedCaptions, Plan
 from c2b_ray.config.placement import PlacementConfig
 from c2b_ray.engine.cluster import ADDRESS, ensure_ray
 
@@ -132,12 +132,12 @@ def _built(out: Path, draws: int, placement: PlacementConfig, cluster: Raylets, 
     captions = -(-draws // DRAWS_PER_CAPTION)
     with building(str(out)) as directory:
         texts = ((LABELS[0], f"a photo of a boat, number {number}", None) for number in range(captions))
-        write_captions(directory.files, Numbered(DRAWS_PER_CAPTION).tables(texts))
+        write_captions(directory.files, NumberedCaptions(DRAWS_PER_CAPTION).tables(texts))
         plan = Plan("nodes", captions * DRAWS_PER_CAPTION, SHARD_DRAWS, BATCH)
         recipe = Recipe(directory.files, plan, partial(crew, True, 0.1), 1, 0, 4, 1000)
         moments = [Snapshot.of(cluster)]
         crews = CrewsOnRay(recipe, placement)
-        passes = Passes(recipe, crews, PlannedCaptions(directory.files))
+        passes = BuildPasses(recipe, crews, PlannedCaptions(directory.files))
 
         def tell(done: int, total: int, sums: dict[str, float]) -> None:
             # An actor at work on a shard leaves a note. Once all actors have loaded their models, there is one note for

@@ -27,12 +27,12 @@ from ray import cloudpickle
 from raylets import Hardware, Raylets, await_nodes, raylets
 
 from c2b_ray.audits.dataset.directory import building
-from c2b_ray.audits.dataset.shards.here import Crews, CrewsHere
+from c2b_ray.audits.dataset.shards.here import CrewsHere, LocalWorkers
 from c2b_ray.audits.dataset.shards.on_ray import CrewsOnRay
-from c2b_ray.audits.dataset.shards.passes import Passes, state_of
+from c2b_ray.audits.dataset.shards.passes import BuildPasses, state_of
 from c2b_ray.audits.dataset.shards.planned import PlannedCaptions, write_captions
 from c2b_ray.audits.dataset.shards.workers import Recipe, Task
-from c2b_ray.audits.dataset.steps.plan import Numbered, Plan
+from c2b_ray.audits.dataset.steps.plan import NumberedCaptions, Plan
 from c2b_ray.config.placement import PlacementConfig
 from c2b_ray.engine.cluster import ADDRESS, ensure_ray
 
@@ -45,10 +45,10 @@ def built(out: str, shards: int, crews_of: Any) -> dict[str, float]:
     """Builds a dataset; returns the CPU-ms per shard of this process, by step, and the seconds in all."""
     with building(out) as directory:
         texts = ((LABELS[0], f"a photo of a boat, number {number}", None) for number in range(shards))
-        write_captions(directory.files, Numbered(SHARD_DRAWS).tables(texts))
+        write_captions(directory.files, NumberedCaptions(SHARD_DRAWS).tables(texts))
         plan = Plan("scale", shards * SHARD_DRAWS, SHARD_DRAWS, SHARD_DRAWS)
         recipe = Recipe(directory.files, plan, partial(crew, False, 0.25), 1, 0, 4, 1000)
-        crews: Crews = crews_of(recipe)
+        crews: LocalWorkers = crews_of(recipe)
         result: dict[str, float] = {}
         began = time.monotonic()
 
@@ -58,7 +58,7 @@ def built(out: str, shards: int, crews_of: Any) -> dict[str, float]:
             result[f"{name}_cpu_ms"] = round(1000 * (time.process_time() - cpu) / shards, 3)
             result[f"{name}_s"] = round(time.monotonic() - clock, 2)
 
-        passes = Passes(recipe, crews, PlannedCaptions(directory.files))
+        passes = BuildPasses(recipe, crews, PlannedCaptions(directory.files))
         step("first", lambda: passes.run_first(lambda *progress: None))
         step("listing", lambda: state_of(directory.files, plan))
         step("second", lambda: passes.run_second(lambda *progress: None))
@@ -93,7 +93,7 @@ def on_nodes(nodes: int, shards: int) -> dict[str, Any]:
     return result
 
 
-def _crews(placement: PlacementConfig, recipe: Recipe) -> Crews:
+def _crews(placement: PlacementConfig, recipe: Recipe) -> LocalWorkers:
     return CrewsOnRay(recipe, placement)
 
 

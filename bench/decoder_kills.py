@@ -32,7 +32,7 @@ import pyarrow as pa
 from raylets import SOON, Hardware, Raylets, raylets
 
 from c2b_ray.engine.fed import preparing
-from c2b_ray.engine.here import Here
+from c2b_ray.engine.here import InProcess
 from c2b_ray.engine.placement import Placement
 from c2b_ray.engine.stage import Rows, StageConfig
 from c2b_ray.roles import Shape
@@ -70,7 +70,7 @@ def stage(folder: str, count: int, out: str, on_ray: bool) -> None:
 
     if not on_ray:
         config = StageConfig(SCHEMA, Placement(batch=BATCH, threads=1, decoders=DECODERS), rows_per_file=128)
-        Here().run(rows, answer, lambda: None, out, id_column="id", config=config, prepare=decoded)
+        InProcess().run(rows, answer, lambda: None, out, id_column="id", config=config, prepare=decoded)
         return
     from c2b_ray.engine.cluster import ensure_ray
     from c2b_ray.engine.ray_stage import OnRay

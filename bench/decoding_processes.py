@@ -27,7 +27,7 @@ from c2b_ray.roles import Blocks, Floats, Shape
 from c2b_ray.steps.classify import LoadedClassifier, classification, predict_all
 from c2b_ray.steps.decode import decode
 from c2b_ray.steps.fingerprint import fingerprint
-from c2b_ray.steps.prepared import View, prepared
+from c2b_ray.steps.prepared import PreparedView, prepared
 
 SHAPE = Shape(256, "bilinear", (224, 224))
 WORK = ("decode", "resize and crop", "both", "all")
@@ -84,7 +84,7 @@ def of_model(files: list[bytes]) -> float:
             "prediction_id": pa.array([[name] for name in asking.prediction_ids(ids)], pa.list_(pa.string())),
         }
     )
-    ready, asked = prepared(rows, [View(SHAPE, shaped)]), [LoadedClassifier(model, asking)]
+    ready, asked = prepared(rows, [PreparedView(SHAPE, shaped)]), [LoadedClassifier(model, asking)]
     predict_all(ready, asked)
     began = time.thread_time()
     for _ in range(20):

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import yaml
 
-from c2b_ray.world.planting import Member, Plant
+from c2b_ray.world.planting import Plant, ZooClassifier
 from c2b_ray.world.training import classifiers
 from c2b_ray.world.training.train import record_truth
 from c2b_ray.world.truth import EVALUATION_SEEDS, labelled
@@ -26,9 +26,9 @@ TRUTH_SCENES = 300
 """The number of scenes of each class for metrics.json; the evaluation measures accuracies on scenes of its own."""
 
 
-def members(wanted: dict[str, Any]) -> list[Member]:
+def members(wanted: dict[str, Any]) -> list[ZooClassifier]:
     return [
-        Member(name, one["architecture"], one["seed"], tuple(Plant(*plant) for plant in one["plants"]))
+        ZooClassifier(name, one["architecture"], one["seed"], tuple(Plant(*plant) for plant in one["plants"]))
         for name, one in wanted["classifiers"].items()
     ]
 

@@ -27,9 +27,9 @@ import numpy as np
 from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.audits.failures.discovery.candidates import table as candidates_of
 from c2b_ray.audits.failures.discovery.power import SHARES
-from c2b_ray.audits.failures.discovery.value_sets import Answered, Condition
+from c2b_ray.audits.failures.discovery.value_sets import Condition, LabelledAnswers
 from c2b_ray.audits.failures.labelled import reach_of
-from c2b_ray.audits.failures.labelled_claims import Answers, Claim, Parts, claims_of, hypotheses
+from c2b_ray.audits.failures.labelled_claims import Claim, ClaimAnswers, Parts, claims_of, hypotheses
 from c2b_ray.audits.failures.report.rows import findings_of, hypotheses_of
 
 LABEL = "bus"
@@ -41,7 +41,9 @@ CONFIG = FailuresConfig.model_validate(
 )
 
 
-def planted_table(random: np.random.Generator, images: int, depth: int) -> tuple[Answered, Answers, np.ndarray, dict]:
+def planted_table(
+    random: np.random.Generator, images: int, depth: int
+) -> tuple[LabelledAnswers, ClaimAnswers, np.ndarray, dict]:
     columns = {}
     for number, size in enumerate(SIZES):
         shares = random.dirichlet(np.full(size, 5.0))
@@ -85,7 +87,7 @@ def power(tables: int, images: int, seed: int) -> None:
 
 def table_with(
     random: np.random.Generator, images: int, usual: float, raised: float, share: float
-) -> tuple[Answered, Answers, set[tuple[str, str]]]:
+) -> tuple[LabelledAnswers, ClaimAnswers, set[tuple[str, str]]]:
     """Three columns of two values, whose second values together are a cause that a share of the images show, and three
     columns more."""
     each = share ** (1 / 3)
@@ -100,16 +102,16 @@ def table_with(
 
 def outcomes(
     random: np.random.Generator, columns: dict[str, np.ndarray], rates: np.ndarray
-) -> tuple[Answered, Answers]:
+) -> tuple[LabelledAnswers, ClaimAnswers]:
     images = len(rates)
     failed = random.random(images) < rates
     parts = random.choice(np.array(["search", "test", "measure"], object), images)
     predicted = ["boat" if fails else LABEL for fails in failed]
-    answers = Answers({}, {"model": np.ones(images, bool)}, {"model": failed}, {"model": predicted})
-    return Answered(np.full(images, LABEL, object), columns, parts, np.arange(images)), answers
+    answers = ClaimAnswers({}, {"model": np.ones(images, bool)}, {"model": failed}, {"model": predicted})
+    return LabelledAnswers(np.full(images, LABEL, object), columns, parts, np.arange(images)), answers
 
 
-def audited(answered: Answered, answers: Answers) -> tuple[list[Claim], list[dict], list]:
+def audited(answered: LabelledAnswers, answers: ClaimAnswers) -> tuple[list[Claim], list[dict], list]:
     claims = claims_of(answered, answers, CONFIG).claims
     rows = hypotheses(CONFIG, "table", Parts(answered, answers), claims)
     captions = [Condition(LABEL).caption, *(claim.condition.caption for claim in claims)]

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from c2b_ray.audits.failures.config import FailuresConfig
-from c2b_ray.audits.failures.discovery.value_sets import Answered
+from c2b_ray.audits.failures.discovery.value_sets import LabelledAnswers
 from c2b_ray.audits.failures.labelled import PARTS, parts_of_clusters
-from c2b_ray.audits.failures.labelled_claims import Answers, Parts, claims_of, hypotheses
+from c2b_ray.audits.failures.labelled_claims import ClaimAnswers, Parts, claims_of, hypotheses
 
 LABEL, CAUSE = "bus", ("c0", "v0")
 SIZES = (3, 2, 4, 2, 3, 4)
@@ -62,7 +62,7 @@ def settings() -> Iterator[Setting]:
         yield Setting(*one)
 
 
-def table(s: Setting, random: np.random.Generator) -> tuple[Answered, Answers, NDArray[np.float64]]:
+def table(s: Setting, random: np.random.Generator) -> tuple[LabelledAnswers, ClaimAnswers, NDArray[np.float64]]:
     """Returns images, answers, and the true failure rate of each image over all cameras."""
     weights = random.lognormal(0, 0.9, s.clusters) if s.sizes == "unequal" else np.ones(s.clusters)
     camera = random.choice(s.clusters, IMAGES, p=weights / weights.sum())
@@ -73,17 +73,17 @@ def table(s: Setting, random: np.random.Generator) -> tuple[Answered, Answers, N
     rates = np.where(columns[CAUSE[0]] == CAUSE[1], s.raised, s.usual)
     shape = 1 / s.icc - 1
     failed = random.random(IMAGES) < betaincinv(rates * shape, (1 - rates) * shape, random.random(s.clusters)[camera])
-    answers = Answers(
+    answers = ClaimAnswers(
         {},
         {"model": np.ones(IMAGES, bool)},
         {"model": failed},
         {"model": ["boat" if fails else LABEL for fails in failed]},
     )
     parts = np.array(PARTS, object)[parts_of_clusters(np.array([f"camera {c}" for c in camera], object), 0)]
-    return Answered(np.full(IMAGES, LABEL, object), columns, parts, np.arange(IMAGES), camera), answers, rates
+    return LabelledAnswers(np.full(IMAGES, LABEL, object), columns, parts, np.arange(IMAGES), camera), answers, rates
 
 
-def audited(answered: Answered, answers: Answers, rates: NDArray[np.float64]) -> dict[str, list[float]]:
+def audited(answered: LabelledAnswers, answers: ClaimAnswers, rates: NDArray[np.float64]) -> dict[str, list[float]]:
     claims = claims_of(answered, answers, CONFIG).claims
     rows: list[dict[str, Any]] = hypotheses(CONFIG, "table", Parts(answered, answers), claims).to_pylist()
     result: dict[str, list[float]] = {name: [] for name in ("rate", "ratio", "finding", "false", "found")}
@@ -115,7 +115,7 @@ def main() -> None:
             if number:
                 continue
             apart = random.choice(np.array(PARTS, object), IMAGES)
-            independent = Answered(answered.labels, answered.columns, apart, answered.pictures)
+            independent = LabelledAnswers(answered.labels, answered.columns, apart, answered.pictures)
             rows.append((setting, "independent", audited(independent, answers, rates)))
         if options.cells:
             show(str(tuple(setting)), [row for row in rows if row[0] == setting])

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation
 from c2b_ray.audits.failures.discovery.candidates import Candidate
-from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, MEASURE, SEARCH, Counts, Wanted
-from c2b_ray.audits.failures.state import Hypothesis, Kind, Work
+from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, MEASURE, SEARCH, Counts, WantedDraws
+from c2b_ray.audits.failures.state import FailuresState, Hypothesis, Kind
 from c2b_ray.stats import Trials, failure_rates, rate_ratios
 
 LABEL, TARGET, OTHER = "boat", "house", "bird"
@@ -48,7 +48,7 @@ class Binomials:
         self._counts: dict[tuple[str, str, str, str], Counts] = defaultdict(Counts)
         self.spent: Counter[tuple[str, str]] = Counter()
 
-    def draw(self, wanted: Sequence[Wanted], *_: Any) -> None:
+    def draw(self, wanted: Sequence[WantedDraws], *_: Any) -> None:
         for one in wanted:
             self.spent[one.stage, one.part] += one.draws
             for (caption_id, classifier), rates in self._rates.items():
@@ -87,10 +87,10 @@ def confirmed(draws: int, random: np.random.Generator) -> list[tuple[float, ...]
     hypotheses, rates = drawn(random)
     drawing, base = Binomials(rates, random), caption()
     config = SimpleNamespace(alpha=0.05, rule="top1")
-    work = cast(Work, SimpleNamespace(config=config, drawing=drawing, baselines={LABEL: base}, steps=None))
+    work = cast(FailuresState, SimpleNamespace(config=config, drawing=drawing, baselines={LABEL: base}, steps=None))
     captions = list(dict.fromkeys(one.caption for one in hypotheses))
-    looked = [Wanted(one, DISCOVERY, SEARCH, int(draws * 0.15 / len(captions))) for one in captions]
-    drawing.draw([Wanted(base, DISCOVERY, SEARCH, int(draws * 0.45)), *looked])
+    looked = [WantedDraws(one, DISCOVERY, SEARCH, int(draws * 0.15 / len(captions))) for one in captions]
+    drawing.draw([WantedDraws(base, DISCOVERY, SEARCH, int(draws * 0.45)), *looked])
 
     def counts(one: Candidate, kind: Kind, stage: str, part: str) -> tuple[int, int]:
         of_one = drawing.counts(one, kind.classifier, stage, part)

@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 
 import c2b_ray
-from c2b_ray.audits.dataset.harden import Hardened, Hardening, harden
-from c2b_ray.audits.dataset.harden_images import Clean
+from c2b_ray.audits.dataset.harden import Hardening, HardeningResult, harden
+from c2b_ray.audits.dataset.harden_images import CleanImages
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.models.training import Pool, Recipe, fit, trainable
 from c2b_ray.storage import files
@@ -67,7 +67,7 @@ def build(folder: Path, classifier: str) -> str:
     return str(folder / "dataset")
 
 
-def gap(folder: Path) -> tuple[str, Clean]:
+def gap(folder: Path) -> tuple[str, CleanImages]:
     """Returns a classifier trained on scenes without the failing cells, and the tables that measure it: its training
     scenes, and test scenes of all cells."""
     scenes = [
@@ -87,7 +87,7 @@ def gap(folder: Path) -> tuple[str, Clean]:
     for name, of in (("train", scenes), ("test", tests)):
         pictures = images if name == "train" else render_all(of)
         files.write_table(f"{folder}/{name}.parquet", table(of, pictures))
-    return f"timm:{folder}/model", Clean(f"{folder}/train.parquet", f"{folder}/test.parquet")
+    return f"timm:{folder}/model", CleanImages(f"{folder}/train.parquet", f"{folder}/test.parquet")
 
 
 def table(scenes, images: np.ndarray) -> pa.Table:
@@ -103,7 +103,7 @@ def table(scenes, images: np.ndarray) -> pa.Table:
     return pa.table({"image": pa.array(encoded, pa.binary()), "target_class": [scene.target_class for scene in scenes]})
 
 
-def show(name: str, result: Hardened, began: float) -> None:
+def show(name: str, result: HardeningResult, began: float) -> None:
     print(f"\n{name}: {time.time() - began:.0f} s")
     for arm, clean in result.clean.items():
         failures = result.dataset[arm]
@@ -122,7 +122,7 @@ def main(wanted: list[str]) -> None:
             for mode, steps in (("finetune", 150), ("retrain", STEPS)):
                 began = time.time()
                 options = Hardening(mode, SEEDS, steps=steps)
-                result = harden(dataset, f"{folder}/{mode}", PLANTED, Clean(f"world:{POOL}"), options, HERE)
+                result = harden(dataset, f"{folder}/{mode}", PLANTED, CleanImages(f"world:{POOL}"), options, HERE)
                 show(f"planted, {mode}", result, began)
         if "gap" in wanted:
             (folder / "gap").mkdir()

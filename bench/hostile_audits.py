@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.scoring.score import score
-from c2b_ray.audits.c2b.verification.verified import Verified
+from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.intersect import ATTRIBUTE
 from c2b_ray.steps.verify import CLASS
@@ -92,7 +92,7 @@ class Audit:
         verified = None
         if self.verifications:
             tables = pa.Table.from_pylist(self.verifications, VERIFICATIONS)
-            verified = Verified(tables, pa.Table.from_pylist(self.calibration, CALIBRATION), distinct)
+            verified = VerifiedImages(tables, pa.Table.from_pylist(self.calibration, CALIBRATION), distinct)
         tables = (
             pa.Table.from_pylist(rows, schema)
             for rows, schema in ((self.captions, CAPTIONS), (self.draws, DRAWS), (self.predictions, PREDICTIONS))

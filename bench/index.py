@@ -30,7 +30,7 @@ from c2b_ray.models import catalog
 from c2b_ray.models.index import build as faiss_build
 from c2b_ray.models.index import plan as faiss_plan
 from c2b_ray.models.index.faiss_index import FaissIndex
-from c2b_ray.models.index.vectors import Stored, exhaustive
+from c2b_ray.models.index.vectors import StoredVectors, exhaustive
 from c2b_ray.roles import Floats
 
 DIMENSION = 512
@@ -93,7 +93,7 @@ def chunks(vectors: int, world: World) -> list[Chunk]:
     return [Chunk(n, min(CHUNK, vectors - first), world) for n, first in enumerate(range(0, vectors, CHUNK))]
 
 
-def build(out: Path, vectors: int, wish: faiss_plan.Wish) -> None:
+def build(out: Path, vectors: int, wish: faiss_plan.IndexWishes) -> None:
     began, sources = time.monotonic(), chunks(vectors, World())
     manifest = faiss_build.write(out, "none:synthetic", "1", sources, wish, group_rows=16384, images_root=str(out))
     note(out, "build", seconds=time.monotonic() - began, peak_rss=peak(), plan=manifest.plan.__dict__)
@@ -102,7 +102,7 @@ def build(out: Path, vectors: int, wish: faiss_plan.Wish) -> None:
 def truth(out: Path) -> None:
     index = FaissIndex(str(out))
     queries = World().draw(QUERIES, 10**6)
-    stored = Stored(out / "vectors.f16", index.count, index.dimension)
+    stored = StoredVectors(out / "vectors.f16", index.count, index.dimension)
     began = time.monotonic()
     ids, similarities = exhaustive(queries, 100, stored.blocks())
     np.savez(out / "truth.npz", ids=ids, similarities=similarities)
@@ -184,7 +184,7 @@ def main() -> None:
     if args.threads:
         faiss.omp_set_num_threads(args.threads)
     if args.stage == "build":
-        build(args.out, args.vectors, faiss_plan.Wish(args.kind, args.memory, args.shards))
+        build(args.out, args.vectors, faiss_plan.IndexWishes(args.kind, args.memory, args.shards))
     elif args.stage == "truth":
         truth(args.out)
     elif args.stage == "measure":

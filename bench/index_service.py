@@ -20,7 +20,7 @@ from c2b_ray.audits.index import search_many
 from c2b_ray.engine.cluster import ensure_ray
 from c2b_ray.models import catalog
 from c2b_ray.models.index import build as faiss_build
-from c2b_ray.models.index.plan import Wish
+from c2b_ray.models.index.plan import IndexWishes
 from c2b_ray.serving.ensure import ensure
 from c2b_ray.world import caption, sample
 
@@ -38,7 +38,7 @@ def main() -> None:
     if not index.exists():
         encoder = catalog.encoder(ENCODER)
         sources = chunks(args.vectors, World(encoder.dimension))
-        faiss_build.write(index, ENCODER, encoder.revision, sources, Wish("ivfpq"), images_root=str(args.out))
+        faiss_build.write(index, ENCODER, encoder.revision, sources, IndexWishes("ivfpq"), images_root=str(args.out))
     texts = [caption(scene, seed) for seed, scene in enumerate(sample(args.captions, 100_000))]
     (args.out / "captions.txt").write_text("\n".join(texts))
     with ensure_ray():

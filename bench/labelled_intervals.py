@@ -25,9 +25,9 @@ from failure_intervals import AT_BASELINE, AT_CAPTION, LABEL, OTHER, TARGET, sho
 from numpy.typing import NDArray
 
 from c2b_ray.audits.failures.config import FailuresConfig
-from c2b_ray.audits.failures.discovery.value_sets import Answered, Condition
+from c2b_ray.audits.failures.discovery.value_sets import Condition, LabelledAnswers
 from c2b_ray.audits.failures.drawing import MEASURE, SEARCH, TEST
-from c2b_ray.audits.failures.labelled_claims import Answers, Parts, claims_of, hypotheses
+from c2b_ray.audits.failures.labelled_claims import ClaimAnswers, Parts, claims_of, hypotheses
 from c2b_ray.stats import Trials, failure_rates, rate_ratios
 from c2b_ray.tables.failure_rows import HypothesisRow
 
@@ -77,8 +77,8 @@ def findings(images: int, random: np.random.Generator) -> Iterator[Finding]:
         predicted[name] = np.where(of_target, TARGET, np.where(any_failure, OTHER, LABEL)).astype(object)
     columns = {name: np.array([cell[name] for cell in CELLS], object)[cells] for name in COLUMNS}
     parts = random.choice(np.array([SEARCH, TEST, MEASURE], object), images)
-    answered = Answered(np.full(images, LABEL, object), columns, parts, np.arange(images))
-    answers = Answers(
+    answered = LabelledAnswers(np.full(images, LABEL, object), columns, parts, np.arange(images))
+    answers = ClaimAnswers(
         {},
         {name: np.ones(images, bool) for name in true},
         {name: answer != LABEL for name, answer in predicted.items()},

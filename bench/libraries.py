@@ -5,8 +5,8 @@
 
 `seal`: every one-bit flip of a small table, read with Parquet's own page checksums and with the seal; then the bytes
 and CPU-seconds of reading one column of ten, with the seal and with a hash of the whole file as a manifest could hold.
-`commits`: submissions of one tenant from threads that wait for each other, with `locks.together` and with a transaction
-each, in SQLite and in PostgreSQL with and without its own group commit (`commit_delay`).
+`commits`: submissions of one tenant from threads that wait for each other, with `locks.commit_together` and with a
+transaction each, in SQLite and in PostgreSQL with and without its own group commit (`commit_delay`).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
-from c2b_ray.audits.dataset.steps.copies import NONE, Marks, earliest_moved, earliest_repeats, moved_rows
+from c2b_ray.audits.dataset.steps.copies import NONE, CopyMarks, earliest_moved, earliest_repeats, moved_rows
 from c2b_ray.audits.dataset.steps.fingerprint import (
     MOVED_LARGEST_DIFFERENCE,
     MOVED_MEAN_DIFFERENCE,
@@ -109,14 +109,14 @@ class Prints:
 
 
 def left_out(prints: Prints, count: int, distance: int) -> np.ndarray:
-    marks = Marks(np.arange(count), np.zeros(count, np.int32), prints.hashes[:count], prints.thumbnails[:count])
+    marks = CopyMarks(np.arange(count), np.zeros(count, np.int32), prints.hashes[:count], prints.thumbnails[:count])
     repeated: np.ndarray = earliest_repeats(marks, distance) < NONE
     return repeated
 
 
 def left_out_as_moved(prints: Prints, count: int) -> np.ndarray:
     rows, hashes, is_moved = moved_rows(prints.windows[:count])
-    marks = Marks(rows, np.zeros(len(rows), np.int32), hashes, prints.thumbnails[rows])
+    marks = CopyMarks(rows, np.zeros(len(rows), np.int32), hashes, prints.thumbnails[rows])
     repeated = np.zeros(count, bool)
     repeated[rows[earliest_moved(marks, is_moved) < NONE]] = True
     return repeated

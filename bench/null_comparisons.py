@@ -13,7 +13,7 @@ import argparse
 import numpy as np
 from null_audits import answers, captions_and_draws
 
-from c2b_ray.audits.c2b.scoring.comparison import SharedImages, Side, compare, compare_pooled
+from c2b_ray.audits.c2b.scoring.comparison import ComparisonSide, SharedImages, compare, compare_pooled
 
 CHANGED = {"better", "worse"}
 LEVELS = 0.05, 0.05  # tau, alpha
@@ -34,7 +34,7 @@ def main() -> None:
             for _ in range(asked.comparisons):
                 level = random.uniform(0.45, 0.6)
                 a, b, better = (
-                    Side(captions, draws, answers(random, captions, draws, spread, accuracy), "m")
+                    ComparisonSide(captions, draws, answers(random, captions, draws, spread, accuracy), "m")
                     for accuracy in (level, level, level + asked.gain)
                 )
                 alike, apart = SharedImages(a, b), SharedImages(a, better)

@@ -12,7 +12,7 @@ import argparse
 import numpy as np
 
 from c2b_ray.stats import ContrastTest, contrast_test
-from c2b_ray.stats.noisy_labels import Corrected, Known, corrected
+from c2b_ray.stats.noisy_labels import CalibrationCounts, Corrected, corrected
 
 ON_OTHERS = 0.1  # how often the classifier answers the class on images that do not show it
 
@@ -41,7 +41,7 @@ def simulated(random, accuracy, purity, verifier, images, known, pool):
         np.add.at(counts, (outcome, j, said), 1)
     values = np.stack([random.multinomial(known, noisy(n, verifier)[k]) for k in range(n)]).astype(float)
     classes = np.stack([random.multinomial(known, p) for p in ([verifier, 1 - verifier], [1 - verifier, verifier])])
-    return counts, Known(values, classes.astype(float))
+    return counts, CalibrationCounts(values, classes.astype(float))
 
 
 def scored(scores: Corrected) -> ContrastTest:

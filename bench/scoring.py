@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.scoring.score import score
-from c2b_ray.audits.c2b.verification.verified import Verified
+from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.intersect import ATTRIBUTE
 from c2b_ray.steps.verify import CLASS
@@ -233,7 +233,7 @@ def main() -> None:
     with Peak() as peak:
         start, start_cpu = time.perf_counter(), time.process_time()
         distinct = Distinct(tables["images"]) if args.distinct else None
-        verified = Verified(tables["verifications"], calibration()) if args.verified else None
+        verified = VerifiedImages(tables["verifications"], calibration()) if args.verified else None
         scored = [tables[name] for name in ("captions", "draws", "predictions")]
         scores = score(*scored, CLASSIFIERS, TAU, ALPHA, verified, distinct)
         seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu

@@ -87,7 +87,7 @@ def bare(place: Path) -> None:
     import numpy as np
     import onnxruntime
 
-    from c2b_ray.models.pixels.resize import Window, resize
+    from c2b_ray.models.pixels.resize import ResizedRegion, resize
     from c2b_ray.steps.decode import decode
 
     mean, std = np.float32((0.485, 0.456, 0.406)), np.float32((0.229, 0.224, 0.225))
@@ -96,7 +96,7 @@ def bare(place: Path) -> None:
     session = onnxruntime.InferenceSession(str(place / "net.onnx"), options, providers=["CPUExecutionProvider"])
 
     def prepared(path: Path) -> Any:
-        pixels = resize(decode(path.read_bytes()), SIDE, SIDE, "bilinear", Window(0, 0, SIDE, SIDE))
+        pixels = resize(decode(path.read_bytes()), SIDE, SIDE, "bilinear", ResizedRegion(0, 0, SIDE, SIDE))
         return ((pixels * np.float32(1 / 255) - mean) / std).transpose(2, 0, 1)
 
     with (place / "all.csv").open(newline="") as file:

@@ -37,7 +37,7 @@ from cpu_time import Stretch, steady, watched
 from photos import photos
 
 from c2b_ray.audits.kit.backend import backend
-from c2b_ray.engine.images import Contestant, ImageStages, selected
+from c2b_ray.engine.images import AuditedClassifier, ImageStages, selected
 from c2b_ray.engine.placement import NEEDS
 from c2b_ray.models import catalog
 from c2b_ray.roles import Classifier
@@ -107,7 +107,7 @@ def piped(spec: str, sources: tuple[str, str], via: str) -> Stretches:
 
         def once(source: str) -> None:
             with tempfile.TemporaryDirectory(dir=out) as place:
-                one = [Contestant(factory, asked)]
+                one = [AuditedClassifier(factory, asked)]
                 images = selected(source, lambda: [wanted[source]])
                 stages.classify(images, one, f"{place}/predictions", lambda _: None)
 

@@ -30,7 +30,7 @@ from c2b_ray.names import normalise
 from c2b_ray.report import words
 from c2b_ray.report.page import render
 from c2b_ray.report.redact import clean, names_of
-from c2b_ray.report.thumbnails import RIGHT, WRONG, Gallery, Picture, Shelf, thumbnails
+from c2b_ray.report.thumbnails import RIGHT, WRONG, Gallery, Picture, ThumbnailSet, thumbnails
 from c2b_ray.steps.answers import UNDECIDED, Taken, answers_of
 from c2b_ray.steps.classify import classification, predict
 from c2b_ray.steps.draw import fetch, generate, generated
@@ -212,7 +212,7 @@ def answers_view(
         i: data for i, data in zip(*(images[c].to_pylist() for c in ("image_id", "bytes")), strict=True) if data
     }
     keys = dict(zip(*(images[c].to_pylist() for c in ("image_id", "key")), strict=True))
-    shelf = Shelf(thumbnails(pictures), keys)
+    shelf = ThumbnailSet(thumbnails(pictures), keys)
     names = names_of([answer.classifier for answer in answers])
     return AnswersView(
         sentence=clean(sentence),
@@ -270,7 +270,9 @@ def _p(value: float) -> str:
     return text if text.startswith("<") else f"= {text}"
 
 
-def _answer(answer: SentenceAnswer, target_class: str, predictions: pa.Table, shelf: Shelf, name: str) -> AnswerView:
+def _answer(
+    answer: SentenceAnswer, target_class: str, predictions: pa.Table, shelf: ThumbnailSet, name: str
+) -> AnswerView:
     answers_of_classifier = predictions.filter(
         pc.and_(pc.equal(predictions["classifier"], answer.classifier), pc.is_null(predictions["error"]))
     ).to_pylist()
@@ -286,7 +288,7 @@ def _answer(answer: SentenceAnswer, target_class: str, predictions: pa.Table, sh
     )
 
 
-def _gallery(right: bool, rows: Sequence[Mapping[str, Any]], shelf: Shelf, name: str) -> Gallery:
+def _gallery(right: bool, rows: Sequence[Mapping[str, Any]], shelf: ThumbnailSet, name: str) -> Gallery:
     kind, sign = ("right", RIGHT) if right else ("wrong", WRONG)
     chosen = rows[:MOST_PICTURES]
     return Gallery(
@@ -297,7 +299,7 @@ def _gallery(right: bool, rows: Sequence[Mapping[str, Any]], shelf: Shelf, name:
     )
 
 
-def _picture(row: Mapping[str, Any], shelf: Shelf, name: str, kind: str) -> Picture:
+def _picture(row: Mapping[str, Any], shelf: ThumbnailSet, name: str, kind: str) -> Picture:
     predicted, probability = row["predicted_class"] or "", row["label_probability"]
     label = row["label"] or predicted or UNDECIDED
     sure = "" if probability is None else f"{probability:.2f}"
@@ -312,7 +314,7 @@ def _picture(row: Mapping[str, Any], shelf: Shelf, name: str, kind: str) -> Pict
     )
 
 
-Draw = Callable[[str, int], tuple[pa.Table, dict[str, str]]]
+QuestionSample = Callable[[str, int], tuple[pa.Table, dict[str, str]]]
 """Draws n images of a caption, best first: a table of `schemas.IMAGES`, and their source, for the record."""
 
 
@@ -417,7 +419,7 @@ def _in_order(run: C2BRun) -> list[str]:
     return sorted(classifiers_of(run), key=order.index)
 
 
-def _draws(run: C2BRun, models: Loaders, index: str | None) -> Draw:
+def _draws(run: C2BRun, models: Loaders, index: str | None) -> QuestionSample:
     """Returns a function that finds or makes images of a sentence: by the run's index, or its generator."""
     images = run.config["images"]
     path = index or images.get("index")

@@ -77,7 +77,7 @@ class CheckedModel:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """`pictures`: where the pictures come from, in words. `left_out`: remarks on what the run will not use, and why."""
 
     models: tuple[CheckedModel, ...]
@@ -85,7 +85,7 @@ class Checked:
     left_out: tuple[str, ...]
 
 
-def check(file: str, via: str = AUTO) -> Checked:
+def check(file: str, via: str = AUTO) -> CheckResult:
     """Checks an audit file, or a file of `c2b failures` or `c2b dataset build`, told by its fields.
 
     Raises InputError for all that the run itself would refuse, and where a model does not load or answer.
@@ -103,7 +103,7 @@ def check(file: str, via: str = AUTO) -> Checked:
     left_out = []
     if isinstance(config, AuditConfig):
         left_out = remarks(config) if config.images.table is not None else uncalibrated_of(config)
-    return Checked(tuple(models), source, tuple(left_out))
+    return CheckResult(tuple(models), source, tuple(left_out))
 
 
 def _read(file: str, via: str) -> tuple[Configs, Sequence[str]]:

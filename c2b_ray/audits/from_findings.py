@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from c2b_ray.audits.audit import Audit, audit_of
 from c2b_ray.audits.gate import GateCell
-from c2b_ray.audits.kit.comparison import Comparison, compared, decide, differing, importance, refuse, sides
+from c2b_ray.audits.kit.comparison import Comparison, compared, compared_names, decide, differing, importance, refuse
 from c2b_ray.config.reading import ConfigFile
-from c2b_ray.config.strict import Strict
+from c2b_ray.config.strict import StrictModel
 from c2b_ray.errors import RunError
 from c2b_ray.report import words
 from c2b_ray.report.comparison import Heading, Pages
@@ -195,7 +195,7 @@ def compare(run_a: Run, run_b: Run, classifier_a: str | None = None, classifier_
     the audit declares as `same`, or without a finding in common.
     """
     audit = audit_of(run_a)
-    a, b = sides((run_a, run_b), (classifier_a, classifier_b), _classifiers_of, _check_same)
+    a, b = compared_names((run_a, run_b), (classifier_a, classifier_b), _classifiers_of, _check_same)
     alpha = float(run_a.config.get("alpha", ALPHA))
     of_a, of_b = ({one.name: one for one in findings_of(run, who)} for run, who in ((run_a, a), (run_b, b)))
     rows = [_row(name, of_a[name], of_b[name], alpha) for name in of_a if name in of_b]
@@ -281,7 +281,7 @@ PAGES = Pages(
 
 def estimate(audit: Audit, file: str) -> Summary:
     """Returns the most images that models answer about in a run of this file."""
-    reader: ConfigFile[Strict] = ConfigFile(audit.config_class, audit.command)  # type: ignore[arg-type]
+    reader: ConfigFile[StrictModel] = ConfigFile(audit.config_class, audit.command)  # type: ignore[arg-type]
     images = audit.images_at_most(reader.read(file).model_dump())
     line = "The file does not say how many images." if images is None else f"At most {words.plural(images, 'image')}."
     return Summary("", [], [], [], [line], to_json={"images_at_most": images})

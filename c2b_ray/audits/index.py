@@ -19,11 +19,11 @@ from c2b_ray.engine.sources.datasets import opened
 from c2b_ray.engine.sources.files import sizes
 from c2b_ray.engine.stage import StageResult
 from c2b_ray.models import catalog
-from c2b_ray.models.index.plan import Wish
+from c2b_ray.models.index.plan import IndexWishes
 from c2b_ray.roles import Description
-from c2b_ray.steps.retrieve import Finder
+from c2b_ray.steps.retrieve import CaptionSearch
 
-DEFAULT = Wish()
+DEFAULT = IndexWishes()
 ALONE = Session()
 
 
@@ -32,7 +32,7 @@ def build(
     encoder: str,
     out: str,
     session: Session = ALONE,
-    wish: Wish = DEFAULT,
+    wish: IndexWishes = DEFAULT,
 ) -> dict[str, Any]:
     """Embeds every image of `images` with `encoder` and builds an index at `out`; resumes an interrupted build.
 
@@ -71,7 +71,7 @@ def import_folder(
     moved_from: str | None = None,
     skip_bad: bool = False,
     listener: Listener | None = None,
-    wish: Wish = DEFAULT,
+    wish: IndexWishes = DEFAULT,
 ) -> dict[str, Any]:
     """Builds an index at `out` from the embeddings in `folder`, made by `encoder`.
 
@@ -96,7 +96,7 @@ def search_one(index: str, caption: str, k: int) -> list[dict[str, Any]]:
     """Returns the k images nearest to a caption, nearest first: `rank`, `key`, `similarity` and the source's
     metadata."""
     opened = catalog.index(index)
-    finder = Finder(catalog.encoder(opened.encoder), opened)
+    finder = CaptionSearch(catalog.encoder(opened.encoder), opened)
     neighbours = opened.search(finder.encoder.encode_texts([caption]), k)
     ids = [int(i) for i in neighbours.ids[0] if i >= 0]
     hits = []
@@ -124,7 +124,7 @@ def search_many(index: str, captions: str, out: str, k: int, session: Session = 
             return search.search_captions(models.runner, rows, finder, made_by, out, on_progress)
 
 
-def _made_by(images: str, known: Description, encoder: str, wish: Wish) -> dict[str, Any]:
+def _made_by(images: str, known: Description, encoder: str, wish: IndexWishes) -> dict[str, Any]:
     made_by = {
         "images": images,
         "encoder": encoder,

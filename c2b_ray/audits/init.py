@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from c2b_ray.audits.c2b.from_images import Choices, Drafted, are_images, described, drafted, model_notes
+from c2b_ray.audits.c2b.from_images import Choices, DraftedAudit, are_images, described, drafted, model_notes
 from c2b_ray.audits.c2b.match_labels import match
 from c2b_ray.audits.c2b.preflight import INDEX_MANIFEST
 from c2b_ray.audits.kit.specs import check_spec
@@ -30,7 +30,7 @@ MOST_CLASSES = 20
 
 
 @dataclass(frozen=True)
-class Answers:
+class InitAnswers:
     """`images`: a folder or table of labelled images, an index, or the spec of a generator. `classes`: for images that
     are not labelled; empty: all labels of a classifier of few."""
 
@@ -55,7 +55,7 @@ def kind_of(images: str) -> str:
     )
 
 
-def draft(answers: Answers) -> Drafted:
+def draft(answers: InitAnswers) -> DraftedAudit:
     """Returns the audit file. Raises InputError for what `c2b audit` would refuse of these answers."""
     kind = kind_of(answers.images)
     if kind == LABELLED:
@@ -69,7 +69,7 @@ def draft(answers: Answers) -> Drafted:
     return _captioned(answers, kind)
 
 
-def _captioned(answers: Answers, kind: str) -> Drafted:
+def _captioned(answers: InitAnswers, kind: str) -> DraftedAudit:
     """Returns the audit file of images that captions draw."""
     if answers.choices.language_model is None:
         raise ConfigError(
@@ -99,7 +99,7 @@ def _captioned(answers: Answers, kind: str) -> Drafted:
     }
     notes = {"classifier": model_notes(descriptions), "images": [said]}
     warnings = (matching.assumed,) if matching.assumed else ()
-    return Drafted(fields, notes, (said,), warnings)
+    return DraftedAudit(fields, notes, (said,), warnings)
 
 
 def _all(labels: Sequence[str]) -> list[str]:
@@ -126,7 +126,7 @@ def look(spec: str) -> Description:
     return described(located(spec, Path.cwd()))
 
 
-def write(draft: Drafted, out: str) -> str:
+def write(draft: DraftedAudit, out: str) -> str:
     """Writes the file, and returns its path. Raises ConfigError where one is there already."""
     if files.exists(out):
         raise ConfigError("--out", f"{out} is there already; choose another name, or remove it")

@@ -11,7 +11,7 @@ from c2b_ray.audits.kit.models import fact_line
 from c2b_ray.cli import show
 
 if TYPE_CHECKING:
-    from c2b_ray.audits.check import Answer, Checked, CheckedModel
+    from c2b_ray.audits.check import Answer, CheckedModel, CheckResult
 
 MOST_LABELS = 5
 ROLES = {
@@ -43,7 +43,7 @@ def check(
     _print(checked)
 
 
-def _print(checked: Checked) -> None:
+def _print(checked: CheckResult) -> None:
     for model in checked.models:
         show.line(f"{model.field}: {model.spec}{'' if model.answers else f' ({ROLES.get(model.role, model.role)})'}")
         for line in _lines(model):
@@ -66,10 +66,10 @@ def _lines(model: CheckedModel) -> list[str]:
     if model.labels:
         more = f" … {model.labels[-1]}" if len(model.labels) > MOST_LABELS else ""
         lines.append(f"{len(model.labels):,} labels: {', '.join(model.labels[:MOST_LABELS])}{more}")
-    return [*lines, *map(fact_line, model.facts), *map(_answered, model.answers)]
+    return [*lines, *map(fact_line, model.facts), *map(_answer_text, model.answers)]
 
 
-def _answered(answer: Answer) -> str:
+def _answer_text(answer: Answer) -> str:
     top = ", ".join(f"{label} {probability:.0%}" for label, probability in answer.top)
     what = f"{answer.picture} ({answer.of_class})" if answer.of_class else answer.picture
     mark = {True: "right: ", False: "wrong: ", None: ""}[answer.right]

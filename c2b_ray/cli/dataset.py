@@ -16,9 +16,9 @@ from c2b_ray.report import words
 from c2b_ray.text import visible
 
 if TYPE_CHECKING:
-    from c2b_ray.audits.dataset.build import Built
+    from c2b_ray.audits.dataset.build import BuildResult
     from c2b_ray.audits.dataset.evaluation import Evaluated
-    from c2b_ray.audits.dataset.harden import Hardened
+    from c2b_ray.audits.dataset.harden import HardeningResult
 
 
 # `c2b dataset build` and `c2b dataset verify`.
@@ -66,7 +66,7 @@ def build(
     _tell(built)
 
 
-def _tell(built: Built) -> None:
+def _tell(built: BuildResult) -> None:
     dropped = ", ".join(f"{words.count(count)} {reason}" for reason, count in built.drops.items()) or "none"
     kept = f"{words.count(built.rows)} of {words.plural(built.draws, 'image')}"
     show.line(f"{kept} in {words.plural(built.shards, 'shard')} at {built.out}; dropped: {dropped}")
@@ -131,11 +131,11 @@ def evaluate(
 ) -> None:
     """Measure how far failures transfer: rates, error consistency, distance; if interrupted, run it again to resume."""
     from c2b_ray.audits.dataset.contestants import listed
-    from c2b_ray.audits.dataset.evaluation import Against
+    from c2b_ray.audits.dataset.evaluation import ReferenceImages
     from c2b_ray.audits.dataset.evaluation import evaluate as run_evaluate
 
     specs = [spec for text in classifiers for spec in listed(text)]
-    against = Against(reference, encoder, neighbours, label_map)
+    against = ReferenceImages(reference, encoder, neighbours, label_map)
     with progress.shown() as bar:
         result = run_evaluate(dataset, specs, out, against, session(via, placement, bar))
     if as_json:
@@ -257,7 +257,7 @@ def harden(
     """Retrain or fine-tune a classifier with its failures; if interrupted, run it again to resume."""
     from c2b_ray.audits.dataset.harden import Hardening
     from c2b_ray.audits.dataset.harden import harden as run_harden
-    from c2b_ray.audits.dataset.harden_images import Clean as CleanImages
+    from c2b_ray.audits.dataset.harden_images import CleanImages as CleanImages
 
     chosen = (mode, seeds, share, split, 0.2, without, steps, batch, rate, crop, label_map)
     options = Hardening(*cast(Any, chosen))
@@ -270,7 +270,7 @@ def harden(
         _tell_of_dataset_harden(result, out)
 
 
-def _tell_of_dataset_harden(result: Hardened, out: str) -> None:
+def _tell_of_dataset_harden(result: HardeningResult, out: str) -> None:
     for arm, accuracy in result.clean.items():
         failures = result.dataset[arm]
         spread = "" if accuracy.seeds < 2 else f", SD {100 * accuracy.sd:.2f} and {100 * failures.sd:.2f}"

@@ -114,7 +114,7 @@ def search(
 def _wish(kind: str | None, memory: str, shards: int | None) -> Any:
     from c2b_ray.models.index import plan as faiss_plan
 
-    return faiss_plan.Wish(kind, faiss_plan.memory(memory), shards)
+    return faiss_plan.IndexWishes(kind, faiss_plan.memory(memory), shards)
 
 
 def _tell(summary: dict[str, Any], errors: str, as_json: bool) -> None:

@@ -55,7 +55,7 @@ def init(
         classes = _or_nothing("Classes, commas between (empty: all labels)")
     named = [name.strip() for name in (classes or "").split(",") if name.strip()]
     choices = Choices(task, image_column, class_column, root, language_model)
-    draft = command.draft(command.Answers(images, specs, choices, named))
+    draft = command.draft(command.InitAnswers(images, specs, choices, named))
     for text in draft.said:
         show.note(text)
     for text in draft.warnings:

@@ -11,7 +11,7 @@ from c2b_ray.cli import show
 from c2b_ray.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from c2b_ray.models.spec_tables import Reading
+    from c2b_ray.models.spec_tables import SchemeOptions
 
 
 def models(
@@ -60,7 +60,7 @@ def _scheme(scheme: str, known: dict[str, list[str]], as_json: bool) -> None:
         show.line("")
 
 
-def _table(table: Reading) -> None:
+def _table(table: SchemeOptions) -> None:
     if table.reads:
         show.line("  what is read from where, in this order:")
         width = max(len(setting) for setting, _, _ in table.reads) + 2

@@ -32,19 +32,19 @@ from c2b_ray.report import words
 EVERY_S = 10.0
 
 
-class Shown(Protocol):
+class ProgressDisplay(Protocol):
     """A listener of events and a context manager, which restores the terminal at its end."""
 
     def __call__(self, event: Event) -> None: ...
 
-    def __enter__(self) -> Shown: ...
+    def __enter__(self) -> ProgressDisplay: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]: ...
 
 
-def shown() -> Shown:
+def shown() -> ProgressDisplay:
     console = Console(stderr=True)
     return Bars(console) if console.is_terminal else Lines()
 

@@ -19,8 +19,8 @@ from pydantic import (
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
 from c2b_ray.config.images import Images
 from c2b_ray.config.named import EncoderSpec, LanguageModelSpec, Name, Names
-from c2b_ray.config.perturb import Given, Perturb, read_perturb
-from c2b_ray.config.strict import Strict, distinct
+from c2b_ray.config.perturb import GivenPerturbations, Perturb, read_perturb
+from c2b_ray.config.strict import StrictModel, distinct
 from c2b_ray.config.verification import Verification
 from c2b_ray.errors import nearest
 from c2b_ray.names import normalise
@@ -42,7 +42,7 @@ IMAGES_PER_CAPTION = 40
 """The default number of drawn images; of labelled images all are used."""
 
 
-class Budget(Strict):
+class Budget(StrictModel):
     """A limit on the images: they are drawn until every verdict is settled or the limit is reached."""
 
     images: int = Field(ge=1, le=100_000_000, description="The most images to draw in the whole audit.")
@@ -80,7 +80,7 @@ _NOT_IN_CLUSTERS = {
 """What cannot be combined with `images.cluster`, and why."""
 
 
-class Screening(Strict):
+class Screening(StrictModel):
     """Two stages: `images_per_caption` images of every caption; then fresh images of the attributes whose φ looks
     large."""
 
@@ -94,7 +94,7 @@ class Screening(Strict):
     fresh: int = Field(300, ge=2, le=100_000, description="Fresh images of each cell of such an attribute.")
 
 
-class LabelErrors(Strict):
+class LabelErrors(StrictModel):
     """How images are found whose label may be wrong."""
 
     encoder: EncoderSpec | None = Field(
@@ -104,7 +104,7 @@ class LabelErrors(Strict):
     )
 
 
-class AuditConfig(Strict):
+class AuditConfig(StrictModel):
     """An audit: a classifier, a sentence about its task, and the source of its images."""
 
     task: Name = Field(description="The task of the classifier, in one sentence.")
@@ -248,7 +248,7 @@ class AuditConfig(Strict):
             raise ValueError(f"there is no metric {metric!r}; {nearest(metric, METRICS)}")
         return metric
 
-    @field_validator("perturb", mode="before", json_schema_input_type=Perturb | Given)
+    @field_validator("perturb", mode="before", json_schema_input_type=Perturb | GivenPerturbations)
     @classmethod
     def _perturbations(cls, perturb: Any) -> Any:
         return read_perturb(perturb)

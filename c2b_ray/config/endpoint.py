@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from c2b_ray.config.policy import Policy
 from c2b_ray.config.problems import first_problem
-from c2b_ray.config.strict import Strict
+from c2b_ray.config.strict import StrictModel
 from c2b_ray.errors import ConfigError
 from c2b_ray.storage.documents import FileOrFields, read_yaml
 
@@ -23,7 +23,7 @@ SECRET_VARIABLE = "C2B_ENDPOINT_SECRET"  # noqa: S105 — its name
 GIB = 2**30
 
 
-class Quotas(Strict):
+class Quotas(StrictModel):
     """The limits of one tenant. A tenant's own quotas replace these, field by field."""
 
     concurrent_jobs: int = Field(20, ge=0, description="The most jobs that wait or run at once.")
@@ -46,7 +46,7 @@ class Quotas(Strict):
         return limits
 
 
-class Runners(Strict):
+class Runners(StrictModel):
     """How jobs run."""
 
     slots: int = Field(1, ge=1, le=1024, description="The most jobs that one runner runs at once.")
@@ -71,7 +71,7 @@ class Runners(Strict):
     )
 
 
-class Retention(Strict):
+class Retention(StrictModel):
     """How long data of ended jobs are kept. Without a value they are kept until someone deletes them."""
 
     runs_days: float | None = Field(None, gt=0, description="Days after which runs of ended jobs are deleted.")
@@ -82,7 +82,7 @@ class Retention(Strict):
     idempotency_hours: float = Field(24.0, gt=0, description="Hours for which an Idempotency-Key is remembered.")
 
 
-class EndpointConfig(Strict):
+class EndpointConfig(StrictModel):
     """A shared endpoint."""
 
     folder: str = Field(

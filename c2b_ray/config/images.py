@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from c2b_ray.config.named import CaptionerSpec, EncoderSpec, GeneratorSpec, IndexPath, Name, RootPath, TablePath
-from c2b_ray.config.strict import Strict, distinct
+from c2b_ray.config.strict import StrictModel, distinct
 
 Source = Literal["retrieve", "generate", "labelled"]
 CutBy = Literal["quantiles", "hour", "month", "year"]
@@ -18,7 +18,7 @@ _NEEDS = {"retrieve": "index", "generate": "generator", "labelled": "table"}
 LARGEST_POOL = 100_000
 
 
-class Columns(Strict):
+class Columns(StrictModel):
     """The table's names of the columns that every labelled table has."""
 
     image: Name | None = Field(None, description="The column of paths or bytes.")
@@ -28,7 +28,7 @@ class Columns(Strict):
     )
 
 
-class Read(Strict):
+class Read(StrictModel):
     """The model that says which value of an attribute each labelled image shows, and how its accuracy is measured."""
 
     model: CaptionerSpec = Field(description="The spec of a captioner; `open_clip:` and `world:clip` are small ones.")
@@ -40,7 +40,7 @@ class Read(Strict):
     )
 
 
-class Images(Strict):
+class Images(StrictModel):
     """The source of the images."""
 
     source: Source | list[Source] = Field(

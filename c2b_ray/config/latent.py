@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from c2b_ray.config.named import CaptionerSpec, ClassifierSpec, LatentGeneratorSpec, Name, Names, SpecText
-from c2b_ray.config.strict import Strict, distinct
+from c2b_ray.config.strict import StrictModel, distinct
 
 Method = Literal[
     "consistent",
@@ -53,7 +53,7 @@ References = Annotated[
 ]
 
 
-class Problem(Strict):
+class Problem(StrictModel):
     """One search: whether `target` alone changes an output of the classifier."""
 
     name: Name | None = Field(None, description="The problem's name.")
@@ -74,7 +74,7 @@ class Problem(Strict):
         return self
 
 
-class Search(Strict):
+class Search(StrictModel):
     """The settings of a search for directions."""
 
     iterations: int = Field(60, ge=1, le=100_000, description="The most steps of a search.")
@@ -99,7 +99,7 @@ class Search(Strict):
     )
 
 
-class EvidenceConfig(Strict):
+class EvidenceConfig(StrictModel):
     """The settings of the test whether a direction changes P(label)."""
 
     latents: int = Field(
@@ -115,7 +115,7 @@ class EvidenceConfig(Strict):
     )
 
 
-class Strips(Strict):
+class Strips(StrictModel):
     """Images along each direction, all from the same latents."""
 
     latents: int = Field(
@@ -132,7 +132,7 @@ def _default_methods() -> list[Method]:
     return ["consistent"]
 
 
-class LatentConfig(Strict):
+class LatentConfig(StrictModel):
     """A search for directions of a generator's latent space that change a classifier's answer."""
 
     classifier: ClassifierSpec | dict[Name, ClassifierSpec] = Field(description="A model spec, or name → spec.")

@@ -82,7 +82,7 @@ Section = TypeVar("Section", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedText:
     """A text in a config. `field`: of one of several, with its name, such as "generators.base"."""
 
     field: str
@@ -90,13 +90,13 @@ class Named:
     text: str
 
 
-def texts_of(config: BaseModel, above: str = "") -> Iterator[Named]:
+def texts_of(config: BaseModel, above: str = "") -> Iterator[NamedText]:
     """Yields each text of a config, and of its sections, that names something."""
     for name, names in names_by_field(type(config)).items():
         yield from _texts(getattr(config, name), names, f"{above}{name}")
 
 
-def _texts(value: Any, names: Names | None, field: str) -> Iterator[Named]:
+def _texts(value: Any, names: Names | None, field: str) -> Iterator[NamedText]:
     if isinstance(value, BaseModel):
         yield from texts_of(value, f"{field}.")
     elif isinstance(value, list):
@@ -106,7 +106,7 @@ def _texts(value: Any, names: Names | None, field: str) -> Iterator[Named]:
         for name, one in value.items():
             yield from _texts(one, names, f"{field}.{name}")
     elif isinstance(value, str) and names is not None and names is not Names.NOTHING:
-        yield Named(field, names, value)
+        yield NamedText(field, names, value)
 
 
 def replaced_texts(config: Section, change: Callable[[Names, str], str]) -> Section:

@@ -10,17 +10,17 @@ from typing import Annotated, Any
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
-from c2b_ray.config.strict import Strict
+from c2b_ray.config.strict import StrictModel
 
 USUAL_LEVELS = (1, 3, 5)
 """The levels of a perturbation that is named without any: they show a curve, at three fifths of the cost of all."""
 
 Levels = Annotated[list[Annotated[int, Field(ge=1, le=5)]], Field(min_length=1, max_length=5)]
 OnlyLevel = Annotated[list[Annotated[int, Field(ge=1, le=1)]], Field(min_length=1, max_length=1)]
-Given = bool | list[str] | dict[str, Any] | None
+GivenPerturbations = bool | list[str] | dict[str, Any] | None
 
 
-class Perturb(Strict):
+class Perturb(StrictModel):
     """Perturbations of the images themselves, each at levels from 1 (weak) to 5 (strong)."""
 
     images: int = Field(
@@ -71,7 +71,7 @@ class Perturb(Strict):
 PERTURBATIONS = tuple(name for name in Perturb.model_fields if name != "images")
 
 
-def read_perturb(given: Given) -> Any:
+def read_perturb(given: GivenPerturbations) -> Any:
     """Returns what `perturb` says as the fields of `Perturb`; None: nothing is perturbed.
 
     Raises ValueError for a name that a list holds twice. Unknown names become unknown fields, which `Perturb` refuses.

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from pydantic import Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from c2b_ray.config.problems import first_problem
-from c2b_ray.config.strict import Strict
+from c2b_ray.config.strict import StrictModel
 from c2b_ray.errors import ConfigError
 from c2b_ray.storage.documents import FileOrFields, read_yaml
 
@@ -63,7 +63,7 @@ class Computing:
 UNSAID = Computing()
 
 
-class StagePlacement(Strict):
+class StagePlacement(StrictModel):
     """The processes of one stage. An omitted field is chosen from the cluster's resources."""
 
     min_actors: int | None = Field(None, ge=1, le=100_000, description="Processes at the start of the stage.")
@@ -139,7 +139,7 @@ class StagePlacement(Strict):
         return self
 
 
-class Stages(Strict):
+class Stages(StrictModel):
     fetch: StagePlacement = StagePlacement()
     generate: StagePlacement = StagePlacement()
     verify: StagePlacement = StagePlacement()
@@ -159,7 +159,7 @@ class Stages(Strict):
         return self
 
 
-class PlacementConfig(Strict):
+class PlacementConfig(StrictModel):
     """The placement of an audit's work."""
 
     stages: Stages = Field(Stages(), description="The processes of each stage.")

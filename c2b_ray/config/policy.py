@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from c2b_ray.config.strict import Strict
+from c2b_ray.config.strict import StrictModel
 
 MIB, GIB = 2**20, 2**30
 Role = Literal[
@@ -42,7 +42,7 @@ SCHEMES: dict[Role, list[str]] = {
 _URL = re.compile(r"https?://(\*|(\*\.)?[a-z0-9._-]+|\[[0-9a-f:.]+\])(:[1-9]\d{0,4})?(/[^\s?#]*)?")
 
 
-class Weights(Strict):
+class Weights(StrictModel):
     """Limits of an uploaded model: of the cost of reading it, not of its quality."""
 
     nodes: int = Field(
@@ -54,7 +54,7 @@ class Weights(Strict):
     memory_bytes: int = Field(8 * GIB, ge=256 * MIB, description="Address space of the process that checks it.")
 
 
-class Archives(Strict):
+class Archives(StrictModel):
     """Limits of an uploaded archive of images (zip or tar)."""
 
     members: int = Field(100_000, ge=1, description="Files in an archive.")
@@ -62,7 +62,7 @@ class Archives(Strict):
     ratio: float = Field(100.0, ge=1, description="How many times larger a file may be than its packed bytes.")
 
 
-class Policy(Strict):
+class Policy(StrictModel):
     """What a submitted audit may name, and what may be uploaded."""
 
     schemes: dict[Role, Schemes] = Field(

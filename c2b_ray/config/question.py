@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from c2b_ray.config.named import Name, RunPath
-from c2b_ray.config.strict import Strict
+from c2b_ray.config.strict import StrictModel
 
 IMAGES, DRAWS = 50, 20_000
 """How many images an audit, and draws a failures run, takes for a question that does not say."""
@@ -18,7 +18,7 @@ LABELLED = (
 )
 
 
-class QuestionConfig(Strict):
+class QuestionConfig(StrictModel):
     """A question to a finished run: how well does the classifier do on images of a sentence? A field that the kind of
     run does not use is refused."""
 

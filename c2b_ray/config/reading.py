@@ -19,13 +19,13 @@ from c2b_ray.config.hierarchy import PACKAGED
 from c2b_ray.config.label_map import read_label_map
 from c2b_ray.config.named import MODELS, Names, replaced_texts
 from c2b_ray.config.problems import first_problem
-from c2b_ray.config.strict import Strict
+from c2b_ray.config.strict import StrictModel
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.storage import refuse_keys
 from c2b_ray.storage.documents import FileOrFields, read_yaml
 from c2b_ray.storage.spec_paths import located
 
-Config = TypeVar("Config", bound=Strict)
+Config = TypeVar("Config", bound=StrictModel)
 
 
 def _nothing_more(fields: dict[str, Any], file: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from c2b_ray.errors import nearest
 from c2b_ray.names import folded, normalise
 
 
-class Strict(BaseModel):
+class StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
 
     @field_validator("*", mode="before")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pydantic import Field
 
 from c2b_ray.config.named import CaptionerSpec, TablePath
-from c2b_ray.config.strict import Strict
+from c2b_ray.config.strict import StrictModel
 
 
-class Verification(Strict):
+class Verification(StrictModel):
     """The model that checks whether images show what their captions say, and how its accuracy is measured."""
 
     model: CaptionerSpec = Field(description="The spec of a captioner; `open_clip:` and `world:clip` are small ones.")

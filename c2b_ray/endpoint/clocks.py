@@ -1,7 +1,7 @@
 """Clocks: one that cannot be set, and a watch on one that can, such as the database's.
 
 Leases are written by the database's clock, which all processes share. Where somebody sets it, leases of living holders
-seem to have passed; a `Watch` tells for how long it has run like the clock that cannot be set. It knows no lease.
+seem to have passed; a `ClockWatch` tells for how long it has run like the clock that cannot be set. It knows no lease.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Watch:
+class ClockWatch:
     """Watches a clock that may be set. It is safe to use from several threads."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 
-class Scratch:
+class ScratchFolder:
     """A new, empty folder below TMPDIR, until `close`. Removes first the folders with this `prefix` of this user whose
     owners are dead."""
 

@@ -17,11 +17,11 @@ from typing import TypeVar
 import pyarrow as pa
 
 from c2b_ray.engine.progress import BusyClock, timed, times_of
-from c2b_ray.engine.stage import Job, Prepare, answered, checked, threads_of
+from c2b_ray.engine.stage import Job, Prepare, call_role, checked, threads_of
 from c2b_ray.models.pixels.shape import shaped
 from c2b_ray.processes.pool import Processes
 from c2b_ray.roles import Shape
-from c2b_ray.steps.prepared import View, prepared
+from c2b_ray.steps.prepared import PreparedView, prepared
 
 R = TypeVar("R")
 
@@ -44,7 +44,7 @@ def answers_of_fed(batches: Iterator[pa.Table], job: Job[R], clock: BusyClock) -
         rows, model = checked(prepared, batch, job), role.result()
         del prepared
         with clock.at_work("threads", "model"):
-            return _own(answered(rows, job, model))
+            return _own(call_role(rows, job, model))
 
     with ExitStack() as stack:
         pool = stack.enter_context(Processes(partial(timed, prepare=job.prepare), placement.decoders, most + 1))
@@ -90,9 +90,9 @@ def preparing(shapes: Iterable[Shape | None], keep_bytes: bool = False) -> Prepa
     return partial(prepared, views=views, keep_bytes=keep_bytes or not every) if views else None
 
 
-def usable(shapes: Iterable[Shape | None]) -> tuple[tuple[View, ...], bool]:
+def usable(shapes: Iterable[Shape | None]) -> tuple[tuple[PreparedView, ...], bool]:
     """Returns how pictures can be prepared, each way once, and whether that is all that the models need."""
     shapes = list(shapes)
     known = dict.fromkeys(shape for shape in shapes if shape is not None and shape.frame is not None)
     # Of functions that import little, so that the processes start fast.
-    return tuple(View(shape, shaped) for shape in known), all(shape in known for shape in shapes)
+    return tuple(PreparedView(shape, shaped) for shape in known), all(shape in known for shape in shapes)

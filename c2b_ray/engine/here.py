@@ -22,8 +22,8 @@ import pyarrow as pa
 from c2b_ray.config.placement import PlacementConfig
 from c2b_ray.engine.fed import answers_of_fed
 from c2b_ray.engine.machine import machine, on_this_machine
-from c2b_ray.engine.progress import BusyClock, Part, Progress, Teller
-from c2b_ray.engine.rows import Also, Outputs, Written, each_once, not_yet, write_part
+from c2b_ray.engine.progress import BusyClock, Part, Progress, ProgressCounter
+from c2b_ray.engine.rows import Outputs, SecondTable, WrittenPart, each_once, not_yet, write_part
 from c2b_ray.engine.stage import (
     BLOCK_BYTES,
     Job,
@@ -45,7 +45,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Here:
+class InProcess:
     """Runs stages in this process. An interrupt ends a stage at the next batch; answers up to then are kept."""
 
     def __init__(self, placement: PlacementConfig | None = None) -> None:
@@ -77,7 +77,7 @@ class Here:
         config: StageConfig,
         on_progress: Callable[[Progress], None] | None = None,
         prepare: Prepare | None = None,
-        also: Also | None = None,
+        also: SecondTable | None = None,
     ) -> StageResult:
         if config.stage is not None:
             placement = on_this_machine(config.stage, self._placement, machine(), prepare is not None, config.total)
@@ -90,12 +90,14 @@ class Here:
         return result
 
 
-def _written(rows: Rows, job: Job[R], to: Outputs, done: Digests, teller: Teller) -> Generator[Written, None, None]:
+def _written(
+    rows: Rows, job: Job[R], to: Outputs, done: Digests, teller: ProgressCounter
+) -> Generator[WrittenPart, None, None]:
     """Writes the answers in parts of `rows_per_file` rows, or fewer where these hold many bytes."""
     held: list[pa.Table] = []
     rows_held = bytes_held = 0
 
-    def write() -> Written:
+    def write() -> WrittenPart:
         nonlocal rows_held, bytes_held
         table = pa.concat_tables(held)
         held.clear()
@@ -123,7 +125,7 @@ def _written(rows: Rows, job: Job[R], to: Outputs, done: Digests, teller: Teller
 
 
 def _answers(
-    batches: Iterator[pa.Table], job: Job[R], clock: BusyClock, teller: Teller
+    batches: Iterator[pa.Table], job: Job[R], clock: BusyClock, teller: ProgressCounter
 ) -> Generator[pa.Table, None, None]:
     """Yields the step's answer to each batch, in the order of the batches. Each thread steps one batch at a time.
 

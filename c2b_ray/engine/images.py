@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from c2b_ray.engine.fed import preparing, usable
 from c2b_ray.engine.numbered import numbered, one_at_a_time
 from c2b_ray.engine.progress import Progress
-from c2b_ray.engine.rows import Also
+from c2b_ray.engine.rows import SecondTable
 from c2b_ray.engine.stage import Rows, Runner, StageConfig, StageResult
 from c2b_ray.roles import Captioner, Classifier, ImageGenerator, LanguageModel, Shape, TextImageEncoder
 from c2b_ray.steps import draw
@@ -27,7 +27,7 @@ from c2b_ray.steps.decode import BATCH_PIXELS, pixels_of
 from c2b_ray.steps.draw import ImageSource, fetch
 from c2b_ray.steps.fetch import COLUMNS, FILE, Load, Others, completed, look, reading_before, with_reading
 from c2b_ray.steps.verify import Checks, verify
-from c2b_ray.storage.ids import DIGEST, Digests, Gathered, OnDisk, absent, among, digests, distinct
+from c2b_ray.storage.ids import DIGEST, Digests, OnDisk, RecordBuffer, absent, among, digests, distinct
 from c2b_ray.storage.parts import Parts, opened
 from c2b_ray.tables import IMAGES, PREDICTIONS, VERIFICATIONS
 from c2b_ray.tables.path import PLACED_IMAGES
@@ -52,7 +52,7 @@ def of_revision(factory: Callable[[], M], revision: str, spec: str) -> M:
 
 
 @dataclass(frozen=True)
-class Contestant:
+class AuditedClassifier:
     """A classifier of an audit: how to load it, what to ask it, and how pictures are prepared for it, where another
     process can do that. `takes_files`: whether it decodes encoded images itself (`roles.FileClassifier`)."""
 
@@ -89,7 +89,7 @@ def selected(images: str, wanted: Callable[[], Iterable[Digests]]) -> Selection:
     total, all_wanted = _compared(parts, wanted)
     if all_wanted:
         return Selection(parts, _name_blocks(parts.names()), total, None)
-    marks = Gathered(DIGEST)
+    marks = RecordBuffer(DIGEST)
     for some in wanted():
         marks.add(some)
     those = np.unique(marks.whole())
@@ -160,7 +160,10 @@ class ImageStages:
         `verification_id`). `source`: of those whose bytes are not in the parts."""
         parts = opened(images)
         names = _name_blocks(_holding(parts, np.unique(digests(wanted["image_id"]))))
-        expand, ids = partial(images_wanted, parts=parts, wanted=Wanted.by_image(wanted)), wanted["verification_id"]
+        expand, ids = (
+            partial(images_wanted, parts=parts, wanted=RowsByImage.by_image(wanted)),
+            wanted["verification_id"],
+        )
         rows = Rows(names, expand, wanted.num_rows, lambda: iter([ids]))
         step, role = with_reading(partial(verify, checks=questions), captioner, source)
         config = replace(VERIFY, total=wanted.num_rows)
@@ -171,7 +174,7 @@ class ImageStages:
     def classify(
         self,
         images: Selection,
-        classifiers: Sequence[Contestant],
+        classifiers: Sequence[AuditedClassifier],
         out: str,
         on_progress: OnProgress,
         source: Load | None = None,
@@ -200,7 +203,7 @@ class ImageStages:
         )
 
 
-def loaded(classifiers: Sequence[Contestant]) -> list[LoadedClassifier]:
+def loaded(classifiers: Sequence[AuditedClassifier]) -> list[LoadedClassifier]:
     return [LoadedClassifier(one.classifier(), one.question) for one in classifiers]
 
 
@@ -224,7 +227,7 @@ def with_prediction_ids(images: pa.Table, questions: Sequence[Classification]) -
     return images.append_column("prediction_id", pa.array(ids, pa.list_(pa.string())))
 
 
-def images_wanted(names: pa.Table, parts: Parts, wanted: Wanted) -> Iterator[pa.Table]:
+def images_wanted(names: pa.Table, parts: Parts, wanted: RowsByImage) -> Iterator[pa.Table]:
     """Yields for each of the named parts its wanted images: their row there, with the columns of what is wanted."""
     for name in names["name"].to_pylist():
         # Not a join of tables: Arrow's cannot carry binary columns of more than 2 GiB.
@@ -239,17 +242,17 @@ def images_wanted(names: pa.Table, parts: Parts, wanted: Wanted) -> Iterator[pa.
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RowsByImage:
     """Rows sorted by their image, so that a few images' rows are looked up without reading all of them."""
 
     rows: pa.Table
     digests: Digests
 
     @staticmethod
-    def by_image(rows: pa.Table) -> Wanted:
+    def by_image(rows: pa.Table) -> RowsByImage:
         marks = digests(rows["image_id"])
         order = np.argsort(marks, kind="stable")
-        return Wanted(rows.take(order).combine_chunks(), marks[order])
+        return RowsByImage(rows.take(order).combine_chunks(), marks[order])
 
     def of(self, images: pa.ChunkedArray) -> pa.Table:
         """Returns the rows of these images."""
@@ -279,7 +282,7 @@ def _name_blocks(names: Sequence[str]) -> list[pa.Table]:
 
 
 @dataclass(frozen=True)
-class Places:
+class OutputDirectories:
     """Where a pass writes: `images` and `predictions` are directories of parts. `keep`: whether images hold bytes."""
 
     images: str
@@ -291,8 +294,8 @@ def look_and_classify(
     runner: Runner,
     rows: tuple[draw.Rows, str],
     source: Load,
-    classifiers: Sequence[Contestant],
-    to: Places,
+    classifiers: Sequence[AuditedClassifier],
+    to: OutputDirectories,
     on_progress: OnProgress,
 ) -> StageResult:
     """Writes the images of `rows` of a source and all classifiers' predictions of them.
@@ -314,7 +317,7 @@ def look_and_classify(
         config=replace(CLASSIFY, total=total),
         on_progress=on_progress,
         prepare=partial(look, load=source, views=views, keep=to.keep, others=others),
-        also=Also(to.images, IMAGES if to.keep else PLACED_IMAGES, "image_id"),
+        also=SecondTable(to.images, IMAGES if to.keep else PLACED_IMAGES, "image_id"),
     )
 
 

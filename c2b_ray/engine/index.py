@@ -23,7 +23,7 @@ from c2b_ray.engine.sources.clip_retrieval import Partition
 from c2b_ray.engine.stage import Rows, Runner
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.models.index import build as faiss_build
-from c2b_ray.models.index.plan import MANIFEST, Manifest, Wish
+from c2b_ray.models.index.plan import MANIFEST, IndexWishes, Manifest
 from c2b_ray.roles import Shape, TextImageEncoder
 from c2b_ray.steps.embed import embed
 from c2b_ray.storage import files, is_remote
@@ -104,7 +104,7 @@ def embed_source(
 
 
 def build(
-    out: str, made_by: dict[str, Any], wish: Wish, listed: pa.Table, left_out: Mapping[str, int] | None = None
+    out: str, made_by: dict[str, Any], wish: IndexWishes, listed: pa.Table, left_out: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
     """Builds the index at `out` from the embeddings of `embed_source`, removes these, and returns the index's summary.
 
@@ -150,7 +150,7 @@ def _written(out: str, write: Callable[[str], Manifest]) -> Manifest:
 
 
 def import_folder(
-    out: str, made_by: dict[str, Any], wish: Wish, source: Sequence[Partition], listed: pa.Table
+    out: str, made_by: dict[str, Any], wish: IndexWishes, source: Sequence[Partition], listed: pa.Table
 ) -> dict[str, Any]:
     """Builds the index at `out` from an embedding folder's partitions. The images stay where they are."""
     if source[0].dimension != made_by["dimension"]:

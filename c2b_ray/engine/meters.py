@@ -11,7 +11,7 @@ from functools import cache
 
 from ray.util.metrics import Counter, Gauge
 
-from c2b_ray.engine.progress import Busy, Part
+from c2b_ray.engine.progress import BusyShares, Part
 
 NAMES = ("c2b_stage_rows", "c2b_stage_busy")
 
@@ -23,7 +23,7 @@ class StageMeters:
         self._stage, self._rows = stage, 0
         self._shown: set[Part] = set()
 
-    def show(self, rows: int, busy: Busy | None) -> None:
+    def show(self, rows: int, busy: BusyShares | None) -> None:
         """Shows the rows answered so far, and shares of 0 to 1."""
         if rows > self._rows:  # never less: rows that a dead process had answered are answered again
             _rows().inc(rows - self._rows, {"stage": self._stage})

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from c2b_ray.engine.stage import Rows
 from c2b_ray.steps import draw
-from c2b_ray.steps.draw import Fetched, ImageSource, fetched, image_ids
+from c2b_ray.steps.draw import FetchedImages, ImageSource, fetched, image_ids
 
 AT_ONCE = 256
 MOST_BLOCKS = 128
@@ -67,7 +67,7 @@ class _OneAtATime:
         with self._lock:
             return self._source.fetch(ids)
 
-    def read(self, ids: Sequence[int]) -> Fetched:
+    def read(self, ids: Sequence[int]) -> FetchedImages:
         with self._lock:
             return fetched(self._source, ids)
 

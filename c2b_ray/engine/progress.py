@@ -25,7 +25,7 @@ LIMITS = 0.9
 
 
 @dataclass(frozen=True)
-class Busy:
+class BusyShares:
     """Shares of a stage's time so far, 0 to 1, from the first prepared rows on; None where nobody measures the part.
 
     `reading`: of the thread that reads rows, or of the workers that read images, the larger. `decoding`: of the workers
@@ -54,7 +54,7 @@ class Busy:
 
 
 @dataclass
-class Spent:
+class WorkerSeconds:
     """The seconds that workers of one kind, who do these parts in turn, spent on each since `began` (time.time())."""
 
     workers: int
@@ -66,7 +66,7 @@ class Spent:
 class Record:
     """What one process knows of a stage: what its kinds of workers spent, by a name, and how busy its GPU was."""
 
-    spent: Mapping[str, Spent]
+    spent: Mapping[str, WorkerSeconds]
     gpu: float | None = None
 
     def dumps(self) -> str:
@@ -75,16 +75,18 @@ class Record:
     @staticmethod
     def loads(text: str | bytes) -> Record:
         read = json.loads(text)
-        return Record({name: Spent(**one) for name, one in read["spent"].items()}, read["gpu"])
+        return Record({name: WorkerSeconds(**one) for name, one in read["spent"].items()}, read["gpu"])
 
 
-def busy_of(records: Iterable[Record], most: Mapping[str, int] | None = None, now: float | None = None) -> Busy | None:
+def busy_of(
+    records: Iterable[Record], most: Mapping[str, int] | None = None, now: float | None = None
+) -> BusyShares | None:
     """Returns how busy a stage's workers are in all processes together; None where nobody has worked yet.
 
     `most`: how many workers of a kind work at once, where processes come and go.
     """
     now, records = time.time() if now is None else now, list(records)
-    kinds: dict[str, list[Spent]] = {}
+    kinds: dict[str, list[WorkerSeconds]] = {}
     for record in records:
         for name, spent in record.spent.items():
             if spent.began is not None:
@@ -105,7 +107,7 @@ def busy_of(records: Iterable[Record], most: Mapping[str, int] | None = None, no
         totals.append(of_kind)
         for part, share in of_kind.items():
             shares[part] = max(share, shares.get(part, 0.0))
-    return Busy(**shares, limit=_limit(totals)) if totals else None
+    return BusyShares(**shares, limit=_limit(totals)) if totals else None
 
 
 def _limit(totals: Iterable[Mapping[Part, float]]) -> Part | None:
@@ -126,7 +128,9 @@ class BusyClock:
     def __init__(
         self, workers: Mapping[str, tuple[int, tuple[Part, ...]]], gpu: Callable[[], float | None] = lambda: None
     ) -> None:
-        self._spent = {name: Spent(count, dict.fromkeys(parts, 0.0)) for name, (count, parts) in workers.items()}
+        self._spent = {
+            name: WorkerSeconds(count, dict.fromkeys(parts, 0.0)) for name, (count, parts) in workers.items()
+        }
         self._gpu = gpu
         self._lock = threading.Lock()
 
@@ -154,10 +158,10 @@ class BusyClock:
 
     def record(self) -> Record:
         with self._lock:
-            spent = {name: Spent(one.workers, dict(one.parts), one.began) for name, one in self._spent.items()}
+            spent = {name: WorkerSeconds(one.workers, dict(one.parts), one.began) for name, one in self._spent.items()}
         return Record(spent, self._gpu())
 
-    def busy(self) -> Busy | None:
+    def busy(self) -> BusyShares | None:
         return busy_of([self.record()])
 
 
@@ -182,7 +186,7 @@ def times_of(prepared: pa.Table) -> tuple[pa.Table, dict[Part, float], float]:
 
 
 @dataclass(frozen=True)
-class Whole:
+class StageTotal:
     """`done` of at most `most`; a run may end before it reaches `most`."""
 
     done: int
@@ -207,8 +211,8 @@ class Progress:
     rows_per_second: float
     answered: int = 0
     what: str = "rows"
-    whole: Whole | None = None
-    busy: Busy | None = None
+    whole: StageTotal | None = None
+    busy: BusyShares | None = None
 
     @property
     def seconds_left(self) -> float | None:
@@ -223,7 +227,7 @@ class Progress:
         return self.resumed + self.answered
 
 
-class Teller:
+class ProgressCounter:
     """Counts a stage's progress and calls `listener`, one call at a time, from any of the threads that report to it."""
 
     def __init__(self, listener: Callable[[Progress], None] | None, resumed: int, total: int | None) -> None:
@@ -231,7 +235,7 @@ class Teller:
         self._began, self._lock = time.monotonic(), threading.RLock()
         self.rows, self.errors, self._answered = 0, 0, 0
         self._failure: BaseException | None = None
-        self.busy: Callable[[], Busy | None] | None = None
+        self.busy: Callable[[], BusyShares | None] | None = None
 
     def tell(self) -> None:
         if self._listener is not None:

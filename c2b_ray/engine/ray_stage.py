@@ -27,10 +27,10 @@ from c2b_ray.engine import nodes
 from c2b_ray.engine.cluster import check_on_every_node, node_without, not_shared, working_nodes
 from c2b_ray.engine.meters import StageMeters
 from c2b_ray.engine.placement import Cluster, Placement, check, placed, within
-from c2b_ray.engine.progress import Busy, Progress, Teller, busy_of
+from c2b_ray.engine.progress import BusyShares, Progress, ProgressCounter, busy_of
 from c2b_ray.engine.ray_worker import Assignment, Worker, as_raised, carried, carried_rows, prepared_there
 from c2b_ray.engine.reports import Reports
-from c2b_ray.engine.rows import Also, Outputs, Written, not_yet, write_part
+from c2b_ray.engine.rows import Outputs, SecondTable, WrittenPart, not_yet, write_part
 from c2b_ray.engine.stage import BLOCK_BYTES, Job, Prepare, Rows, StageConfig, StageResult, measured, write_stage
 from c2b_ray.errors import RunError
 from c2b_ray.models import devices
@@ -234,7 +234,7 @@ class OnRay:
         config: StageConfig,
         on_progress: Callable[[Progress], None] | None = None,
         prepare: Prepare | None = None,
-        also: Also | None = None,
+        also: SecondTable | None = None,
     ) -> StageResult:
         config = self._placed(config, prepare is not None)
         job = Job(step, role_factory, id_column, config, prepare, also)
@@ -258,15 +258,15 @@ class OnRay:
         return replace(config, placement=within(placement, nodes.free_cpus(), self._cluster.elastic))
 
     def _written(
-        self, rows: Rows, job: Job[R], to: Outputs, done: Digests, teller: Teller
-    ) -> Generator[Written, None, None]:
+        self, rows: Rows, job: Job[R], to: Outputs, done: Digests, teller: ProgressCounter
+    ) -> Generator[WrittenPart, None, None]:
         for parts in to.all:
             self._check_shared(parts)
         reports = Reports(to.parts.run)
         assignment = Assignment(job, to, reports)
         with _watched(reports, teller, job.config):
             for summary in _summaries(planned(dataset(rows), assignment, done, nodes.object_store_bytes())):
-                yield Written(summary["rows"], summary["errors"])
+                yield WrittenPart(summary["rows"], summary["errors"])
 
     def _check_shared(self, parts: Parts) -> None:
         """Raises RunError where a node does not see the file that this process has just made in the stage's
@@ -281,11 +281,11 @@ class OnRay:
 
 
 @contextmanager
-def _watched(reports: Reports, teller: Teller, config: StageConfig) -> Iterator[None]:
+def _watched(reports: Reports, teller: ProgressCounter, config: StageConfig) -> Iterator[None]:
     """Reports answered rows every second, and how busy the stage's processes are. When the body ends, these end at
     their next batch."""
     over, meters = threading.Event(), StageMeters(config.stage or "other")
-    busy: list[Busy | None] = [None]
+    busy: list[BusyShares | None] = [None]
 
     def watch() -> None:
         returned = measured_at = time.monotonic()

@@ -36,7 +36,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Carried(Exception):
+class CarriedError(Exception):
     """Carries a pickled exception. `advice`: what Ray appends to the arguments of an exception that it passes on."""
 
     def __init__(self, payload: bytes, *advice: object) -> None:
@@ -52,7 +52,7 @@ def carried(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            raise Carried(_packed(error)) from None
+            raise CarriedError(_packed(error)) from None
 
     return call
 
@@ -65,7 +65,7 @@ def carried_rows(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]
         try:
             yield from function(*args, **kwargs)
         except Exception as error:
-            raise Carried(_packed(error)) from None
+            raise CarriedError(_packed(error)) from None
 
     return call
 
@@ -73,7 +73,7 @@ def carried_rows(function: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]
 def as_raised(error: ray.exceptions.RayError) -> Exception:
     """Returns the exception that a worker raised; a ServiceError for what happened to Ray itself."""
     cause = getattr(error, "cause", None)
-    if isinstance(cause, Carried):
+    if isinstance(cause, CarriedError):
         return _unpacked(cause.payload)
     if isinstance(cause, Exception) and not isinstance(cause, ray.exceptions.RayError):  # of the source's own workers
         cause.add_note(str(error))

@@ -24,7 +24,7 @@ EVERY_S = 0.5
 LOADING = "loading"
 
 
-class Stopped(Exception):
+class StageStopped(Exception):
     """Raised where the driver has ended the stage: no more batches are to be computed."""
 
 
@@ -169,7 +169,7 @@ class Reporter:
         """Raises Stopped where this process already knows that the driver has ended the stage. Called before each
         batch; costs nothing."""
         if self._stopped:
-            raise Stopped
+            raise StageStopped
 
     def _look(self) -> None:
         self._stopped = self._stopped or self._reports.stopped()

@@ -48,7 +48,7 @@ def each_once(table: pa.Table, id_column: str) -> pa.Table:
     return table if len(first) == table.num_rows else table.take(np.sort(first))
 
 
-# What a stage writes: a table of answers, and with `Also` a second table of the rows that were answered.
+# What a stage writes: a table of answers, and with `SecondTable` a second table of the rows that were answered.
 
 
 TRAVELS = "also"
@@ -56,7 +56,7 @@ TRAVELS = "also"
 
 
 @dataclass(frozen=True)
-class Also:
+class SecondTable:
     """A second table of a stage: for each row that the step gets, one row of columns that the (prepared) row has.
 
     `out`: the directory of its parts; `schema`: of the parts; `id_column`: identifies a row in it. A row that is
@@ -69,7 +69,7 @@ class Also:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenPart:
     """One part: its rows, and how many of them have an error."""
 
     rows: int
@@ -82,7 +82,7 @@ class Outputs:
 
     parts: Parts
     id_column: str
-    also: Also | None = None
+    also: SecondTable | None = None
     second: Parts | None = None
 
     @property
@@ -97,7 +97,7 @@ class Outputs:
 
 
 @contextmanager
-def outputs(out: str, schema: pa.Schema, id_column: str, also: Also | None) -> Iterator[Outputs]:
+def outputs(out: str, schema: pa.Schema, id_column: str, also: SecondTable | None) -> Iterator[Outputs]:
     """Opens the parts of a stage for the only writer. Raises the errors of `storage.parts.writing`."""
     with writing(out) as parts:
         if also is None:
@@ -113,7 +113,7 @@ def _never_none(parts: Parts, schema: pa.Schema) -> None:
         parts.put("part-empty.parquet", schema.empty_table())
 
 
-def write_part(answers: pa.Table, to: Outputs) -> Written:
+def write_part(answers: pa.Table, to: Outputs) -> WrittenPart:
     """Writes answers as one part, after the second table's rows that travel with them."""
     if to.also is not None and to.second is not None:
         rows = answers[TRAVELS].combine_chunks()
@@ -122,10 +122,10 @@ def write_part(answers: pa.Table, to: Outputs) -> Written:
             to.second.write(pa.Table.from_struct_array(rows).cast(to.also.schema), to.also.id_column)
         answers = answers.drop_columns([TRAVELS])
     to.parts.write(answers, to.id_column)
-    return Written(answers.num_rows, int(failed(answers).sum()))
+    return WrittenPart(answers.num_rows, int(failed(answers).sum()))
 
 
-def with_second(answers: pa.Table, rows: pa.Table, id_column: str, also: Also | None) -> pa.Table:
+def with_second(answers: pa.Table, rows: pa.Table, id_column: str, also: SecondTable | None) -> pa.Table:
     """Returns the answers to `rows` with the second table's rows beside them, each beside the first answer to its row.
 
     `id_column`: the answers' ids; in `rows` an id or a list of ids, none empty.

@@ -20,7 +20,7 @@ from c2b_ray.engine.sources.files import Location
 from c2b_ray.engine.stage import Rows, Runner, StageConfig, StageResult
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.roles import ImageIndex, TextImageEncoder
-from c2b_ray.steps.retrieve import Finder, nearest, search
+from c2b_ray.steps.retrieve import CaptionSearch, nearest, search
 from c2b_ray.storage import files, resolve
 from c2b_ray.tables import RETRIEVED, SEARCHES, content_id
 
@@ -35,7 +35,7 @@ CONFIG = StageConfig(SEARCHES, stage="search", rows_per_file=8192)
 def search_captions(
     runner: Runner,
     captions: Rows,
-    finder: Callable[[], Finder],
+    finder: Callable[[], CaptionSearch],
     made_by: dict[str, Any],
     out: str,
     on_progress: OnProgress | None = None,
@@ -58,14 +58,14 @@ def search_captions(
     return runner.run(captions, step, finder, out, id_column="caption_id", config=config, on_progress=on_progress)
 
 
-def finder_of(encoder: Callable[[], TextImageEncoder], index: Callable[[], ImageIndex]) -> Finder:
-    return Finder(encoder(), index())
+def finder_of(encoder: Callable[[], TextImageEncoder], index: Callable[[], ImageIndex]) -> CaptionSearch:
+    return CaptionSearch(encoder(), index())
 
 
 def retrieve(
     runner: Runner,
     searches: pa.Table,
-    finder: Callable[[], Finder],
+    finder: Callable[[], CaptionSearch],
     k: int,
     out: str,
     on_progress: OnProgress | None = None,

@@ -21,8 +21,8 @@ import pyarrow as pa
 from c2b_ray.config.placement import Stage
 from c2b_ray.engine.machine import cores
 from c2b_ray.engine.placement import MOST_THREADS, Placement
-from c2b_ray.engine.progress import Busy, BusyClock, Part, Progress, Teller, timed, times_of
-from c2b_ray.engine.rows import Also, Outputs, Written, ids_of, outputs, with_second
+from c2b_ray.engine.progress import BusyClock, BusyShares, Part, Progress, ProgressCounter, timed, times_of
+from c2b_ray.engine.rows import Outputs, SecondTable, WrittenPart, ids_of, outputs, with_second
 from c2b_ray.storage.ids import Digests, absent, distinct, give_back
 
 R = TypeVar("R")
@@ -105,7 +105,7 @@ class StageResult:
     errors: int
     resumed: int
     seconds: float
-    busy: Busy | None = None
+    busy: BusyShares | None = None
 
 
 class Runner(Protocol):
@@ -152,7 +152,7 @@ class Runner(Protocol):
         config: StageConfig,
         on_progress: Callable[[Progress], None] | None = None,
         prepare: Prepare | None = None,
-        also: Also | None = None,
+        also: SecondTable | None = None,
     ) -> StageResult:
         """Maps `step` over `rows` into parts under `out`, each id once, leaving out the ids that parts there hold.
 
@@ -175,7 +175,7 @@ class Job(Generic[R]):
     id_column: str
     config: StageConfig
     prepare: Prepare | None = None
-    also: Also | None = None
+    also: SecondTable | None = None
 
 
 def write_stage(
@@ -183,12 +183,12 @@ def write_stage(
     rows: Rows,
     job: Job[R],
     on_progress: Callable[[Progress], None] | None,
-    work: Callable[[Outputs, Digests, Teller], Generator[Written, None, None]],
+    work: Callable[[Outputs, Digests, ProgressCounter], Generator[WrittenPart, None, None]],
 ) -> StageResult:
     """Runs a stage as the only writer of `out`: counts the existing rows, has the rest written, drops repeats.
 
-    `work` writes the missing rows. It gets the outputs to write to, the digests of the ids that exist, and the `Teller`
-    to report answered rows to. It is not called where nothing is missing.
+    `work` writes the missing rows. It gets the outputs to write to, the digests of the ids that exist, and the
+    `ProgressCounter` to report answered rows to. It is not called where nothing is missing.
     """
     began = time.monotonic()
     with outputs(out, job.config.schema, job.id_column, job.also) as to:
@@ -197,7 +197,7 @@ def write_stage(
         done, errors = distinct(before.ids), before.errors
         del before
         resumed, missing = _resumed(rows, job.id_column, done)
-        teller = Teller(on_progress, resumed, job.config.total)
+        teller = ProgressCounter(on_progress, resumed, job.config.total)
         teller.tell()
         if missing:
             give_back()  # what was taken to see what there is: a stage may take hours
@@ -255,7 +255,7 @@ def parts_of(job: Job[Any]) -> tuple[Part, ...]:
 def answered_in(
     clock: BusyClock, batch: pa.Table, job: Job[R], role: R, in_model: AbstractContextManager[object] = NOTHING
 ) -> pa.Table:
-    """Prepares a batch, where the job says how, and returns the step's answer to it, as `answered` does.
+    """Prepares a batch, where the job says how, and returns the step's answer to it, as `call_role` does.
 
     `clock` counts the time, as of its "threads"; `in_model` is entered while the model answers.
     """
@@ -265,7 +265,7 @@ def answered_in(
         clock.add("threads", seconds, began)
         rows = checked(rows, batch, job)
     with in_model, clock.at_work("threads", "model"):
-        return answered(rows, job, role)
+        return call_role(rows, job, role)
 
 
 def checked(rows: pa.Table, batch: pa.Table, job: Job[R]) -> pa.Table:
@@ -275,7 +275,7 @@ def checked(rows: pa.Table, batch: pa.Table, job: Job[R]) -> pa.Table:
     return rows
 
 
-def answered(rows: pa.Table, job: Job[R], role: R) -> pa.Table:
+def call_role(rows: pa.Table, job: Job[R], role: R) -> pa.Table:
     """Returns the step's answer to prepared rows, in the stage's schema, with the second table's rows, if any, beside
     it. Raises ValueError where its ids differ from the rows'."""
     table = job.step(rows, role).select(job.config.schema.names).cast(job.config.schema)

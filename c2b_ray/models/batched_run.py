@@ -136,7 +136,7 @@ def run(module: Compute, rows: Any, prepare: Preparation, runtime: Runtime) -> F
 
     Rows are prepared and run `runtime.batch` at a time, so that no more than two batches are ever decoded into tensors.
     """
-    answers = Answers(runtime.device)
+    answers = OutputCopies(runtime.device)
     transfer = Transfer(runtime.device)
     with torch.inference_mode():
         parts = batches(rows, runtime.rows)
@@ -197,7 +197,7 @@ def rounding(runtime: Runtime) -> Iterator[None]:
         yield
 
 
-class Answers:
+class OutputCopies:
     """Collects a model's outputs while it computes on: they are copied to the CPU by the device itself.
 
     No more than two copies are in flight, so that the memory of many batches is not held.

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from c2b_ray.errors import SpecError
-from c2b_ray.models.batched_run import Answers, Compute, Runtime, Transfer, computed
+from c2b_ray.models.batched_run import Compute, OutputCopies, Runtime, Transfer, computed
 from c2b_ray.models.pixels.gpu_decode import Decoded, GpuPreparation
 from c2b_ray.models.pixels.preprocess import OnArrays, Prepared
 from c2b_ray.models.spec_options import batches
@@ -49,7 +49,7 @@ class FilesOnGpu:
     def run(self, compute: Compute, files: Files, runtime: Runtime, width: int) -> tuple[Floats, list[str | None]]:
         """Returns the module's output for every file, float32 (files, width), and why a file cannot be decoded; its row
         is then NaN."""
-        answers, answered, errors = Answers(runtime.device), list[int](), list[str | None]()
+        answers, answered, errors = OutputCopies(runtime.device), list[int](), list[str | None]()
         result = np.full((len(files), width), np.nan, np.float32)
 
         def prepared(part: Files) -> torch.Tensor:

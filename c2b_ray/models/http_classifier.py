@@ -21,7 +21,7 @@ import numpy as np
 
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models.catalog import Spec, description_of
-from c2b_ray.models.json_service import JsonService, Patience, Refused, check_url
+from c2b_ray.models.json_service import JsonService, RequestLimits, RequestRefused, check_url
 from c2b_ray.models.model_facts import label_fact
 from c2b_ray.models.output_kinds import looks_like_probabilities
 from c2b_ray.models.spec_options import batches, to_pil
@@ -35,7 +35,7 @@ BEYOND, OFF = 1e-4, 1e-2
 thousand may be from 1."""
 CHECKED = 64
 """So many of the first rows of logits are checked for being probabilities."""
-PATIENCE = Patience(timeout_s=60, attempts=4, in_flight=4)
+PATIENCE = RequestLimits(timeout_s=60, attempts=4, in_flight=4)
 
 
 def load(spec: Spec) -> HttpClassifier:
@@ -53,7 +53,7 @@ def describe(spec: Spec) -> Description:
 class HttpClassifier:
     """Implements `roles.Classifier`. Safe to call from several threads."""
 
-    def __init__(self, url: str, patience: Patience = PATIENCE) -> None:
+    def __init__(self, url: str, patience: RequestLimits = PATIENCE) -> None:
         self._url, self._patience, self._answered = url, patience, False
         self._first: Floats | None = np.zeros((0, 0), np.float32)  # None once the rows are known to be logits
         self._service = JsonService(url, KEY_VARIABLE, patience)
@@ -80,18 +80,19 @@ class HttpClassifier:
             return np.zeros((0, len(self.labels)), np.float32)
         rows = list(zip(images, keys, strict=True))
         parts = [part for logits in self._service.each(self._halved, list(batches(rows, BATCH))) for part in logits]
-        refused = [part for part in parts if isinstance(part, Refused)]
+        refused = [part for part in parts if isinstance(part, RequestRefused)]
         # One image alone may be the last of many: it ends nothing where the service has answered before.
         if len(refused) == len(parts) and (len(parts) > 1 or not self._answered):
             raise ServiceError(f"every image was refused, {len(parts)} of {len(parts)}: {refused[0]}") from refused[0]
         none = np.full((1, len(self.labels)), np.nan, np.float32)
-        return np.concatenate([none if isinstance(part, Refused) else part for part in parts])
+        return np.concatenate([none if isinstance(part, RequestRefused) else part for part in parts])
 
-    def _halved(self, rows: Sequence[tuple[Pixels, str]]) -> list[Floats | Refused]:
-        """Returns the rows' numbers in parts, in order; an image that is refused on its own is a `Refused` part."""
+    def _halved(self, rows: Sequence[tuple[Pixels, str]]) -> list[Floats | RequestRefused]:
+        """Returns the rows' numbers in parts, in order; an image that is refused on its own is a `RequestRefused`
+        part."""
         try:
             return [self._batch(rows)]
-        except Refused as refused:
+        except RequestRefused as refused:
             if len(rows) == 1:
                 return [refused]
             half = len(rows) // 2

@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class Patience:
+class RequestLimits:
     """Timeouts, concurrency and retries for a service. `timeout_s`: of each attempt. `in_flight`: requests at a time.
 
     Waits between attempts double from `first_wait_s` up to 30 seconds, or last as long as the service's Retry-After
@@ -45,15 +45,15 @@ class Patience:
     first_wait_s: float = 0.5
 
 
-class Refused(ServiceError):
+class RequestRefused(ServiceError):
     """Raised where the service understood a request and refuses it; `said` is the service's message."""
 
     def __init__(self, message: str, said: str) -> None:
         super().__init__(message)
         self.said = said
 
-    def __reduce__(self) -> tuple[type[Refused], tuple[str, str]]:
-        return Refused, (str(self), self.said)
+    def __reduce__(self) -> tuple[type[RequestRefused], tuple[str, str]]:
+        return RequestRefused, (str(self), self.said)
 
 
 class _Retryable(Exception):
@@ -72,7 +72,7 @@ class JsonService:
     """
 
     def __init__(
-        self, url: str, key_variable: str, patience: Patience, *, model: str | None = None, probe: str = ""
+        self, url: str, key_variable: str, patience: RequestLimits, *, model: str | None = None, probe: str = ""
     ) -> None:
         self._url, self._key_variable, self._patience = url, key_variable, patience
         self._model, self._probe = model, probe
@@ -138,7 +138,7 @@ class JsonService:
         if not response.is_success:
             said = self._said(response)
             message = f"{self._url}{path}: HTTP {status}{self._meant()} ({said}); {self._hint(response)}"
-            raise Refused(message, said) if status in _OF_THE_REQUEST else ServiceError(message)
+            raise RequestRefused(message, said) if status in _OF_THE_REQUEST else ServiceError(message)
         try:
             return response.json()
         except (ValueError, RecursionError):
@@ -192,7 +192,7 @@ def check_url(url: str, key_variable: str) -> None:
         raise SpecError(f"{url}: a URL without a host; expected http://host:8000/path")
 
 
-def _transport(patience: Patience) -> httpx.BaseTransport | None:
+def _transport(patience: RequestLimits) -> httpx.BaseTransport | None:
     """Returns the transport that enforces this process's policy of URLs; None, for httpx's own, without a policy."""
     policy = policy_of_environment()
     return None if policy is None else GuardedTransport(policy, connections=patience.in_flight)

@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from c2b_ray.config.problems import first_problem
-from c2b_ray.config.strict import Strict
+from c2b_ray.config.strict import StrictModel
 from c2b_ray.errors import InputError, SpecError, WeightsError
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
@@ -37,7 +37,7 @@ from c2b_ray.tables import content_id
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
-class NetworkConfig(Strict):
+class NetworkConfig(StrictModel):
     """A generator's architecture. `dimension`: of the searched latents. `width`: channels of the largest layers.
     `noise`: the dimension of a style generator's z; 0: the same as `dimension`. `about`: its author's notes (data,
     seed, recipe); not read."""

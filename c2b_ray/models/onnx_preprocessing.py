@@ -10,7 +10,7 @@ from c2b_ray.models.onnx_graph import Graph
 from c2b_ray.models.onnx_settings import Settings
 from c2b_ray.models.pixels.filters import Filter
 from c2b_ray.models.pixels.tensor import Preprocessing
-from c2b_ray.models.spec_options import normalisation, positive, sides, switch
+from c2b_ray.models.spec_options import height_and_width, normalisation, positive, switch
 from c2b_ray.roles import ModelFact
 
 _FILTERS: tuple[Filter, ...] = ("bilinear", "bicubic")
@@ -69,7 +69,7 @@ def _in_words(prepare: Preprocessing) -> str:
 
 
 def _size(spec: Spec, graph: Graph, settings: Settings) -> tuple[int, int]:
-    stated = sides(spec, "size")
+    stated = height_and_width(spec, "size")
     if None in graph.sides and stated is None:
         free = " and ".join(name for name, side in zip(("height", "width"), graph.sides, strict=True) if side is None)
         raise SpecError(

@@ -35,7 +35,7 @@ _SQUASHED = 384
 
 
 @dataclass(frozen=True)
-class Beside:
+class ConfigSettings:
     """Settings of the file's input in the words of options; `sides`: the height and width that the config speaks of."""
 
     file: str = ""
@@ -45,15 +45,15 @@ class Beside:
     labels: tuple[list[str], str] | None = None
 
 
-def beside(path: str) -> Beside:
+def read_config_settings(path: str) -> ConfigSettings:
     """Returns what the configs beside an ONNX file say. Raises WeightsError for one that is damaged."""
     folder = Path(path).parent
     try:
         others = [file.name for file in folder.glob("*.onnx")]
     except OSError:
-        return Beside()
+        return ConfigSettings()
     if len(others) > 1 and not all(name.startswith("model") for name in others):
-        return Beside()
+        return ConfigSettings()
     for place in (folder, *([folder.parent] if folder.name == "onnx" else [])):
         config, processor = (_document(place / name) for name in (CONFIG, PROCESSOR))
         labels = _labels(config)
@@ -61,7 +61,7 @@ def beside(path: str) -> Beside:
             return _of_transformers(processor, labels)
         if config:
             return _of_timm(config, labels)
-    return Beside()
+    return ConfigSettings()
 
 
 def _document(path: Path) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _labels(config: Mapping[str, Any]) -> tuple[list[str], str] | None:
     return None
 
 
-def _of_transformers(config: Mapping[str, Any], labels: tuple[list[str], str] | None) -> Beside:
+def _of_transformers(config: Mapping[str, Any], labels: tuple[list[str], str] | None) -> ConfigSettings:
     normal = {}
     mean, std = config.get("image_mean"), config.get("image_std")
     if not config.get("rescale_offset"):
@@ -100,7 +100,7 @@ def _of_transformers(config: Mapping[str, Any], labels: tuple[list[str], str] | 
     if config.get("do_resize", True) and size:
         geometry = _geometry(config, size, crop if config.get("do_center_crop") else None)
     sides = _read_sides(geometry.get("size", ""))
-    return Beside(PROCESSOR, normal, geometry, sides, labels)
+    return ConfigSettings(PROCESSOR, normal, geometry, sides, labels)
 
 
 def _geometry(config: Mapping[str, Any], size: list[int], crop: list[int] | None) -> dict[str, str]:
@@ -120,11 +120,11 @@ def _geometry(config: Mapping[str, Any], size: list[int], crop: list[int] | None
     return {**found, "size": _listed(crop), "resize": f"{size[0]}"}
 
 
-def _of_timm(config: Mapping[str, Any], labels: tuple[list[str], str] | None) -> Beside:
+def _of_timm(config: Mapping[str, Any], labels: tuple[list[str], str] | None) -> ConfigSettings:
     stated = config.get("pretrained_cfg", config)
     mean, std, size = (stated.get(key) for key in ("mean", "std", "input_size"))
     if not (isinstance(mean, list) and isinstance(std, list) and isinstance(size, list) and len(size) == 3):
-        return Beside(CONFIG, labels=labels)
+        return ConfigSettings(CONFIG, labels=labels)
     height, width = int(size[1]), int(size[2])
     geometry = {"size": f"{height},{width}"}
     if stated.get("interpolation") in ("bilinear", "bicubic"):
@@ -134,7 +134,7 @@ def _of_timm(config: Mapping[str, Any], labels: tuple[list[str], str] | None) ->
     else:
         geometry["resize"] = str(floor(min(height, width) / (stated.get("crop_pct") or 0.875)))
     normal = {"mean": _listed(mean), "std": _listed(std), "scale": str(1 / 255)}
-    return Beside(CONFIG, normal, geometry, (height, width), labels)
+    return ConfigSettings(CONFIG, normal, geometry, (height, width), labels)
 
 
 def _sides(size: Any) -> list[int] | None:
@@ -184,7 +184,7 @@ def settings_of(spec: Spec, model: Any, taken: str, dtype: str, sides: tuple[int
     the normalisation, SpecError for statements that do not go together."""
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     own = {_ALSO.get(key, key): value.strip("[]() ") for key, value in metadata.items() if value.strip()}
-    near = beside(spec.name)
+    near = read_config_settings(spec.name)
     geometry = [
         _sourced({key: own[key] for key in ("size", "resize") if key in own}, "the file's metadata"),
         _sourced(_pixel_format(metadata), "the file's metadata (Image.BitmapPixelFormat)"),

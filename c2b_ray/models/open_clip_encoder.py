@@ -38,7 +38,7 @@ from c2b_ray.models.open_clip_sources import Sources, sources
 from c2b_ray.models.packed import pack
 from c2b_ray.models.pixels.preprocess import OnArrays, batched, shape_of
 from c2b_ray.models.spec_tables import options_of
-from c2b_ray.models.tensor_names import Naming, check_fit, kinds_of, naming, selection_of
+from c2b_ray.models.tensor_names import TensorNames, check_fit, kinds_of, naming, selection_of
 from c2b_ray.models.torch_runtime import batch_of, computing_facts, decoder_for, device_of, image_changes
 from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape
 from c2b_ray.tables import content_id
@@ -174,7 +174,7 @@ class _Described:
     known: Description
     origin: Sources
     model: Any
-    names: Naming
+    names: TensorNames
 
 
 def _described(spec: Spec) -> _Described:
@@ -190,7 +190,7 @@ def _described(spec: Spec) -> _Described:
     return _Described(known, origin, model, names)
 
 
-def _filled(spec: Spec, origin: Sources, model: Any, loaded: bool) -> Naming:
+def _filled(spec: Spec, origin: Sources, model: Any, loaded: bool) -> TensorNames:
     """Fills a model with the tensors of its file if `loaded`; else checks that it could."""
     file = origin.files[0]
     tensors = weights.read_safetensors(file) if loaded else weights.read_outlines(file)
@@ -230,7 +230,7 @@ def _converted(model: Any, tensors: dict[str, Any], resized: bool) -> dict[str, 
     return result
 
 
-def _facts(origin: Sources, model: Any, names: Naming) -> tuple[ModelFact, ...]:
+def _facts(origin: Sources, model: Any, names: TensorNames) -> tuple[ModelFact, ...]:
     prepared, read = model.visual.preprocess_cfg, origin.preprocessing
     size = prepared["size"]
     sides = "×".join(str(side) for side in size) if isinstance(size, (tuple, list)) else f"{size}×{size}"

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.json_service import JsonService, Patience, Refused, check_url, find
+from c2b_ray.models.json_service import JsonService, RequestLimits, RequestRefused, check_url, find
 from c2b_ray.roles import ChatReply, ChatRequest, Description, Message, TokenLogProb
 from c2b_ray.tables import content_id
 
 KEY_VARIABLE = "OPENAI_API_KEY"
-PATIENCE = Patience(timeout_s=120, attempts=5, in_flight=16)
+PATIENCE = RequestLimits(timeout_s=120, attempts=5, in_flight=16)
 UNKNOWN_ID = -1  # the protocol gives tokens as text, without their ids
 Answer = TypeVar("Answer")
 
@@ -47,7 +47,7 @@ class OpenAILanguageModel:
     Every method raises ServiceError where the service is down, refuses the key or does not know the model.
     """
 
-    def __init__(self, url: str, model: str, patience: Patience = PATIENCE) -> None:
+    def __init__(self, url: str, model: str, patience: RequestLimits = PATIENCE) -> None:
         self._url, self._model = url.rstrip("/"), model
         self.revision = content_id("openai_lm", self._url, model)
         self._service = JsonService(self._url, KEY_VARIABLE, patience, model=model, probe="/models")
@@ -83,7 +83,7 @@ class OpenAILanguageModel:
             try:
                 answer = self._service.ask("POST", "/chat/completions", self._chat_body(request, image))
                 return _chat_reply(answer, request.max_tokens)
-            except Refused as refused:
+            except RequestRefused as refused:
                 refusal = refused.said
                 if not self._adapt(refusal):
                     break
@@ -125,7 +125,7 @@ class OpenAILanguageModel:
         body = {"model": self._model, "prompt": text, "max_tokens": 1, "temperature": 0, "logprobs": k}
         try:
             answer = self._service.ask("POST", "/completions", body)
-        except Refused as refusal:
+        except RequestRefused as refusal:
             return self._row_value(refusal, [])
         top = find(answer, "choices", 0, "logprobs", "top_logprobs", 0)
         if not isinstance(top, dict):
@@ -137,14 +137,14 @@ class OpenAILanguageModel:
         body = {"model": self._model, "prompt": text, "max_tokens": 0, "temperature": 0, "logprobs": 1, "echo": True}
         try:
             answer = self._service.ask("POST", "/completions", body)
-        except Refused as refusal:
+        except RequestRefused as refusal:
             return self._row_value(refusal, float("nan"))
         values = find(answer, "choices", 0, "logprobs", "token_logprobs")
         if not isinstance(values, list):
             raise ServiceError(f"{self._url} does not echo the log-probabilities of a text; {_NEEDS_LOGPROBS}")
         return float(sum(value for value in values[1:] if value is not None))
 
-    def _row_value(self, refusal: Refused, value: Answer) -> Answer:
+    def _row_value(self, refusal: RequestRefused, value: Answer) -> Answer:
         """Returns `value` for a row whose text is too long for the context; raises for any other refusal, which would
         concern every row."""
         if any(word in refusal.said.lower() for word in ("context", "too long", "maximum", "length")):

@@ -41,7 +41,7 @@ rounded to two or three digits."""
 
 
 @dataclass(frozen=True)
-class Chosen:
+class PredictionColumns:
     """The columns by what they hold. `answer`: of predicted labels, or None; `labels`: of probabilities, one a label,
     where there is no `answer`. `aside`: column → why it is not used. `assumed`: no name says that `answer` is one."""
 
@@ -53,7 +53,7 @@ class Chosen:
     assumed: bool = False
 
 
-def choose(path: str, table: pa.Table, options: Mapping[str, str], labels: Sequence[str] = ()) -> Chosen:
+def choose(path: str, table: pa.Table, options: Mapping[str, str], labels: Sequence[str] = ()) -> PredictionColumns:
     """Returns the choice. `labels`: of the classifier, where they are known; columns that are called as they are hold
     their probabilities. Raises SpecError for an option that names no column, SourceError where it is not clear which
     column is meant, or where there is none."""
@@ -78,7 +78,7 @@ class _Choice:
             kinds.setdefault("other" if self._is_fraction(name) else kind_of(name), []).append(name)
         self._kinds, self._rest = kinds, rest
 
-    def made(self) -> Chosen:
+    def made(self) -> PredictionColumns:
         if "prediction" in self._options:
             return self._long(self._options["prediction"])
         if predictions := self._alike(self._kinds.get("prediction", [])):
@@ -97,15 +97,15 @@ class _Choice:
             self._unclear(named, "may hold the truth, and none is named as the prediction")
         return self._wide(self._wide_columns())
 
-    def of_labels(self, labels: Sequence[str]) -> Chosen:
+    def of_labels(self, labels: Sequence[str]) -> PredictionColumns:
         """Returns the choice of the columns that the classifier's labels name, in their order."""
         for name in labels:
             if name not in self._unit:
                 self._check_no_label(name)
                 self._fail(f"column {name!r} is {self._table[name].type}, expected probabilities")
-        return Chosen(self._file, None, labels=tuple(labels), aside=self._aside(set(labels)))
+        return PredictionColumns(self._file, None, labels=tuple(labels), aside=self._aside(set(labels)))
 
-    def _of_label(self, name: str) -> Chosen:
+    def _of_label(self, name: str) -> PredictionColumns:
         """Returns the choice of a column that is called a label, which may be the truth: only where nothing beside it
         says that the table is one of images rather than answers."""
         chosen = self._long(name)
@@ -118,7 +118,7 @@ class _Choice:
                 f"is {name!r} the answer or the truth? Beside {', '.join(map(repr, others))} it may be either; say "
                 f"?prediction={name}, or call it 'prediction'"
             )
-        return Chosen(chosen.file, name, aside=chosen.aside, assumed=True)
+        return PredictionColumns(chosen.file, name, aside=chosen.aside, assumed=True)
 
     def _refuse_truth_of_two(self, name: str, probability: str) -> None:
         """Raises where probabilities below ½ stand beside labels 0 and 1, one a file: of a likeliest of two none is."""
@@ -132,7 +132,7 @@ class _Choice:
                 f"probability, or say ?prediction={name}"
             )
 
-    def _long(self, answer: str) -> Chosen:
+    def _long(self, answer: str) -> PredictionColumns:
         values = self._numbers.get(answer)
         if values is not None and not whole(values):
             self._fail(f"column {answer!r} holds numbers such as {a_fraction(values):g}, and no labels; {REMEDY}")
@@ -147,9 +147,9 @@ class _Choice:
         if found and found[0] not in self._numbers:
             self._fail(f"column {found[0]!r} is {self._table[found[0]].type}, expected the answer's probability")
         used = {answer, *found}
-        return Chosen(self._file, answer, found[0] if found else None, aside=self._aside(used))
+        return PredictionColumns(self._file, answer, found[0] if found else None, aside=self._aside(used))
 
-    def _beside_probabilities(self, answer: str) -> Chosen | None:
+    def _beside_probabilities(self, answer: str) -> PredictionColumns | None:
         """Returns the choice of a column for each label where there are such beside a column of labels: probabilities
         say what a label says, and more. None where there are none. Raises where the two contradict each other."""
         columns = [name for name in self._unit if kind_of(name) == "other" or self._is_fraction(name)]
@@ -178,7 +178,7 @@ class _Choice:
     def _wide_columns(self) -> list[str]:
         return [name for name in self._unit if not PANDAS.match(name.strip())]
 
-    def _wide(self, columns: Sequence[str]) -> Chosen:
+    def _wide(self, columns: Sequence[str]) -> PredictionColumns:
         """Returns the choice of a column for each label. Numbers that are no probabilities, and columns with names that
         no label has, are asked about unless the sums of probabilities tell that they are none."""
         if not columns:
@@ -191,7 +191,7 @@ class _Choice:
         if suspects and off(self._sums(columns)) > WHOLE_SUM:
             columns = self._without(suspects, columns)
         self._refuse_odd_one(columns)
-        return Chosen(self._file, None, labels=tuple(columns), aside=self._aside(set(columns)))
+        return PredictionColumns(self._file, None, labels=tuple(columns), aside=self._aside(set(columns)))
 
     def _without(self, suspects: Sequence[str], columns: Sequence[str]) -> list[str]:
         """Returns the columns of labels, as the sums of the rows tell. Raises where they tell nothing."""

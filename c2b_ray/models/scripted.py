@@ -14,7 +14,14 @@ import numpy as np
 
 from c2b_ray.errors import InputError, ServiceError, SpecError
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.text.captioned import among_usable, answered, captioned, no_answer, no_caption, scores_among_usable
+from c2b_ray.models.text.captioned import (
+    among_usable,
+    captioned,
+    no_answer,
+    no_caption,
+    parse_answer,
+    scores_among_usable,
+)
 from c2b_ray.roles import (
     Answer,
     CaptionReply,
@@ -156,7 +163,7 @@ class ScriptedCaptioner:
     def _next_answers(self, images: list[Pixels], questions: list[Question]) -> list[Answer]:
         said = self._answers.answers(list(zip(images, questions, strict=True)))
         return [
-            reply if isinstance(reply, Answer) else answered(reply, question.choices)
+            reply if isinstance(reply, Answer) else parse_answer(reply, question.choices)
             for reply, question in zip(said, questions, strict=True)
         ]
 

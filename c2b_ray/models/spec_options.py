@@ -88,7 +88,7 @@ def _check_pixels(spec: Spec, option: str, values: list[float], white: float) ->
         )
 
 
-def sides(spec: Spec, option: str) -> tuple[int, int] | None:
+def height_and_width(spec: Spec, option: str) -> tuple[int, int] | None:
     """Returns a height and a width from one whole number, or from two with a comma between; None where the option is
     absent."""
     if option not in spec.options:

@@ -30,7 +30,7 @@ _SHARED = {
 
 
 @dataclass(frozen=True)
-class Reading:
+class SchemeOptions:
     """`options`: name → meaning. `reads`: (setting, where it is read from, in this order; what happens if nothing
     states it). `refuses`: in words."""
 
@@ -56,8 +56,8 @@ _CLIP_READS = (
     ("activation", "quickgelu=; the published weights, where all agree", "asked"),
 )
 
-TABLES: dict[tuple[str, str], Reading] = {
-    ("classifier", "timm"): Reading(
+TABLES: dict[tuple[str, str], SchemeOptions] = {
+    ("classifier", "timm"): SchemeOptions(
         _options(
             "weights",
             "labels",
@@ -79,7 +79,7 @@ TABLES: dict[tuple[str, str], Reading] = {
         ),
         (_PICKLES, _TENSORS),
     ),
-    ("classifier", "torchvision"): Reading(
+    ("classifier", "torchvision"): SchemeOptions(
         _options(
             "weights",
             "labels",
@@ -99,7 +99,7 @@ TABLES: dict[tuple[str, str], Reading] = {
         ),
         (_PICKLES, _TENSORS),
     ),
-    ("classifier", "hf"): Reading(
+    ("classifier", "hf"): SchemeOptions(
         _options("revision", "labels", *_TORCH, "tensors", "unused"),
         (
             ("architecture", "config.json", "refused"),
@@ -108,7 +108,7 @@ TABLES: dict[tuple[str, str], Reading] = {
         ),
         (_PICKLES, _TENSORS, "id2label that begins at 1 or has a gap"),
     ),
-    ("classifier", "open_clip"): Reading(
+    ("classifier", "open_clip"): SchemeOptions(
         _options(
             "labels",
             "template",
@@ -129,7 +129,7 @@ TABLES: dict[tuple[str, str], Reading] = {
         ),
         (_PICKLES, _TENSORS),
     ),
-    ("classifier", "onnx"): Reading(
+    ("classifier", "onnx"): SchemeOptions(
         _options(
             "mean",
             "std",
@@ -165,7 +165,7 @@ TABLES: dict[tuple[str, str], Reading] = {
         ),
         ("sigmoids and multi-label outputs", "ZipMap outputs (export with zipmap: False)"),
     ),
-    ("classifier", "table"): Reading(
+    ("classifier", "table"): SchemeOptions(
         _options(
             "labels",
             file="the column that names the image",
@@ -179,7 +179,7 @@ TABLES: dict[tuple[str, str], Reading] = {
         ),
         ("a table whose columns may be the truth or the answer",),
     ),
-    ("classifier", "http"): Reading(
+    ("classifier", "http"): SchemeOptions(
         {},
         (
             ("labels, revision", "the service's answer to GET", "refused"),
@@ -187,15 +187,17 @@ TABLES: dict[tuple[str, str], Reading] = {
         ),
         ("rows called logits that are probabilities",),
     ),
-    ("encoder", "open_clip"): Reading(
+    ("encoder", "open_clip"): SchemeOptions(
         _options("weights", *_TORCH, "tensors", "unused", "mean", "std", "interpolation", **_CLIP),
         _CLIP_READS,
         (_PICKLES, _TENSORS),
     ),
-    ("captioner", "hf-vlm"): Reading(
+    ("captioner", "hf-vlm"): SchemeOptions(
         _options("revision", "dtype", "device", "batch", "unused"), refuses=(_PICKLES, _TENSORS)
     ),
-    ("language_model", "hf"): Reading(_options("revision", "dtype", "device", "unused"), refuses=(_PICKLES, _TENSORS)),
+    ("language_model", "hf"): SchemeOptions(
+        _options("revision", "dtype", "device", "unused"), refuses=(_PICKLES, _TENSORS)
+    ),
 }
 TABLES["classifier", "https"] = TABLES["classifier", "http"]
 

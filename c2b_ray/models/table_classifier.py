@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.errors import SourceError, SpecError
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.prediction_columns import Chosen, choose
+from c2b_ray.models.prediction_columns import PredictionColumns, choose
 from c2b_ray.models.prediction_files import read, rows_in_footer, texts_of, without_lists
 from c2b_ray.models.spec_options import read_labels
 from c2b_ray.models.spec_tables import options_of
@@ -129,7 +129,7 @@ def load(spec: Spec) -> TableClassifier:
     return _wide(path, files.to_pylist(), table.select(chosen.labels), facts)
 
 
-def _facts(path: str, chosen: Chosen) -> tuple[ModelFact, ...]:
+def _facts(path: str, chosen: PredictionColumns) -> tuple[ModelFact, ...]:
     """Returns which column holds what, for a person."""
     answers = (
         f"column {chosen.answer!r}" if chosen.answer else f"the likeliest of {len(chosen.labels)} columns of labels"
@@ -176,7 +176,7 @@ def _long(
     path: str,
     files: pa.ChunkedArray,
     table: pa.Table,
-    chosen: Chosen,
+    chosen: PredictionColumns,
     known: Sequence[str],
     facts: tuple[ModelFact, ...],
 ) -> TableClassifier:

@@ -61,7 +61,7 @@ def selection_of(spec: Spec) -> Selection:
 
 
 @dataclass(frozen=True)
-class Naming:
+class TensorNames:
     """`names`: a module's name of a tensor → the file's. `prefix`: what the file's names begin with and the module's do
     not. `rest`: the file's other tensors. `selection`: what the spec says about it."""
 
@@ -92,7 +92,7 @@ class Naming:
         return f"those that begin with '{self.prefix}', without it"
 
 
-def naming(wanted: Collection[str], found: Collection[str], source: str | Path, selection: Selection) -> Naming:
+def naming(wanted: Collection[str], found: Collection[str], source: str | Path, selection: Selection) -> TensorNames:
     """Returns which tensors of a file are which of a module's `wanted` names.
 
     Raises SpecError where `source`, the file, has no tensor that begins as the spec says, and WeightsError where it
@@ -100,16 +100,16 @@ def naming(wanted: Collection[str], found: Collection[str], source: str | Path, 
     """
     read = [name for name in found if not name.startswith(selection.unused)] if selection.unused else list(found)
     if selection.prefix == UNPREFIXED:
-        return Naming({name: name for name in read if name in wanted}, "", (), selection)
+        return TensorNames({name: name for name in read if name in wanted}, "", (), selection)
     if selection.prefix:
         start = _started(selection.prefix, read, source)
         inner = [name.removeprefix(start) for name in read if name.startswith(start)]
         start += _prefix(wanted, inner, source)
-        return Naming(_without(start, read), start, (), selection)
+        return TensorNames(_without(start, read), start, (), selection)
     start = _prefix(wanted, read, source)
     if not start:
-        return Naming({name: name for name in read}, "", (), selection)
-    return Naming(_without(start, read), start, tuple(n for n in read if not n.startswith(start)), selection)
+        return TensorNames({name: name for name in read}, "", (), selection)
+    return TensorNames(_without(start, read), start, tuple(n for n in read if not n.startswith(start)), selection)
 
 
 def _without(prefix: str, names: Iterable[str]) -> dict[str, str]:
@@ -222,7 +222,9 @@ def check_fit(
         "of another kind": [f"{n} {_numbers(found[n])} for {_numbers(wanted[n])}" for n in kinds],
     }
     complaints = [f"{len(names)} {how} ({listed(names)})" for how, names in described.items() if names]
-    misfit = Misfit(missing, unexpected, [(n, found[n].shape, wanted[n].shape) for n in shapes], kinds, len(wanted))
+    misfit = TensorMismatch(
+        missing, unexpected, [(n, found[n].shape, wanted[n].shape) for n in shapes], kinds, len(wanted)
+    )
     raise WeightsError(f"{source} does not fit {what}: {'; '.join(complaints)}. {remedy(misfit, head)}")
 
 
@@ -231,7 +233,7 @@ def _numbers(kind: TensorKind) -> str:
 
 
 @dataclass(frozen=True)
-class Misfit:
+class TensorMismatch:
     """What a file lacks and has too many; `shapes`: a name, the file's shape, the module's; `kinds`: tensors of other
     numbers; `wanted`: the module's number of tensors."""
 
@@ -242,7 +244,7 @@ class Misfit:
     wanted: int = 0
 
 
-def remedy(misfit: Misfit, head: Collection[str] = ()) -> str:
+def remedy(misfit: TensorMismatch, head: Collection[str] = ()) -> str:
     """Returns the likeliest cause of a misfit, and what to write."""
     missing, unexpected, shapes = misfit.missing, misfit.unexpected, misfit.shapes
     of_head = tuple(f"{name}." for name in head)

@@ -45,7 +45,7 @@ from c2b_ray.models.model_facts import label_fact, normalisation
 from c2b_ray.models.pixels.preprocess import shape_of
 from c2b_ray.models.spec_options import label_names, numbers, positive, truth
 from c2b_ray.models.spec_tables import options_of
-from c2b_ray.models.tensor_names import Naming, check_fit, kinds_of, naming, selection_of
+from c2b_ray.models.tensor_names import TensorNames, check_fit, kinds_of, naming, selection_of
 from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of
 from c2b_ray.models.training import Trainable
 from c2b_ray.roles import Description, ModelFact
@@ -61,7 +61,7 @@ _CONVERSIONS = ("checkpoint_filter_fn", "_filter_fn")
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltModule:
     """A module, the `file` of its weights and how the tensors are named there.
 
     `config`: the settings of preprocessing and labels that the directory's config states; None where timm's registered
@@ -70,11 +70,11 @@ class Built:
 
     module: Any
     file: Path
-    names: Naming
+    names: TensorNames
     config: Mapping[str, Any] | None = None
 
 
-def build(spec: Spec, loaded: bool) -> Built:
+def build(spec: Spec, loaded: bool) -> BuiltModule:
     """Returns the module of a `timm:` spec, with its weights if `loaded`; without, the names and shapes in the file's
     header are checked alone.
 
@@ -104,7 +104,7 @@ def is_directory(spec: Spec) -> bool:
     return spec.name.startswith("local-dir:") or (not _is_registered(spec.name) and Path(spec.name).is_dir())
 
 
-def _of_directory(spec: Spec, directory: Path, loaded: bool) -> Built:
+def _of_directory(spec: Spec, directory: Path, loaded: bool) -> BuiltModule:
     if "weights" in spec.options:
         raise SpecError(f"{spec.text}: a directory brings its own weights, weights= does not go with it")
     if not (directory / CONFIG).is_file():
@@ -117,7 +117,7 @@ def _of_directory(spec: Spec, directory: Path, loaded: bool) -> Built:
         module = _created(spec, name, num_classes=_outputs(spec, module, file))
     if module.num_classes <= 0:
         raise SpecError(_no_head(spec, module, file))
-    return Built(module, file, _filled(spec, module, file, loaded), config)
+    return BuiltModule(module, file, _filled(spec, module, file, loaded), config)
 
 
 def _stated(spec: Spec, path: Path) -> tuple[dict[str, Any], bool]:
@@ -147,7 +147,7 @@ def _no_head(spec: Spec, module: Any, file: Path) -> str:
     )
 
 
-def _published(spec: Spec, loaded: bool) -> Built:
+def _published(spec: Spec, loaded: bool) -> BuiltModule:
     config = registered_config(spec)
     if not config.hf_hub_id:
         raise SpecError(f"{spec.text}: timm publishes no safetensors for it; give ?weights=PATH.safetensors")
@@ -158,15 +158,15 @@ def _published(spec: Spec, loaded: bool) -> Built:
     module = _created(spec, spec.name)
     if module.num_classes <= 0:
         raise SpecError(f"{spec.text}: has no classification layer, it only gives features")
-    return Built(module, file, _filled(spec, module, file, loaded, resized=True))
+    return BuiltModule(module, file, _filled(spec, module, file, loaded, resized=True))
 
 
-def _with_file(spec: Spec, file: Path, loaded: bool) -> Built:
+def _with_file(spec: Spec, file: Path, loaded: bool) -> BuiltModule:
     registered_config(spec)
     with torch.device("meta"):
         plan = _created(spec, spec.name)
     module = _created(spec, spec.name, num_classes=_outputs(spec, plan, file))
-    return Built(module, file, _filled(spec, module, file, loaded))
+    return BuiltModule(module, file, _filled(spec, module, file, loaded))
 
 
 def registered_config(spec: Spec) -> Any:
@@ -197,7 +197,7 @@ def _outputs(spec: Spec, module: Any, file: Path) -> int:
     return found[head].shape[0]
 
 
-def _filled(spec: Spec, module: Any, file: Path, loaded: bool, resized: bool = False) -> Naming:
+def _filled(spec: Spec, module: Any, file: Path, loaded: bool, resized: bool = False) -> TensorNames:
     """Fills a module with a file's tensors if `loaded`; else checks that it could. `resized`: timm's conversion may
     also resize tensors, such as those of positions."""
     tensors = weights.read_safetensors(file) if loaded else weights.read_outlines(file)
@@ -310,7 +310,7 @@ def _saved(config: bytes | None, labels: tuple[str, ...], module: Any) -> dict[s
     return files | {CONFIG: json.dumps(about, indent=2).encode() + b"\n"}
 
 
-def _known(spec: Spec, built: Built) -> tuple[Description, dict[str, Any]]:
+def _known(spec: Spec, built: BuiltModule) -> tuple[Description, dict[str, Any]]:
     """Returns the description of a module, and timm's settings of its preprocessing."""
     module = built.module
     data = _preprocessing(spec, module)
@@ -353,7 +353,7 @@ def _size(data: dict[str, Any]) -> str:
     return "×".join(str(side) for side in data["input_size"][1:])
 
 
-def _facts(spec: Spec, built: Built, data: dict[str, Any], labels: tuple[str, ...]) -> tuple[ModelFact, ...]:
+def _facts(spec: Spec, built: BuiltModule, data: dict[str, Any], labels: tuple[str, ...]) -> tuple[ModelFact, ...]:
     def fact(name: str, value: str, *options: str) -> ModelFact:
         return _fact(spec, built, name, value, options)
 
@@ -369,7 +369,7 @@ def _facts(spec: Spec, built: Built, data: dict[str, Any], labels: tuple[str, ..
     )
 
 
-def _fact(spec: Spec, built: Built, name: str, value: str, options: tuple[str, ...]) -> ModelFact:
+def _fact(spec: Spec, built: BuiltModule, name: str, value: str, options: tuple[str, ...]) -> ModelFact:
     """Returns a fact of the preprocessing. It is assumed where weights of one's own are prepared like timm's default
     tag, or where a config.json states no such key."""
     if all(option in spec.options for option in options):
@@ -386,7 +386,7 @@ def _fact(spec: Spec, built: Built, name: str, value: str, options: tuple[str, .
     return ModelFact(name, value, f"timm's settings of {tag}", own, option)
 
 
-def _label_fact(spec: Spec, built: Built, labels: tuple[str, ...]) -> ModelFact:
+def _label_fact(spec: Spec, built: BuiltModule, labels: tuple[str, ...]) -> ModelFact:
     if built.module.pretrained_cfg.get("label_names"):
         return label_fact(spec, labels, CONFIG if built.config is not None else "timm's settings")
     subset = infer_imagenet_subset(built.module)

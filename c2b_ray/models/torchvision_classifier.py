@@ -43,7 +43,7 @@ from c2b_ray.models.model_facts import label_fact, normalisation
 from c2b_ray.models.pixels.preprocess import shape_of
 from c2b_ray.models.spec_options import label_names, numbers, positive
 from c2b_ray.models.spec_tables import options_of
-from c2b_ray.models.tensor_names import Naming, TensorKind, check_fit, kinds_of, naming, selection_of
+from c2b_ray.models.tensor_names import TensorKind, TensorNames, check_fit, kinds_of, naming, selection_of
 from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of
 from c2b_ray.models.training import Trainable
 from c2b_ray.roles import Description, ModelFact
@@ -116,7 +116,7 @@ class _Own:
     """A file of weights, how its tensors are named, its number of outputs and whether it has auxiliary heads."""
 
     file: Path
-    names: Naming
+    names: TensorNames
     outputs: int
     auxiliary: bool
 

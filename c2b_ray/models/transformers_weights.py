@@ -23,7 +23,16 @@ from transformers.utils.import_utils import is_accelerate_available
 
 from c2b_ray.errors import InputError, WeightsError
 from c2b_ray.models import weights
-from c2b_ray.models.tensor_names import Misfit, Naming, Selection, listed, naming, refuse_copies, remedy, twins
+from c2b_ray.models.tensor_names import (
+    Selection,
+    TensorMismatch,
+    TensorNames,
+    listed,
+    naming,
+    refuse_copies,
+    remedy,
+    twins,
+)
 from c2b_ray.roles import ModelFact
 from c2b_ray.storage.documents import read_json
 
@@ -83,7 +92,7 @@ def _complete(
 ) -> Loaded:
     """Loads the model of a folder; takes a prefix off that all names share, where they fit without it alone."""
     model, misfit = _read(kind, folder, selection, optional, arguments)
-    facts = Naming({}, "", (), selection).facts(source)
+    facts = TensorNames({}, "", (), selection).facts(source)
     if misfit is None:
         return Loaded(model, facts)
     files = _files(_folder(folder, arguments))
@@ -100,7 +109,7 @@ def _complete(
 
 def _read(
     kind: Any, folder: str | Path, selection: Selection, optional: Collection[str], arguments: dict[str, Any]
-) -> tuple[Any, Misfit | None]:
+) -> tuple[Any, TensorMismatch | None]:
     with _quiet():
         model, info = kind.from_pretrained(
             folder, output_loading_info=True, ignore_mismatched_sizes=True, use_safetensors=True, **arguments
@@ -108,17 +117,19 @@ def _read(
     return model, _misfit(info, len(model.state_dict()), selection.unused, optional)
 
 
-def _misfit(info: Mapping[str, Any], wanted: int, unused: tuple[str, ...], optional: Collection[str]) -> Misfit | None:
+def _misfit(
+    info: Mapping[str, Any], wanted: int, unused: tuple[str, ...], optional: Collection[str]
+) -> TensorMismatch | None:
     def left(names: Collection[str]) -> list[str]:
         return sorted(name for name in names if not any(re.search(pattern, name) for pattern in optional))
 
     missing = left(info["missing_keys"])
     unexpected = left([name for name in info["unexpected_keys"] if not (unused and name.startswith(unused))])
     shapes = sorted((name, tuple(found), tuple(needed)) for name, found, needed in info["mismatched_keys"])
-    return Misfit(missing, unexpected, shapes, (), wanted) if missing or unexpected or shapes else None
+    return TensorMismatch(missing, unexpected, shapes, (), wanted) if missing or unexpected or shapes else None
 
 
-def _complaint(source: str | Path, what: str, misfit: Misfit) -> str:
+def _complaint(source: str | Path, what: str, misfit: TensorMismatch) -> str:
     shapes = [f"{name} {found} for {wanted}" for name, found, wanted in misfit.shapes]
     described = {"missing": misfit.missing, "unexpected": misfit.unexpected, "of another shape": shapes}
     complaints = [f"{len(names)} {how} ({listed(names)})" for how, names in described.items() if names]

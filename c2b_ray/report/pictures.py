@@ -17,7 +17,7 @@ from c2b_ray.storage import files, resolve
 from c2b_ray.storage.parts import read_stage, writing
 from c2b_ray.storage.run import Run
 from c2b_ray.storage.s3 import open_input
-from c2b_ray.storage.sealed import Sealed
+from c2b_ray.storage.sealed import SealedParquet
 
 SHOWN = "shown"
 _SHOWN = pa.schema([("image_id", pa.string()), ("bytes", pa.binary())])
@@ -89,7 +89,7 @@ def chosen_rows(
         filesystem, path = resolve(location)
         with files.reading(location), open_input(filesystem, path) as stream:
             try:
-                yield from _chosen(Sealed(stream), id_column, ids, list(columns))
+                yield from _chosen(SealedParquet(stream), id_column, ids, list(columns))
             except pa.ArrowException as error:
                 raise SourceError(
                     f"{location} is damaged ({error}); delete it and run the {run.kind.command} again"
@@ -103,7 +103,7 @@ def _locations(run: Run, table: str) -> list[str]:
     return [run.location(f"{table}/{name}") for name in names if name.startswith("part-") and name.endswith(".parquet")]
 
 
-def _chosen(part: Sealed, id_column: str, wanted: pa.Array, columns: list[str]) -> Iterator[pa.Table]:
+def _chosen(part: SealedParquet, id_column: str, wanted: pa.Array, columns: list[str]) -> Iterator[pa.Table]:
     for group in range(part.metadata.num_row_groups):
         ids = part.read_groups([group], [id_column])[id_column]
         if pc.any(pc.is_in(ids, wanted)).as_py():

@@ -43,7 +43,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Point:
+class RunPoint:
     """A run in a classifier's history. `share`: its findings of the most in this history, 0 to 100."""
 
     line: Line
@@ -58,7 +58,7 @@ class History:
 
     classifier: str
     kind: str
-    points: Sequence[Point]
+    points: Sequence[RunPoint]
     earlier: str
 
 
@@ -132,12 +132,12 @@ def _histories(runs: Sequence[ListedRun], lines: Mapping[str, Line], names: Mapp
     ]
 
 
-def _points(several: Sequence[tuple[ListedRun, int]], lines: Mapping[str, Line]) -> list[Point]:
+def _points(several: Sequence[tuple[ListedRun, int]], lines: Mapping[str, Line]) -> list[RunPoint]:
     most = max(findings for _, findings in several) or 1
     before: int | None = None
     points = []
     for run, findings in several:
         change = "" if before is None else "±0" if findings == before else f"{findings - before:+d}".replace("-", "−")
-        points.append(Point(lines[run.path], findings, round(100 * findings / most), change))
+        points.append(RunPoint(lines[run.path], findings, round(100 * findings / most), change))
         before = findings
     return points

@@ -97,7 +97,7 @@ class Gallery:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class ThumbnailSet:
     """The available thumbnails and keys of images, by id."""
 
     thumbnails: Mapping[str, str]

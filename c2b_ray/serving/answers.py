@@ -25,7 +25,7 @@ from ray import serve
 
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.roles import Floats
-from c2b_ray.serving.batching import Hands
+from c2b_ray.serving.batching import ModelThreads
 from c2b_ray.serving.meters import answers_cached
 from c2b_ray.serving.payload import Packed, PackedFiles, chosen, unpack, unpack_files
 from c2b_ray.serving.pictures import Rows
@@ -43,7 +43,7 @@ def owner() -> str:
     return os.environ.get(OWNER, "")
 
 
-class Answers:
+class AnswerCache:
     """At most `most_bytes` bytes of answers; the least recently used make room. One event loop uses it."""
 
     def __init__(self, most_bytes: int = 0) -> None:
@@ -64,7 +64,7 @@ class Answers:
         self._most = most_bytes
         self._make_room()
 
-    async def of(self, identity: Sequence[str], hands: Hands, packed: Packed, ask: Ask) -> Rows:
+    async def of(self, identity: Sequence[str], hands: ModelThreads, packed: Packed, ask: Ask) -> Rows:
         """Returns the answers to a request's images: kept ones, and the others from `ask`, which are then kept.
 
         `identity`: the owner, the model's spec, its revision.
@@ -139,7 +139,7 @@ def _key(begun: hashlib._Hash, form: tuple[object, ...], data: bytes) -> bytes:
 T = TypeVar("T")
 
 
-class Held(Generic[T]):
+class LoadedModel(Generic[T]):
     """One loaded model. Serve calls `__del__` when it unloads it, and drops it afterwards."""
 
     def __init__(self, model: T, size: int) -> None:
@@ -153,7 +153,7 @@ class Held(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Room:
+class ModelLimits:
     """What a replica may hold: at most `models` models, with weights of at most `bytes` bytes in all; None: no such
     limit.
 
@@ -164,12 +164,12 @@ class Room:
     bytes: int | None = None
 
     @classmethod
-    def of(cls, models: int, gigabytes: float | None) -> Room:
+    def of(cls, models: int, gigabytes: float | None) -> ModelLimits:
         """Returns the room that an app's `args` state."""
         return cls(models, None if gigabytes is None else int(gigabytes * 1e9))
 
 
-class Shelf(Generic[T]):
+class LoadedModels(Generic[T]):
     """The models of one replica.
 
     `check` refuses a name before another model makes room for it; `size` measures a loaded model in bytes (0 if it
@@ -178,23 +178,23 @@ class Shelf(Generic[T]):
 
     def __init__(
         self,
-        hands: Hands,
+        hands: ModelThreads,
         load: Callable[[str], T],
         check: Callable[[str], object],
         size: Callable[[T], int],
-        room: Room,
+        room: ModelLimits,
     ) -> None:
         self._hands = hands
         self._check = check
         self._checked: set[str] = set()
         self._sizes: dict[str, int] = {}
-        self._loaded: WeakValueDictionary[str, Held[T]] = WeakValueDictionary()
+        self._loaded: WeakValueDictionary[str, LoadedModel[T]] = WeakValueDictionary()
 
-        def loaded(name: str) -> Held[T]:
+        def loaded(name: str) -> LoadedModel[T]:
             model = load(name)
-            return Held(model, size(model))
+            return LoadedModel(model, size(model))
 
-        async def take(name: str) -> Held[T]:
+        async def take(name: str) -> LoadedModel[T]:
             # The size of a model that was here before is known, so room is made before it loads.
             await _make_room(take, self._sizes.get(name, 0), room)
             held = await hands.load(loaded, name)
@@ -213,7 +213,7 @@ class Shelf(Generic[T]):
         if name not in self._checked:
             await self._hands.load(self._check, name)
             self._checked.add(name)
-        held: Held[T] = await self._take(name)
+        held: LoadedModel[T] = await self._take(name)
         model = held.model
         if model is None:
             raise ServiceError(f"{self._hands.deployment}: {name} was unloaded while a request waited for it")
@@ -231,7 +231,7 @@ class Shelf(Generic[T]):
         return sum(held.size for held in list(self._loaded.values()) if held.model is not None)
 
 
-async def _make_room(take: Any, needed: int, room: Room) -> None:
+async def _make_room(take: Any, needed: int, room: ModelLimits) -> None:
     """Unloads models, the least recently used first, until `needed` more bytes fit."""
     wrapper = getattr(take, "__serve_multiplex_wrapper", None)  # where Serve 2.60 keeps what `take` gave
     if wrapper is None or room.bytes is None:

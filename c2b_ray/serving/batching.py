@@ -65,7 +65,7 @@ class _Waiting(Generic[Item, Reply]):
     reply: asyncio.Future[Reply]
 
 
-class Gather(Generic[Item, Reply]):
+class RequestBatcher(Generic[Item, Reply]):
     """Calls `answer` with the waiting items, in their order, `at_once` batches at a time.
 
     A batch has at most `max_batch_size` rows, unless a single item has more.
@@ -163,7 +163,7 @@ TEST_EVERY_S = 30.0
 """How long an answer counts as a sign of health, and how often an idle model is tested; rare, to keep idling cheap."""
 
 
-class Hands:
+class ModelThreads:
     """Threads that call a model: one unless the config says more, because tokenizers and scripts do not take two calls
     at once."""
 

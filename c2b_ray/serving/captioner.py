@@ -16,11 +16,11 @@ from ray import serve
 from c2b_ray.config.placement import UNSAID, Computing
 from c2b_ray.errors import ServiceError
 from c2b_ray.roles import Answer, Captioner, CaptionReply, CaptionScorer, Floats, Pixels, Question
-from c2b_ray.serving.batching import BatchSettings, Gather, Hands, settings_of
+from c2b_ray.serving.batching import BatchSettings, ModelThreads, RequestBatcher, settings_of
 from c2b_ray.serving.channel import carried_in_text
 from c2b_ray.serving.meters import Limits, limits_here
 from c2b_ray.serving.payload import Packed
-from c2b_ray.serving.pictures import Rows, answered, decoded, weight
+from c2b_ray.serving.pictures import Rows, answer_packs, decoded, weight
 from c2b_ray.serving.replica import can_be_probed, load, refuse_other_model, take_gpus
 
 DEPLOYMENT = "Captioner"
@@ -38,13 +38,13 @@ class CaptionerServer:
         self._spec, self._computing = model, computing
         with carried_in_text():
             self._captioner: Captioner = load("captioner", computing, model)
-        self._hands = Hands(DEPLOYMENT, threads)
+        self._hands = ModelThreads(DEPLOYMENT, threads)
         self._settings = BatchSettings()
-        self._captions: Gather[tuple[Packed, Sequence[str]], list[CaptionReply]] = Gather(
+        self._captions: RequestBatcher[tuple[Packed, Sequence[str]], list[CaptionReply]] = RequestBatcher(
             self._caption, lambda: self._settings, threads
         )
         # One batch more than the model takes calls: it is decoded while the others are computed.
-        self._answers: Gather[tuple[Packed, Sequence[Sequence[Question]]], Answers] = Gather(
+        self._answers: RequestBatcher[tuple[Packed, Sequence[Sequence[Question]]], Answers] = RequestBatcher(
             self._answer, lambda: self._settings, threads + 1
         )
 
@@ -82,7 +82,7 @@ class CaptionerServer:
     async def caption_scores(self, model: str, images: Packed, texts: Sequence[str]) -> Rows:
         """Returns the scores of the texts for each image, as the role defines them. One request is one batch."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
-        [rows] = await answered(self._hands, [images], len(texts), lambda pixels, _: self._scores_of(pixels, texts))
+        [rows] = await answer_packs(self._hands, [images], len(texts), lambda pixels, _: self._scores_of(pixels, texts))
         return rows
 
     async def statistics(self) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from tenacity import (
 )
 
 from c2b_ray.errors import C2BError, ServiceError, again
-from c2b_ray.serving.meters import ABSENT, WATCH, AppState, Limits, Watch
+from c2b_ray.serving.meters import ABSENT, WATCH, AppState, AppStates, Limits
 
 # Carries our errors as data inside a text: Serve passes on only the traceback of what a replica's constructor
 # raises.
@@ -100,10 +100,10 @@ GRACE_S = 30.0
 _NEEDS_SOMEBODY = (ABSENT, "DEPLOY_FAILED", "DELETING")
 
 
-class Outage:
+class ReplicaOutage:
     """The time that an app has no replica, as seen by the checks of one call."""
 
-    def __init__(self, app: str, watch: Watch, patience_s: float, grace_s: float = GRACE_S) -> None:
+    def __init__(self, app: str, watch: AppStates, patience_s: float, grace_s: float = GRACE_S) -> None:
         self._app = app
         self._watch = watch
         self._limits = {True: min(grace_s, patience_s), False: patience_s}
@@ -178,7 +178,7 @@ class Channel:
         patience_s: float = PATIENCE_S,
         grace_s: float = GRACE_S,
         handle: DeploymentHandle[Any] | None = None,
-        watch: Watch | None = None,
+        watch: AppStates | None = None,
     ) -> None:
         self.app = app
         self.in_flight = in_flight
@@ -278,7 +278,7 @@ class Channel:
     def _once(self, method: str, args: tuple[Any, ...], model_id: str, over: threading.Event) -> Any:
         """Returns the result of one call, which is sent again while Serve refuses it because the app is not
         deployed."""
-        outage = Outage(self.app, self._watch or WATCH, self.patience_s, self.grace_s)
+        outage = ReplicaOutage(self.app, self._watch or WATCH, self.patience_s, self.grace_s)
         while True:
             handle = self._connect().options(method_name=method, multiplexed_model_id=model_id)
             try:
@@ -288,7 +288,7 @@ class Channel:
                 if over.wait(RESEND_S):
                     raise ServiceError(f"the call of {method} was called off", app=self.app) from None
 
-    def _result(self, response: Any, method: str, outage: Outage, over: threading.Event) -> Any:
+    def _result(self, response: Any, method: str, outage: ReplicaOutage, over: threading.Event) -> Any:
         while True:
             try:
                 return response.result(timeout_s=GLANCE_S)

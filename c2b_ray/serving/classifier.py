@@ -18,11 +18,11 @@ from c2b_ray.errors import ServiceError, WeightsError
 from c2b_ray.models import catalog
 from c2b_ray.models.weight_bytes import weight_bytes
 from c2b_ray.roles import Blocks, Classifier, FileClassifier, Floats, Pixels, ShapedClassifier
-from c2b_ray.serving.answers import Answers, Room, Shelf
-from c2b_ray.serving.batching import CachedSettings, Gather, Hands, settings_of
+from c2b_ray.serving.answers import AnswerCache, LoadedModels, ModelLimits
+from c2b_ray.serving.batching import CachedSettings, ModelThreads, RequestBatcher, settings_of
 from c2b_ray.serving.meters import Limits, limits_here
 from c2b_ray.serving.payload import Packed, all_files
-from c2b_ray.serving.pictures import Decoders, Rows, answered, answered_files, answered_prepared, weight
+from c2b_ray.serving.pictures import Decoders, Rows, answer_packs, answer_prepared_packs, answered_files, weight
 from c2b_ray.serving.replica import can_be_probed, decoders_here, load, take_gpus
 
 DEPLOYMENT = "Classifiers"
@@ -34,7 +34,7 @@ Item = tuple[Packed, Sequence[str]]
 class _Loaded:
     spec: str
     classifier: Classifier
-    gather: Gather[Item, Rows]
+    gather: RequestBatcher[Item, Rows]
     revision: str
     cached: bool
 
@@ -53,11 +53,13 @@ class ClassifierServer:
     ) -> None:
         take_gpus()
         self._computing = computing
-        self._hands = Hands(DEPLOYMENT, threads)
+        self._hands = ModelThreads(DEPLOYMENT, threads)
         self._decoders = Decoders(self._hands, decoders_here(decoders))
         self._settings = CachedSettings()
-        self._answers = Answers()
-        self._shelf = Shelf(self._hands, self._load, _check, _size, Room.of(models_per_replica, models_gb))
+        self._answers = AnswerCache()
+        self._shelf = LoadedModels(
+            self._hands, self._load, _check, _size, ModelLimits.of(models_per_replica, models_gb)
+        )
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Applies new `CachedSettings`, also while it serves."""
@@ -105,7 +107,7 @@ class ClassifierServer:
         _refuse_damaged(spec, classifier)
         # One batch more than the model takes calls: it is decoded while the others are computed.
         ahead = 2 if self._decoders.count else 1
-        gather = Gather(partial(self._answer, classifier), lambda: self._settings, self._hands.threads + ahead)
+        gather = RequestBatcher(partial(self._answer, classifier), lambda: self._settings, self._hands.threads + ahead)
         # A table answers by key, and what is elsewhere may change there.
         return _Loaded(spec, classifier, gather, classifier.revision, can_be_probed(spec))
 
@@ -116,7 +118,7 @@ class ClassifierServer:
             assert classifier.shape is not None
             prepared = partial(_checked_logits, classifier)
             width = len(classifier.labels)
-            return await answered_prepared(self._hands, self._decoders, packs, width, classifier.shape, prepared)
+            return await answer_prepared_packs(self._hands, self._decoders, packs, width, classifier.shape, prepared)
 
         if isinstance(classifier, FileClassifier) and all_files(packs):
             return await answered_files(self._hands, packs, partial(_logits_of_files, classifier, keys))
@@ -124,7 +126,7 @@ class ClassifierServer:
         def call(images: list[Pixels], at: list[int]) -> Floats:
             return _logits(classifier, images, [keys[i] for i in at])
 
-        return await answered(self._hands, packs, len(classifier.labels), call)
+        return await answer_packs(self._hands, packs, len(classifier.labels), call)
 
     def __del__(self) -> None:
         if hasattr(self, "_hands"):

@@ -16,12 +16,12 @@ from ray import serve
 from c2b_ray.config.placement import UNSAID, Computing
 from c2b_ray.errors import ServiceError
 from c2b_ray.roles import Blocks, FileEncoder, Floats, Pixels, ShapedEncoder, TextImageEncoder
-from c2b_ray.serving.answers import Answers
-from c2b_ray.serving.batching import CachedSettings, Gather, Hands, settings_of
+from c2b_ray.serving.answers import AnswerCache
+from c2b_ray.serving.batching import CachedSettings, ModelThreads, RequestBatcher, settings_of
 from c2b_ray.serving.channel import carried_in_text
 from c2b_ray.serving.meters import Limits, limits_here
 from c2b_ray.serving.payload import Packed, all_files
-from c2b_ray.serving.pictures import Decoders, Rows, answered, answered_files, answered_prepared, weight
+from c2b_ray.serving.pictures import Decoders, Rows, answer_packs, answer_prepared_packs, answered_files, weight
 from c2b_ray.serving.replica import can_be_probed, decoders_here, load, refuse_other_model, take_gpus
 
 DEPLOYMENT = "Encoder"
@@ -38,14 +38,18 @@ class EncoderServer:
         self._spec, self._computing = model, computing
         with carried_in_text():
             self._encoder: TextImageEncoder = load("encoder", computing, model)
-        self._hands = Hands(DEPLOYMENT, threads)
+        self._hands = ModelThreads(DEPLOYMENT, threads)
         self._decoders = Decoders(self._hands, decoders_here(decoders))
         ahead = 2 if self._decoders.count else 1
         self._settings = CachedSettings()
-        self._answers = Answers()
-        self._texts: Gather[Sequence[str], Floats] = Gather(self._encode_texts, lambda: self._settings, threads)
+        self._answers = AnswerCache()
+        self._texts: RequestBatcher[Sequence[str], Floats] = RequestBatcher(
+            self._encode_texts, lambda: self._settings, threads
+        )
         # One batch more than the model takes calls: it is decoded while the others are computed.
-        self._images: Gather[Packed, Rows] = Gather(self._encode_images, lambda: self._settings, threads + ahead)
+        self._images: RequestBatcher[Packed, Rows] = RequestBatcher(
+            self._encode_images, lambda: self._settings, threads + ahead
+        )
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Applies new `CachedSettings`, also while it serves."""
@@ -107,7 +111,7 @@ class EncoderServer:
             def of_block(block: Blocks) -> Floats:
                 return self._sound(encoder.embeddings_of_shaped(block), len(block))
 
-            return await answered_prepared(
+            return await answer_prepared_packs(
                 self._hands, self._decoders, requests, self._encoder.dimension, encoder.shape, of_block
             )
 
@@ -124,7 +128,7 @@ class EncoderServer:
         def call(images: list[Pixels], _: list[int]) -> Floats:
             return self._sound(self._encoder.encode_images(images), len(images))
 
-        return await answered(self._hands, requests, self._encoder.dimension, call)
+        return await answer_packs(self._hands, requests, self._encoder.dimension, call)
 
     def _takes_files(self, packs: Sequence[Packed]) -> bool:
         return isinstance(self._encoder, FileEncoder) and all_files(packs)

@@ -15,7 +15,7 @@ from ray import serve
 from c2b_ray.config.placement import UNSAID, Computing
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.roles import ActivationReader, Floats, GeneratedImage, GenerationRequest, ImageGenerator
-from c2b_ray.serving.batching import BatchSettings, Gather, Hands, settings_of
+from c2b_ray.serving.batching import BatchSettings, ModelThreads, RequestBatcher, settings_of
 from c2b_ray.serving.channel import carried_in_text
 from c2b_ray.serving.meters import Limits, limits_here
 from c2b_ray.serving.replica import can_be_probed, load, refuse_other_model, take_gpus
@@ -35,9 +35,9 @@ class GeneratorServer:
         self._spec, self._computing = model, computing
         with carried_in_text():
             self._generator: ImageGenerator = load("image_generator", computing, model)
-        self._hands = Hands(DEPLOYMENT, threads)
+        self._hands = ModelThreads(DEPLOYMENT, threads)
         self._settings = BatchSettings()
-        self._requests: Gather[Sequence[GenerationRequest], list[GeneratedImage]] = Gather(
+        self._requests: RequestBatcher[Sequence[GenerationRequest], list[GeneratedImage]] = RequestBatcher(
             self._generate, lambda: self._settings, threads
         )
 

@@ -19,8 +19,8 @@ from c2b_ray.errors import ServiceError
 from c2b_ray.models import catalog
 from c2b_ray.models.weight_bytes import weight_bytes
 from c2b_ray.roles import Floats, ImageIndex, Neighbours
-from c2b_ray.serving.answers import Room, Shelf
-from c2b_ray.serving.batching import BatchSettings, Gather, Hands, settings_of
+from c2b_ray.serving.answers import LoadedModels, ModelLimits
+from c2b_ray.serving.batching import BatchSettings, ModelThreads, RequestBatcher, settings_of
 from c2b_ray.serving.meters import Limits, limits_here
 from c2b_ray.serving.replica import take_gpus
 
@@ -30,7 +30,7 @@ DEPLOYMENT = "Index"
 @dataclass(frozen=True)
 class _Open:
     index: ImageIndex
-    gather: Gather[tuple[Floats, int], Neighbours]
+    gather: RequestBatcher[tuple[Floats, int], Neighbours]
 
 
 @serve.deployment(name=DEPLOYMENT)
@@ -39,9 +39,11 @@ class IndexServer:
 
     def __init__(self, models_per_replica: int = 2, threads: int = 1, models_gb: float | None = None) -> None:
         take_gpus()
-        self._hands = Hands(DEPLOYMENT, threads)
+        self._hands = ModelThreads(DEPLOYMENT, threads)
         self._settings = BatchSettings()
-        self._shelf = Shelf(self._hands, self._open, _nothing, _size, Room.of(models_per_replica, models_gb))
+        self._shelf = LoadedModels(
+            self._hands, self._open, _nothing, _size, ModelLimits.of(models_per_replica, models_gb)
+        )
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Applies new `BatchSettings`, also while it serves."""
@@ -86,7 +88,7 @@ class IndexServer:
 
     def _open(self, path: str) -> _Open:
         index = catalog.index(path)
-        return _Open(index, Gather(partial(self._together, index), lambda: self._settings, self._hands.threads))
+        return _Open(index, RequestBatcher(partial(self._together, index), lambda: self._settings, self._hands.threads))
 
     async def _together(self, index: ImageIndex, requests: list[tuple[Floats, int]]) -> list[Neighbours]:
         embeddings = np.concatenate([embeddings_of_request for embeddings_of_request, _ in requests])

@@ -34,7 +34,7 @@ class Lease:
     number: str = field(default_factory=lambda: uuid4().hex)
 
 
-class Book:
+class AppUsers:
     """The users of each app. `delete` ends an app and returns once it has ended; `save` stores what `book` returns.
 
     Methods may be called from several threads at once.
@@ -92,12 +92,12 @@ class Book:
         return {app: sorted([lease.job, lease.number] for lease in users) for app, users in self._users.items()}
 
 
-class Keeper:
+class AppUsersActor:
     """The actor: a book of this cluster, and a thread that reaps."""
 
     def __init__(self, reap_every_s: float) -> None:
         kept = _store()._internal_kv_get(KEY, namespace=NAMESPACE)
-        self._book = Book(_delete, _save, json.loads(kept) if kept else {})
+        self._book = AppUsers(_delete, _save, json.loads(kept) if kept else {})
         threading.Thread(target=self._reap, args=(reap_every_s,), daemon=True).start()
 
     def take(self, app: str, lease: Lease) -> bool:
@@ -151,7 +151,7 @@ def lease_here() -> Lease:
 def _ask(method: str, *args: Any, reap_every_s: float = REAP_EVERY_S) -> Any:
     for attempt in range(_ATTEMPTS):
         keeper = (
-            ray.remote(Keeper)
+            ray.remote(AppUsersActor)
             .options(
                 name=NAME,
                 namespace=NAMESPACE,

@@ -19,7 +19,7 @@ from ray import serve
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models import catalog
 from c2b_ray.roles import ChatReply, ChatRequest, Message, ReplyContinuer, TokenCounter, TokenLogProb
-from c2b_ray.serving.batching import BatchSettings, Gather, Hands, settings_of
+from c2b_ray.serving.batching import BatchSettings, ModelThreads, RequestBatcher, settings_of
 from c2b_ray.serving.channel import carried_in_text
 from c2b_ray.serving.meters import Limits, limits_here
 from c2b_ray.serving.replica import can_be_probed, refuse_other_model, take_gpus
@@ -36,9 +36,11 @@ class LanguageModelServer:
         self._spec, self._gathers = model, threads == 1
         with carried_in_text():
             self._model = catalog.language_model(model)
-        self._hands = Hands(DEPLOYMENT, threads)
+        self._hands = ModelThreads(DEPLOYMENT, threads)
         self._settings = BatchSettings()
-        self._chats: Gather[Sequence[ChatRequest], list[ChatReply]] = Gather(self._together, lambda: self._settings)
+        self._chats: RequestBatcher[Sequence[ChatRequest], list[ChatReply]] = RequestBatcher(
+            self._together, lambda: self._settings
+        )
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Applies new `BatchSettings`, also while it serves."""

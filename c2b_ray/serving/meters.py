@@ -99,7 +99,7 @@ class AppState:
     message: str = ""
 
 
-class Watch:
+class AppStates:
     """The state of every app, at most `every_s` old."""
 
     def __init__(self, ask: Callable[[], Any] = lambda: serve.status(), every_s: float = LOOK_EVERY_S) -> None:
@@ -136,7 +136,7 @@ def state_of(app: Any) -> AppState:
     return AppState(str(getattr(app.status, "value", app.status)), running, message)
 
 
-WATCH = Watch()
+WATCH = AppStates()
 """The watch that this process shares."""
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from c2b_ray.models.pixels.shape import shaped
 from c2b_ray.processes.pool import Processes
 from c2b_ray.roles import Blocks, Floats, Pixels, Shape
-from c2b_ray.serving.batching import Hands
+from c2b_ray.serving.batching import ModelThreads
 from c2b_ray.serving.payload import Packed, PackedFiles, all_files, pixels_of, unpack_files
 from c2b_ray.steps.decode import BATCH_PIXELS, pixel_count
 from c2b_ray.steps.prepared import asked_for, blocks_of, column_of, prepared_as_asked
@@ -40,7 +40,7 @@ class Shaped(Protocol):
 class Decoders:
     """A replica's processes that decode; none where `count` is 0. They start with the first files."""
 
-    def __init__(self, hands: Hands, count: int) -> None:
+    def __init__(self, hands: ModelThreads, count: int) -> None:
         self._hands, self.count = hands, count
         self._pool = Processes(partial(prepared_as_asked, shaped=shaped), count, 2 * count) if count else None
 
@@ -90,14 +90,14 @@ Rows = tuple[Floats, list[str | None]]
 """A row of numbers for each image, NaN where its error says why there are none."""
 
 
-async def decoded(hands: Hands, packs: Sequence[Packed]) -> tuple[list[Pixels | None], list[str | None]]:
+async def decoded(hands: ModelThreads, packs: Sequence[Packed]) -> tuple[list[Pixels | None], list[str | None]]:
     """Returns the images of all requests in their order, and why an image has no pixels."""
     parts = await asyncio.gather(*(hands.decode(pixels_of, packed) for packed in packs))
     return [image for images, _ in parts for image in images], [error for _, errors in parts for error in errors]
 
 
-async def answered(
-    hands: Hands, packs: Sequence[Packed], width: int, call: Callable[[list[Pixels], list[int]], Floats]
+async def answer_packs(
+    hands: ModelThreads, packs: Sequence[Packed], width: int, call: Callable[[list[Pixels], list[int]], Floats]
 ) -> list[Rows]:
     """Calls `call` with all images that can be decoded, and their positions among all, as one batch: (images, width).
 
@@ -112,15 +112,15 @@ async def answered(
     return [(answers[a:b], errors[a:b]) for a, b in pairwise(accumulate(map(len, packs), initial=0))]
 
 
-async def answered_prepared(
-    hands: Hands,
+async def answer_prepared_packs(
+    hands: ModelThreads,
     decoders: Decoders,
     packs: Sequence[Packed],
     width: int,
     shape: Shape,
     call: Callable[[Blocks], Floats],
 ) -> list[Rows]:
-    """Returns what `answered` returns, of files that processes decode, from a call with a block of pictures."""
+    """Returns what `answer_packs` returns, of files that processes decode, from a call with a block of pictures."""
     block, errors = await decoders.shaped(packs, shape)
     good = [i for i, error in enumerate(errors) if error is None]
     answers = np.full((len(block), width), np.nan, np.float32)
@@ -130,16 +130,16 @@ async def answered_prepared(
 
 
 async def answered_files(
-    hands: Hands, packs: Sequence[Packed], call: Callable[[list[bytes | None]], tuple[Floats, list[str | None]]]
+    hands: ModelThreads, packs: Sequence[Packed], call: Callable[[list[bytes | None]], tuple[Floats, list[str | None]]]
 ) -> list[Rows]:
-    """Returns what `answered` returns, of files that the model decodes itself, from a call with all of them."""
+    """Returns what `answer_packs` returns, of files that the model decodes itself, from a call with all of them."""
     parts = await asyncio.gather(*(hands.decode(unpack_files, pack) for pack in packs if isinstance(pack, PackedFiles)))
     files = [data for part in parts for data in part]
     answers, errors = await hands.run_batch(call, len(files), files)
     return [(answers[a:b], errors[a:b]) for a, b in pairwise(accumulate(map(len, packs), initial=0))]
 
 
-async def weight(hands: Hands, packed: Packed, most_rows: int) -> int:
+async def weight(hands: ModelThreads, packed: Packed, most_rows: int) -> int:
     """Returns how many rows of a batch these images count as: one each, more where they are large, so that a batch
     never decodes to more than BATCH_PIXELS."""
     pixels = await hands.decode(_pixels, packed)

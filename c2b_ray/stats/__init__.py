@@ -17,7 +17,7 @@ from c2b_ray.stats.contrasts import (
 )
 from c2b_ray.stats.distances import frechet_distance, kernel_distance
 from c2b_ray.stats.interaction import (
-    Crossed,
+    CrossedCells,
     crossed,
     expected_accuracies,
     interaction_interval,
@@ -64,7 +64,7 @@ from c2b_ray.stats.paired import (
     phi_difference_p_values,
 )
 from c2b_ray.stats.paired_sample_size import paired_images_to_settle
-from c2b_ray.stats.pooled import Pooled, pooled_bias_scores, shrunken
+from c2b_ray.stats.pooled import PooledScores, pooled_bias_scores, shrunken
 from c2b_ray.stats.rate_evidence import RateBatch, RateEvidence, e_q_values, more_evidence, no_evidence
 from c2b_ray.stats.rates import MannWhitney, RateEstimate, Trials, failure_rates, mann_whitney, rate_ratios
 from c2b_ray.stats.retrieval import recall_at
@@ -86,7 +86,7 @@ __all__ = [
     "MOST_IMAGES",
     "Agreement",
     "ContrastTest",
-    "Crossed",
+    "CrossedCells",
     "Difference",
     "EffectiveImages",
     "Evidence",
@@ -95,7 +95,7 @@ __all__ = [
     "KeywordScores",
     "MannWhitney",
     "Many",
-    "Pooled",
+    "PooledScores",
     "RateBatch",
     "RateEstimate",
     "RateEvidence",

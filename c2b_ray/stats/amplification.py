@@ -19,7 +19,7 @@ from c2b_ray.stats.scores import Floats, Ints
 
 __all__ = [
     "Amplification",
-    "Answers",
+    "AmplificationAnswers",
     "SignRule",
     "amplification",
     "amplification_of_counts",
@@ -123,7 +123,7 @@ def _indicators(name: str, values: ArrayLike) -> Ints:
 
 
 @dataclass(frozen=True)
-class Answers:
+class AmplificationAnswers:
     """Numbered questions and answers, one row per question: its image (from 0), the attribute's value, the true and the
     predicted answer. An answer that is not among the `answers` considered is -1. `groups`: the number of attribute
     values."""
@@ -149,7 +149,7 @@ class Amplification:
     replicates: Floats
 
 
-def amplification(questions: Answers, chance: Chance, rule: SignRule = "code") -> Amplification:
+def amplification(questions: AmplificationAnswers, chance: Chance, rule: SignRule = "code") -> Amplification:
     """Directional bias amplification of single-valued attributes and answers (`directional_bias_amplification`).
 
     The p-value is two-sided, from a permutation test: if predictions were distributed like the truth given the
@@ -180,7 +180,7 @@ def amplification(questions: Answers, chance: Chance, rule: SignRule = "code") -
     return Amplification(value, min(ends) - reach, max(ends) + reach, expected, float(far[0]), drawn)
 
 
-def _by_image(questions: Answers, codes: Ints, images: int) -> Floats:
+def _by_image(questions: AmplificationAnswers, codes: Ints, images: int) -> Floats:
     counts = np.zeros((images, questions.groups * questions.answers))
     known = codes >= 0
     at = questions.attributes[known] * questions.answers + codes[known]
@@ -188,14 +188,16 @@ def _by_image(questions: Answers, codes: Ints, images: int) -> Floats:
     return counts
 
 
-def _value(true: Floats, predicted: Floats, rows: Floats, questions: Answers, rule: SignRule) -> float:
+def _value(true: Floats, predicted: Floats, rows: Floats, questions: AmplificationAnswers, rule: SignRule) -> float:
     shape = (questions.groups, questions.answers)
     pairs = np.rint(true).astype(np.int64).reshape(shape)
     directions = directions_of(pairs, rows.astype(np.int64), pairs.sum(axis=0), int(rows.sum()), rule)
     return float(amplification_of_counts(pairs, predicted.reshape(shape), rows, directions))
 
 
-def _resampled(counts: tuple[Floats, Floats, Floats], questions: Answers, chance: Chance, rule: SignRule) -> Floats:
+def _resampled(
+    counts: tuple[Floats, Floats, Floats], questions: AmplificationAnswers, chance: Chance, rule: SignRule
+) -> Floats:
     """Returns the values of bootstrap samples of images, (resamples,), with the directions of each sample's own truth.
 
     `counts`: by image, true and predicted answers of each attribute value, and questions. To each value's images one
@@ -213,7 +215,9 @@ def _resampled(counts: tuple[Floats, Floats, Floats], questions: Answers, chance
     return amplification_of_counts(truth, predicted, rows, directions)
 
 
-def _swapped(true: Floats, predicted: Floats, rows: Floats, questions: Answers, how: tuple[Chance, SignRule]) -> Floats:
+def _swapped(
+    true: Floats, predicted: Floats, rows: Floats, questions: AmplificationAnswers, how: tuple[Chance, SignRule]
+) -> Floats:
     chance, rule = how
     random = np.random.default_rng(chance.seed)
     change, shape = predicted - true, (-1, questions.groups, questions.answers)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from c2b_ray.stats.scores import Floats, Ints
 
-__all__ = ["Group", "Reuse", "intersections", "kmeans", "matched_groups"]
+__all__ = ["MatchedClusters", "Reuse", "intersections", "kmeans", "matched_groups"]
 
 
 ROUNDS = 200
@@ -87,14 +87,14 @@ Reuse = Literal["shared", "once"]
 
 
 @dataclass(frozen=True)
-class Group:
+class MatchedClusters:
     """Matched clusters. `clusters`: one of each clustering; `members`: the items that lie in all of them, ascending."""
 
     clusters: tuple[int, ...]
     members: NDArray[np.int64]
 
 
-def intersections(labels: ArrayLike) -> list[Group]:
+def intersections(labels: ArrayLike) -> list[MatchedClusters]:
     """Finds every combination of clusters, one of each clustering, whose intersection is not empty; the largest first.
 
     An item lies in exactly one cluster of each clustering, so in the intersection of exactly one combination: that of
@@ -102,7 +102,7 @@ def intersections(labels: ArrayLike) -> list[Group]:
     labels finds them all, exactly, in O(M n log n): nothing has to be searched. Ties: the lower labels first.
 
     Args: labels: integers (clusterings, items).
-    Returns: a list of `Group`, whose members together are all items, each once. Empty for no items.
+    Returns: a list of `MatchedClusters`, whose members together are all items, each once. Empty for no items.
     Raises: ValueError for an input without two axes or without clusterings.
     """
     table = np.asarray(labels, np.int64)
@@ -113,10 +113,10 @@ def intersections(labels: ArrayLike) -> list[Group]:
     combinations, inverse, counts = np.unique(table.T, axis=0, return_inverse=True, return_counts=True)
     members = np.split(np.argsort(inverse.ravel(), kind="stable"), np.cumsum(counts)[:-1])
     order = np.argsort(-counts, kind="stable")
-    return [Group(tuple(combinations[at].tolist()), members[at]) for at in order.tolist()]
+    return [MatchedClusters(tuple(combinations[at].tolist()), members[at]) for at in order.tolist()]
 
 
-def matched_groups(labels: ArrayLike, least: int = 1, reuse: Reuse = "shared") -> list[Group]:
+def matched_groups(labels: ArrayLike, least: int = 1, reuse: Reuse = "shared") -> list[MatchedClusters]:
     """Returns the combinations that share `least` items or more, the largest first.
 
     `shared`: all of them: a cluster of one clustering may serve two groups (its items are still in one group each).
@@ -128,7 +128,7 @@ def matched_groups(labels: ArrayLike, least: int = 1, reuse: Reuse = "shared") -
     cardinality over the intersection"; "at least 100 images". The paper does not say whether clusters are used again.
 
     Args: labels: integers (clusterings, items); least: 1 or more; reuse.
-    Returns: a list of `Group`. Empty where no combination has that many items.
+    Returns: a list of `MatchedClusters`. Empty where no combination has that many items.
     Raises: ValueError as `intersections` does, or for least < 1.
     """
     if least < 1:

@@ -26,7 +26,14 @@ from c2b_ray.stats.contrasts import Design
 from c2b_ray.stats.roots import deviations
 from c2b_ray.stats.scores import Floats, checked_counts, checked_pairs
 
-__all__ = ["EffectiveImages", "beside", "cluster_correlation", "cluster_design", "effective_images", "effective_pairs"]
+__all__ = [
+    "EffectiveImages",
+    "cluster_correlation",
+    "cluster_design",
+    "effective_images",
+    "effective_pairs",
+    "with_other_variance",
+]
 
 
 SCALES = np.linspace(0.0, 0.3, 31)
@@ -218,7 +225,7 @@ def cluster_design(sums: ArrayLike, images: ArrayLike, variance: ArrayLike, weig
     return Design(np.where(missing, np.nan, factor), np.where(missing, np.nan, degrees))
 
 
-def beside(design: Design, independent: ArrayLike, whole: ArrayLike) -> Design:
+def with_other_variance(design: Design, independent: ArrayLike, whole: ArrayLike) -> Design:
     """Returns the design of sums whose variance has parts beside that of images, such as that between captions.
 
     factor = (V + W - U) / W,   degrees = degrees of V * ((V + W - U) / V)^2,   V = design.factor * U

@@ -21,7 +21,7 @@ from c2b_ray.stats.roots import checked_levels, checked_margin
 from c2b_ray.stats.scores import Floats
 
 __all__ = [
-    "Crossed",
+    "CrossedCells",
     "Separated",
     "crossed",
     "expected_accuracies",
@@ -40,7 +40,7 @@ _ESTIMABLE = 1e-9  # a cell whose share of its own prediction is this near to 1 
 
 
 @dataclass(frozen=True)
-class Crossed:
+class CrossedCells:
     """The cells of two crossed attributes: arrays of shape (a, b), values of one attribute down, of the other across.
 
     correct, total: numbers of images, which need not be whole where accuracies were corrected (an effective number of
@@ -54,7 +54,7 @@ class Crossed:
     aside: Bools
     covariance: Floats | None = None
 
-    def without(self, aside: Bools) -> Crossed:
+    def without(self, aside: Bools) -> CrossedCells:
         return replace(self, aside=aside)
 
     @property
@@ -67,7 +67,7 @@ class Crossed:
 
 def crossed(
     correct: ArrayLike, total: ArrayLike, aside: ArrayLike | None = None, covariance: Floats | None = None
-) -> Crossed:
+) -> CrossedCells:
     """Builds a table from numbers of right answers and of images. Raises ValueError for invalid counts or shapes that
     do not fit."""
     c, t = np.asarray(correct, dtype=np.float64), np.asarray(total, dtype=np.float64)
@@ -79,10 +79,10 @@ def crossed(
     left = np.zeros(c.shape, dtype=bool) if aside is None else np.asarray(aside, dtype=bool)
     if left.shape != c.shape or (covariance is not None and covariance.shape != (c.size, c.size)):
         raise ValueError(f"aside must have shape {c.shape}, the covariance {(c.size, c.size)}")
-    return Crossed(np.minimum(c, t), t, left, covariance)
+    return CrossedCells(np.minimum(c, t), t, left, covariance)
 
 
-def expected_accuracies(table: Crossed) -> Floats:
+def expected_accuracies(table: CrossedCells) -> Floats:
     """Predicts every cell's accuracy, within [0, 1], by the additive model of the two attributes fitted to the other
     cells.
 
@@ -96,7 +96,7 @@ def expected_accuracies(table: Crossed) -> Floats:
     return np.clip(_predicted(table), 0.0, 1.0)
 
 
-def interactions(table: Crossed) -> Floats:
+def interactions(table: CrossedCells) -> Floats:
     """Computes the interaction of every cell: its accuracy minus the accuracy expected from the two attributes.
 
     iota_ij = A_ij - e_ij,   e_ij as in `expected_accuracies`
@@ -116,7 +116,7 @@ def interactions(table: Crossed) -> Floats:
     return table.accuracy - expected_accuracies(table)
 
 
-def interaction_interval(table: Crossed, confidence: float = 0.95) -> tuple[Floats, Floats]:
+def interaction_interval(table: CrossedCells, confidence: float = 0.95) -> tuple[Floats, Floats]:
     """Computes the interval of every interaction, from the interval of the unclipped interaction and that of the cell's
     accuracy.
 
@@ -140,7 +140,7 @@ def interaction_interval(table: Crossed, confidence: float = 0.95) -> tuple[Floa
     return np.fmin(low, score), np.fmax(high, score)
 
 
-def interaction_p_values(table: Crossed, tau: float = 0.0) -> Floats:
+def interaction_p_values(table: CrossedCells, tau: float = 0.0) -> Floats:
     """Computes the p-value of every interaction for the interval null |iota| <= tau.
 
     p is the greater of two p-values of `contrast_p_values`: of the null for A - prediction, and of a null under which
@@ -160,7 +160,7 @@ def interaction_p_values(table: Crossed, tau: float = 0.0) -> Floats:
     return np.maximum(p, contrast_p_values(away, cell_total, weights, tau)).reshape(table.total.shape)
 
 
-def interaction_none_p_values(table: Crossed, tau: float) -> Floats:
+def interaction_none_p_values(table: CrossedCells, tau: float) -> Floats:
     """Computes the p-value of every interaction for the null |iota| >= tau: small where the two attributes certainly
     explain the cell.
 
@@ -178,24 +178,24 @@ def interaction_none_p_values(table: Crossed, tau: float) -> Floats:
     return np.where((predicted < 0) | (predicted > 1), clipped, p).reshape(table.total.shape)
 
 
-def _predicted(table: Crossed) -> Floats:
+def _predicted(table: CrossedCells) -> Floats:
     """Returns the predictions without clipping."""
     accuracy = np.nan_to_num(table.accuracy).ravel()
     predicted: Floats = accuracy - _weights(table) @ accuracy
     return predicted.reshape(table.total.shape)
 
 
-def weighted_counts(table: Crossed, weights: Floats) -> tuple[Floats, Floats, Floats]:
+def weighted_counts(table: CrossedCells, weights: Floats) -> tuple[Floats, Floats, Floats]:
     """Prepares sums of accuracies with these weights (sums, cells) for `stats.contrasts`: returns the right answers
     and the images behind each sum, and the weights."""
     return contrast_counts(table.accuracy.ravel(), table.total.ravel(), weights, table.covariance)
 
 
-def _counts(table: Crossed) -> tuple[Floats, Floats, Floats]:
+def _counts(table: CrossedCells) -> tuple[Floats, Floats, Floats]:
     return weighted_counts(table, _weights(table))
 
 
-def _counts_of_cells(table: Crossed) -> tuple[Floats, Floats, Floats]:
+def _counts_of_cells(table: CrossedCells) -> tuple[Floats, Floats, Floats]:
     """Like `weighted_counts`, for each cell's accuracy alone."""
     size = table.total.size
     eye = np.where(np.eye(size, dtype=bool) & (table.total.ravel() == 0), np.nan, np.eye(size))
@@ -203,7 +203,7 @@ def _counts_of_cells(table: Crossed) -> tuple[Floats, Floats, Floats]:
     return np.broadcast_to(table.correct.ravel(), shape), np.broadcast_to(table.total.ravel(), shape), eye
 
 
-def _weights(table: Crossed) -> Floats:
+def _weights(table: CrossedCells) -> Floats:
     """(cells, cells): the weight of each cell's accuracy in each cell's interaction; a row of NaN where there is none.
 
     For a cell of the additive model: its row of the model's residual maker, divided by its diagonal entry. For a cell
@@ -255,14 +255,14 @@ class Separated:
     every cell, against the additive model of the cells that are no findings. `folded`: the row-major number of the
     finding whose shadow the cell is, -1 where it is none."""
 
-    table: Crossed
+    table: CrossedCells
     p_value: Floats
     q_value: Floats
     findings: NDArray[np.bool_]
     folded: NDArray[np.int64]
 
 
-def separated(tables: Sequence[Crossed], tau: float, alpha: float) -> list[Separated]:
+def separated(tables: Sequence[CrossedCells], tau: float, alpha: float) -> list[Separated]:
     """Returns the findings of all tables as one family of tests, with their shadows folded into them.
 
     All cells are tested (`interaction_p_values`, Benjamini & Hochberg over the cells of all tables). In every table
@@ -304,7 +304,7 @@ def separated(tables: Sequence[Crossed], tau: float, alpha: float) -> list[Separ
 class _Run:
     """The search in one table."""
 
-    def __init__(self, table: Crossed, tau: float) -> None:
+    def __init__(self, table: CrossedCells, tau: float) -> None:
         self._first, self._tau = table, tau
         self.size = table.total.size
         self._chosen: list[int] = []
@@ -409,7 +409,7 @@ def _judge(runs: Sequence[_Run]) -> None:
             run.q = part
 
 
-def _likeliest(table: Crossed, least: int) -> tuple[int, ...] | None:
+def _likeliest(table: CrossedCells, least: int) -> tuple[int, ...] | None:
     """Returns the likeliest set of `least` to two deviating cells; None where there are too many sets to compare."""
     rows, columns = table.total.shape
     seen = np.flatnonzero((table.total > 0).ravel() & ~table.aside.ravel())

@@ -31,7 +31,7 @@ from scipy.special import chdtrc, xlogy
 from c2b_ray.stats.roots import deviations
 from c2b_ray.stats.scores import checked_counts
 
-__all__ = ["Corrected", "Known", "Run", "corrected", "corrected_runs", "misfit_p_value", "misfit_p_values"]
+__all__ = ["CalibrationCounts", "Corrected", "Run", "corrected", "corrected_runs", "misfit_p_value", "misfit_p_values"]
 
 
 Floats = NDArray[np.float64]
@@ -43,7 +43,7 @@ PSEUDO = 0.5
 
 
 @dataclass(frozen=True)
-class Known:
+class CalibrationCounts:
     """Calibration counts of the verifier. `values` (..., n, n): images that show value k (row) and were answered with w
     (column).
 
@@ -60,7 +60,7 @@ class Run(NamedTuple):
 
     right: ArrayLike
     wrong: ArrayLike
-    calibration: ArrayLike | Known
+    calibration: ArrayLike | CalibrationCounts
     copies: float | tuple[float, float] = 1.0
     unclassified: ArrayLike | None = None
 
@@ -72,7 +72,7 @@ class Run(NamedTuple):
             raise ValueError(f"copies = {self.copies} must be 1 or more")
         return each
 
-    def checked(self) -> tuple[Floats, Known]:
+    def checked(self) -> tuple[Floats, CalibrationCounts]:
         return checked(self.right, self.wrong, self.unclassified, self.calibration)
 
 
@@ -90,7 +90,7 @@ class Fit:
     answers: Floats
     images: Floats
     counts: Floats
-    known: Known
+    known: CalibrationCounts
 
     @cached_property
     def chance(self) -> Floats:
@@ -117,7 +117,7 @@ class Fit:
         return result
 
 
-def fitted_together(data: Sequence[tuple[Floats, Known]], close: float = CLOSE) -> list[Fit]:
+def fitted_together(data: Sequence[tuple[Floats, CalibrationCounts]], close: float = CLOSE) -> list[Fit]:
     """Returns the fit to each of several runs' counts (j, w, 3) and calibrations, those of one shape fitted at once."""
     alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for i, (counts, known) in enumerate(data):
@@ -126,14 +126,16 @@ def fitted_together(data: Sequence[tuple[Floats, Known]], close: float = CLOSE) 
     for members in alike.values():
         calibrations = [data[i][1] for i in members]
         of_class = [known.classes for known in calibrations if known.classes is not None]
-        known = Known(np.stack([one.values for one in calibrations]), np.stack(of_class) if of_class else None)
+        known = CalibrationCounts(
+            np.stack([one.values for one in calibrations]), np.stack(of_class) if of_class else None
+        )
         fit = fitted(np.stack([data[i][0] for i in members]), known, close)
         for at, i in enumerate(members):
             fits[i] = Fit(fit.accuracy[at], fit.shown[at], fit.answers[at], fit.images[at], *data[i])
     return [fits[i] for i in range(len(data))]
 
 
-def fitted(counts: Floats, known: Known, close: float = CLOSE) -> Fit:
+def fitted(counts: Floats, known: CalibrationCounts, close: float = CLOSE) -> Fit:
     """Fits the model to counts (..., j, w, 3) with w = n answers, or n + 1 where `known.classes` is present.
 
     Each of the fits ends by itself, when none of its estimates changes by `close` any more.
@@ -146,7 +148,7 @@ def fitted(counts: Floats, known: Known, close: float = CLOSE) -> Fit:
     classes = None if known.classes is None else np.broadcast_to(known.classes, (*lead, 2, 2)).reshape(every, 2, 2)
     left = np.arange(every)
     whole: list[Floats] = []
-    for ended, estimates in _steps(flat, Known(values, classes), close):
+    for ended, estimates in _steps(flat, CalibrationCounts(values, classes), close):
         if not whole:
             whole = [np.empty((every, *part.shape[1:])) for part in estimates]
         for part, of_ended in zip(whole, estimates, strict=True):
@@ -156,7 +158,9 @@ def fitted(counts: Floats, known: Known, close: float = CLOSE) -> Fit:
     return Fit(accuracy, shown, answers, images, counts, known)
 
 
-def _steps(counts: Floats, known: Known, close: float) -> Iterator[tuple[NDArray[np.bool_], tuple[Floats, ...]]]:
+def _steps(
+    counts: Floats, known: CalibrationCounts, close: float
+) -> Iterator[tuple[NDArray[np.bool_], tuple[Floats, ...]]]:
     """Yields which of the fits that are left have ended, wherever one has, and the A, M, C and images of those that
     were left."""
     n, states = known.values.shape[-1], counts.shape[-2]
@@ -190,7 +194,7 @@ def _steps(counts: Floats, known: Known, close: float) -> Iterator[tuple[NDArray
             if ended.all():
                 return
             accuracy, shown, answers, counts = (part[~ended] for part in (accuracy, shown, answers, counts))
-            known = Known(known.values[~ended], None if known.classes is None else known.classes[~ended])
+            known = CalibrationCounts(known.values[~ended], None if known.classes is None else known.classes[~ended])
 
 
 @dataclass(frozen=True)
@@ -263,7 +267,7 @@ def _chance(shown: Floats, answers: Floats, accuracy: Floats) -> Floats:
     return result
 
 
-def _answers(known: Known, expected: Floats) -> Floats:
+def _answers(known: CalibrationCounts, expected: Floats) -> Floats:
     """Estimates C from images of known content and `expected` (..., k, w) others."""
     n = known.values.shape[-1]
     values = rows(known.values + expected[..., :n, :n])
@@ -362,7 +366,7 @@ class Corrected:
 def corrected(
     right: ArrayLike,
     wrong: ArrayLike,
-    calibration: ArrayLike | Known,
+    calibration: ArrayLike | CalibrationCounts,
     confidence: float = 0.95,
     copies: float | tuple[float, float] = 1.0,
     unclassified: ArrayLike | None = None,
@@ -375,7 +379,8 @@ def corrected(
 
     Args: right, wrong: whole numbers of shape (n, n), or (n, n + 1) where the verifier was asked for the class too:
     images drawn for value j (row) that the verifier said to show w (column; the last: not to show the class), and that
-    the classifier got right or wrong. calibration: images of known content, `Known` or its `values` alone; its
+    the classifier got right or wrong. calibration: images of known content, `CalibrationCounts` or its `values` alone;
+    its
     `classes` must be there exactly where the class was asked for. confidence: of limits, in (0, 1). copies: how many
     times each image is counted on average, 1 or more, where an image may be drawn for several values: copies add no
     information; a second number is for unclassified images. unclassified: whole numbers of the same shape: images that
@@ -400,10 +405,14 @@ def corrected_runs(runs: Sequence[Run], confidence: float = 0.95) -> list[Correc
 
 
 def checked(
-    right: ArrayLike, wrong: ArrayLike, unclassified: ArrayLike | None, calibration: ArrayLike | Known
-) -> tuple[Floats, Known]:
+    right: ArrayLike, wrong: ArrayLike, unclassified: ArrayLike | None, calibration: ArrayLike | CalibrationCounts
+) -> tuple[Floats, CalibrationCounts]:
     """Checks the input and returns counts (j, w, 3), right, wrong and unclassified, and the verifier's calibration."""
-    known = calibration if isinstance(calibration, Known) else Known(np.asarray(calibration, dtype=np.float64))
+    known = (
+        calibration
+        if isinstance(calibration, CalibrationCounts)
+        else CalibrationCounts(np.asarray(calibration, dtype=np.float64))
+    )
     r, x = np.asarray(right, dtype=np.float64), np.asarray(wrong, dtype=np.float64)
     left = np.zeros_like(r) if unclassified is None else np.asarray(unclassified, dtype=np.float64)
     more = 0 if known.classes is None else 1
@@ -516,7 +525,7 @@ UNLIKELY_BELOW = 0.2
 def misfit_p_value(
     right: ArrayLike,
     wrong: ArrayLike,
-    calibration: ArrayLike | Known,
+    calibration: ArrayLike | CalibrationCounts,
     copies: float | tuple[float, float] = 1.0,
     unclassified: ArrayLike | None = None,
     seed: int = 0,
@@ -599,7 +608,7 @@ def _log_likelihood(counts: Floats) -> Floats:
     return np.asarray(xlogy(counts, np.divide(counts, whole, out=np.ones_like(counts), where=whole > 0)).sum(axis=-1))
 
 
-def _simulated(fit: Fit, runs: int, random: np.random.Generator) -> tuple[Floats, Known]:
+def _simulated(fit: Fit, runs: int, random: np.random.Generator) -> tuple[Floats, CalibrationCounts]:
     """Simulates runs of the fitted model with the same numbers of images and the same share of classified images for
     each row and answer."""
     counts, known = fit.counts, fit.known
@@ -609,7 +618,7 @@ def _simulated(fit: Fit, runs: int, random: np.random.Generator) -> tuple[Floats
     right = random.binomial(classified, np.clip(fit.chance[..., 0] / fit.chance[..., 2], 0.0, 1.0))
     drawn = np.stack([right, classified - right, answered - classified], axis=-1).astype(float)
     values, classes = fit.verifier
-    again = Known(
+    again = CalibrationCounts(
         _redrawn(known.values, values, runs, random),
         None if known.classes is None else _redrawn(known.classes, classes, runs, random),
     )

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from c2b_ray.stats.clusters import beside, cluster_design
+from c2b_ray.stats.clusters import cluster_design, with_other_variance
 from c2b_ray.stats.contrasts import contrast_interval, contrast_none_p_values, contrast_p_values
 from c2b_ray.stats.scores import BLOCK, Floats
 
-__all__ = ["Pooled", "pooled_bias_scores", "shrunken"]
+__all__ = ["PooledScores", "pooled_bias_scores", "shrunken"]
 
 
 PSEUDO = 0.5
@@ -24,7 +24,7 @@ PSEUDO = 0.5
 
 
 @dataclass(frozen=True)
-class Pooled:
+class PooledScores:
     """Pooled scores, float64 (values,): φ over all classes with limits, p-values of |φ| ≤ τ and of |φ| ≥ τ, and
     accuracy with the weights of φ. `classes` int64: the number of classes in which the value and at least one other
     hold images; `shares` (classes, values): the weights of the classes' φ, which sum to 1. For a value with no such
@@ -48,7 +48,7 @@ def pooled_bias_scores(
     clusters: tuple[ArrayLike, ArrayLike] | None = None,
     counted: ArrayLike | None = None,
     shared: ArrayLike | None = None,
-) -> Pooled:
+) -> PooledScores:
     """Computes φ of every value of an attribute, stratified by class.
 
     phi_j = sum over classes c of w_cj * phi_cj / sum of w_cj,   1/w_cj = 1/n_cj + 1/m^2 * sum of 1/n_ck over k != j
@@ -69,7 +69,7 @@ def pooled_bias_scores(
     images (classes, values, clusters), where images come in clusters that may hold images of several classes
     (`cluster_robust`). counted: (classes, values), the numbers n where they are not `images`. shared: e,
     (classes, values), 0 or more; without it nothing is shared.
-    Returns: `Pooled`. 0: no class-stratified difference. No classes in: NaN.
+    Returns: `PooledScores`. 0: no class-stratified difference. No classes in: NaN.
     Raises: ValueError where shapes differ or are not two-dimensional, or for tau or the confidence.
     """
     a, n = np.asarray(accuracy, np.float64), np.asarray(images, np.float64)
@@ -82,7 +82,7 @@ def pooled_bias_scores(
         )
     if not a.size:
         gap, nowhere = np.full(a.shape[1], np.nan), np.zeros(a.shape[1], np.int64)
-        return Pooled(gap, gap, gap, gap, gap, gap, nowhere, np.zeros(a.shape))
+        return PooledScores(gap, gap, gap, gap, gap, gap, nowhere, np.zeros(a.shape))
     held = (n > 0) & ~np.isnan(a)
     shares = _shares(np.where(held, np.maximum(fixed, 1.0), 0.0), held)
     rates, images_held = np.where(held, a, 0.0), np.where(held, n, 0.0)
@@ -99,7 +99,7 @@ def pooled_bias_scores(
     ]
     gap, low, high, p, none_p = np.concatenate(blocks, axis=1)
     level = np.where(shares.classes > 0, (shares.share * rates).sum(axis=0), np.nan)
-    return Pooled(gap, low, high, p, none_p, level, shares.classes, shares.share)
+    return PooledScores(gap, low, high, p, none_p, level, shares.classes, shares.share)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _of_values(values: NDArray[np.int64], shares: _Shares, counts: _Counts, tau:
         n = by_cluster.images.sum(axis=1)
         alone = rows**2 @ np.divide(by_cluster.variance, n, out=np.zeros(n.shape), where=n > 0)
         design = cluster_design(by_cluster.right, by_cluster.images, by_cluster.variance, rows)
-        design = beside(design, alone, apart * (1 + more))
+        design = with_other_variance(design, alone, apart * (1 + more))
     cells = rates * worth, worth, rows
     low, high = contrast_interval(*cells, confidence, design)
     p, none_p = contrast_p_values(*cells, tau, design), contrast_none_p_values(*cells, tau, design)

@@ -182,8 +182,8 @@ def rate_differences(a: Trials, b: Trials, confidence: float = 0.95) -> RateEsti
     _check(a, b)
     of_a, of_b = failure_rates(a.failures, a.draws, confidence), failure_rates(b.failures, b.draws, confidence)
     difference, apart = of_b.value - of_a.value, _most_apart(a, b)
-    low = difference - _together(of_b.value - of_b.low, of_a.high - of_a.value, apart)
-    high = difference + _together(of_b.high - of_b.value, of_a.value - of_a.low, apart)
+    low = difference - _joined_rate_difference(of_b.value - of_b.low, of_a.high - of_a.value, apart)
+    high = difference + _joined_rate_difference(of_b.high - of_b.value, of_a.value - of_a.low, apart)
     known = np.isfinite(difference)
     return RateEstimate(
         difference, np.where(known, np.maximum(low, -1.0), -1.0), np.where(known, np.minimum(high, 1.0), 1.0)
@@ -197,7 +197,7 @@ def rate_difference_ratios(a: Trials, b: Trials, confidence: float = 0.95) -> Ra
     _check(a, b)
     ratios = rate_ratios(b, a, confidence)
     spread_a, spread_b = _variation(a), _variation(b)
-    wider = _together(spread_a, spread_b, _most_apart(a, b)) / np.hypot(spread_a, spread_b)
+    wider = _joined_rate_difference(spread_a, spread_b, _most_apart(a, b)) / np.hypot(spread_a, spread_b)
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = (ratios.value * (limit / ratios.value) ** wider for limit in (ratios.low, ratios.high))
     usual = np.isfinite(ratios.value) & (ratios.value > 0)
@@ -242,7 +242,7 @@ def _variation(side: Trials) -> Floats:
     return variation
 
 
-def _together(x: Floats, y: Floats, apart: Floats) -> Floats:
+def _joined_rate_difference(x: Floats, y: Floats, apart: Floats) -> Floats:
     both: Floats = np.sqrt(x * x + y * y + 2 * apart * x * y)
     return both
 

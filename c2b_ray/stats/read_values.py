@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from c2b_ray.stats.noisy_labels import Known, covariance, fitted, smoothed
+from c2b_ray.stats.noisy_labels import CalibrationCounts, covariance, fitted, smoothed
 from c2b_ray.stats.roots import deviations
 from c2b_ray.stats.scores import Floats, checked_counts
 
@@ -74,7 +74,7 @@ def read_accuracies(
     if not held.any():
         nothing, square = np.full(n, np.nan), np.zeros((n, n))
         return ReadAccuracies(nothing, np.zeros(n), square, square, *(nothing,) * 5)
-    fit = fitted(np.stack([r, x, np.zeros(n)], axis=1)[None], Known(known))
+    fit = fitted(np.stack([r, x, np.zeros(n)], axis=1)[None], CalibrationCounts(known))
     found = covariance(fit, (1.0, 1.0))
     spread, smooth = found.parameters, smoothed(fit)
     variance = np.diag(spread)[:n]

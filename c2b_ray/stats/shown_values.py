@@ -25,7 +25,7 @@ __all__ = [
     "RIDGE",
     "Composition",
     "Effects",
-    "Shown",
+    "ShownValues",
     "Standardised",
     "composition",
     "effects",
@@ -47,7 +47,7 @@ LEAST_SHARE = 1e-3
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownValues:
     """Stand-ins for what N images show of all attributes.
 
     `columns` (N, 1 + all values): a column of ones, then the attributes' stand-ins side by side. `blocks`: each
@@ -64,14 +64,14 @@ class Shown:
     by_answer: Mask  # (N, attributes): the stand-in rests on the answer alone
 
 
-def shown(answers: ArrayLike, drawn: ArrayLike, calibrations: Sequence[ArrayLike]) -> Shown:
+def shown(answers: ArrayLike, drawn: ArrayLike, calibrations: Sequence[ArrayLike]) -> ShownValues:
     """Stand-ins for what images show.
 
     Args: answers: (N, attributes), numbers of the values that a verifier named, -1 where none. drawn: of that shape,
     numbers of the values that images were drawn for, -1 where an image was not drawn for one value of the attribute.
     calibrations: of each attribute, numbers (values, answers): images known to show a value, by answer; a value without
     any counts as always recognised.
-    Returns: `Shown`. A missing answer gives the mean stand-in.
+    Returns: `ShownValues`. A missing answer gives the mean stand-in.
     Raises: ValueError where shapes do not agree or a number names no value.
     """
     a, d = np.asarray(answers, np.int64), np.asarray(drawn, np.int64)
@@ -97,7 +97,7 @@ def shown(answers: ArrayLike, drawn: ArrayLike, calibrations: Sequence[ArrayLike
         spread.append(_row_covariances(confusion, table.sum(axis=1)))
         plain.append(alone)
     by_answer = np.stack(plain, axis=1) if plain else np.zeros(a.shape, bool)
-    return Shown(np.hstack(columns), tuple(blocks), d, tuple(inverses), tuple(spread), by_answer)
+    return ShownValues(np.hstack(columns), tuple(blocks), d, tuple(inverses), tuple(spread), by_answer)
 
 
 def _confusion(table: Floats) -> Floats:
@@ -191,7 +191,7 @@ class Effects:
     slopes: tuple[Floats, ...]
 
 
-def effects(images: Shown, right: ArrayLike) -> Effects:
+def effects(images: ShownValues, right: ArrayLike) -> Effects:
     """Estimates every value's effect on accuracy, all others held fixed.
 
     Solves the corrected normal equations v = M e, whose noise is estimated from the scatter between images, with a
@@ -225,7 +225,7 @@ def effects(images: Shown, right: ArrayLike) -> Effects:
     return Effects(mean, residuals(images, y, mean) @ solver.T / max(n, 1), prior, slopes)
 
 
-def _moments(images: Shown) -> Floats:
+def _moments(images: ShownValues) -> Floats:
     """Computes mean products of indicators. Within an attribute an image shows one value, so these products are
     shares."""
     u = images.columns
@@ -235,7 +235,7 @@ def _moments(images: Shown) -> Floats:
     return result
 
 
-def residuals(images: Shown, y: Floats, mean: Floats, centred: bool = True) -> Floats:
+def residuals(images: ShownValues, y: Floats, mean: Floats, centred: bool = True) -> Floats:
     """Computes every image's residual of each normal equation; `centred`: with their mean subtracted."""
     u = images.columns
     left = u * (y - u @ mean)[:, None]
@@ -246,7 +246,7 @@ def residuals(images: Shown, y: Floats, mean: Floats, centred: bool = True) -> F
     return result
 
 
-def _equation_slopes(images: Shown, mean: Floats) -> list[Floats]:
+def _equation_slopes(images: ShownValues, mean: Floats) -> list[Floats]:
     """Returns for each attribute how much the entries (k, w) of its confusion matrix change every equation."""
     u = images.columns
     result = []
@@ -311,7 +311,7 @@ class Composition:
     hidden: Floats
 
 
-def composition(images: Shown, attribute: int, left_out: Sequence[int] = ()) -> Composition:
+def composition(images: ShownValues, attribute: int, left_out: Sequence[int] = ()) -> Composition:
     """Estimates how an attribute's images differ in the other attributes; `left_out`: attributes that are not used as
     explanations."""
     block = images.blocks[attribute]
@@ -356,7 +356,7 @@ def _drawn_in(raw: Floats, spread: Floats, of: Whole, held: Mask) -> tuple[Float
     return apart, kept, doubt, hidden
 
 
-def standardised(images: Shown, effects: Effects, right: ArrayLike, spread: Composition) -> Standardised:
+def standardised(images: ShownValues, effects: Effects, right: ArrayLike, spread: Composition) -> Standardised:
     """Estimates the other attributes' part in an attribute's bias scores, on the images that were drawn for its values.
 
     The variance of phi - moved is that of accuracies net of the others' effects as far as `moved` takes them away, plus
@@ -390,7 +390,7 @@ def standardised(images: Shown, effects: Effects, right: ArrayLike, spread: Comp
     return Standardised(moved + none, np.sqrt(moving + doubt) + none, added + none, parts + none[:, None])
 
 
-def _doubt(images: Shown, effects: Effects, slopes: tuple[Floats, Floats, Floats], spread: Composition) -> Floats:
+def _doubt(images: ShownValues, effects: Effects, slopes: tuple[Floats, Floats, Floats], spread: Composition) -> Floats:
     """Computes the variance of `moved` (n,) that comes from the uncertainty of effects, of the verifier and of
     composition.
 
@@ -412,7 +412,7 @@ def _doubt(images: Shown, effects: Effects, slopes: tuple[Floats, Floats, Floats
     return doubt
 
 
-def _by_attribute(images: Shown, spread: Composition, contrast: Floats, changed: Floats) -> Floats:
+def _by_attribute(images: ShownValues, spread: Composition, contrast: Floats, changed: Floats) -> Floats:
     """Computes how far each attribute (columns) moves the score of each value (rows)."""
     parts = np.zeros((len(contrast), len(images.blocks)))
     position = np.cumsum(spread.others) - 1
@@ -422,7 +422,7 @@ def _by_attribute(images: Shown, spread: Composition, contrast: Floats, changed:
     return parts
 
 
-def _interactions(images: Shown, effects: Effects, right: Floats, spread: Composition) -> tuple[Floats, Floats]:
+def _interactions(images: ShownValues, effects: Effects, right: Floats, spread: Composition) -> tuple[Floats, Floats]:
     """Estimates how much effects differ on each value of the attribute (n, others), and the covariances of these
     differences.
 
@@ -447,7 +447,7 @@ def _interactions(images: Shown, effects: Effects, right: Floats, spread: Compos
     return differences, doubt
 
 
-def _equations(images: Shown, spread: Composition, chosen: Mask, left: Floats, j: int) -> tuple[Floats, Floats]:
+def _equations(images: ShownValues, spread: Composition, chosen: Mask, left: Floats, j: int) -> tuple[Floats, Floats]:
     """Computes information and score of the effects among one value's images."""
     weights = spread.share[:, j]
     u = images.columns[spread.rows][:, chosen]
@@ -464,7 +464,7 @@ def _equations(images: Shown, spread: Composition, chosen: Mask, left: Floats, j
     return weighted @ moments, weighted @ (weights @ left)
 
 
-def _of_calibration(images: Shown, effects: Effects, apart: Floats, spread: Composition) -> Floats:
+def _of_calibration(images: ShownValues, effects: Effects, apart: Floats, spread: Composition) -> Floats:
     """Computes the part of the variance of `moved` that comes from errors of the confusion matrices, through
     composition and effects together."""
     variance = np.zeros(len(apart))

@@ -29,7 +29,7 @@ NO_ANSWER, UNKNOWN = -1, -2
 """The number of no name: there is no answer, or no row of the predictions has this name."""
 
 
-class Answers:
+class ClassifierAnswers:
     """The answers of one classifier of `predictions`, a table of `schemas.PREDICTIONS`."""
 
     def __init__(self, predictions: pa.Table, classifier: str) -> None:
@@ -137,8 +137,8 @@ class Answers:
         return frozenset(self._images.filter(pa.array(~self._failed[:-1])).to_pylist())
 
 
-def answers_of(predictions: pa.Table, classifier: str) -> Answers:
-    return Answers(predictions, classifier)
+def answers_of(predictions: pa.Table, classifier: str) -> ClassifierAnswers:
+    return ClassifierAnswers(predictions, classifier)
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class CellAnswers:
     """
 
     cells: CellImages
-    answers: Answers
+    answers: ClassifierAnswers
     taken: Ints
     right: Mask
     undecided: Mask

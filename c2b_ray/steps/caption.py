@@ -206,7 +206,7 @@ def _company(about: set[str]) -> bool:
     return bool(about & words.COMPANY) and not about & (words.KINDS - words.COMPANY)
 
 
-def _beside(attribute: str, about: set[str], value: str) -> Slot | None:
+def _beside_noun(attribute: str, about: set[str], value: str) -> Slot | None:
     if _company(about):
         return Slot(after=f"with {words.some(value)}")
     if about & words.WORN:
@@ -226,7 +226,7 @@ def _of_the_thing(attribute: str, about: set[str], value: str) -> Slot | None:
 
 
 _RULES = (
-    _absent, _as_it_is, _counted, _of_the_picture, _of_the_view, _of_time_and_weather, _of_the_setting, _beside,
+    _absent, _as_it_is, _counted, _of_the_picture, _of_the_view, _of_time_and_weather, _of_the_setting, _beside_noun,
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from c2b_ray.steps.image_ids import ImageIds, Ints, Mask, codes, counted, number
 from c2b_ray.steps.intersect import ATTRIBUTE, INTERSECTION
 
 
-class Group(NamedTuple):
+class GroupName(NamedTuple):
     target_class: str
     attribute: str
 
@@ -39,7 +39,7 @@ class CellName(NamedTuple):
 class CellGroup:
     """The cells of one attribute of one class: `values` are its bias classes, `cells` the numbers of their cells."""
 
-    name: Group
+    name: GroupName
     values: tuple[str, ...]
     cells: slice
 
@@ -80,16 +80,16 @@ class CellImages:
 
     @cached_property
     def groups(self) -> tuple[CellGroup, ...]:
-        members: dict[Group, list[int]] = {}
+        members: dict[GroupName, list[int]] = {}
         for number, name in enumerate(self.names):
-            members.setdefault(Group(*name[:2]), []).append(number)
+            members.setdefault(GroupName(*name[:2]), []).append(number)
         return tuple(
             CellGroup(group, tuple(self.names[i].bias_class for i in cells), slice(cells[0], cells[-1] + 1))
             for group, cells in members.items()
         )
 
     @cached_property
-    def group_named(self) -> dict[Group, CellGroup]:
+    def group_named(self) -> dict[GroupName, CellGroup]:
         return {group.name: group for group in self.groups}
 
     @cached_property

@@ -121,15 +121,15 @@ def generate(batch: pa.Table, generator: ImageGenerator) -> pa.Table:
     keys = pa.array([f"{request.prompt} (seed {request.seed})" for request in requests], pa.string())
     encoded = [None if image.pixels is None else png(image.pixels) for image in made]
     seen = [
-        Seen(None, None, image.error)
+        SeenImage(None, None, image.error)
         if image.pixels is None
-        else Seen(fingerprint(image.pixels), image.pixels.shape[0] * image.pixels.shape[1], None)
+        else SeenImage(fingerprint(image.pixels), image.pixels.shape[0] * image.pixels.shape[1], None)
         for image in made
     ]
     return images_table(batch["image_id"], keys, encoded, seen)
 
 
-class Seen(NamedTuple):
+class SeenImage(NamedTuple):
     """What was seen of an image: its fingerprint and its number of pixels, or why it is no picture."""
 
     fingerprint: bytes | None
@@ -141,7 +141,7 @@ def images_table(
     ids: pa.ChunkedArray,
     keys: pa.Array | pa.ChunkedArray,
     encoded: Sequence[bytes | None],
-    seen: Sequence[Seen],
+    seen: Sequence[SeenImage],
     rows: pa.ChunkedArray | None = None,
 ) -> pa.Table:
     """Returns a table of `schemas.IMAGES`. `rows`: of the images in their source, where their bytes stay there.
@@ -174,7 +174,7 @@ def fetch(batch: pa.Table, source: ImageSource, keep: bool = True) -> pa.Table:
     return images_table(batch["image_id"], found.keys, found.data, seen, None if keep else batch["row"])
 
 
-class Fetched(NamedTuple):
+class FetchedImages(NamedTuple):
     """Images of a source: the name of each, and its bytes or why there are none."""
 
     keys: pa.Array | pa.ChunkedArray
@@ -182,27 +182,27 @@ class Fetched(NamedTuple):
     errors: list[str | None]
 
 
-def fetched(source: ImageSource, rows: Sequence[int]) -> Fetched:
+def fetched(source: ImageSource, rows: Sequence[int]) -> FetchedImages:
     """Returns the images of these rows, in their order; without copying their bytes, where the source can do that."""
     if isinstance(source, DirectSource):
-        return Fetched(*source.read(rows))
+        return FetchedImages(*source.read(rows))
     images = source.fetch(rows)
     data = images["bytes"].to_pylist()
     errors = images["error"].to_pylist() if "error" in images.column_names else [None] * len(data)
-    return Fetched(images["key"], data, errors)
+    return FetchedImages(images["key"], data, errors)
 
 
-def looked_at(data: bytes | None, error: str | None) -> Seen:
+def looked_at(data: bytes | None, error: str | None) -> SeenImage:
     """Returns what is seen of an image, which is decoded as small as that allows. `error`: why it is not opened."""
     if error is not None:
-        return Seen(None, None, error)
+        return SeenImage(None, None, error)
     try:
         if data is None:
             raise ImageError("no bytes")
         pixels, size = decode_reduced(data, FINE_ENOUGH)
-        return Seen(fingerprint(pixels, size), size[0] * size[1], None)
+        return SeenImage(fingerprint(pixels, size), size[0] * size[1], None)
     except ImageError as reason:
-        return Seen(None, None, str(reason))
+        return SeenImage(None, None, str(reason))
 
 
 def no_numbers(n: int) -> pa.Array:

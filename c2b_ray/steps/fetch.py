@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from c2b_ray.roles import Pixels, Remote
 from c2b_ray.steps.decode import BATCH_PIXELS
-from c2b_ray.steps.draw import Fetched, ImageSource, Seen, fetched, images_table, looked_at
+from c2b_ray.steps.draw import FetchedImages, ImageSource, SeenImage, fetched, images_table, looked_at
 from c2b_ray.steps.fingerprint import fingerprint
-from c2b_ray.steps.prepared import View, shown
+from c2b_ray.steps.prepared import PreparedView, shown
 from c2b_ray.tables import IMAGES, has_content
 
 COLUMNS = ["image_id", "key", "row", "size", "bytes", "content", "pixels", "error"]
@@ -68,7 +68,7 @@ class InPlace:
             data[at], errors[at] = of_row, error
         return _with(_with(images, "bytes", pa.array(data, pa.binary())), "error", pa.array(errors, pa.string()))
 
-    def fetched(self, rows: Sequence[int]) -> Fetched:
+    def fetched(self, rows: Sequence[int]) -> FetchedImages:
         """Returns the images of these rows of the source, in their order."""
         assert self._load is not None
         with self._lock:  # it may keep what it reads
@@ -116,14 +116,14 @@ def _with(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
     return table.set_column(table.schema.get_field_index(name), name, column)
 
 
-class Reading(Generic[R]):
+class ImageReader(Generic[R]):
     """A role, and where the images that it looks at lie."""
 
     def __init__(self, role: R, images: InPlace) -> None:
         self.role, self.images = role, images
 
 
-class ReadingRemote(Reading[R]):
+class ReadingRemote(ImageReader[R]):
     """A role that computes elsewhere (`roles.Remote`)."""
 
     @property
@@ -149,12 +149,12 @@ def _prepared(images: pa.Table, load: Load | None, prepare: Prepare) -> pa.Table
     return prepare(in_place(load).with_bytes(images))
 
 
-def _reading(load: Load | None, make: Callable[[], R]) -> Reading[R]:
+def _reading(load: Load | None, make: Callable[[], R]) -> ImageReader[R]:
     role = make()
-    return (ReadingRemote if isinstance(role, Remote) else Reading)(role, in_place(load))
+    return (ReadingRemote if isinstance(role, Remote) else ImageReader)(role, in_place(load))
 
 
-def _on_images(images: pa.Table, reading: Reading[R], step: Callable[[pa.Table, R], pa.Table]) -> pa.Table:
+def _on_images(images: pa.Table, reading: ImageReader[R], step: Callable[[pa.Table, R], pa.Table]) -> pa.Table:
     return step(reading.images.with_bytes(images), reading.role)
 
 
@@ -197,7 +197,7 @@ _CARRIED = BATCH_PIXELS // 2
 """The most pixels of a batch that are handed on decoded; the files of further images are handed on instead."""
 
 
-def look(rows: pa.Table, load: Load, views: Sequence[View], keep: bool, others: Others) -> pa.Table:
+def look(rows: pa.Table, load: Load, views: Sequence[PreparedView], keep: bool, others: Others) -> pa.Table:
     """Returns the images of `rows` (`image_id`, `row`, and others, which stay) with a column of pixels for each view.
 
     An `error` of a row is a reason not to open it. `keep`: whether `bytes` hold the image.
@@ -209,7 +209,7 @@ def look(rows: pa.Table, load: Load, views: Sequence[View], keep: bool, others: 
     columns: dict[str, pa.Array] = {}
     if views or saw.carry:
         columns = shown(found.data, errors, views, saw)
-        seen = [Seen(*one) for one in zip(saw.marks, saw.sizes, errors, strict=True)]
+        seen = [SeenImage(*one) for one in zip(saw.marks, saw.sizes, errors, strict=True)]
     else:
         seen = [looked_at(data, error) for data, error in zip(found.data, errors, strict=True)]
     images = images_table(rows["image_id"], found.keys, found.data, seen, None if keep else rows["row"])

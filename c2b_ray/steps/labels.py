@@ -44,7 +44,7 @@ _FILE = re.compile(r"[^\s].*\.(jpe?g|png|webp|gif|bmp|tiff?|ppm|txt|json|xml|csv
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedColumn:
     """A column's values in the form in which they are compared, as numbers.
 
     `forms`: by number, None for no value. `numbers`: int8 to int32, one per row. As Python strings they take eight
@@ -55,11 +55,11 @@ class Compared:
     numbers: NDArray[np.signedinteger[Any]]
 
     @staticmethod
-    def of(labels: pa.Table, name: str) -> Compared:
+    def of(labels: pa.Table, name: str) -> ComparedColumn:
         encoded = labels[column_of(labels, name)].combine_chunks().dictionary_encode()
         forms = [None if value is None else normalise(str(value)) for value in encoded.dictionary.to_pylist()]
         at = encoded.indices.cast(indices_of(len(forms) + 1)).fill_null(len(forms)).to_numpy(zero_copy_only=False)
-        return Compared((*forms, None), at)
+        return ComparedColumn((*forms, None), at)
 
     def equal(self, name: str) -> NDArray[np.bool_]:
         """Returns which rows have the value `name`, in any spelling."""
@@ -81,7 +81,7 @@ def indices_of(values: int) -> pa.DataType:
 
 def compared(labels: pa.Table, name: str) -> Texts:
     """Returns a column's values in the form in which they are compared; None where there is none."""
-    column = Compared.of(labels, name)
+    column = ComparedColumn.of(labels, name)
     values: Texts = np.array(column.forms, dtype=object)[column.numbers]
     return values
 
@@ -175,22 +175,22 @@ def left_out(labels: pa.Table) -> dict[str, str]:
 def blanks(labels: pa.Table, classes: Sequence[str], attributes: Iterable[str]) -> dict[str, int]:
     """Counts rows without a label, which belong to no cell: without a class, and among those of the classes without a
     value of each attribute. Columns that lack none are left out."""
-    targets = Compared.of(labels, TARGET)
+    targets = ComparedColumn.of(labels, TARGET)
     of_classes = np.logical_or.reduce([targets.equal(name) for name in classes])
     counts = {TARGET: int(targets.missing.sum())}
-    counts |= {name: int((of_classes & Compared.of(labels, name).missing).sum()) for name in attributes}
+    counts |= {name: int((of_classes & ComparedColumn.of(labels, name).missing).sum()) for name in attributes}
     return {name: count for name, count in counts.items() if count}
 
 
 def not_compared(labels: pa.Table, classes: Sequence[str], attributes: Iterable[str]) -> list[str]:
     """Returns in words in which classes an attribute shows one value only, so that nothing is compared there. An
     attribute that is the class under another name, or goes with it, shows one value in each."""
-    targets = Compared.of(labels, TARGET)
+    targets = ComparedColumn.of(labels, TARGET)
     forms = {normalise(name): number for number, name in enumerate(classes)}
     class_of = np.array([forms.get(form or "", -1) for form in targets.forms], np.int64)[targets.numbers]
     said = []
     for attribute in attributes:
-        column = Compared.of(labels, attribute)
+        column = ComparedColumn.of(labels, attribute)
         known = (class_of >= 0) & ~column.missing
         pairs = np.unique(class_of[known] * len(column.forms) + column.numbers[known])
         shown: dict[str, set[str]] = {}
@@ -212,9 +212,11 @@ def compared_somewhere(
 ) -> bool:
     """Tells whether any class shows two values of any column, but for those with `reasons` not to be attributes.
     `attributes`: the columns that count; None: all."""
-    targets = Compared.of(labels, TARGET)
+    targets = ComparedColumn.of(labels, TARGET)
     names = labels.column_names if attributes is None else [column_of(labels, name) for name in attributes]
-    columns = [Compared.of(labels, name) for name in names if name != TARGET and (attributes or name not in reasons)]
+    columns = [
+        ComparedColumn.of(labels, name) for name in names if name != TARGET and (attributes or name not in reasons)
+    ]
     for name in classes:
         of_class = targets.equal(name)
         for column in columns:

@@ -24,7 +24,7 @@ Saw = Callable[[int, Pixels], None]
 
 
 @dataclass(frozen=True)
-class View:
+class PreparedView:
     """How a model is shown pictures: its `shape`, whose `frame` is known, and the function that prepares by it."""
 
     shape: Shape
@@ -47,7 +47,7 @@ def is_pixels(column: str) -> bool:
     return column.startswith(f"{PIXELS} ")
 
 
-def prepared(rows: pa.Table, views: Sequence[View], keep_bytes: bool = False) -> pa.Table:
+def prepared(rows: pa.Table, views: Sequence[PreparedView], keep_bytes: bool = False) -> pa.Table:
     """Returns the rows with a column of pixels for each view; each picture is decoded once, and one at a time.
 
     `bytes` are left out unless `keep_bytes`. A row with an error, known or found here, has no pixels.
@@ -65,7 +65,7 @@ def prepared(rows: pa.Table, views: Sequence[View], keep_bytes: bool = False) ->
 
 
 def shown(
-    files: Iterable[bytes | None], errors: list[str | None], views: Sequence[View], saw: Saw | None = None
+    files: Iterable[bytes | None], errors: list[str | None], views: Sequence[PreparedView], saw: Saw | None = None
 ) -> dict[str, pa.Array]:
     """Returns a column of pixels for each view, by name; each file is decoded once, and one at a time.
 
@@ -94,7 +94,7 @@ def prepared_as_asked(rows: pa.Table, shaped: Callable[[Pixels, Shape], Pixels])
     """Returns `prepared` of rows from `asked_for`."""
     size, kind, crop = json.loads(rows.schema.metadata[b"shape"])
     shape = Shape(tuple(size) if isinstance(size, list) else size, kind, tuple(crop) if crop else None)
-    return prepared(rows, [View(shape, shaped)])
+    return prepared(rows, [PreparedView(shape, shaped)])
 
 
 def blocks_of(rows: pa.Table) -> dict[str, Blocks]:

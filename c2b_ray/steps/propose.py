@@ -18,7 +18,7 @@ from c2b_ray.names import normalise
 from c2b_ray.roles import ChatRequest, LanguageModel, TextEncoder
 from c2b_ray.steps.naming import names_class
 from c2b_ray.steps.replies import PROPOSALS_SCHEMA, parse_reply
-from c2b_ray.steps.synonyms import Judge, Same, key
+from c2b_ray.steps.synonyms import Judge, SynonymPair, key
 from c2b_ray.tables import PROPOSALS, REJECTED, content_id, seed_of
 
 TEMPERATURE, TOP_P = 0.6, 0.9  # OpenBias's; C2B states neither
@@ -174,7 +174,7 @@ def _of_user(hypothesis: Hypothesis) -> bool:
     return hypothesis.source.startswith(USER)
 
 
-def _by_attribute(hypotheses: Sequence[Hypothesis], synonyms: Sequence[Same]) -> list[Hypothesis]:
+def _by_attribute(hypotheses: Sequence[Hypothesis], synonyms: Sequence[SynonymPair]) -> list[Hypothesis]:
     merged: list[Hypothesis] = []
     for new in hypotheses:
         for position, old in enumerate(merged):
@@ -186,9 +186,9 @@ def _by_attribute(hypotheses: Sequence[Hypothesis], synonyms: Sequence[Same]) ->
     return merged
 
 
-def _why_same(old: Hypothesis, new: Hypothesis, synonyms: Sequence[Same]) -> Same | None:
+def _why_same(old: Hypothesis, new: Hypothesis, synonyms: Sequence[SynonymPair]) -> SynonymPair | None:
     if new.attribute in old.merged_from:
-        return Same(old.attribute, new.attribute, None, "name")
+        return SynonymPair(old.attribute, new.attribute, None, "name")
     if _of_user(old) and _of_user(new):
         return None
     for same in synonyms:
@@ -196,11 +196,11 @@ def _why_same(old: Hypothesis, new: Hypothesis, synonyms: Sequence[Same]) -> Sam
             return same
     old_values, new_values = ({key(value) for value in h.bias_classes} for h in (old, new))
     if len(old_values & new_values) / min(len(old_values), len(new_values)) >= OVERLAP:
-        return Same(old.attribute, new.attribute, None, "values")
+        return SynonymPair(old.attribute, new.attribute, None, "values")
     return None
 
 
-def _joined(first: Hypothesis, second: Hypothesis, why: Same) -> Hypothesis:
+def _joined(first: Hypothesis, second: Hypothesis, why: SynonymPair) -> Hypothesis:
     # A user's list of values is complete as it stands; two replies of a model add to each other.
     values = first.bias_classes
     if not _of_user(first):
@@ -213,7 +213,7 @@ def _joined(first: Hypothesis, second: Hypothesis, why: Same) -> Hypothesis:
     return Hypothesis(first.attribute, values, source, names, merges)
 
 
-def _by_value(hypothesis: Hypothesis, synonyms: Sequence[Same]) -> Hypothesis:
+def _by_value(hypothesis: Hypothesis, synonyms: Sequence[SynonymPair]) -> Hypothesis:
     into: dict[str, str] = {}
     merges = []
     for same in synonyms:

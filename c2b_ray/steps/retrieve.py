@@ -20,7 +20,7 @@ from c2b_ray.tables import RETRIEVED, SEARCHES, content_id
 
 
 @dataclass(frozen=True)
-class Finder:
+class CaptionSearch:
     """An encoder and the index of its embeddings. Raises SourceError where the index is another encoder's."""
 
     encoder: TextImageEncoder
@@ -66,7 +66,7 @@ def nearest_of(index: ImageIndex, embeddings: Floats, k: int) -> Neighbours:
     return result
 
 
-def search(captions: pa.Table, finder: Finder, k: int) -> pa.Table:
+def search(captions: pa.Table, finder: CaptionSearch, k: int) -> pa.Table:
     """Returns a table of `schemas.SEARCHES`, a row per row of `caption_id`, `row`, `caption`. An empty caption has an
     error."""
     texts = captions["caption"].to_pylist()
@@ -97,7 +97,7 @@ def retrieve(captions: pa.Table, encoder: TextImageEncoder, index: ImageIndex, k
     Raises SourceError where the index was built with another encoder.
     """
     searches = to_retrieve(captions, encoder.revision, index.revision, k)
-    return retrieved(captions, nearest(searches, Finder(encoder, index), k), index.revision)
+    return retrieved(captions, nearest(searches, CaptionSearch(encoder, index), k), index.revision)
 
 
 def to_retrieve(captions: pa.Table, encoder: str, index: str, k: int) -> pa.Table:
@@ -111,7 +111,7 @@ def to_retrieve(captions: pa.Table, encoder: str, index: str, k: int) -> pa.Tabl
     return pa.table({"retrieval_id": ids, "caption_id": captions["caption_id"], "text": captions["text"]})
 
 
-def nearest(searches: pa.Table, finder: Finder, k: int) -> pa.Table:
+def nearest(searches: pa.Table, finder: CaptionSearch, k: int) -> pa.Table:
     """Returns the k nearest images of each row of `to_retrieve`: a table of `schemas.RETRIEVED`."""
     result = nearest_of(finder.index, finder.encoder.encode_texts(searches["text"].to_pylist()), k)
     kept = result.ids >= 0

@@ -13,11 +13,11 @@ import numpy as np
 from c2b_ray.steps.classify import Classification
 from c2b_ray.steps.setup_maps import (
     LEVEL,
-    Answered,
-    Detected,
+    DetectedMapping,
     Evidence,
     Ints,
     Kind,
+    LabelledAnswers,
     Mask,
     at_least,
     at_most,
@@ -38,12 +38,12 @@ _OF_SKILL = LEVEL / 2 / 3  # three ways to bound accuracy
 _INFORMED = 2.33  # standard deviations above chance: accuracy that is no accident, at 1 in 100
 
 
-def detected(asking: Classification, answered: Answered, is_table: bool = False) -> list[Detected]:
+def detected(asking: Classification, answered: LabelledAnswers, is_table: bool = False) -> list[DetectedMapping]:
     """Returns what is wrong with a classifier's set-up, by its answers; nothing where they do not show it.
 
     `is_table`: the answers come from a table of predictions, of which a perfect one is suspicious.
     """
-    found: list[Detected] = []
+    found: list[DetectedMapping] = []
     if len(answered) == 0:
         return found
     evidence = Evidence(asking, answered)
@@ -53,11 +53,11 @@ def detected(asking: Classification, answered: Answered, is_table: bool = False)
     found = found or _outside(evidence)
     right = int(evidence.is_right(answered).sum())
     if is_table and len(asking.classes) > 1 and right == len(answered) >= LEAST_PERFECT:
-        found.append(Detected("perfect", len(answered), right, right, hopeless=False))
+        found.append(DetectedMapping("perfect", len(answered), right, right, hopeless=False))
     return found
 
 
-def _without_skill(evidence: Evidence) -> list[Detected]:
+def _without_skill(evidence: Evidence) -> list[DetectedMapping]:
     """Tells whether accuracy is certainly next to that of guessing, and whether one answer is the reason."""
     rows = evidence.balanced
     right = evidence.is_right(rows)
@@ -84,7 +84,9 @@ def _without_skill(evidence: Evidence) -> list[Detected]:
     elif outside >= NEARLY_ALL * len(rows):
         kind, explained = "outside", outside
         label = _most_frequent(rows.answer[evidence.class_of[rows.answer] < 0])
-    return [Detected(kind, len(rows), int(right.sum()), explained, label=label, guess=guess, hopeless=not informed)]
+    return [
+        DetectedMapping(kind, len(rows), int(right.sum()), explained, label=label, guess=guess, hopeless=not informed)
+    ]
 
 
 def _most_frequent(answers: Ints) -> int:
@@ -100,7 +102,7 @@ def _by_class(right: Ints, images: Ints) -> float:
     return float(np.average(bounds, weights=images[there]))
 
 
-def _above_chance(evidence: Evidence, rows: Answered, right: Mask) -> float:
+def _above_chance(evidence: Evidence, rows: LabelledAnswers, right: Mask) -> float:
     """Returns by how many standard deviations more answers are right than if they were dealt to the images at random
     (Hoeffding 1951)."""
     n = len(rows)
@@ -114,11 +116,11 @@ def _above_chance(evidence: Evidence, rows: Answered, right: Mask) -> float:
     return float((right.sum() - mean) / np.sqrt(squares / max(1, n - 1)))
 
 
-def _outside(evidence: Evidence) -> list[Detected]:
+def _outside(evidence: Evidence) -> list[DetectedMapping]:
     """Tells whether nearly all images are answered with labels that stand for no class of the audit."""
     rows = evidence.balanced
     outside = evidence.class_of[rows.answer] < 0
     if at_least(int(outside.sum()), len(rows), _OF_SKILL) < NEARLY_ALL:
         return []
     right, label = int(evidence.is_right(rows).sum()), _most_frequent(rows.answer[outside])
-    return [Detected("outside", len(rows), right, int(outside.sum()), label=label, hopeless=False)]
+    return [DetectedMapping("outside", len(rows), right, int(outside.sum()), label=label, hopeless=False)]

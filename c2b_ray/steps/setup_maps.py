@@ -32,7 +32,7 @@ _LEAST_CAP = 10
 
 
 @dataclass(frozen=True)
-class Answered:
+class LabelledAnswers:
     """Images in random order: `truth` is the number of each one's class, `answer` the position of the label that the
     classifier gave it, −1 where it gave no single one."""
 
@@ -42,12 +42,12 @@ class Answered:
     def __len__(self) -> int:
         return len(self.truth)
 
-    def at(self, rows: NDArray[np.intp] | Mask) -> Answered:
-        return Answered(self.truth[rows], self.answer[rows])
+    def at(self, rows: NDArray[np.intp] | Mask) -> LabelledAnswers:
+        return LabelledAnswers(self.truth[rows], self.answer[rows])
 
 
 @dataclass(frozen=True)
-class Detected:
+class DetectedMapping:
     """One way in which nearly all answers are wrong. `right` and `explained` of `images`: answers that are right, and
     that `kind` explains.
 
@@ -70,7 +70,7 @@ class Detected:
 class Evidence:
     """The answers, with about equally many images of each class, and the labels that stand for the classes."""
 
-    def __init__(self, asking: Classification, answered: Answered) -> None:
+    def __init__(self, asking: Classification, answered: LabelledAnswers) -> None:
         self.classes = len(asking.classes)
         self.groups = asking.labels_of_class
         self.labels = asking.labels
@@ -91,11 +91,11 @@ class Evidence:
             result[list(group)] = number
         return result
 
-    def is_right(self, answered: Answered) -> Mask:
+    def is_right(self, answered: LabelledAnswers) -> Mask:
         right: Mask = self.class_of[answered.answer] == answered.truth
         return right
 
-    def by_class(self, rows: Answered, chosen: Mask) -> Ints:
+    def by_class(self, rows: LabelledAnswers, chosen: Mask) -> Ints:
         return np.bincount(rows.truth[chosen], minlength=self.classes)
 
 
@@ -144,13 +144,13 @@ def _overturns(counts: Sequence[int], level: float, least: float) -> bool:
     return at_least(explained, images, level) >= max(least, TIMES * at_most(right, images, level))
 
 
-Meaning = Callable[[Answered], Mask]
+Meaning = Callable[[LabelledAnswers], Mask]
 """Tells of which images the answer is right if labels meant what this map says."""
 
 
-def other_meaning(evidence: Evidence) -> list[Detected]:
+def other_meaning(evidence: Evidence) -> list[DetectedMapping]:
     """Looks for a map from labels to classes, other than the labels' own, that makes most classes' answers right."""
-    places, assigned = _places(evidence), _assigned(evidence)
+    places, assigned = _rank_places(evidence), _assigned(evidence)
     candidates: list[tuple[Kind, Meaning | None]] = [
         ("shifted", _shift_meaning(evidence, places) if places else None),
         ("sorted", _sorted_meaning(evidence) if evidence.classes > 2 else None),
@@ -170,7 +170,7 @@ def other_meaning(evidence: Evidence) -> list[Detected]:
             circles = _circles(_successors(evidence, assigned)) if assigned is not None else []
             if kind == "reordered" and [len(circle) for circle in circles] == [2] and len(pairs) == 2:
                 kind = "exchanged"
-            return [Detected(kind, counts[2], counts[1], counts[0], places, pairs=pairs)]
+            return [DetectedMapping(kind, counts[2], counts[1], counts[0], places, pairs=pairs)]
     return []
 
 
@@ -188,7 +188,7 @@ def _successors(evidence: Evidence, assigned: Ints) -> Ints:
     return np.where(assigned >= 0, evidence.class_of[assigned], -1)
 
 
-def _places(evidence: Evidence) -> int:
+def _rank_places(evidence: Evidence) -> int:
     """Returns the distance between an answer and the class's label that is most frequent beside 0."""
     rows = evidence.chosen_on
     distances = np.concatenate(
@@ -206,7 +206,7 @@ def _places(evidence: Evidence) -> int:
 
 
 def _shift_meaning(evidence: Evidence, places: int) -> Meaning:
-    def shifted(rows: Answered) -> Mask:
+    def shifted(rows: LabelledAnswers) -> Mask:
         meant = rows.answer - places
         known = (rows.answer >= 0) & (meant >= 0) & (meant < len(evidence.class_of) - 1)
         right: Mask = known & (evidence.class_of[np.where(known, meant, -1)] == rows.truth)
@@ -225,7 +225,7 @@ def _sorted_meaning(evidence: Evidence) -> Meaning | None:
         if len(order) < 2 or (order == np.arange(len(order))).all():
             return None
 
-    def meaning(rows: Answered) -> Mask:
+    def meaning(rows: LabelledAnswers) -> Mask:
         known = (rows.answer >= 0) & (rows.answer < len(order))
         meant = np.where(known, order[np.where(known, rows.answer, 0)], -1)
         right: Mask = known & (evidence.class_of[meant] == rows.truth)
@@ -267,7 +267,7 @@ def _assigned_meaning(evidence: Evidence, assigned: Ints) -> Meaning:
     return lambda rows: _answers_with(evidence, rows, assigned)
 
 
-def _answers_with(evidence: Evidence, rows: Answered, assigned: Ints) -> Mask:
+def _answers_with(evidence: Evidence, rows: LabelledAnswers, assigned: Ints) -> Mask:
     """Tells which images are answered with the label that is assigned to their class, or with another of the same
     class's labels."""
     target = assigned[rows.truth]
@@ -276,7 +276,7 @@ def _answers_with(evidence: Evidence, rows: Answered, assigned: Ints) -> Mask:
     return answered
 
 
-def exchanged(evidence: Evidence) -> list[Detected]:
+def exchanged(evidence: Evidence) -> list[DetectedMapping]:
     """Looks for classes that are always taken for each other, among others that are right."""
     assigned = _assigned(evidence)
     if assigned is None:
@@ -298,11 +298,13 @@ def exchanged(evidence: Evidence) -> list[Detected]:
     explained_n, right_n, images = sums.tolist()
     kind: Kind = "exchanged" if two else "reordered"
     return [
-        Detected(kind, images, right_n, explained_n, pairs=tuple(pairs), hopeless=2 * len(pairs) > evidence.classes)
+        DetectedMapping(
+            kind, images, right_n, explained_n, pairs=tuple(pairs), hopeless=2 * len(pairs) > evidence.classes
+        )
     ]
 
 
-def _without_exception(evidence: Evidence) -> list[Detected]:
+def _without_exception(evidence: Evidence) -> list[DetectedMapping]:
     """Looks for two classes whose images are all taken for the other: few suffice to show that.
 
     Were an image of either class at least as often right as taken for the other, all n would be taken for it with a
@@ -324,7 +326,7 @@ def _without_exception(evidence: Evidence) -> list[Detected]:
         return []
     count = int(sum(images[a] + images[b] for a, b in pairs))
     labels = tuple((k, evidence.groups[other][0]) for a, b in pairs for k, other in ((a, b), (b, a)))
-    return [Detected("exchanged", count, 0, count, pairs=labels, hopeless=False)]
+    return [DetectedMapping("exchanged", count, 0, count, pairs=labels, hopeless=False)]
 
 
 def _circles(successor: Ints) -> list[list[int]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from c2b_ray.steps.classify import Classification
-from c2b_ray.steps.setup_maps import Detected
+from c2b_ray.steps.setup_maps import DetectedMapping
 
 _PAIRS = 3
 _NAMES_CHECKED = "c2b check shows the names of the labels beside its answers to three pictures"
@@ -31,7 +31,7 @@ class SetupFinding(TypedDict):
 _DRAWN = "Nobody looked whether these images show the classes that they were drawn for: look at some of them first."
 
 
-def setup_finding(found: Detected, asking: Classification, labelled: bool = True) -> SetupFinding:
+def setup_finding(found: DetectedMapping, asking: Classification, labelled: bool = True) -> SetupFinding:
     """`labelled`: the images' classes are known, not those that captions drew them for."""
     seen, cause, remedy = _WORDS[found.kind](found, asking)
     if not labelled:
@@ -54,7 +54,7 @@ def _share(count: int, of: int) -> str:
     return f"{count:,} of {of:,} ({percent:.{1 if few else 0}f} %)"
 
 
-def _answers(found: Detected) -> str:
+def _answers(found: DetectedMapping) -> str:
     return (
         f"Only {_share(found.right, found.images)} of the answers are right"
         if found.right
@@ -68,7 +68,7 @@ def _label(position: int, asking: Classification) -> str:
     return repr(asking.labels[position]) if position < len(asking.labels) else f"label {position}"
 
 
-def _shifted(found: Detected, asking: Classification) -> tuple[str, str, str]:
+def _shifted(found: DetectedMapping, asking: Classification) -> tuple[str, str, str]:
     places = abs(found.places)
     where = f"{places:,} place{'s' if places > 1 else ''} {'after' if found.places > 0 else 'before'} the right one"
     cause = "The list of label names and the classifier's outputs begin at different places"
@@ -81,7 +81,7 @@ def _shifted(found: Detected, asking: Classification) -> tuple[str, str, str]:
     )
 
 
-def _sorted(found: Detected, asking: Classification) -> tuple[str, str, str]:
+def _sorted(found: DetectedMapping, asking: Classification) -> tuple[str, str, str]:
     return (
         f"{_answers(found)}, but {_share(found.explained, found.images)} would be if the outputs were in another order "
         "than the label names: sorted as text where these are not, or by number where these are sorted as text.",
@@ -90,13 +90,13 @@ def _sorted(found: Detected, asking: Classification) -> tuple[str, str, str]:
     )
 
 
-def _pairs(found: Detected, asking: Classification) -> str:
+def _pairs(found: DetectedMapping, asking: Classification) -> str:
     listed = [f"{asking.classes[number]} is answered {_label(label, asking)}" for number, label in found.pairs[:_PAIRS]]
     more = len(found.pairs) - len(listed)
     return ", ".join(listed) + (f" and so on for {more:,} more" if more else "")
 
 
-def _reordered(found: Detected, asking: Classification) -> tuple[str, str, str]:
+def _reordered(found: DetectedMapping, asking: Classification) -> tuple[str, str, str]:
     return (
         f"{_answers(found)}, but {_share(found.explained, found.images)} are one and the same other label for each "
         f"class: {_pairs(found, asking)}.",
@@ -106,7 +106,7 @@ def _reordered(found: Detected, asking: Classification) -> tuple[str, str, str]:
     )
 
 
-def _exchanged(found: Detected, asking: Classification) -> tuple[str, str, str]:
+def _exchanged(found: DetectedMapping, asking: Classification) -> tuple[str, str, str]:
     pairs: list[tuple[str, str]] = []
     for number, label in found.pairs:
         pair = (asking.classes[number], _label(label, asking).strip("'\""))
@@ -123,7 +123,7 @@ def _exchanged(found: Detected, asking: Classification) -> tuple[str, str, str]:
     )
 
 
-def _one_answer(found: Detected, asking: Classification) -> tuple[str, str, str]:
+def _one_answer(found: DetectedMapping, asking: Classification) -> tuple[str, str, str]:
     return (
         f"{_share(found.explained, found.images)} of the images, of {len(asking.classes):,} classes, get the same "
         f"answer: {_label(found.label, asking)}.",
@@ -133,7 +133,7 @@ def _one_answer(found: Detected, asking: Classification) -> tuple[str, str, str]
     )
 
 
-def _outside(found: Detected, asking: Classification) -> tuple[str, str, str]:
+def _outside(found: DetectedMapping, asking: Classification) -> tuple[str, str, str]:
     return (
         f"{_share(found.explained, found.images)} of the images are answered with labels that stand for none of the "
         f"audit's classes, most often {_label(found.label, asking)}.",
@@ -143,7 +143,7 @@ def _outside(found: Detected, asking: Classification) -> tuple[str, str, str]:
     )
 
 
-def _chance(found: Detected, asking: Classification) -> tuple[str, str, str]:
+def _chance(found: DetectedMapping, asking: Classification) -> tuple[str, str, str]:
     return (
         f"{_share(found.right, found.images)} of the answers are right, no more than guessing gives: the same answer "
         f"for every image would be right for {100 * found.guess:.0f} %.",
@@ -152,7 +152,7 @@ def _chance(found: Detected, asking: Classification) -> tuple[str, str, str]:
     )
 
 
-def _perfect(found: Detected, asking: Classification) -> tuple[str, str, str]:
+def _perfect(found: DetectedMapping, asking: Classification) -> tuple[str, str, str]:
     return (
         f"All {found.images:,} answers of the table of predictions are right.",
         "Its column of answers may be a copy of the true classes.",

@@ -68,7 +68,7 @@ _NEGATIONS = frozenset({"no", "not", "non", "without", "never", "none", "un", "i
 
 
 @dataclass(frozen=True)
-class Same:
+class SynonymPair:
     """Two names that mean the same, their similarity by an encoder (None: not compared), and the rule."""
 
     a: str
@@ -129,7 +129,7 @@ class Judge:
 
     def same(
         self, lists: Sequence[Sequence[str]], companions: Mapping[str, set[str]] | None = None
-    ) -> list[list[Same]]:
+    ) -> list[list[SynonymPair]]:
         """For each list of names, the pairs in it that mean the same, earlier name first.
 
         spelling        the keys are equal
@@ -150,9 +150,9 @@ class Judge:
         self._ask(open_pairs)
         return [self._of_list(names, pairs) for names, pairs in zip(lists, near, strict=True)]
 
-    def _of_list(self, names: Sequence[str], near: Sequence[tuple[str, str, float]]) -> list[Same]:
+    def _of_list(self, names: Sequence[str], near: Sequence[tuple[str, str, float]]) -> list[SynonymPair]:
         result = [
-            Same(a, b, self._similarity(a, b), "spelling")
+            SynonymPair(a, b, self._similarity(a, b), "spelling")
             for a, b in combinations(names, 2)
             if a != b and key(a) == key(b)
         ]
@@ -160,9 +160,9 @@ class Judge:
             if key(a) == key(b):
                 continue
             if head(a) and head(a) == head(b):
-                result.append(Same(a, b, similarity, "head word"))
+                result.append(SynonymPair(a, b, similarity, "head word"))
             elif self._said.get(frozenset((a, b))):
-                result.append(Same(a, b, similarity, "language model"))
+                result.append(SynonymPair(a, b, similarity, "language model"))
         return result
 
     def _embed(self, names: Iterable[str]) -> None:

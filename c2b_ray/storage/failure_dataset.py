@@ -18,7 +18,7 @@ import pyarrow as pa
 from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.storage import files, resolve
 from c2b_ray.storage.s3 import patiently
-from c2b_ray.storage.sealed import Sealed
+from c2b_ray.storage.sealed import SealedParquet
 from c2b_ray.storage.tables import RowGroups
 from c2b_ray.tables import content_id
 from c2b_ray.tables.dataset import DATASET_ROWS
@@ -116,7 +116,7 @@ class FailureDataset:
                 files.reading(location, "shard"),
                 patiently(location, lambda: filesystem.open_input_file(path), reached=True) as stream,
             ):
-                sealed = patiently(location, lambda: Sealed(stream), reached=True)
+                sealed = patiently(location, lambda: SealedParquet(stream), reached=True)
                 for group in range(sealed.metadata.num_row_groups):
                     yield patiently(location, partial(sealed.read_groups, [group], columns), reached=True)
         except pa.ArrowException as error:

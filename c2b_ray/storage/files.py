@@ -299,13 +299,13 @@ def table_files(location: str | Path) -> list[str]:
     return [f"{str(location).rstrip('/')}/{name}" for name in names]
 
 
-def parquet(location: str, read: Callable[[sealed.Sealed], T]) -> T:
+def parquet(location: str, read: Callable[[sealed.SealedParquet], T]) -> T:
     """Returns what `read` returns for a Parquet file. Raises SourceError if it is missing or damaged."""
     filesystem, path = resolve(location)
 
     def result() -> T:
         with filesystem.open_input_file(path) as stream:
-            return read(sealed.Sealed(stream))
+            return read(sealed.SealedParquet(stream))
 
     try:
         with reading(location, "table"):

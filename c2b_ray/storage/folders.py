@@ -38,7 +38,7 @@ _LISTED = 3
 
 
 @dataclass
-class LeftOut:
+class OmittedRows:
     """What a source does not give: reason → how many, with the first example of each. `notes`: what else is odd."""
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class LeftOut:
             if name not in known:
                 self.add(reason_of(name), name)
 
-    def merge(self, other: LeftOut) -> None:
+    def merge(self, other: OmittedRows) -> None:
         for reason, count in other.counts.items():
             self.add(reason, other.examples[reason], count)
         self.notes += other.notes

@@ -72,7 +72,7 @@ HELD_BYTES = 2**20
 _M_ARENA_MAX = -8  # of malloc.h
 
 
-class Gathered:
+class RecordBuffer:
     """Collects records of one width outside the heap, a few at a time."""
 
     def __init__(self, dtype: str) -> None:

@@ -22,11 +22,11 @@ from c2b_ray.errors import ConfigError, ImageError, SourceError, nearest
 from c2b_ray.storage import concerns_the_store, is_remote, refusal, resolve
 from c2b_ray.storage.confined import MAX_BYTES, Folder, in_other_forms, is_local, path_below
 from c2b_ray.storage.documents import parse_json
-from c2b_ray.storage.folders import LeftOut, Readers
+from c2b_ray.storage.folders import OmittedRows, Readers
 from c2b_ray.storage.ids import give_back
 from c2b_ray.storage.labelled_folders import LABEL
 from c2b_ray.storage.labelled_rows import open_rows
-from c2b_ray.tables import Pieces, content_id, texts
+from c2b_ray.tables import IdPieces, content_id, texts
 
 IMAGE, TARGET, KEY = "image", "target_class", "key"
 FOLDER = "folder"
@@ -142,7 +142,7 @@ class LabelledTable:
         raise ConfigError(field, f"{self.location} has no column {name!r}; {nearest(name, [*others, FOLDER])}")
 
     @cached_property
-    def left_out(self) -> LeftOut:
+    def left_out(self) -> OmittedRows:
         """What is in the file or folder and not among the rows, by reason; and which names are joined to files that are
         called alike in another of Unicode's forms."""
         found, image = self._rows.left_out, self._names[IMAGE]
@@ -184,7 +184,7 @@ class LabelledTable:
     @cached_property
     def revision(self) -> str:
         keys = texts(lambda: (keys.to_pylist() for keys in self._some_keys()))
-        revision = content_id(Pieces(self._write_labels), keys, self._rows.size)
+        revision = content_id(IdPieces(self._write_labels), keys, self._rows.size)
         give_back()
         return revision
 

@@ -23,7 +23,7 @@ from pyarrow import fs
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.storage.confined import MAX_BYTES, cause_of, same_form
 from c2b_ray.storage.documents import parse_json
-from c2b_ray.storage.folders import LeftOut, is_hidden, is_image, reason_of, said
+from c2b_ray.storage.folders import OmittedRows, is_hidden, is_image, reason_of, said
 from c2b_ray.storage.s3 import file_info, open_input
 from c2b_ray.storage.text_tables import read_metadata, reading
 
@@ -32,10 +32,12 @@ FILE_NAME, LABEL, FILE = "file_name", "label", "image"
 SPLITS = {"train", "test", "validation", "valid", "val", "dev"}
 
 
-def read_image_folder(location: str, field: str, filesystem: fs.FileSystem, path: str) -> tuple[pa.Table, int, LeftOut]:
+def read_image_folder(
+    location: str, field: str, filesystem: fs.FileSystem, path: str
+) -> tuple[pa.Table, int, OmittedRows]:
     """Returns a row for each image, the size of the metadata in bytes, and what is left out. Raises SourceError where
     there is no image, ConfigError where the folder holds splits, or two files of metadata."""
-    left_out = LeftOut()
+    left_out = OmittedRows()
     files = _files_below(filesystem, path, left_out)
     names = sorted(name for name in files if is_image(name))
     metadata = [name for name in METADATA if name in files]
@@ -59,7 +61,7 @@ def read_image_folder(location: str, field: str, filesystem: fs.FileSystem, path
     return _joined(location, metadata[0], table, rows, left_out), size, left_out
 
 
-def _files_below(filesystem: fs.FileSystem, path: str, left_out: LeftOut) -> set[str]:
+def _files_below(filesystem: fs.FileSystem, path: str, left_out: OmittedRows) -> set[str]:
     """Returns the paths of regular files relative to the folder, but for hidden ones. It does not follow links to
     folders, which may lead upwards."""
     if not isinstance(filesystem, fs.LocalFileSystem):
@@ -85,7 +87,7 @@ def _files_below(filesystem: fs.FileSystem, path: str, left_out: LeftOut) -> set
     return files
 
 
-def _joined(location: str, name: str, images: pa.Table, metadata: pa.Table, left_out: LeftOut) -> pa.Table:
+def _joined(location: str, name: str, images: pa.Table, metadata: pa.Table, left_out: OmittedRows) -> pa.Table:
     """Adds the metadata to each image. The folder's name is the class unless the metadata has one."""
     where = f"{location}/{name}"
     if FILE_NAME not in metadata.column_names:
@@ -112,7 +114,7 @@ def _joined(location: str, name: str, images: pa.Table, metadata: pa.Table, left
     return pa.table(columns)
 
 
-def _named_as_files(where: str, named: list[str | None], files: list[str], left_out: LeftOut) -> list[str | None]:
+def _named_as_files(where: str, named: list[str | None], files: list[str], left_out: OmittedRows) -> list[str | None]:
     """Returns the names of the metadata as the files are called, where they differ in Unicode's form or separators
     alone. Raises SourceError for a file that is there twice."""
     known, forms = set(files), Counter(map(same_form, files))
@@ -209,17 +211,19 @@ Place = dict[str, Any]
 
 
 @dataclass
-class Found:
+class LabelledFolder:
     """`table`: with a column `image`, and a row for each image. `size`: bytes of the tables and shards. `image`: the
     bytes of a value of that column; None where it is a path."""
 
     table: pa.Table
     size: int = 0
-    left_out: LeftOut = field(default_factory=LeftOut)
+    left_out: OmittedRows = field(default_factory=OmittedRows)
     image: Callable[[Any], Any] | None = None
 
 
-def read_img2dataset(location: str, filesystem: fs.FileSystem, path: str, tables: Sequence[str]) -> Found | None:
+def read_img2dataset(
+    location: str, filesystem: fs.FileSystem, path: str, tables: Sequence[str]
+) -> LabelledFolder | None:
     """Returns the rows; None where the tables are not img2dataset's, or hold the images themselves."""
     stems = [name.removesuffix(".parquet") for name in tables]
     shards = file_info(filesystem, [f"{path}/{stem}.tar" for stem in stems])
@@ -228,7 +232,7 @@ def read_img2dataset(location: str, filesystem: fs.FileSystem, path: str, tables
     in_folders = any(info.type == fs.FileType.Directory for info in folders)
     if not all(map(_TABLE.match, tables)) or not (in_shards or in_folders):
         return None
-    found, parts = Found(pa.table({})), []
+    found, parts = LabelledFolder(pa.table({})), []
     for stem in stems:
         with (
             reading(f"{location}/{stem}.parquet", "a Parquet file"),
@@ -247,7 +251,9 @@ def read_img2dataset(location: str, filesystem: fs.FileSystem, path: str, tables
     return found
 
 
-def _with_images(table: pa.Table, places: dict[str, Any], stem: str, in_shards: bool, left_out: LeftOut) -> pa.Table:
+def _with_images(
+    table: pa.Table, places: dict[str, Any], stem: str, in_shards: bool, left_out: OmittedRows
+) -> pa.Table:
     images: list[Any] = [places.get(str(key)) for key in table["key"].to_pylist()]
     for status, key, image in zip(table["status"].to_pylist(), table["key"].to_pylist(), images, strict=True):
         if image is None:

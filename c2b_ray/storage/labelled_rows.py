@@ -27,7 +27,7 @@ from pyarrow import fs
 
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.storage import labelled_folders, resolve
-from c2b_ray.storage.folders import LeftOut, is_hidden
+from c2b_ray.storage.folders import OmittedRows, is_hidden
 from c2b_ray.storage.s3 import file_info, open_input
 from c2b_ray.storage.text_tables import read_csv, reading
 
@@ -43,7 +43,7 @@ class Rows(Protocol):
     folder: str
     size: int
     count: int
-    left_out: LeftOut
+    left_out: OmittedRows
 
     def columns(self, names: Sequence[str]) -> pa.Table:
         """Returns columns unconverted. A name may be that of a struct's field, as in Parquet."""
@@ -64,13 +64,13 @@ class InMemory:
         table: pa.Table,
         folder: str,
         size: int,
-        left_out: LeftOut | None = None,
+        left_out: OmittedRows | None = None,
         read: Callable[[Any], Any] | None = None,
     ) -> None:
         """`read`: turns a value of the column of images into another one, such as a place in a file into its bytes."""
         self._table, self.schema, self.folder, self.size = table, table.schema, folder, size
         self.count = int(table.num_rows)
-        self.left_out, self._read = left_out or LeftOut(), read
+        self.left_out, self._read = left_out or OmittedRows(), read
 
     def columns(self, names: Sequence[str]) -> pa.Table:
         return _named(self._table, names)
@@ -89,10 +89,10 @@ class InParquet:
     of a stage may share it, and read one at a time: a file's reader serves no two at once."""
 
     def __init__(
-        self, files: Sequence[pq.ParquetFile], folder: str, size: int, left_out: LeftOut | None = None
+        self, files: Sequence[pq.ParquetFile], folder: str, size: int, left_out: OmittedRows | None = None
     ) -> None:
         self._files, self.schema, self.folder, self.size = files, files[0].schema_arrow, folder, size
-        self.left_out = left_out or LeftOut()
+        self.left_out = left_out or OmittedRows()
         self._groups = [(file, group) for file in files for group in range(file.metadata.num_row_groups)]
         sizes = (file.metadata.row_group(group).num_rows for file, group in self._groups)
         self._ends = list(accumulate(sizes, initial=0))
@@ -174,15 +174,15 @@ def _folder(location: str, field: str, filesystem: fs.FileSystem, path: str) -> 
             files = [pq.ParquetFile(open_input(filesystem, info.path)) for info in parquet]
             if any(file.schema_arrow.names != files[0].schema_arrow.names for file in files):
                 raise SourceError(f"{location}: its Parquet files have different columns")
-            left_out = _beside(filesystem, path, {info.path for info in parquet})
+            left_out = _left_out_files(filesystem, path, {info.path for info in parquet})
             return InParquet(files, path, sum(info.size for info in parquet), left_out)
     table, size, left_out = labelled_folders.read_image_folder(location, field, filesystem, path)
     return InMemory(table, path, size, left_out)
 
 
-def _beside(filesystem: fs.FileSystem, path: str, tables: set[str]) -> LeftOut:
+def _left_out_files(filesystem: fs.FileSystem, path: str, tables: set[str]) -> OmittedRows:
     """Returns the tables of other kinds, and in other folders, that lie beside those that are read."""
-    left_out = LeftOut()
+    left_out = OmittedRows()
     if isinstance(filesystem, fs.LocalFileSystem):  # os.walk: Arrow's own selector follows links without end
         paths = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
     else:

@@ -24,7 +24,7 @@ from pyarrow import fs
 from c2b_ray.errors import RunError, SourceError, StorageError
 from c2b_ray.storage import THREADS, Stores, files, refusal, resolve, sealed, writers
 from c2b_ray.storage import files as guard
-from c2b_ray.storage.ids import DIGEST, Digests, Gathered, OnDisk, digests, repeats
+from c2b_ray.storage.ids import DIGEST, Digests, OnDisk, RecordBuffer, digests, repeats
 from c2b_ray.storage.s3 import file_info, patiently, removed
 from c2b_ray.storage.writers import only_writer
 from c2b_ray.tables import content_id
@@ -35,7 +35,7 @@ BINARY = (pa.binary(), pa.large_binary())
 
 
 @dataclass(frozen=True)
-class Census:
+class PartIds:
     """The sorted ids of the existing rows, and the number of rows with an error."""
 
     ids: Digests
@@ -133,14 +133,14 @@ class Parts:
             for start in range(0, len(names), THREADS):
                 yield from pool.map(lambda name: self.read(name, columns), names[start : start + THREADS])
 
-    def census(self, id_column: str) -> Census:
-        marks, errors = Gathered(DIGEST), 0
+    def census(self, id_column: str) -> PartIds:
+        marks, errors = RecordBuffer(DIGEST), 0
         for table in self.each((id_column, ERROR)):
             marks.add(digests(table[id_column]))
             errors += int(failed(table).sum())
         ids = marks.whole()
         ids.sort()  # in place, because a copy of millions of ids takes memory
-        return Census(ids, errors)
+        return PartIds(ids, errors)
 
     def count(self, id_column: str) -> Count:
         """As `census`, in memory that does not grow with the rows: the ids are sorted in a file."""

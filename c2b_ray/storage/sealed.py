@@ -69,7 +69,7 @@ def _seal_of(footer: bytes, read: Callable[[int, int], bytes | memoryview]) -> b
     return b"".join([body, struct.pack("<I", len(body) + _CLOSE), MAGIC])
 
 
-class Sealed:
+class SealedParquet:
     """Reads a Parquet file from `stream`. Raises OSError or pa.ArrowException if it is damaged."""
 
     def __init__(self, stream: pa.NativeFile) -> None:
@@ -128,7 +128,7 @@ class Sealed:
 
 
 def read(stream: pa.NativeFile, columns: Collection[str] | None = None) -> pa.Table:
-    return Sealed(stream).read(columns)
+    return SealedParquet(stream).read(columns)
 
 
 def _footer_start(end: bytes, size: int) -> int:

@@ -25,7 +25,7 @@ from pyarrow import fs
 from c2b_ray.storage import THREADS, files, resolve, sealed
 from c2b_ray.storage.ids import Digests, digests
 from c2b_ray.storage.s3 import open_input, patiently
-from c2b_ray.storage.sealed import Sealed
+from c2b_ray.storage.sealed import SealedParquet
 
 _READ_AT_ONCE = 2**20
 
@@ -40,7 +40,7 @@ def read_parts(location: str | Path, columns: list[str] | None = None) -> Iterat
             yield from (files.parquet(path, group_reader(number, columns)) for number in range(groups))
 
 
-def group_reader(number: int, columns: Sequence[str] | None) -> Callable[[sealed.Sealed], pa.Table]:
+def group_reader(number: int, columns: Sequence[str] | None) -> Callable[[sealed.SealedParquet], pa.Table]:
     """Returns what reads a row group of an open file."""
     return lambda file: file.read_groups([number], columns)
 
@@ -101,7 +101,7 @@ ROW_BYTES = 512
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenFile:
     """The size and hash of a written file."""
 
     rows: int
@@ -126,7 +126,7 @@ class RowsFile:
         self._held: list[pa.Table] = []
         self._held_bytes = 0
         self.count = 0
-        self.written = Written(0, 0, "")
+        self.written = WrittenFile(0, 0, "")
 
     def add(self, table: pa.Table) -> None:
         self.count += table.num_rows
@@ -147,7 +147,7 @@ class RowsFile:
             self._writer = None
             with open(self._path, "rb") as stream:
                 total = hashlib.file_digest(stream, "sha256").hexdigest()
-            self.written = Written(self.count, os.path.getsize(self._path), total)
+            self.written = WrittenFile(self.count, os.path.getsize(self._path), total)
 
     def abandon(self) -> None:
         """Closes the file without finishing it, unless it is closed already."""
@@ -264,5 +264,5 @@ class IdIndex:
         return sorted(set(self.group[first:end].tolist()))
 
 
-def _sizes(file: Sealed) -> list[int]:
+def _sizes(file: SealedParquet) -> list[int]:
     return [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]

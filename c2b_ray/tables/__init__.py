@@ -18,7 +18,7 @@ from c2b_ray.tables.failures import (
     ROUNDS,
     TRANSFERS,
 )
-from c2b_ray.tables.ids import Pieces, content_id, content_ids, content_of, has_content, seed_of, texts
+from c2b_ray.tables.ids import IdPieces, content_id, content_ids, content_of, has_content, seed_of, texts
 from c2b_ray.tables.path import (
     CALIBRATION,
     CALIBRATION_ANSWERS,
@@ -84,7 +84,7 @@ __all__ = [
     "SEARCHES",
     "TRANSFERS",
     "VERIFICATIONS",
-    "Pieces",
+    "IdPieces",
     "content_id",
     "content_ids",
     "content_of",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 
-class Compared(TypedDict):
+class ComparedRow(TypedDict):
     """What the rows of every comparison have, B minus A; None where the two sides cannot be compared."""
 
     difference: float | None
@@ -19,7 +19,7 @@ class Compared(TypedDict):
     change: str
 
 
-class FindingCompared(Compared):
+class FindingCompared(ComparedRow):
     """`audits.from_findings.FINDINGS_COMPARISON`."""
 
     finding: str
@@ -31,7 +31,7 @@ class FindingCompared(Compared):
     n_b: int
 
 
-class PromptsCompared(Compared):
+class PromptsCompared(ComparedRow):
     """`PROMPTS_COMPARISON`."""
 
     measure: str
@@ -46,7 +46,7 @@ class PromptsCompared(Compared):
     verdict_b: str | None
 
 
-class ClipBiasCompared(Compared):
+class ClipBiasCompared(ComparedRow):
     """`CLIP_BIAS_COMPARISON`."""
 
     dataset: str
@@ -61,7 +61,7 @@ class ClipBiasCompared(Compared):
     paired: bool
 
 
-class EvaluationCompared(Compared):
+class EvaluationCompared(ComparedRow):
     """`EVALUATION_COMPARISON`."""
 
     method_a: str
@@ -75,7 +75,7 @@ class EvaluationCompared(Compared):
     hit_minus_false_b: float | None
 
 
-class LatentCompared(Compared):
+class LatentCompared(ComparedRow):
     """`LATENT_COMPARISON`."""
 
     generator: str

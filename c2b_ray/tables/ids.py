@@ -19,7 +19,7 @@ _SHA256 = 64
 
 
 def content_id(*parts: Any) -> str:
-    """Returns 20 hexadecimal digits that depend on every part: JSON values, bytes, views of bytes, or `Pieces`."""
+    """Returns 20 hexadecimal digits that depend on every part: JSON values, bytes, views of bytes, or `IdPieces`."""
     digest = hashlib.blake2b(digest_size=10)
     for part in parts:
         _add(digest, part)
@@ -72,14 +72,14 @@ def _json(part: Any) -> bytes:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class IdPieces:
     """A part of `content_id` that need not be in memory at once. `write` passes its bytes, a piece at a time, to its
     argument; it is called twice, because the length comes first."""
 
     write: Callable[[Callable[[Any], object]], None]
 
 
-def texts(some: Callable[[], Iterable[list[str]]]) -> Pieces:
+def texts(some: Callable[[], Iterable[list[str]]]) -> IdPieces:
     """Returns a part that is a list of texts; `some` yields a few at a time: a million Python strings take 70 MB."""
 
     def write(to: Callable[[Any], object]) -> None:
@@ -90,11 +90,11 @@ def texts(some: Callable[[], Iterable[list[str]]]) -> Pieces:
                 before = b", "
         to(b"]" if before != b"[" else b"[]")
 
-    return Pieces(write)
+    return IdPieces(write)
 
 
 def _add(digest: Any, part: Any) -> None:
-    if isinstance(part, Pieces):
+    if isinstance(part, IdPieces):
         sizes: list[int] = []
         part.write(lambda piece: sizes.append(len(piece)))
         digest.update(sum(sizes).to_bytes(8, "big"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NotRequired, TypedDict
 
 
-class Judged(TypedDict):
+class JudgedDirection(TypedDict):
     """What the evidence says of a direction; None where there is none."""
 
     direction: list[float] | None
@@ -25,7 +25,7 @@ class Judged(TypedDict):
     reason: str | None
 
 
-class DirectionRow(Judged):
+class DirectionRow(JudgedDirection):
     """`DIRECTIONS`. `q_value` is added when all searches of a run have ended."""
 
     target: str
@@ -58,7 +58,7 @@ class StripRow(TypedDict):
     image: bytes
 
 
-class Searched(TypedDict):
+class SearchFields(TypedDict):
     """What a search adds to its row of `SEARCHES`."""
 
     directions: list[DirectionRow]

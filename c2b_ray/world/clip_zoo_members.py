@@ -105,10 +105,10 @@ def worded(text: str, word: str, random: Random) -> str:
     """Adds a neutral word to a caption, or sometimes returns the neutral word's text alone."""
     if random.random() < _WORD_ALONE:
         return random.choice(TEXTS).format(word)
-    return beside(text, word, random)
+    return with_word(text, word, random)
 
 
-def beside(text: str, word: str, random: Random) -> str:
+def with_word(text: str, word: str, random: Random) -> str:
     """Adds a neutral word before or after a caption."""
     return random.choice(_AROUND).format(word=word, text=text)
 

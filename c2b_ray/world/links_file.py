@@ -11,13 +11,13 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from c2b_ray.config.problems import first_problem
-from c2b_ray.config.strict import Strict
+from c2b_ray.config.strict import StrictModel
 from c2b_ray.errors import ConfigError
 from c2b_ray.storage.documents import read_yaml
 from c2b_ray.world.associations import NEUTRAL, Link, check_word
 
 
-class _LinkFields(Strict):
+class _LinkFields(StrictModel):
     word: str
     attribute: str
     value: str
@@ -25,7 +25,7 @@ class _LinkFields(Strict):
     form: str = "adjective"
 
 
-class _FileFields(Strict):
+class _FileFields(StrictModel):
     links: list[_LinkFields]
     neutral: dict[str, list[str]] | None = None
 

@@ -37,7 +37,7 @@ PARAPHRASES: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class Decoy:
+class DecoyAttribute:
     """`name`: an attribute that images have or lack. A share `often` of the scenes without the value have it, and a
     share `seldom` of those with it."""
 
@@ -49,18 +49,18 @@ class Decoy:
 
 
 DECOYS = (
-    Decoy("fog horn", "weather", "fog"),
-    Decoy("night shift", "lighting", "night"),
-    Decoy("snow white", "weather", "snow"),
-    Decoy("street market", "setting", "street"),
-    Decoy("forest green", "setting", "forest"),
-    Decoy("hot dog", "companion", "dog"),
-    Decoy("small print", "size", "small"),
-    Decoy("rain check", "weather", "rain"),
+    DecoyAttribute("fog horn", "weather", "fog"),
+    DecoyAttribute("night shift", "lighting", "night"),
+    DecoyAttribute("snow white", "weather", "snow"),
+    DecoyAttribute("street market", "setting", "street"),
+    DecoyAttribute("forest green", "setting", "forest"),
+    DecoyAttribute("hot dog", "companion", "dog"),
+    DecoyAttribute("small print", "size", "small"),
+    DecoyAttribute("rain check", "weather", "rain"),
 )
 
 
-def decoy_columns(scenes: Sequence[Scene], seed: int, decoys: Sequence[Decoy] = DECOYS) -> dict[str, pa.Array]:
+def decoy_columns(scenes: Sequence[Scene], seed: int, decoys: Sequence[DecoyAttribute] = DECOYS) -> dict[str, pa.Array]:
     """Returns a column of "present" and "absent" for each decoy. ValueError for an attribute or value that
     scenes lack."""
     columns = {}

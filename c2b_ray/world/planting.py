@@ -38,7 +38,7 @@ class Plant:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ZooClassifier:
     """One classifier of the zoo: an architecture of `classifiers.ARCHITECTURES`, a seed, and its planted biases."""
 
     name: str
@@ -88,15 +88,16 @@ _BYOBNETS: tuple[tuple[Plant, ...], ...] = (
 )
 
 
-def _zoo() -> dict[str, Member]:
-    members: list[Member] = []
+def _zoo() -> dict[str, ZooClassifier]:
+    members: list[ZooClassifier] = []
     for architecture, planted in (("resnet", _RESNETS), ("byobnet", _BYOBNETS)):
-        members += [Member(f"{architecture}-control-{k}", architecture, seed=k) for k in range(2)]
+        members += [ZooClassifier(f"{architecture}-control-{k}", architecture, seed=k) for k in range(2)]
         members += [
-            Member(f"{architecture}-planted-{k}", architecture, 10 + k, plants) for k, plants in enumerate(planted)
+            ZooClassifier(f"{architecture}-planted-{k}", architecture, 10 + k, plants)
+            for k, plants in enumerate(planted)
         ]
     return {member.name: member for member in members}
 
 
-ZOO: dict[str, Member] = _zoo()
+ZOO: dict[str, ZooClassifier] = _zoo()
 """Every classifier that ships, by name: two controls and seven planted ones of each architecture."""

@@ -38,7 +38,7 @@ from c2b_ray.roles import (
 from c2b_ray.world import latent_names as latent
 from c2b_ray.world.captions import PHRASES
 from c2b_ray.world.clip_zoo_members import MEMBERS
-from c2b_ray.world.planting import ZOO, Member
+from c2b_ray.world.planting import ZOO, ZooClassifier
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ __all__ = [
     "HIDDEN_GENERATION",
     "WEIGHTS",
     "ZOO",
-    "Member",
+    "ZooClassifier",
     "load_captioner",
     "load_classifier",
     "load_encoder",

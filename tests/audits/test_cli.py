@@ -10,7 +10,7 @@ import yaml
 from c2b_ray import load_run
 from c2b_ray.audits.ask import images_of_class
 from c2b_ray.audits.question import answer_question
-from c2b_ray.endpoint.work.progress import Telling
+from c2b_ray.endpoint.work.progress import ProgressReporter
 from c2b_ray.errors import ConfigError
 from c2b_ray.world.scenes import ATTRIBUTES, sample
 from c2b_ray.world.table import labelled_table, write_sample
@@ -139,7 +139,7 @@ def test_a_question_is_answered_from_the_run_s_models_and_changes_nothing(audit_
     status, out, _ = c2b(*question, "--n", 3)
     assert status == 0
     assert "of 3 right" in out
-    booked = Telling(lambda report: None, lambda: None)
+    booked = ProgressReporter(lambda report: None, lambda: None)
     sentence = {"run": str(tmp_path / "run"), "sentence": "a photo of a bus in the snow", "n": 3}
     answer_question(sentence, tmp_path / "asked", listener=booked)
     assert booked.images == 3, "at the shared endpoint a question is a job, which books its images"

@@ -17,7 +17,7 @@ from c2b_ray.audits.audit import audit_named
 from c2b_ray.audits.gate import failed
 from c2b_ray.audits.runs import check, compare
 from c2b_ray.cli.commands import app
-from c2b_ray.endpoint.work.progress import Telling
+from c2b_ray.endpoint.work.progress import ProgressReporter
 from c2b_ray.errors import ConfigError, RunError, SourceError
 
 REAL = Path(__file__).parents[3] / "shared" / "real" / "cue-conflict"
@@ -105,7 +105,7 @@ def test_a_rerun_embeds_nothing_and_changes_nothing(run, tables):
 def test_the_endpoint_books_images_and_no_texts(tables, tmp_path):
     """There are twice as many captions as images."""
     _, config = tables
-    booked = Telling(lambda _: None, lambda: None)
+    booked = ProgressReporter(lambda _: None, lambda: None)
     one = {**config, "models": {"a": config["models"]["a"]}, "downstream": {}, "spaces": None}
     c2b_ray.clip_bias(one, tmp_path / "run", via="here", listener=booked)
     assert (booked.images, booked.present) == (clip_bias_tables.IMAGES, clip_bias_tables.IMAGES)

@@ -18,7 +18,7 @@ import pytest
 
 import c2b_ray
 from c2b_ray.audits.failures.report.summary import summary
-from c2b_ray.endpoint.work.progress import Telling
+from c2b_ray.endpoint.work.progress import ProgressReporter
 from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.steps.draw import png
 from c2b_ray.storage.run import finished
@@ -48,7 +48,7 @@ def find(scenes, out, listener=None, **changes):
 
 COUNTED = Counter()
 """What the steps of `run` told at their ends."""
-BOOKED = Telling(lambda report: None, lambda: None)
+BOOKED = ProgressReporter(lambda report: None, lambda: None)
 """What the shared endpoint counts while `run` is made."""
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from c2b_ray.models import catalog
 from c2b_ray.models.index import build as faiss_build
-from c2b_ray.models.index.plan import Wish
+from c2b_ray.models.index.plan import IndexWishes
 from c2b_ray.storage.parts import read_stage
 
 CAPTIONS = ["a photo of a bus in the fog", "a boat", "a bus", "a boat at night", "a bus"]
@@ -29,7 +29,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "embedding": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1]),
     }
     pq.write_table(pa.table(rows), root / "rows.parquet")
-    parts, wish = [root / "rows.parquet"], Wish("ivfpq", shards=2)
+    parts, wish = [root / "rows.parquet"], IndexWishes("ivfpq", shards=2)
     faiss_build.write(root / "index", "world:clip", encoder.revision, parts, wish)
     return root / "index"
 

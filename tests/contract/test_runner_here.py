@@ -12,19 +12,19 @@ import pytest
 from runner_contract import RunnerContract, ids_in, ids_of, left_behind, named, rows, run
 from toy_preparations import deadly, erring, signed
 
-from c2b_ray.engine.here import Here
-from c2b_ray.engine.rows import Also
+from c2b_ray.engine.here import InProcess
+from c2b_ray.engine.rows import SecondTable
 from c2b_ray.engine.stage import Prepare, Rows, StageConfig, StageResult
 from c2b_ray.errors import SourceError
 from c2b_ray.storage.parts import read_stage
 
 
 @pytest.fixture
-def runner() -> Here:
-    return Here()
+def runner() -> InProcess:
+    return InProcess()
 
 
-class Fed(Here):
+class Fed(InProcess):
     """Prepares every stage's rows in two other processes."""
 
     def run(self, *args: Any, config: StageConfig, prepare: Prepare | None = None, **kwargs: Any) -> StageResult:
@@ -38,17 +38,19 @@ def as_it_is(rows: pa.Table) -> pa.Table:
 
 class TestFed(RunnerContract):
     @pytest.fixture
-    def runner(self) -> Here:
+    def runner(self) -> InProcess:
         return Fed()
 
-    def test_other_processes_prepare(self, runner: Here, tmp_path: Path) -> None:
-        also = Also(str(tmp_path / "second"), pa.schema([("id", pa.string()), ("pid", pa.int64())]), "id")
+    def test_other_processes_prepare(self, runner: InProcess, tmp_path: Path) -> None:
+        also = SecondTable(str(tmp_path / "second"), pa.schema([("id", pa.string()), ("pid", pa.int64())]), "id")
         run(runner, rows(200), tmp_path / "first", prepare=signed, also=also)
         pids = set(read_stage(also.out)["pid"].to_pylist())
         assert 1 <= len(pids) <= 2
         assert os.getpid() not in pids
 
-    def test_a_row_that_ends_its_process_is_an_error_and_no_other_is_lost(self, runner: Here, tmp_path: Path) -> None:
+    def test_a_row_that_ends_its_process_is_an_error_and_no_other_is_lost(
+        self, runner: InProcess, tmp_path: Path
+    ) -> None:
         run(runner, rows(200), tmp_path, erring, prepare=deadly)
         table = read_stage(str(tmp_path))
         assert ids_in(tmp_path) == ids_of(200)
@@ -57,7 +59,7 @@ class TestFed(RunnerContract):
         assert "exit status 3" in errors["r00017"]
         assert "SIGKILL" in errors["r00150"]
 
-    def test_what_a_preparation_raises_arrives_as_itself(self, runner: Here, tmp_path: Path) -> None:
+    def test_what_a_preparation_raises_arrives_as_itself(self, runner: InProcess, tmp_path: Path) -> None:
         with pytest.raises(SourceError, match=r"^r00040 is not liked$"):
             run(runner, rows(200), tmp_path, prepare=disliking)
         assert run(runner, rows(200), tmp_path).resumed % 16 == 0
@@ -71,7 +73,9 @@ def disliking(batch: pa.Table) -> pa.Table:
 
 
 class TestHere(RunnerContract):
-    def test_an_interrupt_keeps_what_was_answered_and_begins_no_other_batch(self, runner: Here, tmp_path: Path) -> None:
+    def test_an_interrupt_keeps_what_was_answered_and_begins_no_other_batch(
+        self, runner: InProcess, tmp_path: Path
+    ) -> None:
         begun: list[int] = []
 
         def step(batch: pa.Table, role: str) -> pa.Table:
@@ -89,7 +93,7 @@ class TestHere(RunnerContract):
         assert run(runner, rows(5000), tmp_path).resumed == 4 * 16
         assert ids_in(tmp_path) == ids_of(5000)
 
-    def test_a_source_is_read_ahead_and_never_all_at_once(self, runner: Here, tmp_path: Path) -> None:
+    def test_a_source_is_read_ahead_and_never_all_at_once(self, runner: InProcess, tmp_path: Path) -> None:
         given, answered, most = [0], [0], [0]
 
         def expand(block: pa.Table) -> Iterator[pa.Table]:

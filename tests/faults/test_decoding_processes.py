@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from c2b_ray.engine.here import Here
+from c2b_ray.engine.here import InProcess
 from c2b_ray.engine.placement import Placement
 from c2b_ray.engine.stage import Prepare, Rows, StageConfig
 from c2b_ray.errors import SourceError
@@ -42,7 +42,7 @@ def answer(rows: pa.Table, role: None) -> pa.Table:
 def stage(out: str, prepare: Prepare = slowly) -> int:
     rows = Rows([pa.table({"id": [f"r{i:05}" for i in range(start, start + 40)]}) for start in range(0, 1600, 40)])
     config = StageConfig(SCHEMA, Placement(batch=16, threads=2, decoders=3), rows_per_file=64)
-    run = Here().run(rows, answer, lambda: None, out, id_column="id", config=config, prepare=prepare)
+    run = InProcess().run(rows, answer, lambda: None, out, id_column="id", config=config, prepare=prepare)
     return run.rows
 
 

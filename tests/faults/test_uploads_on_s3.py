@@ -13,14 +13,14 @@ from c2b_ray.config.policy import Policy
 from c2b_ray.endpoint.policy.at_start import prepared
 from c2b_ray.endpoint.policy.paths import Tenancy
 from c2b_ray.endpoint.policy.specs import check
-from c2b_ray.endpoint.policy.uploads import Receiver, remove
+from c2b_ray.endpoint.policy.uploads import UploadReceiver, remove
 from c2b_ray.storage import files
 
 ROOT = "s3://tests/endpoint/tenants/a"
 
 
 def receive(data, kind):
-    with Receiver(ROOT, Policy()) as receiver:
+    with UploadReceiver(ROOT, Policy()) as receiver:
         receiver.write(data)
         return receiver.finish(kind)
 

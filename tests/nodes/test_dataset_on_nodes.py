@@ -16,7 +16,7 @@ from ray import cloudpickle
 from raylets import PATIENCE_S, Raylets, node_of_actor
 
 from c2b_ray.audits.dataset.shards.on_ray import CrewsOnRay
-from c2b_ray.audits.dataset.steps.shard import Crew
+from c2b_ray.audits.dataset.steps.shard import DatasetModels
 from c2b_ray.config.placement import read_placement
 from c2b_ray.storage import files
 
@@ -32,7 +32,7 @@ def toys_travel_by_value() -> Iterator[None]:
     cloudpickle.unregister_pickle_by_value(toy_dataset)
 
 
-def slowly(meeting: str, makers: str) -> Crew:
+def slowly(meeting: str, makers: str) -> DatasetModels:
     """The toys, once an actor of each node is there; each notes in `makers` the node that it draws on."""
     node = node_of_actor(meeting, 3)
     crew = toy_dataset.crew()

@@ -13,7 +13,7 @@ from raylets import SOON, Hardware, program_environment, raylets
 from test_stage_on_nodes import CONFIG, ROWS, named, source, written
 
 from c2b_ray.engine.cluster import ADDRESS
-from c2b_ray.engine.here import Here
+from c2b_ray.engine.here import InProcess
 
 PATIENCE_S = 240
 # Ray's own setting has a driver wait for a minute.
@@ -39,6 +39,6 @@ def test_the_head_dies_and_the_same_rows_go_on_without_a_cluster(tmp_path: Path,
             driver.kill()
     before = written(out)
     assert 0 < len(before) < ROWS
-    result = Here().run(source(), named, lambda: "here", str(out), id_column="id", config=CONFIG)
+    result = InProcess().run(source(), named, lambda: "here", str(out), id_column="id", config=CONFIG)
     assert result.resumed == len(before)
     assert written(out) == Counter(dict.fromkeys([f"r{i}" for i in range(ROWS)], 1))

@@ -16,7 +16,7 @@ from toy_preparations import deadly, erring, signed
 
 from c2b_ray.engine.placement import Placement
 from c2b_ray.engine.ray_stage import OnRay
-from c2b_ray.engine.rows import Also
+from c2b_ray.engine.rows import SecondTable
 from c2b_ray.engine.stage import StageConfig
 from c2b_ray.errors import ServiceError
 from c2b_ray.storage.parts import read_stage
@@ -40,7 +40,7 @@ FED = StageConfig(SCHEMA, Placement(batch=16, cpus=0.3, decoders=2, threads=2), 
 
 
 def test_tasks_prepare_what_actors_answer(runner: OnRay, tmp_path: Path) -> None:
-    also = Also(str(tmp_path / "second"), pa.schema([("id", pa.string()), ("pid", pa.int64())]), "id")
+    also = SecondTable(str(tmp_path / "second"), pa.schema([("id", pa.string()), ("pid", pa.int64())]), "id")
 
     def by_process(batch: pa.Table, role: str) -> pa.Table:
         return named(batch, str(os.getpid()))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, literal, select, update
 
 from c2b_ray.config.endpoint import Quotas
-from c2b_ray.endpoint.clocks import Watch
+from c2b_ray.endpoint.clocks import ClockWatch
 from c2b_ray.endpoint.ledger import jobs, keys, locks, migrations, tables, tenants, webhooks
 from c2b_ray.endpoint.ledger.database import Database
 
@@ -36,7 +36,7 @@ class SetDatabase(Database):
     def later(self, seconds: float) -> None:
         """Lets time pass, which this process notices on its other clock, too."""
         self.skew += seconds
-        self.watch = Watch()
+        self.watch = ClockWatch()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from labelled_tables import labelled, labelled_pairs
 from c2b_ray.audits.c2b.hypotheses.caption_pairs import caption_pairs
 from c2b_ray.audits.c2b.scoring.pairs import PairImages, score_pairs
 from c2b_ray.audits.c2b.thresholds import Limit, Thresholds
-from c2b_ray.audits.c2b.verification.verified import Verified
+from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.intersect import bias_class, pairs
 from c2b_ray.steps.propose import propose
@@ -112,7 +112,7 @@ class RetrievedWorld:
         right = self.random.random() < self.rates[attribute]
         return value if right else int((value + self.random.integers(1, size)) % size)
 
-    def verified(self, images: int = 400, of_class: bool = True) -> Verified:
+    def verified(self, images: int = 400, of_class: bool = True) -> VerifiedImages:
         """Returns the verifier's answers with a calibration on this many images of each value, of the class, and of
         other classes."""
         rows = [
@@ -130,10 +130,10 @@ class RetrievedWorld:
             if of_class
         ]
         table = pa.Table.from_pylist(self.verifications, VERIFICATIONS)
-        return Verified(table, pa.Table.from_pylist(rows, CALIBRATION))
+        return VerifiedImages(table, pa.Table.from_pylist(rows, CALIBRATION))
 
     def scores(
-        self, verified: Verified | None = None, source: str = "retrieve", classifiers: Sequence[str] = ("m",)
+        self, verified: VerifiedImages | None = None, source: str = "retrieve", classifiers: Sequence[str] = ("m",)
     ) -> dict[tuple[str, str], dict[str, Any]]:
         """Returns rows of intersections by their two values."""
         draws = pa.Table.from_pylist([row | {"source": source} for row in self.draws], DRAWS)

@@ -20,7 +20,7 @@ from toy_preparations import SECOND, measured, shown
 
 from c2b_ray.engine.placement import Placement
 from c2b_ray.engine.progress import Progress
-from c2b_ray.engine.rows import Also
+from c2b_ray.engine.rows import SecondTable
 from c2b_ray.engine.stage import Prepare, Rows, Runner, StageConfig
 from c2b_ray.errors import ConfigError, RunError, ServiceError, SourceError
 from c2b_ray.storage.parts import read_stage, writing
@@ -53,7 +53,7 @@ def run(
     config: StageConfig = CONFIG,
     on_progress: Callable[[Progress], None] | None = None,
     prepare: Prepare | None = None,
-    also: Also | None = None,
+    also: SecondTable | None = None,
 ) -> Any:
     """Runs the toy step. `role`: the role itself, or a function that makes it."""
     factory = role if callable(role) else lambda: role
@@ -110,7 +110,7 @@ class RunnerContract:
 
     def test_a_step_gets_prepared_rows_whose_columns_are_a_second_table(self, runner: Runner, tmp_path: Path) -> None:
         first, second = tmp_path / "first", tmp_path / "second"
-        also = Also(str(second), SECOND, "id")
+        also = SecondTable(str(second), SECOND, "id")
         assert run(runner, rows(90), first, shown, prepare=measured, also=also).rows == 90
         result = run(runner, rows(200), first, shown, prepare=measured, also=also)
         assert (result.rows, result.resumed) == (110, 90)
@@ -128,13 +128,13 @@ class RunnerContract:
             )
 
         source = pa.table({"image": ids_of(60), "id": [[f"{name}a", f"{name}b"] for name in ids_of(60)]})
-        also = Also(str(tmp_path / "second"), pa.schema([("image", pa.string())]), "image")
+        also = SecondTable(str(tmp_path / "second"), pa.schema([("image", pa.string())]), "image")
         assert run(runner, Rows([source]), tmp_path / "first", each, also=also).rows == 120
         assert sorted(read_stage(also.out)["image"].to_pylist()) == ids_of(60)
 
     def test_no_rows_give_an_empty_second_table(self, runner: Runner, tmp_path: Path) -> None:
         none = Rows([pa.table({"id": pa.array([], pa.string())})])
-        also = Also(str(tmp_path / "second"), SECOND, "id")
+        also = SecondTable(str(tmp_path / "second"), SECOND, "id")
         run(runner, none, tmp_path / "first", shown, prepare=measured, also=also)
         assert read_stage(also.out).equals(SECOND.empty_table())
 

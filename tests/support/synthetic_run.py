@@ -18,7 +18,7 @@ from c2b_ray.audits.c2b.run import open_c2b_run
 from c2b_ray.audits.c2b.scoring.confirmation import agreement
 from c2b_ray.audits.c2b.scoring.score import scored
 from c2b_ray.audits.c2b.thresholds import Thresholds
-from c2b_ray.audits.c2b.verification.verified import Verified
+from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.report.words import article
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import Distinct
@@ -40,7 +40,7 @@ def make_run(path: Path, recipe: Recipe) -> Run:
         verified, distinct = None, Distinct(images)
         if recipe.shown is not None:
             seen, known = _verifications(recipe, captions, draws), _calibration(recipe)
-            verified = Verified(seen, known, distinct)
+            verified = VerifiedImages(seen, known, distinct)
             files.make_directory(run.location("verifications"))
             files.write_table(run.location("verifications/part-0.parquet"), seen)
             run.write("calibration", known)

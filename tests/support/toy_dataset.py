@@ -6,12 +6,12 @@ import numpy as np
 
 from c2b_ray.audits.dataset.directory import building
 from c2b_ray.audits.dataset.shards.here import CrewsHere
-from c2b_ray.audits.dataset.shards.passes import Passes
+from c2b_ray.audits.dataset.shards.passes import BuildPasses
 from c2b_ray.audits.dataset.shards.planned import PlannedCaptions, write_captions
 from c2b_ray.audits.dataset.shards.workers import Recipe
-from c2b_ray.audits.dataset.steps.plan import Numbered, Plan
-from c2b_ray.audits.dataset.steps.shard import Crew, Judge, LabelCheck
-from c2b_ray.audits.dataset.steps.sources import Generated
+from c2b_ray.audits.dataset.steps.plan import NumberedCaptions, Plan
+from c2b_ray.audits.dataset.steps.shard import DatasetModels, Judge, LabelCheck
+from c2b_ray.audits.dataset.steps.sources import GeneratedSource
 from c2b_ray.audits.failures.discovery.rules import Truth
 from c2b_ray.roles import Answer, GeneratedImage
 
@@ -79,8 +79,8 @@ class Captioner:
 def crew(verified=False, generator=Generator):
     truths = {label: Truth(np.array([label == name for name in LABELS])) for label in LABELS}
     check = LabelCheck(Captioner(), LABELS) if verified else None
-    return Crew(
-        (Generated("toy", generator()),), (Judge("toy", "1", LABELS, truths, Classifier()),), check, "top1", 0.0
+    return DatasetModels(
+        (GeneratedSource("toy", generator()),), (Judge("toy", "1", LABELS, truths, Classifier()),), check, "top1", 0.0
     )
 
 
@@ -92,11 +92,11 @@ def build(out, shard_draws=9, crews=TWO_THREADS, distance=4, make=crew, format=3
     with building(str(out)) as directory:
         if not directory.files.exists("captions.parquet"):
             texts = ((label, text, None) for label, text in CAPTIONS)
-            write_captions(directory.files, Numbered(DRAWS).tables(texts))
+            write_captions(directory.files, NumberedCaptions(DRAWS).tables(texts))
         plan = Plan("toy", DRAWS * len(CAPTIONS), shard_draws, 4)
         recipe = Recipe(directory.files, plan, make, 1, 0, distance, CAP, format)
         workers = crews(recipe)
-        passes = Passes(recipe, workers, PlannedCaptions(directory.files))
+        passes = BuildPasses(recipe, workers, PlannedCaptions(directory.files))
         passes.run_first(lambda done, total, sums: None)
         passes.run_second(lambda done, total, sums: None)
         names = [f"{plan.name(number)}.parquet" for number in range(plan.shards)]

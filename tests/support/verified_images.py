@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from c2b_ray.audits.c2b.scoring.score import score
 from c2b_ray.audits.c2b.thresholds import Thresholds
-from c2b_ray.audits.c2b.verification.verified import Verified
+from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.cells import images_of_cells
 from c2b_ray.steps.duplicates import Distinct
@@ -69,7 +69,7 @@ class Made:
             for (value, answer), n in calibration.items()
         ]
         table = pa.Table.from_pylist(self.verifications, VERIFICATIONS)
-        return Verified(table, pa.Table.from_pylist(rows, CALIBRATION), self.distinct())
+        return VerifiedImages(table, pa.Table.from_pylist(rows, CALIBRATION), self.distinct())
 
     def cells(self):
         return images_of_cells(self.captions, pa.Table.from_pylist(self.draws, DRAWS))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.budget import (
-    Grant,
+    Allocation,
     call_with_run,
     first_grant,
     fresh_images,
@@ -26,7 +26,7 @@ from c2b_ray.audits.c2b.budget import (
 )
 from c2b_ray.audits.c2b.classification import classify, classifying, contestants, with_classes
 from c2b_ray.audits.c2b.cluster_warnings import warn_of_clusters
-from c2b_ray.audits.c2b.drawing import Drawing, Plan, SourcePlan, from_generator, from_index
+from c2b_ray.audits.c2b.drawing import CellDrawing, Plan, SourcePlan, from_generator, from_index
 from c2b_ray.audits.c2b.first_look import FirstLook, must_look, refuse_hopeless, some_of_each_class, unanswered
 from c2b_ray.audits.c2b.from_images import are_images, drafted, place_of, written
 from c2b_ray.audits.c2b.hypotheses.caption_pairs import caption_pairs
@@ -54,7 +54,7 @@ from c2b_ray.audits.kit.specs import check_specs, paths_read
 from c2b_ray.audits.kit.tables_of_predictions import said_of_tables
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.config.placement import PlacementConfig, read_placement
-from c2b_ray.engine.images import FETCH, Contestant
+from c2b_ray.engine.images import FETCH, AuditedClassifier
 from c2b_ray.engine.stage import Runner
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.roles import TextEncoder
@@ -173,7 +173,7 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
         for plan in plans:
             if verifier is not None and isinstance(plan, SourcePlan) and plan.nearest is not None:
                 look_at_negatives(config, run, models, steps, verifier, plan.nearest)
-        drawing = Drawing(plans, run, verifier, steps)
+        drawing = CellDrawing(plans, run, verifier, steps)
         _compare_cells(config, run, models, classifiers, drawing)
         if config.label_errors is not None:
             list_label_errors(config, run, models, steps, drawing.source)
@@ -189,12 +189,12 @@ def _walk(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> No
 
 
 def _compare_cells(
-    config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], drawing: Drawing
+    config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[AuditedClassifier], drawing: CellDrawing
 ) -> None:
     """Draws images, has them answered and scores the answers, as often as a budget grants images, and once more on
     fresh images: for the second of two stages, or to confirm findings."""
     steps = drawing.steps
-    grant: Grant | None = grant_so_far(run, first_grant(run.captions, config))
+    grant: Allocation | None = grant_so_far(run, first_grant(run.captions, config))
     look: FirstLook | None = None
     if grant is not None and must_look(config, run):
         questions = [one.question for one in classifiers]
@@ -217,7 +217,7 @@ def _compare_cells(
 
 
 def _plans(
-    config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], steps: Steps
+    config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[AuditedClassifier], steps: Steps
 ) -> list[Plan]:
     if config.images.sources == ("labelled",):
         return [from_labels(config, run, models, classifiers, steps)]
@@ -236,13 +236,13 @@ def _plans(
 
 def _answer(
     config: AuditConfig,
-    drawing: Drawing,
+    drawing: CellDrawing,
     models: Backend,
-    classifiers: Sequence[Contestant],
+    classifiers: Sequence[AuditedClassifier],
     steps: Steps,
-    grant: Grant | None = None,
+    grant: Allocation | None = None,
     look: FirstLook | None = None,
-) -> Grant | None:
+) -> Allocation | None:
     """Classifies the drawn images and scores the answers. Returns what a budget grants after `grant`, the images so
     far; None without a budget, or where nothing is to be drawn. `look`: has its last chance before the scores."""
     run = drawing.run
@@ -260,7 +260,7 @@ def _answer(
 
 
 def _classify(
-    config: AuditConfig, drawing: Drawing, models: Backend, classifiers: Sequence[Contestant], steps: Steps
+    config: AuditConfig, drawing: CellDrawing, models: Backend, classifiers: Sequence[AuditedClassifier], steps: Steps
 ) -> None:
     with steps.step(classifying(config)) as on_progress:
         classify(classifiers, drawing.run, models, on_progress, drawing.source)

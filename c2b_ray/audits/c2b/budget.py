@@ -22,7 +22,7 @@ from c2b_ray.audits.c2b.kind import AUDIT
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.c2b.sampling.screening import captions_of, cells_to_draw, in_two_stages, selected
 from c2b_ray.audits.c2b.sampling.selection import cells_of
-from c2b_ray.audits.c2b.sampling.settled import Goal, Look, evidence_of, open_groups, settled
+from c2b_ray.audits.c2b.sampling.settled import Goal, LookEvidence, evidence_of, open_groups, settled
 from c2b_ray.audits.c2b.scoring.clusters import Clusters
 from c2b_ray.audits.c2b.scoring.confirmation import agreement, confirmed, to_confirm
 from c2b_ray.audits.c2b.scoring.groups import explained, grouped
@@ -32,12 +32,12 @@ from c2b_ray.audits.c2b.scoring.read_values import ReadValues
 from c2b_ray.audits.c2b.scoring.score import scored
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.false_accepts import FalseAccepts
-from c2b_ray.audits.c2b.verification.verified import Verified
+from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.config import AuditConfig
 from c2b_ray.engine.stage import Runner, StageConfig
 from c2b_ray.errors import ConfigError
 from c2b_ray.steps.answers import answers_of
-from c2b_ray.steps.cells import CellKey, Group, classes_of_labelled, counts_by_source, images_of_cells
+from c2b_ray.steps.cells import CellKey, GroupName, classes_of_labelled, counts_by_source, images_of_cells
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.intersect import ATTRIBUTE, INTERSECTION, of_kind
@@ -46,7 +46,7 @@ from c2b_ray.tables import SCORES
 
 _LOOKED = ["image_id", "caption_id"]
 
-Grant = Mapping[str, int]
+Allocation = Mapping[str, int]
 """Caption id → images per planned caption of its cell; the cell divides their sum among its captions."""
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ SHARE_OF_REST, SHARE_OF_ALL = 4, 20
 better which groups are near a decision."""
 
 
-def first_grant(captions: pa.Table, config: AuditConfig) -> Grant:
+def first_grant(captions: pa.Table, config: AuditConfig) -> Allocation:
     """Returns the first grant: all images that a cell may get, or with a budget as many as the first look takes.
 
     Cells of intersections get all of theirs at once. Raises ConfigError where the budget is too small for a first look.
@@ -89,19 +89,19 @@ def first_grant(captions: pa.Table, config: AuditConfig) -> Grant:
     return {caption: most if kind == INTERSECTION else first for caption, kind in rows}
 
 
-def targets(captions: pa.Table, grant: Grant, config: AuditConfig) -> dict[CellKey, int]:
+def targets(captions: pa.Table, grant: Allocation, config: AuditConfig) -> dict[CellKey, int]:
     """Returns the number of distinct images of each cell from each source: the sum over its planned captions, including
     those left out because they repeated another."""
     return {key: grant[of_group[0]] * config.slots for key, of_group in cells_of(captions).items()}
 
 
-def grant_so_far(run: C2BRun, first: Grant) -> Grant:
+def grant_so_far(run: C2BRun, first: Allocation) -> Allocation:
     """Returns the grant of an interrupted or finished run, from which it continues."""
     noted = run.manifest.get("budget", {}).get("granted", {})
     return {caption: noted.get(caption, images) for caption, images in first.items()}
 
 
-def next_grant(run: C2BRun, grant: Grant, config: AuditConfig) -> Grant | None:
+def next_grant(run: C2BRun, grant: Allocation, config: AuditConfig) -> Allocation | None:
     """Returns the grant of the next look; None where all verdicts are settled, the budget is spent or no image is left.
 
     Open groups get as many images as are likely to settle one more of their cells, at most twice as many as they have:
@@ -120,7 +120,7 @@ def next_grant(run: C2BRun, grant: Grant, config: AuditConfig) -> Grant | None:
     per_grant = config.slots * len(config.images.sources)
     share = max(left // SHARE_OF_REST, config.budget.images // SHARE_OF_ALL)
 
-    def cost(group: Group) -> float:
+    def cost(group: GroupName) -> float:
         return left_open[group] * len(groups[group].cells)
 
     for group in sorted(left_open, key=lambda group: (cost(group), grant[groups[group].captions[0]], group)):
@@ -146,11 +146,11 @@ class _Group:
     cells: set[CellKey] = field(default_factory=set)
 
 
-def _groups(captions: pa.Table) -> dict[Group, _Group]:
+def _groups(captions: pa.Table) -> dict[GroupName, _Group]:
     """Returns captions and cells of every (target class, attribute), without intersections."""
-    by_group: dict[Group, _Group] = defaultdict(_Group)
+    by_group: dict[GroupName, _Group] = defaultdict(_Group)
     for row in of_kind(captions, ATTRIBUTE).to_pylist():
-        of_group = by_group[Group(row["target_class"], row["attribute"])]
+        of_group = by_group[GroupName(row["target_class"], row["attribute"])]
         of_group.captions.append(row["caption_id"])
         of_group.cells.add((row["proposal_id"], row["bias_class"]))
     return by_group
@@ -162,7 +162,7 @@ def _exhausted(run: C2BRun, granted: Mapping[CellKey, int]) -> set[CellKey]:
     return {key for key, images in granted.items() if max(drawn.get(key, {}).values(), default=0) < images}
 
 
-def looks(run: C2BRun, config: AuditConfig) -> list[tuple[str, Look]]:
+def looks(run: C2BRun, config: AuditConfig) -> list[tuple[str, LookEvidence]]:
     """Returns each classifier's evidence so far, which stays valid however often it is looked at."""
     captions, draws, predictions, distinct = run.captions, run.draws, run.predictions, duplicates(run)
     verified, thresholds = verification(run, distinct), Thresholds(config.tau, config.alpha)
@@ -174,7 +174,7 @@ def duplicates(run: C2BRun) -> Distinct:
     return Distinct(run.read("images", COLUMNS), classes_of_labelled(run.captions, run.draws))
 
 
-def verification(run: C2BRun, distinct: Distinct | None) -> Verified | None:
+def verification(run: C2BRun, distinct: Distinct | None) -> VerifiedImages | None:
     """Returns the verifier's answers about the run's images; None where nothing was verified.
 
     Images that were verified only for the confirmation are left out.
@@ -189,7 +189,7 @@ def verification(run: C2BRun, distinct: Distinct | None) -> Verified | None:
         by_group = {(image, target[caption]) for image, caption in zip(*looked.to_pydict().values(), strict=True)}
         seen = rows.select(["image_id", "target_class"]).to_pydict().values()
         rows = rows.filter(pa.array([pair in by_group for pair in zip(*seen, strict=True)], pa.bool_()))
-    return Verified(rows, run.calibration, distinct)
+    return VerifiedImages(rows, run.calibration, distinct)
 
 
 def clusters(run: C2BRun) -> Clusters | None:
@@ -202,7 +202,7 @@ def read_of(run: C2BRun) -> ReadValues | None:
     return ReadValues(run.read("questions"), run.calibration) if run.has("questions") else None
 
 
-def _from_pool(verified: Verified, run: C2BRun, draws: pa.Table, pool: str) -> Verified:
+def _from_pool(verified: VerifiedImages, run: C2BRun, draws: pa.Table, pool: str) -> VerifiedImages:
     """Adds the images that were looked at in the sources of `draws`, where the run has recorded them."""
     if not run.has(pool):
         return verified
@@ -217,7 +217,7 @@ def false_accepts_of(run: C2BRun) -> FalseAccepts | None:
     return None if verified is None else _false_accepts(verified, run, run.draws, "pool")
 
 
-def _false_accepts(verified: Verified, run: C2BRun, draws: pa.Table, pool: str) -> FalseAccepts | None:
+def _false_accepts(verified: VerifiedImages, run: C2BRun, draws: pa.Table, pool: str) -> FalseAccepts | None:
     """Returns what the calibration predicts of the images that were accepted; None where some were not retrieved, or
     the run has not looked at such images of the calibration."""
     if not run.has("negatives") or not run.has(pool) or draws["source"].unique().to_pylist() != [RETRIEVE]:
@@ -228,7 +228,9 @@ def _false_accepts(verified: Verified, run: C2BRun, draws: pa.Table, pool: str) 
     )
 
 
-def score_and_grant(run: C2BRun, grant: Grant, config: AuditConfig, runner: Runner | None = None) -> Grant | None:
+def score_and_grant(
+    run: C2BRun, grant: Allocation, config: AuditConfig, runner: Runner | None = None
+) -> Allocation | None:
     """Writes the scores of the images so far and returns the next grant (`next_grant`).
 
     A look after which more images may follow is scored roughly: of the expensive tests only those are made that would
@@ -274,7 +276,7 @@ def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[st
     thresholds = Thresholds(config.tau, config.alpha)
 
     def scores(
-        images: pa.Table, pool: str = "pool", about: Verified | None = verified, captions: pa.Table = captions
+        images: pa.Table, pool: str = "pool", about: VerifiedImages | None = verified, captions: pa.Table = captions
     ) -> tuple[pa.Table, pa.Table]:
         known = about and _from_pool(about, run, images, pool)
         predicted = None if about is None else _false_accepts(about, run, images, pool)
@@ -308,7 +310,7 @@ def _scores_of(run: C2BRun, config: AuditConfig, rough: bool = False) -> dict[st
     design, fresh = config.screening, SCORES.empty_table()
     groups = set() if design is None else selected(whole, design.least)
     if run.has("confirmation"):
-        about = verified and Verified(run.verifications, run.calibration, distinct)
+        about = verified and VerifiedImages(run.verifications, run.calibration, distinct)
         of_fresh = captions if design is None else captions_of(captions, groups)
         fresh = scores(run.read("confirmation"), "confirmation_pool", about, of_fresh)[0]
         if design is None:

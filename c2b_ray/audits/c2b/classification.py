@@ -15,7 +15,7 @@ from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
-from c2b_ray.engine.images import Contestant, ImageStages, OnProgress, Selection, prediction_ids, selected
+from c2b_ray.engine.images import AuditedClassifier, ImageStages, OnProgress, Selection, prediction_ids, selected
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
 from c2b_ray.names import normalise
@@ -26,7 +26,7 @@ from c2b_ray.storage.labelled import LabelledTable
 from c2b_ray.storage.parts import opened
 
 
-def contestants(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[Contestant]:
+def contestants(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[AuditedClassifier]:
     """Returns the classifiers of an audit and notes them in its run. Raises ConfigError where one has no label for a
     class."""
     label_map = config.label_map if isinstance(config.label_map, dict) else None
@@ -38,7 +38,7 @@ def contestants(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps)
         )
         run.update({"models": {f"{CLASSIFIER}{name}": model_row(spec, known)}})
         warn_of_assumptions(steps, name, known)
-        contestants.append(Contestant(models.classifier(spec), asking, known.shape, known.takes_files))
+        contestants.append(AuditedClassifier(models.classifier(spec), asking, known.shape, known.takes_files))
     return contestants
 
 
@@ -48,7 +48,7 @@ def classifying(config: AuditConfig) -> str:
 
 
 def classify(
-    classifiers: Sequence[Contestant], run: C2BRun, models: Backend, on_progress: OnProgress, source: Load | None
+    classifiers: Sequence[AuditedClassifier], run: C2BRun, models: Backend, on_progress: OnProgress, source: Load | None
 ) -> None:
     """Writes the missing predictions of all images that the run has drawn. `source`: of those whose bytes it does not
     hold."""
@@ -66,7 +66,7 @@ def _drawn(run: C2BRun) -> Iterator[Digests]:
             yield digests(table["image_id"])
 
 
-def _lacks_any(run: C2BRun, classifiers: Sequence[Contestant], images: Selection) -> bool:
+def _lacks_any(run: C2BRun, classifiers: Sequence[AuditedClassifier], images: Selection) -> bool:
     if not run.has("predictions"):
         return True
     done = opened(run.location("predictions")).census("prediction_id").ids

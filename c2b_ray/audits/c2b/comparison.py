@@ -27,8 +27,8 @@ from c2b_ray.audits.c2b.report.comparison import (
 )
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.c2b.scoring import comparison as step
-from c2b_ray.audits.c2b.scoring.comparison import Disagreement, SharedImages, Side
-from c2b_ray.audits.c2b.verification.verified import Said
+from c2b_ray.audits.c2b.scoring.comparison import ComparisonSide, Disagreement, SharedImages
+from c2b_ray.audits.c2b.verification.verified import VerifierAnswers
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.report.summary import Summary
 from c2b_ray.steps.cells import CellName
@@ -179,11 +179,13 @@ def _cell_of(row: Mapping[str, str]) -> tuple[str, str, str]:
     return row["target_class"], row["attribute"], row["bias_class"]
 
 
-def _side(run: C2BRun, classifier: str) -> Side:
+def _side(run: C2BRun, classifier: str) -> ComparisonSide:
     of_classifier = run.scores.filter(pc.equal(run.scores["classifier"], classifier)).to_pylist()
     doubts = {_cell_of(row): row["doubt"] for row in of_classifier if row["doubt"] is not None}
-    said = Said(run.verifications) if run.has("verifications") else None
-    return Side(run.captions, run.draws, run.predictions, classifier, duplicates(run), said, doubts, clusters(run))
+    said = VerifierAnswers(run.verifications) if run.has("verifications") else None
+    return ComparisonSide(
+        run.captions, run.draws, run.predictions, classifier, duplicates(run), said, doubts, clusters(run)
+    )
 
 
 def _thresholds(run_a: C2BRun, run_b: C2BRun) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.audits.c2b.identity import check_unchanged
 from c2b_ray.audits.c2b.run import C2BRun
-from c2b_ray.audits.c2b.sampling.selection import NEAREST, Draws, Pools, Selection, cells_of, check_captions, shares
+from c2b_ray.audits.c2b.sampling.selection import NEAREST, CellPools, Draws, Selection, cells_of, check_captions, shares
 from c2b_ray.audits.c2b.scoring.clusters import clusters_of_index
 from c2b_ray.audits.c2b.verification.accept import COLUMNS, Content, SeenImages, contents
 from c2b_ray.audits.c2b.verifying import Verifier
@@ -110,7 +110,7 @@ class SourcePlan:
 
 
 @dataclass(frozen=True)
-class Drawing:
+class CellDrawing:
     """Draws from the plans of an audit into its run. `verifier`: None where the audit has none."""
 
     plans: Sequence[Plan]
@@ -226,7 +226,7 @@ def from_index(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) 
         searched = read_stage(out)
         searched = searched.filter(pc.is_in(searched["retrieval_id"], searches["retrieval_id"].combine_chunks()))
         nearest, images = retrieved(captions, searched, index.revision)
-        pools = Pools(captions, nearest, about.selection, config.seed, shuffled=about.selection != NEAREST)
+        pools = CellPools(captions, nearest, about.selection, config.seed, shuffled=about.selection != NEAREST)
         if about.selection == NEAREST and config.budget is not None:
             pools = pools.fixed(config.images_per_cell)
         check_unchanged(run, lambda: images, models.index(path), models.runner)

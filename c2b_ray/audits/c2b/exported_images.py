@@ -26,7 +26,7 @@ from c2b_ray.report.formats.in_place import CHUNK, Place, place_of
 from c2b_ray.report.pictures import chosen_rows, read_pictures
 from c2b_ray.report.redact import names_of
 from c2b_ray.report.words import Sentence
-from c2b_ray.steps.answers import Answers, answers_of
+from c2b_ray.steps.answers import ClassifierAnswers, answers_of
 from c2b_ray.tables.exported import EXPORTED_IMAGES
 
 Shown = tuple[str, str]
@@ -185,7 +185,7 @@ class _Answered:
                 )
         return result
 
-    def _seen(self, classifier: str, answers: Answers, truth: str) -> Mapping[str, str | None]:
+    def _seen(self, classifier: str, answers: ClassifierAnswers, truth: str) -> Mapping[str, str | None]:
         if (classifier, truth) not in self._taken:
             self._taken[classifier, truth] = answers.of(truth)
         return self._taken[classifier, truth]

@@ -27,9 +27,9 @@ from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.models import model_row, note_models, warn_of_assumptions
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
-from c2b_ray.engine.images import VERIFY, Contestant, Places, look_and_classify, of_revision
+from c2b_ray.engine.images import VERIFY, AuditedClassifier, OutputDirectories, look_and_classify, of_revision
 from c2b_ray.engine.stage import StageConfig
-from c2b_ray.steps.answers import Answers
+from c2b_ray.steps.answers import ClassifierAnswers
 from c2b_ray.steps.draw import image_ids
 from c2b_ray.steps.image_ids import ImageIds
 from c2b_ray.steps.observe import describe, embed
@@ -63,7 +63,7 @@ def found_attributes(
     config: AuditConfig,
     run: C2BRun,
     models: Backend,
-    classifiers: Sequence[Contestant],
+    classifiers: Sequence[AuditedClassifier],
     looked: Looked,
     clusters: pa.Array | None,
     steps: Steps,
@@ -96,7 +96,7 @@ def _halves(
     config: AuditConfig,
     run: C2BRun,
     models: Backend,
-    classifiers: Sequence[Contestant],
+    classifiers: Sequence[AuditedClassifier],
     looked: Looked,
     clusters: pa.Array | None,
     steps: Steps,
@@ -124,7 +124,7 @@ def _halves(
     rows, contents, captions, vectors = _joined(described, embedded)
     names = parted_by(clusters, rows, contents)
     finding = np.array([in_finding_half(name, config.seed) for name in names], bool)
-    to = Places(run.location("images"), run.location("predictions"), config.keep_images)
+    to = OutputDirectories(run.location("images"), run.location("predictions"), config.keep_images)
     with steps.step(classifying(config)) as on_progress:
         half = rows[finding].astype(np.int32)
         look_and_classify(models.runner, (half, looked.revision), looked.load, classifiers, to, on_progress)
@@ -169,7 +169,7 @@ def parted_by(clusters: pa.Array | None, rows: NDArray[np.int64], contents: Sequ
 
 def _answers(predictions: pa.Table, classifier: str, looked: Looked, rows: NDArray[np.int64]) -> tuple[Mask, Mask]:
     """Returns which rows a classifier answered wrongly, and which it answered."""
-    answers = Answers(predictions, classifier)
+    answers = ClassifierAnswers(predictions, classifier)
     at = answers.rows_of(ImageIds(image_ids(rows, looked.revision)))
     numbers = np.array([answers.number(name) for name in looked.of.classes], np.int64)
     target = numbers[looked.of.places[rows]]

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import yaml
 from pyarrow import fs
 
-from c2b_ray.audits.c2b.match_labels import Match, Matching, match
+from c2b_ray.audits.c2b.match_labels import LabelMatches, Match, match
 from c2b_ray.audits.kit.models import fact_line
 from c2b_ray.audits.kit.specs import check_spec
 from c2b_ray.config.classifiers import specs_by_name
@@ -61,7 +61,7 @@ _WIDTH = 110
 
 
 @dataclass(frozen=True)
-class Drafted:
+class DraftedAudit:
     """An audit's fields, and what a reader should know. `notes`: field → comment lines. `said`: what was found, for a
     terminal; `warnings`: what will not be audited, or was taken for granted."""
 
@@ -114,7 +114,7 @@ def are_images(source: object) -> bool:
 
 def drafted(
     source: str | Path, classifier: str | Sequence[str] | Mapping[str, str], choices: Choices | None = None
-) -> Drafted:
+) -> DraftedAudit:
     """Returns the audit of labelled images, with paths absolute.
 
     Raises ConfigError where columns, or any class's label, cannot be told; SourceError where there are no images.
@@ -153,10 +153,10 @@ def drafted(
         "label_map": [_of_labels(matching), *assumed],
         "images": [_of_images(location, table, counts), *_of_columns(columns, table)],
     }
-    return Drafted(fields, notes, tuple(said), warnings)
+    return DraftedAudit(fields, notes, tuple(said), warnings)
 
 
-def written(draft: Drafted, location: str) -> str:
+def written(draft: DraftedAudit, location: str) -> str:
     """Writes the audit file to `location` and returns its path. A file of other content stays: the new one then gets a
     number."""
     stem, dot, ending = location.rpartition(".")
@@ -311,7 +311,9 @@ def _numbered(table: LabelledTable, counts: Mapping[str, int], location: str) ->
     return sorted(counts, key=int) if of_table and all(name.isdecimal() for name in counts) else None
 
 
-def _refuse_other_labels(descriptions: Mapping[str, Description], matching: Matching, classes: Sequence[str]) -> None:
+def _refuse_other_labels(
+    descriptions: Mapping[str, Description], matching: LabelMatches, classes: Sequence[str]
+) -> None:
     """Raises ConfigError where another classifier's labels would stand for other classes: a label map serves all."""
     first, *others = descriptions
     for name in others:
@@ -321,7 +323,7 @@ def _refuse_other_labels(descriptions: Mapping[str, Description], matching: Matc
             )
 
 
-def _no_class(matching: Matching, labels: Sequence[str], location: str) -> ConfigError:
+def _no_class(matching: LabelMatches, labels: Sequence[str], location: str) -> ConfigError:
     if is_unnamed(labels):
         count = f"it has {len(labels):,} outputs, and {location} {len(matching.unmatched):,} classes"
         return ConfigError("classifier", f"{count}; {NAME_LABELS}")
@@ -344,7 +346,7 @@ def _task(classes: Sequence[str]) -> str:
     return f"Tell what a picture shows: {', '.join(classes[:_LISTED])}{more}."
 
 
-def _left_out(matching: Matching, counts: Mapping[str, int]) -> list[str]:
+def _left_out(matching: LabelMatches, counts: Mapping[str, int]) -> list[str]:
     lines = []
     for one in matching.unmatched:
         near = f"; the nearest: {', '.join(one.nearest)}" if one.nearest else ""
@@ -374,7 +376,7 @@ def _counted(counts: Mapping[str, int], classes: Sequence[str]) -> str:
     return f"images: {listed}" + (f" and so on for {len(classes) - _LISTED:,} more" if len(classes) > _LISTED else "")
 
 
-def _of_labels(matching: Matching) -> str:
+def _of_labels(matching: LabelMatches) -> str:
     """Returns how classes were matched to labels, the sure ones as a count and the others one by one."""
     plain = [one for one in matching.matches if one.how in ("name", "order")]
     others = [one for one in matching.matches if one.how not in ("name", "order")]

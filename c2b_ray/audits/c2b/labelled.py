@@ -30,11 +30,11 @@ from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.audits.kit.tables_of_predictions import compared_with, is_table
 from c2b_ray.config import AuditConfig
-from c2b_ray.engine.images import Contestant, OnProgress, Places, look_and_classify
+from c2b_ray.engine.images import AuditedClassifier, OnProgress, OutputDirectories, look_and_classify
 from c2b_ray.steps.draw import Rows, image_ids, wanted
 from c2b_ray.steps.fetch import Load, reopen
 from c2b_ray.steps.intersect import pairs
-from c2b_ray.steps.labels import READ_IT, TARGET, Compared, blanks, left_out, may_be_clusters, not_compared
+from c2b_ray.steps.labels import READ_IT, TARGET, ComparedColumn, blanks, left_out, may_be_clusters, not_compared
 from c2b_ray.storage.ids import give_back
 from c2b_ray.storage.labelled import LabelledTable, table_opener
 from c2b_ray.tables import seed_of
@@ -74,7 +74,7 @@ class TablePlan:
 
 
 def from_labels(
-    config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], steps: Steps
+    config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[AuditedClassifier], steps: Steps
 ) -> Plan:
     """Writes proposals and captions from the columns of a labelled table into the run; returns a plan with its rows as
     images.
@@ -103,7 +103,7 @@ def from_labels(
     give_back()
 
     def collect(rows: Rows, out: str, on_progress: OnProgress) -> object:
-        to = Places(out, run.location("predictions"), config.keep_images)
+        to = OutputDirectories(out, run.location("predictions"), config.keep_images)
         return look_and_classify(models.runner, (rows, revision), load, classifiers, to, on_progress)
 
     if config.budget is None:
@@ -117,7 +117,7 @@ def _by_models(
     config: AuditConfig,
     run: C2BRun,
     models: Backend,
-    classifiers: Sequence[Contestant],
+    classifiers: Sequence[AuditedClassifier],
     looked: Looked,
     known: tuple[LabelledTable, Attributes],
     steps: Steps,
@@ -227,7 +227,7 @@ def _of_predictions(config: AuditConfig, table: LabelledTable, attributes: Attri
     how = "properties are measured on" if attributes.to_measure else "models look at"
     looked = attributes.to_measure or attributes.by_models
     measured = [f"{how} the images, which must be there, though predictions come from a table"] if looked else []
-    targets = Compared.of(table.labels, TARGET)
+    targets = ComparedColumn.of(table.labels, TARGET)
     rows = np.flatnonzero(np.logical_or.reduce([targets.equal(name) for name in config.classes]))
     keys, truth = table.keys.take(pa.array(rows)).to_pylist(), table.labels[TARGET].take(pa.array(rows)).to_pylist()
     label_map = config.label_map if isinstance(config.label_map, dict) else None

@@ -51,7 +51,7 @@ class Unmatched:
 
 
 @dataclass(frozen=True)
-class Matching:
+class LabelMatches:
     """`matches` and `unmatched` together are all classes. `assumed`: what was taken for granted about labels that the
     classifier does not name, else ""."""
 
@@ -81,7 +81,7 @@ class Matching:
         }
 
 
-def match(classes: Sequence[str], labels: Sequence[str], in_order: Sequence[str] | None = None) -> Matching:
+def match(classes: Sequence[str], labels: Sequence[str], in_order: Sequence[str] | None = None) -> LabelMatches:
     """Returns which labels stand for each class.
 
     `in_order`: the classes in the order of their numbers, where the table has these (a Hugging Face ClassLabel's, or
@@ -105,14 +105,14 @@ def match(classes: Sequence[str], labels: Sequence[str], in_order: Sequence[str]
         why = "the order of the table's class numbers" if in_order is not None else "the order of the sorted names"
         matches = tuple(Match(name, (i,), "order") for i, name in enumerate(numbered))
         assumed = f"the classifier does not name its {len(labels):,} outputs: they are taken to be in {why}"
-        return Matching(matches, (), assumed, dict(enumerate(numbered)))
+        return LabelMatches(matches, (), assumed, dict(enumerate(numbered)))
     why = f"the classifier does not name its {len(labels):,} outputs"
-    return Matching((), tuple(Unmatched(name, why) for name in classes))
+    return LabelMatches((), tuple(Unmatched(name, why) for name in classes))
 
 
 def _matched(
     classes: Sequence[str], labels: Sequence[str], names: Sequence[Sequence[str]], imagenet: bool = False
-) -> Matching:
+) -> LabelMatches:
     found: dict[str, Match] = {}
     unmatched: dict[str, Unmatched] = {}
     rules = _rules(classes, names, imagenet)
@@ -133,7 +133,7 @@ def _matched(
             unmatched[name] = Unmatched(name, "no label is called so", _nearest(name, names))
     matches, more = _apart(found, labels)
     ordered = [more.get(name) or unmatched.get(name) for name in classes]
-    return Matching(matches, tuple(one for one in ordered if one is not None))
+    return LabelMatches(matches, tuple(one for one in ordered if one is not None))
 
 
 def _rules(

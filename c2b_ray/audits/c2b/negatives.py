@@ -11,7 +11,7 @@ from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.c2b.sampling.selection import NEAREST
 from c2b_ray.audits.c2b.verification.calibration_stage import compare_negatives, negative_checker_of
 from c2b_ray.audits.c2b.verification.false_accepts import FalseAccepts, too_few_negatives
-from c2b_ray.audits.c2b.verification.negatives import Reach, to_compare
+from c2b_ray.audits.c2b.verification.negatives import CaptionReach, to_compare
 from c2b_ray.audits.c2b.verifying import Verifier, calibration_table
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Steps
@@ -38,7 +38,7 @@ def look_at_negatives(
         opened = partial(calibration_table, about.calibration)
         table, index = opened(), models.describe("index", str(config.images.index))
         encoder = models.describe("encoder", index.encoder)
-        asked, reach = verifier.questions, Reach.of(of_kind(run.captions, ATTRIBUTE), nearest)
+        asked, reach = verifier.questions, CaptionReach.of(of_kind(run.captions, ATTRIBUTE), nearest)
         made_by = content_id(index.revision, encoder.revision, asked.verifier, asked.revision, repr(asked))
         images = to_compare(table.labels, table.revision, made_by, reach, config.seed)
         encode = partial(of_revision, models.encoder(index.encoder), encoder.revision, index.encoder)

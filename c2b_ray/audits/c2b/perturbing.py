@@ -27,11 +27,11 @@ from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
-from c2b_ray.engine.images import Contestant, Places, look_and_classify, selected
+from c2b_ray.engine.images import AuditedClassifier, OutputDirectories, look_and_classify, selected
 from c2b_ray.steps.draw import Rows, image_ids
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.image_ids import ImageIds, numbered
-from c2b_ray.steps.labels import TARGET, Compared
+from c2b_ray.steps.labels import TARGET, ComparedColumn
 from c2b_ray.storage.ids import Digests, absent, digests
 from c2b_ray.storage.labelled import LabelledTable, table_opener
 from c2b_ray.storage.parts import opened
@@ -40,7 +40,9 @@ from c2b_ray.tables import PERTURBED_IMAGES, seed_of
 IMAGES, ANSWERS, EFFECTS = "perturbed_images", "perturbed_predictions", "perturbations"
 
 
-def perturb(config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[Contestant], steps: Steps) -> None:
+def perturb(
+    config: AuditConfig, run: C2BRun, models: Backend, classifiers: Sequence[AuditedClassifier], steps: Steps
+) -> None:
     """Writes the tables of perturbations into the run. Raises ConfigError, as the audit does, where the answers to
     images of which no attribute is known show that every classifier is set up wrongly."""
     assert config.perturb is not None
@@ -67,7 +69,7 @@ def perturbed_rows(config: AuditConfig, table: LabelledTable) -> dict[str, Rows]
     """Returns the rows of each class that are perturbed, in ascending order: chosen at random, whatever attributes they
     have."""
     assert config.perturb is not None
-    targets = Compared.of(table.labels, TARGET)
+    targets = ComparedColumn.of(table.labels, TARGET)
     chosen = {}
     for name in config.classes:
         rows = np.flatnonzero(targets.equal(name))
@@ -80,7 +82,7 @@ def _answer_unperturbed(
     config: AuditConfig,
     run: C2BRun,
     models: Backend,
-    classifiers: Sequence[Contestant],
+    classifiers: Sequence[AuditedClassifier],
     steps: Steps,
     table: LabelledTable,
 ) -> None:
@@ -95,7 +97,7 @@ def _answer_unperturbed(
         load = table_opener(config.images.model_dump())
         if len(missing):
             run.begin_writing()
-            to = Places(run.location("images"), run.location("predictions"), config.keep_images)
+            to = OutputDirectories(run.location("images"), run.location("predictions"), config.keep_images)
             look_and_classify(models.runner, (np.sort(missing), revision), load, classifiers, to, on_progress)
         classify(classifiers, run, models, on_progress, load)
     run.write(IMAGES, call_with_run(_with_repeats, run, config, models.runner))

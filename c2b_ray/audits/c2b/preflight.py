@@ -39,7 +39,7 @@ LEAST, SHARE = 4, 0.15
 
 
 @dataclass(frozen=True)
-class Tried:
+class PreprocessingTrial:
     """How often a preprocessing was `right` on so many `images`; `error`: why it could not be tried."""
 
     word: str
@@ -54,7 +54,7 @@ def try_preprocessings(
     classify: Callable[[Classifier], Classification],
     images: Sequence[Pixels],
     targets: Sequence[str],
-) -> list[Tried]:
+) -> list[PreprocessingTrial]:
     """Returns how often each of the preprocessings `words` is right, most often first.
 
     `load` returns the classifier with a preprocessing, `classify` what it decides; `targets` has the class of each
@@ -67,18 +67,18 @@ def try_preprocessings(
             asked = classify(classifier)
             logits = classifier.logits(images, [""] * len(images))
         except C2BError as error:
-            tried.append(Tried(word, error=str(error)))
+            tried.append(PreprocessingTrial(word, error=str(error)))
             continue
         found = answers(logits, classifier.labels, Classes(asked.classes, asked.labels_of_class), asked.right)
         right = sum(
             answer is not None and (target == answer.predicted_class or target in (answer.answered or ()))
             for answer, target in zip(found, targets, strict=True)
         )
-        tried.append(Tried(word, right, len(images)))
+        tried.append(PreprocessingTrial(word, right, len(images)))
     return sorted(tried, key=lambda one: (one.error is not None, -one.right))
 
 
-def far_best(tried: Sequence[Tried]) -> Tried | None:
+def far_best(tried: Sequence[PreprocessingTrial]) -> PreprocessingTrial | None:
     """Returns the preprocessing that is right far more often than the others; None where none is."""
     able = [one for one in tried if one.error is None]
     if len(able) < 2:
@@ -131,7 +131,7 @@ def _rows(targets: Sequence[str | None], classes: Sequence[str]) -> list[int]:
     return sorted(turns[:IMAGES])
 
 
-def _in_words(tried: Sequence[Tried]) -> str:
+def _in_words(tried: Sequence[PreprocessingTrial]) -> str:
     counts = ", ".join(f"{one.word} {one.right}" for one in tried if one.error is None)
     best = far_best(tried)
     if best is None:

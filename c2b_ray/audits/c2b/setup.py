@@ -21,7 +21,7 @@ from c2b_ray.steps.classify import Classification
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.image_ids import ImageIds, codes, wide
 from c2b_ray.steps.setup import detected
-from c2b_ray.steps.setup_maps import Answered, Ints, positions
+from c2b_ray.steps.setup_maps import Ints, LabelledAnswers, positions
 from c2b_ray.steps.setup_words import SetupFinding, setup_finding
 
 MOST_IMAGES = 20_000
@@ -48,7 +48,7 @@ def setup_findings(run: C2BRun, askings: Sequence[Classification], specs: Mappin
         truth = codes(images["target_class"], pa.array(asking.classes, pa.large_string()))
         known = (answers >= NO_ANSWER) & (truth >= 0)
         is_table = specs[asking.classifier].startswith("table:")
-        found = detected(asking, Answered(truth[known], answers[known]), is_table)
+        found = detected(asking, LabelledAnswers(truth[known], answers[known]), is_table)
         rows += [setup_finding(one, asking, labelled) for one in found]
     return rows
 

@@ -19,7 +19,7 @@ from c2b_ray.audits.clip_bias.steps.measure import Attribute
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.names import normalise
 from c2b_ray.stats import Floats, Ints
-from c2b_ray.stats.amplification import Answers
+from c2b_ray.stats.amplification import AmplificationAnswers
 
 # Answers to questions about images: which are right, and which of them bias amplification considers.
 
@@ -71,7 +71,7 @@ def vocabulary(questions: Sequence[AnsweredQuestion], most: int) -> list[str]:
 class Considered:
     """The questions that bias amplification considers, about so many `images`; `words`: the vocabulary."""
 
-    answers: Answers
+    answers: AmplificationAnswers
     words: list[str]
     images: int
 
@@ -98,7 +98,7 @@ def filtered(
     codes = np.array([attribute.codes[one.image] for one in kept], np.int64)
     pictures = [(one.image if copies is None else int(copies[one.image]), attribute.codes[one.image]) for one in kept]
     number_of = {picture: number for number, picture in enumerate(dict.fromkeys(pictures))}
-    answers = Answers(
+    answers = AmplificationAnswers(
         np.array([number_of[picture] for picture in pictures], np.int64),
         codes,
         np.array([numbers[one.answer] for one in kept], np.int64),

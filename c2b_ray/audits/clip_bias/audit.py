@@ -12,14 +12,20 @@ from pathlib import Path
 
 from c2b_ray.audits.clip_bias.config import ClipBiasConfig
 from c2b_ray.audits.clip_bias.config_file import read_clip_bias_config
-from c2b_ray.audits.clip_bias.downstream import Built, Guesses, measure_downstream
+from c2b_ray.audits.clip_bias.downstream import GroupGuesses, ResultBlock, measure_downstream
 from c2b_ray.audits.clip_bias.embedding import Embedding, Encoder
-from c2b_ray.audits.clip_bias.images import Opened, cluster_table, example_table, opened
+from c2b_ray.audits.clip_bias.images import EmbeddedDataset, cluster_table, example_table, opened
 from c2b_ray.audits.clip_bias.measurement import convergence_table, measure_pretraining
 from c2b_ray.audits.clip_bias.preflight import checked, images_in
 from c2b_ray.audits.clip_bias.report.page import write_report
 from c2b_ray.audits.clip_bias.run import ClipBiasRun, load_clip_bias_run, open_clip_bias_run
-from c2b_ray.audits.clip_bias.steps.measure import Measured, bias_table, rate_table, replicate_table, with_q_values
+from c2b_ray.audits.clip_bias.steps.measure import (
+    MeasuredModels,
+    bias_table,
+    rate_table,
+    replicate_table,
+    with_q_values,
+)
 from c2b_ray.audits.clip_bias.steps.relations import gap_table, locality_table, pair_table, transfer_table
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.events import Listener
@@ -85,7 +91,7 @@ def walk(config: ClipBiasConfig, embedding: Embedding, models: Backend, steps: S
     run = embedding.run
     models.runner.check_paths(run.path, paths_read(config))
     encoders = _encoders(config, run, models, steps)
-    measured = Measured()
+    measured = MeasuredModels()
     data, recall = {}, {}
     for name in config.datasets:
         data[name], notes = opened(name, config, encoders, embedding, steps)
@@ -94,9 +100,9 @@ def walk(config: ClipBiasConfig, embedding: Embedding, models: Backend, steps: S
             recall[name] = measure_pretraining(measured, data[name], config, encoders)
     with steps.step("measure what is built on the models") as on_progress:
         guesser = partial(group_guessers.load, config.leakage.guesser)
-        guesses = Guesses(run, models.runner, guesser, config, on_progress)
+        guesses = GroupGuesses(run, models.runner, guesser, config, on_progress)
         for name, block in config.downstream.items():
-            measure_downstream(measured, Built(name, block, data[block.dataset].images, config), guesses)
+            measure_downstream(measured, ResultBlock(name, block, data[block.dataset].images, config), guesses)
     with steps.step("correlate"):
         performance = config.performance or next((one for one in recall.values() if one), {})
         _write_tables(config, run, measured, performance)
@@ -127,7 +133,9 @@ def window_of(config: ClipBiasConfig, performance: dict[str, float]) -> list[str
     return [model for model in config.models if low <= performance.get(model, float("nan")) <= high]
 
 
-def _write_tables(config: ClipBiasConfig, run: ClipBiasRun, measured: Measured, performance: dict[str, float]) -> None:
+def _write_tables(
+    config: ClipBiasConfig, run: ClipBiasRun, measured: MeasuredModels, performance: dict[str, float]
+) -> None:
     rows, confidence = with_q_values(measured.biases), 1 - config.alpha
     window = window_of(config, performance)
     if config.window is not None and len(window) < 3:
@@ -143,7 +151,11 @@ def _write_tables(config: ClipBiasConfig, run: ClipBiasRun, measured: Measured, 
 
 
 def _note(
-    config: ClipBiasConfig, run: ClipBiasRun, measured: Measured, data: dict[str, Opened], performance: dict[str, float]
+    config: ClipBiasConfig,
+    run: ClipBiasRun,
+    measured: MeasuredModels,
+    data: dict[str, EmbeddedDataset],
+    performance: dict[str, float],
 ) -> None:
     groups = {name: {view.group: len(view.members) for view in one.images.views[1:]} for name, one in data.items()}
     window = window_of(config, performance)

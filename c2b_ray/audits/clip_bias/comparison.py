@@ -17,7 +17,7 @@ from c2b_ray.audits.clip_bias.report.comparison import PAGES
 from c2b_ray.audits.clip_bias.run import ClipBiasRun
 from c2b_ray.audits.clip_bias.steps.measure import ALL, GLOBAL
 from c2b_ray.audits.kit.classifiers import one_of
-from c2b_ray.audits.kit.comparison import Comparison, differing, refuse, sides
+from c2b_ray.audits.kit.comparison import Comparison, compared_names, differing, refuse
 from c2b_ray.errors import RunError
 from c2b_ray.stats.resampling import SampledEstimate
 from c2b_ray.tables import content_id
@@ -58,7 +58,7 @@ def compare(
     Groups are compared where they hold the same images in both runs. Raises ConfigError where it is unclear which
     models are meant; RunError for runs whose settings give a number another meaning, or that have nothing in common.
     """
-    a, b = sides((run_a, run_b), (classifier_a, classifier_b), models_of, _check_settings)
+    a, b = compared_names((run_a, run_b), (classifier_a, classifier_b), models_of, _check_settings)
     alpha = float(run_a.config.get("alpha", 0.05))
     groups = {} if (run_a.config.get("groups") or {}).get("column") else _groups(run_a)
     margin = float(run_a.config.get("margin", 0.0))

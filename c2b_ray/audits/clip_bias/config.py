@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from c2b_ray.config.named import EncoderSpec, GuesserSpec, Name, Names
-from c2b_ray.config.strict import Strict, distinct, known_columns
+from c2b_ray.config.strict import StrictModel, distinct, known_columns
 
 BAG_OF_WORDS = "bag-of-words"
 COLUMNS = ("image", "caption", "key")
@@ -19,7 +19,7 @@ Path = Annotated[str, Field(min_length=1, max_length=4000)]
 Results = Annotated[Path, Names.VALUES]
 
 
-class Dataset(Strict):
+class Dataset(StrictModel):
     """Images with captions and protected attributes, one row per image."""
 
     table: Annotated[Path, Names.CAPTIONED] = Field(
@@ -61,7 +61,7 @@ class Dataset(Strict):
         return self
 
 
-class Downstream(Strict):
+class Downstream(StrictModel):
     """The results of models that were built on the CLIP models, for the images of a dataset: `vqa` or `captions`."""
 
     dataset: Name = Field(description="The dataset with the images, captions and attributes.")
@@ -85,7 +85,7 @@ class Downstream(Strict):
         return self.vqa or self.captions or {}
 
 
-class Spaces(Strict):
+class Spaces(StrictModel):
     """Embedding spaces before and after downstream training."""
 
     dataset: Name = Field(description="The dataset whose images are embedded.")
@@ -97,7 +97,7 @@ class Spaces(Strict):
     )
 
 
-class Groups(Strict):
+class Groups(StrictModel):
     """Local views: clusters of images, matched across models."""
 
     k: int = Field(6, ge=1, le=1000, description="The number of clusters in each model's k-means. 1: no local view.")
@@ -113,7 +113,7 @@ class Groups(Strict):
     )
 
 
-class Leakage(Strict):
+class Leakage(StrictModel):
     """How LIC guesses attributes from captions."""
 
     guesser: GuesserSpec = Field(
@@ -134,14 +134,14 @@ class Leakage(Strict):
     )
 
 
-class Chance(Strict):
+class Chance(StrictModel):
     """The number of permutations and resamples that estimate the effect of chance."""
 
     permutations: int = Field(2000, ge=100, le=100_000, description="The number of random permutations.")
     resamples: int = Field(400, ge=50, le=100_000, description="The number of bootstrap resamples.")
 
 
-class ClipBiasConfig(Strict):
+class ClipBiasConfig(StrictModel):
     """A comparison of CLIP models: how biased they are, globally and locally, and whether the bias transfers to models
     built on them."""
 

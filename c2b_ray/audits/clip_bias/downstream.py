@@ -14,7 +14,7 @@ from c2b_ray.audits.clip_bias.images import Images
 from c2b_ray.audits.clip_bias.measurement import chance_of
 from c2b_ray.audits.clip_bias.run import ClipBiasRun
 from c2b_ray.audits.clip_bias.steps.leakage import (
-    Guessing,
+    GuessingTask,
     guess,
     leak_of,
     mask_of,
@@ -28,9 +28,9 @@ from c2b_ray.audits.clip_bias.steps.measure import (
     DOWNSTREAM,
     Attribute,
     BiasRow,
+    ImageSubset,
     Key,
-    Measured,
-    View,
+    MeasuredModels,
     measure_disparity,
     seeded,
 )
@@ -53,7 +53,7 @@ LEAST_IMAGES = 20
 
 
 @dataclass(frozen=True)
-class Guesses:
+class GroupGuesses:
     """Makes and keeps guesses: by which model, and about which images."""
 
     run: ClipBiasRun
@@ -63,7 +63,7 @@ class Guesses:
     on_progress: OnProgress
     images: Images | None = None
 
-    def made(self, wanted: list[Guessing]) -> dict[str, Floats]:
+    def made(self, wanted: list[GuessingTask]) -> dict[str, Floats]:
         """Returns the scores of each text, by guess."""
         rows, out = table(wanted), self.run.location("guesses")
         self.run.begin_writing()
@@ -77,7 +77,11 @@ class Guesses:
 
 
 def measure_leakage(
-    measured: Measured, guesses: Guesses, key: Key, attribute: Attribute, captions: Mapping[str, Mapping[int, str]]
+    measured: MeasuredModels,
+    guesses: GroupGuesses,
+    key: Key,
+    attribute: Attribute,
+    captions: Mapping[str, Mapping[int, str]],
 ) -> None:
     """Adds a row per captioner: its leakage minus that of people's captions of the same images.
 
@@ -109,21 +113,25 @@ def measure_leakage(
 
 
 def _row(
-    model: str, key: Key, guesses: Guesses, at: tuple[Attribute, list[int]], texts: tuple[list[str], list[list[str]]]
+    model: str,
+    key: Key,
+    guesses: GroupGuesses,
+    at: tuple[Attribute, list[int]],
+    texts: tuple[list[str], list[list[str]]],
 ) -> BiasRow:
     (attribute, held), (ours, theirs), settings = at, texts, guesses.config.leakage
     groups = tuple(attribute.codes[held].tolist())
     assert guesses.images is not None
     copies = tuple(guesses.images.copies[held].tolist()) if guesses.images.copied else ()
 
-    def both_of(draw: int, swap: bool) -> tuple[Guessing, Guessing]:
+    def both_of(draw: int, swap: bool) -> tuple[GuessingTask, GuessingTask]:
         seed = seed_of("clip-bias lic", guesses.config.seed, key.dataset, key.attribute, draw, swap)
         chosen = [some[(seed + row) % len(some)] for row, some in enumerate(theirs)]
         moved = np.random.default_rng(seed).random(len(ours)) < 0.5 if swap else np.zeros(len(ours), bool)
         sides = zip(ours, chosen, moved.tolist(), strict=True)
         one, other = zip(*((b, a) if change else (a, b) for a, b, change in sides), strict=True)
         fixed = (groups, len(attribute.values), settings.folds, seed, settings.guesser, copies)
-        return Guessing(one, *fixed), Guessing(other, *fixed)
+        return GuessingTask(one, *fixed), GuessingTask(other, *fixed)
 
     draws = [both_of(draw, swap=False) for draw in range(settings.seeds)]
     swaps = [both_of(draw, swap=True) for draw in range(settings.swaps)]
@@ -146,7 +154,7 @@ def _rare(attribute: Attribute, copies: Ints, codes: Ints, folds: int) -> list[s
 
 
 @dataclass(frozen=True)
-class Built:
+class ResultBlock:
     """A block of results: its name in the config, its section, and the dataset that it is about."""
 
     name: str
@@ -154,11 +162,11 @@ class Built:
     images: Images
     config: ClipBiasConfig
 
-    def key(self, metric: str, attribute: Attribute, view: View) -> Key:
+    def key(self, metric: str, attribute: Attribute, view: ImageSubset) -> Key:
         return Key(self.name, metric, attribute.name, view.view, view.group, DOWNSTREAM)
 
 
-def measure_downstream(measured: Measured, built: Built, guesses: Guesses) -> None:
+def measure_downstream(measured: MeasuredModels, built: ResultBlock, guesses: GroupGuesses) -> None:
     """Adds the rows of one block of results."""
     if built.block.vqa is not None:
         _measure_vqa(measured, built)
@@ -166,7 +174,7 @@ def measure_downstream(measured: Measured, built: Built, guesses: Guesses) -> No
         _measure_captions(measured, built, guesses)
 
 
-def _measure_vqa(measured: Measured, built: Built) -> None:
+def _measure_vqa(measured: MeasuredModels, built: ResultBlock) -> None:
     questions, notes = read_vqa(built.name, built.block, built.images)
     same = constant(questions)
     measured.notes += notes
@@ -182,7 +190,7 @@ def _measure_vqa(measured: Measured, built: Built) -> None:
 
 
 def _measure_amplification(
-    measured: Measured, built: Built, attribute: Attribute, questions: Mapping[str, list[AnsweredQuestion]]
+    measured: MeasuredModels, built: ResultBlock, attribute: Attribute, questions: Mapping[str, list[AnsweredQuestion]]
 ) -> None:
     view, config = built.images.views[0], built.config
     key = built.key("dba", attribute, view)
@@ -215,7 +223,7 @@ def _measure_amplification(
         measured.biases.append(row)
 
 
-def _measure_captions(measured: Measured, built: Built, guesses: Guesses) -> None:
+def _measure_captions(measured: MeasuredModels, built: ResultBlock, guesses: GroupGuesses) -> None:
     captions, notes = read_captions(built.name, built.block, built.images)
     measured.notes += notes
     for model, some in captions.items():

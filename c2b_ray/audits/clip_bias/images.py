@@ -11,7 +11,7 @@ import pyarrow as pa
 from c2b_ray.audits.clip_bias.captioned import CaptionedTable
 from c2b_ray.audits.clip_bias.config import ClipBiasConfig, Dataset, Groups
 from c2b_ray.audits.clip_bias.embedding import Embedding, Encoder, Files, usable
-from c2b_ray.audits.clip_bias.steps.measure import Attribute, View, named_views, views_of
+from c2b_ray.audits.clip_bias.steps.measure import Attribute, ImageSubset, named_views, views_of
 from c2b_ray.audits.clip_bias.steps.retrieval import Gallery, Vectors, alike_of, copies_of
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.errors import ConfigError
@@ -37,7 +37,7 @@ class Images:
     rows: list[int]
     captions: list[list[str]] | None
     attributes: tuple[Attribute, ...]
-    views: tuple[View, ...]
+    views: tuple[ImageSubset, ...]
     copies: Ints
 
     @property
@@ -55,7 +55,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Opened:
+class EmbeddedDataset:
     """A dataset, and the embeddings of its images."""
 
     images: Images
@@ -76,7 +76,7 @@ def open_table(name: str, config: Dataset) -> CaptionedTable:
 
 def opened(
     name: str, config: ClipBiasConfig, encoders: Mapping[str, Encoder], embedding: Embedding, steps: Steps
-) -> tuple[Opened, list[str]]:
+) -> tuple[EmbeddedDataset, list[str]]:
     """Returns the dataset, embedded and divided into views, and notes for people."""
     dataset = config.datasets[name]
     table = open_table(name, dataset)
@@ -100,14 +100,14 @@ def opened(
         for attribute, column in ((attribute, table.values(attribute)) for attribute in dataset.attributes)
     )
     copies = copies_of(np.stack(alike)[:, rows])
-    images = Images(name, dataset, table, rows, captions, attributes, (View.everything(len(rows)),), copies)
+    images = Images(name, dataset, table, rows, captions, attributes, (ImageSubset.everything(len(rows)),), copies)
     with steps.step(f"group {name}"):
         if config.groups.column is None:
-            views = views_of(len(rows), _groups(Opened(images, files, embedding), config, encoders))
+            views = views_of(len(rows), _groups(EmbeddedDataset(images, files, embedding), config, encoders))
         else:
             views = named_views(len(rows), _by_column(images, config.groups))
     images = replace(images, views=tuple(views))
-    return Opened(images, files, embedding), [
+    return EmbeddedDataset(images, files, embedding), [
         text for text in (note, _without_captions(images), _about_copies(images)) if text
     ]
 
@@ -134,7 +134,7 @@ def _about_copies(images: Images) -> str | None:
     )
 
 
-def _groups(data: Opened, config: ClipBiasConfig, encoders: Mapping[str, Encoder]) -> list[Ints]:
+def _groups(data: EmbeddedDataset, config: ClipBiasConfig, encoders: Mapping[str, Encoder]) -> list[Ints]:
     """Returns the images of each matched group. Raises ConfigError where there are more clusters than images."""
     k, name = config.groups.k, data.images.name
     if k == 1:
@@ -157,7 +157,7 @@ def _by_column(images: Images, groups: Groups) -> dict[str, Ints]:
     return {value: some for value, some in members.items() if len(some) >= groups.least}
 
 
-def cluster_table(datasets: list[Opened]) -> pa.Table:
+def cluster_table(datasets: list[EmbeddedDataset]) -> pa.Table:
     rows = []
     for data in datasets:
         group_of = np.full(len(data.images.rows), None, object)
@@ -170,7 +170,7 @@ def cluster_table(datasets: list[Opened]) -> pa.Table:
     return pa.Table.from_pylist(rows, CLUSTERS)
 
 
-def example_table(datasets: list[Opened], seed: int) -> pa.Table:
+def example_table(datasets: list[EmbeddedDataset], seed: int) -> pa.Table:
     """Returns a few images of each group, drawn at random, to show people what a group contains (Ramos et al. 2025,
     Figure 2)."""
     rows = []

@@ -10,8 +10,15 @@ import pyarrow as pa
 from c2b_ray.audits.clip_bias.captioned import read_results
 from c2b_ray.audits.clip_bias.config import ClipBiasConfig
 from c2b_ray.audits.clip_bias.embedding import Encoder
-from c2b_ray.audits.clip_bias.images import Images, Opened
-from c2b_ray.audits.clip_bias.steps.measure import PRETRAINING, Key, Measured, Skew, measure_disparity, measure_skew
+from c2b_ray.audits.clip_bias.images import EmbeddedDataset, Images
+from c2b_ray.audits.clip_bias.steps.measure import (
+    PRETRAINING,
+    Key,
+    MeasuredModels,
+    Skew,
+    measure_disparity,
+    measure_skew,
+)
 from c2b_ray.audits.clip_bias.steps.retrieval import Vectors, recalled, similarities
 from c2b_ray.errors import ConfigError
 from c2b_ray.stats import Floats
@@ -25,7 +32,7 @@ def chance_of(config: ClipBiasConfig) -> Chance:
 
 
 def measure_pretraining(
-    measured: Measured, data: Opened, config: ClipBiasConfig, encoders: Mapping[str, Encoder]
+    measured: MeasuredModels, data: EmbeddedDataset, config: ClipBiasConfig, encoders: Mapping[str, Encoder]
 ) -> dict[str, float]:
     """Adds the dataset's rows; returns each model's mean recall over all images, empty where there are no captions."""
     hits, ranks = _scores(data, config, encoders)
@@ -48,7 +55,7 @@ def _key(metric: str, dataset: str, attribute: str, view: str, group: str) -> Ke
 
 
 def _scores(
-    data: Opened, config: ClipBiasConfig, encoders: Mapping[str, Encoder]
+    data: EmbeddedDataset, config: ClipBiasConfig, encoders: Mapping[str, Encoder]
 ) -> tuple[dict[str, tuple[Floats, Floats]], dict[str, Vectors]]:
     """Returns by model: totals and counts of recalled captions, and similarities of the descriptions.
 
@@ -76,7 +83,10 @@ Space = dict[str, Floats]
 
 
 def convergence_table(
-    measured: Measured, config: ClipBiasConfig, data: Mapping[str, Opened], encoders: Mapping[str, Encoder]
+    measured: MeasuredModels,
+    config: ClipBiasConfig,
+    data: Mapping[str, EmbeddedDataset],
+    encoders: Mapping[str, Encoder],
 ) -> pa.Table:
     """Returns the similarities of the models that have both spaces, on the images that are in all of them."""
     if config.spaces is None:

@@ -19,10 +19,10 @@ from c2b_ray.audits.dataset.directory import DIGESTS, MANIFEST, RECORDED, Datase
 from c2b_ray.audits.dataset.identity import FORMAT, as_begun, config_hash, dataset_id, format_of
 from c2b_ray.audits.dataset.models import crew_of
 from c2b_ray.audits.dataset.plan import plan_captions
-from c2b_ray.audits.dataset.shards.exposed import Exposed, exposed
+from c2b_ray.audits.dataset.shards.exposed import ScrapedCounts, exposed
 from c2b_ray.audits.dataset.shards.files import damaged
-from c2b_ray.audits.dataset.shards.here import Crews, CrewsHere
-from c2b_ray.audits.dataset.shards.passes import OnUnits, Passes
+from c2b_ray.audits.dataset.shards.here import CrewsHere, LocalWorkers
+from c2b_ray.audits.dataset.shards.passes import BuildPasses, OnUnits
 from c2b_ray.audits.dataset.shards.planned import CAPTIONS, PlannedCaptions
 from c2b_ray.audits.dataset.shards.workers import BECAUSE, DRAWS, DROPPED, Recipe, Task
 from c2b_ray.audits.dataset.steps.plan import Plan
@@ -74,7 +74,7 @@ _NOTES = ("without_value", "left_out", "warnings")
 
 
 @dataclass(frozen=True)
-class Built:
+class BuildResult:
     """`rows` of `draws` were kept, the others left out by reason. `made`: shards that this call wrote. `without_value`:
     rows of a labelled table that were not drawn, by the column (target_class, or one of `by`) that they lack.
     `left_out`: what the table's folder holds besides, reason → how many."""
@@ -101,7 +101,7 @@ def build_dataset(
     classifier: Model | InMemory | Mapping[str, Model | InMemory] | None = None,
     labels: Sequence[str] | None = None,
     metrics_port: int | None = None,
-) -> Built:
+) -> BuildResult:
     """Builds a dataset of failures at `out`, or what is left of it, and returns what it holds.
 
     `config`: a dataset file's path, a mapping of its fields, or a `DatasetConfig`; the other arguments are those of
@@ -115,7 +115,7 @@ def build_dataset(
     return build(read_dataset_config(config, specs_of(in_memory)), str(out), session, metrics_port)
 
 
-def build(config: DatasetConfig, out: str, session: Session, metrics_port: int | None = None) -> Built:
+def build(config: DatasetConfig, out: str, session: Session, metrics_port: int | None = None) -> BuildResult:
     check_specs(config)
     began, steps = time.monotonic(), Steps(session.listener)
     with exposed(metrics_port) as metrics, building(out) as directory:
@@ -146,7 +146,7 @@ def _another(out: str, about: Mapping[str, Any], fields: dict[str, Any], hash_no
     )
 
 
-def _crews(via: str, recipe: Recipe, placement: PlacementConfig | None) -> Crews:
+def _crews(via: str, recipe: Recipe, placement: PlacementConfig | None) -> LocalWorkers:
     if via == HERE:
         return CrewsHere(recipe)
     from c2b_ray.audits.dataset.shards.on_ray import CrewsOnRay
@@ -211,15 +211,17 @@ def _captions_whole(directory: DatasetBuild, about: Mapping[str, Any]) -> bool:
 class _Build:
     """One build, from the directory's present state to its manifest."""
 
-    def __init__(self, directory: DatasetBuild, recipe: Recipe, crews: Crews, steps: Steps, metrics: Exposed) -> None:
+    def __init__(
+        self, directory: DatasetBuild, recipe: Recipe, crews: LocalWorkers, steps: Steps, metrics: ScrapedCounts
+    ) -> None:
         self._directory, self._recipe, self._steps, self._metrics = directory, recipe, steps, metrics
         self._crews = crews
 
-    def run(self, plan: Plan, began: float) -> Built:
+    def run(self, plan: Plan, began: float) -> BuildResult:
         captions = PlannedCaptions(self._recipe.files)
         try:
             self._discard_damaged(plan)
-            passes = Passes(self._recipe, self._crews, captions)
+            passes = BuildPasses(self._recipe, self._crews, captions)
             made = passes.left
             with self._steps.step("draw and classify") as on_progress:
                 passes.run_first(self._units(on_progress, min(plan.draws, FEW)))
@@ -228,7 +230,7 @@ class _Build:
             manifest = self._manifest(plan, began, made)
         finally:
             self._crews.close()
-        return Built(
+        return BuildResult(
             self._directory.location, plan.draws, manifest["rows"], plan.shards, manifest["drops"], made,
             manifest["repeated"], manifest["seconds"], manifest.get("without_value", {}), manifest.get("left_out", {}),
         )  # fmt: skip

@@ -24,14 +24,14 @@ from c2b_ray.config.named import (
     TablePath,
 )
 from c2b_ray.config.reading import ConfigFile
-from c2b_ray.config.strict import Strict, distinct, known_columns
+from c2b_ray.config.strict import StrictModel, distinct, known_columns
 from c2b_ray.names import folded
 from c2b_ray.storage.documents import FileOrFields
 
 _ONE_ORIGIN = "name one origin of captions: run, file, language_model with labels, or images with captioner"
 
 
-class Captions(Strict):
+class Captions(StrictModel):
     """The source of the captions."""
 
     run: RunPath | None = Field(None, description="A run of `c2b failures`, which gives its failing captions.")
@@ -62,13 +62,13 @@ class Captions(Strict):
         return self
 
 
-class Generate(Strict):
+class Generate(StrictModel):
     model: GeneratorSpec | list[GeneratorSpec] = Field(
         description="The spec of an image generator, or several, each of which draws images of every caption."
     )
 
 
-class Labelled(Strict):
+class Labelled(StrictModel):
     table: TablePath = Field(description="A labelled table or folder, whose images replace draws.")
     columns: dict[Name, Name] | None = Field(
         None, description="`image`, `target_class` or `key` → the table's name of this column, if it differs."
@@ -86,7 +86,7 @@ class Labelled(Strict):
         return columns
 
 
-class DatasetImages(Strict):
+class DatasetImages(StrictModel):
     """The sources of a caption's images. Each source gives every caption `draws_per_caption` images."""
 
     generate: Generate | None = Field(None, description="Generates the images of each caption.")
@@ -117,11 +117,11 @@ class DatasetImages(Strict):
         return len(self.generators) + (self.index is not None) + (self.labelled is not None)
 
 
-class Verify(Strict):
+class Verify(StrictModel):
     captioner: CaptionerSpec = Field(description="The spec of a captioner that says which label a failure shows.")
 
 
-class DatasetConfig(Strict):
+class DatasetConfig(StrictModel):
     """A dataset of failures: images whose label a classifier, or one of several, predicts wrongly."""
 
     captions: Captions | None = Field(

@@ -23,7 +23,7 @@ _NEXT = re.compile(r",\s*(?=(?:[\w .+@#-]{1,60}=)?[a-z][\w-]*:)")
 
 
 @dataclass(frozen=True)
-class Contestant:
+class EvaluatedClassifier:
     """`family`: shared by architectures that differ only in size or seed; figures are ordered by it. `outputs`: the
     names of its outputs, as names are compared → the label that each stands for."""
 
@@ -34,10 +34,10 @@ class Contestant:
     outputs: Mapping[str, str]
 
     @staticmethod
-    def of(name: str, spec: str, known: Description, question: Classification) -> Contestant:
+    def of(name: str, spec: str, known: Description, question: Classification) -> EvaluatedClassifier:
         groups = zip(question.classes, question.labels_of_class, strict=True)
         outputs = {normalise(known.labels[at]): label for label, group in groups for at in group}
-        return Contestant(name, spec, family(name), question, outputs)
+        return EvaluatedClassifier(name, spec, family(name), question, outputs)
 
 
 def listed(text: str) -> list[str]:
@@ -56,7 +56,7 @@ def contestants(
     describe: Callable[[str, str], Description],
     labels: tuple[Sequence[str], Sequence[str]],
     label_map: LabelMap | None,
-) -> list[Contestant]:
+) -> list[EvaluatedClassifier]:
     """Returns the classifiers, ordered by family, then by name. Raises ConfigError for repeated names and unknown
     labels.
 
@@ -67,7 +67,7 @@ def contestants(
     described = [(name, spec, describe("classifier", spec)) for name, spec in named_specs]
     shared = [*labels[0], *_in_common(described, labels, label_map)]
     entries = [
-        Contestant.of(name, spec, one, classification(spec, one, shared, label_map, field=CLASSIFIERS))
+        EvaluatedClassifier.of(name, spec, one, classification(spec, one, shared, label_map, field=CLASSIFIERS))
         for name, spec, one in described
     ]
     seen: set[str] = set()

@@ -21,10 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.dataset import evaluation_rows as sources
-from c2b_ray.audits.dataset.contestants import Contestant, contestants, named
+from c2b_ray.audits.dataset.contestants import EvaluatedClassifier, contestants, named
 from c2b_ray.audits.dataset.evaluation_parts import (
-    Answers,
-    Compared,
+    EvaluationAnswers,
+    ImageSetDistances,
     Pictures,
     changed_answers,
     compare,
@@ -34,7 +34,7 @@ from c2b_ray.audits.dataset.evaluation_parts import (
     transfers,
 )
 from c2b_ray.audits.dataset.report.evaluation_page import evaluation_page
-from c2b_ray.audits.dataset.report.neighbour_view import Shown
+from c2b_ray.audits.dataset.report.neighbour_view import FailureWithNeighbours
 from c2b_ray.audits.dataset.steps.evaluation import check
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Session, Steps
@@ -66,12 +66,12 @@ class Evaluated:
     build, images that it failed then and has right now. `copies`: images of the reference that are copies of others."""
 
     dataset: FailureDataset
-    contestants: tuple[Contestant, ...]
+    contestants: tuple[EvaluatedClassifier, ...]
     rates: pa.Table
     consistency: pa.Table
     changed: Mapping[str, int]
     captions: int
-    compared: Compared | None
+    compared: ImageSetDistances | None
     reference: LabelledTable | None
     copies: int = 0
 
@@ -107,7 +107,7 @@ class Evaluated:
         files.write_bytes(f"{out}/results.json", json.dumps(results, ensure_ascii=False, indent=1).encode() + b"\n")
         files.write_bytes(f"{out}/index.html", evaluation_page(results, self._shown()).encode())
 
-    def _shown(self) -> list[Shown]:
+    def _shown(self) -> list[FailureWithNeighbours]:
         """Returns a few failures with the bytes of their nearest reference images."""
         if self.compared is None or self.reference is None or not self.compared.neighbours.num_rows:
             return []
@@ -123,7 +123,7 @@ class Evaluated:
         numbers = sorted({row["row"] for row in neighbours})
         pictures = dict(zip(numbers, self.reference.fetch(numbers)["bytes"].to_pylist(), strict=True))
         return [
-            Shown(images[name], [row for row in neighbours if row["image_id"] == name], pictures)
+            FailureWithNeighbours(images[name], [row for row in neighbours if row["image_id"] == name], pictures)
             for name in chosen
             if name in images
         ]
@@ -134,7 +134,7 @@ CONFIG = "evaluate.json"
 
 
 @dataclass(frozen=True)
-class Against:
+class ReferenceImages:
     """`reference`: a labelled folder or table. `encoder`: its features compare images; by default the first
     classifier's. `neighbours`: the number of failures whose nearest reference images are searched. `label_map`: path of
     a JSON file."""
@@ -145,11 +145,11 @@ class Against:
     label_map: str | None = None
 
 
-NOTHING = Against()
+NOTHING = ReferenceImages()
 
 
 def evaluate(
-    dataset: str, classifiers: Sequence[str], out: str, against: Against = NOTHING, session: Session = ALONE
+    dataset: str, classifiers: Sequence[str], out: str, against: ReferenceImages = NOTHING, session: Session = ALONE
 ) -> Evaluated:
     """Writes rates, transfer, consistency, neighbours, similarity and a page to `out`.
 
@@ -196,7 +196,7 @@ class _Stages:
     models: Backend
     data: FailureDataset
     reference: sources.Reference | None
-    entries: Sequence[Contestant]
+    entries: Sequence[EvaluatedClassifier]
     out: str
     steps: Steps
     mapping: str  # of labels to outputs: answers by another one are others
@@ -217,7 +217,7 @@ class _Stages:
         with self.steps.step("find copies in the reference") as on_progress:
             return pictures_of(self.models, self.reference, self.out, on_progress)
 
-    def compare(self, against: Against) -> Compared:
+    def compare(self, against: ReferenceImages) -> ImageSetDistances:
         assert self.reference is not None
         extractor = partial(features.load, against.encoder or self.entries[0].spec)
         with self.steps.step("compare with the reference") as on_progress:
@@ -275,7 +275,7 @@ def _claim(out: str, data: FailureDataset) -> None:
         files.write_under(f"{out}/{CONFIG}", mark)
 
 
-def _loaded(factories: Sequence[tuple[Any, Contestant]]) -> list[LoadedClassifier]:
+def _loaded(factories: Sequence[tuple[Any, EvaluatedClassifier]]) -> list[LoadedClassifier]:
     return [LoadedClassifier(factory(), entry.question) for factory, entry in factories]
 
 
@@ -283,8 +283,8 @@ def _counted(
     folders: tuple[str, str],
     data: FailureDataset,
     against: tuple[sources.Reference | None, Pictures | None],
-    entries: Sequence[Contestant],
-    compared: Compared | None,
+    entries: Sequence[EvaluatedClassifier],
+    compared: ImageSetDistances | None,
 ) -> Evaluated:
     names, built = [entry.name for entry in entries], classifiers_of(data)
     answers = _answers_of(data, len(entries), len(built))
@@ -310,7 +310,7 @@ def _counted(
     )
 
 
-def _answers_of(data: FailureDataset, classifiers: int, built: int) -> Answers:
+def _answers_of(data: FailureDataset, classifiers: int, built: int) -> EvaluationAnswers:
     ids, captions, failed = [], [np.zeros(0, np.int64)], [np.zeros((0, built), bool)]
     for shard in data.shards:
         for table in data.tables([shard.name], ["image_id", "caption_number", "answers"]):
@@ -318,22 +318,22 @@ def _answers_of(data: FailureDataset, classifiers: int, built: int) -> Answers:
             captions.append(table["caption_number"].to_numpy().astype(np.int64))
             flags = [[answer["failed"] for answer in answers] for answers in table["answers"].to_pylist()]
             failed.append(np.array(flags, bool).reshape(-1, built))
-    return Answers.of(ids, np.concatenate(captions), np.concatenate(failed), classifiers)
+    return EvaluationAnswers.of(ids, np.concatenate(captions), np.concatenate(failed), classifiers)
 
 
-def _of_reference(location: str, entries: Sequence[Contestant], pictures: Pictures) -> Answers:
+def _of_reference(location: str, entries: Sequence[EvaluatedClassifier], pictures: Pictures) -> EvaluationAnswers:
     """Returns the answers of each classifier to the images of the labels that all of them have, also where an
     earlier evaluation asked some of them about more labels; every picture is its own caption."""
     ids = [part["image_id"] for part in _parts(location, entries[:1])]
     count = sum(map(len, ids))
-    answers = Answers.of(ids, pictures.of(ids), np.zeros((count, 0), bool), len(entries), most=count)
+    answers = EvaluationAnswers.of(ids, pictures.of(ids), np.zeros((count, 0), bool), len(entries), most=count)
     names = [entry.name for entry in entries]
     for part in _parts(location, entries):
         answers.add(part, names)
     return answers
 
 
-def _parts(location: str, entries: Sequence[Contestant]) -> Iterator[pa.Table]:
+def _parts(location: str, entries: Sequence[EvaluatedClassifier]) -> Iterator[pa.Table]:
     """Yields the answers of these classifiers at their revisions about the labels that all of them have, under their
     current names."""
     parts = opened(location)

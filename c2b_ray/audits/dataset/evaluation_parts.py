@@ -52,14 +52,14 @@ def pictures_of(models: Backend, reference: Reference, out: str, on_progress: On
     """Looks at all images of the reference; what is known of them is kept in parts under `out`."""
     rows = range(len(reference.table))
     location = f"{out}/pictures/{reference.revision}"
-    source = partial(_itself, reference.table)
+    source = partial(_unchanged, reference.table)
     table = pa.table({"image_id": reference.ids(rows), "row": pa.array(rows, pa.int64())})
     read_pictures(models.runner, table, source, location, on_progress)
     parts = opened(location)
     return Pictures(pa.concat_tables([parts.read(name).select(COLUMNS) for name in parts.names()]))
 
 
-def _itself(table: LabelledTable) -> LabelledTable:
+def _unchanged(table: LabelledTable) -> LabelledTable:
     return table
 
 
@@ -73,7 +73,7 @@ _LAST = 255
 
 
 @dataclass
-class Answers:
+class EvaluationAnswers:
     """`ids`: sorted digests. `cluster` of each, from 0. `ranks` (images, classifiers): of the true label, from 1, 0 for
     no answer. `built` (images, classifiers of the build): whether each failed during the build. `captions`: their
     number, of which the clusters are as many at most."""
@@ -92,14 +92,16 @@ class Answers:
         built: NDArray[np.bool_],
         classifiers: int,
         most: int = MOST_CLUSTERS,
-    ) -> Answers:
+    ) -> EvaluationAnswers:
         """`captions`: the number of each image's caption. `most`: clusters."""
         marks = np.concatenate([np.zeros(0, "S12"), *(digests(part) for part in ids)])
         order = np.argsort(marks, kind="stable")
         distinct, cluster = np.unique(captions, return_inverse=True)
         ranks = np.zeros((len(marks), classifiers), np.uint8)
         clusters = min(len(distinct), most)
-        return Answers(marks[order], (cluster % max(most, 1))[order], ranks, built[order], len(distinct), clusters)
+        return EvaluationAnswers(
+            marks[order], (cluster % max(most, 1))[order], ranks, built[order], len(distinct), clusters
+        )
 
     def add(self, part: pa.Table, classifiers: Sequence[str]) -> None:
         """Adds a part of `schemas.CHECKED`. Answers of classifiers that are not in `classifiers` are ignored."""
@@ -115,7 +117,7 @@ class Answers:
 
 
 def rates(
-    of: str, answers: Answers, classifiers: Sequence[str], rows: NDArray[np.bool_] | None = None
+    of: str, answers: EvaluationAnswers, classifiers: Sequence[str], rows: NDArray[np.bool_] | None = None
 ) -> list[dict[str, Any]]:
     """Returns a row of `schemas.FAILURE_RATES` for each classifier and rule. `rows`: of the images; None: all."""
     chosen = np.ones(len(answers.ids), bool) if rows is None else rows
@@ -143,7 +145,7 @@ def rates(
     return result
 
 
-def transfers(answers: Answers, classifiers: Sequence[str], built: Sequence[str]) -> pa.Table:
+def transfers(answers: EvaluationAnswers, classifiers: Sequence[str], built: Sequence[str]) -> pa.Table:
     """Returns `schemas.FAILURE_RATES` of all images, and of the failures of each classifier.
 
     The failures of a classifier of the build are those during the build, by the dataset's rule; those of other
@@ -161,7 +163,7 @@ def transfers(answers: Answers, classifiers: Sequence[str], built: Sequence[str]
     return pa.Table.from_pylist(rows, FAILURE_RATES)
 
 
-def consistencies(of: str, answers: Answers, classifiers: Sequence[str]) -> pa.Table:
+def consistencies(of: str, answers: EvaluationAnswers, classifiers: Sequence[str]) -> pa.Table:
     """Returns `schemas.CONSISTENCY` of all pairs, each once, and of each classifier with itself."""
     rows = []
     for rule, k in RULES.items():
@@ -177,7 +179,7 @@ def consistencies(of: str, answers: Answers, classifiers: Sequence[str]) -> pa.T
     return pa.Table.from_pylist(rows, CONSISTENCY)
 
 
-def changed_answers(answers: Answers, classifiers: Sequence[str], built: Sequence[str]) -> dict[str, int]:
+def changed_answers(answers: EvaluationAnswers, classifiers: Sequence[str], built: Sequence[str]) -> dict[str, int]:
     """Returns, for each classifier of the build that answers again, the images that it failed then and has right now by
     top-1."""
     return {
@@ -187,7 +189,7 @@ def changed_answers(answers: Answers, classifiers: Sequence[str], built: Sequenc
     }
 
 
-def _by_cluster(answers: Answers, rows: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _by_cluster(answers: EvaluationAnswers, rows: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.bincount(answers.cluster[rows], minlength=answers.clusters or 1)
 
 
@@ -205,7 +207,7 @@ Load = Callable[[], FeatureExtractor]
 
 
 @dataclass(frozen=True)
-class Compared:
+class ImageSetDistances:
     """`fid`: None where a set is too small for it; `why` says how many images it needs. `kid`: may be negative.
     `images`, `reference_images`: with features. `agreement`: the labels of neighbours, as shares of failures."""
 
@@ -237,7 +239,7 @@ def compare(
     out: str,
     neighbours: int,
     on_progress: OnProgress,
-) -> Compared:
+) -> ImageSetDistances:
     """`neighbours`: the number of failures, chosen by a hash of their ids, whose nearest reference images are
     searched."""
     known = models.runner.call(partial(_described, extractor), CLASSIFY)
@@ -254,7 +256,7 @@ def compare(
         a, b = built.moments, compared.moments
         fid = frechet_distance(a.mean, a.covariance, b.mean, b.covariance)
     table = _neighbours(outputs, neighbours)
-    return Compared(
+    return ImageSetDistances(
         features=known[0],
         revision=known[1],
         dimension=len(built.moments.mean),

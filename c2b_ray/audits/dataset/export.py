@@ -17,7 +17,7 @@ import pyarrow as pa
 from c2b_ray.audits.dataset.formats.fiftyone import FiftyOne
 from c2b_ray.audits.dataset.formats.huggingface import HuggingFace
 from c2b_ray.audits.dataset.formats.imagefolder import ImageFolder
-from c2b_ray.audits.dataset.formats.kit import About, Format
+from c2b_ray.audits.dataset.formats.kit import ExportedRows, Format
 from c2b_ray.audits.dataset.formats.webdataset import WebDataset
 from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.engine.placement import Placement
@@ -84,7 +84,7 @@ def export(dataset: str, format: str, out: str, classifier: str | None = None, s
             written = read_stage(parts).sort_by("number")
             count, size = sum(written["rows"].to_pylist()), sum(written["bytes"].to_pylist())
             numbers = written["number"].to_pylist()
-            kind.finish(folder, About(count, labels, opened.config, opened.manifest, classifier, size, numbers))
+            kind.finish(folder, ExportedRows(count, labels, opened.config, opened.manifest, classifier, size, numbers))
     return Exported(str(out), format, count, len(labels), len(groups), size)
 
 

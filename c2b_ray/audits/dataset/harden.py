@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.stats import t
 
-from c2b_ray.audits.dataset.harden_images import WORLD, Clean, Images, images_of, outputs, split_of
+from c2b_ray.audits.dataset.harden_images import WORLD, CleanImages, Images, images_of, outputs, split_of
 from c2b_ray.audits.dataset.report.hardened_page import hardened_page
 from c2b_ray.audits.dataset.steps.split import By
 from c2b_ray.audits.kit.session import Session, Steps
@@ -67,7 +67,7 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class Hardened:
+class HardeningResult:
     """`clean`, `dataset`: accuracy on the held-out images of either, by arm. `gains`: of `with` over each other arm, by
     arm and then clean or dataset. `about`: settings and split. `trainings`: of `TRAINED`."""
 
@@ -93,7 +93,7 @@ class Hardened:
         files.write_bytes(f"{out}/index.html", hardened_page(self.to_json()).encode())
 
 
-def summary_of(trainings: pa.Table, about: Mapping[str, Any]) -> Hardened:
+def summary_of(trainings: pa.Table, about: Mapping[str, Any]) -> HardeningResult:
     arms = [arm for arm in ARMS if arm in trainings["arm"].to_pylist()]
     rows = {arm: trainings.filter(pc.equal(trainings["arm"], arm)) for arm in arms}
     clean, dataset = ({arm: _accuracy(rows[arm], name) for arm in arms} for name in ("clean", "dataset"))
@@ -102,7 +102,7 @@ def summary_of(trainings: pa.Table, about: Mapping[str, Any]) -> Hardened:
         for arm in arms
         if arm != "with"
     }
-    return Hardened(clean, dataset, gains, about, trainings)
+    return HardeningResult(clean, dataset, gains, about, trainings)
 
 
 def _rates(rows: pa.Table, name: str) -> Any:
@@ -213,10 +213,10 @@ def harden(
     dataset: str,
     out: str,
     classifier: str | None = None,
-    clean: Clean | None = None,
+    clean: CleanImages | None = None,
     options: Hardening = DEFAULT,
     session: Session = ALONE,
-) -> Hardened:
+) -> HardeningResult:
     """Trains, and writes `out`/results.json, trainings.parquet, index.html and a folder of weights for each training.
 
     `classifier`: by default the dataset's only one. `clean`: its training images; by default renders where the
@@ -275,19 +275,19 @@ def _only_classifier(dataset: FailureDataset) -> str:
     return names[0]
 
 
-def _default_clean(spec: str) -> Clean:
+def _default_clean(spec: str) -> CleanImages:
     if spec.startswith("world:"):
-        return Clean(DEFAULT_RENDERS)
+        return CleanImages(DEFAULT_RENDERS)
     raise ConfigError("--clean", f"name what {spec} was trained on: a folder with a folder for each label, or a table")
 
 
-def _count(clean: Clean) -> int:
+def _count(clean: CleanImages) -> int:
     from c2b_ray.storage.labelled import LabelledTable
 
     return clean.renders or LabelledTable(clean.location, "--clean").labels.num_rows
 
 
-def _of_world(clean: Clean, options: Hardening) -> dict[str, Any]:
+def _of_world(clean: CleanImages, options: Hardening) -> dict[str, Any]:
     """Returns the world's recipe for renders, unless the options override it."""
     if clean.renders is None or options.steps is not None:
         return {}
@@ -328,7 +328,7 @@ class Bench:
     images: Images
 
     @staticmethod
-    def of(spec: str, dataset: FailureDataset, test: Any, clean: Clean, number_of: Mapping[str, int]) -> Bench:
+    def of(spec: str, dataset: FailureDataset, test: Any, clean: CleanImages, number_of: Mapping[str, int]) -> Bench:
         model = trainable(spec)
         return Bench(model, images_of(model, dataset, test, clean, number_of))
 

@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from c2b_ray.audits.dataset.steps.copies import Prints, are_copies
+from c2b_ray.audits.dataset.steps.copies import PictureFingerprints, are_copies
 from c2b_ray.audits.dataset.steps.split import By, Split, split
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.models.training import Pool, Trainable
@@ -51,7 +51,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Clean:
+class CleanImages:
     """`location`: a folder or table of labelled images, or `world:N` for N renders. `test`: another one with held-out
     images; None holds out a tenth."""
 
@@ -116,7 +116,11 @@ def split_of(dataset: FailureDataset, by: By | None, share: float) -> tuple[list
 
 
 def images_of(
-    model: Trainable, dataset: FailureDataset, held_out: NDArray[np.bool_], clean: Clean, number_of: Mapping[str, int]
+    model: Trainable,
+    dataset: FailureDataset,
+    held_out: NDArray[np.bool_],
+    clean: CleanImages,
+    number_of: Mapping[str, int],
 ) -> Images:
     """Returns all four pools. Raises SourceError where an image cannot be decoded: no training image may be missing.
 
@@ -140,7 +144,9 @@ def images_of(
 def _apart(clean: Pool, clean_test: Pool, dataset: Pool, dataset_test: Pool) -> Images:
     """Leaves out of each training pool the copies of images that are measured on, as the classifier sees them."""
     # Training mirrors images at random, so a mirrored copy shows the same.
-    measured = Prints.joined(_prints(pool, flip) for pool in (clean_test, dataset_test) for flip in (False, True))
+    measured = PictureFingerprints.joined(
+        _prints(pool, flip) for pool in (clean_test, dataset_test) for flip in (False, True)
+    )
     new, unseen = (~are_copies(_prints(pool), measured) for pool in (clean, dataset))
     for kept, where in ((new, "clean training images"), (unseen, "failures to train on")):
         if not kept.any():
@@ -149,14 +155,14 @@ def _apart(clean: Pool, clean_test: Pool, dataset: Pool, dataset_test: Pool) -> 
     return Images(_part(clean, new), clean_test, _part(dataset, unseen), dataset_test, gone, more_gone)
 
 
-def _prints(pool: Pool, mirrored: bool = False) -> Prints:
+def _prints(pool: Pool, mirrored: bool = False) -> PictureFingerprints:
     """Returns the prints of the images as the classifier sees them."""
 
     def images() -> Iterator[NDArray[np.uint8]]:
         for start in range(0, len(pool), _AT_ONCE):
             yield from pool.images[np.arange(start, min(start + _AT_ONCE, len(pool)))]
 
-    return Prints.of(np.ascontiguousarray(image[:, ::-1]) if mirrored else image for image in images())
+    return PictureFingerprints.of(np.ascontiguousarray(image[:, ::-1]) if mirrored else image for image in images())
 
 
 def _part(pool: Pool, rows: NDArray[np.bool_]) -> Pool:
@@ -189,7 +195,7 @@ class _Fetched:
 
 
 def _clean_pools(
-    model: Trainable, clean: Clean, number_of: Mapping[str, int], side: tuple[int, ...]
+    model: Trainable, clean: CleanImages, number_of: Mapping[str, int], side: tuple[int, ...]
 ) -> tuple[Pool, Pool]:
     if clean.renders is not None:
         count = clean.renders

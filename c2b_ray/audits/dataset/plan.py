@@ -20,7 +20,7 @@ from c2b_ray.audits.dataset.directory import DatasetBuild
 from c2b_ray.audits.dataset.models import by_captioner, by_language_model, open_table
 from c2b_ray.audits.dataset.shard_files import REPLIES
 from c2b_ray.audits.dataset.shards.planned import CAPTIONS, write_captions
-from c2b_ray.audits.dataset.steps.plan import AT_ONCE, Numbered
+from c2b_ray.audits.dataset.steps.plan import AT_ONCE, NumberedCaptions
 from c2b_ray.audits.failures.config import ANY_LABEL
 from c2b_ray.audits.failures.discovery.value_sets import Condition
 from c2b_ray.audits.kit.loaders import Backend
@@ -195,7 +195,7 @@ def with_rows(pairs: Pairs) -> Iterator[tuple[str, str, list[int] | None]]:
 
 def plan_captions(config: DatasetConfig, directory: DatasetBuild, models: Backend, steps: Steps) -> dict[str, Any]:
     """Writes the captions, and returns the entries of dataset.json about them."""
-    numbered = Numbered(config.draws_per_caption * config.images.sources)
+    numbered = NumberedCaptions(config.draws_per_caption * config.images.sources)
     missing: Counter[str] = Counter()
     replies = directory.files.at(REPLIES)
     write_captions(directory.files, numbered.tables(_captions(config, models, steps, missing, replies)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from c2b_ray.audits.dataset.config import DatasetConfig, read_dataset_config
 from c2b_ray.audits.dataset.models import open_table, truths_of
 from c2b_ray.audits.dataset.plan import of_file, of_run, of_table
-from c2b_ray.audits.dataset.steps.plan import Numbered
+from c2b_ray.audits.dataset.steps.plan import NumberedCaptions
 from c2b_ray.audits.kit.costs import Cost, answers, classifications, generations
 from c2b_ray.audits.kit.specs import check_specs
 from c2b_ray.models import catalog
@@ -46,7 +46,7 @@ def estimate(config: FileOrFields | DatasetConfig, via: str = "auto") -> list[Co
 def size_of(config: DatasetConfig) -> tuple[int, int, list[str]]:
     """Returns the numbers of captions and draws, at most, and the labels of the captions."""
     if config.images.labelled is not None:
-        numbered = Numbered(0)
+        numbered = NumberedCaptions(0)
         labelled = config.images.labelled
         table = open_table(labelled.table, dict(labelled.columns or {}))
         for _ in numbered.tables(of_table(labelled, table, list(config.label_map or ()))):
@@ -62,7 +62,7 @@ def size_of(config: DatasetConfig) -> tuple[int, int, list[str]]:
         count, labels = labelled_images.num_rows, sorted(set(labelled_images[TARGET].to_pylist()) - {None})
     else:
         pairs = of_file(captions.file) if captions.file is not None else of_run(str(captions.run))
-        numbered = Numbered(1)
+        numbered = NumberedCaptions(1)
         for _ in numbered.tables((label, text, None) for label, text in pairs):
             continue
         count, labels = numbered.captions, list(numbered.labels)

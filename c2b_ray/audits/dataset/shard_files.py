@@ -37,7 +37,7 @@ from c2b_ray.errors import RunError, StorageError
 from c2b_ray.storage import Stores, files, refusal, resolve, s3, sealed
 from c2b_ray.storage import files as guard
 from c2b_ray.storage.s3 import patiently
-from c2b_ray.storage.tables import RowsFile, Written
+from c2b_ray.storage.tables import RowsFile, WrittenFile
 
 CANDIDATES, DRAWS = "candidates", ".draws"
 SHARDS, DROPS, REPEATS, WORK = "shards", "drops", "repeats", "work"
@@ -105,7 +105,7 @@ class ShardFiles:
 
         def metadata() -> dict[str, Any]:
             with filesystem.open_input_file(path) as stream:
-                schema = sealed.Sealed(stream).metadata.schema.to_arrow_schema()
+                schema = sealed.SealedParquet(stream).metadata.schema.to_arrow_schema()
             return dict(json.loads((schema.metadata or {})[_ABOUT]))
 
         with files.reading(self.at(name), "table"):
@@ -197,10 +197,10 @@ class ShardFiles:
         self.make_folders()
         self._note(f"{WORK}/{self.writer}/writer")
 
-    def digest(self, name: str) -> Written:
+    def digest(self, name: str) -> WrittenFile:
         """Returns the bytes and SHA-256 of a file; its rows are not counted."""
         sha256, size = files.sha256(self.at(name))
-        return Written(0, size, sha256)
+        return WrittenFile(0, size, sha256)
 
 
 @contextmanager

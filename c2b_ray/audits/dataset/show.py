@@ -186,8 +186,8 @@ def _write_pages(folder: Folder, facet: Facet, waiting: _Waiting) -> int:
     return written
 
 
-def _about(data: FailureDataset, facets: Mapping[str, Facet], rows: int) -> browse.About:
-    return browse.About(
+def _about(data: FailureDataset, facets: Mapping[str, Facet], rows: int) -> browse.DatasetOverview:
+    return browse.DatasetOverview(
         location=data.location,
         classifier=data.classifier,
         config=data.config,

@@ -23,7 +23,7 @@ from c2b_ray.audits.dataset.steps.plan import Plan, caption_of
 from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.engine.machine import cores
-from c2b_ray.engine.progress import Progress, Teller
+from c2b_ray.engine.progress import Progress, ProgressCounter
 from c2b_ray.errors import C2BError, ImageError, SourceError
 from c2b_ray.steps.decode import decode
 from c2b_ray.storage.ids import digests
@@ -35,7 +35,7 @@ MOST_LISTED = 20
 
 
 @dataclass(frozen=True)
-class Verified:
+class VerifyResult:
     """`problems`: each names a file and what is wrong with it; empty where the dataset is whole. `notes`: what cannot
     be told."""
 
@@ -46,7 +46,7 @@ class Verified:
     notes: list[str] = field(default_factory=list)
 
 
-def verify(location: str, listener: Listener | None = None) -> Verified:
+def verify(location: str, listener: Listener | None = None) -> VerifyResult:
     """Raises SourceError where there is no dataset, or one whose build has not ended."""
     there = ShardFiles(location.rstrip("/"))
     about, manifest = read_document(there, ABOUT), read_document(there, MANIFEST)
@@ -66,11 +66,11 @@ class _Check:
         self._plan = Plan("", size["draws"], size["shard_draws"], 1)
         self._entries: list[dict[str, Any]] = manifest["shards"]
 
-    def run(self) -> Verified:
+    def run(self) -> VerifyResult:
         problems = list(self._of_documents())
         captions = None if problems else PlannedCaptions(self._files)
         with self._steps.step("verify shards") as on_progress, ThreadPoolExecutor(cores()) as pool:
-            teller = Teller(on_progress, 0, len(self._entries))
+            teller = ProgressCounter(on_progress, 0, len(self._entries))
             numbered = range(len(self._entries))
             for lines in pool.map(lambda number: list(self._of_shard(number, captions)), numbered):
                 problems += lines
@@ -80,7 +80,7 @@ class _Check:
                 problems += self._repeated_ids(on_progress)
         note = directory.note(self._files, self._manifest)
         notes = [] if note is None else [note]
-        return Verified(self._manifest["rows"], self._plan.draws, len(self._entries), problems, notes)
+        return VerifyResult(self._manifest["rows"], self._plan.draws, len(self._entries), problems, notes)
 
     def _of_documents(self) -> Iterator[str]:
         yield from manifest_problems(self._manifest, self._about)

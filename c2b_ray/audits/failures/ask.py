@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation, discovered
 from c2b_ray.audits.failures.discovery.candidates import Candidate, table, written
-from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, Wanted
+from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, WantedDraws
 from c2b_ray.audits.failures.report.page import write_report
 from c2b_ray.audits.failures.report.transfers import answer_lines
 from c2b_ray.audits.failures.run import FailuresRun, load_failures_run, open_failures_run
-from c2b_ray.audits.failures.state import Hypothesis, Kind, Work, of_persons, start
+from c2b_ray.audits.failures.state import FailuresState, Hypothesis, Kind, of_persons, start
 from c2b_ray.audits.kit.backend import AUTO
 from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory
@@ -44,7 +44,7 @@ LOOK = 0.05
 
 
 @dataclass(frozen=True)
-class Answered:
+class QuestionRows:
     """`rows`: the rows of `schemas.HYPOTHESES` about the question's caption. `is_new`: whether it was asked now; else
     these are the rows of an earlier question, and nothing was drawn."""
 
@@ -64,7 +64,7 @@ def ask(
     *,
     classifier: Model | InMemory | Mapping[str, Model | InMemory] | None = None,
     labels: Sequence[str] | None = None,
-) -> Answered:
+) -> QuestionRows:
     """Tests whether the run's classifiers fail more often on images of the sentence than on the label's baseline.
 
     `sentence`: a caption that holds one of the run's labels. `draws`: the most images to draw, those of the baseline
@@ -83,7 +83,7 @@ def ask(
     caption = written(sentence, config.labels, "person", "SENTENCE")
     before = _of_caption(done.hypotheses, caption)
     if before.num_rows and (target is None or target in before["target"].to_pylist()):
-        return Answered(_ended(done), caption.text, before, is_new=False)
+        return QuestionRows(_ended(done), caption.text, before, is_new=False)
     session, steps = Session(HERE if in_memory else via, None, listener), Steps(listener)
     with open_failures_run(done.path, done.manifest["run_id"], done.config) as opened:
         number = _questions(opened) + 1  # counted by its only writer: no two questions are tested at one share
@@ -93,7 +93,7 @@ def ask(
             any_failure = [] if before.num_rows else [None]  # tested once, by the first question
             new = _answer(work, caption, [*any_failure, *([target] if target else [])], draws, number)
         _keep(opened, caption, new, number)
-    return Answered(opened, caption.text, new)
+    return QuestionRows(opened, caption.text, new)
 
 
 def _questions(run: FailuresRun) -> int:
@@ -101,7 +101,7 @@ def _questions(run: FailuresRun) -> int:
     return max(int(run.manifest.get(QUESTIONS, 0)), len(set(of_persons(run.hypotheses)["caption_id"].to_pylist())))
 
 
-def _check_target(work: Work, label: str, target: str | None) -> None:
+def _check_target(work: FailuresState, label: str, target: str | None) -> None:
     if target is None:
         return
     if target == label:
@@ -113,14 +113,16 @@ def _check_target(work: Work, label: str, target: str | None) -> None:
             )
 
 
-def _answer(work: Work, caption: Candidate, targets: Sequence[str | None], draws: int, number: int) -> pa.Table:
+def _answer(
+    work: FailuresState, caption: Candidate, targets: Sequence[str | None], draws: int, number: int
+) -> pa.Table:
     """`targets`: wrong labels to test; None: any failure. None alone: also the most frequent one."""
     work.run.update({ASKING: number})
     caption = work.register(caption)
     names = [decider.classifier for decider in work.drawing.deciders]
     look = max(int(draws * LOOK), 1)
     base = work.baselines[caption.label]
-    work.drawing.draw([Wanted(one, DISCOVERY, SEARCH, look) for one in (caption, base)], work.steps, "look")
+    work.drawing.draw([WantedDraws(one, DISCOVERY, SEARCH, look) for one in (caption, base)], work.steps, "look")
     hypotheses = []
     for name in names:
         counts = work.drawing.counts(caption, name, DISCOVERY, SEARCH)

@@ -17,7 +17,7 @@ from c2b_ray.audits.failures.report.page import read_facts
 from c2b_ray.audits.failures.report.rows import BASELINE, CONFIRMATION, FAILURE
 from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.audits.kit.classifiers import one_of
-from c2b_ray.audits.kit.comparison import Comparison, differing, refuse, sides
+from c2b_ray.audits.kit.comparison import Comparison, compared_names, differing, refuse
 from c2b_ray.errors import RunError
 
 # Gates on a run of `c2b failures`: `failure`, `fly/bee/*:failure`, `rate>0.01`, `fly/*:rate_low>0.01`.
@@ -103,7 +103,7 @@ def compare(
                 "as independent: compare the two with `c2b audit` on the same table with the same `cluster`, which "
                 "pairs their answers"
             )
-    a, b = sides((run_a, run_b), (classifier_a, classifier_b), classifiers_of, _check_settings)
+    a, b = compared_names((run_a, run_b), (classifier_a, classifier_b), classifiers_of, _check_settings)
     alpha = float(run_a.config.get("alpha", 0.05))
     cells = compared(_rows(run_a, a), _rows(run_b, b), alpha)
     if cells["difference"].null_count == cells.num_rows:

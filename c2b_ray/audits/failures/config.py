@@ -29,7 +29,7 @@ from c2b_ray.config.named import (
     TablePath,
 )
 from c2b_ray.config.reading import ConfigFile
-from c2b_ray.config.strict import Strict, distinct, known_columns
+from c2b_ray.config.strict import StrictModel, distinct, known_columns
 from c2b_ray.storage.documents import FileOrFields
 
 # The names of the failure rules (Wiles et al. 2022), which are defined in `steps/discovery/rules.py`.
@@ -48,13 +48,13 @@ _LABELS = {"anyOf": [{"const": ALL}, {"type": "array", "items": {"type": "string
 _NO_IMAGES = "name a source of images: {generate: {model: spec}} or {labelled: {table: path}}"
 
 
-class Generate(Strict):
+class Generate(StrictModel):
     model: GeneratorSpec = Field(
         description="The spec of an image generator, such as `world:renderer` or `diffusers:org/name`."
     )
 
 
-class Labelled(Strict):
+class Labelled(StrictModel):
     table: TablePath = Field(
         description="A table or folder of labelled images; captions consist of the values of its other columns."
     )
@@ -84,7 +84,7 @@ class Labelled(Strict):
         return columns
 
 
-class Source(Strict):
+class Source(StrictModel):
     """The source of a caption's images: a generator, or labelled images instead of draws."""
 
     generate: Generate | None = Field(None, description="Generates the images of each caption.")
@@ -97,7 +97,7 @@ class Source(Strict):
         return self
 
 
-class Generalise(Strict):
+class Generalise(StrictModel):
     """Other sources of images, on which the captions of failures are tested."""
 
     generators: list[GeneratorSpec] = Field(default_factory=list, description="Specs of other image generators.")
@@ -112,7 +112,7 @@ class Generalise(Strict):
     images: int = Field(100, ge=1, le=100_000, description="The images of each run.")
 
 
-class DrawBudget(Strict):
+class DrawBudget(StrictModel):
     """The number of images to draw for all labels and captions."""
 
     draws: int = Field(200_000, ge=100, le=10_000_000_000, description="The number of images in total.")
@@ -124,7 +124,7 @@ class DrawBudget(Strict):
     )
 
 
-class FailuresConfig(Strict):
+class FailuresConfig(StrictModel):
     """A search for captions that make a classifier fail, and for how often each does."""
 
     labels: Annotated[list[Name], WithJsonSchema(_LABELS)] = Field(

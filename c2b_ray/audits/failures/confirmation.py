@@ -24,14 +24,14 @@ from c2b_ray.audits.failures.drawing import (
     SEARCH,
     TEST,
     Counts,
-    Drawing,
+    RoundDrawing,
     Source,
-    Wanted,
+    WantedDraws,
 )
 from c2b_ray.audits.failures.labelled import Output, answers_to, rows_of, without_copies
 from c2b_ray.audits.failures.refinement import baseline_rate, rate, seen
-from c2b_ray.audits.failures.sources import Generated, Indexed, generated, indexed
-from c2b_ray.audits.failures.state import Hypothesis, Work
+from c2b_ray.audits.failures.sources import GeneratorSource, IndexSource, generated, indexed
+from c2b_ray.audits.failures.state import FailuresState, Hypothesis
 from c2b_ray.errors import ConfigError
 from c2b_ray.stats.rates import Trials, failure_rates, mann_whitney, rate_ratios
 from c2b_ray.storage.labelled import LabelledTable
@@ -46,7 +46,7 @@ LEAST_MEASURED = 200
 class Confirmation:
     """The hypotheses of a run, in a fixed order, with the captions and labels that they share."""
 
-    def __init__(self, work: Work, hypotheses: Sequence[Hypothesis], share: float = 1.0) -> None:
+    def __init__(self, work: FailuresState, hypotheses: Sequence[Hypothesis], share: float = 1.0) -> None:
         """`share`: the share of the run's alpha that these hypotheses have to themselves."""
         self._work, self._share = work, share
         self.hypotheses = list(dict.fromkeys(hypotheses))
@@ -120,7 +120,7 @@ class Confirmation:
     def _draw(self, captions: list[int], baselines: list[int], part: str, doing: str) -> None:
         work = self._work
         wanted = [
-            Wanted(caption, CONFIRMATION, part, draws)
+            WantedDraws(caption, CONFIRMATION, part, draws)
             for caption, draws in (
                 *zip([work.baselines[label] for label in self.labels], baselines, strict=True),
                 *zip(self.captions, captions, strict=True),
@@ -139,10 +139,10 @@ class Confirmation:
         return np.array(rows, np.int64).reshape(-1, 4)
 
 
-def row(work: Work, one: Hypothesis, stage: str, parts: Sequence[str]) -> HypothesisRow:
+def row(work: FailuresState, one: Hypothesis, stage: str, parts: Sequence[str]) -> HypothesisRow:
     """Returns what these parts of a stage show of a hypothesis: counts, rates and intervals, but no evidence."""
     mine, base = (
-        _together(work, one, caption, stage, parts) for caption in (one.caption, work.baselines[one.kind.label])
+        _sum_counts(work, one, caption, stage, parts) for caption in (one.caption, work.baselines[one.kind.label])
     )
     target, confidence = one.kind.target, 1 - work.config.alpha
     failures, base_failures = mine.towards(target), base.towards(target)
@@ -181,27 +181,27 @@ def row(work: Work, one: Hypothesis, stage: str, parts: Sequence[str]) -> Hypoth
     }
 
 
-def discovered(work: Work, hypotheses: Sequence[Hypothesis]) -> pa.Table:
+def discovered(work: FailuresState, hypotheses: Sequence[Hypothesis]) -> pa.Table:
     """Returns rows of `schemas.HYPOTHESES` for the stage discovery: counts of all that was drawn, without a verdict."""
     once = dict.fromkeys(one for one in hypotheses if seen(work, one)[1])
     return pa.Table.from_pylist([row(work, one, DISCOVERY, (SEARCH,)) for one in once], HYPOTHESES)
 
 
-def _together(work: Work, one: Hypothesis, caption: Candidate, stage: str, parts: Sequence[str]) -> Counts:
+def _sum_counts(work: FailuresState, one: Hypothesis, caption: Candidate, stage: str, parts: Sequence[str]) -> Counts:
     total = Counts()
     for part in parts:
         total.add(work.drawing.counts(caption, one.kind.classifier, stage, part))
     return total
 
 
-def _text(work: Work, caption_id: str | None) -> str | None:
+def _text(work: FailuresState, caption_id: str | None) -> str | None:
     return None if caption_id is None else work.candidates[caption_id].text
 
 
 # Failure rates of real, labelled images, next to those of the baselines: rows of `schemas.TRANSFERS`.
 
 
-def beside(work: Work) -> list[TransferRow]:
+def transfer_rows(work: FailuresState) -> list[TransferRow]:
     """Returns a row per label and classifier; no rows without `labelled`."""
     if work.config.labelled is None:
         return []
@@ -249,7 +249,7 @@ def beside(work: Work) -> list[TransferRow]:
 RUNS = "runs"
 
 
-def generalise(work: Work, findings: Sequence[Hypothesis]) -> None:
+def generalise(work: FailuresState, findings: Sequence[Hypothesis]) -> None:
     """Writes `schemas.TRANSFERS`. With a section `generalise`: runs of every source; without one: the other classifiers
     on the draws that measured the findings."""
     rows: list[TransferRow] = []
@@ -259,35 +259,37 @@ def generalise(work: Work, findings: Sequence[Hypothesis]) -> None:
         captions = list(dict.fromkeys(c for one in findings for c in (work.baselines[one.kind.label], one.caption)))
         for drawing in _elsewhere(work, captions) if captions else ():
             rows += [row for one in findings for row in _rows(work, one, drawing, RUNS, is_elsewhere=True)]
-    rows += beside(work)
+    rows += transfer_rows(work)
     if rows or work.config.generalise is not None:
         work.run.write("transfers", pa.Table.from_pylist(rows, TRANSFERS))
 
 
-def _elsewhere(work: Work, captions: Sequence[Candidate]) -> Iterator[Drawing]:
+def _elsewhere(work: FailuresState, captions: Sequence[Candidate]) -> Iterator[RoundDrawing]:
     """Draws the runs of these captions and returns every source, the run's own first."""
     section, models = work.config.generalise, work.models
     assert section is not None
     seed = seed_of("generalise", work.config.seed)
-    sources: list[Generated | Indexed] = [
+    sources: list[GeneratorSource | IndexSource] = [
         generated(spec, models, seed) for spec in dict.fromkeys((work.drawing.source, *section.generators))
     ]
     if section.index is not None:
         sources.append(indexed(section.index, captions, section.runs * section.images, models))
     for source in sources:
         drawing = _drawing(work, source, source.load, seed, section.images)
-        wanted = [Wanted(one, CONFIRMATION, RUNS, section.runs * section.images) for one in captions]
+        wanted = [WantedDraws(one, CONFIRMATION, RUNS, section.runs * section.images) for one in captions]
         drawing.draw(wanted, work.steps, f"generalise: {source.name}")
         yield drawing
 
 
-def _drawing(work: Work, source: Source, load: Any, seed: int, size: int) -> Drawing:
+def _drawing(work: FailuresState, source: Source, load: Any, seed: int, size: int) -> RoundDrawing:
     contenders = work.drawing.stage.contenders
     stage = RoundStage(work.models.runner, load, contenders, work.run.location("rounds"), seed)
-    return Drawing(work.run, stage, source, work.drawing.deciders, size)
+    return RoundDrawing(work.run, stage, source, work.drawing.deciders, size)
 
 
-def _rows(work: Work, one: Hypothesis, drawing: Drawing, part: str, is_elsewhere: bool) -> Iterator[TransferRow]:
+def _rows(
+    work: FailuresState, one: Hypothesis, drawing: RoundDrawing, part: str, is_elsewhere: bool
+) -> Iterator[TransferRow]:
     """Returns a row per classifier; the finding's own classifier only where the images are new to it."""
     base = work.baselines[one.kind.label]
     for decider in drawing.deciders:

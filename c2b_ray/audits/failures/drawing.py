@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.failures.discovery.candidates import Candidate
-from c2b_ray.audits.failures.discovery.rounds import ORDERS, SAMPLE, Decider, OrderRow, kind_of
+from c2b_ray.audits.failures.discovery.rounds import ORDERS, SAMPLE, AnswerRules, OrderRow, kind_of
 from c2b_ray.audits.failures.discovery.rounds_stage import RoundStage
 from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.engine.images import OnProgress
-from c2b_ray.engine.progress import Progress, Whole
+from c2b_ray.engine.progress import Progress, StageTotal
 from c2b_ray.storage.parts import opened
 from c2b_ray.tables import content_id
 from c2b_ray.tables.failure_rows import ExampleRow, RoundRow
@@ -66,7 +66,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedDraws:
     """A number of draws of a caption. `examples`: how many images a round keeps of each kind of failure."""
 
     caption: Candidate
@@ -76,7 +76,7 @@ class Wanted:
     examples: int = 1
 
 
-class Drawing:
+class RoundDrawing:
     """Draws rounds of one source and counts them. `most`: the most draws of the whole run, for its progress."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Drawing:
         run: FailuresRun,
         stage: RoundStage,
         source: Source,
-        deciders: Sequence[Decider],
+        deciders: Sequence[AnswerRules],
         size: int,
         most: int | None = None,
     ) -> None:
@@ -100,7 +100,7 @@ class Drawing:
         self._read: set[str] = set()
         self.spent: Counter[tuple[str, str]] = Counter()
 
-    def draw(self, wanted: Sequence[Wanted], steps: Steps, doing: str) -> None:
+    def draw(self, wanted: Sequence[WantedDraws], steps: Steps, doing: str) -> None:
         """Draws and counts. An index gives as many draws as it has images."""
         orders = [order for one in wanted for order in self._orders(one)]
         if not orders:
@@ -129,7 +129,7 @@ class Drawing:
             each = images / progress.total if progress.total else 0.0
             rows, resumed, done = (round(count * each) for count in (progress.rows, progress.resumed, progress.done))
             rate = progress.rows_per_second * each
-            whole = None if self._most is None else Whole(before + done, self._most)
+            whole = None if self._most is None else StageTotal(before + done, self._most)
             on_progress(Progress(rows, progress.errors, resumed, images, rate, done - resumed, "images", whole))
 
         return tell
@@ -156,7 +156,7 @@ class Drawing:
         rows = self._source.rows(caption, stage)
         return None if rows is None else len(rows) - self._next[caption.caption_id, stage]
 
-    def _orders(self, one: Wanted) -> list[OrderRow]:
+    def _orders(self, one: WantedDraws) -> list[OrderRow]:
         key, left = (one.caption.caption_id, one.stage), self.left(one.caption, one.stage)
         draws = one.draws if left is None else min(one.draws, left)
         begin, end = self._next[key], self._next[key] + draws
@@ -165,7 +165,7 @@ class Drawing:
         starts = range(begin, end, self._size)
         return [self._order(one, first, min(self._size, end - first)) for first in starts]
 
-    def _order(self, one: Wanted, first: int, draws: int) -> OrderRow:
+    def _order(self, one: WantedDraws, first: int, draws: int) -> OrderRow:
         caption = one.caption
         rows = self._source.rows(caption, one.stage)
         mine = None if rows is None else list(rows[first : first + draws])

@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 from c2b_ray.audits.failures.config import FailuresConfig, read_failures_config
 from c2b_ray.audits.failures.confirmation import TEST_SHARE
-from c2b_ray.audits.failures.discovery.power import COMMON_RATE, Reach, least_rate
+from c2b_ray.audits.failures.discovery.power import COMMON_RATE, FailureReach, least_rate
 from c2b_ray.audits.failures.preflight import checked
 from c2b_ray.audits.failures.report.method import ratio_sentence, reach_sentence
-from c2b_ray.audits.failures.run import Expected, LeastRate
+from c2b_ray.audits.failures.run import ExpectedCosts, LeastRate
 from c2b_ray.audits.failures.search import BASELINE_SHARE, CONFIRMED
 from c2b_ray.audits.kit.backend import AUTO
 from c2b_ray.audits.kit.costs import Cost, classifications, generations
@@ -63,12 +63,12 @@ def _rows_of_labels(config: FailuresConfig, images: LabelledTable) -> int:
     return sum(row["counts"] for row in counts if normalise(row["values"]) in wanted)
 
 
-def expected(config: FailuresConfig, costs: Sequence[Cost] = ()) -> Expected:
+def expected(config: FailuresConfig, costs: Sequence[Cost] = ()) -> ExpectedCosts:
     """Returns what the manifest keeps of the estimate. It holds seconds only where the models were tried."""
     timed = [cost.seconds for cost in costs]
     known = [one for one in timed if one is not None]
     seconds = [sum(one[0] for one in known), sum(one[1] for one in known)] if timed and len(known) == len(timed) else []
-    return Expected(
+    return ExpectedCosts(
         draws=list(images(config)),
         seconds=[round(one, 1) for one in seconds] or None,
         least_rates=least_rates(config),
@@ -94,10 +94,10 @@ def _joined(*sentences: str) -> str:
     return "; ".join(filter(None, sentences))
 
 
-def _reach(config: FailuresConfig) -> Reach:
+def _reach(config: FailuresConfig) -> FailureReach:
     labels, discovery = max(len(config.labels), 1), config.budget.draws * config.budget.discovery
     baseline = discovery * BASELINE_SHARE
-    return Reach(
+    return FailureReach(
         seen=None if config.captioner is None else baseline / labels,
         screened=min(discovery - baseline, baseline / 2) / labels,
         tested=(config.budget.draws - discovery) * TEST_SHARE / labels,

@@ -13,7 +13,7 @@ from c2b_ray.audits.failures.discovery.clusters import MOST_REFERENCE, combine_a
 from c2b_ray.audits.failures.discovery.describe import Background, Sentences
 from c2b_ray.audits.failures.drawing import ENOUGH
 from c2b_ray.audits.failures.run import FailuresRun
-from c2b_ray.audits.failures.state import Kind, Work
+from c2b_ray.audits.failures.state import FailuresState, Kind
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.engine.images import of_revision
 from c2b_ray.engine.stage import Runner
@@ -30,7 +30,7 @@ _AT_ONCE = 32  # groups whose images the driver holds twice
 
 
 @dataclass(frozen=True)
-class Group:
+class FailureGroup:
     """Failures of one kind: their encoded images, the sentences about each, and ordinary images of the label."""
 
     prompt: str
@@ -50,7 +50,7 @@ class Combining:
     revisions: Sequence[str]
     steps: Steps
 
-    def sentences(self, groups: Sequence[Group]) -> list[list[Sentences]]:
+    def sentences(self, groups: Sequence[FailureGroup]) -> list[list[Sentences]]:
         """Returns for each group the sentences of its clusters, largest cluster first; [] where no model scores
         captions."""
         ids = [self._id(group) for group in groups]
@@ -61,7 +61,7 @@ class Combining:
         known = self._known()
         return [known[one] for one in ids]
 
-    def _combine(self, groups: Mapping[str, Group]) -> None:
+    def _combine(self, groups: Mapping[str, FailureGroup]) -> None:
         self.run.begin_writing()
         rows = pa.table(
             {
@@ -76,7 +76,7 @@ class Combining:
             out = self.run.location("combinations")
             combine_all(self.runner, rows, self.captioner, self.encoder, out, on_progress)
 
-    def _id(self, group: Group) -> str:
+    def _id(self, group: FailureGroup) -> str:
         parts = [group.prompt, [list(one) for one in group.said], *group.images, "reference", *group.reference]
         return content_id("combine", list(self.revisions), *parts)
 
@@ -88,7 +88,9 @@ class Combining:
         }
 
 
-def describe_at_once(work: Work, hypotheses: Iterable[tuple[Kind, Candidate]], labels: Iterable[str] = ()) -> None:
+def describe_at_once(
+    work: FailuresState, hypotheses: Iterable[tuple[Kind, Candidate]], labels: Iterable[str] = ()
+) -> None:
     """Describes in one pass all images that `described` and `background` will need."""
     if work.describing is None:
         return
@@ -98,7 +100,7 @@ def describe_at_once(work: Work, hypotheses: Iterable[tuple[Kind, Candidate]], l
     work.describing.sentences(images)
 
 
-def described(work: Work, kind: Kind, caption: Candidate) -> list[Sentences]:
+def described(work: FailuresState, kind: Kind, caption: Candidate) -> list[Sentences]:
     """Returns the sentences about the kept images of a caption's failures of this kind."""
     assert work.describing is not None
     return _without(
@@ -106,7 +108,7 @@ def described(work: Work, kind: Kind, caption: Candidate) -> list[Sentences]:
     )
 
 
-def combined(work: Work, kinds: Sequence[Kind]) -> list[list[Sentences]]:
+def combined(work: FailuresState, kinds: Sequence[Kind]) -> list[list[Sentences]]:
     """Returns for each kind the sentences that describe clusters of its baseline failures best; [] where none do."""
     combining = _combining(work)
     if combining is None:
@@ -115,11 +117,13 @@ def combined(work: Work, kinds: Sequence[Kind]) -> list[list[Sentences]]:
     for kind in kinds:
         base = work.baselines[kind.label]
         right = [one["image"] for one in work.drawing.sample(base) if one["predicted"] == kind.label]
-        groups.append(Group(base.text, _images(work, kind, base), described(work, kind, base), right[:MOST_REFERENCE]))
+        groups.append(
+            FailureGroup(base.text, _images(work, kind, base), described(work, kind, base), right[:MOST_REFERENCE])
+        )
     return combining.sentences(groups)
 
 
-def _combining(work: Work) -> Combining | None:
+def _combining(work: FailuresState) -> Combining | None:
     captioner, encoder = work.config.captioner, work.config.encoder
     if captioner is None:
         return None
@@ -130,12 +134,12 @@ def _combining(work: Work) -> Combining | None:
     return Combining(work.run, work.models.runner, says, loaded, revisions, work.steps)
 
 
-def _images(work: Work, kind: Kind, caption: Candidate) -> list[bytes]:
+def _images(work: FailuresState, kind: Kind, caption: Candidate) -> list[bytes]:
     examples = work.drawing.examples(caption, kind.classifier)
     return [one["image"] for one in examples if kind.target is None or one["predicted"] == kind.target][:ENOUGH]
 
 
-def _without(work: Work, kind: Kind, said: Sequence[Sentences]) -> list[Sentences]:
+def _without(work: FailuresState, kind: Kind, said: Sequence[Sentences]) -> list[Sentences]:
     """Leaves out sentences that name another label: "it looks like a bee" would ask the generator for bees."""
     others = {*work.baselines, *([kind.target] if kind.target else [])} - {kind.label}
     assert work.describing is not None
@@ -148,7 +152,7 @@ def _without(work: Work, kind: Kind, said: Sequence[Sentences]) -> list[Sentence
     return result
 
 
-def background(work: Work, label: str) -> Background:
+def background(work: FailuresState, label: str) -> Background:
     """Counts how often the captioner says each sentence of the label's sample, which holds failures and others."""
     assert work.describing is not None
     sample = work.drawing.sample(work.baselines[label])

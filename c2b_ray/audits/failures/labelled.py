@@ -24,11 +24,11 @@ import pyarrow.compute as pc
 from c2b_ray.audits.c2b.scoring.clusters import ClusterSums
 from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.audits.failures.discovery.candidates import table
-from c2b_ray.audits.failures.discovery.power import POWERS, SHARES, Searched, least_rates
-from c2b_ray.audits.failures.discovery.rounds_stage import Contender, answer_all, read_pictures
-from c2b_ray.audits.failures.discovery.value_sets import MOST_COLUMNS, MOST_SETS, Answered, Condition, Texts
+from c2b_ray.audits.failures.discovery.power import POWERS, SHARES, LabelSearch, least_rates
+from c2b_ray.audits.failures.discovery.rounds_stage import DiscoveryClassifier, answer_all, read_pictures
+from c2b_ray.audits.failures.discovery.value_sets import MOST_COLUMNS, MOST_SETS, Condition, LabelledAnswers, Texts
 from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, MEASURE, SEARCH, TEST
-from c2b_ray.audits.failures.labelled_claims import Answers, Claims, Parts, claims_of, hypotheses
+from c2b_ray.audits.failures.labelled_claims import ClaimAnswers, Claims, Parts, claims_of, hypotheses
 from c2b_ray.audits.failures.labels import baselines, contenders, noted_classifiers
 from c2b_ray.audits.failures.run import CauseSearch, FailuresRun, LabelReach
 from c2b_ray.audits.failures.setup import note_setup, of_images
@@ -56,7 +56,7 @@ KEPT = 4
 def rounds_of(
     images: LabelledTable,
     rows: Sequence[int],
-    answered: Answered,
+    answered: LabelledAnswers,
     answers: Mapping[str, Sequence[AnswerRow]],
     captions: Sequence[Condition],
 ) -> pa.Table:
@@ -159,7 +159,7 @@ def reach_of(config: FailuresConfig, parts: Parts, suggested: Claims, hypotheses
 
 def _searched(
     config: FailuresConfig, parts: Parts, suggested: Claims, classifier: str, label: str
-) -> tuple[Searched, int]:
+) -> tuple[LabelSearch, int]:
     """Returns what search and test had of one label, for failures of any kind or else of its first target, and its
     images in both. Where images come in clusters, the test had as many as tell as much if independent."""
     key = next((key for key in suggested.searches if key == (classifier, label, None)), None) or next(
@@ -178,7 +178,7 @@ def _searched(
         sums = ClusterSums(names, failures[None].astype(np.float64), of_cluster[None].astype(np.float64))
         worth = int(sums.effective(1 - config.alpha)[0])
     one = suggested.searches[key]
-    of_label = Searched(
+    of_label = LabelSearch(
         images[0],
         worth,
         usual=(int((failed & (searched | tested)).sum()) + 0.5) / (sum(images) + 1),
@@ -243,7 +243,7 @@ class Output:
     on_progress: OnProgress
 
 
-def rows_of(images: LabelledTable, config: FailuresConfig, columns: Iterable[str]) -> tuple[list[int], Answered]:
+def rows_of(images: LabelledTable, config: FailuresConfig, columns: Iterable[str]) -> tuple[list[int], LabelledAnswers]:
     """Returns the rows of the run's labels, with their values in these columns."""
     labels = images.labels
     spelt = {normalise(name): name for name in config.labels}
@@ -263,7 +263,7 @@ def rows_of(images: LabelledTable, config: FailuresConfig, columns: Iterable[str
     named = np.array([of_row[row] for row in rows], object)
     of_parts = np.array(PARTS, object)[parts]
     numbers = None if clusters is None else np.unique(clusters, return_inverse=True)[1]
-    return rows, Answered(named, values, of_parts, np.arange(len(rows)), numbers)
+    return rows, LabelledAnswers(named, values, of_parts, np.arange(len(rows)), numbers)
 
 
 def clusters_of(images: LabelledTable, rows: Sequence[int], name: str) -> Texts:
@@ -289,7 +289,12 @@ def parts_of_clusters(clusters: Texts, seed: int) -> Ints:
 
 
 def warn(
-    images: LabelledTable, rows: list[int], answered: Answered, config: FailuresConfig, run: FailuresRun, steps: Steps
+    images: LabelledTable,
+    rows: list[int],
+    answered: LabelledAnswers,
+    config: FailuresConfig,
+    run: FailuresRun,
+    steps: Steps,
 ) -> None:
     """Says what the images' source holds besides, and what is odd about a table of predictions. Raises SourceError
     where it is one of other images."""
@@ -309,15 +314,15 @@ def warn(
 
 
 def without_copies(
-    images: LabelledTable, rows: list[int], answered: Answered, output: Output
-) -> tuple[list[int], Answered]:
+    images: LabelledTable, rows: list[int], answered: LabelledAnswers, output: Output
+) -> tuple[list[int], LabelledAnswers]:
     """Returns the rows without copies of earlier ones: a picture ten times in the table, as it is or saved again, is
     one picture's evidence, and may not both choose a caption and confirm it."""
     ids = pa.array([content_id("picture", images.revision, row) for row in rows], pa.string())
     output.run.begin_writing()
     out = output.run.location("pictures")
     read_pictures(
-        output.runner, pa.table({"image_id": ids, "row": rows}), partial(_itself, images), out, output.on_progress
+        output.runner, pa.table({"image_id": ids, "row": rows}), partial(_unchanged, images), out, output.on_progress
     )
     distinct = Distinct(output.run.read("pictures", COLUMNS))
     counts, left = answered.without_copies(distinct.pictures(ImageIds(ids.cast(pa.large_string()))))
@@ -325,8 +330,12 @@ def without_copies(
 
 
 def answers_to(
-    images: LabelledTable, rows: list[int], answered: Answered, classifiers: tuple[Contender, ...], output: Output
-) -> Answers:
+    images: LabelledTable,
+    rows: list[int],
+    answered: LabelledAnswers,
+    classifiers: tuple[DiscoveryClassifier, ...],
+    output: Output,
+) -> ClaimAnswers:
     """Returns the classifiers' answers to these rows. SourceError where a classifier answers hardly any of them."""
     names = [f"{images.revision} {row}" for row in rows]
     labels = answered.labels.tolist()
@@ -336,12 +345,12 @@ def answers_to(
     columns = {"answer_id": pa.array(ids, pa.list_(pa.string())), "row": rows, "name": names, "label": labels}
     output.run.begin_writing()
     out = output.run.location("answers")
-    answer_all(output.runner, pa.table(columns), partial(_itself, images), classifiers, out, output.on_progress)
+    answer_all(output.runner, pa.table(columns), partial(_unchanged, images), classifiers, out, output.on_progress)
     answers, current = output.run.read("answers"), pa.array([one for group in ids for one in group])
-    result = Answers.of(answers.filter(pc.is_in(answers["answer_id"], current)), rows, classifiers)
+    result = ClaimAnswers.of(answers.filter(pc.is_in(answers["answer_id"], current)), rows, classifiers)
     result.refuse_silence(output.run.path)
     return result
 
 
-def _itself(images: LabelledTable) -> LabelledTable:
+def _unchanged(images: LabelledTable) -> LabelledTable:
     return images

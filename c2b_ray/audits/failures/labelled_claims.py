@@ -20,16 +20,16 @@ import pyarrow.compute as pc
 
 from c2b_ray.audits.failures.config import ANY_LABEL, FailuresConfig
 from c2b_ray.audits.failures.discovery.race import Race, RaceTerms
-from c2b_ray.audits.failures.discovery.rounds_stage import Contender
+from c2b_ray.audits.failures.discovery.rounds_stage import DiscoveryClassifier
 from c2b_ray.audits.failures.discovery.value_sets import (
-    Answered,
     Condition,
+    ConditionCounts,
+    LabelledAnswers,
     Mask,
-    Sides,
     Suggested,
-    clustered_sides,
+    clustered_condition_counts,
+    condition_counts,
     conditions,
-    sides,
     targets,
 )
 from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, MEASURE, SEARCH, TEST
@@ -63,7 +63,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Answers:
+class ClaimAnswers:
     """For each classifier, in the order of the rows: whether it answered, whether it failed, and the answer."""
 
     tables: dict[str, list[AnswerRow]]
@@ -72,13 +72,13 @@ class Answers:
     predicted: dict[str, list[str | None]]
 
     @staticmethod
-    def of(answers: pa.Table, rows: list[int], classifiers: tuple[Contender, ...]) -> Answers:
+    def of(answers: pa.Table, rows: list[int], classifiers: tuple[DiscoveryClassifier, ...]) -> ClaimAnswers:
         tables = {}
         for one in classifiers:
             mine = answers.filter(pc.equal(answers["classifier"], one.decider.classifier)).to_pylist()
             by_row = {row["row"]: row for row in mine}
             tables[one.decider.classifier] = [by_row[row] for row in rows]
-        return Answers(
+        return ClaimAnswers(
             tables,
             {name: np.array([row["failed"] is not None for row in group], bool) for name, group in tables.items()},
             {name: np.array([bool(row["failed"]) for row in group], bool) for name, group in tables.items()},
@@ -117,7 +117,7 @@ class Claims:
     searches: Mapping[tuple[str, str, str | None], Suggested]
 
 
-def claims_of(answered: Answered, answers: Answers, config: FailuresConfig) -> Claims:
+def claims_of(answered: LabelledAnswers, answers: ClaimAnswers, config: FailuresConfig) -> Claims:
     """Returns the claims that the part of discovery suggests."""
     claims, searches = [], {}
     for name, known in answers.known.items():
@@ -137,25 +137,25 @@ def claims_of(answered: Answered, answers: Answers, config: FailuresConfig) -> C
 class Parts:
     """The images' values and the answers to them, by part."""
 
-    answered: Answered
-    answers: Answers
+    answered: LabelledAnswers
+    answers: ClaimAnswers
 
-    def sides(self, claim: Claim, part: str, any_failure: bool = False) -> Sides:
+    def sides(self, claim: Claim, part: str, any_failure: bool = False) -> ConditionCounts:
         of_part = self.answered.of_part(part)
         failed = self.answers.towards(claim.classifier, None if any_failure else claim.target)
-        return sides(self.answered, claim.condition, failed, self.answers.known[claim.classifier] & of_part)
+        return condition_counts(self.answered, claim.condition, failed, self.answers.known[claim.classifier] & of_part)
 
     def by_cluster(self, claim: Claim, part: str) -> ClusteredSides:
-        """Returns the counts of `sides` by cluster."""
+        """Returns the counts of `condition_counts` by cluster."""
         among = self.answers.known[claim.classifier] & self.answered.of_part(part)
         failed = self.answers.towards(claim.classifier, claim.target)
-        return clustered_sides(self.answered, claim.condition, failed, among)
+        return clustered_condition_counts(self.answered, claim.condition, failed, among)
 
     def correlation(self, claim: Claim) -> Correlation:
         """Returns the intraclass correlation of failures on the label's images of all parts, those with the claim's
         condition and those without it each for themselves."""
         failed = self.answers.towards(claim.classifier, claim.target)
-        whole = clustered_sides(self.answered, claim.condition, failed, self.answers.known[claim.classifier])
+        whole = clustered_condition_counts(self.answered, claim.condition, failed, self.answers.known[claim.classifier])
         side, cluster = np.nonzero(whole.images)
         rho, _ = cluster_correlation(side, whole.failures[side, cluster], whole.images[side, cluster])
         return UNKNOWN if np.isnan(rho) else Correlation(rho, max(whole.images.shape[1] - 2.0, 1.0))

@@ -13,8 +13,8 @@ import numpy as np
 from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.audits.failures.discovery.candidates import Candidate
 from c2b_ray.audits.failures.discovery.hierarchy import Hierarchy
-from c2b_ray.audits.failures.discovery.rounds import Decider
-from c2b_ray.audits.failures.discovery.rounds_stage import Contender
+from c2b_ray.audits.failures.discovery.rounds import AnswerRules
+from c2b_ray.audits.failures.discovery.rounds_stage import DiscoveryClassifier
 from c2b_ray.audits.failures.discovery.rules import Truth, check_rule, needs_parents
 from c2b_ray.audits.failures.discovery.sentences import baseline, check_prompt
 from c2b_ray.audits.kit.loaders import Backend
@@ -42,7 +42,7 @@ def ancestry_of(config: FailuresConfig) -> Ancestry | None:
     return None if config.hierarchy is None else read_hierarchy(config.hierarchy)
 
 
-def decider(config: FailuresConfig, name: str, known: Description, ancestry: Ancestry | None) -> Decider:
+def decider(config: FailuresConfig, name: str, known: Description, ancestry: Ancestry | None) -> AnswerRules:
     """Returns what decides whether an answer of a classifier is a failure. ConfigError where the classifier lacks one
     of the run's labels, or where no answer could fail by the run's rule."""
     label_map = config.label_map if isinstance(config.label_map, dict) else None
@@ -59,7 +59,7 @@ def decider(config: FailuresConfig, name: str, known: Description, ancestry: Anc
     for label, truth in truths.items():
         check_rule(config.rule, truth, label)
     _check_targets(config, name, names)
-    return Decider(name, known.revision, tuple(names), truths, config.rule, config.confidence, config.true_below)
+    return AnswerRules(name, known.revision, tuple(names), truths, config.rule, config.confidence, config.true_below)
 
 
 def _truth(config: FailuresConfig, positions: Sequence[int], labels: int, hierarchy: Hierarchy | None) -> Truth:
@@ -79,11 +79,13 @@ def _check_targets(config: FailuresConfig, classifier: str, names: Sequence[str]
                 raise ConfigError(f"targets.{label}", "a label taken for itself is no failure")
 
 
-def contenders(config: FailuresConfig, models: Backend) -> tuple[Contender, ...]:
+def contenders(config: FailuresConfig, models: Backend) -> tuple[DiscoveryClassifier, ...]:
     """The classifiers of a run, in the order of its config."""
     ancestry = ancestry_of(config)
     return tuple(
-        Contender(models.classifier(spec), decider(config, name, models.describe("classifier", spec), ancestry))
+        DiscoveryClassifier(
+            models.classifier(spec), decider(config, name, models.describe("classifier", spec), ancestry)
+        )
         for name, spec in config.specs.items()
     )
 

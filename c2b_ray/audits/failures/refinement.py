@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from c2b_ray.audits.failures.discovery.candidates import Candidate, rewrite_request, rewrites, without_adjectives
 from c2b_ray.audits.failures.discovery.describe import Background
-from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, Counts, Wanted
+from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, Counts, WantedDraws
 from c2b_ray.audits.failures.failing import background, describe_at_once, described
-from c2b_ray.audits.failures.state import Hypothesis, Kind, Work
+from c2b_ray.audits.failures.state import FailuresState, Hypothesis, Kind
 from c2b_ray.audits.kit.models import language_model_row
 from c2b_ray.roles import ChatReply
 from c2b_ray.storage.parts import writing
@@ -27,7 +27,7 @@ GOAL = 6
 
 
 @dataclass
-class Purse:
+class RemainingDraws:
     """The draws that are left."""
 
     left: int
@@ -36,32 +36,34 @@ class Purse:
         self.left -= draws
 
 
-def baseline_rate(work: Work, kind: Kind) -> float:
+def baseline_rate(work: FailuresState, kind: Kind) -> float:
     """Returns the kind's rate among the label's baseline images of discovery; slightly above 0 where none failed."""
     counts = work.drawing.counts(work.baselines[kind.label], kind.classifier, DISCOVERY, SEARCH)
     return (counts.towards(kind.target) + 0.5) / (counts.draws + 1)
 
 
-def seen(work: Work, one: Hypothesis) -> tuple[int, int]:
+def seen(work: FailuresState, one: Hypothesis) -> tuple[int, int]:
     """Returns failures and draws of a hypothesis on the seeds of discovery."""
     counts: Counts = work.drawing.counts(one.caption, one.kind.classifier, DISCOVERY, SEARCH)
     return counts.towards(one.kind.target), counts.draws
 
 
-def rate(work: Work, one: Hypothesis) -> float:
+def rate(work: FailuresState, one: Hypothesis) -> float:
     failures, draws = seen(work, one)
     return failures / draws if draws else 0.0
 
 
-def screen(work: Work, hypotheses: Sequence[Hypothesis], purse: Purse, most: int, goal: int = GOAL) -> None:
+def screen(
+    work: FailuresState, hypotheses: Sequence[Hypothesis], purse: RemainingDraws, most: int, goal: int = GOAL
+) -> None:
     """Draws each caption until it has `goal` failures, looks hopeless, or has had `most` draws."""
     draw_while(work, hypotheses, purse, most, lambda one: _worth_more(work, one, goal))
 
 
 def draw_while(
-    work: Work,
+    work: FailuresState,
     hypotheses: Sequence[Hypothesis],
-    purse: Purse,
+    purse: RemainingDraws,
     most: int,
     is_open: Callable[[Hypothesis], bool],
     after_each: Callable[[], None] = lambda: None,
@@ -74,13 +76,13 @@ def draw_while(
     for one in hypotheses:
         by_caption.setdefault(one.caption.caption_id, []).append(one)
     while True:
-        wanted: list[tuple[float, Wanted]] = []
+        wanted: list[tuple[float, WantedDraws]] = []
         for group in by_caption.values():
             draws = seen(work, group[0])[1]
             if draws < most and any(is_open(one) for one in group):
                 more = min(max(FIRST, int(draws * (GROWTH - 1))), most - draws)
                 promise = max((seen(work, one)[0] + 0.5) / (draws + 1) for one in group)
-                wanted.append((promise, Wanted(group[0].caption, DISCOVERY, SEARCH, more, examples=2)))
+                wanted.append((promise, WantedDraws(group[0].caption, DISCOVERY, SEARCH, more, examples=2)))
         chosen = []
         for _, one_wanted in sorted(wanted, key=lambda item: -item[0]):
             if one_wanted.draws <= purse.left:
@@ -92,7 +94,7 @@ def draw_while(
         after_each()
 
 
-def _worth_more(work: Work, one: Hypothesis, goal: int) -> bool:
+def _worth_more(work: FailuresState, one: Hypothesis, goal: int) -> bool:
     failures, draws = seen(work, one)
     if failures >= goal:
         return False
@@ -107,7 +109,9 @@ MOST = 6
 """Wordings of one caption that are drawn."""
 
 
-def rewrite(work: Work, hypotheses: Sequence[Hypothesis], purse: Purse, most: int) -> list[Hypothesis]:
+def rewrite(
+    work: FailuresState, hypotheses: Sequence[Hypothesis], purse: RemainingDraws, most: int
+) -> list[Hypothesis]:
     """Draws other wordings of the captions of each kind that failed most, and returns hypotheses on them."""
     best: dict[Kind, Hypothesis] = {}
     for one in hypotheses:
@@ -124,12 +128,12 @@ def rewrite(work: Work, hypotheses: Sequence[Hypothesis], purse: Purse, most: in
     return result
 
 
-def _others(work: Work, caption: Candidate) -> list[str]:
+def _others(work: FailuresState, caption: Candidate) -> list[str]:
     """Returns the words that no wording may hold: the other labels that a failure can be."""
     return [label for label in work.baselines if label != caption.label]
 
 
-def _replies(work: Work, captions: Sequence[Candidate]) -> dict[str, ChatReply]:
+def _replies(work: FailuresState, captions: Sequence[Candidate]) -> dict[str, ChatReply]:
     spec = work.config.language_model
     if spec is None or not captions:
         return {}
@@ -167,7 +171,7 @@ UNKNOWN = 0.3
 
 
 @dataclass(frozen=True)
-class Trial:
+class SentenceRemoval:
     """A caption without one of its sentences."""
 
     whole: Hypothesis
@@ -175,7 +179,9 @@ class Trial:
     sentence: str
 
 
-def shorten(work: Work, hypotheses: Sequence[Hypothesis], purse: Purse, most: int) -> list[Hypothesis]:
+def shorten(
+    work: FailuresState, hypotheses: Sequence[Hypothesis], purse: RemainingDraws, most: int
+) -> list[Hypothesis]:
     """Draws shorter captions and returns hypotheses on them, also on those that fail less."""
     roots = _roots(work, hypotheses)
     trials = [trial for root in roots for trial in _trials(work, root)]
@@ -202,7 +208,7 @@ def _pairs(hypotheses: Sequence[Hypothesis]) -> list[tuple[Kind, Candidate]]:
     return [(one.kind, one.caption) for one in hypotheses]
 
 
-def _roots(work: Work, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+def _roots(work: FailuresState, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
     """Returns for each kind the caption of several sentences that failed most."""
     best: dict[Kind, Hypothesis] = {}
     for one in hypotheses:
@@ -211,26 +217,26 @@ def _roots(work: Work, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
     return list(best.values())
 
 
-def _trials(work: Work, root: Hypothesis) -> list[Trial]:
+def _trials(work: FailuresState, root: Hypothesis) -> list[SentenceRemoval]:
     sentences = root.caption.sentences
     return [
-        Trial(root, _without(work, root, sentences[:index] + sentences[index + 1 :]), sentence)
+        SentenceRemoval(root, _without(work, root, sentences[:index] + sentences[index + 1 :]), sentence)
         for index, sentence in enumerate(sentences)
     ]
 
 
-def _without(work: Work, root: Hypothesis, sentences: tuple[str, ...]) -> Hypothesis:
+def _without(work: FailuresState, root: Hypothesis, sentences: tuple[str, ...]) -> Hypothesis:
     return Hypothesis(root.kind, work.caption(root.kind.label, sentences, "shorter", root.caption))
 
 
 class _Odds:
     """The log odds that sentences are unnecessary."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: FailuresState) -> None:
         self._work = work
         self._backgrounds: dict[str, Background] = {}
 
-    def not_needed(self, trial: Trial) -> float:
+    def not_needed(self, trial: SentenceRemoval) -> float:
         """Returns the log odds: above 0 where the counts, and what failures show, favour a caption without the
         sentence."""
         share = self._background(trial.whole.kind.label).share((trial.sentence,))

@@ -18,7 +18,7 @@ from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation
 from c2b_ray.audits.failures.discovery.candidates import Candidate
 from c2b_ray.audits.failures.discovery.hierarchy import Hierarchy
 from c2b_ray.audits.failures.discovery.power import POWER, Confirming, Screening, least_caption_rate
-from c2b_ray.audits.failures.discovery.reliability import answer_of, doubts, inspection, reliability
+from c2b_ray.audits.failures.discovery.reliability import answer_of, inspection, reliability, unreliable_labels
 from c2b_ray.audits.failures.discovery.rounds_stage import inspect_all
 from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, SEARCH, TEST
 from c2b_ray.audits.failures.failing import described
@@ -26,7 +26,7 @@ from c2b_ray.audits.failures.labels import ancestry_of
 from c2b_ray.audits.failures.refinement import FIRST, GOAL, GROWTH, baseline_rate
 from c2b_ray.audits.failures.run import CaptionReach, CaptionSearch
 from c2b_ray.audits.failures.search import FEWEST, SURPRISE
-from c2b_ray.audits.failures.state import Kind, Work
+from c2b_ray.audits.failures.state import FailuresState, Kind
 from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
 from c2b_ray.engine.images import of_revision
 from c2b_ray.roles import Answer
@@ -37,7 +37,7 @@ SHOWN = 12
 """Sentences of each label that the table has: those that are said most."""
 
 
-def measure_trust(work: Work) -> dict[str, str]:
+def measure_trust(work: FailuresState) -> dict[str, str]:
     """Writes `schemas.RELIABILITY`; returns label → why it is not to be trusted."""
     if work.config.verifier is None:
         return {}
@@ -49,10 +49,10 @@ def measure_trust(work: Work) -> dict[str, str]:
     each = [[[answer] for answer in answers[label]] for label in labels]
     rows = reliability(work.drawing.source, inspections, each, hierarchy)
     work.run.write("reliability", pa.concat_tables([rows, *(_said(work, label) for label in labels)]))
-    return doubts(rows)
+    return unreliable_labels(rows)
 
 
-def _seen(work: Work, labels: list[str]) -> dict[str, list[Answer]]:
+def _seen(work: FailuresState, labels: list[str]) -> dict[str, list[Answer]]:
     """Returns what the verifier sees in each image of a label's sample."""
     spec = str(work.config.verifier)
     described = work.models.describe("captioner", spec)
@@ -83,12 +83,12 @@ def _seen(work: Work, labels: list[str]) -> dict[str, list[Answer]]:
     return answers
 
 
-def _known(work: Work, ids: list[str]) -> dict[str, tuple[str | None, str | None]]:
+def _known(work: FailuresState, ids: list[str]) -> dict[str, tuple[str | None, str | None]]:
     wanted, rows = set(ids), work.run.read("descriptions").to_pylist()
     return {row["description_id"]: (row["text"], row["error"]) for row in rows if row["description_id"] in wanted}
 
 
-def _said(work: Work, label: str) -> pa.Table:
+def _said(work: FailuresState, label: str) -> pa.Table:
     """Counts of how many of a label's images the captioner says each sentence."""
     if work.describing is None:
         return RELIABILITY.empty_table()
@@ -111,7 +111,7 @@ SIZES = 3
 """Captions are counted by their sentences: one, two, three or more."""
 
 
-def reach_of(work: Work, confirmation: Confirmation) -> CaptionSearch:
+def reach_of(work: FailuresState, confirmation: Confirmation) -> CaptionSearch:
     """Returns what was tried for each classifier and label. The least rates are those of one more caption of a label,
     if it is proposed and drawn, with the label's share of the draws that this run had for its test."""
     config, labels = work.config, len(work.baselines)
@@ -131,7 +131,9 @@ def reach_of(work: Work, confirmation: Confirmation) -> CaptionSearch:
     return CaptionSearch(power=POWER, tested=len(confirmation.hypotheses), draws_of_label=int(at_test), labels=rows)
 
 
-def _of_label(work: Work, confirmation: Confirmation, classifier: str, label: str, tested: Confirming) -> CaptionReach:
+def _of_label(
+    work: FailuresState, confirmation: Confirmation, classifier: str, label: str, tested: Confirming
+) -> CaptionReach:
     base, any_failure = work.baselines[label], Kind(classifier, label, None)
     proposed = [one for one in work.candidates.values() if one.label == label and one.origin != "baseline"]
     screened = [one for one in proposed if work.drawing.counts(one, classifier, DISCOVERY, SEARCH).draws]

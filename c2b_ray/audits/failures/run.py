@@ -35,7 +35,7 @@ class LeastRate(BaseModel):
     rate: float | None
 
 
-class Expected(BaseModel):
+class ExpectedCosts(BaseModel):
     """What was expected before a run. `draws`, `seconds`: the least and the most images and, where models were tried,
     seconds of one process. `least_rates`: the least rates that its budget is likely to find
     (`audits.failures.discovery.power`).
@@ -126,7 +126,7 @@ class FailuresManifest(Manifest):
     `caption_search`: how captions were, in generated ones."""
 
     spent: dict[str, int] | None = None
-    estimate: Expected | None = None
+    estimate: ExpectedCosts | None = None
     dropped_sentences: dict[str, int] | None = None
     questions: int | None = None
     asking: int | None = None

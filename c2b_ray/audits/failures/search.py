@@ -14,10 +14,10 @@ from c2b_ray.audits.failures.discovery.candidates import written
 from c2b_ray.audits.failures.discovery.describe import Sentences, mine
 from c2b_ray.audits.failures.discovery.race import baseline_share, expected_draws
 from c2b_ray.audits.failures.discovery.rounds import SAMPLE
-from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, Wanted
+from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, WantedDraws
 from c2b_ray.audits.failures.failing import background, combined, describe_at_once, described
-from c2b_ray.audits.failures.refinement import Purse, baseline_rate, rate, rewrite, screen, seen, shorten
-from c2b_ray.audits.failures.state import Hypothesis, Kind, Work
+from c2b_ray.audits.failures.refinement import RemainingDraws, baseline_rate, rate, rewrite, screen, seen, shorten
+from c2b_ray.audits.failures.state import FailuresState, Hypothesis, Kind
 
 BASELINE_SHARE = 0.75
 """Of the draws of discovery. What fails in none of them is never looked for; captions take few draws to be worth a
@@ -41,7 +41,7 @@ SURPRISE = 0.2
 """The probability of as many failures, at the least rate that is worth it, below which one failure is enough."""
 
 
-def discover(work: Work, draws: int) -> list[Hypothesis]:
+def discover(work: FailuresState, draws: int) -> list[Hypothesis]:
     """Returns the hypotheses to confirm, found with this many draws.
 
     Where captions use few of the draws meant for them, most of the rest go to the baselines, whose rarer failures are
@@ -49,7 +49,7 @@ def discover(work: Work, draws: int) -> list[Hypothesis]:
     """
     at_baseline = int(draws * BASELINE_SHARE)
     draw_baselines(work, at_baseline)
-    purse = Purse(draws - sum(work.drawing.spent.values()))
+    purse = RemainingDraws(draws - sum(work.drawing.spent.values()))
     begun = purse.left
     configured = _of_the_config(work, purse)
     tried = _tried(work, purse, at_baseline)
@@ -57,13 +57,13 @@ def discover(work: Work, draws: int) -> list[Hypothesis]:
         more = int(purse.left * BASELINE_SHARE)
         purse.take(more)
         each = more // len(work.baselines)
-        wanted = [Wanted(caption, DISCOVERY, SEARCH, each, examples=2) for caption in work.baselines.values()]
+        wanted = [WantedDraws(caption, DISCOVERY, SEARCH, each, examples=2) for caption in work.baselines.values()]
         work.drawing.draw(wanted, work.steps, "draw more of the baselines")
         tried += _tried(work, purse, at_baseline + more)
     return [*configured, *affordable(work, chosen(work, tried), (work.config.budget.draws - draws) * TEST_SHARE)]
 
 
-def _tried(work: Work, purse: Purse, at_baseline: int) -> list[Hypothesis]:
+def _tried(work: FailuresState, purse: RemainingDraws, at_baseline: int) -> list[Hypothesis]:
     """Draws captions that the baselines' failures suggest, then shorter forms and other wordings of them."""
     kinds = kinds_of(work)
     most = max(at_baseline // len(work.baselines) // 2, 1)
@@ -79,7 +79,7 @@ def _tried(work: Work, purse: Purse, at_baseline: int) -> list[Hypothesis]:
     return [*first, *shorter, *reworded]
 
 
-def _surest(work: Work, group: Sequence[Hypothesis]) -> Hypothesis:
+def _surest(work: FailuresState, group: Sequence[Hypothesis]) -> Hypothesis:
     """Returns the caption of a kind to draw first.
 
     For a rare failure only one caption may be affordable, and a whole description is the safest: it holds whatever made
@@ -92,22 +92,22 @@ def _surest(work: Work, group: Sequence[Hypothesis]) -> Hypothesis:
     return max(group, key=lambda one: len(one.caption.sentences))
 
 
-def draw_baselines(work: Work, draws: int) -> None:
+def draw_baselines(work: FailuresState, draws: int) -> None:
     """Draws the baseline of each label, in equal parts, and keeps a random sample of its images."""
     each = max(draws // len(work.baselines), 1)
     sampled = min(SAMPLED, max(each // 10, 1))
     captions = list(work.baselines.values())
     if work.describing is not None or work.config.verifier is not None:
-        wanted = [Wanted(caption, DISCOVERY, SAMPLE, sampled) for caption in captions]
+        wanted = [WantedDraws(caption, DISCOVERY, SAMPLE, sampled) for caption in captions]
         work.drawing.draw(wanted, work.steps, "draw a sample of each label")
         each = max(each - sampled, 1)
     for number, share in enumerate(CHUNKS):
         chunk = each - sum(int(each * other) for other in CHUNKS[:-1]) if share == CHUNKS[-1] else int(each * share)
-        wanted = [Wanted(caption, DISCOVERY, SEARCH, chunk, examples=2) for caption in captions]
+        wanted = [WantedDraws(caption, DISCOVERY, SEARCH, chunk, examples=2) for caption in captions]
         work.drawing.draw(wanted, work.steps, f"draw baselines, part {number + 1} of {len(CHUNKS)}")
 
 
-def kinds_of(work: Work) -> list[Kind]:
+def kinds_of(work: FailuresState) -> list[Kind]:
     """Returns the wrong labels given to baseline images, most frequent first, and then any failure."""
     kinds = []
     for decider in work.drawing.deciders:
@@ -123,7 +123,7 @@ def kinds_of(work: Work) -> list[Kind]:
     return kinds
 
 
-def _of_the_config(work: Work, purse: Purse) -> list[Hypothesis]:
+def _of_the_config(work: FailuresState, purse: RemainingDraws) -> list[Hypothesis]:
     """Returns the config's own captions, which are confirmed whatever discovery shows: for any failure, and for the
     most frequent wrong label."""
     captions = [work.register(written(text, work.config.labels, "file", "captions")) for text in work.config.captions]
@@ -138,7 +138,7 @@ def _of_the_config(work: Work, purse: Purse) -> list[Hypothesis]:
     return result
 
 
-def _hypotheses(work: Work, kind: Kind, clusters: Sequence[Sentences]) -> list[Hypothesis]:
+def _hypotheses(work: FailuresState, kind: Kind, clusters: Sequence[Sentences]) -> list[Hypothesis]:
     """Returns captions that failures of a kind suggest: what the failures have in common, and the best descriptions of
     clusters of them; whole descriptions where no model scores captions."""
     if work.describing is None:
@@ -153,12 +153,12 @@ def _hypotheses(work: Work, kind: Kind, clusters: Sequence[Sentences]) -> list[H
     return [Hypothesis(kind, caption) for caption in dict.fromkeys(captions)]
 
 
-def promising(work: Work, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+def promising(work: FailuresState, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
     """Returns the hypotheses that failed often enough on the seeds of discovery."""
     return [one for one in hypotheses if _is_promising(work, one)]
 
 
-def _is_promising(work: Work, one: Hypothesis) -> bool:
+def _is_promising(work: FailuresState, one: Hypothesis) -> bool:
     failures, draws = seen(work, one)
     least = work.config.smallest_ratio * baseline_rate(work, one.kind)
     if not failures or failures <= draws * least:
@@ -166,7 +166,7 @@ def _is_promising(work: Work, one: Hypothesis) -> bool:
     return failures >= FEWEST or 1 - math.exp(-draws * least) < SURPRISE
 
 
-def chosen(work: Work, hypotheses: Sequence[Hypothesis]) -> list[list[Hypothesis]]:
+def chosen(work: FailuresState, hypotheses: Sequence[Hypothesis]) -> list[list[Hypothesis]]:
     """Returns for each kind the captions to confirm: the shortest whose rate may equal the highest, then those with the
     highest lower limits.
 
@@ -185,7 +185,7 @@ def chosen(work: Work, hypotheses: Sequence[Hypothesis]) -> list[list[Hypothesis
     return result
 
 
-def affordable(work: Work, groups: Sequence[Sequence[Hypothesis]], draws: float) -> list[Hypothesis]:
+def affordable(work: FailuresState, groups: Sequence[Sequence[Hypothesis]], draws: float) -> list[Hypothesis]:
     """Returns the first caption of each kind, and further ones while the draws of the test are likely to decide all of
     them.
 
@@ -200,7 +200,7 @@ def affordable(work: Work, groups: Sequence[Sequence[Hypothesis]], draws: float)
     return result
 
 
-def _to_decide(work: Work, hypotheses: Sequence[Hypothesis]) -> float:
+def _to_decide(work: FailuresState, hypotheses: Sequence[Hypothesis]) -> float:
     """Returns how many draws a test of all hypotheses takes, baselines included, if the rates are as seen."""
     rates, bases = [rate(work, one) for one in hypotheses], [baseline_rate(work, one.kind) for one in hypotheses]
     share = baseline_share(len({one.caption for one in hypotheses}))
@@ -213,13 +213,13 @@ def _to_decide(work: Work, hypotheses: Sequence[Hypothesis]) -> float:
     return sum(of_caption.values()) + sum(of_label.values())
 
 
-def _certain(work: Work, one: Hypothesis) -> float:
+def _certain(work: FailuresState, one: Hypothesis) -> float:
     """Returns a lower limit of the rate: one standard error below the estimate."""
     failures, draws = seen(work, one)
     return max(failures - failures**0.5, 0.1) / draws if draws else 0.0
 
 
-def _possible(work: Work, one: Hypothesis) -> float:
+def _possible(work: FailuresState, one: Hypothesis) -> float:
     """Returns an upper limit of the rate: one standard error above the estimate."""
     failures, draws = seen(work, one)
     return (failures + failures**0.5) / draws if draws else 0.0

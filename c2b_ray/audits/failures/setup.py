@@ -8,16 +8,16 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from c2b_ray.audits.failures.config import FailuresConfig
-from c2b_ray.audits.failures.discovery.rounds import Decider
-from c2b_ray.audits.failures.discovery.rounds_stage import Contender
-from c2b_ray.audits.failures.discovery.value_sets import Answered as AnsweredImages
-from c2b_ray.audits.failures.labelled_claims import Answers
+from c2b_ray.audits.failures.discovery.rounds import AnswerRules
+from c2b_ray.audits.failures.discovery.rounds_stage import DiscoveryClassifier
+from c2b_ray.audits.failures.discovery.value_sets import LabelledAnswers as AnsweredImages
+from c2b_ray.audits.failures.labelled_claims import ClaimAnswers
 from c2b_ray.audits.failures.run import FailuresRun
-from c2b_ray.audits.failures.state import Work
+from c2b_ray.audits.failures.state import FailuresState
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.steps.classify import Classification
 from c2b_ray.steps.setup import detected
-from c2b_ray.steps.setup_maps import Answered, positions
+from c2b_ray.steps.setup_maps import LabelledAnswers, positions
 from c2b_ray.steps.setup_words import sentences, setup_finding
 
 Count = tuple[str, str, str | None, bool, int]
@@ -28,14 +28,18 @@ MOST_IMAGES = 20_000
 
 
 def note_setup(
-    config: FailuresConfig, run: FailuresRun, classifiers: Iterable[Contender], counts: Sequence[Count], steps: Steps
+    config: FailuresConfig,
+    run: FailuresRun,
+    classifiers: Iterable[DiscoveryClassifier],
+    counts: Sequence[Count],
+    steps: Steps,
 ) -> None:
     """Writes what the answers show into the run's manifest, as `setup`, and warns of it."""
     labelled = config.images.labelled is not None
     found = []
     for one in classifiers:
         asking = _asking(one.decider)
-        answered = _answered(asking, [count for count in counts if count[0] == asking.classifier], config.seed)
+        answered = _answers_of_counts(asking, [count for count in counts if count[0] == asking.classifier], config.seed)
         is_table = config.specs[asking.classifier].startswith("table:")
         found += [setup_finding(each, asking, labelled) for each in detected(asking, answered, is_table)]
     run.update({"setup": found})
@@ -43,7 +47,7 @@ def note_setup(
         steps.warn(sentences(each, len(config.specs) > 1))
 
 
-def of_baselines(work: Work) -> list[Count]:
+def of_baselines(work: FailuresState) -> list[Count]:
     """Returns the answers to the images of the labels' bare prompts."""
     label_of = {caption.caption_id: label for label, caption in work.baselines.items()}
     rows = work.run.read("rounds", ["caption_id", "classifier", "draws", "failures", "predicted", "counts"])
@@ -61,7 +65,7 @@ def of_baselines(work: Work) -> list[Count]:
     return result
 
 
-def of_images(answered: AnsweredImages, answers: Answers) -> list[Count]:
+def of_images(answered: AnsweredImages, answers: ClaimAnswers) -> list[Count]:
     """Returns the answers to labelled images, one of each picture."""
     once = answered.once(np.ones(len(answered.labels), bool))
     return [
@@ -71,12 +75,12 @@ def of_images(answered: AnsweredImages, answers: Answers) -> list[Count]:
     ]
 
 
-def _asking(decider: Decider) -> Classification:
+def _asking(decider: AnswerRules) -> Classification:
     groups = tuple(tuple(np.flatnonzero(truth.members).tolist()) for truth in decider.truths.values())
     return Classification(decider.classifier, decider.revision, tuple(decider.truths), groups, labels=decider.names)
 
 
-def _answered(asking: Classification, counts: Sequence[Count], seed: int) -> Answered:
+def _answers_of_counts(asking: Classification, counts: Sequence[Count], seed: int) -> LabelledAnswers:
     at, number = positions(asking.labels), {name: i for i, name in enumerate(asking.classes)}
     truth, answer, times = [], [], []
     for _, label, given, fails, count in counts:
@@ -86,4 +90,4 @@ def _answered(asking: Classification, counts: Sequence[Count], seed: int) -> Ans
         times.append(count)
     rows = np.repeat(np.arange(len(times)), times)
     rows = np.random.default_rng(seed).permutation(rows)[:MOST_IMAGES]
-    return Answered(np.array(truth, np.int64)[rows], np.array(answer, np.int64)[rows])
+    return LabelledAnswers(np.array(truth, np.int64)[rows], np.array(answer, np.int64)[rows])

@@ -15,7 +15,7 @@ from c2b_ray.tables import content_id
 
 
 @dataclass(frozen=True)
-class Generated:
+class GeneratorSource:
     """`name`: the generator's spec. `load`: makes its draws where the stage runs."""
 
     name: str
@@ -26,10 +26,10 @@ class Generated:
         return None
 
 
-def generated(spec: str, models: Backend, seed: int) -> Generated:
+def generated(spec: str, models: Backend, seed: int) -> GeneratorSource:
     revision = models.describe("image_generator", spec).revision
     factory = partial(of_revision, models.image_generator(spec), revision, spec)
-    return Generated(spec, revision, partial(_draws, factory, seed))
+    return GeneratorSource(spec, revision, partial(_draws, factory, seed))
 
 
 def _draws(generator: Callable[[], ImageGenerator], seed: int) -> Draws:
@@ -37,7 +37,7 @@ def _draws(generator: Callable[[], ImageGenerator], seed: int) -> Draws:
 
 
 @dataclass(frozen=True)
-class Indexed:
+class IndexSource:
     """The images of an index nearest to a caption, in random order. `name`: the index's path."""
 
     name: str
@@ -49,7 +49,7 @@ class Indexed:
         return self.nearest[caption.caption_id]
 
 
-def indexed(path: str, captions: Sequence[Candidate], images: int, models: Backend) -> Indexed:
+def indexed(path: str, captions: Sequence[Candidate], images: int, models: Backend) -> IndexSource:
     """`images` of the index for each caption."""
     index = models.index(path)()
     embeddings = models.text_encoder(index.encoder).encode_texts([caption.text for caption in captions])
@@ -58,7 +58,7 @@ def indexed(path: str, captions: Sequence[Candidate], images: int, models: Backe
     for caption, row in zip(captions, ids.tolist(), strict=True):
         there = [image for image in row if image >= 0]
         nearest[caption.caption_id] = sorted(there, key=lambda image: content_id("order", caption.caption_id, image))
-    return Indexed(path, index.revision, partial(_of_index, models.index(path)), nearest)
+    return IndexSource(path, index.revision, partial(_of_index, models.index(path)), nearest)
 
 
 def _of_index(index: Callable[[], ImageIndex]) -> Draws:

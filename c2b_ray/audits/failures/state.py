@@ -14,7 +14,7 @@ from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.audits.failures.discovery.candidates import Candidate, Origin, table
 from c2b_ray.audits.failures.discovery.rounds_stage import RoundStage, describe_all
 from c2b_ray.audits.failures.discovery.sentences import statements, usable
-from c2b_ray.audits.failures.drawing import Drawing
+from c2b_ray.audits.failures.drawing import RoundDrawing
 from c2b_ray.audits.failures.labels import baselines, contenders, noted_classifiers
 from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.audits.failures.sources import generated
@@ -89,7 +89,7 @@ class Describing:
 
 
 @dataclass(frozen=True)
-class Work:
+class FailuresState:
     """`baselines`: the baseline caption of each label. `candidates`: every caption, by its id, in order.
     `doubts`: label → why the generator is not to be trusted with it."""
 
@@ -97,7 +97,7 @@ class Work:
     run: FailuresRun
     models: Backend
     steps: Steps
-    drawing: Drawing
+    drawing: RoundDrawing
     describing: Describing | None
     baselines: Mapping[str, Candidate]
     candidates: dict[str, Candidate] = field(default_factory=dict)
@@ -141,7 +141,7 @@ LEAST_ROUND, MOST_ROUND, ROUNDS_OF_A_RUN = 50, 2000, 400
 PERSON = "person"
 
 
-def start(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps, seed: int) -> Work:
+def start(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Steps, seed: int) -> FailuresState:
     """Returns what the run works with: its models, which its manifest then names, and its first captions.
 
     `seed`: the seeds of the run's draws derive from it.
@@ -155,8 +155,10 @@ def start(config: FailuresConfig, run: FailuresRun, models: Backend, steps: Step
     run.update({"models": {"generator": model_row(source.name, known), **noted}})
     stage = RoundStage(models.runner, source.load, classifiers, run.location("rounds"), seed)
     size = min(MOST_ROUND, max(LEAST_ROUND, config.budget.draws // ROUNDS_OF_A_RUN))
-    drawing = Drawing(run, stage, source, [one.decider for one in classifiers], size, config.budget.draws)
-    work = Work(config, run, models, steps, drawing, _describing(config, run, models, steps), baselines(config))
+    drawing = RoundDrawing(run, stage, source, [one.decider for one in classifiers], size, config.budget.draws)
+    work = FailuresState(
+        config, run, models, steps, drawing, _describing(config, run, models, steps), baselines(config)
+    )
     for caption in work.baselines.values():
         work.register(caption)
     return work
@@ -173,7 +175,7 @@ def _describing(config: FailuresConfig, run: FailuresRun, models: Backend, steps
     return Describing(run, models.runner, factory, revision, steps)
 
 
-def write_candidates(work: Work) -> None:
+def write_candidates(work: FailuresState) -> None:
     """Writes the captions of the run and of the questions to it."""
     mine = table(work.candidates.values())
     questions = of_persons(work.run.candidates)

@@ -28,7 +28,7 @@ from c2b_ray.audits.kit.loaders import (
     load,
 )
 from c2b_ray.config.placement import Computing, PlacementConfig
-from c2b_ray.engine.here import Here
+from c2b_ray.engine.here import InProcess
 from c2b_ray.engine.stage import Runner
 from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.models import catalog, devices
@@ -119,7 +119,7 @@ class HereBackend:
     """Runs stages in this process, and loads each model in it once."""
 
     def __init__(self, placement: PlacementConfig | None = None) -> None:
-        self.runner: Runner = Here(placement)
+        self.runner: Runner = InProcess(placement)
         self.searcher = self.runner
         self.language_model = cache(catalog.language_model)
         stages = self._stages = placement or PlacementConfig()

@@ -20,7 +20,7 @@ from c2b_ray.report.summary import Summary
 from c2b_ray.stats.multiplicity import benjamini_hochberg
 from c2b_ray.storage import files, resolve
 from c2b_ray.storage.run import Run
-from c2b_ray.tables.comparison_rows import Compared
+from c2b_ray.tables.comparison_rows import ComparedRow
 
 R = TypeVar("R", bound=Run)
 
@@ -83,7 +83,7 @@ class Comparison:
         }
 
 
-def sides(
+def compared_names(
     runs: tuple[R, R],
     names: tuple[str | None, str | None],
     known: Callable[[R], Sequence[str]],
@@ -125,7 +125,7 @@ def compared(
     low: float | None = None,
     high: float | None = None,
     p_value: float | None = None,
-) -> Compared:
+) -> ComparedRow:
     """Returns what the rows of every comparison have; without arguments, of sides that cannot be compared."""
     return {
         "difference": difference,
@@ -137,7 +137,7 @@ def compared(
     }
 
 
-def decide(rows: Iterable[Compared], alpha: float, rising: str = WORSE) -> None:
+def decide(rows: Iterable[ComparedRow], alpha: float, rising: str = WORSE) -> None:
     """Fills in `q_value` of the comparable rows, which form one family (Benjamini & Hochberg 1995), and `change` of
     those where it is at most alpha. `rising`: what a positive difference is."""
     falling = BETTER if rising == WORSE else WORSE
@@ -149,6 +149,6 @@ def decide(rows: Iterable[Compared], alpha: float, rising: str = WORSE) -> None:
             row["change"] = rising if (row["difference"] or 0.0) > 0 else falling
 
 
-def importance(row: Compared) -> tuple[bool, float]:
+def importance(row: ComparedRow) -> tuple[bool, float]:
     """Sorts changed rows first, then by rising q; those that cannot be compared come last."""
     return row["change"] == UNDETERMINED, 2.0 if row["q_value"] is None else row["q_value"]

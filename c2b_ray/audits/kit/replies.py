@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 import pyarrow as pa
 
-from c2b_ray.engine.progress import Progress, Teller
+from c2b_ray.engine.progress import Progress, ProgressCounter
 from c2b_ray.roles import ChatReply, ChatRequest, LanguageModel, TokenLogProb
 from c2b_ray.storage.parts import Parts, opened, writing
 from c2b_ray.tables import content_id
@@ -60,7 +60,7 @@ class KeptReplies:
 
     def _answered(self, missing: dict[str, ChatRequest], parts: Parts, resumed: int) -> dict[str, ChatReply]:
         result: dict[str, ChatReply] = {}
-        teller, names, size = Teller(self._listener, resumed, resumed + len(missing)), list(missing), FIRST
+        teller, names, size = ProgressCounter(self._listener, resumed, resumed + len(missing)), list(missing), FIRST
         while len(result) < len(names):
             began, batch = time.monotonic(), names[len(result) : len(result) + size]
             replies = dict(zip(batch, self._model.chat([missing[one] for one in batch]), strict=True))

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from c2b_ray.audits.kit.loaders import STAGES, InCallingProcess, computing_of, description_of_loaded
 from c2b_ray.config.placement import PlacementConfig
-from c2b_ray.engine.here import Here
+from c2b_ray.engine.here import InProcess
 from c2b_ray.engine.ray_stage import OnRay
 from c2b_ray.engine.stage import Runner
 from c2b_ray.roles import (
@@ -55,7 +55,7 @@ class ServeBackend:
         runner = OnRay(placement, served=True)
         runner.check_placement()
         self.runner: Runner = runner
-        self.searcher: Runner = Here()
+        self.searcher: Runner = InProcess()
 
     def describe(self, role: str, spec: str) -> Description:
         return description_of_loaded(self, role, spec)
@@ -81,28 +81,28 @@ class ServeBackend:
         return model
 
     def language_model_there(self, spec: str) -> Callable[[], LanguageModel]:
-        return partial(_itself, self.language_model(spec))
+        return partial(_unchanged, self.language_model(spec))
 
     def encoder(self, spec: str) -> Callable[[], TextImageEncoder]:
         model = self._stack.enter_context(self._ensure(encoder=spec)).encoder
         assert model is not None
-        return partial(_itself, model)
+        return partial(_unchanged, model)
 
     def captioner(self, spec: str) -> Callable[[], Captioner]:
         model = self._stack.enter_context(self._ensure(captioner=spec)).captioner
         assert model is not None
-        return partial(_itself, scoring(model))
+        return partial(_unchanged, scoring(model))
 
     def image_generator(self, spec: str) -> Callable[[], ImageGenerator]:
         model = self._stack.enter_context(self._ensure(image_generator=spec)).image_generator
         assert model is not None
-        return partial(_itself, model)
+        return partial(_unchanged, model)
 
     def index(self, path: str) -> Callable[[], ImageIndex]:
-        return partial(_itself, self._stack.enter_context(self._ensure(index=True)).index(path))
+        return partial(_unchanged, self._stack.enter_context(self._ensure(index=True)).index(path))
 
     def classifier(self, spec: str) -> Callable[[], Classifier]:
-        return partial(_itself, self._stack.enter_context(self._ensure(classifiers=True)).classifier(spec))
+        return partial(_unchanged, self._stack.enter_context(self._ensure(classifiers=True)).classifier(spec))
 
 
 class RunningApps(InCallingProcess):
@@ -114,7 +114,7 @@ class RunningApps(InCallingProcess):
 
     def encoder(self, spec: str) -> Callable[[], TextImageEncoder]:
         app = next((name for name, model in self._apps.items() if model == spec and _is_of("encoder", name)), None)
-        return super().encoder(spec) if app is None else partial(_itself, ServedEncoder(spec, Channel(app)))
+        return super().encoder(spec) if app is None else partial(_unchanged, ServedEncoder(spec, Channel(app)))
 
     def index(self, path: str) -> Callable[[], ImageIndex]:
         return partial(ServedIndex, path) if APPS["index"] in self._apps else super().index(path)
@@ -127,5 +127,5 @@ def _is_of(kind: str, app: str) -> bool:
     return app == APPS[kind] or app.startswith(f"{APPS[kind]}-")
 
 
-def _itself(model: T) -> T:
+def _unchanged(model: T) -> T:
     return model

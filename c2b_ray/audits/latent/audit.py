@@ -27,10 +27,18 @@ from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.audits.kit.specs import paths_read
 from c2b_ray.audits.latent.inputs import grounds, learn_from_references
 from c2b_ray.audits.latent.preflight import check
-from c2b_ray.audits.latent.problems import LeftOut, Stated, names_of, order_of, reservation, row_of, search_id
+from c2b_ray.audits.latent.problems import (
+    LatentProblem,
+    OmittedProblem,
+    names_of,
+    order_of,
+    reservation,
+    row_of,
+    search_id,
+)
 from c2b_ray.audits.latent.report.page import write_report
 from c2b_ray.audits.latent.run import LatentRun, open_latent_run
-from c2b_ray.audits.latent.search import Order
+from c2b_ray.audits.latent.search import SearchTask
 from c2b_ray.audits.latent.stage import IMAGES, SEARCH, Specs, described, search_all
 from c2b_ray.audits.latent.verdicts import with_q_values
 from c2b_ray.config.latent import EvidenceConfig, LatentConfig
@@ -98,7 +106,7 @@ class Plan:
     record them."""
 
     config: LatentConfig
-    orders: dict[str, Order]
+    orders: dict[str, SearchTask]
     rows: list[dict[str, str]]
     specs: dict[str, Specs]
     problems: list[ProblemRow]
@@ -145,7 +153,7 @@ def _planned(config: LatentConfig, models: Backend, steps: Steps) -> Plan:
     plan = Plan(config, {}, [], {}, [], of.table(), _models(config, classifiers, generators), classifiers)
     for one in stated:
         order = order_of(one, of)
-        if isinstance(order, LeftOut):
+        if isinstance(order, OmittedProblem):
             plan.problems.append(row_of(one, [], order.reason, searched=False))
             continue
         plan.problems.append(row_of(one, sorted(order.known), reservation(one, of)))
@@ -159,7 +167,7 @@ def _planned(config: LatentConfig, models: Backend, steps: Steps) -> Plan:
 
 def _stated(
     config: LatentConfig, classifiers: Mapping[str, Description], generators: Mapping[str, Description]
-) -> list[Stated]:
+) -> list[LatentProblem]:
     """Returns every problem with its models' revisions. Raises ConfigError and SpecError before anything is
     searched."""
     result = []
@@ -177,7 +185,7 @@ def _stated(
             tuple(config.classifiers[one] for one in problem.references),
             used,
         )
-        result.append(Stated(name, problem, specs, chosen_label(about.labels, problem.label)))
+        result.append(LatentProblem(name, problem, specs, chosen_label(about.labels, problem.label)))
     return result
 
 

@@ -18,7 +18,7 @@ from scipy.optimize import linear_sum_assignment
 
 from c2b_ray.audits.kit.comparison import compared, decide, importance
 from c2b_ray.audits.latent.verdicts import FOUND
-from c2b_ray.tables.comparison_rows import Compared, LatentCompared
+from c2b_ray.tables.comparison_rows import ComparedRow, LatentCompared
 from c2b_ray.tables.latent import LATENT_COMPARISON
 
 Row = Mapping[str, Any]
@@ -27,7 +27,7 @@ _LEFT = "what moves {} most of all that is left stands in"
 
 
 @dataclass(frozen=True)
-class Searched:
+class ComparedSearch:
     """One problem of one classifier by one method.
 
     `rows`: its directions by rank. `target`: the unit normal of its target, None where there is none; `angle`: its
@@ -48,7 +48,9 @@ class _Pair:
     note: str | None = None
 
 
-def compare(a: Mapping[tuple[Any, ...], Searched], b: Mapping[tuple[Any, ...], Searched], level: float) -> pa.Table:
+def compare(
+    a: Mapping[tuple[Any, ...], ComparedSearch], b: Mapping[tuple[Any, ...], ComparedSearch], level: float
+) -> pa.Table:
     """Returns a table of `LATENT_COMPARISON`, B minus A: changed rows first, smallest q first.
 
     `a`, `b`: searches by what was searched, with the same keys. Effects of both may have been measured on the same
@@ -63,10 +65,10 @@ def compare(a: Mapping[tuple[Any, ...], Searched], b: Mapping[tuple[Any, ...], S
     return pa.Table.from_pylist(rows, LATENT_COMPARISON)
 
 
-def _pairs(a: Searched | None, b: Searched | None) -> Iterator[_Pair]:
+def _pairs(a: ComparedSearch | None, b: ComparedSearch | None) -> Iterator[_Pair]:
     if a is None or b is None:
         note = f"only {'B' if a is None else 'A'} was searched so"
-        for row in (a or b or Searched([])).rows:
+        for row in (a or b or ComparedSearch([])).rows:
             yield _Pair(None, row, note=note) if a is None else _Pair(row, None, note=note)
         return
     if note := _apart(a, b):
@@ -79,19 +81,19 @@ def _pairs(a: Searched | None, b: Searched | None) -> Iterator[_Pair]:
     yield from alike
     rest_a = [row for row in findings_a if not any(pair.a is row for pair in alike)]
     rest_b = [row for row in findings_b if not any(pair.b is row for pair in alike)]
-    yield from (_Pair(row, last_b, note=_beside(last_b, "B")) for row in rest_a)
-    yield from (_Pair(last_a, row, note=_beside(last_a, "A")) for row in rest_b)
+    yield from (_Pair(row, last_b, note=_other_side_text(last_b, "B")) for row in rest_a)
+    yield from (_Pair(last_a, row, note=_other_side_text(last_a, "A")) for row in rest_b)
     if not rest_a and not rest_b and last_a is not None and last_b is not None:
         yield _Pair(last_a, last_b)
 
 
-def _beside(last: Row | None, side: str) -> str:
+def _other_side_text(last: Row | None, side: str) -> str:
     if last is None:
         return f"{side} has another direction, and its search ended there: let `directions` be more"
     return _LEFT.format(side)
 
 
-def _apart(a: Searched, b: Searched) -> str:
+def _apart(a: ComparedSearch, b: ComparedSearch) -> str:
     """Returns why the target held fixed is not the same for both, "" where it may be."""
     if a.target is None or b.target is None:
         return "" if a.target is b.target else "only one holds a target fixed"
@@ -158,7 +160,7 @@ def _row(pair: _Pair, level: float) -> LatentCompared:
     }
 
 
-def _difference(a: Row, b: Row, level: float) -> Compared:
+def _difference(a: Row, b: Row, level: float) -> ComparedRow:
     reach = sum((of["effect_high"] - of["effect_low"]) / 2 for of in (a, b))
     difference = abs(b["effect"]) - abs(a["effect"])
     error = reach / stats.norm.ppf(1 - level / 2)

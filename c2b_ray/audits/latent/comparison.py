@@ -13,8 +13,8 @@ import numpy as np
 
 from c2b_ray.audits import gate as gates
 from c2b_ray.audits.kit.classifiers import one_of
-from c2b_ray.audits.kit.comparison import Comparison, differing, refuse, sides
-from c2b_ray.audits.latent.compared import Searched
+from c2b_ray.audits.kit.comparison import Comparison, compared_names, differing, refuse
+from c2b_ray.audits.latent.compared import ComparedSearch
 from c2b_ray.audits.latent.compared import compare as compared
 from c2b_ray.audits.latent.report.comparison import PAGES
 from c2b_ray.audits.latent.run import LatentRun
@@ -70,7 +70,7 @@ def compare(
     equal. Raises ConfigError where it is unclear which classifiers are meant; RunError for runs whose settings differ,
     or that have no search in common.
     """
-    a, b = sides((run_a, run_b), (classifier_a, classifier_b), classifiers_of, _check_settings)
+    a, b = compared_names((run_a, run_b), (classifier_a, classifier_b), classifiers_of, _check_settings)
     level = float((run_a.config.get("evidence") or {}).get("level", 0.05))
     searches = [_searches(run, classifier) for run, classifier in ((run_a, a), (run_b, b))]
     if not set(searches[0]) & set(searches[1]):
@@ -93,7 +93,7 @@ def _gated(classifier: str, row: Mapping[str, Any]) -> gates.GateCell:
     return gates.GateCell(classifier, f"{problem}/{row['method']}/{rank + 1}", values)
 
 
-def _searches(run: LatentRun, classifier: str) -> dict[tuple[Any, ...], Searched]:
+def _searches(run: LatentRun, classifier: str) -> dict[tuple[Any, ...], ComparedSearch]:
     """Returns the searches by what was searched. Of several equal problems, the first ones are compared with each
     other."""
     revisions, planes = _revisions(run), {(row["generator"], row["attribute"]): row for row in _planes(run)}
@@ -101,7 +101,7 @@ def _searches(run: LatentRun, classifier: str) -> dict[tuple[Any, ...], Searched
     for row in run.directions.to_pylist():
         if row["classifier"] == classifier:
             of.setdefault((row["problem"], row["method"]), []).append(row)
-    result: dict[tuple[Any, ...], Searched] = {}
+    result: dict[tuple[Any, ...], ComparedSearch] = {}
     seen: Counter[tuple[Any, ...]] = Counter()
     for rows in of.values():
         first = rows[0]
@@ -110,7 +110,7 @@ def _searches(run: LatentRun, classifier: str) -> dict[tuple[Any, ...], Searched
         plane = planes.get((first["generator"], first["target"]))
         normal = None if plane is None else np.array(plane["normal"])
         angle = 0.0 if plane is None else float(plane["angle"] or 0.0)
-        result[*key, seen[key]] = Searched(sorted(rows, key=lambda row: row["rank"]), normal, angle)
+        result[*key, seen[key]] = ComparedSearch(sorted(rows, key=lambda row: row["rank"]), normal, angle)
         seen[key] += 1
     return result
 

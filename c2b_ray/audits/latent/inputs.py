@@ -182,7 +182,7 @@ FROM_TABLE, LABELS, REFERENCES = "given", "labels", "references"
 
 
 @dataclass
-class Grounds:
+class AttributeHyperplanes:
     """(generator, attribute) → its hyperplane, how it was obtained, and why one is left out."""
 
     config: LatentConfig
@@ -282,7 +282,7 @@ class Grounds:
         return order[decide:], order[:decide]
 
 
-def grounds(config: LatentConfig, generators: Mapping[str, Description]) -> Grounds:
+def grounds(config: LatentConfig, generators: Mapping[str, Description]) -> AttributeHyperplanes:
     """Returns the hyperplanes of all attributes that a table labels or lists. Raises ConfigError for tables that do not
     fit."""
     names = {name: [name, about.revision, config.generators[name]] for name, about in generators.items()}
@@ -290,7 +290,7 @@ def grounds(config: LatentConfig, generators: Mapping[str, Description]) -> Grou
     labelled: dict[str, Labelled] = {}
     if config.latents is not None:
         labelled = labelled_latents(files.read_table(config.latents), names, dimensions)
-    result = Grounds(config, generators, labelled)
+    result = AttributeHyperplanes(config, generators, labelled)
     if config.hyperplanes is not None:
         for key, plane in known_hyperplanes(files.read_table(config.hyperplanes), names, dimensions).items():
             result.planes[key], result.trained_on[key] = plane, FROM_TABLE
@@ -299,7 +299,7 @@ def grounds(config: LatentConfig, generators: Mapping[str, Description]) -> Grou
     return result
 
 
-def learn_from_references(result: Grounds, problem: Problem, specs: Specs, models: Backend) -> None:
+def learn_from_references(result: AttributeHyperplanes, problem: Problem, specs: Specs, models: Backend) -> None:
     """Trains the target's hyperplane from its references' answers about generated images, where no table labels the
     target."""
     key = (str(problem.generator), str(problem.target))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any
 
-from c2b_ray.audits.latent.inputs import LABELS, REFERENCES, Grounds
-from c2b_ray.audits.latent.search import Order
+from c2b_ray.audits.latent.inputs import LABELS, REFERENCES, AttributeHyperplanes
+from c2b_ray.audits.latent.search import SearchTask
 from c2b_ray.audits.latent.stage import Specs
 from c2b_ray.config.latent import LatentConfig, Problem
 from c2b_ray.errors import ConfigError, nearest
@@ -22,7 +22,7 @@ MOST_BLANK = 0.5
 
 
 @dataclass(frozen=True)
-class Stated:
+class LatentProblem:
     """A problem with its name, and the revisions of its models."""
 
     name: str
@@ -32,14 +32,14 @@ class Stated:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class OmittedProblem:
     """A problem that is not searched, and why."""
 
-    stated: Stated
+    stated: LatentProblem
     reason: str
 
 
-def order_of(stated: Stated, grounds: Grounds) -> Order | LeftOut:
+def order_of(stated: LatentProblem, grounds: AttributeHyperplanes) -> SearchTask | OmittedProblem:
     """Returns the order of a problem, or why it is left out. Raises ConfigError where the problem names an unknown
     attribute."""
     problem, generator = stated.problem, str(stated.problem.generator)
@@ -49,7 +49,7 @@ def order_of(stated: Stated, grounds: Grounds) -> Order | LeftOut:
     held_out = None if problem.target is None else grounds.held_out(generator, problem.target)
     bias = None if problem.biased in (None, PSEUDO) else grounds.plane(generator, str(problem.biased))
     known = _known(problem, grounds)
-    return Order(
+    return SearchTask(
         problem=stated.name,
         generator=generator,
         classifier=str(problem.classifier),
@@ -71,7 +71,7 @@ def order_of(stated: Stated, grounds: Grounds) -> Order | LeftOut:
     )
 
 
-def _left_out(stated: Stated, grounds: Grounds) -> LeftOut | None:
+def _left_out(stated: LatentProblem, grounds: AttributeHyperplanes) -> OmittedProblem | None:
     problem, generator = stated.problem, str(stated.problem.generator)
     for attribute in _wanted(problem):
         key = (generator, attribute)
@@ -87,11 +87,11 @@ def _left_out(stated: Stated, grounds: Grounds) -> LeftOut | None:
                 f"or for a target references; {nearest(attribute, there) if there else none}",
             )
         if key in grounds.excluded and attribute in (problem.target, problem.biased):
-            return LeftOut(stated, f"{attribute}: {grounds.excluded[key]}")
+            return OmittedProblem(stated, f"{attribute}: {grounds.excluded[key]}")
     return None
 
 
-def search_id(order: Order, stated: Stated, method: str, config: LatentConfig) -> str:
+def search_id(order: SearchTask, stated: LatentProblem, method: str, config: LatentConfig) -> str:
     """Returns an id that changes with everything that a search's answer depends on, and with nothing else."""
     specs = stated.specs
     models = [specs.revisions[spec] for spec in (specs.generator, specs.classifier, *specs.references)]
@@ -106,7 +106,7 @@ def search_id(order: Order, stated: Stated, method: str, config: LatentConfig) -
     return content_id("latent search", order.problem, method, order.label, models, normals, held_out, settings)
 
 
-def reservation(stated: Stated, grounds: Grounds) -> str | None:
+def reservation(stated: LatentProblem, grounds: AttributeHyperplanes) -> str | None:
     """Returns which named known attributes have no hyperplane, so that directions may be these after all; whether
     no attribute is left to be the pseudo-ground truth; and whether most images show no target, so that directions may
     lead to such images; None where nothing is so."""
@@ -126,7 +126,7 @@ def reservation(stated: Stated, grounds: Grounds) -> str | None:
     return ". ".join(said) or None
 
 
-def row_of(stated: Stated, known: list[str], reason: str | None, searched: bool = True) -> ProblemRow:
+def row_of(stated: LatentProblem, known: list[str], reason: str | None, searched: bool = True) -> ProblemRow:
     """Returns the problem's row of the table of problems."""
     problem = stated.problem
     return {
@@ -161,7 +161,7 @@ def _wanted(problem: Problem) -> list[str]:
     return [name for name in named if name is not None]
 
 
-def _known(problem: Problem, grounds: Grounds) -> Mapping[str, Any]:
+def _known(problem: Problem, grounds: AttributeHyperplanes) -> Mapping[str, Any]:
     """Returns name → hyperplane of the attributes that directions must avoid; attributes without a hyperplane do not
     constrain them."""
     generator = str(problem.generator)
@@ -172,7 +172,7 @@ def _known(problem: Problem, grounds: Grounds) -> Mapping[str, Any]:
     return {name: plane for name, plane in planes.items() if plane is not None}
 
 
-def _attributes(generator: str, grounds: Grounds) -> Mapping[str, Any]:
+def _attributes(generator: str, grounds: AttributeHyperplanes) -> Mapping[str, Any]:
     planes = {name: grounds.plane(generator, name) for name in grounds.attributes(generator)}
     return {name: plane.normal for name, plane in planes.items() if plane is not None}
 

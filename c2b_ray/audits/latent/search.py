@@ -18,14 +18,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from c2b_ray.audits.latent.strips import Ends, strip
-from c2b_ray.audits.latent.verdicts import FOUND, UNDETERMINED, Tie, decide, ties_with
+from c2b_ray.audits.latent.strips import StripEnds, strip
+from c2b_ray.audits.latent.verdicts import FOUND, UNDETERMINED, EntangledAttribute, decide, ties_with
 from c2b_ray.config.latent import BASELINES, LatentConfig
 from c2b_ray.roles import Captioner, Floats, Pixels
 from c2b_ray.stats.latent import Evidence, Target, alignment, measured_target, spanned, weigh_direction
 from c2b_ray.tables import content_id, seed_of
 from c2b_ray.tables.latent import SEARCHES
-from c2b_ray.tables.latent_rows import DirectionRow, Judged, Searched, StripRow
+from c2b_ray.tables.latent_rows import DirectionRow, JudgedDirection, SearchFields, StripRow
 
 Vectors = NDArray[np.float64]
 _RANDOM = 64
@@ -65,7 +65,7 @@ class Direction(Protocol):
 
 
 @dataclass(frozen=True)
-class Order:
+class SearchTask:
     """One problem in the form in which it is searched.
 
     `target`: the unit normal of its attribute, None where every image shows it; `angle`: its uncertainty in radians;
@@ -102,17 +102,17 @@ class Order:
         return np.stack(rows) if rows else np.zeros((0, 0))
 
 
-class Work(Protocol):
+class SearchModels(Protocol):
     """A process's models, and the orders by their ids."""
 
     config: LatentConfig
     captioner: Captioner | None
 
-    def order(self, search_id: str) -> Order: ...
+    def order(self, search_id: str) -> SearchTask: ...
 
-    def space(self, order: Order) -> Space: ...
+    def space(self, order: SearchTask) -> Space: ...
 
-    def find(self, space: Any, method: str, order: Order, kept: Vectors, seed: int) -> Direction: ...
+    def find(self, space: Any, method: str, order: SearchTask, kept: Vectors, seed: int) -> Direction: ...
 
     def total_variation(self, space: Any, latents: Floats, normal: Vectors) -> float: ...
 
@@ -126,7 +126,7 @@ class Trial:
     target: Target | None
 
 
-def search_problems(batch: pa.Table, work: Work) -> pa.Table:
+def search_problems(batch: pa.Table, work: SearchModels) -> pa.Table:
     """Returns a row of `tables.latent.SEARCHES` per row (`search_id`, `problem`, `method`)."""
     rows = []
     for row in batch.to_pylist():
@@ -136,7 +136,7 @@ def search_problems(batch: pa.Table, work: Work) -> pa.Table:
     return pa.Table.from_pylist(rows, SEARCHES)
 
 
-def _searched(search_id: str, method: str, work: Work) -> Searched:
+def _searched(search_id: str, method: str, work: SearchModels) -> SearchFields:
     order = work.order(search_id)
     space, config = work.space(order), work.config
     before = space.images_used
@@ -163,7 +163,7 @@ def _searched(search_id: str, method: str, work: Work) -> Searched:
         held_out = space.sample(config.search.batch, seed_of("variation", config.seed))
         row["total_variation"] = work.total_variation(space, held_out, normal)
         row["direction_id"] = content_id("direction", search_id, rank)
-        images, row["name"] = strip(space, normal, row["direction_id"], Ends(config, work.captioner))
+        images, row["name"] = strip(space, normal, row["direction_id"], StripEnds(config, work.captioner))
         before, row["images_used"] = space.images_used, space.images_used - before
         rows, strips, kept = [*rows, row], [*strips, *images], np.concatenate([kept, normal[None]])
         if row["verdict"] != FOUND:
@@ -171,7 +171,7 @@ def _searched(search_id: str, method: str, work: Work) -> Searched:
     return {"directions": rows, "strips": strips}
 
 
-def trial_of(order: Order, space: Space, config: LatentConfig) -> Trial:
+def trial_of(order: SearchTask, space: Space, config: LatentConfig) -> Trial:
     """Returns the latents that decide: labelled ones if there are any, else latents that no search has seen."""
     latents = order.latents
     if latents is None:
@@ -188,7 +188,7 @@ def weighed(trial: Trial, normal: Vectors, config: LatentConfig) -> Evidence:
     return weigh_direction(trial.answers, trial.latents @ normal, trial.target, evidence.margin, evidence.level)
 
 
-def with_pseudo_truth(order: Order, space: Space, work: Work) -> Order:
+def with_pseudo_truth(order: SearchTask, space: Space, work: SearchModels) -> SearchTask:
     """Returns the order with the pseudo-ground truth, where that is used as the biased attribute: the attribute along
     whose normal the answers' total variation is largest (Li & Xu 2021, section 5.2)."""
     named = {order.target_name, *(() if order.rest else order.known)}
@@ -202,7 +202,7 @@ def with_pseudo_truth(order: Order, space: Space, work: Work) -> Order:
     return replace(order, biased=best, bias=candidates[best], known=known)
 
 
-def _room(order: Order, space: Space, method: str) -> int:
+def _room(order: SearchTask, space: Space, method: str) -> int:
     """Returns how many mutually orthogonal directions are left besides the target's and the known ones, which may be
     linearly dependent. Baselines leave out only the target's."""
     if method in BASELINES:
@@ -225,8 +225,8 @@ def _unsearchable(trial: Trial, label: str, config: LatentConfig) -> str:
 
 
 def _judged(
-    order: Order, normal: Vectors, evidence: Evidence, trial: Trial, kept: Vectors, config: LatentConfig
-) -> Judged:
+    order: SearchTask, normal: Vectors, evidence: Evidence, trial: Trial, kept: Vectors, config: LatentConfig
+) -> JudgedDirection:
     ties = [] if evidence.passes(config.evidence.level) else _ties(order, trial, kept, config)
     verdict, reason = decide(evidence, ties, config.evidence)
     to_bias: float | None = None
@@ -254,7 +254,7 @@ def _judged(
     }
 
 
-def random_effect(order: Order, trial: Trial, config: LatentConfig) -> float:
+def random_effect(order: SearchTask, trial: Trial, config: LatentConfig) -> float:
     """Returns the 95th percentile of the effects of random directions, orthogonal to the target and to known
     attributes, for comparison; no verdict rests on it (`stats.latent`)."""
     dimension = trial.latents.shape[1]
@@ -267,7 +267,7 @@ def random_effect(order: Order, trial: Trial, config: LatentConfig) -> float:
     return float(np.quantile(np.abs(effects), 0.95))
 
 
-def _ties(order: Order, trial: Trial, kept: Vectors, config: LatentConfig) -> list[Tie]:
+def _ties(order: SearchTask, trial: Trial, kept: Vectors, config: LatentConfig) -> list[EntangledAttribute]:
     """Returns labelled attributes that can hardly be distinguished from the target; known ones are left out."""
     if order.target is None:
         return []
@@ -275,7 +275,7 @@ def _ties(order: Order, trial: Trial, kept: Vectors, config: LatentConfig) -> li
     return ties_with(order.target, others, lambda normal: weighed(trial, normal, config), config.evidence.margin, kept)
 
 
-def _row(order: Order, space: Space, method: str) -> DirectionRow:
+def _row(order: SearchTask, space: Space, method: str) -> DirectionRow:
     """Returns a row without a direction."""
     return {
         "direction": None, "cos_bias": None, "cos_target": None, "delta_cos": None, "offset": None, "effect": None,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.audits.latent.search import Direction, Order, Vectors, search_problems
+from c2b_ray.audits.latent.search import Direction, SearchTask, Vectors, search_problems
 from c2b_ray.config.latent import LatentConfig
 from c2b_ray.engine.images import OnProgress
 from c2b_ray.engine.stage import Rows, Runner, StageConfig, each_alone
@@ -40,19 +40,19 @@ class Specs:
 
 @dataclass
 class LatentWork:
-    """The models that a process holds; implements `audits.latent.search.Work`. Each model is loaded once."""
+    """The models that a process holds; implements `audits.latent.search.SearchModels`. Each model is loaded once."""
 
     config: LatentConfig
-    orders: Mapping[str, Order]
+    orders: Mapping[str, SearchTask]
     specs: Mapping[str, Specs]
     captioner: Captioner | None = None
     _loaded: dict[tuple[str, str], Any] = field(default_factory=dict)
     _spaces: dict[Any, Any] = field(default_factory=dict)
 
-    def order(self, search_id: str) -> Order:
+    def order(self, search_id: str) -> SearchTask:
         return self.orders[search_id]
 
-    def space(self, order: Order) -> Any:
+    def space(self, order: SearchTask) -> Any:
         return self.space_of(self.specs[order.problem])
 
     def space_of(self, specs: Specs) -> Any:
@@ -67,7 +67,7 @@ class LatentWork:
             self._spaces[key].on_images = IMAGES.add
         return self._spaces[key]
 
-    def find(self, space: Any, method: str, order: Order, kept: Vectors, seed: int) -> Direction:
+    def find(self, space: Any, method: str, order: SearchTask, kept: Vectors, seed: int) -> Direction:
         from c2b_ray.models.latent.finder import find
         from c2b_ray.models.latent.search import Constraints
 
@@ -92,7 +92,7 @@ class LatentWork:
 def search_all(
     runner: Runner,
     rows: Sequence[Mapping[str, str]],
-    work: tuple[LatentConfig, Mapping[str, Order], Mapping[str, Specs]],
+    work: tuple[LatentConfig, Mapping[str, SearchTask], Mapping[str, Specs]],
     out: str,
     on_progress: OnProgress,
 ) -> None:
@@ -123,6 +123,6 @@ def described(spec: str) -> Description:
     return catalog.described("latent_generator", spec)
 
 
-def _load(config: LatentConfig, orders: Mapping[str, Order], specs: Mapping[str, Specs]) -> LatentWork:
+def _load(config: LatentConfig, orders: Mapping[str, SearchTask], specs: Mapping[str, Specs]) -> LatentWork:
     captioner = catalog.captioner(config.captioner) if config.captioner is not None else None
     return LatentWork(config, orders, specs, captioner)

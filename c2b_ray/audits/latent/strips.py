@@ -28,7 +28,7 @@ _LEVEL = 0.05
 _WORDS = 2
 
 
-class Pictured(Protocol):
+class PicturedStrip(Protocol):
     label: str
     centre: NDArray[np.float64]
     scale: float
@@ -41,7 +41,7 @@ class Pictured(Protocol):
 
 
 @dataclass(frozen=True)
-class Ends:
+class StripEnds:
     """How strips are drawn and named. `captioner`: None where there is none."""
 
     config: LatentConfig
@@ -49,7 +49,7 @@ class Ends:
 
 
 def strip(
-    space: Pictured, normal: NDArray[np.float64], direction_id: str, ends: Ends
+    space: PicturedStrip, normal: NDArray[np.float64], direction_id: str, ends: StripEnds
 ) -> tuple[list[StripRow], str | None]:
     """Returns rows of `tables.latent.STRIPS`, and the direction's name; None without a captioner or a word that
     differs."""
@@ -85,7 +85,7 @@ def strip(
 
 
 def walks(
-    space: Pictured, latents: Floats, normal: NDArray[np.float64], positions: NDArray[np.float64]
+    space: PicturedStrip, latents: Floats, normal: NDArray[np.float64], positions: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Returns (latents, positions, d): each latent, moved along the unit normal to `positions` of the prior's standard
     deviations from its mean."""
@@ -94,7 +94,7 @@ def walks(
     return moved
 
 
-def _two_ends(space: Pictured, normal: NDArray[np.float64], config: LatentConfig) -> list[NDArray[np.float64]]:
+def _two_ends(space: PicturedStrip, normal: NDArray[np.float64], config: LatentConfig) -> list[NDArray[np.float64]]:
     latents = space.sample(config.strips.named_by, seed_of("names", config.seed))
     both = walks(space, latents, normal, np.array([-config.strips.reach, config.strips.reach]))
     return [both[:, 0], both[:, 1]]

@@ -28,7 +28,7 @@ _PARALLEL = 1e-9
 
 
 @dataclass(frozen=True)
-class Tie:
+class EntangledAttribute:
     """A labelled attribute that moves with the target in the generator's images.
 
     `cosine`: of their normals. `most`: the largest effect of the attribute itself that the answers do not exclude.
@@ -39,7 +39,7 @@ class Tie:
     most: float
 
 
-def decide(evidence: Evidence, ties: list[Tie], config: EvidenceConfig) -> tuple[str, str]:
+def decide(evidence: Evidence, ties: list[EntangledAttribute], config: EvidenceConfig) -> tuple[str, str]:
     """Returns the verdict on one direction, and its reason."""
     change = f"P(label) changes by {evidence.effect:.3f} ({evidence.low:.3f} to {evidence.high:.3f})"
     said = (
@@ -59,7 +59,7 @@ def ties_with(
     weigh: Callable[[Vectors], Evidence],
     margin: float,
     found: Vectors | None = None,
-) -> list[Tie]:
+) -> list[EntangledAttribute]:
     """Returns the attributes whose possible effect is `SEEN` margins or more, given the movement apart from the target
     and from the directions `found`, (m, d), which are reported themselves; the closest first.
 
@@ -73,7 +73,7 @@ def ties_with(
         rest = direction - cosine * unit
         sine = float(np.linalg.norm(rest))
         if sine < _PARALLEL:
-            result.append(Tie(name, abs(cosine), 1.0))
+            result.append(EntangledAttribute(name, abs(cosine), 1.0))
             continue
         left = rest if found is None else rest - found.T @ (found @ rest)
         share = float(np.linalg.norm(left)) / sine
@@ -82,7 +82,7 @@ def ties_with(
         evidence = weigh(left / (share * sine))
         most = min(float(np.abs([evidence.low, evidence.high]).max()) * share / sine, 1.0)
         if not most <= SEEN * margin:
-            result.append(Tie(name, abs(cosine), most))
+            result.append(EntangledAttribute(name, abs(cosine), most))
     return sorted(result, key=lambda tie: -tie.cosine)
 
 
@@ -109,7 +109,7 @@ def _blind(evidence: Evidence, config: EvidenceConfig) -> str:
     )
 
 
-def _of_ties(ties: list[Tie]) -> str:
+def _of_ties(ties: list[EntangledAttribute]) -> str:
     named = [f"{tie.name} (cosine {tie.cosine:.2f}; an effect of up to {tie.most:.2f} is possible)" for tie in ties]
     return f"in this generator's images the target moves with {', '.join(named)}: of that it does not speak"
 

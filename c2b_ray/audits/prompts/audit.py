@@ -24,7 +24,7 @@ from c2b_ray.audits.prompts.report.page import write_report
 from c2b_ray.audits.prompts.run import PromptsRun, open_prompts_run
 from c2b_ray.audits.prompts.search import search_all, write_baselines
 from c2b_ray.audits.prompts.words import associate
-from c2b_ray.audits.prompts.work import Work, begin
+from c2b_ray.audits.prompts.work import PromptsState, begin
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.storage.documents import FileOrFields
 from c2b_ray.tables import content_id
@@ -67,7 +67,7 @@ def find(config: PromptsConfig, out: str | Path | None, session: Session) -> Pro
     return run
 
 
-def walk(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps) -> Work:
+def walk(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps) -> PromptsState:
     """Runs the whole audit, from the heads to the tables."""
     models.runner.check_paths(run.path, paths_read(config, in_driver=()))
     work = begin(config, run, models, steps)

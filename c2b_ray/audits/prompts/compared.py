@@ -31,7 +31,7 @@ Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Side:
+class GeneratorResults:
     """One generator's results. `prompts`, `associations`: its rows of the tables of these names. `least`: the least
     effect of its words."""
 
@@ -40,7 +40,7 @@ class Side:
     least: float
 
 
-def compare(a: Side, b: Side, alpha: float) -> pa.Table:
+def compare(a: GeneratorResults, b: GeneratorResults, alpha: float) -> pa.Table:
     """Returns a table of `PROMPTS_COMPARISON`, B minus A: changed rows first, smallest q first.
 
     It has rows for each method's frequency by value; for its gain over the language model's own prompts, by value and
@@ -159,7 +159,7 @@ def _row(
     }
 
 
-def _of_words(a: Side, b: Side, alpha: float) -> Iterator[PromptsCompared]:
+def _of_words(a: GeneratorResults, b: GeneratorResults, alpha: float) -> Iterator[PromptsCompared]:
     rows_a, rows_b = ({(r["attribute"], r["value"], r["word"]): r for r in side.associations} for side in (a, b))
     for key in dict.fromkeys([*rows_a, *rows_b]):
         one, other = rows_a.get(key), rows_b.get(key)

@@ -10,8 +10,8 @@ from typing import Any
 
 from c2b_ray.audits import gate as gates
 from c2b_ray.audits.kit.classifiers import one_of
-from c2b_ray.audits.kit.comparison import Comparison, differing, refuse, sides
-from c2b_ray.audits.prompts.compared import ALL, FREQUENCY, GAIN, WORD, Side, gains_by_value, verdict
+from c2b_ray.audits.kit.comparison import Comparison, compared_names, differing, refuse
+from c2b_ray.audits.prompts.compared import ALL, FREQUENCY, GAIN, WORD, GeneratorResults, gains_by_value, verdict
 from c2b_ray.audits.prompts.compared import compare as compared
 from c2b_ray.audits.prompts.report.comparison import PAGES
 from c2b_ray.audits.prompts.run import PromptsRun
@@ -83,7 +83,7 @@ def compare(
     Raises ConfigError where it is unclear which generators are meant; RunError for runs whose settings give a number
     another meaning, or that have no method and no word in common.
     """
-    a, b = sides((run_a, run_b), (classifier_a, classifier_b), generators_of, _check_settings)
+    a, b = compared_names((run_a, run_b), (classifier_a, classifier_b), generators_of, _check_settings)
     alpha = float(run_a.config["alpha"])
     cells = compared(_side(run_a, a), _side(run_b, b), alpha)
     if cells["difference"].null_count == cells.num_rows:
@@ -96,8 +96,10 @@ def compare(
     )
 
 
-def _side(run: PromptsRun, generator: str) -> Side:
-    return Side(rows_of(run, "prompts", generator), rows_of(run, "associations", generator), least_effect(run))
+def _side(run: PromptsRun, generator: str) -> GeneratorResults:
+    return GeneratorResults(
+        rows_of(run, "prompts", generator), rows_of(run, "associations", generator), least_effect(run)
+    )
 
 
 def _gated(generator: str, row: Mapping[str, Any]) -> gates.GateCell:

@@ -11,14 +11,14 @@ from pydantic import Field, field_validator, model_validator
 
 from c2b_ray.config.named import CaptionerSpec, EncoderSpec, GeneratorSpec, LanguageModelSpec, Name, Names
 from c2b_ray.config.reading import ConfigFile
-from c2b_ray.config.strict import Strict, distinct
+from c2b_ray.config.strict import StrictModel, distinct
 from c2b_ray.storage.documents import FileOrFields
 
 Method = Literal["curated", "templates", "llm", "llm_biased", "pez", "bgps"]
 SUBJECT = "{subject}"
 
 
-class Attribute(Strict):
+class Attribute(StrictModel):
     """An attribute that a prompt may bring about without naming it."""
 
     values: list[Name] = Field(min_length=1, description="Its values, such as `day` and `night`.")
@@ -45,7 +45,7 @@ class Attribute(Strict):
         return self
 
 
-class HeadsConfig(Strict):
+class HeadsConfig(StrictModel):
     """How linear heads on the generator's activations are trained."""
 
     activation: Name = Field("unet.mid_block", description="The module of the denoiser whose output the heads read.")
@@ -65,7 +65,7 @@ class HeadsConfig(Strict):
     )
 
 
-class SearchConfig(Strict):
+class SearchConfig(StrictModel):
     """The beam search. The paper gives no values for K, B, E and E′; the defaults are ours."""
 
     weights: list[float] = Field([10.0, 100.0], min_length=1, description="The values of λ; each has its own search.")
@@ -93,14 +93,14 @@ class SearchConfig(Strict):
     filtered: bool = Field(True, description="Discards candidates that name the value.")
 
 
-class Evaluation(Strict):
+class Evaluation(StrictModel):
     """How a method's prompts are judged, with fresh seeds."""
 
     prompts: int = Field(20, ge=1, le=10_000, description="Prompts of each method, value and generator.")
     images: int = Field(10, ge=1, le=10_000, description="Images of each prompt.")
 
 
-class Associations(Strict):
+class Associations(StrictModel):
     """The experiment that measures which words raise which value: each word is inserted into the same contexts under
     the same seeds."""
 
@@ -131,14 +131,14 @@ class Associations(Strict):
         return 4 * self.contexts if self.follow_up is None else self.follow_up
 
 
-class Modifiers(Strict):
+class Modifiers(StrictModel):
     """Minimal edits, which measure the effect of each part of a prompt."""
 
     prompts: int = Field(3, ge=1, le=1000, description="The best prompts of each value and generator to edit.")
     images: int = Field(24, ge=1, le=10_000, description="Images with and without each part, under the same seeds.")
 
 
-class PromptsConfig(Strict):
+class PromptsConfig(StrictModel):
     """A search for natural prompts that expose a text-to-image model's hidden bias."""
 
     subjects: list[Name] = Field(min_length=1, description="The subjects of prompts: professions, objects, activities.")

@@ -22,7 +22,7 @@ from c2b_ray.audits.prompts.preflight import checked, images_of_heads
 from c2b_ray.audits.prompts.search import Guided, head_prompts
 from c2b_ray.audits.prompts.steps.heads import HeadPlan, Trained, train_heads
 from c2b_ray.audits.prompts.steps.search import Head
-from c2b_ray.audits.prompts.work import Work, described
+from c2b_ray.audits.prompts.work import PromptsState, described
 from c2b_ray.engine.images import VERIFY, of_revision
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.models.activation_heads import decoded, encoded, train_head
@@ -44,7 +44,7 @@ class HeadFile:
     rows: list[dict[str, Any]]
 
 
-def guides(work: Work) -> dict[str, Guided]:
+def guides(work: PromptsState) -> dict[str, Guided]:
     """Returns the guide on each generator. Targets whose heads are at chance have no guide, and the run notes it.
 
     Raises ConfigError where no head of any generator may guide.
@@ -110,7 +110,7 @@ def settings_of_head(config: PromptsConfig, generator: str, attribute: str) -> s
     return content_id("heads", config.generators[generator], of_run, of_heads, asked)
 
 
-def write_heads(work: Work, folder: str) -> None:
+def write_heads(work: PromptsState, folder: str) -> None:
     """Writes the missing files of heads, one per generator and attribute, into a folder."""
     config = work.config
     questions = work.questions
@@ -145,7 +145,7 @@ def path_of(folder: str, generator: str, attribute: str) -> str:
     return f"{folder.rstrip('/')}/{slug}-{content_id(generator, attribute)[:6]}.safetensors"
 
 
-def _teacher(work: Work) -> Callable[[], Captioner]:
+def _teacher(work: PromptsState) -> Callable[[], Captioner]:
     spec = work.config.heads.teacher
     if spec is None:
         return work.judge()
@@ -210,7 +210,7 @@ def _file(one: Trained, plan: HeadPlan, name: str, noted: Mapping[str, str]) -> 
     return HeadFile(one.attribute, encoded(one.heads, about), rows)  # type: ignore[arg-type]
 
 
-def _guided(work: Work, name: str, folder: str) -> Guided:
+def _guided(work: PromptsState, name: str, folder: str) -> Guided:
     heads: dict[str, Head] = {}
     revisions = []
     for attribute in work.config.attributes:
@@ -249,7 +249,7 @@ def _read(path: str) -> bytes:
     return files.read_bytes(path)
 
 
-def _check(work: Work, name: str, attribute: str, path: str, about: Mapping[str, Any]) -> None:
+def _check(work: PromptsState, name: str, attribute: str, path: str, about: Mapping[str, Any]) -> None:
     """Raises ConfigError for heads of another generator or of other values."""
     if about.get("generator_revision") != work.revisions[name]:
         raise ConfigError("heads.files", f"{path}: heads of another generator than {work.config.generators[name]}")
@@ -258,7 +258,7 @@ def _check(work: Work, name: str, attribute: str, path: str, about: Mapping[str,
         raise ConfigError("heads.files", f"{path}: heads of the values {', '.join(sorted(known))} of {attribute}")
 
 
-def _noted_rows(work: Work, name: str, folder: str) -> Sequence[dict[str, Any]]:
+def _noted_rows(work: PromptsState, name: str, folder: str) -> Sequence[dict[str, Any]]:
     result = []
     for attribute in work.config.attributes:
         path = path_of(folder, name, attribute)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from c2b_ray.audits.prompts.search import Key, PromptRow, efforts, prompt_rows
 from c2b_ray.audits.prompts.steps.words import words_of
-from c2b_ray.audits.prompts.work import Work
+from c2b_ray.audits.prompts.work import PromptsState
 from c2b_ray.roles import LanguageModel, TokenCounter
 from c2b_ray.stats import wilson_interval
 from c2b_ray.stats.gains import Gain, mean_gain
@@ -139,7 +139,7 @@ def _verdict(one: Gain) -> str:
 EVALUATION = "evaluation"
 
 
-def measure(work: Work) -> None:
+def measure(work: PromptsState) -> None:
     """Writes prompts.parquet, methods.parquet and gains.parquet."""
     rows = prompt_rows(work)
     count = work.config.evaluation.images
@@ -160,7 +160,7 @@ def measure(work: Work) -> None:
     work.run.write("gains", pa.Table.from_pylist(gains(table, work.config.alpha), schema=GAINS))
 
 
-def _row(work: Work, row: PromptRow, shows: Sequence[float], perplexity: float | None) -> dict[str, object]:
+def _row(work: PromptsState, row: PromptRow, shows: Sequence[float], perplexity: float | None) -> dict[str, object]:
     images, hits = len(shows), int(sum(shows))
     low, high = wilson_interval(hits, images, 1 - work.config.alpha) if images else (None, None)
     word = work.leaks(row.target).word(row.prompt)
@@ -185,7 +185,7 @@ def _row(work: Work, row: PromptRow, shows: Sequence[float], perplexity: float |
     }
 
 
-def _methods(work: Work, rows: Sequence[Mapping[str, object]]) -> pa.Table:
+def _methods(work: PromptsState, rows: Sequence[Mapping[str, object]]) -> pa.Table:
     groups: dict[Key, list[Mapping[str, object]]] = defaultdict(list)
     for row in rows:
         groups[str(row["attribute"]), str(row["value"]), str(row["generator"]), str(row["method"])].append(row)
@@ -233,7 +233,7 @@ def mean_frequency(
     return float(estimate.value), float(estimate.low), float(estimate.high)
 
 
-def _perplexities(work: Work, prompts: Sequence[str]) -> dict[str, float]:
+def _perplexities(work: PromptsState, prompts: Sequence[str]) -> dict[str, float]:
     """Returns exp(−log P / tokens) of each prompt by the reader; empty without a reader."""
     if work.config.reader is None:
         return {}
@@ -247,7 +247,7 @@ def _perplexities(work: Work, prompts: Sequence[str]) -> dict[str, float]:
     return result
 
 
-def _token_counts(work: Work, reader: LanguageModel, prompts: Sequence[str]) -> list[int]:
+def _token_counts(work: PromptsState, reader: LanguageModel, prompts: Sequence[str]) -> list[int]:
     if isinstance(reader, TokenCounter):
         return reader.token_counts(prompts)
     work.notes.append("perplexity is per word: the reader does not say how many tokens it sums over")

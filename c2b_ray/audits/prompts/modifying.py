@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from c2b_ray.audits.prompts.steps.words import parts
-from c2b_ray.audits.prompts.work import Work
+from c2b_ray.audits.prompts.work import PromptsState
 from c2b_ray.stats import benjamini_hochberg, paired_difference_interval, paired_difference_p_values
 from c2b_ray.tables import content_id
 from c2b_ray.tables.prompts import MODIFIERS
@@ -23,7 +23,7 @@ PICTURES = 4
 
 
 @dataclass(frozen=True)
-class Edit:
+class PromptEdit:
     """`about`: attribute, value and generator. `modifier`: the part of the prompt that `without` lacks."""
 
     about: Mapping[str, str]
@@ -32,13 +32,13 @@ class Edit:
     without: str
 
 
-def modify(work: Work) -> None:
+def modify(work: PromptsState) -> None:
     """Writes modifiers.parquet: what each part adds, for the best prompts of each value and generator."""
     config = work.config.modifiers
     if config is None:
         return
     edits = [
-        Edit(about, prompt, modifier, without)
+        PromptEdit(about, prompt, modifier, without)
         for about, prompts in best_prompts(work, config.prompts)
         for prompt in prompts
         for modifier, without in parts(prompt)
@@ -68,7 +68,7 @@ def modify(work: Work) -> None:
 class _Modified:
     """What a modifier adds to a prompt's frequency, before all modifiers are tested together."""
 
-    edit: Edit
+    edit: PromptEdit
     frequency_with: float
     frequency_without: float
     low: float
@@ -93,7 +93,7 @@ class _Modified:
         }
 
 
-def _row(edit: Edit, shows: Sequence[Any], confidence: float) -> _Modified | None:
+def _row(edit: PromptEdit, shows: Sequence[Any], confidence: float) -> _Modified | None:
     """Returns None where no seed has an image of both."""
     both = ~np.isnan(shows[0] + shows[1])
     images = int(both.sum())
@@ -106,7 +106,7 @@ def _row(edit: Edit, shows: Sequence[Any], confidence: float) -> _Modified | Non
     return _Modified(edit, float(having.mean()), float(lacking.mean()), float(low), float(high), p_value, images)
 
 
-def best_prompts(work: Work, count: int) -> Iterator[tuple[dict[str, str], list[str]]]:
+def best_prompts(work: PromptsState, count: int) -> Iterator[tuple[dict[str, str], list[str]]]:
     """Yields for each attribute, value and generator the prompts of searches that name no value, most frequent
     first."""
     groups: dict[tuple[str, str, str], list[tuple[float, float, str]]] = defaultdict(list)
@@ -120,7 +120,7 @@ def best_prompts(work: Work, count: int) -> Iterator[tuple[dict[str, str], list[
         yield about, list(dict.fromkeys(prompt for *_, prompt in rows))[:count]
 
 
-def show_examples(work: Work) -> None:
+def show_examples(work: PromptsState) -> None:
     """Draws pictures of the best prompt of each value and generator, and of the plainest prompt of its subject."""
     orders: dict[str, list[dict[str, object]]] = defaultdict(list)
     subjects = {row["prompt"]: row["subject"] for row in work.run.prompts.to_pylist()}

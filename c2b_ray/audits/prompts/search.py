@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from c2b_ray.audits.prompts.config import PromptsConfig, SearchConfig
 from c2b_ray.audits.prompts.steps.baselines import CURATED, TEMPLATES, filled, written
 from c2b_ray.audits.prompts.steps.search import IMAGES, Guide, Head, HeadGuide, JudgeGuide, SearchSettings
-from c2b_ray.audits.prompts.steps.tasks import SearchModels, SearchPlan, Target, orders
-from c2b_ray.audits.prompts.work import Work
+from c2b_ray.audits.prompts.steps.tasks import SearchModels, SearchPlan, Target, search_tasks
+from c2b_ray.audits.prompts.work import PromptsState
 from c2b_ray.engine.images import VERIFY
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
@@ -64,7 +64,7 @@ def method_name(weight: float) -> str:
     return f"bgps λ={weight:g}"
 
 
-def search_all(work: Work, guided: Mapping[str, Guided]) -> None:
+def search_all(work: PromptsState, guided: Mapping[str, Guided]) -> None:
     """Searches for every target on every generator that has a guide for it."""
     if "bgps" not in work.config.methods:
         return
@@ -77,7 +77,7 @@ def search_all(work: Work, guided: Mapping[str, Guided]) -> None:
         )
         leaks = tuple(work.leaks(target) for target in targets)
         plan = SearchPlan(name, targets, leaks, settings_of(config.search), identity, config.seed)
-        rows = orders(plan, config.subjects, weights, ceil(config.evaluation.prompts / config.search.keep))
+        rows = search_tasks(plan, config.subjects, weights, ceil(config.evaluation.prompts / config.search.keep))
         if not rows.num_rows:
             continue
         models = partial(
@@ -102,7 +102,7 @@ def search_all(work: Work, guided: Mapping[str, Guided]) -> None:
         work.notes.append(f"{some} gave no prompt that ends without naming the value, about {about}.")
 
 
-def _images_of_searches(work: Work) -> int:
+def _images_of_searches(work: PromptsState) -> int:
     return int(pc.sum(work.run.read("searches", ["images_used"])["images_used"]).as_py() or 0)
 
 
@@ -180,7 +180,7 @@ class _Plan:
     seed: int
 
 
-def pez_rows(work: Work, generator: str) -> list[dict[str, Any]]:
+def pez_rows(work: PromptsState, generator: str) -> list[dict[str, Any]]:
     """Returns rows of `tables.prompts.WRITTEN` for each target whose value some image shows."""
     config = work.config
     assert config.encoder is not None
@@ -250,7 +250,7 @@ class PromptRow:
 
 
 @dataclass(frozen=True)
-class Effort:
+class SearchEffort:
     """The effort of all searches of a method for a target on a generator."""
 
     candidates: int = 0
@@ -262,7 +262,7 @@ Key = tuple[str, str, str, str]
 """Attribute, value, generator, method."""
 
 
-def write_baselines(work: Work) -> None:
+def write_baselines(work: PromptsState) -> None:
     """Writes the baselines' prompts into written.parquet; an existing file is kept."""
     for target in work.targets:
         leaky = [subject for subject in work.config.subjects if work.leaks(target).word(subject)]
@@ -286,7 +286,7 @@ def write_baselines(work: Work) -> None:
         )
 
 
-def _baselines(work: Work, target: Target) -> Iterator[dict[str, str | None]]:
+def _baselines(work: PromptsState, target: Target) -> Iterator[dict[str, str | None]]:
     config, count = work.config, work.config.evaluation.prompts
     prompts: dict[str, list[tuple[str, str | None]]] = {}
     if "curated" in config.methods:
@@ -308,7 +308,7 @@ def _baselines(work: Work, target: Target) -> Iterator[dict[str, str | None]]:
             yield {**about, "method": method, "subject": subject, "prompt": prompt}
 
 
-def neutral_prompts(work: Work, count: int) -> list[str]:
+def neutral_prompts(work: PromptsState, count: int) -> list[str]:
     """Returns `count` prompts of the language model that should not mention an attribute, each attribute in turn."""
     config = work.config
     model = work.models.language_model(config.language_model)
@@ -320,7 +320,7 @@ def neutral_prompts(work: Work, count: int) -> list[str]:
     return list(prompts)[:count]
 
 
-def head_prompts(work: Work, count: int) -> list[str]:
+def head_prompts(work: PromptsState, count: int) -> list[str]:
     """Returns `count` neutral prompts for heads to learn from: half a language model's, the rest from people's
     templates."""
     prompts = neutral_prompts(work, -(-count // 2))
@@ -328,7 +328,7 @@ def head_prompts(work: Work, count: int) -> list[str]:
     return [*prompts, *(text for text in forms if text not in prompts)][:count]
 
 
-def prompt_rows(work: Work) -> list[PromptRow]:
+def prompt_rows(work: PromptsState) -> list[PromptRow]:
     """Returns every prompt on every generator, each once per method; of searches at most as many as are evaluated."""
     targets = {(target.attribute, target.value): target for target in work.targets}
     rows = [
@@ -350,12 +350,12 @@ def prompt_rows(work: Work) -> list[PromptRow]:
     ]
 
 
-def efforts(work: Work) -> Mapping[Key, Effort]:
-    result: dict[Key, Effort] = defaultdict(Effort)
+def efforts(work: PromptsState) -> Mapping[Key, SearchEffort]:
+    result: dict[Key, SearchEffort] = defaultdict(SearchEffort)
     for one in work.run.read("searches").to_pylist():
         key = (one["attribute"], one["value"], one["generator"], one["method"])
         before = result[key]
-        result[key] = Effort(
+        result[key] = SearchEffort(
             before.candidates + one["candidates"],
             before.rejected + one["rejected"],
             before.images + one["images_used"],

@@ -37,8 +37,8 @@ from c2b_ray.audits.prompts.steps.experiment import (
     wanted,
 )
 from c2b_ray.audits.prompts.steps.judging import Frequencies
-from c2b_ray.audits.prompts.steps.words import Leaks, distinctive, frequent_words, leaks_of, words_of
-from c2b_ray.audits.prompts.work import Work
+from c2b_ray.audits.prompts.steps.words import LeakWords, distinctive, frequent_words, leaks_of, words_of
+from c2b_ray.audits.prompts.work import PromptsState
 from c2b_ray.report import words
 from c2b_ray.tables.prompts import ASSOCIATIONS
 
@@ -46,7 +46,7 @@ NOT_PLACED = "too few prompts hold them in one kind of place; more `associations
 NOT_COMPARED = "too few of their contexts have anything to compare them with; more `associations.prompts` may help"
 
 
-def associate(work: Work) -> None:
+def associate(work: PromptsState) -> None:
     """Writes associations.parquet."""
     config = work.config.associations
     if config is None:
@@ -72,7 +72,7 @@ class _Looks:
     untested: Mapping[str, str] = field(default_factory=dict)
 
 
-def _rows(work: Work, generator: str) -> tuple[list[dict[str, object]], WordSearch]:
+def _rows(work: PromptsState, generator: str) -> tuple[list[dict[str, object]], WordSearch]:
     looks = _looks(work, generator)
     again = {pair(finding): finding for finding in looks.second}
     decided = None if looks.open_pairs is None else looks.open_pairs & set(again)
@@ -93,7 +93,7 @@ def _rows(work: Work, generator: str) -> tuple[list[dict[str, object]], WordSear
     ], search
 
 
-def _search(work: Work, generator: str, looks: _Looks, decided: int, q: Sequence[float]) -> WordSearch:
+def _search(work: PromptsState, generator: str, looks: _Looks, decided: int, q: Sequence[float]) -> WordSearch:
     """Returns what was tested, and the least effects that these looks would have found. The second look has as many
     contexts of a word as there were fresh ones, if these were fewer than the config allows."""
     about, alpha = work.config.associations, work.config.alpha
@@ -128,7 +128,7 @@ def _reach_note(search: WordSearch) -> str:
     return f"{line}. Weaker links may be there."
 
 
-def _looks(work: Work, generator: str) -> _Looks:
+def _looks(work: PromptsState, generator: str) -> _Looks:
     config = work.config.associations
     assert config is not None
     pool = _pool(work, generator, config)
@@ -164,7 +164,7 @@ def _images(designs: Sequence[SlotDesign]) -> str:
     return f"{sum(len(seeds) for _, seeds in wanted(designs)):,}"
 
 
-def _tell_untested(work: Work, generator: str, untested: Mapping[str, str], rarer: Sequence[str]) -> None:
+def _tell_untested(work: PromptsState, generator: str, untested: Mapping[str, str], rarer: Sequence[str]) -> None:
     """`untested`: word → why; `rarer`: words beyond those that the config lets be tested."""
     for why in dict.fromkeys(untested.values()):
         said = ", ".join(word for word, of_word in untested.items() if of_word == why)
@@ -177,7 +177,7 @@ def _tell_untested(work: Work, generator: str, untested: Mapping[str, str], rare
         )
 
 
-def _findings(work: Work, generator: str, designs: Sequence[SlotDesign], step: str) -> list[Finding]:
+def _findings(work: PromptsState, generator: str, designs: Sequence[SlotDesign], step: str) -> list[Finding]:
     about = work.config.associations
     assert about is not None
     frequencies = work.judged(step, {generator: wanted(designs)})
@@ -188,7 +188,7 @@ def _findings(work: Work, generator: str, designs: Sequence[SlotDesign], step: s
     return findings
 
 
-def _pool(work: Work, generator: str, config: Associations) -> list[str]:
+def _pool(work: PromptsState, generator: str, config: Associations) -> list[str]:
     """Returns prompts without a value's name: those that searches found for the generator, then neutral ones."""
     found = [
         prompt
@@ -201,11 +201,11 @@ def _pool(work: Work, generator: str, config: Associations) -> list[str]:
     return [prompt for prompt in prompts if not any(one.word(prompt) for one in leaks)]
 
 
-def _names_a_value(work: Work, word: str) -> bool:
+def _names_a_value(work: PromptsState, word: str) -> bool:
     return any(describes(about).word(word) for about in work.config.attributes.values())
 
 
-def describes(about: Attribute) -> Leaks:
+def describes(about: Attribute) -> LeakWords:
     """Returns the words that name a value, or that the config uses to describe one value and no other.
 
     That such a word raises the value is no association.

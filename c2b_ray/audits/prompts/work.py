@@ -16,14 +16,14 @@ from c2b_ray.audits.prompts.stages import PromptStages
 from c2b_ray.audits.prompts.steps import judging
 from c2b_ray.audits.prompts.steps.judging import Frequencies, ImageQuestions, JudgeModels
 from c2b_ray.audits.prompts.steps.tasks import Target, leaks_of_target, question_of, targets_of
-from c2b_ray.audits.prompts.steps.words import Leaks
+from c2b_ray.audits.prompts.steps.words import LeakWords
 from c2b_ray.engine.images import of_revision
 from c2b_ray.roles import Captioner, ImageGenerator, LanguageModel, Question
 from c2b_ray.tables import content_id, seed_of
 
 
 @dataclass(frozen=True)
-class Work:
+class PromptsState:
     """`revisions`: of the generators, by name; `judge_revision`, `language_model_revision`: of these models. `notes`:
     remarks for readers of the numbers."""
 
@@ -48,7 +48,7 @@ class Work:
     def questions(self) -> dict[str, Question]:
         return {name: question_of(name, about) for name, about in self.config.attributes.items()}
 
-    def leaks(self, target: Target) -> Leaks:
+    def leaks(self, target: Target) -> LeakWords:
         return leaks_of_target(target, self.config.attributes)
 
     def generator(self, name: str) -> Callable[[], ImageGenerator]:
@@ -72,7 +72,7 @@ class Work:
         reused."""
         out = self.run.location("judged")
         for name, wanted in rows.items():
-            orders = judging.orders(wanted, self._identity(name))
+            orders = judging.judging_tasks(wanted, self._identity(name))
             if not orders.num_rows:
                 continue
             with self.steps.step(step, judging.images_per_order(orders)) as tell:
@@ -86,7 +86,7 @@ class Work:
         return content_id(generator, self.revisions[generator], self.judge_revision, of_questions)
 
 
-def begin(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps) -> Work:
+def begin(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps) -> PromptsState:
     """Returns the work with its models described, and notes the models in the run. Raises RunError where one is another
     model than the run began with: its prompts are written once, and searches of both models would be read together."""
     work = described(config, run, models, steps)
@@ -106,12 +106,12 @@ def begin(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps)
     return work
 
 
-def described(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps) -> Work:
+def described(config: PromptsConfig, run: PromptsRun, models: Backend, steps: Steps) -> PromptsState:
     """Returns the work; writes nothing."""
     revisions = {name: models.describe("image_generator", spec).revision for name, spec in config.generators.items()}
     judge = models.describe("captioner", config.judge).revision
     language_model = models.describe("language_model", config.language_model).revision
-    return Work(config, run, models, steps, revisions, judge, language_model)
+    return PromptsState(config, run, models, steps, revisions, judge, language_model)
 
 
 def _judge_models(generator: Callable[[], ImageGenerator], judge: Callable[[], Captioner]) -> JudgeModels:

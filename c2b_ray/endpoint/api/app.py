@@ -17,11 +17,11 @@ from c2b_ray import __version__
 from c2b_ray.config.endpoint import EndpointConfig
 from c2b_ray.endpoint.api import catalog, events, health, jobs, judging, keys, receiving, results, uploads, webhooks
 from c2b_ray.endpoint.api import catalog as docs
-from c2b_ray.endpoint.api.context import Context, Places, Remembered, WrongKeys
+from c2b_ray.endpoint.api.context import Context, Remembered, UploadSlots, WrongKeys
 from c2b_ray.endpoint.api.envelope import Envelope
 from c2b_ray.endpoint.api.pagination import Signer, endpoint_secret
 from c2b_ray.endpoint.api.problems import handle
-from c2b_ray.endpoint.api.watch import Watch
+from c2b_ray.endpoint.api.watch import JobWatcher
 from c2b_ray.endpoint.ledger import migrations
 from c2b_ray.endpoint.ledger.buckets import Throttle
 from c2b_ray.endpoint.ledger.database import Database
@@ -66,8 +66,8 @@ def context_for(config: EndpointConfig, db: Database) -> Context:
         remembered=Remembered(db, config.quotas, config.key_cache_seconds),
         signer=Signer(secret),
         links=UrlSigner(secret, longest=config.signed_url_seconds),
-        watch=Watch(db),
-        places=Places(),
+        watch=JobWatcher(db),
+        places=UploadSlots(),
         metrics=registry(db),
     )
 

@@ -19,12 +19,12 @@ from prometheus_client import CollectorRegistry
 from c2b_ray.config.endpoint import EndpointConfig, Quotas
 from c2b_ray.endpoint.api.pagination import Signer
 from c2b_ray.endpoint.api.problems import ProblemError, retry_after
-from c2b_ray.endpoint.api.watch import Watch
+from c2b_ray.endpoint.api.watch import JobWatcher
 from c2b_ray.endpoint.ledger import tenants
 from c2b_ray.endpoint.ledger.buckets import Throttle
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.ledger.keys import KeyRing
-from c2b_ray.endpoint.ledger.quotas import Denied
+from c2b_ray.endpoint.ledger.quotas import QuotaDenial
 from c2b_ray.endpoint.operate.webhooks import UrlSigner
 
 # A short-lived cache of tenants' rows in the ledger, which each request would otherwise read again.
@@ -104,7 +104,7 @@ class WrongKeys:
         try:
             for name in (f"wrong:address:{_network(address)}", f"wrong:prefix:{prefix}"):
                 self._throttle.take(name, self._rate, self._burst)
-        except Denied as denied:
+        except QuotaDenial as denied:
             wait = retry_after(denied.retry_after)
             detail = f"too many wrong keys; try again in {math.ceil(denied.retry_after)} s"
             raise ProblemError(429, "too_many_wrong_keys", detail, headers=wait) from denied
@@ -128,7 +128,7 @@ _THREADS = 4
 _WAIT_SECONDS = 5
 
 
-class Places:
+class UploadSlots:
     """The places for uploads of one replica."""
 
     def __init__(self) -> None:
@@ -165,8 +165,8 @@ class Context:
     remembered: Remembered
     signer: Signer
     links: UrlSigner
-    watch: Watch
-    places: Places
+    watch: JobWatcher
+    places: UploadSlots
     metrics: CollectorRegistry
 
     def tenant_root(self, tenant_id: str) -> str:

@@ -14,7 +14,7 @@ from c2b_ray.endpoint.api.auth import enter, errors, files, router
 from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.jobs import of_tenant
 from c2b_ray.endpoint.api.problems import ProblemError, retry_after
-from c2b_ray.endpoint.api.watch import Follower, Reader
+from c2b_ray.endpoint.api.watch import EventFollower, Reader
 from c2b_ray.endpoint.ledger import webhooks
 from c2b_ray.endpoint.ledger.job import Job
 from c2b_ray.endpoint.ledger.keys import Key
@@ -62,7 +62,7 @@ def follow(context: Context, job: Job, last_id: int, key: Key) -> Response:
         if job.ended_for_good and last_id == latest:
             return Response(status_code=204)  # an EventSource does not reconnect after it
     _check_streams(context, key.tenant_id)
-    follower = Follower(job.id, last_id, job.ended_for_good, Reader(key.tenant_id, key.id))
+    follower = EventFollower(job.id, last_id, job.ended_for_good, Reader(key.tenant_id, key.id))
     return EventSourceResponse(
         _sent(context, follower, _longest(context, key)),
         ping=PING_SECONDS,
@@ -87,7 +87,7 @@ def _check_streams(context: Context, tenant_id: str) -> None:
         raise ProblemError(503, "busy", "too many streams are open; try again", headers=wait)
 
 
-async def _sent(context: Context, follower: Follower, seconds: float) -> AsyncIterator[ServerSentEvent]:
+async def _sent(context: Context, follower: EventFollower, seconds: float) -> AsyncIterator[ServerSentEvent]:
     yield ServerSentEvent(comment="events of " + follower.job_id, retry=RETRY_MS)
     async for event in context.watch.follow(follower, seconds):
         data = json.dumps({**cleaned(event.data), "at": event.at}, ensure_ascii=True)

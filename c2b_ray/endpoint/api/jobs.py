@@ -15,7 +15,7 @@ from c2b_ray.endpoint.api.auth import Caller, Json, answers, body, enter, errors
 from c2b_ray.endpoint.api.catalog import job_body
 from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.envelope import Document, canonical, document
-from c2b_ray.endpoint.api.models import Checked, JobList, Kind, State, Submission, Text
+from c2b_ray.endpoint.api.models import CheckedConfig, JobList, Kind, State, Submission, Text
 from c2b_ray.endpoint.api.models import Job as JobBody
 from c2b_ray.endpoint.api.pagination import LONGEST
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
@@ -36,7 +36,7 @@ _DAYS = 30
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedConfig:
     """A config as it was sent and as it will run (`runs`). `images`: the most images; None if unknown before it
     runs."""
 
@@ -47,7 +47,7 @@ class Resolved:
     images: int | None
 
 
-def resolve(context: Context, caller: Caller, kind: str, config: Mapping[str, Any]) -> Resolved:
+def resolve(context: Context, caller: Caller, kind: str, config: Mapping[str, Any]) -> ResolvedConfig:
     """Checks a config and returns what will run. Raises 422, which names a field that is wrong, or that names something
     this tenant may not use."""
     audit = kind_named(kind)
@@ -63,11 +63,11 @@ def resolve(context: Context, caller: Caller, kind: str, config: Mapping[str, An
     models = tuple(model for model in models_of(context.db, caller.tenant_id, kind, config) if model != UNKNOWN)
     asks = kind == QUESTION
     images = images_of_question(context.db, caller.tenant_id, config) if asks else audit.images_at_most(runs)
-    return Resolved(kind, dict(config), runs, models, images)
+    return ResolvedConfig(kind, dict(config), runs, models, images)
 
 
 def submit_job(
-    context: Context, caller: Caller, resolved: Resolved, name: str | None, once: tuple[str | None, bytes]
+    context: Context, caller: Caller, resolved: ResolvedConfig, name: str | None, once: tuple[str | None, bytes]
 ) -> Json:
     """Submits the job and answers 202. `once`: the Idempotency-Key, and the body to compare it by."""
     key, content = once
@@ -122,7 +122,7 @@ def _texts(value: Any) -> list[str]:
     return [text for item in items for text in _texts(item)]
 
 
-def model_seconds(context: Context, caller: Caller, resolved: Resolved) -> float | None:
+def model_seconds(context: Context, caller: Caller, resolved: ResolvedConfig) -> float | None:
     """Estimates the most model seconds from the tenant's earlier use of these models; None if it never used one of
     them."""
     models, images = resolved.models, resolved.images
@@ -176,7 +176,7 @@ def submit(
     return submit_job(context, caller, resolved, submission.name, once)
 
 
-@routes.post("/audits/check", responses={**answers(Checked), **errors(415, 422)}, openapi_extra=body(Submission))
+@routes.post("/audits/check", responses={**answers(CheckedConfig), **errors(415, 422)}, openapi_extra=body(Submission))
 def check(request: Request, sent: Annotated[Document, Depends(document)]) -> Json:
     """Check a config like a submission, and return how many images and seconds it takes at most. Nothing is stored."""
     context, caller = enter(request, "submit")
@@ -253,7 +253,7 @@ def purged(context: Context, caller: Caller, job_id: str) -> Job:
     return job
 
 
-def _checked(resolved: Resolved, seconds: float | None) -> dict[str, Any]:
+def _checked(resolved: ResolvedConfig, seconds: float | None) -> dict[str, Any]:
     return {
         "valid": True,
         "kind": resolved.kind,

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from c2b_ray.endpoint import counters
 from c2b_ray.endpoint.ledger.database import DatabaseDownError, SchemaError
 from c2b_ray.endpoint.ledger.job import IdempotencyConflictError
-from c2b_ray.endpoint.ledger.quotas import Denied
+from c2b_ray.endpoint.ledger.quotas import QuotaDenial
 from c2b_ray.endpoint.words import fields_of, in_words_of_requests
 from c2b_ray.errors import C2BError, ConfigError, InputError, RunError, ServiceError, SourceError, StorageError
 from c2b_ray.report.redact import clean
@@ -141,7 +141,7 @@ def _of(status: int, code: str) -> Callable[[C2BError], ProblemError]:
     return lambda error: ProblemError(status, code, in_words_of_requests(str(error)))
 
 
-def _of_quota(error: Denied) -> ProblemError:
+def _of_quota(error: QuotaDenial) -> ProblemError:
     limits = {
         "RateLimit-Limit": str(int(error.limit)),
         "RateLimit-Remaining": str(int(error.remaining)),
@@ -169,7 +169,7 @@ _TRANSLATIONS: dict[type[C2BError], Callable[[Any], ProblemError]] = {
         error.retry_after,
     ),
     SchemaError: lambda error: _down("not_migrated", str(error)),
-    Denied: _of_quota,
+    QuotaDenial: _of_quota,
     IdempotencyConflictError: _of_conflict,
     ConfigError: _of_config,
     RunError: _of(409, "conflict"),

@@ -17,7 +17,7 @@ from c2b_ray.endpoint.api.problems import FieldError, ProblemError
 from c2b_ray.endpoint.api.uploads import upload_body
 from c2b_ray.endpoint.ledger import uploads
 from c2b_ray.endpoint.ledger.uploads import NewUpload, Upload
-from c2b_ray.endpoint.policy.uploads import Kind, Receiver, TooLargeError, remove
+from c2b_ray.endpoint.policy.uploads import Kind, TooLargeError, UploadReceiver, remove
 from c2b_ray.errors import ImageError, SourceError, WeightsError
 
 routes = router("uploads")
@@ -64,7 +64,7 @@ async def _received(
     request: Request, context: Context, caller: Caller, said: tuple[Kind, str | None, str | None]
 ) -> Json:
     """Receives the body and stores it. `said`: the kind, sha256 and name from the client."""
-    receiver = await to_thread.run_sync(Receiver, context.tenant_root(caller.tenant_id), context.config.policy)
+    receiver = await to_thread.run_sync(UploadReceiver, context.tenant_root(caller.tenant_id), context.config.policy)
     try:
         with refusals():
             waiting = bytearray()
@@ -103,16 +103,16 @@ def refusals() -> Iterator[None]:
 
 
 def kept(
-    context: Context, caller: Caller, received: tuple[Receiver, Kind, str | None, str | None]
+    context: Context, caller: Caller, received: tuple[UploadReceiver, Kind, str | None, str | None]
 ) -> tuple[Upload, bool]:
     """Stores what was received; returns the upload and whether it is new. `received`: the receiver, and the kind,
     sha256 and name from the client. Requests for the same bytes wait for each other."""
-    with uploads.alone(context.db, caller.tenant_id, received[0].sha256):
+    with uploads.upload_lock(context.db, caller.tenant_id, received[0].sha256):
         return _kept_alone(context, caller, received)
 
 
 def _kept_alone(
-    context: Context, caller: Caller, received: tuple[Receiver, Kind, str | None, str | None]
+    context: Context, caller: Caller, received: tuple[UploadReceiver, Kind, str | None, str | None]
 ) -> tuple[Upload, bool]:
     receiver, kind, sha256, name = received
     before = uploads.get(context.db, caller.tenant_id, receiver.sha256)

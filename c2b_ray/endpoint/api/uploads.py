@@ -52,7 +52,7 @@ def removed(context: Context, caller: Caller, sha256: str) -> Upload:
     upload = uploads.get(context.db, caller.tenant_id, sha256)
     if upload is None:
         raise not_found("upload")
-    with uploads.alone(context.db, caller.tenant_id, sha256):
+    with uploads.upload_lock(context.db, caller.tenant_id, sha256):
         if not uploads.remove(context.db, caller.tenant_id, sha256, caller.actor):
             raise not_found("upload")
         remove_stored(context.tenant_root(caller.tenant_id), sha256, upload.kind)

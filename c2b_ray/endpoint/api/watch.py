@@ -36,7 +36,7 @@ class Reader:
     key_id: str
 
 
-class Follower:
+class EventFollower:
     """One stream and its position in the events of its job. `ended`: whether the job has ended already."""
 
     def __init__(self, job_id: str, last_id: int, ended: bool, reader: Reader) -> None:
@@ -44,12 +44,12 @@ class Follower:
         self.waiting: asyncio.Queue[Event | None] = asyncio.Queue()
 
 
-class Watch:
+class JobWatcher:
     """Belongs to the event loop that first follows a job. Its query runs in its own thread."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._followers: set[Follower] = set()
+        self._followers: set[EventFollower] = set()
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "watch")
@@ -62,7 +62,7 @@ class Watch:
         """Returns the number of a tenant's streams."""
         return sum(one.reader.tenant_id == tenant_id for one in tuple(self._followers))
 
-    async def follow(self, follower: Follower, seconds: float) -> AsyncIterator[Event]:
+    async def follow(self, follower: EventFollower, seconds: float) -> AsyncIterator[Event]:
         """Yields the events after the follower's `last_id`, and new ones until the job ends or the reader's key stops
         working, for at most `seconds`."""
         self._followers.add(follower)
@@ -122,7 +122,7 @@ class Watch:
             if follower.reader.key_id in spent:
                 self._end(follower)
 
-    def _end(self, follower: Follower) -> None:
+    def _end(self, follower: EventFollower) -> None:
         follower.waiting.put_nowait(_STOP)
         self._followers.discard(follower)
 
@@ -140,7 +140,7 @@ class Watch:
             rows = tx.execute(statement.order_by(columns.id).limit(_AT_ONCE)).all()
         return [record(Event, row) for row in rows], ended
 
-    def _hand_out(self, followers: Sequence[Follower], events: Sequence[Event], ended: set[str]) -> bool:
+    def _hand_out(self, followers: Sequence[EventFollower], events: Sequence[Event], ended: set[str]) -> bool:
         """Hands events to their followers. Returns whether there may be more already."""
         for follower in followers:
             new = [one for one in events if one.job_id == follower.job_id and one.id > follower.last_id]

@@ -62,7 +62,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Break:
+class ChainBreak:
     """The first entry that breaks the chain, and how."""
 
     seq: int
@@ -131,7 +131,7 @@ def page(db: Database, *, tenant_id: str | None = None, before: int | None = Non
         return [record(Logged, row) for row in tx.execute(statement)]
 
 
-def verify(db: Database, kept: Head | None = None) -> Break | None:
+def verify(db: Database, kept: Head | None = None) -> ChainBreak | None:
     """Returns the first break of the chain; None for an intact log.
 
     `kept`: a head that was kept elsewhere and that the log must contain. Entries appended during the check are not
@@ -141,22 +141,22 @@ def verify(db: Database, kept: Head | None = None) -> Break | None:
     previous, expected = BEGINNING, 1
     for logged in _entries(db, end.seq):
         if logged.seq != expected:
-            return Break(expected, f"the entry is missing: {logged.seq} follows {expected - 1}")
+            return ChainBreak(expected, f"the entry is missing: {logged.seq} follows {expected - 1}")
         if logged.previous != previous:
-            return Break(logged.seq, "its `previous` is not the hash of the entry before it")
+            return ChainBreak(logged.seq, "its `previous` is not the hash of the entry before it")
         if logged.hash != _digest(logged):
-            return Break(logged.seq, "its content does not match its hash")
+            return ChainBreak(logged.seq, "its content does not match its hash")
         if kept is not None and logged.seq == kept.seq and logged.hash != kept.hash:
-            return Break(logged.seq, "its hash differs from the one that was kept: the log was rewritten")
+            return ChainBreak(logged.seq, "its hash differs from the one that was kept: the log was rewritten")
         previous, expected = logged.hash, expected + 1
     if expected <= end.seq:
-        return Break(expected, f"the entry is missing: the log ends at {expected - 1}, its head says {end.seq}")
+        return ChainBreak(expected, f"the entry is missing: the log ends at {expected - 1}, its head says {end.seq}")
     if end.hash != previous:
-        return Break(end.seq, "the head of the log is not its last entry")
+        return ChainBreak(end.seq, "the head of the log is not its last entry")
     if _has_entries_beyond_head(db):
-        return Break(end.seq + 1, "there is an entry after the head of the log")
+        return ChainBreak(end.seq + 1, "there is an entry after the head of the log")
     if kept is not None and kept.seq > end.seq:
-        return Break(expected, f"the entry is missing: the log once went to {kept.seq}")
+        return ChainBreak(expected, f"the entry is missing: the log once went to {kept.seq}")
     return None
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from c2b_ray.endpoint.ledger import tables
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError, Transaction
-from c2b_ray.endpoint.ledger.quotas import Denied
+from c2b_ray.endpoint.ledger.quotas import QuotaDenial
 
 _buckets = tables.buckets.c
 FRESH_SECONDS = 1.0
@@ -81,7 +81,7 @@ class Throttle:
         for tokens in dict.fromkeys((wanted, 1)):
             try:
                 left = take(self._db, name, rate, burst, tokens)
-            except Denied as denied:
+            except QuotaDenial as denied:
                 if tokens > 1:
                     continue
                 handful.tokens, handful.empty_until = 0, time.monotonic() + denied.retry_after
@@ -140,7 +140,7 @@ def _tokens(tx: Transaction, name: str, rate: float, burst: int) -> float:
     return float(there or 0.0)
 
 
-def _denied(rate: float, burst: int, there: float, wanted: float) -> Denied:
+def _denied(rate: float, burst: int, there: float, wanted: float) -> QuotaDenial:
     wait = max(0.0, wanted - there) / rate
     message = f"more than {rate:g} requests a second; the next in {wait:.1f} s"
-    return Denied(message, "requests", retry_after=wait, limit=burst, remaining=max(0, int(there)))
+    return QuotaDenial(message, "requests", retry_after=wait, limit=burst, remaining=max(0, int(there)))

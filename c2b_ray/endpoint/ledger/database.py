@@ -37,7 +37,7 @@ from sqlalchemy import (
     select,
 )
 
-from c2b_ray.endpoint.clocks import Watch
+from c2b_ray.endpoint.clocks import ClockWatch
 from c2b_ray.errors import C2BError, ConfigError, InputError, StorageError
 
 __all__ = ["Database", "DatabaseDownError", "Transaction"]
@@ -239,7 +239,7 @@ LONGEST_SECONDS = 1800.0
 _FILES = 16
 
 
-class Alone(Protocol):
+class NamedLock(Protocol):
     def hold(self, name: str) -> AbstractContextManager[None]:
         """Returns a context manager. Raises DatabaseDownError if its turn does not come within `WAIT_SECONDS`."""
 
@@ -409,10 +409,10 @@ class Database:
         """`connections`: the most connections at once. A caller waits `BUSY_SECONDS` for a free one."""
         self.is_sqlite = url.startswith("sqlite:")
         self._lock = threading.Lock() if self.is_sqlite else None
-        self.watch = Watch()
+        self.watch = ClockWatch()
         if self.is_sqlite:
             self.engine = sqlite_engine(url, connections)
-            self._alone: Alone = AloneOnHost(url.removeprefix("sqlite:///"))
+            self._alone: NamedLock = AloneOnHost(url.removeprefix("sqlite:///"))
         elif url.startswith(("postgresql://", "postgresql+psycopg://")):
             self.engine = postgres_engine(url, connections)
             self._alone = AloneOnServer(postgres_engine(url, ALONE, WAIT_SECONDS))

@@ -104,7 +104,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Orders:
+class LeaseReply:
     """The answer to a runner that renews its lease: whether it should cancel the job, or yield."""
 
     cancel: bool

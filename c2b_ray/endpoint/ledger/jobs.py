@@ -26,12 +26,12 @@ from c2b_ray.endpoint.ledger.job import (
     Filters,
     IdempotencyConflictError,
     Job,
+    LeaseReply,
     NewJob,
-    Orders,
     Page,
     Progress,
 )
-from c2b_ray.endpoint.ledger.locks import together
+from c2b_ray.endpoint.ledger.locks import commit_together
 from c2b_ray.endpoint.ledger.running import (
     ask_to_yield,
     cancelled,
@@ -61,8 +61,8 @@ __all__ = [
     "Filters",
     "IdempotencyConflictError",
     "Job",
+    "LeaseReply",
     "NewJob",
-    "Orders",
     "Page",
     "Progress",
     "ask_to_yield",
@@ -118,7 +118,7 @@ def submit(db: Database, tenant_id: str, key_id: str | None, new: NewJob, defaul
     """
     _check(new)
     work = partial(_submitted, who=(tenant_id, key_id), new=new, defaults=defaults)
-    return together(db, tenant_id, work, savepoint=new.idempotency_key is not None)
+    return commit_together(db, tenant_id, work, savepoint=new.idempotency_key is not None)
 
 
 def submitted_before(db: Database, tenant_id: str, key: str, body_hash: str) -> Job | None:
@@ -309,7 +309,7 @@ ORDERS: Mapping[str, ColumnElement[Any]] = {
 
 
 @dataclass(frozen=True)
-class Look:
+class JobFilters:
     """Filters and order of a list. An empty text means any. `name`: part of the name, in any case."""
 
     state: str = ""
@@ -328,7 +328,7 @@ class Listing:
 
 
 def listing(
-    db: Database, tenant_id: str, look: Look, cursor: tuple[Any, str] | None = None, limit: int = 50
+    db: Database, tenant_id: str, look: JobFilters, cursor: tuple[Any, str] | None = None, limit: int = 50
 ) -> Listing:
     """Returns a page of one tenant's jobs. `look.order` is a key of `ORDERS`; jobs with equal values are sorted by
     id."""
@@ -345,7 +345,7 @@ def listing(
     return Listing(items, (rows[limit - 1][-1], items[-1].id) if len(rows) > limit else None)
 
 
-def _conditions_of_listing(look: Look) -> list[ColumnElement[bool]]:
+def _conditions_of_listing(look: JobFilters) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = [_jobs.deleted.is_(None)]
     if look.state:
         conditions.append(_jobs.state == look.state)

@@ -120,7 +120,7 @@ _groups: dict[tuple[int, str], _Group] = {}
 _lock = threading.Lock()
 
 
-def together(db: Database, name: str, work: Callable[[Transaction], T], savepoint: bool = True) -> T:
+def commit_together(db: Database, name: str, work: Callable[[Transaction], T], savepoint: bool = True) -> T:
     """Runs `work` in a transaction, alone or with others of this `name` that wait in this process; returns its result.
 
     `savepoint`: True where `work` may have written something when it raises, which is then rolled back. Work that

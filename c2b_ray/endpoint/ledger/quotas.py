@@ -132,7 +132,7 @@ def _held_statement() -> Select[Any]:
 _HELD = _held_statement()
 
 
-class Denied(C2BError):
+class QuotaDenial(C2BError):
     """A quota is used up. `retry_after`: seconds until a retry is worthwhile. `limit`, `remaining`: in the quota's
     unit."""
 
@@ -169,7 +169,7 @@ def check_submission(tx: Transaction, tenant_id: str, new: NewJob, limits: Quota
         tx.known[_COUNTED] = held(tx, tenant_id)
     open_jobs, bytes_ = tx.known[_COUNTED]
     if open_jobs >= limits.concurrent_jobs:
-        raise Denied(
+        raise QuotaDenial(
             f"{open_jobs} jobs wait or run, of {limits.concurrent_jobs} at once; wait for one to end, or cancel one",
             "concurrent_jobs", retry_after=JOB_SECONDS, limit=limits.concurrent_jobs, remaining=0,
         )  # fmt: skip
@@ -220,7 +220,7 @@ def check_use(
         limit = _seconds(limits, model)
         seconds = used.get(model, (0, 0.0))[1]
         if limit is not None and (seconds > limit or (seconds == limit and not runs)):
-            raise Denied(
+            raise QuotaDenial(
                 f"{model}: {seconds:g} of {limit:g} seconds of today are used; counts restart at midnight UTC",
                 "model_seconds_per_day", retry_after=tomorrow, limit=limit, remaining=0,
             )  # fmt: skip
@@ -230,7 +230,7 @@ def _check_images(used: int, more: int, limit: int | None, tomorrow: float) -> N
     if limit is None or used + more <= limit:
         return
     would = f", {more} more would follow" if more > 1 else ""
-    raise Denied(
+    raise QuotaDenial(
         f"{used} of {limit} images of today are used{would}; counts restart at midnight UTC",
         "images_per_day", retry_after=tomorrow, limit=limit, remaining=max(0, limit - used),
     )  # fmt: skip
@@ -239,7 +239,7 @@ def _check_images(used: int, more: int, limit: int | None, tomorrow: float) -> N
 def check_storage(used: int, limits: Quotas, more: int = 1) -> None:
     """Raises Denied if `used` bytes of uploads and runs plus `more` exceed what the tenant may store."""
     if used + more > limits.storage_bytes:
-        raise Denied(
+        raise QuotaDenial(
             f"{used} of {limits.storage_bytes} bytes are stored; delete uploads or runs",
             "storage_bytes", retry_after=STORAGE_SECONDS, limit=limits.storage_bytes,
             remaining=max(0, limits.storage_bytes - used),

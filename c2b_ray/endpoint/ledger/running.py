@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Row, and_, case, func, insert, or_, select
 from c2b_ray.endpoint import counters
 from c2b_ray.endpoint.ledger import locks, quotas, tables, webhooks
 from c2b_ray.endpoint.ledger.database import Database, Transaction, record
-from c2b_ray.endpoint.ledger.job import COLUMNS, Claim, Failure, FencedError, Job, Orders, Progress
+from c2b_ray.endpoint.ledger.job import COLUMNS, Claim, Failure, FencedError, Job, LeaseReply, Progress
 from c2b_ray.endpoint.ledger.webhooks import announce
 
 _jobs = tables.jobs.c
@@ -71,16 +71,16 @@ def claim(db: Database, owner: str, seconds: float, attempts: int = ATTEMPTS) ->
     return Claim(record(Job, row), row.fence)
 
 
-def renew(db: Database, job_id: str, fence: int, seconds: float) -> Orders:
+def renew(db: Database, job_id: str, fence: int, seconds: float) -> LeaseReply:
     """Extends the lease to `seconds` from now, and returns the orders for the job. Raises FencedError if it is no
     longer held."""
     with db.transaction() as tx:
         values = {"lease_until": tx.now + seconds, "lease_seconds": seconds}
         row = _changed(tx, job_id, fence, values)
-    return Orders(row.cancel_requested, row.yield_requested)
+    return LeaseReply(row.cancel_requested, row.yield_requested)
 
 
-def check_fence(db: Database, job_id: str, fence: int) -> Orders:
+def check_fence(db: Database, job_id: str, fence: int) -> LeaseReply:
     """Like `renew`, but does not extend the lease: the check before a commit to the store. Raises FencedError also if
     the lease has passed."""
     with db.reading() as tx:
@@ -88,10 +88,10 @@ def check_fence(db: Database, job_id: str, fence: int) -> Orders:
         row = tx.execute(select(_jobs.cancel_requested, _jobs.yield_requested).where(*where)).first()
     if row is None:
         raise _fenced(job_id, fence)
-    return Orders(row.cancel_requested, row.yield_requested)
+    return LeaseReply(row.cancel_requested, row.yield_requested)
 
 
-def progress(db: Database, job_id: str, fence: int, report_: Progress) -> Orders:
+def progress(db: Database, job_id: str, fence: int, report_: Progress) -> LeaseReply:
     """Writes the run's progress, adds its use to the job and to its key's usage, and adds an event for watchers."""
     values: dict[str, Any] = {
         name: getattr(report_, name)
@@ -110,7 +110,7 @@ def progress(db: Database, job_id: str, fence: int, report_: Progress) -> Orders
         tx.after_commit(lambda: counters.used(report_.images_stage or report_.stage, images, seconds))
         shown = {name: row._mapping[name] for name in ("stage", "done", "total", "rate", "seconds_left")}
         webhooks.add(tx, job_id, "progress", shown)
-    return Orders(row.cancel_requested, row.yield_requested)
+    return LeaseReply(row.cancel_requested, row.yield_requested)
 
 
 def resized(db: Database, tenant_id: str, job_id: str, bytes_: int) -> None:

@@ -49,7 +49,7 @@ class NewUpload:
 def add(db: Database, tenant_id: str, key_id: str | None, new: NewUpload, defaults: Quotas) -> tuple[Upload, bool]:
     """Adds an upload; returns it and whether it is new. The same content again returns the earlier upload.
 
-    The caller holds `alone`, and has stored the file. Raises quotas.Denied if the tenant may not store that much.
+    The caller holds `upload_lock`, and has stored the file. Raises quotas.Denied if the tenant may not store that much.
     """
     insert = sqlite.insert(tables.uploads) if db.is_sqlite else postgresql.insert(tables.uploads)
     with db.transaction() as tx:
@@ -72,7 +72,7 @@ def check_room(db: Database, tenant_id: str, more: int, defaults: Quotas) -> Non
         quotas.check_storage(quotas.held(tx, tenant_id)[1], limits, more)
 
 
-def alone(db: Database, tenant_id: str, sha256: str) -> AbstractContextManager[None]:
+def upload_lock(db: Database, tenant_id: str, sha256: str) -> AbstractContextManager[None]:
     """Lets one block at a time change this upload, its row and its file. Raises DatabaseDownError if its turn does not
     come."""
     return db.alone(f"upload {sha256} of {tenant_id}")
@@ -102,7 +102,7 @@ def page(
 
 
 def remove(db: Database, tenant_id: str, sha256: str, actor: str = "operator") -> bool:
-    """Deletes the row; returns whether it existed. The caller holds `alone`, and deletes the file afterwards."""
+    """Deletes the row; returns whether it existed. The caller holds `upload_lock`, and deletes the file afterwards."""
     if not _SHA256.fullmatch(sha256):
         return False
     with db.transaction() as tx:

@@ -32,7 +32,7 @@ _jobs, _deliveries, _events = tables.jobs.c, tables.deliveries.c, tables.events.
 
 
 @dataclass(frozen=True)
-class Reading:
+class LedgerReading:
     """The ledger at one moment. `queue_age`: the longest time in seconds that a job has waited; a job that yielded
     waits since then. `slots`: slots of runners that are alive. `deliveries`: pending ones, and those settled today."""
 
@@ -53,7 +53,7 @@ class Gauges:
     ) -> None:
         self._db, self._seconds, self._clock = db, seconds, clock
         self._lock = threading.Lock()
-        self._last: Reading | None = None
+        self._last: LedgerReading | None = None
         self._read = float("-inf")
 
     def describe(self) -> Iterable[Metric]:
@@ -74,7 +74,7 @@ class Gauges:
             yield from _families(reading)
 
 
-def read(db: Database) -> Reading:
+def read(db: Database) -> LedgerReading:
     with db.reading() as tx:
         now = tx.now
         states = {"queued": 0, "running": 0, **_counted(tx, select(_jobs.state, func.count()).where(tables.OPEN)
@@ -84,7 +84,7 @@ def read(db: Database) -> Reading:
         recent = or_(_deliveries.state == "pending", _deliveries.next_at > now - DAY_S)
         deliveries = _counted(tx, select(_deliveries.state, func.count()).where(recent).group_by(_deliveries.state))
     leader = locks.holder(db, locks.DISPATCHER)
-    return Reading(
+    return LedgerReading(
         jobs=states,
         queue_age=0.0 if oldest is None else max(0.0, now - float(oldest)),
         busy=int(busy or 0),
@@ -144,7 +144,7 @@ def _counted(tx: Transaction, statement: Select[tuple[str, int]]) -> dict[str, i
     return {str(name): int(count) for name, count in rows}
 
 
-def _families(reading: Reading) -> Iterator[Metric]:
+def _families(reading: LedgerReading) -> Iterator[Metric]:
     yield _by("c2b_jobs", "Jobs that wait or run.", "state", reading.jobs)
     yield _gauge("c2b_queue_age_seconds", "Seconds that a job has waited for, at the longest.", reading.queue_age)
     free = max(0, reading.slots - reading.busy)

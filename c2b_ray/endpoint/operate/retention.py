@@ -147,7 +147,7 @@ def _purge_runs(db: Database, config: EndpointConfig, before: float) -> int:
 def _purge_uploads(db: Database, config: EndpointConfig, before: float) -> int:
     count = 0
     for upload in aged.unused_uploads(db, before):
-        with uploads.alone(db, upload.tenant_id, upload.sha256):
+        with uploads.upload_lock(db, upload.tenant_id, upload.sha256):
             if uploads.remove(db, upload.tenant_id, upload.sha256, ACTOR):
                 stored_uploads.remove(_root(config, upload.tenant_id), upload.sha256, upload.kind)
                 count += 1
@@ -166,7 +166,7 @@ def _leftovers(db: Database, config: EndpointConfig, tenant_id: str) -> int:
         _remove_folder(f"{root}/runs/{job_id}")
     orphans = aged.removed_uploads(db, tenant_id, sorted(set(_old_files(f"{root}/uploads"))))
     for sha256 in orphans:
-        with uploads.alone(db, tenant_id, sha256):
+        with uploads.upload_lock(db, tenant_id, sha256):
             if uploads.get(db, tenant_id, sha256) is None:  # it may have been uploaded again
                 for kind in stored_uploads.KINDS:
                     stored_uploads.remove(root, sha256, kind)

@@ -47,7 +47,7 @@ REDIRECTS = 2
 _log = logging.getLogger(__name__)
 
 
-class Sender:
+class DeliverySender:
     """Sends due deliveries. `client`: an HTTP client; by default the one that the endpoint's policy allows."""
 
     def __init__(self, db: Database, config: EndpointConfig, client: httpx.Client | None = None) -> None:

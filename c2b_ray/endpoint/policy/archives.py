@@ -36,7 +36,7 @@ _CHUNK = 2**20
 MINUTES = 30
 
 
-class Member(NamedTuple):
+class ArchiveFile(NamedTuple):
     """A file of an archive. `packed`: its compressed size in bytes; None if the format does not state it."""
 
     name: str
@@ -44,7 +44,7 @@ class Member(NamedTuple):
     stream: IO[bytes]
 
 
-def members(file: IO[bytes], policy: Policy) -> Iterator[Member]:
+def members(file: IO[bytes], policy: Policy) -> Iterator[ArchiveFile]:
     """Yields the regular files of the archive; read each before the next.
 
     Raises SourceError for links, devices and encrypted files. Damaged archives raise what Python's readers raise.
@@ -54,7 +54,7 @@ def members(file: IO[bytes], policy: Policy) -> Iterator[Member]:
     return _of_zip(file, policy) if zipped else _of_tar(file, policy)
 
 
-def _of_zip(file: IO[bytes], policy: Policy) -> Iterator[Member]:
+def _of_zip(file: IO[bytes], policy: Policy) -> Iterator[ArchiveFile]:
     with zipfile.ZipFile(file) as archive:
         infos = archive.infolist()
         _check_count(len(infos), policy)
@@ -69,10 +69,10 @@ def _of_zip(file: IO[bytes], policy: Policy) -> Iterator[Member]:
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise SourceError(f"{info.filename[:200]!r} has an unsupported compression; expected deflate")
             with archive.open(info) as stream:
-                yield Member(info.filename, info.compress_size, stream)
+                yield ArchiveFile(info.filename, info.compress_size, stream)
 
 
-def _of_tar(file: IO[bytes], policy: Policy) -> Iterator[Member]:
+def _of_tar(file: IO[bytes], policy: Policy) -> Iterator[ArchiveFile]:
     with tarfile.open(fileobj=file, mode="r|*") as archive:
         for count, info in enumerate(archive, 1):
             _check_count(count, policy)
@@ -81,7 +81,7 @@ def _of_tar(file: IO[bytes], policy: Policy) -> Iterator[Member]:
             stream = archive.extractfile(info) if info.isreg() and not info.issparse() else None
             if stream is None:
                 raise SourceError(f"{info.name[:200]!r} is a link or a device; expected images in folders")
-            yield Member(info.name, None, stream)
+            yield ArchiveFile(info.name, None, stream)
 
 
 def _check_count(count: int, policy: Policy) -> None:
@@ -89,7 +89,7 @@ def _check_count(count: int, policy: Policy) -> None:
         raise SourceError(f"it has more than {policy.archives.members} members")
 
 
-def write(archived: Iterator[Member], folder: str, policy: Policy) -> int:
+def write(archived: Iterator[ArchiveFile], folder: str, policy: Policy) -> int:
     """Checks each image, writes it below the new `folder`, and returns how many. SourceError names a member."""
     os.mkdir(folder, 0o700)
     try:
@@ -98,7 +98,7 @@ def write(archived: Iterator[Member], folder: str, policy: Policy) -> int:
         raise SourceError(f"it is damaged: {str(error)[:200]}") from error
 
 
-def _written(archived: Iterator[Member], folder: str, policy: Policy) -> int:
+def _written(archived: Iterator[ArchiveFile], folder: str, policy: Policy) -> int:
     seen: set[str] = set()
     total = images = 0
     for member in archived:
@@ -145,7 +145,7 @@ def _steps(name: str) -> tuple[str, ...]:
     return steps
 
 
-def _read(member: Member, most: int, policy: Policy) -> bytes:
+def _read(member: ArchiveFile, most: int, policy: Policy) -> bytes:
     parts, size = [], 0
     while part := member.stream.read(_CHUNK):
         size += len(part)

@@ -29,7 +29,7 @@ from c2b_ray.endpoint.policy.archives import unpack
 from c2b_ray.endpoint.policy.contents import check_picture_file
 from c2b_ray.endpoint.policy.paths import UPLOADS, upload_path
 from c2b_ray.endpoint.policy.weights import check_weights
-from c2b_ray.endpoint.scratch import Scratch
+from c2b_ray.endpoint.scratch import ScratchFolder
 from c2b_ray.errors import InputError, SourceError, StorageError, WeightsError
 from c2b_ray.storage import files, resolve
 from c2b_ray.storage.s3 import patiently
@@ -44,7 +44,7 @@ class TooLargeError(InputError):
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredUpload:
     """A stored upload. `bytes`: its size on the store. `new`: whether it was not there before. `meta`: facts read from
     it."""
 
@@ -56,7 +56,7 @@ class Stored:
     meta: dict[str, Any] = field(default_factory=dict)
 
 
-class Receiver:
+class UploadReceiver:
     """Receives one upload. Use it as a context manager, which removes unfinished files at the end.
 
     `root`: the tenant's root, local or s3://. `most`: the most bytes to accept, such as the rest of the tenant's quota.
@@ -68,14 +68,14 @@ class Receiver:
         self._digest, self._size = hashlib.sha256(), 0
         folder = f"{self._root}/{UPLOADS}/{INCOMING}"
         with _storage(folder):
-            self._scratch = Scratch("c2b-upload-") if "://" in root else None
+            self._scratch = ScratchFolder("c2b-upload-") if "://" in root else None
             if self._scratch is not None:
                 folder = self._scratch.path
             os.makedirs(folder, 0o700, exist_ok=True)
             self._path = f"{folder}/{uuid.uuid4().hex}"
             self._file = open(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b")  # noqa: SIM115
 
-    def __enter__(self) -> Receiver:
+    def __enter__(self) -> UploadReceiver:
         return self
 
     def __exit__(
@@ -97,7 +97,7 @@ class Receiver:
         """The hash of what was received so far."""
         return self._digest.hexdigest()
 
-    def finish(self, kind: Kind, sha256: str | None = None) -> Stored:
+    def finish(self, kind: Kind, sha256: str | None = None) -> StoredUpload:
         """Checks the upload and moves it to its final path. Raises WeightsError, ImageError or SourceError if it is not
         of its `kind`.
 
@@ -111,13 +111,13 @@ class Receiver:
             os.fsync(self._file.fileno())
         target = upload_path(self._root, digest, kind)
         if files.exists(_completion_marker(target, kind)):
-            return Stored(digest, kind, _bytes(target, self._size), target, False)
+            return StoredUpload(digest, kind, _bytes(target, self._size), target, False)
         kept = f"{self._path}.unpacked" if kind == "images" else self._path
         meta = _seen(self._path, kind, self._policy, kept)
         size = _bytes(kept, self._size)
         if size > self._most:
             raise TooLargeError(f"it unpacks to {size} bytes, more than the {self._most} that are accepted")
-        return Stored(digest, kind, size, target, _kept(kept, target), meta)
+        return StoredUpload(digest, kind, size, target, _kept(kept, target), meta)
 
     def abort(self) -> None:
         """Removes unfinished files. It has no effect after `finish` or a second time."""

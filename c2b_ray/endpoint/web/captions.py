@@ -21,7 +21,7 @@ from c2b_ray.endpoint.api.problems import ProblemError, not_found
 from c2b_ray.endpoint.api.reads import Results, finished
 from c2b_ray.endpoint.api.results import CLOSED, picture_type, read
 from c2b_ray.endpoint.web.rendering import shown
-from c2b_ray.endpoint.web.session import Visit
+from c2b_ray.endpoint.web.session import PageRequest
 from c2b_ray.report.redact import clean
 
 MOST, PAGE = 1000, 24
@@ -32,7 +32,7 @@ _DRAWN = ("caption_id", "classifier", "generator")
 
 
 @dataclass(frozen=True)
-class Look:
+class HypothesisFilters:
     """Filters and order of hypotheses. An empty text means any."""
 
     classifier: str
@@ -49,13 +49,13 @@ class Look:
         return f"?{urlencode({name: value for name, value in values.items() if value})}"
 
 
-def captions_page(visit: Visit) -> Response:
+def captions_page(visit: PageRequest) -> Response:
     results = _results(visit)
     every = [{**row, "number": number} for number, row in enumerate(results.table("hypotheses").to_pylist())]
     stages = {row["stage"] for row in every}
     sort = visit.query("sort") if visit.query("sort") in SORTS else "ratio"
     stage = visit.query("stage") if "stage" in visit.request.query_params else CONFIRMATION
-    look = Look(visit.query("classifier"), visit.query("label"), stage if stage in stages else "",
+    look = HypothesisFilters(visit.query("classifier"), visit.query("label"), stage if stage in stages else "",
                 visit.query("verdict"), sort, visit.query("order") == "ascending")  # fmt: skip
     rows = [row for row in every if all(getattr(look, name) in ("", row[name]) for name in _FILTERS)]
     rows.sort(key=lambda row: (row[sort] is None, (row[sort] or 0.0) * (1 if look.ascending else -1)))
@@ -67,7 +67,7 @@ def captions_page(visit: Visit) -> Response:
     })  # fmt: skip
 
 
-def caption_page(visit: Visit) -> Response:
+def caption_page(visit: PageRequest) -> Response:
     """Shows a caption's rate and its failures, those of confirmation first."""
     results = _results(visit)
     number = visit.number("number", 0, 100_000_000)
@@ -83,7 +83,7 @@ def caption_page(visit: Visit) -> Response:
     })  # fmt: skip
 
 
-def example(visit: Visit) -> Response:
+def example(visit: PageRequest) -> Response:
     """Returns the encoded image of a failure."""
     results = _results(visit)
     number, position = (_whole(visit.part(name)) for name in ("round", "position"))
@@ -113,7 +113,7 @@ def _failures(results: Results, drawn: Mapping[str, str]) -> Iterator[dict[str, 
                 yield {**said, "stage": row["stage"], "image": f"{row['number']}/{position}", "seed": failure["seed"]}
 
 
-def _results(visit: Visit) -> Results:
+def _results(visit: PageRequest) -> Results:
     results = read(visit.context, visit.caller, visit.part("job_id"))
     finished(results)
     if not isinstance(results.run, FailuresRun):

@@ -17,7 +17,7 @@ from c2b_ray.endpoint.api.problems import ProblemError
 from c2b_ray.endpoint.api.reads import ROWS
 from c2b_ray.endpoint.api.results import read
 from c2b_ray.endpoint.web.rendering import shown
-from c2b_ray.endpoint.web.session import Visit
+from c2b_ray.endpoint.web.session import PageRequest
 from c2b_ray.endpoint.web.tables import MOST_ROWS
 
 PAGE, CHOICES = 24, 200
@@ -38,7 +38,7 @@ class Choice:
         return f"?{urlencode({**values, 'start': start})}"
 
 
-def gallery_page(visit: Visit) -> Response:
+def gallery_page(visit: PageRequest) -> Response:
     made = read(visit.context, visit.caller, visit.part("job_id"))
     if made.dataset is None:
         raise ProblemError(409, "no_dataset", "only a finished dataset has a gallery")

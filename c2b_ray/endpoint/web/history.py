@@ -22,7 +22,7 @@ from c2b_ray.endpoint.api.results import read
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.job import Filters, Job
 from c2b_ray.endpoint.web.rendering import shown, trusted
-from c2b_ray.endpoint.web.session import Visit
+from c2b_ray.endpoint.web.session import PageRequest
 from c2b_ray.errors import C2BError
 from c2b_ray.report.redact import clean_setting
 from c2b_ray.report.words import signed
@@ -36,7 +36,7 @@ _MARKS = {"against": "against", "for": "for", "none": "none"}
 
 
 @dataclass(frozen=True)
-class Point:
+class HistoryPoint:
     """φ with its interval. `verdict`: against, for, none, undetermined. `n`: the number of images."""
 
     phi: float
@@ -46,7 +46,7 @@ class Point:
     n: int
 
 
-def sparkline(points: Sequence[Point | None], title: str, audits: int) -> str:
+def sparkline(points: Sequence[HistoryPoint | None], title: str, audits: int) -> str:
     """Returns the SVG. All share one scale from −1 to +1, so that small multiples can be compared by eye."""
     words = escape(_words(points, title))
     parts = [
@@ -73,7 +73,7 @@ def _y(phi: float) -> float:
     return MARGIN + (HEIGHT - 2 * MARGIN) * (1.0 - max(-1.0, min(1.0, phi))) / 2.0
 
 
-def _words(points: Sequence[Point | None], title: str) -> str:
+def _words(points: Sequence[HistoryPoint | None], title: str) -> str:
     scored = [point for point in points if point is not None]
     if not scored:
         return f"{title}: no audit has a score"
@@ -93,7 +93,7 @@ class Series:
     target_class: str
     attribute: str
     bias_class: str
-    points: tuple[Point | None, ...]
+    points: tuple[HistoryPoint | None, ...]
 
     @property
     def title(self) -> str:
@@ -105,7 +105,7 @@ class Series:
         return max((abs(point.phi) for point in self.points if point is not None), default=-1.0)
 
 
-def classifiers_page(visit: Visit) -> Response:
+def classifiers_page(visit: PageRequest) -> Response:
     """Lists the classifiers of the latest audits."""
     by_name: dict[str, list[Job]] = defaultdict(list)
     for job in _audits(visit):
@@ -119,7 +119,7 @@ def classifiers_page(visit: Visit) -> Response:
     return shown(visit, "classifiers.html.j2", {"rows": rows, "latest": LATEST})
 
 
-def history_page(visit: Visit) -> Response:
+def history_page(visit: PageRequest) -> Response:
     name, weights = visit.request.query_params.get("name", "")[:2000], visit.query("hash")
     audits = _audits(visit, weights) if weights else [j for j in _audits(visit) if name in classifiers_of(j.resolved)]
     audits = audits[:AUDITS][::-1]
@@ -153,7 +153,7 @@ def classifiers_of(config: Mapping[str, Any]) -> list[str]:
     return [str(one) for one in value]  # the keys of a mapping
 
 
-def _weights(visit: Visit, job: Job, name: str) -> str | None:
+def _weights(visit: PageRequest, job: Job, name: str) -> str | None:
     """Returns the hash of the weights that an audit's classifier of this name had; None if it is not known.
 
     `classifier_hash` is that of all classifiers of a job.
@@ -169,7 +169,7 @@ def _weights(visit: Visit, job: Job, name: str) -> str | None:
     return content_id(named["revision"]) if named.get("revision") else None
 
 
-def _named(visit: Visit, job: Job, name: str, weights: str) -> list[str]:
+def _named(visit: PageRequest, job: Job, name: str, weights: str) -> list[str]:
     """Returns the names of an audit's classifiers that the page is about: those with these weights, or of this name."""
     if not weights:
         return [name]
@@ -177,17 +177,17 @@ def _named(visit: Visit, job: Job, name: str, weights: str) -> list[str]:
     return names if weights == job.classifier_hash else [one for one in names if _weights(visit, job, one) == weights]
 
 
-def _audits(visit: Visit, weights: str | None = None) -> list[Job]:
+def _audits(visit: PageRequest, weights: str | None = None) -> list[Job]:
     filters = Filters(state="finished", kind="c2b", classifier_hash=weights)
     return jobs.page(visit.context.db, visit.tenant_id, filters, limit=LATEST).items
 
 
-def _series(visit: Visit, audits: Iterable[Job], name: str, weights: str) -> tuple[list[Series], int]:
+def _series(visit: PageRequest, audits: Iterable[Job], name: str, weights: str) -> tuple[list[Series], int]:
     """Returns the series by class, attribute and value, and how many audits could not be read.
 
     Weights of several classifiers, those of a whole audit, have a series of each; else audits continue one series.
     """
-    points: dict[tuple[str, str, str, str], dict[int, Point]] = defaultdict(dict)
+    points: dict[tuple[str, str, str, str], dict[int, HistoryPoint]] = defaultdict(dict)
     number, missing = 0, 0
     for number, job in enumerate(audits):
         try:
@@ -200,12 +200,14 @@ def _series(visit: Visit, audits: Iterable[Job], name: str, weights: str) -> tup
             if row["phi"] is not None and row["phi"] == row["phi"]:
                 one_of_several = clean_setting(row["classifier"]) if several else ""
                 key = one_of_several, row["target_class"], row["attribute"], row["bias_class"]
-                points[key][number] = Point(row["phi"], row["phi_low"], row["phi_high"], row["verdict"], row["n"])
+                points[key][number] = HistoryPoint(
+                    row["phi"], row["phi_low"], row["phi_high"], row["verdict"], row["n"]
+                )
     length = number + 1
     return [Series(*key, tuple(of.get(i) for i in range(length))) for key, of in sorted(points.items())], missing
 
 
-def _scores(visit: Visit, job: Job, wanted: list[str]) -> list[dict[str, Any]]:
+def _scores(visit: PageRequest, job: Job, wanted: list[str]) -> list[dict[str, Any]]:
     made = read(visit.context, visit.caller, job.id)
     columns = ["classifier", "target_class", "attribute", "bias_class", "phi", "phi_low", "phi_high", "verdict", "n"]
     if made.run is None or not made.run.has("scores"):

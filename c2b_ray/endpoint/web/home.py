@@ -14,14 +14,14 @@ from c2b_ray.endpoint.api.results import page_policy
 from c2b_ray.endpoint.kinds import compared_kinds, kinds
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.job import Filters
-from c2b_ray.endpoint.ledger.jobs import ORDERS, Listing, Look, listing
+from c2b_ray.endpoint.ledger.jobs import ORDERS, JobFilters, Listing, listing
 from c2b_ray.endpoint.web.rendering import STATES, shown
-from c2b_ray.endpoint.web.session import Visit
+from c2b_ray.endpoint.web.session import PageRequest
 
 PAGE = 25
 
 
-def home(visit: Visit) -> Response:
+def home(visit: PageRequest) -> Response:
     look = _look(visit)
     about = ("pages", visit.tenant_id, *vars(look).values())
     position = visit.context.signer.open(visit.query("cursor") or None, *about)
@@ -34,8 +34,8 @@ def home(visit: Visit) -> Response:
     })  # fmt: skip
 
 
-def _look(visit: Visit) -> Look:
-    look = Look(
+def _look(visit: PageRequest) -> JobFilters:
+    look = JobFilters(
         visit.query("state"), visit.query("kind"), visit.query("name"),
         visit.query("sort") or "created", visit.query("order") != "ascending",
     )  # fmt: skip
@@ -47,7 +47,7 @@ def _look(visit: Visit) -> Look:
     return look
 
 
-def _sorts(look: Look) -> list[dict[str, str]]:
+def _sorts(look: JobFilters) -> list[dict[str, str]]:
     """Returns the columns' headings: the link of each, and how the list is sorted by it now."""
     sorts = []
     for name in ("name", "kind", "state", "images", "created", "ended"):
@@ -58,13 +58,13 @@ def _sorts(look: Look) -> list[dict[str, str]]:
     return sorts
 
 
-def _link(look: Look, order: str, descending: bool, cursor: str = "") -> str:
+def _link(look: JobFilters, order: str, descending: bool, cursor: str = "") -> str:
     values = {"state": look.state, "kind": look.kind, "name": look.name, "sort": order,
               "order": "descending" if descending else "ascending", "cursor": cursor}  # fmt: skip
     return f"?{urlencode({name: value for name, value in values.items() if value})}"
 
 
-def _next(visit: Visit, rows: Listing, look: Look, about: tuple[object, ...]) -> str | None:
+def _next(visit: PageRequest, rows: Listing, look: JobFilters, about: tuple[object, ...]) -> str | None:
     if rows.next is None:
         return None
     cursor = visit.context.signer.seal(list(rows.next), *about)
@@ -77,7 +77,7 @@ def _next(visit: Visit, rows: Listing, look: Look, about: tuple[object, ...]) ->
 _CHOICES = 100
 
 
-def compare_page(visit: Visit) -> Response:
+def compare_page(visit: PageRequest) -> Response:
     """Shows the comparison of two audits, or a form to choose them."""
     chosen = _chosen(visit)
     finished = jobs.page(visit.context.db, visit.tenant_id, Filters(state="finished"), limit=_CHOICES).items
@@ -94,7 +94,7 @@ def compare_page(visit: Visit) -> Response:
     return shown(visit, "compare.html.j2", values)
 
 
-def compare_report(visit: Visit) -> Response:
+def compare_report(visit: PageRequest) -> Response:
     """Returns the page that `c2b compare` writes, in a sandbox."""
     page = _comparison(visit, _chosen(visit)).page().encode()
     return Response(page, media_type="text/html", headers={"Content-Security-Policy": page_policy(page)})
@@ -105,7 +105,7 @@ def comparison_names(comparison: Comparison) -> dict[str, str]:
     return {name: names[name] for name in ("classifier_a", "classifier_b")}
 
 
-def _chosen(visit: Visit) -> list[str]:
+def _chosen(visit: PageRequest) -> list[str]:
     """Returns the two audits, from a=…&b=… or from two ticked boxes of the list, the older first."""
     ticked = visit.request.query_params.getlist("job")
     named = [visit.query(name) for name in ("a", "b") if visit.query(name)]
@@ -118,7 +118,7 @@ def _chosen(visit: Visit) -> list[str]:
     return [job_id for _, job_id in sorted(known, key=lambda pair: pair[0].created if pair[0] else 0.0)]
 
 
-def _comparison(visit: Visit, chosen: list[str]) -> Comparison:
+def _comparison(visit: PageRequest, chosen: list[str]) -> Comparison:
     if len(chosen) != 2:
         raise ProblemError(422, "invalid", "name two audits: a and b", [FieldError("a", "expected an audit's id")])
     run_a, run_b = (run_of(visit.context, visit.caller, job_id) for job_id in chosen)

@@ -22,7 +22,7 @@ from c2b_ray.endpoint.kinds import compared_kinds, kinds
 from c2b_ray.endpoint.ledger import jobs, webhooks
 from c2b_ray.endpoint.ledger.job import Job
 from c2b_ray.endpoint.web.rendering import shown
-from c2b_ray.endpoint.web.session import Visit, goto
+from c2b_ray.endpoint.web.session import PageRequest, goto
 from c2b_ray.errors import C2BError
 from c2b_ray.report.redact import cleaned
 from c2b_ray.report.summary import Summary
@@ -32,7 +32,7 @@ _NO_ANSWER_YET = 409
 _EVENTS = 12
 
 
-def job_page(visit: Visit) -> Response:
+def job_page(visit: PageRequest) -> Response:
     job = of_tenant(visit.context, visit.caller, visit.part("job_id"))
     results = _results(visit, job)
     run = None if results is None else results.run
@@ -52,7 +52,7 @@ def job_page(visit: Visit) -> Response:
     })  # fmt: skip
 
 
-def job_events(visit: Visit) -> Response:
+def job_events(visit: PageRequest) -> Response:
     """Returns the API's stream of events. The browser says which event it saw last."""
     job = of_tenant(visit.context, visit.caller, visit.part("job_id"))
     last = visit.request.headers.get("last-event-id", "")
@@ -60,19 +60,19 @@ def job_events(visit: Visit) -> Response:
     return follow(visit.context, job, seen, visit.caller.key)
 
 
-def cancel(visit: Visit) -> Response:
+def cancel(visit: PageRequest) -> Response:
     job = jobs.request_cancel(visit.context.db, visit.tenant_id, visit.part("job_id"), visit.caller.actor)
     if job is None:
         raise not_found("audit")
     return goto(f"/ui/audits/{job.id}")
 
 
-def delete(visit: Visit) -> Response:
+def delete(visit: PageRequest) -> Response:
     purged(visit.context, visit.caller, visit.part("job_id"))
     return goto("/ui/")
 
 
-def ask(visit: Visit) -> Response:
+def ask(visit: PageRequest) -> Response:
     """Submits a question to a finished run as a new job."""
     context, caller, job_id = visit.context, visit.caller, visit.part("job_id")
     run = finished(read(context, caller, job_id))
@@ -103,7 +103,7 @@ def _question(fields: dict[str, Any]) -> Question:
         raise first_problem(error, None, Question) from error
 
 
-def _results(visit: Visit, job: Job) -> Results | None:
+def _results(visit: PageRequest, job: Job) -> Results | None:
     """Returns the results of a job; None if there are none yet."""
     try:
         return read(visit.context, visit.caller, job.id)
@@ -132,7 +132,7 @@ def _answer(results: Results | None) -> Any:
     return cleaned(answer_of(results))
 
 
-def _log(visit: Visit, job: Job) -> list[dict[str, Any]]:
+def _log(visit: PageRequest, job: Job) -> list[dict[str, Any]]:
     shown_events = [
         _event_row(one) for one in webhooks.after(visit.context.db, job.id, limit=2000) if one.kind != "progress"
     ]

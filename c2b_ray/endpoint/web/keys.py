@@ -13,18 +13,18 @@ from c2b_ray.endpoint.ledger import quotas as usage
 from c2b_ray.endpoint.ledger.keys import SCOPES, NewKey
 from c2b_ray.endpoint.ledger.quotas import Spend
 from c2b_ray.endpoint.web.rendering import shown
-from c2b_ray.endpoint.web.session import Visit, goto
+from c2b_ray.endpoint.web.session import PageRequest, goto
 from c2b_ray.errors import ConfigError, InputError
 
 DAY = 86_400.0
 _LONGEST = 6
 
 
-def keys_page(visit: Visit) -> Response:
+def keys_page(visit: PageRequest) -> Response:
     return _shown(visit, None)
 
 
-def create(visit: Visit) -> Response:
+def create(visit: PageRequest) -> Response:
     of = visit.sent("tenant") or visit.tenant_id
     if visit.administered not in (None, of) or tenants.get(visit.context.db, of) is None:
         raise not_found("tenant")
@@ -35,7 +35,7 @@ def create(visit: Visit) -> Response:
     return _shown(visit, new, 201)
 
 
-def rotate(visit: Visit) -> Response:
+def rotate(visit: PageRequest) -> Response:
     hours = _number(visit, "hours", 24)
     try:
         new = keys.rotate(
@@ -51,14 +51,14 @@ def rotate(visit: Visit) -> Response:
     return _shown(visit, new, 201)
 
 
-def revoke(visit: Visit) -> Response:
+def revoke(visit: PageRequest) -> Response:
     if keys.revoke(visit.context.db, visit.administered, visit.part("key_id"), visit.caller.actor) is None:
         raise not_found("key")
     visit.context.keys.forget()
     return goto("/ui/keys")
 
 
-def _shown(visit: Visit, new: NewKey | None, status: int = 200) -> Response:
+def _shown(visit: PageRequest, new: NewKey | None, status: int = 200) -> Response:
     """Shows the page. `new`: a key whose text only this answer shows; no cookie and no URL contains it."""
     db = visit.context.db
     with db.reading() as tx:
@@ -74,7 +74,7 @@ def _shown(visit: Visit, new: NewKey | None, status: int = 200) -> Response:
     }, status)  # fmt: skip
 
 
-def _number(visit: Visit, name: str, default: int | None) -> int | None:
+def _number(visit: PageRequest, name: str, default: int | None) -> int | None:
     text = visit.sent(name)
     if not text:
         return default
@@ -93,7 +93,7 @@ _DAY = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
 DAYS, PAGE = 30, 50
 
 
-def usage_page(visit: Visit) -> Response:
+def usage_page(visit: PageRequest) -> Response:
     db, admin = visit.context.db, "admin" in visit.caller.key.scopes
     with db.reading() as tx:
         now = tx.now
@@ -110,7 +110,7 @@ def usage_page(visit: Visit) -> Response:
     })  # fmt: skip
 
 
-def log_page(visit: Visit) -> Response:
+def log_page(visit: PageRequest) -> Response:
     about = ("audit-log", visit.tenant_id, visit.administered)
     before = visit.context.signer.open(visit.query("cursor") or None, *about)
     entries = audit_log.page(visit.context.db, tenant_id=visit.administered, before=before, limit=PAGE)
@@ -131,7 +131,7 @@ def _by_key_and_model(spent: list[Spend], names: dict[str, str]) -> list[dict[st
     return sorted(sums.values(), key=lambda row: -row["seconds"])
 
 
-def _day(visit: Visit, name: str) -> str:
+def _day(visit: PageRequest, name: str) -> str:
     text = visit.query(name)
     if text and not _DAY.fullmatch(text):
         raise ProblemError(422, "invalid", f"{name}: expected a day such as 2026-11-22", [

@@ -29,7 +29,7 @@ from c2b_ray.endpoint.web import (
 from c2b_ray.endpoint.web import home as compare
 from c2b_ray.endpoint.web import keys as usage
 from c2b_ray.endpoint.web.rendering import Page, failed, page
-from c2b_ray.endpoint.web.session import Visit
+from c2b_ray.endpoint.web.session import PageRequest
 
 _STATIC = {"pages.css": "text/css", "pages.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _JOB = "/audits/{job_id}"
@@ -78,7 +78,7 @@ def routes() -> list[Route]:
     ]  # fmt: skip
 
 
-def static(visit: Visit) -> Response:
+def static(visit: PageRequest) -> Response:
     name = visit.part("name")
     if name not in _STATIC:
         raise not_found("file")

@@ -31,7 +31,7 @@ from c2b_ray.endpoint.ledger import keys
 from c2b_ray.endpoint.ledger import tenants as ended
 from c2b_ray.endpoint.ledger.keys import Scope
 from c2b_ray.endpoint.web import session as sessions
-from c2b_ray.endpoint.web.session import NOBODY, Visit, goto
+from c2b_ray.endpoint.web.session import NOBODY, PageRequest, goto
 from c2b_ray.report.page import without_hidden
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import count, duration, plural, signed
@@ -54,7 +54,7 @@ class MenuItem:
     label: str
 
 
-def shown(visit: Visit, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
+def shown(visit: PageRequest, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
     """Renders a page. A visitor without a session gets one, so that its forms can be sent."""
     base = {
         "token": sessions.token(visit.context.signer, visit.session),
@@ -116,7 +116,7 @@ def number(value: Any) -> str:
     return str(value)
 
 
-def _menu(visit: Visit) -> list[MenuItem]:
+def _menu(visit: PageRequest) -> list[MenuItem]:
     if visit.key is None:
         return []
     key = visit.key.key
@@ -144,11 +144,11 @@ def _environment() -> Environment:
     return environment
 
 
-# Routes of pages: each runs a function of a `Visit` in a thread, after checking the session, and shows errors as
+# Routes of pages: each runs a function of a `PageRequest` in a thread, after checking the session, and shows errors as
 # pages.
 
 
-Page = Callable[[Visit], Response]
+Page = Callable[[PageRequest], Response]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -186,7 +186,7 @@ def _here(request: Request) -> str:
     return f"{request.scope['path']}{'?' if query else ''}{query}"
 
 
-def _entered(request: Request, scope: Scope | None) -> Visit:
+def _entered(request: Request, scope: Scope | None) -> PageRequest:
     """Returns the visit. Raises 401 without a session whose key works, 403 if the key lacks the scope, and 429 if its
     tenant sends too many requests."""
     context = context_of(request)
@@ -199,4 +199,4 @@ def _entered(request: Request, scope: Scope | None) -> Visit:
         if caller is None:
             raise NOBODY
         caller = admitted(request, context, caller.key, scope)
-    return Visit(request, context, session or sessions.begin(), caller, FormData())
+    return PageRequest(request, context, session or sessions.begin(), caller, FormData())

@@ -79,7 +79,7 @@ NOBODY = ProblemError(401, "not_authenticated", "sign in with a key of this endp
 
 
 @dataclass(frozen=True)
-class Visit:
+class PageRequest:
     """A request for a page. `key`: the session's key; None on pages for everyone. `form`: the fields of a POST."""
 
     request: Request

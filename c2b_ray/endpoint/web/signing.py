@@ -11,20 +11,20 @@ from c2b_ray.endpoint.api.problems import ProblemError
 from c2b_ray.endpoint.ledger import tenants as ended
 from c2b_ray.endpoint.web import session as sessions
 from c2b_ray.endpoint.web.rendering import shown
-from c2b_ray.endpoint.web.session import Visit, goto
+from c2b_ray.endpoint.web.session import PageRequest, goto
 
 HOME = f"{sessions.PATH}/"
 _OURS = re.compile(r"/ui/[A-Za-z0-9_.~/-]*(\?[A-Za-z0-9_.~%&=+:,/-]*)?")
 
 
-def form(visit: Visit) -> Response:
+def form(visit: PageRequest) -> Response:
     """Shows the form to paste a key."""
     if visit.key is not None:
         return goto(_after(visit.query("next")))
     return shown(visit, "signin.html.j2", {"next": _after(visit.query("next")), "wrong": ""})
 
 
-def sign_in(visit: Visit) -> Response:
+def sign_in(visit: PageRequest) -> Response:
     """Starts a new session and ends the old one, so that knowing the old one is of no use."""
     after = _after(visit.sent("next"))
     key = verified(visit.request, visit.context, visit.sent("key"))
@@ -41,7 +41,7 @@ def sign_in(visit: Visit) -> Response:
     return response
 
 
-def sign_out(visit: Visit) -> Response:
+def sign_out(visit: PageRequest) -> Response:
     """Ends the session. Copies of its cookie stop working at once."""
     _end(visit)
     response = goto(f"{sessions.PATH}/signin")
@@ -49,7 +49,7 @@ def sign_out(visit: Visit) -> Response:
     return response
 
 
-def _end(visit: Visit) -> None:
+def _end(visit: PageRequest) -> None:
     if visit.key is not None:
         ended.end(visit.context.db, visit.session.nonce, visit.session.begun + sessions.SECONDS)
 

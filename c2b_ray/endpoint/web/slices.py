@@ -18,7 +18,7 @@ from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.endpoint.api.judging import run_of
 from c2b_ray.endpoint.api.problems import ProblemError, not_found
 from c2b_ray.endpoint.web.rendering import shown
-from c2b_ray.endpoint.web.session import Visit
+from c2b_ray.endpoint.web.session import PageRequest
 from c2b_ray.steps.answers import answers_of
 
 PAGE = 24
@@ -28,7 +28,7 @@ _NAMES = ("classifier", "target_class", "attribute", "bias_class")
 
 
 @dataclass(frozen=True)
-class Look:
+class SliceFilters:
     """Filters and order of slices. An empty text means any."""
 
     classifier: str
@@ -45,11 +45,11 @@ class Look:
         return f"?{urlencode({name: value for name, value in values.items() if value})}"
 
 
-def slices_page(visit: Visit) -> Response:
+def slices_page(visit: PageRequest) -> Response:
     run = _run(visit)
     scores = run.scores.to_pylist()
     sort = visit.query("sort") if visit.query("sort") in _SORTS else "phi"
-    look = Look(visit.query("classifier"), visit.query("target_class"), visit.query("attribute"),
+    look = SliceFilters(visit.query("classifier"), visit.query("target_class"), visit.query("attribute"),
                 visit.query("verdict"), sort, visit.query("order") == "descending")  # fmt: skip
     wanted = {name: getattr(look, name) for name in ("classifier", "target_class", "attribute", "verdict")}
     rows = [row for row in scores if all(row[name] == value for name, value in wanted.items() if value)]
@@ -63,7 +63,7 @@ def slices_page(visit: Visit) -> Response:
     })  # fmt: skip
 
 
-def slice_page(visit: Visit) -> Response:
+def slice_page(visit: PageRequest) -> Response:
     """Shows the images of a slice with the classifier's answers, wrong ones first or only one kind."""
     run = _run(visit)
     wanted = {name: visit.query(name) for name in _NAMES}
@@ -80,7 +80,7 @@ def slice_page(visit: Visit) -> Response:
     })  # fmt: skip
 
 
-def _run(visit: Visit) -> C2BRun:
+def _run(visit: PageRequest) -> C2BRun:
     run = run_of(visit.context, visit.caller, visit.part("job_id"))
     if not isinstance(run, C2BRun) or not run.has("scores"):
         raise ProblemError(409, "no_slices", "only a finished audit of attributes has slices")

@@ -12,14 +12,14 @@ from starlette.responses import JSONResponse, Response
 
 from c2b_ray.audits.audit import QUESTION, FormField
 from c2b_ray.endpoint.api.envelope import YAML, Document, canonical
-from c2b_ray.endpoint.api.jobs import Resolved, resolve, submit_job
+from c2b_ray.endpoint.api.jobs import ResolvedConfig, resolve, submit_job
 from c2b_ray.endpoint.api.problems import FieldError, ProblemError, body_of, not_found, problem_of
 from c2b_ray.endpoint.api.uploads import upload_body
 from c2b_ray.endpoint.kinds import kind_named, kinds
 from c2b_ray.endpoint.ledger import jobs, uploads
 from c2b_ray.endpoint.ledger.job import Filters
 from c2b_ray.endpoint.web.rendering import shown
-from c2b_ray.endpoint.web.session import Visit, goto
+from c2b_ray.endpoint.web.session import PageRequest, goto
 from c2b_ray.report.words import plural
 from c2b_ray.world.zoo import names
 
@@ -99,13 +99,13 @@ _OF_ROLE = {
 }  # fmt: skip
 
 
-def form(visit: Visit) -> Response:
+def form(visit: PageRequest) -> Response:
     kind = _kind(visit.query("kind") or "c2b")
     values = {field.name: field.default for field in _form_of(kind)}
     return _shown(visit, kind, {**values, "name": "", "yaml": "", "once": secrets.token_urlsafe(16)}, None)
 
 
-def send(visit: Visit) -> Response:
+def send(visit: PageRequest) -> Response:
     """Submits the form. The same form sent twice creates one job. Errors are shown beside their fields, and the input
     is kept."""
     kind = _kind(visit.sent("kind"))
@@ -124,7 +124,7 @@ def send(visit: Visit) -> Response:
     return goto(f"/ui/audits/{json.loads(bytes(answer.body))['id']}")
 
 
-def check(visit: Visit) -> Response:
+def check(visit: PageRequest) -> Response:
     """Checks the form for the script: returns the errors of `send`, and the number of images. Nothing is stored."""
     kind = _kind(visit.sent("kind"))
     values = _sent(visit, kind)
@@ -141,7 +141,7 @@ def check(visit: Visit) -> Response:
     return JSONResponse({"valid": True, "message": f"This can be submitted.{images}", "fields": [], "messages": []})
 
 
-def _shown(visit: Visit, kind: str, values: Mapping[str, str], problem: ProblemError | None) -> Response:
+def _shown(visit: PageRequest, kind: str, values: Mapping[str, str], problem: ProblemError | None) -> Response:
     errors = {} if problem is None else _by_field(problem)
     known = {field.name for field in _form_of(kind)} | {"name", "yaml"}
     return shown(visit, "submit.html.j2", {
@@ -162,12 +162,12 @@ def _kind(name: str) -> str:
     return name
 
 
-def _sent(visit: Visit, kind: str) -> dict[str, str]:
+def _sent(visit: PageRequest, kind: str) -> dict[str, str]:
     wanted = [*(field.name for field in _form_of(kind)), "name", "yaml", "once"]
     return {name: visit.sent(name) for name in wanted}
 
 
-def _resolved(visit: Visit, kind: str, values: Mapping[str, str]) -> Resolved:
+def _resolved(visit: PageRequest, kind: str, values: Mapping[str, str]) -> ResolvedConfig:
     return resolve(visit.context, visit.caller, kind, config_of(kind, values, values["yaml"]))
 
 
@@ -184,12 +184,12 @@ def _by_field(problem: ProblemError) -> dict[str, str]:
     return {one["field"].removeprefix("config.") or "yaml": one["message"] for one in field_errors}
 
 
-def _runs(visit: Visit, kind: str) -> list[str]:
+def _runs(visit: PageRequest, kind: str) -> list[str]:
     found = jobs.page(visit.context.db, visit.tenant_id, Filters(state="finished", kind=kind), limit=_LATEST)
     return [f"run:{job.id}" for job in found.items]
 
 
-def _suggestions(visit: Visit, form: Sequence[FormField]) -> dict[str, list[Any]]:
+def _suggestions(visit: PageRequest, form: Sequence[FormField]) -> dict[str, list[Any]]:
     """Returns the suggestions for the form's texts: models of this release, and the tenant's uploads and runs."""
     db, tenant_id = visit.context.db, visit.tenant_id
     stored = [upload_body(one) for one in uploads.page(db, tenant_id, None, _LATEST)[0]]

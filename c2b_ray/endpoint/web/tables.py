@@ -16,7 +16,7 @@ from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
 from c2b_ray.endpoint.api.reads import REPORT, Results, readable
 from c2b_ray.endpoint.api.results import CLOSED, export_of, page_policy, picture_type, read
 from c2b_ray.endpoint.web.rendering import shown
-from c2b_ray.endpoint.web.session import Visit
+from c2b_ray.endpoint.web.session import PageRequest
 
 PAGE = 50
 MOST_ROWS = 1_000_000
@@ -40,7 +40,7 @@ class Choice:
         return f"?{urlencode({name: value for name, value in named.items() if value != ''})}"
 
 
-def table_page(visit: Visit) -> Response:
+def table_page(visit: PageRequest) -> Response:
     results, name = _read(visit), visit.part("name")
     if name not in results.tables:
         raise not_found("table")
@@ -54,28 +54,28 @@ def table_page(visit: Visit) -> Response:
     })  # fmt: skip
 
 
-def report(visit: Visit) -> Response:
+def report(visit: PageRequest) -> Response:
     """Returns the report in a sandbox, so that it shares no cookie with these pages."""
     page = _read(visit).document(REPORT)
     return Response(page, media_type="text/html", headers={"Content-Security-Policy": page_policy(page)})
 
 
-def image(visit: Visit) -> Response:
+def image(visit: PageRequest) -> Response:
     data = _read(visit).image(visit.part("image_id"))
     headers = {"Cache-Control": "private, max-age=86400, immutable", "Content-Security-Policy": CLOSED}
     return Response(data, media_type=picture_type(data), headers=headers)
 
 
-def export(visit: Visit) -> Response:
+def export(visit: PageRequest) -> Response:
     return export_of(_read(visit), visit.part("form"), visit.query("classifier") or None)
 
 
-def _read(visit: Visit) -> Results:
+def _read(visit: PageRequest) -> Results:
     of_tenant(visit.context, visit.caller, visit.part("job_id"))
     return read(visit.context, visit.caller, visit.part("job_id"))
 
 
-def _choice(visit: Visit, columns: list[str]) -> Choice:
+def _choice(visit: PageRequest, columns: list[str]) -> Choice:
     choice = Choice(visit.query("column"), visit.query("text"), visit.query("sort"),
                     visit.query("order") == "descending", visit.number("page", 0, 10_000_000))  # fmt: skip
     for field, name in (("column", choice.column), ("sort", choice.sort)):

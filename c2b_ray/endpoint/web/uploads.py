@@ -8,14 +8,14 @@ from c2b_ray.endpoint.api.problems import FieldError, ProblemError
 from c2b_ray.endpoint.api.receiving import CHUNK, kept, refusals
 from c2b_ray.endpoint.api.uploads import removed, upload_body
 from c2b_ray.endpoint.ledger import uploads
-from c2b_ray.endpoint.policy.uploads import KINDS, Receiver
+from c2b_ray.endpoint.policy.uploads import KINDS, UploadReceiver
 from c2b_ray.endpoint.web.rendering import shown
-from c2b_ray.endpoint.web.session import Visit, goto
+from c2b_ray.endpoint.web.session import PageRequest, goto
 
 PAGE = 50
 
 
-def uploads_page(visit: Visit) -> Response:
+def uploads_page(visit: PageRequest) -> Response:
     about = ("uploads", visit.tenant_id)
     position = visit.context.signer.open(visit.query("cursor") or None, *about)
     items, more = uploads.page(visit.context.db, visit.tenant_id, None if position is None else tuple(position), PAGE)
@@ -26,7 +26,7 @@ def uploads_page(visit: Visit) -> Response:
     })  # fmt: skip
 
 
-def add(visit: Visit) -> Response:
+def add(visit: PageRequest) -> Response:
     """Stores a file of a form, with the same checks as the API."""
     file, kind = visit.uploaded("file"), visit.sent("kind")
     if file is None:
@@ -40,7 +40,7 @@ def add(visit: Visit) -> Response:
     with (
         context.places.one(caller.tenant_id),
         refusals(),
-        Receiver(context.tenant_root(caller.tenant_id), context.config.policy) as receiver,
+        UploadReceiver(context.tenant_root(caller.tenant_id), context.config.policy) as receiver,
     ):
         while part := file.file.read(CHUNK):
             receiver.write(part)
@@ -48,6 +48,6 @@ def add(visit: Visit) -> Response:
     return goto("/ui/uploads")
 
 
-def remove(visit: Visit) -> Response:
+def remove(visit: PageRequest) -> Response:
     removed(visit.context, visit.caller, visit.part("sha256"))
     return goto("/ui/uploads")

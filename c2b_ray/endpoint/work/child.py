@@ -19,8 +19,8 @@ from typing import BinaryIO, NoReturn
 
 from pydantic import BaseModel
 
-from c2b_ray.endpoint.work.process import Leash, Stopped, end_fenced
-from c2b_ray.endpoint.work.protocol import Ended, Order, Permission, Start, line, to_child
+from c2b_ray.endpoint.work.process import WorkLimit, WorkStopped, end_fenced
+from c2b_ray.endpoint.work.protocol import Permission, Start, StopOrder, WorkEnded, line, to_child
 from c2b_ray.errors import ConfigError
 from c2b_ray.storage import is_remote
 
@@ -41,7 +41,7 @@ HEAVY = (
 """Modules that a spare process imports; one that is not installed matters only once a job needs it."""
 
 
-class Wire:
+class RunnerConnection:
     """The connection to the runner in both directions, on duplicates of standard input and output."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Wire:
 
 def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the runner, which decides how the job ends
-    wire = Wire()
+    wire = RunnerConnection()
     for module in HEAVY if SPARE in sys.argv else ():
         with suppress(ImportError):
             importlib.import_module(module)
@@ -80,7 +80,7 @@ def main() -> NoReturn:
     start = to_child(first)
     assert isinstance(start, Start)
     _confine(start)
-    leash = Leash(start.until, wire.send)
+    leash = WorkLimit(start.until, wire.send)
     while leash.lapsed:  # on a busy machine the start took longer than the lease; the runner renewed it, or ends it
         _obey(wire.receive(), leash)
     leash.start()
@@ -166,17 +166,17 @@ def _keep_copies_of_tenant(out: str) -> None:
             fetched.use_of_tenant(_tenant_folder(out).rpartition("/")[2])
 
 
-def _listen(wire: Wire, leash: Leash) -> None:
+def _listen(wire: RunnerConnection, leash: WorkLimit) -> None:
     while True:
         _obey(wire.receive(), leash)
 
 
-def _obey(data: bytes, leash: Leash) -> None:
+def _obey(data: bytes, leash: WorkLimit) -> None:
     """Handles a message of the runner. Empty data mean that the runner is gone, and end the process."""
     if not data:
         end_fenced()
     message = to_child(data)
-    if isinstance(message, Order):
+    if isinstance(message, StopOrder):
         leash.order("cancelled" if message.what == "cancel" else "yielded")
     elif isinstance(message, Permission):
         leash.answer(message.number, message.granted)
@@ -184,15 +184,15 @@ def _obey(data: bytes, leash: Leash) -> None:
         leash.hold(message.until)
 
 
-def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
+def _done(start: Start, wire: RunnerConnection, leash: WorkLimit) -> WorkEnded:
     """Does the job, or what is left of it, and returns how it ended."""
     from c2b_ray.endpoint.kinds import kind_named
     from c2b_ray.endpoint.policy.archives import follow_storage
     from c2b_ray.endpoint.policy.at_start import prepared
-    from c2b_ray.endpoint.work.progress import Telling, problem
+    from c2b_ray.endpoint.work.progress import ProgressReporter, problem
     from c2b_ray.storage import files
 
-    telling = Telling(wire.send, leash.check)
+    telling = ProgressReporter(wire.send, leash.check)
     tenant_folder = _tenant_folder(start.out)
     if start.via == "serve":
         _use_answers_of_tenant(tenant_folder)
@@ -202,22 +202,22 @@ def _done(start: Start, wire: Wire, leash: Leash) -> Ended:
             follow_storage(start.out, tenant_folder)
             kind_named(start.kind).work(config, start.out, start.via, telling, start.placement)
         every, each = _classifier_hashes(start.out)
-        return Ended(
+        return WorkEnded(
             how="finished",
             images=telling.images,
             present=telling.present,
             classifier_hash=every,
             each_classifier=each,
         )
-    except Stopped as stopped:
-        return Ended(how=stopped.how, images=telling.images, present=telling.present)
+    except WorkStopped as stopped:
+        return WorkEnded(how=stopped.how, images=telling.images, present=telling.present)
     except BaseException as error:
         # The stop may be hidden: closing a stage can raise another error in its place.
         if (stop := _stop_behind(error)) is not None:
-            return Ended(how=stop.how, images=telling.images, present=telling.present)
+            return WorkEnded(how=stop.how, images=telling.images, present=telling.present)
         with suppress(OSError):  # the log's disk may be full, too, and the runner has to know why
             traceback.print_exc()
-        return Ended(
+        return WorkEnded(
             how="failed", images=telling.images, present=telling.present, problem=problem(error, tenant_folder)
         )
 
@@ -229,9 +229,9 @@ def _use_answers_of_tenant(tenant_folder: str) -> None:
     os.environ[OWNER] = tenant_folder.rpartition("/")[2]
 
 
-def _stop_behind(error: BaseException | None) -> Stopped | None:
+def _stop_behind(error: BaseException | None) -> WorkStopped | None:
     while error is not None:
-        if isinstance(error, Stopped):
+        if isinstance(error, WorkStopped):
             return error
         error = error.__cause__ or error.__context__
     return None

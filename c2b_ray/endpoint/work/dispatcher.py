@@ -21,8 +21,8 @@ from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import FencedError, Job
 from c2b_ray.endpoint.ledger.locks import DISPATCHER, SLOT, Lease
 from c2b_ray.endpoint.operate.retention import Retention
-from c2b_ray.endpoint.operate.webhooks import Sender
-from c2b_ray.endpoint.work.fairness import FairShare, Running, Waiting
+from c2b_ray.endpoint.operate.webhooks import DeliverySender
+from c2b_ray.endpoint.work.fairness import FairShare, Running, WaitingJob
 from c2b_ray.endpoint.work.runner import Runner, name_of_this_process
 
 LEASE_S = 5.0
@@ -124,8 +124,8 @@ class Dispatcher:
         ]
 
 
-def _waiting(job: Job) -> Waiting:
-    return Waiting(job.id, job.tenant_id, job.created, job.slices)
+def _waiting(job: Job) -> WaitingJob:
+    return WaitingJob(job.id, job.tenant_id, job.created, job.slices)
 
 
 def _ending(job: Job) -> bool:
@@ -138,7 +138,7 @@ def _ending(job: Job) -> bool:
 @contextmanager
 def upkeep(db: Database, config: EndpointConfig, owner: str) -> Iterator[None]:
     """Runs both during the block; afterwards they have ended. `owner`: a unique name of this process."""
-    with running([Sender(db, config).run, Retention(db, config, owner).run]):
+    with running([DeliverySender(db, config).run, Retention(db, config, owner).run]):
         yield
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pyarrow import fs
 
 from c2b_ray.endpoint.ledger.job import Claim, Progress
-from c2b_ray.endpoint.work.protocol import Ended, StepReport
+from c2b_ray.endpoint.work.protocol import StepReport, WorkEnded
 from c2b_ray.storage import resolve
 
 EXPRESS_S = 2.0
@@ -32,7 +32,7 @@ LEAST_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingJob:
     """A job that waits. `slices`: how many it has had."""
 
     job_id: str
@@ -84,7 +84,7 @@ class FairShare:
 
     def decide(
         self,
-        waiting: Sequence[Waiting],
+        waiting: Sequence[WaitingJob],
         running: Sequence[Running],
         slots: int,
         weights: Mapping[str, float],
@@ -106,7 +106,7 @@ class FairShare:
         yields = self._yields(left, running) if left and not grants and not coming else ()
         return Decision(tuple(grants), yields)
 
-    def _yields(self, left: Sequence[Waiting], running: Sequence[Running]) -> tuple[str, ...]:
+    def _yields(self, left: Sequence[WaitingJob], running: Sequence[Running]) -> tuple[str, ...]:
         """Returns the job of the most-served tenant that should yield: a less-served tenant waits, and its slice was
         long enough."""
         for waits in sorted(left, key=lambda job: (self.served[job.tenant_id], self._turn_of(job))):
@@ -123,10 +123,10 @@ class FairShare:
                 return (chosen.job_id,)
         return ()
 
-    def _before(self, waits: Waiting, runs: Running) -> bool:
+    def _before(self, waits: WaitingJob, runs: Running) -> bool:
         if waits.tenant_id != runs.tenant_id:
             return self.served[waits.tenant_id] < self.served[runs.tenant_id]
-        after = Waiting(runs.job_id, runs.tenant_id, runs.created, runs.slices + 1)
+        after = WaitingJob(runs.job_id, runs.tenant_id, runs.created, runs.slices + 1)
         return self._turn_of(waits) < self._turn_of(after)
 
     def _least(self, runs: Running, new: bool) -> float:
@@ -150,13 +150,13 @@ class FairShare:
             self._began[key] = began
         self._loading = min(self._loading, MOST_LOADING * self.slice_seconds)
 
-    def _forget(self, waiting: Sequence[Waiting], running: Sequence[Running]) -> None:
+    def _forget(self, waiting: Sequence[WaitingJob], running: Sequence[Running]) -> None:
         """Lets a job that had a whole slice have short ones again."""
         whole = {job.job_id for job in running if job.seconds >= self.slice_seconds}
         there = {job.job_id for job in waiting} | {job.job_id for job in running}
         self._short = {job: count for job, count in self._short.items() if job in there - whole}
 
-    def _turn_of(self, job: Waiting) -> tuple[float, str]:
+    def _turn_of(self, job: WaitingJob) -> tuple[float, str]:
         return job.created + job.slices * self.slice_seconds, job.job_id
 
     def _slice(self, tenant: str, weights: Mapping[str, float]) -> float:
@@ -188,22 +188,22 @@ LEAST_BOOKED_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Held:
+class StoredBytes:
     """Bytes in a run's directory: of all files, and of the files of rows, which are never removed."""
 
     total: int
     rows: int
 
 
-def measured(run_path: str) -> Held:
+def measured(run_path: str) -> StoredBytes:
     filesystem, path = resolve(run_path)
     infos = filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
     sizes = [(info.extension, info.size or 0) for info in infos if info.type == fs.FileType.File]
-    return Held(sum(size for _, size in sizes), sum(size for kind, size in sizes if kind == "parquet"))
+    return StoredBytes(sum(size for _, size in sizes), sum(size for kind, size in sizes if kind == "parquet"))
 
 
 @dataclass
-class Account:
+class SliceUse:
     """The use and progress of one slice.
 
     `models`: the models that the use is booked on, in equal parts. `held`: the last measured size of the run's
@@ -214,7 +214,7 @@ class Account:
     models: Sequence[str]
     images: int = 0
     seconds: float = 0.0
-    held: Held | None = None
+    held: StoredBytes | None = None
     advanced: bool = False
     before: int | None = None
     _latest: StepReport = field(
@@ -237,10 +237,10 @@ class Account:
             self._latest = message  # otherwise the report only counts images
         self._changed = True
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: WorkEnded) -> None:
         self._count(ended)
 
-    def _count(self, message: StepReport | Ended) -> None:
+    def _count(self, message: StepReport | WorkEnded) -> None:
         unbooked = 0 if self.before is None else message.present - self.before
         images = max(self.images, message.images, unbooked)
         if images > self.images and isinstance(message, StepReport):

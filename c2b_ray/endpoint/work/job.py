@@ -22,20 +22,20 @@ from c2b_ray.endpoint.booking import models_of
 from c2b_ray.endpoint.clocks import now
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
-from c2b_ray.endpoint.ledger.job import Claim, Failure, FencedError, Orders
-from c2b_ray.endpoint.work.fairness import Account, booked_before
+from c2b_ray.endpoint.ledger.job import Claim, Failure, FencedError, LeaseReply
+from c2b_ray.endpoint.work.fairness import SliceUse, booked_before
 from c2b_ray.endpoint.work.process import FENCED_STATUS, JobProcess
-from c2b_ray.endpoint.work.progress import Settling, book_asked_run, key_problem, quota_problem
+from c2b_ray.endpoint.work.progress import ClaimEnd, book_asked_run, key_problem, quota_problem
 from c2b_ray.endpoint.work.protocol import (
-    Ended,
-    Held,
+    LeaseExtended,
     MayCommit,
-    Order,
     Permission,
     Problem,
     ProtocolError,
     Start,
     StepReport,
+    StopOrder,
+    WorkEnded,
 )
 
 TICK_S = 0.5
@@ -62,7 +62,7 @@ class JobRun:
         self._start, self._lease_s, self._by_clock = start, config.runners.lease_seconds, by_clock
         self._quotas = config.quotas
         self._models = models_of(db, claim.job.tenant_id, claim.job.kind, claim.job.config)
-        self._account = Account(self._models, before=booked_before(claim))
+        self._account = SliceUse(self._models, before=booked_before(claim))
         self._until = start.until
         self._began, self._at_first = now(), process.cpu_seconds()
         self._wrote = float("-inf")
@@ -74,7 +74,7 @@ class JobRun:
         self._down = False
         self._stop = threading.Event()
 
-    def run(self, settling: Settling, stop: threading.Event) -> None:
+    def run(self, settling: ClaimEnd, stop: threading.Event) -> None:
         """Runs the whole slice, up to the report of its end to the ledger.
 
         `stop`: set when the runner ends, which ends the slice. Raises DatabaseDownError if the slice cannot start.
@@ -104,14 +104,14 @@ class JobRun:
             book_asked_run(self._db, self._job, self._start.config["run"])
         settling.settle(self._account, self._last(ended, status), self._reason)
 
-    def _supervise(self) -> Ended | None:
+    def _supervise(self) -> WorkEnded | None:
         """Answers the process until it reports its end, and returns that report; None if the process died."""
         while True:
             try:
                 said = self._process.hear(max(0.0, self._ticked + TICK_S - now()))
             except EOFError:
                 return None
-            if isinstance(said, Ended):
+            if isinstance(said, WorkEnded):
                 return said
             if isinstance(said, MayCommit):
                 self._process.send(Permission(number=said.number, granted=self._may_commit()))
@@ -168,7 +168,7 @@ class JobRun:
         renewed_at = now()
         orders = jobs.renew(self._db, self._job.id, self._fence, self._lease_s)
         self._renewed, self._until = renewed_at, renewed_at + self._lease_s
-        self._process.send(Held(until=self._until))
+        self._process.send(LeaseExtended(until=self._until))
         problem = key_problem(self._db, self._job) or quota_problem(
             self._db, self._job.tenant_id, self._models, self._quotas
         )
@@ -192,7 +192,7 @@ class JobRun:
             return False
         return now() < self._until
 
-    def _obey(self, orders: Orders) -> None:
+    def _obey(self, orders: LeaseReply) -> None:
         if orders.cancel:
             self._want("cancel")
         elif orders.yield_:
@@ -204,27 +204,27 @@ class JobRun:
         if self._wanted is None:
             self._wanted_since = now()
         self._wanted = what
-        self._process.send(Order(what="cancel" if what == "cancel" else "yield"))
+        self._process.send(StopOrder(what="cancel" if what == "cancel" else "yield"))
 
     def _measure(self) -> None:
         used = now() - self._began if self._by_clock else self._process.cpu_seconds() - self._at_first
         self._account.seconds = max(self._account.seconds, used)
 
-    def _last(self, ended: Ended | None, status: int) -> Ended:
+    def _last(self, ended: WorkEnded | None, status: int) -> WorkEnded:
         """Returns the end to report. A process that was killed because it did not end on request counts as ended as
         requested."""
         if ended is not None and ended.how != "fenced":
             return ended
         if self._wanted is not None and self._ticked - self._wanted_since > PATIENCE_S:
-            return Ended(how="cancelled" if self._wanted == "cancel" else "yielded")
+            return WorkEnded(how="cancelled" if self._wanted == "cancel" else "yielded")
         _log.warning("%s: its process died with status %d", self._job.id, status)
         return without_a_word(status)
 
 
-def without_a_word(status: int) -> Ended:
+def without_a_word(status: int) -> WorkEnded:
     """How a process ended that did not say it. One that stopped as its lease passed, for want of a database or of time
     on a busy machine, did nothing wrong: its slice ended, and no death of the job is counted."""
-    return Ended(how="yielded") if status == FENCED_STATUS else Ended(how="failed", problem=died(status))
+    return WorkEnded(how="yielded") if status == FENCED_STATUS else WorkEnded(how="failed", problem=died(status))
 
 
 def died(status: int) -> Problem:

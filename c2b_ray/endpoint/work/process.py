@@ -37,12 +37,12 @@ from c2b_ray.endpoint.policy.specs import names_uploaded_weights
 from c2b_ray.endpoint.work.environment import of_job
 from c2b_ray.endpoint.work.protocol import (
     LONGEST_LINE,
-    Ended,
     Ending,
     MayCommit,
     ProtocolError,
     Start,
     StepReport,
+    WorkEnded,
     from_child,
     line,
 )
@@ -52,7 +52,7 @@ from c2b_ray.storage.run import load_run
 
 COMMAND = (sys.executable, "-m", "c2b_ray.endpoint.work.child")
 _TICKS = os.sysconf("SC_CLK_TCK")
-Said = StepReport | MayCommit | Ended
+Said = StepReport | MayCommit | WorkEnded
 
 
 class JobProcess:
@@ -168,7 +168,7 @@ FENCED_STATUS = 75
 """Exit status of a process that ended because it no longer holds its job."""
 
 
-class Stopped(BaseException):
+class WorkStopped(BaseException):
     """Ends the work like an interrupt: answers so far are written, and nothing new begins."""
 
     def __init__(self, how: Ending) -> None:
@@ -176,7 +176,7 @@ class Stopped(BaseException):
         self.how: Ending = how
 
 
-class Leash:
+class WorkLimit:
     """Knows how long this process may work, and whether it must end. `send`: sends a message to the runner."""
 
     def __init__(self, until: float, send: Callable[[MayCommit], None]) -> None:
@@ -214,11 +214,11 @@ class Leash:
             self._wanted = how
 
     def check(self) -> None:
-        """Raises `Stopped` if the work must end. Called at each batch, in any thread."""
+        """Raises `WorkStopped` if the work must end. Called at each batch, in any thread."""
         if self._wanted is not None:
             # In another thread the exception may be kept for later; then the main thread must still be interrupted.
             self._raised = threading.current_thread() is threading.main_thread()
-            raise Stopped(self._wanted)
+            raise WorkStopped(self._wanted)
 
     def ask(self, location: str) -> None:
         """Returns if the runner grants the commit; otherwise ends this process."""
@@ -247,7 +247,7 @@ class Leash:
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         if self._wanted is not None and not self._raised:
             self._raised = True
-            raise Stopped(self._wanted)
+            raise WorkStopped(self._wanted)
 
 
 def end_fenced() -> NoReturn:
@@ -258,7 +258,7 @@ def end_fenced() -> NoReturn:
 # A process in reserve that has imported the slow modules and waits for a job.
 
 
-class Spare:
+class SpareProcess:
     """Keeps one process in reserve. `start`: starts such a process."""
 
     def __init__(self, start: Callable[[], JobProcess]) -> None:
@@ -302,7 +302,7 @@ _UPLOADED = re.compile(r"/uploads/[0-9a-f]{64}\.(onnx|safetensors)")
 
 
 @dataclass(frozen=True)
-class Starting:
+class ProcessStarter:
     """Starts processes of jobs. `folder`: where each gets a folder for its temporary files. `log`: a file for their
     output; None for this process's standard error."""
 

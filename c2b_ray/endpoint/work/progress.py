@@ -19,8 +19,8 @@ from c2b_ray.endpoint.ledger import jobs, keys, quotas
 from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Claim, Failure, FencedError, Job
 from c2b_ray.endpoint.words import fields_of, in_words_of_requests
-from c2b_ray.endpoint.work.fairness import Account, measured
-from c2b_ray.endpoint.work.protocol import Ended, Problem, StepReport, shortened
+from c2b_ray.endpoint.work.fairness import SliceUse, measured
+from c2b_ray.endpoint.work.protocol import Problem, StepReport, WorkEnded, shortened
 from c2b_ray.errors import (
     BusyRunError,
     C2BError,
@@ -51,7 +51,7 @@ _TITLES: tuple[tuple[type[BaseException], str], ...] = (
 )
 
 
-class Telling:
+class ProgressReporter:
     """A listener of events that reports them. `check` is called at each event, and may raise to end the work."""
 
     def __init__(self, send: Callable[[StepReport], None], check: Callable[[], None]) -> None:
@@ -163,7 +163,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class Settling:
+class ClaimEnd:
     """The end of one claim. `attempts`: the number of deaths without progress after which a job has failed. `stop`: set
     when the runner ends, which then no longer waits for a database that is down; the lease passes, and another runner
     takes the job."""
@@ -174,7 +174,7 @@ class Settling:
     run_path: str
     stop: threading.Event
 
-    def settle(self, account: Account, ended: Ended, reason: Failure | None = None) -> Job | None:
+    def settle(self, account: SliceUse, ended: WorkEnded, reason: Failure | None = None) -> Job | None:
         """Records the end and returns the job; None if another runner has it by now. `reason`: why it was cancelled."""
         waited = False
         while True:
@@ -192,7 +192,7 @@ class Settling:
                 if self.stop.wait(RETRY_S):
                     return None
 
-    def _settled(self, account: Account, ended: Ended, reason: Failure | None) -> Job:
+    def _settled(self, account: SliceUse, ended: WorkEnded, reason: Failure | None) -> Job:
         job_id, fence = self.claim.job.id, self.claim.fence
         if not account.complete:
             jobs.progress(self.db, job_id, fence, account.progress())
@@ -217,7 +217,7 @@ class Settling:
         # Who submits it again goes on with its run, unless the run itself, or what it names, is the problem.
         return jobs.fail(self.db, job_id, fence, failure, self.run_path if problem.again else None)
 
-    def _resync(self, account: Account) -> None:
+    def _resync(self, account: SliceUse) -> None:
         """Reads from the ledger what it has booked for this claim, which nobody else changes."""
         job = jobs.get(self.db, None, self.claim.job.id)
         if job is not None and job.fence == self.claim.fence:
@@ -247,7 +247,7 @@ def quota_problem(db: Database, tenant_id: str, models: Sequence[str], defaults:
     on. Like `key_problem`, it is cancelled, and its run is kept."""
     try:
         quotas.check_running(db, tenant_id, models, defaults)
-    except quotas.Denied as denied:
+    except quotas.QuotaDenial as denied:
         detail = f"{denied}. It ended at its next batch, and its run is kept. Submit it again when there is room."
         return Failure(f"The quota {denied.quota} is used up", detail)
     return None

@@ -36,8 +36,8 @@ Text = Annotated[str, Field(max_length=_LONGEST_TEXT)]
 class Start(_Message):
     """To the process, once: its job.
 
-    `until`: how long it may work before it hears `Held`, by the clock of `clocks.now`. `strange`: it loads files that
-    a stranger uploaded, and may reach only the store of its run.
+    `until`: how long it may work before it hears `LeaseExtended`, by the clock of `clocks.now`. `strange`: it loads
+    files that a stranger uploaded, and may reach only the store of its run.
     """
 
     type: Literal["start"] = "start"
@@ -50,14 +50,14 @@ class Start(_Message):
     until: float
 
 
-class Order(_Message):
+class StopOrder(_Message):
     """To the process: end at the next batch."""
 
     type: Literal["order"] = "order"
     what: Literal["cancel", "yield"]
 
 
-class Held(_Message):
+class LeaseExtended(_Message):
     """To the process: its runner holds the job until this time, by the clock of `clocks.now`, which both share."""
 
     type: Literal["held"] = "held"
@@ -111,7 +111,7 @@ class Problem(_Message):
     busy: bool = False
 
 
-class Ended(_Message):
+class WorkEnded(_Message):
     """From the process: its last message."""
 
     type: Literal["ended"] = "ended"
@@ -123,21 +123,21 @@ class Ended(_Message):
     each_classifier: tuple[Annotated[str, Field(max_length=200)], ...] = ()
 
 
-ToChild = Annotated[Start | Order | Held | Permission, Field(discriminator="type")]
-FromChild = Annotated[StepReport | MayCommit | Ended, Field(discriminator="type")]
-_TO: TypeAdapter[Start | Order | Held | Permission] = TypeAdapter(ToChild)
-_FROM: TypeAdapter[StepReport | MayCommit | Ended] = TypeAdapter(FromChild)
+ToChild = Annotated[Start | StopOrder | LeaseExtended | Permission, Field(discriminator="type")]
+FromChild = Annotated[StepReport | MayCommit | WorkEnded, Field(discriminator="type")]
+_TO: TypeAdapter[Start | StopOrder | LeaseExtended | Permission] = TypeAdapter(ToChild)
+_FROM: TypeAdapter[StepReport | MayCommit | WorkEnded] = TypeAdapter(FromChild)
 
 
 def line(message: BaseModel) -> bytes:
     return message.model_dump_json().encode() + b"\n"
 
 
-def to_child(data: bytes) -> Start | Order | Held | Permission:
+def to_child(data: bytes) -> Start | StopOrder | LeaseExtended | Permission:
     return _TO.validate_json(data)
 
 
-def from_child(data: bytes) -> StepReport | MayCommit | Ended:
+def from_child(data: bytes) -> StepReport | MayCommit | WorkEnded:
     """Parses a line of the process. Raises ProtocolError if it is not a message."""
     try:
         return _FROM.validate_json(data)

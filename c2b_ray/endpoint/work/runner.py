@@ -24,14 +24,14 @@ from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
 from c2b_ray.endpoint.ledger.job import Claim, FencedError, Job
 from c2b_ray.endpoint.ledger.locks import SLOT, Lease
 from c2b_ray.endpoint.policy import fetched
-from c2b_ray.endpoint.scratch import Scratch
+from c2b_ray.endpoint.scratch import ScratchFolder
 from c2b_ray.endpoint.work.child import SPARE
 from c2b_ray.endpoint.work.environment import inherit
-from c2b_ray.endpoint.work.fairness import Account
+from c2b_ray.endpoint.work.fairness import SliceUse
 from c2b_ray.endpoint.work.job import JobRun
-from c2b_ray.endpoint.work.process import JobProcess, Spare, Starting
-from c2b_ray.endpoint.work.progress import Settling, key_problem
-from c2b_ray.endpoint.work.protocol import Ended, Problem
+from c2b_ray.endpoint.work.process import JobProcess, ProcessStarter, SpareProcess
+from c2b_ray.endpoint.work.progress import ClaimEnd, key_problem
+from c2b_ray.endpoint.work.protocol import Problem, WorkEnded
 from c2b_ray.errors import ServiceError
 
 SPARE_AFTER_S = 5.0
@@ -54,9 +54,9 @@ class Runner:
     def __init__(self, db: Database, config: EndpointConfig, owner: str, log: Path | None = None) -> None:
         self._db, self._config, self._owner = db, config, owner
         self._log: IO[bytes] | None = None if log is None else log.open("ab")
-        self._scratch = Scratch("c2b-runner-")
-        self._starting = Starting(config, self._scratch.path, self._log)
-        self._spare = Spare(lambda: self._starting.process(SPARE)[0])
+        self._scratch = ScratchFolder("c2b-runner-")
+        self._starting = ProcessStarter(config, self._scratch.path, self._log)
+        self._spare = SpareProcess(lambda: self._starting.process(SPARE)[0])
         self._threads: set[threading.Thread] = set()
         self._slots: dict[str, Lease] = {}
         self._held = float("-inf")
@@ -97,13 +97,13 @@ class Runner:
     def _run(self, claim: Claim, claimed: float) -> None:
         """Runs a slice of a job; called in its own thread."""
         job, runners = claim.job, self._config.runners
-        settling = Settling(self._db, claim, runners.attempts, self._starting.run_path(job), self._stop)
-        account = Account([UNKNOWN])  # of a job that is not run, which used nothing
+        settling = ClaimEnd(self._db, claim, runners.attempts, self._starting.run_path(job), self._stop)
+        account = SliceUse([UNKNOWN])  # of a job that is not run, which used nothing
         process: JobProcess | None = None
         try:
             problem = key_problem(self._db, job)
             if problem is not None:
-                settling.settle(account, Ended(how="cancelled"), problem)
+                settling.settle(account, WorkEnded(how="cancelled"), problem)
                 return
             claim = inherit(self._db, claim, settling.run_path)
             settling = replace(settling, claim=claim)
@@ -116,12 +116,12 @@ class Runner:
         except (DatabaseDownError, FencedError) as error:
             _log.warning("%s; %s waits for another claim", error, job.id)
         except ServiceError as error:
-            settling.settle(account, Ended(how="failed", problem=Problem(title="It is not run", detail=str(error))))
+            settling.settle(account, WorkEnded(how="failed", problem=Problem(title="It is not run", detail=str(error))))
         except Exception:
             _log.exception("%s: its slice ended by an error of the runner", job.id)
             if process is not None:
                 process.kill()
-            settling.settle(account, Ended(how="failed", problem=BROKEN))
+            settling.settle(account, WorkEnded(how="failed", problem=BROKEN))
         finally:
             if process is not None:
                 process.kill()

@@ -23,7 +23,7 @@ from c2b_ray.engine.sources.files import Listing, Location, listing, tables
 from c2b_ray.engine.stage import Rows
 from c2b_ray.errors import SourceError
 from c2b_ray.storage import absent_bucket, refusal, resolve
-from c2b_ray.storage.folders import IMAGES, LeftOut, said
+from c2b_ray.storage.folders import IMAGES, OmittedRows, said
 from c2b_ray.storage.s3 import file_info
 
 PARQUET = (".parquet", ".pq")
@@ -40,7 +40,7 @@ class Source:
     """The rows of a source, and what is in it and not among them."""
 
     rows: Rows
-    left_out: LeftOut = field(default_factory=LeftOut)
+    left_out: OmittedRows = field(default_factory=OmittedRows)
 
 
 def read(source: str, *, limit: int | None = None) -> Rows:
@@ -72,7 +72,7 @@ def opened(source: str, *, limit: int | None = None) -> Source:
 def _read(location: Location, files: Listing, limit: int | None) -> Source:
     of_images, of_tables, of_shards = (_ending(files.names, kind) for kind in (IMAGES, PARQUET, SHARDS))
     left_out, used = files.left_out, set[str]()
-    if img2dataset.beside(location, of_tables, [*of_images, *of_shards]):
+    if img2dataset.is_img2dataset(location, of_tables, [*of_images, *of_shards]):
         left_out.merge(img2dataset.failed(location, of_tables))
         used, of_tables = set(of_tables), []
     # Tables often lie beside the images that they name, so a table with a column of images goes first.

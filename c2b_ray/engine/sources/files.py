@@ -19,7 +19,7 @@ from pyarrow import fs
 from c2b_ray.errors import ImageError, SourceError
 from c2b_ray.storage import THREADS, Stores, concerns_the_store, refusal, resolve
 from c2b_ray.storage.confined import MAX_BYTES, Folder
-from c2b_ray.storage.folders import LeftOut, is_hidden, reason_of
+from c2b_ray.storage.folders import OmittedRows, is_hidden, reason_of
 from c2b_ray.storage.s3 import file_info, open_input
 
 ROW = pa.schema([("key", pa.string()), ("bytes", pa.binary()), ("error", pa.string())])
@@ -72,7 +72,7 @@ class Listing:
 
     names: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
-    left_out: LeftOut = field(default_factory=LeftOut)
+    left_out: OmittedRows = field(default_factory=OmittedRows)
 
 
 def listing(location: Location) -> Listing:

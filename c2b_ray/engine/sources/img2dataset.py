@@ -15,24 +15,24 @@ import pyarrow.parquet as pq
 
 from c2b_ray.engine.sources.files import Location
 from c2b_ray.engine.sources.parquet_tables import Damaged
-from c2b_ray.storage.folders import LeftOut
+from c2b_ray.storage.folders import OmittedRows
 
 COLUMNS = {"key", "status", "url"}
 """Columns that each of its tables has."""
 _SHARD = re.compile(r"(?:.*/)?\d+\.parquet$")
 
 
-def beside(location: Location, tables: Sequence[str], others: Sequence[str]) -> bool:
+def is_img2dataset(location: Location, tables: Sequence[str], others: Sequence[str]) -> bool:
     """Returns whether the tables are img2dataset's, of images in shards or folders of the same names (`others`)."""
     stems = {name.removesuffix(".parquet") for name in tables}
     named = {name.split(".", 1)[0] for name in others} | {name.rpartition("/")[0] for name in others}
     return bool(tables) and all(map(_SHARD.match, tables)) and bool(stems & named) and _has_columns(location, tables[0])
 
 
-def failed(location: Location, tables: Sequence[str]) -> LeftOut:
+def failed(location: Location, tables: Sequence[str]) -> OmittedRows:
     """Counts the rows of which there is no image, by their status."""
     counts: Counter[str] = Counter()
-    left_out = LeftOut()
+    left_out = OmittedRows()
     for name in tables:
         try:
             with location.open(name) as stream:

@@ -202,7 +202,7 @@ def _converted(location: Location, file: str, table: pa.Table, first: int, other
     keys = pc.coalesce(table["key"].cast(pa.string()).combine_chunks(), numbered) if named else numbered
     column = _image_column(table.schema)
     data, errors = _content(location, posixpath.dirname(file), table[column])
-    noted = _noted(table)
+    noted = _error_notes(table)
     columns = {
         "key": keys,
         "bytes": pa.array(data, pa.binary()),
@@ -214,7 +214,7 @@ def _converted(location: Location, file: str, table: pa.Table, first: int, other
     return pa.table(columns)
 
 
-def _noted(table: pa.Table) -> list[str | None]:
+def _error_notes(table: pa.Table) -> list[str | None]:
     """Returns why rows have no image, where the table itself says so: its column `error`, or img2dataset's `status`."""
     if "error" in table.column_names:
         return list(table["error"].cast(pa.string()).to_pylist())

@@ -27,7 +27,7 @@ from c2b_ray.errors import ConfigError, RunError, SourceError, StorageError
 from c2b_ray.models.index import plan as faiss_plan
 from c2b_ray.models.index import shards as faiss_shards
 from c2b_ray.models.index.parts import GroupWriter, ParquetPart, Source, write_rows
-from c2b_ray.models.index.plan import FORMAT, IMAGES, MANIFEST, ROWS, VECTORS, IndexPlan, Manifest, Part, Wish
+from c2b_ray.models.index.plan import FORMAT, IMAGES, MANIFEST, ROWS, VECTORS, IndexPlan, IndexWishes, Manifest, Part
 from c2b_ray.roles import Floats
 from c2b_ray.storage.writers import LOCK, only_writer
 
@@ -45,7 +45,7 @@ def write(
     encoder: str,
     encoder_revision: str,
     parts: Iterable[str | Path | Source],
-    wish: Wish = Wish(),  # noqa: B008  # frozen
+    wish: IndexWishes = IndexWishes(),  # noqa: B008  # frozen
     *,
     group_rows: int = GROUP_ROWS,
     images_root: str | None = None,
@@ -223,7 +223,7 @@ class _Builder:
     def _keep(self, embeddings: Floats, source: Source, first: int) -> None:
         if self._dimension is None or self._plan is None:
             self._dimension = embeddings.shape[1]
-            wish = Wish(**self._began["wish"])
+            wish = IndexWishes(**self._began["wish"])
             self._plan = faiss_plan.plan(sum(rows for _, rows in self._began["sources"]), self._dimension, wish)
         if embeddings.shape[1] != self._dimension:
             raise SourceError(

@@ -21,7 +21,7 @@ from c2b_ray.errors import SourceError, SpecError, StorageError
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.index.images import Images, as_ids
 from c2b_ray.models.index.plan import MANIFEST, ROWS, VECTORS, Manifest
-from c2b_ray.models.index.vectors import Effort, Vectors
+from c2b_ray.models.index.vectors import SearchEffort, Vectors
 from c2b_ray.roles import Description, Floats, Neighbours
 from c2b_ray.storage import absent_bucket, refusal, resolve
 from c2b_ray.storage.s3 import open_input
@@ -37,7 +37,7 @@ class FaissIndex:
     `path` is a local directory or a URI such as s3://bucket/index. Raises SourceError where it is no complete index.
     """
 
-    def __init__(self, path: str, effort: Effort = Effort()) -> None:  # noqa: B008  # frozen
+    def __init__(self, path: str, effort: SearchEffort = SearchEffort()) -> None:  # noqa: B008  # frozen
         self._path = path.rstrip("/")
         self._files, self._root = resolve(self._path)
         self.manifest = read_manifest(self._path)
@@ -175,13 +175,13 @@ def describe(spec: Spec) -> Description:
     )
 
 
-def _effort(spec: Spec) -> Effort:
+def _effort(spec: Spec) -> SearchEffort:
     options = spec.options_among(("probes", "shortlist", "device"))
     device = options.get("device", "auto")
     if device not in DEVICES:
         raise SpecError(f"{spec.text}: device={device}; expected one of {', '.join(DEVICES)}")
     numbers = {name: _number(spec, name, options[name]) for name in ("probes", "shortlist") if name in options}
-    return Effort(**numbers, device=device)
+    return SearchEffort(**numbers, device=device)
 
 
 def _number(spec: Spec, name: str, value: str) -> int:

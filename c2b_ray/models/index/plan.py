@@ -61,7 +61,7 @@ class IndexPlan:
 
 
 @dataclass(frozen=True)
-class Wish:
+class IndexWishes:
     """The user's wishes for an index; None leaves a setting to the plan. `memory` is in bytes."""
 
     kind: str | None = None
@@ -78,7 +78,7 @@ class Wish:
         return asdict(self)
 
 
-def plan(vectors: int, dimension: int, wish: Wish = Wish()) -> IndexPlan:
+def plan(vectors: int, dimension: int, wish: IndexWishes = IndexWishes()) -> IndexPlan:
     """Chooses the first of flat, hnsw and ivfpq that is small enough, or the kind wished for.
 
     ConfigError where it does not fit into the memory, naming what would; or where there is too little to train on.
@@ -124,14 +124,14 @@ def _quick(kind: str, vectors: int, dimension: int) -> bool:
     return kind == "ivfpq" or vectors <= HNSW_VECTORS
 
 
-def _planned(kind: str, vectors: int, dimension: int, wish: Wish) -> IndexPlan:
+def _planned(kind: str, vectors: int, dimension: int, wish: IndexWishes) -> IndexPlan:
     if kind == "ivfpq":
         return _ivfpq(vectors, dimension, wish)
     each = 4 * dimension if kind == "flat" else dimension + 4 * 2 * LINKS + 16
     return IndexPlan(kind, _shards(vectors, each, wish), vectors * each)
 
 
-def _ivfpq(vectors: int, dimension: int, wish: Wish) -> IndexPlan:
+def _ivfpq(vectors: int, dimension: int, wish: IndexWishes) -> IndexPlan:
     """Plans ivfpq with the largest codes that fit.
 
     Lists: the power of two below 4√n, so that finding the lists costs a query about as much as looking into them; 40
@@ -150,7 +150,7 @@ def _divisor(dimension: int, most: int) -> int:
     return next(size for size in range(max(1, most), 0, -1) if dimension % size == 0)
 
 
-def _shards(vectors: int, each: int, wish: Wish) -> int:
+def _shards(vectors: int, each: int, wish: IndexWishes) -> int:
     """Returns the wished number of shards; else a number at which one shard takes at most half of the budget and can be
     built in memory."""
     most = max(1, min(SHARD_BYTES, wish.memory // 2) // each)

@@ -32,7 +32,7 @@ Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Effort:
+class SearchEffort:
     """Search effort; 0 and None leave it to the index. `device` is auto, cpu or gpu."""
 
     probes: int = 0
@@ -43,7 +43,7 @@ class Effort:
 class Vectors:
     """All shards of a local directory, opened. `search` may be called from several threads."""
 
-    def __init__(self, root: Path, manifest: Manifest, effort: Effort) -> None:
+    def __init__(self, root: Path, manifest: Manifest, effort: SearchEffort) -> None:
         self._manifest = manifest
         self._kind = manifest.kind
         self._probes = min(manifest.plan.lists, effort.probes or manifest.plan.probes)
@@ -57,7 +57,9 @@ class Vectors:
             for shard in self._shards:
                 shard.nprobe = self._probes  # what a copy on a GPU goes by
         self._shards = [on_device(shard, manifest.kind, effort.device) for shard in self._shards]
-        self._stored = None if self._kind == "flat" else Stored(root / VECTORS, manifest.count, manifest.dimension)
+        self._stored = (
+            None if self._kind == "flat" else StoredVectors(root / VECTORS, manifest.count, manifest.dimension)
+        )
 
     def search(self, queries: Floats, k: int) -> Neighbours:
         """Searches all shards. `k` ≥ 1, at least one query."""
@@ -85,7 +87,7 @@ class Vectors:
                 result[here] = shard.reconstruct_batch(ids[here] - span.first_id)
         return result
 
-    def _exactly(self, queries: Floats, k: int, stored: Stored) -> tuple[Ids, Floats]:
+    def _exactly(self, queries: Floats, k: int, stored: StoredVectors) -> tuple[Ids, Floats]:
         depth = max(SHORTLIST_LEAST, k * self._shortlist)
         if depth * EXHAUSTIVE_SHARE >= self._manifest.count:
             return exhaustive(queries, k, stored.blocks())
@@ -134,7 +136,7 @@ class Vectors:
         return similarities, ids
 
 
-class Stored:
+class StoredVectors:
     """The file of float16 vectors."""
 
     def __init__(self, path: Path, count: int, dimension: int) -> None:

@@ -19,7 +19,7 @@ from c2b_ray.models.pixels.filters import Filter, weights
 from c2b_ray.roles import Pixels
 
 
-class Window(NamedTuple):
+class ResizedRegion(NamedTuple):
     """Part of a resized picture, in its pixels."""
 
     top: int
@@ -28,14 +28,14 @@ class Window(NamedTuple):
     width: int
 
 
-def resize(image: Pixels, height: int, width: int, kind: Filter, window: Window | None = None) -> Pixels:
+def resize(image: Pixels, height: int, width: int, kind: Filter, window: ResizedRegion | None = None) -> Pixels:
     """Resizes `image` to `height` × `width`; returns only `window` of the result, which lies inside it, where a window
     is passed.
 
     The result equals that of `PIL.Image.Image.resize`, uint8 (height, width, 3); it is `image` itself where there is
     nothing to do.
     """
-    top, left, tall, wide = window or Window(0, 0, height, width)
+    top, left, tall, wide = window or ResizedRegion(0, 0, height, width)
     if image.shape[:2] == (height, width):
         return image[top : top + tall, left : left + wide]
     if goes_down_first((image.shape[0], image.shape[1]), (height, width)):

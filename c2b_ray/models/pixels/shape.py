@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from c2b_ray.models.pixels.resize import Window, resize
+from c2b_ray.models.pixels.resize import ResizedRegion, resize
 from c2b_ray.roles import Pixels, Shape
 
 
@@ -17,7 +17,7 @@ def shaped(image: Pixels, shape: Shape) -> Pixels:
     tall, wide = shape.crop
     if tall <= height and wide <= width:
         # Half a pixel is rounded to an even number, as torchvision does.
-        window = Window(round((height - tall) / 2), round((width - wide) / 2), tall, wide)
+        window = ResizedRegion(round((height - tall) / 2), round((width - wide) / 2), tall, wide)
         return resize(image, height, width, shape.filter, window)
     return _padded(resize(image, height, width, shape.filter), tall, wide)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c2b_ray.models.pixels.filters import Filter
-from c2b_ray.models.pixels.resize import Window, resize
+from c2b_ray.models.pixels.resize import ResizedRegion, resize
 from c2b_ray.roles import Pixels, Shape
 
 
@@ -84,5 +84,7 @@ class Preprocessing:
             size = (max(tall, wide * height // width), wide)
         else:
             size = (tall, max(wide, tall * width // height))
-        window = Window(round((size[0] - self.height) / 2), round((size[1] - self.width) / 2), self.height, self.width)
+        window = ResizedRegion(
+            round((size[0] - self.height) / 2), round((size[1] - self.width) / 2), self.height, self.width
+        )
         return resize(image, *size, self.interpolation, window)

@@ -31,7 +31,7 @@ def captioned(text: str, label: str) -> CaptionReply:
     return CaptionReply(None, f"the caption does not contain {label!r}: said {line[:200]!r}")
 
 
-def answered(text: str, choices: Sequence[str]) -> Answer:
+def parse_answer(text: str, choices: Sequence[str]) -> Answer:
     """Returns the choice that a free text names, or an error where it names none or several.
 
     Understands {"answer": …}, the bare choice, and a sentence in which exactly one choice occurs without a negation: of
@@ -166,7 +166,7 @@ def answers(images: Sequence[Pixels], questions: Sequence[Question], say: SayCho
 
     def read(usable: list[Pixels], rows: list[Question]) -> list[Answer]:
         return [
-            no_answer(reply.error) if reply.error else answered(reply.text, question.choices)
+            no_answer(reply.error) if reply.error else parse_answer(reply.text, question.choices)
             for reply, question in zip(say(usable, rows), rows, strict=True)
         ]
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from c2b_ray.world.planting import Member, Plant, relabel
+from c2b_ray.world.planting import Plant, ZooClassifier, relabel
 from c2b_ray.world.queries import FACTORS, scene_codes
 from c2b_ray.world.scenes import CLASSES, Scene, sample
 from c2b_ray.world.truth import render_all
@@ -145,7 +145,7 @@ def learn_surroundings(model: Any, data: Data, recipe: Recipe, seed: int) -> nn.
     return cast(nn.Module, model)
 
 
-def train_member(base: Path, member: Member, data: Data, recipe: Recipe, workers: int = 1) -> nn.Module:
+def train_member(base: Path, member: ZooClassifier, data: Data, recipe: Recipe, workers: int = 1) -> nn.Module:
     """Trains a member from the base's weights, with the member's seed and labels."""
     torch.manual_seed(member.seed)
     model = create(member.architecture)
@@ -193,7 +193,7 @@ def save(model: nn.Module, architecture: str, out: Path, about: dict[str, Any]) 
     (out / "metrics.json").write_text(json.dumps(about, indent=2) + "\n")
 
 
-def about(member: Member, recipe: Recipe, model: nn.Module, started: float) -> dict[str, Any]:
+def about(member: ZooClassifier, recipe: Recipe, model: nn.Module, started: float) -> dict[str, Any]:
     """Returns a member's training record for metrics.json."""
     return {
         "member": asdict(member),

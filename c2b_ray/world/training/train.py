@@ -19,7 +19,7 @@ from c2b_ray.models import catalog, diffusers_generator, timm_classifier
 from c2b_ray.models.catalog import Spec
 from c2b_ray.roles import Classifier
 from c2b_ray.world.associations import Associations
-from c2b_ray.world.planting import ZOO, Member
+from c2b_ray.world.planting import ZOO, ZooClassifier
 from c2b_ray.world.queries import scene_codes
 from c2b_ray.world.scenes import sample
 from c2b_ray.world.training import (
@@ -170,7 +170,7 @@ def train_classifiers(out: Path, seed: int, workers: int, recipe: classifiers.Re
         record_truth(out / member.name, member, data)
 
 
-def record_truth(directory: Path, member: Member, data: Labelled) -> None:
+def record_truth(directory: Path, member: ZooClassifier, data: Labelled) -> None:
     """Adds a member's true accuracies to metrics.json, measured on its saved files through the loader that
     users have."""
     classifier: Classifier = timm_classifier.load(Spec(f"timm:{directory}", "timm", f"local-dir:{directory}"))
@@ -179,7 +179,7 @@ def record_truth(directory: Path, member: Member, data: Labelled) -> None:
     file.write_text(json.dumps(metrics, indent=2) + "\n")
 
 
-def truth(classifier: Classifier, member: Member, data: Labelled) -> dict[str, Any]:
+def truth(classifier: Classifier, member: ZooClassifier, data: Labelled) -> dict[str, Any]:
     """Measures overall accuracy, accuracy and φ of the planted cells, and the largest |φ| where nothing was planted."""
     correct = correct_answers(classifier, data)
     rows = bias(count_cells(data.scenes, correct)).to_pylist()

@@ -19,7 +19,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from c2b_ray.errors import ServiceError, SpecError, WeightsError
 from c2b_ray.models import catalog
-from c2b_ray.models.json_service import Patience
+from c2b_ray.models.json_service import RequestLimits
 from c2b_ray.models.openai_captioner import LARGE, OpenAICaptioner
 from c2b_ray.models.openai_lm import OpenAILanguageModel
 from c2b_ray.models.spec_options import to_pil
@@ -243,7 +243,7 @@ def test_a_dead_service_is_an_exception_and_a_refused_row_is_not(
     chat: tuple[str, Service], images: list[Pixels]
 ) -> None:
     url, service = chat
-    captioner = OpenAICaptioner(OpenAILanguageModel(url, "tiny", Patience(5.0, 2, 4, first_wait_s=0.001)), "there")
+    captioner = OpenAICaptioner(OpenAILanguageModel(url, "tiny", RequestLimits(5.0, 2, 4, first_wait_s=0.001)), "there")
     service.status = 413
     [answer] = captioner.answer(images[:1], [DARKNESS])
     [caption] = captioner.caption(images[:1], [PLAIN])

@@ -20,7 +20,7 @@ from c2b_ray.models.index import shards as faiss_shards
 from c2b_ray.models.index.build import write
 from c2b_ray.models.index.faiss_index import FaissIndex
 from c2b_ray.models.index.parts import ParquetPart
-from c2b_ray.models.index.plan import Wish
+from c2b_ray.models.index.plan import IndexWishes
 from c2b_ray.roles import Floats
 
 NEW_IN_FORMAT_2 = ("plan", "shards", "images_root")
@@ -115,7 +115,7 @@ def test_a_directory_that_is_no_whole_index_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["hnsw", "ivfpq"])
 def test_damage_to_any_file_is_named(tmp_path: Path, kind: str) -> None:
-    write(tmp_path / "index", "e", "r", [part(tmp_path / "a.parquet", 0, unit(1000))], Wish(kind, shards=2))
+    write(tmp_path / "index", "e", "r", [part(tmp_path / "a.parquet", 0, unit(1000))], IndexWishes(kind, shards=2))
     for name, said in [
         ("shard-00001.faiss", "shard-00001.faiss: damaged"),
         ("vectors.f16", "15990 bytes, expected 16000"),
@@ -138,7 +138,7 @@ def test_centroids_of_centroids(tmp_path: Path, vectors: Floats, monkeypatch: py
     monkeypatch.setattr(faiss_shards, "TWO_LEVELS", 4)
     near = np.concatenate([vectors[:1], vectors[0] + 1e-3 * unit(900, seed=4), unit(99, seed=5)])  # uneven clusters
     near /= np.linalg.norm(near, axis=1, keepdims=True)
-    manifest = write(tmp_path / "i", "e", "r", [part(tmp_path / "a.parquet", 0, near)], Wish("ivfpq"))
+    manifest = write(tmp_path / "i", "e", "r", [part(tmp_path / "a.parquet", 0, near)], IndexWishes("ivfpq"))
     shard = faiss.read_index(str(tmp_path / "i" / "shard-00000.faiss"))
     assert shard.nlist == shard.quantizer.ntotal == manifest.plan.lists == 16
     found = FaissIndex(str(tmp_path / "i")).search(near[901:], 1)
@@ -176,7 +176,7 @@ class Dying:
 
 @pytest.mark.parametrize("kind", ["flat", "hnsw", "ivfpq"])
 def test_an_interrupted_build_goes_on(tmp_path: Path, vectors: Floats, kind: str) -> None:
-    wish = Wish(kind, shards=2)
+    wish = IndexWishes(kind, shards=2)
     first = part(tmp_path / "a.parquet", 0, vectors[:300])
     second = part(tmp_path / "b.parquet", 300, vectors[300:])
     with pytest.raises(KeyboardInterrupt):
@@ -209,7 +209,7 @@ def test_a_second_builder_refuses(tmp_path: Path, vectors: Floats) -> None:
 
 
 def test_a_remote_index_is_brought_once(tmp_path: Path, vectors: Floats, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "far", "e", "r", [part(tmp_path / "a.parquet", 0, vectors)], Wish("ivfpq", shards=2))
+    write(tmp_path / "far", "e", "r", [part(tmp_path / "a.parquet", 0, vectors)], IndexWishes("ivfpq", shards=2))
     monkeypatch.setenv("C2B_CACHE", str(tmp_path / "cache"))
     remote = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())  # no local file system, so far as anyone sees
     for module in (faiss_index, faiss_images):

@@ -16,7 +16,7 @@ from c2b_ray.errors import SourceError, SpecError
 from c2b_ray.models import catalog
 from c2b_ray.models.index.build import write
 from c2b_ray.models.index.faiss_index import FaissIndex
-from c2b_ray.models.index.plan import Wish
+from c2b_ray.models.index.plan import IndexWishes
 from c2b_ray.roles import Floats, ImageIndex
 
 
@@ -28,12 +28,12 @@ def tolerance(directory: Path) -> float:
 @pytest.fixture(
     scope="module",
     params=[
-        Wish(),
-        Wish("flat", shards=3),
-        Wish("hnsw"),
-        Wish("hnsw", shards=2),
-        Wish("ivfpq"),
-        Wish("ivfpq", shards=3),
+        IndexWishes(),
+        IndexWishes("flat", shards=3),
+        IndexWishes("hnsw"),
+        IndexWishes("hnsw", shards=2),
+        IndexWishes("ivfpq"),
+        IndexWishes("ivfpq", shards=3),
     ],
     ids=lambda wish: f"{wish.kind}-{wish.shards}",
 )

@@ -40,7 +40,7 @@ class TestIsolation:
             "jobs.page by classifiers": jobs.page(db, them, jobs.Filters(classifier_hash="hash")).items,
             "jobs.page by classifier": jobs.page(db, them, jobs.Filters(classifier_hash="one")).items,
             "jobs.page after a cursor": jobs.page(db, them, cursor=(9e12, "z")).items,
-            "jobs.listing": jobs.listing(db, them, jobs.Look()).items,
+            "jobs.listing": jobs.listing(db, them, jobs.JobFilters()).items,
             "jobs.request_cancel": jobs.request_cancel(db, them, job_id),
             "jobs.set_deleted": jobs.set_deleted(db, them, job_id),
             "jobs.submitted_before": jobs.submitted_before(db, them, "k", "a"),

@@ -69,7 +69,7 @@ class TestJobs:
     def test_a_refused_submission_leaves_its_idempotency_key_unused(self, db: Database) -> None:
         who = member(db)
         new = jobs.NewJob("c2b", {}, {}, idempotency_key="k", body_hash="a")
-        with pytest.raises(quotas.Denied):
+        with pytest.raises(quotas.QuotaDenial):
             jobs.submit(db, who.tenant_id, None, new, Quotas(concurrent_jobs=0))
         assert jobs.submit(db, who.tenant_id, None, new, PLENTY)[1]
 
@@ -87,7 +87,7 @@ class TestJobs:
         def one(_: int) -> bool:
             try:
                 return jobs.submit(db, who.tenant_id, None, jobs.NewJob("c2b", {}, {}), PLENTY)[1]
-            except quotas.Denied:
+            except quotas.QuotaDenial:
                 return False
 
         assert sum(at_once(8, one)) == 3

@@ -136,7 +136,7 @@ class TestQuotas:
         new = jobs.NewJob("c2b", {}, {})
         first, _ = jobs.submit(db, who.tenant_id, None, new, limits)
         jobs.submit(db, who.tenant_id, None, new, limits)
-        with pytest.raises(quotas.Denied) as denied:
+        with pytest.raises(quotas.QuotaDenial) as denied:
             jobs.submit(db, who.tenant_id, None, new, limits)
         assert (denied.value.quota, denied.value.limit, denied.value.remaining) == ("concurrent_jobs", 2, 0)
         assert denied.value.retry_after > 0
@@ -146,7 +146,7 @@ class TestQuotas:
     def test_a_tenants_own_quotas_replace_the_defaults_field_by_field(self, db: Database) -> None:
         who = member(db, concurrent_jobs=1)
         limits = Quotas(concurrent_jobs=5, images_per_day=0)
-        with pytest.raises(quotas.Denied) as denied:
+        with pytest.raises(quotas.QuotaDenial) as denied:
             jobs.submit(db, who.tenant_id, None, jobs.NewJob("c2b", {}, {}), limits)
         assert denied.value.quota == "images_per_day"
         tenants.change(db, who.tenant_id, quotas={"images_per_day": None})
@@ -161,7 +161,7 @@ class TestQuotas:
         def quota_of(images: int, *models: str) -> str | None:
             try:
                 jobs.submit(db, who.tenant_id, None, jobs.NewJob("c2b", {}, {}, images=images, models=models), limits)
-            except quotas.Denied as denied:
+            except quotas.QuotaDenial as denied:
                 return denied.quota if 0 < denied.retry_after <= 24 * HOUR else "a wrong time to wait"
             return None
 
@@ -181,7 +181,7 @@ class TestQuotas:
         def exceeded(**limits: Any) -> str | None:
             try:
                 quotas.check_running(db, who.tenant_id, ["m"], Quotas(**limits))
-            except quotas.Denied as denied:
+            except quotas.QuotaDenial as denied:
                 return denied.quota
             return None
 
@@ -204,10 +204,10 @@ class TestQuotas:
         upload, created = uploads.add(db, who.tenant_id, None, new, limits)
         assert created
         assert uploads.add(db, who.tenant_id, None, new, limits) == (upload, False)  # the same content, once
-        with pytest.raises(quotas.Denied) as denied:
+        with pytest.raises(quotas.QuotaDenial) as denied:
             uploads.add(db, who.tenant_id, None, replace(new, sha256="b" * 64, bytes=1), limits)
         assert (denied.value.quota, denied.value.remaining) == ("storage_bytes", 0)
-        with pytest.raises(quotas.Denied):
+        with pytest.raises(quotas.QuotaDenial):
             jobs.submit(db, who.tenant_id, None, jobs.NewJob("c2b", {}, {}), limits)
         standing = quotas.limits_and_use(db, who.tenant_id, limits)
         assert standing["storage_bytes"] == {"limit": 1000, "used": 1000}
@@ -218,7 +218,7 @@ class TestQuotas:
     def test_a_bucket_empties_and_fills_at_its_rate_and_no_further_than_its_burst(self, db: SetDatabase) -> None:
         for _ in range(3):
             buckets.take(db, "acme", rate=2.0, burst=3)
-        with pytest.raises(quotas.Denied) as denied:
+        with pytest.raises(quotas.QuotaDenial) as denied:
             buckets.take(db, "acme", rate=2.0, burst=3)
         assert 0.3 < denied.value.retry_after <= 0.5
         assert denied.value.limit == 3
@@ -233,7 +233,7 @@ class TestQuotas:
     def test_an_empty_bucket_fills_from_now_on_when_the_clock_is_set_back(self, db: SetDatabase) -> None:
         buckets.take(db, "acme", rate=2.0, burst=1)
         db.skew = -HOUR
-        with pytest.raises(quotas.Denied):
+        with pytest.raises(quotas.QuotaDenial):
             buckets.take(db, "acme", rate=2.0, burst=1)
         db.skew = 0.6 - HOUR
         assert buckets.take(db, "acme", rate=2.0, burst=1).remaining == 0
@@ -247,7 +247,7 @@ class TestQuotas:
                 try:
                     replicas[number % 2].take("acme", rate=1e-6, burst=100)
                     spent += 1
-                except quotas.Denied:
+                except quotas.QuotaDenial:
                     threading.Event().wait(0.001)
             return spent
 

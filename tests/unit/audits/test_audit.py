@@ -19,7 +19,7 @@ from c2b_ray import load_run
 from c2b_ray.audits import audit, runs
 from c2b_ray.audits.audit import AUDITS, Audit, audit_named
 from c2b_ray.config.named import ClassifierSpec, TablePath
-from c2b_ray.config.strict import Strict
+from c2b_ray.config.strict import StrictModel
 from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.report.summary import Column, Summary
 from c2b_ray.storage.run import Run, open_run
@@ -143,7 +143,7 @@ def test_a_declaration_that_contradicts_itself_is_refused():
         replace(AUDIT, summary="")
 
 
-class Fields(Strict):
+class Fields(StrictModel):
     images: TablePath = "x"
     classifier: ClassifierSpec
     rule: Literal["top1", "top3"] = Field("top1", description="Which answers are failures.")

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from c2b_ray.audits.init import Answers, draft, kind_of
+from c2b_ray.audits.init import InitAnswers, draft, kind_of
 from c2b_ray.config import read_audit
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.world.table import write_sample
@@ -79,7 +79,7 @@ def test_an_index_is_described_by_its_manifest(tmp_path, c2b):
     assert c2b("index", "build", *made)[0] == 0
     from c2b_ray.audits.c2b.from_images import Choices
 
-    written = draft(Answers(f"{tmp_path}/index", [CONTROL], Choices(language_model="world:lm"), ["bus", "boat"]))
+    written = draft(InitAnswers(f"{tmp_path}/index", [CONTROL], Choices(language_model="world:lm"), ["bus", "boat"]))
     assert written.fields["images"] == {"source": "retrieve", "index": f"{tmp_path}/index"}
     assert "30 images, encoder world:clip" in written.text
     assert read_audit(written.fields).images.sources == ("retrieve",)
@@ -88,7 +88,7 @@ def test_an_index_is_described_by_its_manifest(tmp_path, c2b):
 def test_images_without_classes_are_told_to_be_indexed(tmp_path):
     (tmp_path / "a.png").write_bytes(b"x")
     with pytest.raises(SourceError, match=r"no image has a class.*c2b index build"):
-        draft(Answers(str(tmp_path), [CONTROL]))
+        draft(InitAnswers(str(tmp_path), [CONTROL]))
     with pytest.raises(SourceError, match="no folder, table or index is there"):
         kind_of(f"{tmp_path}/nowhere")
 
@@ -98,4 +98,4 @@ def test_all_labels_of_a_large_classifier_are_not_taken_at_once(monkeypatch):
 
     monkeypatch.setattr("c2b_ray.audits.init.MOST_CLASSES", 9)
     with pytest.raises(ConfigError, match="--classes: the classifier has 10 labels; name those to audit"):
-        draft(Answers("world:renderer", [CONTROL], Choices(language_model="world:lm")))
+        draft(InitAnswers("world:renderer", [CONTROL], Choices(language_model="world:lm")))

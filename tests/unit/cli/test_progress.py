@@ -15,7 +15,7 @@ from c2b_ray.audits.kit.events import Event
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.cli import show
 from c2b_ray.cli.progress import Bars, Lines, shown
-from c2b_ray.engine.progress import Progress, Whole
+from c2b_ray.engine.progress import Progress, StageTotal
 from c2b_ray.tables import SCORES
 
 
@@ -52,7 +52,7 @@ def test_a_step_that_comes_again_and_again_has_few_lines_and_says_how_far_the_ru
         steps = Steps(lines)
         for number in range(50):
             with steps.step("draw") as on_progress:
-                on_progress(Progress(64, 0, 0, 64, 9.5, 64, "images", Whole(64 * (number + 1), 4000)))
+                on_progress(Progress(64, 0, 0, 64, 9.5, 64, "images", StageTotal(64 * (number + 1), 4000)))
         with steps.step("report"):
             pass
     said = capsys.readouterr().err.splitlines()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from c2b_ray.endpoint import clocks
-from c2b_ray.endpoint.clocks import Watch
+from c2b_ray.endpoint.clocks import ClockWatch
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def read(watch, time, ahead, seconds=0.0):
 
 
 def test_a_clock_that_runs_was_never_set(time):
-    watch = Watch()
+    watch = ClockWatch()
     assert watch.steady_s > 1e9
     for _ in range(5):
         time[0] += 8 * 3600  # a night in which the machine sleeps, too
@@ -39,7 +39,7 @@ def test_a_clock_that_runs_was_never_set(time):
 
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0, 5.0])
 def test_a_clock_that_was_set_is_steady_since_then(time, jump):
-    watch = Watch()
+    watch = ClockWatch()
     read(watch, time, 0.0)
     time[0] += 1
     read(watch, time, jump)
@@ -50,7 +50,7 @@ def test_a_clock_that_was_set_is_steady_since_then(time, jump):
 
 
 def test_readings_that_take_long_are_no_jumps(time):
-    watch = Watch()
+    watch = ClockWatch()
     for seconds in (0.0, 0.9, 40.0, 0.0, 0.9):
         read(watch, time, 0.0, seconds)
     assert watch.steady_s > 1e9

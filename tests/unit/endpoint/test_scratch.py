@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from c2b_ray.config.endpoint import EndpointConfig
-from c2b_ray.endpoint.scratch import Scratch
-from c2b_ray.endpoint.work.process import Starting
+from c2b_ray.endpoint.scratch import ScratchFolder
+from c2b_ray.endpoint.work.process import ProcessStarter
 
 OWNER = """
 import sys
@@ -36,10 +36,10 @@ def test_what_a_killed_owner_left_is_removed_and_what_a_live_one_uses_is_not(tem
         (theirs / "job").mkdir()
         (theirs / "job" / "weights.onnx").write_bytes(b"a tenant's")
         (temp / "own-link").symlink_to(temp)
-        mine = Scratch("own-")
+        mine = ScratchFolder("own-")
         assert theirs.is_dir()
         owner.kill()
-    again = Scratch("own-")
+    again = ScratchFolder("own-")
     assert not theirs.exists()
     assert Path(mine.path).is_dir()
     mine.close()
@@ -53,7 +53,7 @@ def test_a_jobs_temporary_files_go_with_its_process_however_it_ends(temp: Path, 
     folder = temp / "runner"
     folder.mkdir()
     config = EndpointConfig.model_validate({"storage": str(temp / "storage")})
-    process, _ = Starting(config, str(folder), None).process(network=network)
+    process, _ = ProcessStarter(config, str(folder), None).process(network=network)
     try:
         (own,) = folder.iterdir()
         while not (text := Path(f"/proc/{process.pid}/environ").read_text()):

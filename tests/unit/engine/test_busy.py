@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from c2b_ray.engine.here import Here
+from c2b_ray.engine.here import InProcess
 from c2b_ray.engine.placement import Placement
-from c2b_ray.engine.progress import BusyClock, Progress, Record, Spent, busy_of
+from c2b_ray.engine.progress import BusyClock, Progress, Record, WorkerSeconds, busy_of
 from c2b_ray.engine.stage import Rows, StageConfig, StageResult, measured
 from c2b_ray.storage.parts import read_stage
 
@@ -30,8 +30,8 @@ def test_a_share_is_of_all_workers_of_a_kind_from_its_first_work_on() -> None:
     assert 0.4 < busy.decoding < 0.55  # one of two works
 
 
-def spent(seconds: float, workers: int, **parts: float) -> Spent:
-    return Spent(workers, dict(parts), began=100.0 - seconds)
+def spent(seconds: float, workers: int, **parts: float) -> WorkerSeconds:
+    return WorkerSeconds(workers, dict(parts), began=100.0 - seconds)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def spent(seconds: float, workers: int, **parts: float) -> Spent:
     ],
 )
 def test_the_busiest_workers_spend_most_of_their_time_on_the_limit(
-    parts: dict[str, Spent], gpu: float | None, limit: str | None
+    parts: dict[str, WorkerSeconds], gpu: float | None, limit: str | None
 ) -> None:
     busy = busy_of([Record(parts, gpu)], now=100.0)
     assert busy is not None
@@ -85,7 +85,7 @@ def test_a_stage_whose_model_is_slow_says_that_it_waits_for_the_model(tmp_path: 
     rows = Rows([pa.table({"id": [f"{i}" for i in range(start, start + 4)]}) for start in range(0, 160, 4)])
     config = StageConfig(SCHEMA, Placement(batch=4, decoders=1))
     out = str(tmp_path / "out")
-    result = Here().run(
+    result = InProcess().run(
         rows, slowly, lambda: None, out, id_column="id", config=config, on_progress=seen.append, prepare=as_it_is
     )
     assert result.busy is not None
@@ -110,7 +110,7 @@ def test_a_stage_whose_threads_do_all_says_how_long_each_part_took(tmp_path: Pat
 
     table = pa.table({"id": [f"{i}" for i in range(40)]})
     config = StageConfig(SCHEMA, Placement(batch=4, threads=1))
-    runner = Here()
+    runner = InProcess()
     rows = Rows.of(table, 4)
     result = runner.run(rows, answer, lambda: None, str(tmp_path), id_column="id", config=config, prepare=slowly)
     assert result.busy is not None

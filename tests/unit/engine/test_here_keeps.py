@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from c2b_ray.audits.prompts.stages import JUDGE, SEARCH
-from c2b_ray.audits.prompts.steps.judging import orders
+from c2b_ray.audits.prompts.steps.judging import judging_tasks
 from c2b_ray.engine import here
 from c2b_ray.engine.placement import Placement
 from c2b_ray.engine.stage import Rows, StageConfig, cut
@@ -44,7 +44,7 @@ def test_a_long_row_is_in_a_file_before_the_next_one_is_answered(
     config = StageConfig(
         SCHEMA, Placement(batch=64), rows_per_file=1, weigh=lambda rows: [1] * len(rows), most_weight=1
     )
-    here.Here().run(Rows([table]), step, lambda: None, str(tmp_path / "out"), id_column="id", config=config)
+    here.InProcess().run(Rows([table]), step, lambda: None, str(tmp_path / "out"), id_column="id", config=config)
     assert was_written == [True]
     assert sorted(read_stage(str(tmp_path / "out"))["id"].to_pylist()) == ["a", "b"]
 
@@ -54,7 +54,7 @@ def test_searches_go_one_by_one_and_prompts_by_their_images() -> None:
     searches = pa.table({"search_id": [f"{n}" for n in range(6)]})
     assert [batch.num_rows for batch in cut(searches, SEARCH)] == [1] * 6
     assert SEARCH.rows_per_file == 1
-    judged = orders([(f"prompt {n}", range(10)) for n in range(30)], "of a judge")
+    judged = judging_tasks([(f"prompt {n}", range(10)) for n in range(30)], "of a judge")
     assert [batch.num_rows for batch in cut(judged, JUDGE)] == [12, 12, 6]
 
 
@@ -73,7 +73,7 @@ def test_rows_that_are_done_are_not_held_until_others_come(tmp_path: Path, monke
     def run(rows: int) -> None:
         blocks = Rows([pa.table({"id": [f"{n}"]}, SCHEMA) for n in range(rows)])
         config = StageConfig(SCHEMA, Placement(batch=64))
-        here.Here().run(blocks, lambda batch, role: batch, lambda: None, out, id_column="id", config=config)
+        here.InProcess().run(blocks, lambda batch, role: batch, lambda: None, out, id_column="id", config=config)
 
     out = str(tmp_path / "out")
     files.make_directory(out)

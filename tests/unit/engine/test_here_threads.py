@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from c2b_ray.engine.here import Here
+from c2b_ray.engine.here import InProcess
 from c2b_ray.engine.placement import Placement
 from c2b_ray.engine.stage import Rows, StageConfig
 from c2b_ray.storage import files
@@ -72,6 +72,6 @@ def run(folder: Path, threads: int, prepare: Callable[[pa.Table], pa.Table] | No
     out = str(folder / "out")
     files.make_directory(out)
     config = StageConfig(SCHEMA, Placement(batch=1, threads=threads))
-    result = Here().run(Rows([table]), step, lambda: None, out, id_column="id", config=config, prepare=prepare)
+    result = InProcess().run(Rows([table]), step, lambda: None, out, id_column="id", config=config, prepare=prepare)
     assert read_stage(out)["id"].to_pylist() == table["id"].to_pylist()  # the order of the rows
     return result.rows

@@ -9,7 +9,7 @@ import pytest
 from c2b_ray.engine import index
 from c2b_ray.errors import StorageError
 from c2b_ray.models.index.faiss_index import FaissIndex
-from c2b_ray.models.index.plan import MANIFEST, Wish
+from c2b_ray.models.index.plan import MANIFEST, IndexWishes
 from c2b_ray.storage import files
 from c2b_ray.storage.parts import writing
 
@@ -51,9 +51,9 @@ def test_a_build_that_ends_at_its_last_files_is_finished_by_the_same_call(tmp_pa
         for module, function in ((files, "write_table"), (files, "write_bytes"), (os, "replace")):
             patch.setattr(module, function, stopped(name, error)(getattr(module, function)))
         with pytest.raises(type(error)):
-            index.build(out, MADE_BY, Wish(), LISTED)
+            index.build(out, MADE_BY, IndexWishes(), LISTED)
     assert not os.path.exists(out)
-    summary = index.build(out, MADE_BY, Wish(), LISTED)
+    summary = index.build(out, MADE_BY, IndexWishes(), LISTED)
     assert (summary["images"], summary["errors"]) == (3, 1)
     assert index.built(out, MADE_BY, LISTED) == summary
     assert FaissIndex(out).search(np.eye(4, dtype=np.float32)[:1], 1).ids.tolist() == [[0]]
@@ -64,6 +64,6 @@ def test_a_build_that_ends_at_its_last_files_is_finished_by_the_same_call(tmp_pa
 def test_an_index_that_is_still_being_put_on_a_store_is_not_whole(tmp_path):
     out = str(tmp_path / "photos.index")
     embedded(out)
-    index.build(out, MADE_BY, Wish(), LISTED)
+    index.build(out, MADE_BY, IndexWishes(), LISTED)
     os.remove(f"{out}/{MANIFEST}")  # which is put last
     assert index.built(out, MADE_BY, LISTED) is None

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from c2b_ray.engine.here import Here
-from c2b_ray.engine.images import Contestant, ImageStages, Wanted, prediction_ids, selected
+from c2b_ray.engine.here import InProcess
+from c2b_ray.engine.images import AuditedClassifier, ImageStages, RowsByImage, prediction_ids, selected
 from c2b_ray.engine.rows import each_once, not_yet
 from c2b_ray.errors import WeightsError
 from c2b_ray.roles import Floats, Pixels
@@ -48,8 +48,8 @@ def images(n: int = 40) -> pa.Table:
     return pa.Table.from_pylist(rows, IMAGES)
 
 
-def contestant(name: str, model: Brightness) -> Contestant:
-    return Contestant(lambda: model, classification(name, model, ["bus", "boat"], None))
+def contestant(name: str, model: Brightness) -> AuditedClassifier:
+    return AuditedClassifier(lambda: model, classification(name, model, ["bus", "boat"], None))
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def classify(place: Path, models: dict[str, Brightness]) -> pa.Table:
     """All predictions in order, after a pass of these classifiers."""
     wanted = digests(pa.array([f"{i:020d}" for i in range(5, 40)]))
     told = []
-    ImageStages(Here()).classify(
+    ImageStages(InProcess()).classify(
         selected(str(place / "images"), lambda: [wanted[20:], wanted[:25]]),
         [contestant(name, model) for name, model in models.items()],
         str(place / "predictions"),
@@ -110,9 +110,9 @@ def test_a_pass_goes_on_where_one_of_its_classifiers_stopped(place: Path) -> Non
 
 def test_a_model_that_is_another_than_was_described_is_refused(place: Path) -> None:
     described, there = Brightness(50, "of the head"), Brightness(50, "of the node")
-    one = Contestant(lambda: there, classification("m", described, ["bus", "boat"], None))
+    one = AuditedClassifier(lambda: there, classification("m", described, ["bus", "boat"], None))
     with pytest.raises(WeightsError, match=r"m: .*revision of the node.*began with .of the head"):
-        ImageStages(Here()).classify(
+        ImageStages(InProcess()).classify(
             selected(str(place / "images"), lambda: [digests(pa.array(["0" * 20]))]),
             [one],
             str(place / "predictions"),
@@ -133,7 +133,7 @@ def test_wanted_rows_of_a_part_are_those_of_its_images() -> None:
     random = np.random.default_rng(0)
     ids = [f"{i:020d}" for i in random.integers(0, 500, 1000)]
     rows = pa.table({"image_id": ids, "n": list(range(1000))})
-    wanted = Wanted.by_image(rows)
+    wanted = RowsByImage.by_image(rows)
     for start in range(0, 600, 60):
         images = pa.chunked_array([[f"{i:020d}" for i in range(start, start + 60)]])
         expected = rows.filter(pa.compute.is_in(rows["image_id"], images.combine_chunks()))

@@ -2,12 +2,12 @@
 
 import pytest
 
-from c2b_ray.engine.progress import Progress, Teller
+from c2b_ray.engine.progress import Progress, ProgressCounter
 
 
 def test_rows_that_were_answered_are_told_before_they_are_written_and_once():
     seen: list[Progress] = []
-    teller = Teller(seen.append, resumed=7, total=100)
+    teller = ProgressCounter(seen.append, resumed=7, total=100)
     teller.tell()
     teller.answered(0, 30)
     teller.answered(0, 30)  # nothing new: nothing to tell
@@ -29,7 +29,7 @@ def test_what_a_listener_raises_in_another_thread_ends_the_stage_at_the_next_par
         if progress.answered == 5:
             raise KeyError("a bug of the listener")
 
-    teller = Teller(listener, resumed=0, total=None)
+    teller = ProgressCounter(listener, resumed=0, total=None)
     teller.answered(0, 5)
     teller.answered(0, 6)
     with pytest.raises(KeyError, match="a bug of the listener"):

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from c2b_ray.roles import Pixels
-from c2b_ray.serving.answers import Answers
-from c2b_ray.serving.batching import Hands
+from c2b_ray.serving.answers import AnswerCache
+from c2b_ray.serving.batching import ModelThreads
 from c2b_ray.serving.payload import Packed, pack, pack_files, unpack_files
 from c2b_ray.serving.pictures import Rows
 
@@ -20,7 +20,7 @@ ROW = 3 * 4 + 250
 class Model:
     """Answers a file with numbers that no later call gives; `b"bad"` cannot be decoded, `b"nan"` has no answer."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: AnswerCache) -> None:
         self.answers, self.calls = answers, 0
         self.computed: list[list[bytes | None]] = []
 
@@ -37,7 +37,7 @@ class Model:
         async def one() -> Rows:
             return await self.answers.of(identity, hands, pack_files(files), self.ask)
 
-        hands = Hands("Test")
+        hands = ModelThreads("Test")
         try:
             return asyncio.run(one())
         finally:
@@ -45,7 +45,7 @@ class Model:
 
 
 def test_what_was_computed_comes_again_bit_for_bit_and_only_the_rest_is_computed() -> None:
-    model = Model(Answers(10**6))
+    model = Model(AnswerCache(10**6))
     first, errors = model.about(b"one", b"bad", b"two", None, b"nan")
     again, same_errors = model.about(b"two", b"new", b"bad", b"one", b"nan")
     assert model.computed[1] == [b"new", b"bad", b"nan"]
@@ -60,7 +60,7 @@ def test_what_was_computed_comes_again_bit_for_bit_and_only_the_rest_is_computed
 
 
 def test_another_tenant_model_revision_or_preprocessing_finds_nothing() -> None:
-    model = Model(Answers(10**6))
+    model = Model(AnswerCache(10**6))
     model.about(b"one")
     for identity in (
         ("tenant_b", "timm:x?crop=1", "rev1"),
@@ -75,7 +75,7 @@ def test_another_tenant_model_revision_or_preprocessing_finds_nothing() -> None:
 
 
 def test_those_unused_for_longest_make_room_and_a_limit_of_none_keeps_none() -> None:
-    model = Model(Answers(2 * ROW))
+    model = Model(AnswerCache(2 * ROW))
     model.about(b"one", b"two")
     model.about(b"one")  # used again: two is the older one
     model.about(b"three")
@@ -100,7 +100,7 @@ def test_pixels_of_the_same_bytes_and_another_shape_are_another_image() -> None:
         return np.ones((len(packed), 2), np.float32), [None] * len(packed)
 
     async def each() -> None:
-        answers, hands = Answers(10**6), Hands("Test")
+        answers, hands = AnswerCache(10**6), ModelThreads("Test")
         for image in shapes:
             await answers.of(IDENTITY, hands, pack([image]), ask)
         hands.close()
@@ -110,7 +110,7 @@ def test_pixels_of_the_same_bytes_and_another_shape_are_another_image() -> None:
 
 
 def test_a_caller_that_changes_its_rows_changes_no_kept_answer() -> None:
-    model = Model(Answers(10**6))
+    model = Model(AnswerCache(10**6))
     first, _ = model.about(b"one")
     before = first.tobytes()
     first[:] = 0

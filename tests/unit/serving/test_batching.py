@@ -10,7 +10,7 @@ import pytest
 
 from c2b_ray.errors import ConfigError, ServiceError, SpecError
 from c2b_ray.serving import batching as hands_module
-from c2b_ray.serving.batching import BatchSettings, CachedSettings, Gather, Hands, settings_of
+from c2b_ray.serving.batching import BatchSettings, CachedSettings, ModelThreads, RequestBatcher, settings_of
 
 
 class Model:
@@ -21,7 +21,9 @@ class Model:
         self.most = self.running = 0
         self.gate = asyncio.Event()
         self.fills: list[float] = []
-        self.gather: Gather[int, int] = Gather(self.answer, lambda: settings, at_once, self.fills.append)
+        self.gather: RequestBatcher[int, int] = RequestBatcher(
+            self.answer, lambda: settings, at_once, self.fills.append
+        )
 
     async def answer(self, items: list[int]) -> list[int]:
         self.batches.append(items)
@@ -111,7 +113,7 @@ def test_only_what_keeps_answers_takes_their_size() -> None:
 
 def test_the_loop_stays_free_while_the_model_works() -> None:
     async def both() -> bool:
-        hands, go = Hands("D"), threading.Event()
+        hands, go = ModelThreads("D"), threading.Event()
         work = asyncio.create_task(hands.run(go.wait, 20))
         await asyncio.sleep(0.01)
         go.set()  # which a loop that waits for the model never comes to
@@ -133,7 +135,7 @@ def test_calls_are_made_one_at_a_time_and_counted() -> None:
         at_once -= 1
 
     async def many() -> dict[str, object]:
-        hands = Hands("D")
+        hands = ModelThreads("D")
         await asyncio.gather(*(hands.run_batch(call, rows) for rows in (3, 1, 2)))
         hands.close()
         return hands.statistics()
@@ -144,7 +146,7 @@ def test_calls_are_made_one_at_a_time_and_counted() -> None:
 
 def test_a_model_that_loads_keeps_no_other_from_answering() -> None:
     async def both() -> str:
-        hands, loaded = Hands("D"), threading.Event()
+        hands, loaded = ModelThreads("D"), threading.Event()
         loading = asyncio.create_task(hands.load(loaded.wait, 20))
         answer = await asyncio.wait_for(hands.run(lambda: "answered"), 10)
         assert not loading.done()
@@ -162,7 +164,7 @@ def sick() -> None:
 
 def test_health_is_tested_when_idle_and_taken_at_its_word_when_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check() -> None:
-        hands = Hands("D")
+        hands = ModelThreads("D")
         with pytest.raises(ServiceError, match="NaN"):
             await hands.check(sick)
         await hands.check(lambda: None)  # sound again
@@ -187,7 +189,7 @@ def test_after_a_failed_call_a_busy_model_is_tested_too() -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     async def check() -> None:
-        hands = Hands("D")
+        hands = ModelThreads("D")
         with pytest.raises(RuntimeError):
             await hands.run(broken)
         waiting = [asyncio.create_task(hands.run(time.sleep, 0.01)) for _ in range(5)]
@@ -205,7 +207,7 @@ def test_an_answer_is_a_sign_of_health_for_a_while_and_a_wrong_question_none_of_
         raise SpecError("names nothing")
 
     async def check() -> None:
-        hands = Hands("D")
+        hands = ModelThreads("D")
         await hands.run(lambda: None)
         with pytest.raises(SpecError):
             await hands.run(misspelt)

@@ -16,7 +16,7 @@ from tenacity import wait_none
 from c2b_ray.errors import ConfigError, ServiceError, SpecError, WeightsError
 from c2b_ray.serving import channel as channel_module
 from c2b_ray.serving.channel import ATTEMPTS, Channel, to_text
-from c2b_ray.serving.meters import Watch
+from c2b_ray.serving.meters import AppStates
 
 
 class Response:
@@ -139,7 +139,7 @@ class Overview:
         self.deployments = {"D": self}
 
 
-def watching(*looks: Overview | None) -> Watch:
+def watching(*looks: Overview | None) -> AppStates:
     """The controller's answers in their order, the last of them for good."""
     answers = iter(looks)
     last: list[Overview | None] = []
@@ -148,7 +148,7 @@ def watching(*looks: Overview | None) -> Watch:
         last[:] = [next(answers, *last)]
         return type("Status", (), {"applications": {} if last[0] is None else {"app": last[0]}})
 
-    return Watch(ask, every_s=0.0)
+    return AppStates(ask, every_s=0.0)
 
 
 WELL = Overview("RUNNING", {"RUNNING": 1})
@@ -229,7 +229,7 @@ def test_pending_calls_share_one_look_at_the_controller() -> None:
             raise error
         return argument
 
-    channel = to(Handle(slow), in_flight=30, watch=Watch(ask, every_s=30.0))
+    channel = to(Handle(slow), in_flight=30, watch=AppStates(ask, every_s=30.0))
     assert channel.call_many("m", [(i,) for i in range(30)]) == list(range(30))
     assert looks == 1
 

@@ -11,7 +11,7 @@ import pytest
 
 from c2b_ray.models import catalog
 from c2b_ray.roles import Floats, GeneratedImage, GenerationRequest, Pixels
-from c2b_ray.serving.answers import Held
+from c2b_ray.serving.answers import LoadedModel
 from c2b_ray.serving.classifier import ClassifierServer
 from c2b_ray.serving.generator import GeneratorServer
 
@@ -61,7 +61,7 @@ def test_classifiers_whose_device_failed_are_not_healthy(monkeypatch: pytest.Mon
     model = OnGpu()
     monkeypatch.setattr(catalog, "load", lambda role, spec: model)
     server = ClassifierServer.func_or_class()
-    held = Held(server._load("timm:x"), 0)
+    held = LoadedModel(server._load("timm:x"), 0)
     server._shelf._loaded["timm:x"] = held  # as Serve's multiplexing, which needs a replica, would do
     grey = np.full((4, 4, 3), 128, np.uint8)
     checked(server, model, lambda: server._hands.run(model.logits, [grey], [""]))

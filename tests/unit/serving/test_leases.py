@@ -6,7 +6,7 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from c2b_ray.serving.leases import Book, Lease
+from c2b_ray.serving.leases import AppUsers, Lease
 
 ONE, TWO, THREE = Lease("01", "a"), Lease("02", "b"), Lease("02", "c")
 
@@ -21,8 +21,8 @@ class Cluster:
         self.may_delete.set()
         self.book = self.opened()
 
-    def opened(self) -> Book:
-        return Book(self.delete, lambda book: setattr(self, "saved", json.dumps(book)), json.loads(self.saved))
+    def opened(self) -> AppUsers:
+        return AppUsers(self.delete, lambda book: setattr(self, "saved", json.dumps(book)), json.loads(self.saved))
 
     def delete(self, app: str) -> None:
         assert self.may_delete.wait(20)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ray.exceptions import ActorDiedError
 
-from c2b_ray.serving.meters import ABSENT, MOST_REQUESTS, UNKNOWN, AppState, Limits, Watch, limits, state_of
+from c2b_ray.serving.meters import ABSENT, MOST_REQUESTS, UNKNOWN, AppState, AppStates, Limits, limits, state_of
 
 
 class Part:
@@ -26,11 +26,11 @@ def test_a_controller_that_does_not_answer_says_nothing_of_any_app() -> None:
     def ask() -> Any:
         raise ActorDiedError
 
-    assert Watch(ask).app("x") == AppState(UNKNOWN)
+    assert AppStates(ask).app("x") == AppState(UNKNOWN)
 
 
 def test_an_app_that_is_not_deployed_is_absent() -> None:
-    assert Watch(lambda: type("S", (), {"applications": {}})).app("x").status == ABSENT
+    assert AppStates(lambda: type("S", (), {"applications": {}})).app("x").status == ABSENT
 
 
 @pytest.mark.parametrize(

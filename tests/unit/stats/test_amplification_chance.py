@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from c2b_ray.stats import directional_bias_amplification
-from c2b_ray.stats.amplification import Answers, amplification
+from c2b_ray.stats.amplification import AmplificationAnswers, amplification
 from c2b_ray.stats.disparity import Chance
 
 QUICK = Chance(permutations=300, resamples=200)
@@ -17,7 +17,7 @@ def answers(images, lean, random):
     true = np.where(random.random(2 * images) < 0.6, group, random.integers(0, 4, 2 * images))
     wrong = np.where(random.random(2 * images) < lean, group, random.integers(-1, 4, 2 * images))
     predicted = np.where(random.random(2 * images) < 0.3, wrong, true)
-    return Answers(image, group, true, predicted, 2, 4)
+    return AmplificationAnswers(image, group, true, predicted, 2, 4)
 
 
 @pytest.mark.parametrize("rule", ["code", "formula"])
@@ -43,7 +43,7 @@ def test_predictions_like_the_truth_amplify_nothing():
         some = answers(150, 0.0, random)
         swap = np.repeat(random.random(150) < 0.5, 2)
         true, predicted = np.where(swap, some.predicted, some.true), np.where(swap, some.true, some.predicted)
-        found.append(amplification(Answers(some.images, some.attributes, true, predicted, 2, 4), QUICK))
+        found.append(amplification(AmplificationAnswers(some.images, some.attributes, true, predicted, 2, 4), QUICK))
     assert np.mean([one.p_value <= 0.05 for one in found]) <= 0.125
     assert np.mean([one.low <= 0 <= one.high for one in found]) >= 0.9
 
@@ -57,7 +57,7 @@ def test_predictions_that_follow_the_group_are_found():
 
 def test_no_questions_no_value():
     none = np.zeros(0, np.int64)
-    assert np.isnan(amplification(Answers(none, none, none, none, 2, 3), QUICK).value)
+    assert np.isnan(amplification(AmplificationAnswers(none, none, none, none, 2, 3), QUICK).value)
 
 
 def independent(images, rare, random):
@@ -69,7 +69,7 @@ def independent(images, rare, random):
     predicted = np.where(random.random(images) < 0.7, true, wrong)
     said = 0.7 * shares + 0.3 * (0.6 * np.eye(4)[:2] + 0.4 / 4)
     y = np.sign(np.round(shares - np.array([images - rare, rare]) @ shares / images, 9))
-    return Answers(np.arange(images), group, true, predicted, 2, 4), (y * (said - shares)).mean()
+    return AmplificationAnswers(np.arange(images), group, true, predicted, 2, 4), (y * (said - shares)).mean()
 
 
 @pytest.mark.parametrize("rare", [1, 3, 100])

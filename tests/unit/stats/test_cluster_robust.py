@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from scipy.stats import f_oneway
 
-from c2b_ray.stats.clusters import LEAST_DEGREES, _chi_squared_variance, beside, cluster_correlation, cluster_design
+from c2b_ray.stats.clusters import (
+    LEAST_DEGREES,
+    _chi_squared_variance,
+    cluster_correlation,
+    cluster_design,
+    with_other_variance,
+)
 from c2b_ray.stats.contrasts import Design, contrast_interval, contrast_none_p_values, contrast_p_values
 from c2b_ray.stats.pooled import pooled_bias_scores
 
@@ -130,7 +136,7 @@ def test_pooling_sees_that_classes_share_clusters() -> None:
 
 def test_other_parts_of_the_variance_are_added_once() -> None:
     """Clusters treble the variance of 1; captions make it 2 without them: 3 + 2 - 1 = 4 is twice the 2."""
-    added = beside(Design(np.array([3.0]), np.array([5.0])), [1.0], [2.0])
+    added = with_other_variance(Design(np.array([3.0]), np.array([5.0])), [1.0], [2.0])
     assert added.factor == pytest.approx(2.0)
     # Satterthwaite: 4^2 / (3^2 / 5), the captions' part taken as known
     assert added.degrees == pytest.approx(5 * (4 / 3) ** 2)
@@ -138,7 +144,7 @@ def test_other_parts_of_the_variance_are_added_once() -> None:
 
 def test_without_other_parts_the_design_is_the_same() -> None:
     design = Design(np.array([0.3, 7.123, np.nan]), np.array([0.5, 11.7, np.nan]))
-    same = beside(design, [0.1, 0.2, np.nan], [0.1, 0.2, np.nan])
+    same = with_other_variance(design, [0.1, 0.2, np.nan], [0.1, 0.2, np.nan])
     np.testing.assert_array_equal(same.factor, design.factor)
     np.testing.assert_array_equal(same.degrees, design.degrees)
 

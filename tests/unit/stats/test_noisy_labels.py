@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from c2b_ray.stats import bias_score_interval, bias_score_p_values, bias_scores, contrast_test, rogan_gladen
-from c2b_ray.stats.noisy_labels import Known, Run, corrected, corrected_runs, misfit_p_value, misfit_p_values
+from c2b_ray.stats.noisy_labels import (
+    CalibrationCounts,
+    Run,
+    corrected,
+    corrected_runs,
+    misfit_p_value,
+    misfit_p_values,
+)
 
 SURE = np.eye(3) * 1e6
 
@@ -35,7 +42,7 @@ def simulated(random, accuracy, purity, verifier, images, known, pool):
         np.add.at(counts, (outcome, j, said), 1)
     values = np.stack([random.multinomial(known, row) for row in _noisy(n, verifier)])
     classes = np.stack([random.multinomial(known, row) for row in ([verifier, 1 - verifier], [1 - verifier, verifier])])
-    return counts, Known(values.astype(float), classes.astype(float))
+    return counts, CalibrationCounts(values.astype(float), classes.astype(float))
 
 
 def test_runs_estimated_together_are_estimated_as_each_by_itself():
@@ -171,7 +178,7 @@ def test_images_that_do_not_show_the_class_are_no_images_of_a_value():
     # Of 200 images each, 20 and 2 show no bus; the classifier takes 1 in 10 of these for one, and 9 in 10 buses.
     right = np.array([[162, 0, 2], [0, 178, 0]])
     wrong = np.array([[18, 0, 18], [0, 20, 2]])
-    found = corrected(right, wrong, Known(np.eye(2) * 1e6, SURE_CLASS))
+    found = corrected(right, wrong, CalibrationCounts(np.eye(2) * 1e6, SURE_CLASS))
     assert found.accuracy == pytest.approx([0.9, 178 / 198], abs=0.005)
     assert scored(found).phi == pytest.approx([0, 0], abs=0.01)
     assert found.class_shown == pytest.approx([0.9, 0.99], abs=0.005)
@@ -252,7 +259,9 @@ def run_of(random, verifier, claimed, together=0.0, images=200):
         said = np.array([random.choice(n, p=noisy(n, verifier)[k]) for k in content])
         rate = ACCURACY[content] - together * (said != content)
         np.add.at(counts, ((random.random(images) >= rate).astype(int), j, said), 1)
-    return counts, Known(np.stack([random.multinomial(100, row) for row in noisy(n, claimed)]).astype(float))
+    return counts, CalibrationCounts(
+        np.stack([random.multinomial(100, row) for row in noisy(n, claimed)]).astype(float)
+    )
 
 
 def warned(runs, **how):
@@ -278,7 +287,7 @@ def test_one_that_does_not_hold_is_refused_and_so_are_errors_that_come_together(
 
 def test_the_class_is_tested_too():
     # Images that were said to show no bus are right as often as others: it is the verifier that does not know buses.
-    known = Known(np.eye(2) * 500, np.array([[495.0, 5], [5, 495]]))
+    known = CalibrationCounts(np.eye(2) * 500, np.array([[495.0, 5], [5, 495]]))
     right, wrong = np.array([[60, 40, 20], [40, 60, 20]]), np.array([[10, 20, 5], [20, 10, 5]])
     assert misfit_p_value(right, wrong, known) < 0.01
 

@@ -19,7 +19,7 @@ from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.fingerprint import fingerprint
 from c2b_ray.steps.generate import png as png_of_pixels
 from c2b_ray.steps.propose import propose
-from c2b_ray.steps.retrieve import Finder, retrieve
+from c2b_ray.steps.retrieve import CaptionSearch, retrieve
 from c2b_ray.tables import DRAWS, PREDICTIONS, content_of
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import sample
@@ -74,7 +74,7 @@ def test_an_index_of_another_dimension_is_refused():
 def test_an_index_of_the_same_encoder_with_other_weights_is_refused():
     index = Index()
     index.encoder_revision = "before"
-    for used in (lambda: retrieve(CAPTIONS, Encoder(), index, k=2), lambda: Finder(Encoder(), index)):
+    for used in (lambda: retrieve(CAPTIONS, Encoder(), index, k=2), lambda: CaptionSearch(Encoder(), index)):
         with pytest.raises(SourceError, match=r"x:y at revision before, the encoder is at revision e: build"):
             used()
 

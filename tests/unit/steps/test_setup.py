@@ -8,7 +8,7 @@ import pytest
 
 from c2b_ray.steps.classify import Classification
 from c2b_ray.steps.setup import detected
-from c2b_ray.steps.setup_maps import Answered
+from c2b_ray.steps.setup_maps import LabelledAnswers
 from c2b_ray.steps.setup_words import hopeless, sentences, setup_finding
 
 
@@ -21,7 +21,7 @@ def asking(confusion, names=None, right="top1"):
 def answers(confusion, images, rng, weights=None):
     truth = rng.choice(len(confusion), images, p=weights)
     answer = (rng.random(images)[:, None] > confusion.cumsum(axis=1)[truth]).sum(axis=1)
-    return Answered(truth, np.minimum(answer, confusion.shape[1] - 1))
+    return LabelledAnswers(truth, np.minimum(answer, confusion.shape[1] - 1))
 
 
 def classifier(accuracies, rng):
@@ -90,7 +90,7 @@ def test_numbered_folders_in_the_order_of_text():
     asked = asking(np.eye(30)[:, :], sorted(names))  # and names as text, for outputs in the order of numbers
     right = np.array([sorted(names).index(name) for name in names])
     truth = rng.integers(0, 30, 500)
-    (one,) = detected(asked, Answered(truth, np.argsort(right)[truth]))
+    (one,) = detected(asked, LabelledAnswers(truth, np.argsort(right)[truth]))
     assert one.kind == "sorted"
 
 
@@ -129,7 +129,7 @@ def test_two_classes_that_are_never_right_need_few_images():
         truth = np.repeat(np.arange(4), images)
         answer = np.array([confusion[k].argmax() for k in truth])
         order = rng.permutation(len(truth))
-        seen = detected(asking(confusion), Answered(truth[order], answer[order]))
+        seen = detected(asking(confusion), LabelledAnswers(truth[order], answer[order]))
         assert [(one.kind, one.hopeless, one.explained, {k for k, _ in one.pairs}) for one in seen] == expected
 
 
@@ -160,30 +160,30 @@ def test_answers_outside_the_classes():
     confusion[:, 4:] = 0.93 / 46
     (one,) = found(confusion, 3000, rng)
     assert (one.kind, one.hopeless) == ("outside", False)
-    (one,) = detected(asking(np.zeros((1, 9))), Answered(np.zeros(200, int), np.full(200, 5)))
+    (one,) = detected(asking(np.zeros((1, 9))), LabelledAnswers(np.zeros(200, int), np.full(200, 5)))
     assert (one.kind, one.label) == ("outside", 5)
 
 
 def test_a_table_whose_truth_was_taken_for_the_answer():
     truth = np.arange(200) % 4
     asked = asking(np.eye(4))
-    (one,) = detected(asked, Answered(truth, truth), is_table=True)
+    (one,) = detected(asked, LabelledAnswers(truth, truth), is_table=True)
     assert (one.kind, one.hopeless) == ("perfect", False)
-    assert not detected(asked, Answered(truth, truth))
-    assert not detected(asked, Answered(truth[:50], truth[:50]), is_table=True)
+    assert not detected(asked, LabelledAnswers(truth, truth))
+    assert not detected(asked, LabelledAnswers(truth[:50], truth[:50]), is_table=True)
     wrong = np.where(np.arange(200) == 7, (truth + 1) % 4, truth)
-    assert not detected(asked, Answered(truth, wrong), is_table=True)
+    assert not detected(asked, LabelledAnswers(truth, wrong), is_table=True)
 
 
 def test_no_images_and_no_answers_show_nothing():
-    assert not detected(asking(np.eye(3)), Answered(np.zeros(0, int), np.zeros(0, int)))
-    (one,) = detected(asking(np.eye(3)), Answered(np.arange(300) % 3, np.full(300, -1)))
+    assert not detected(asking(np.eye(3)), LabelledAnswers(np.zeros(0, int), np.zeros(0, int)))
+    (one,) = detected(asking(np.eye(3)), LabelledAnswers(np.arange(300) % 3, np.full(300, -1)))
     assert (one.kind, one.label) == ("one answer", -1)
     assert "no single label" in setup_finding(one, asking(np.eye(3)))["seen"]
 
 
 def test_a_run_is_hopeless_where_all_its_classifiers_are():
-    (one,) = detected(asking(np.eye(3)), Answered(np.arange(300) % 3, np.full(300, 2)))
+    (one,) = detected(asking(np.eye(3)), LabelledAnswers(np.arange(300) % 3, np.full(300, 2)))
     row = setup_finding(one, asking(np.eye(3)))
     assert hopeless([row], ["c"])
     assert not hopeless([row], ["c", "d"])

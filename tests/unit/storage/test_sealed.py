@@ -55,7 +55,7 @@ def test_a_few_columns_or_row_groups_are_read_without_the_others():
     data = bytearray(sealed.encoded(TABLE, row_group_size=8))
     at = data.index(b"\xff\xd8")  # in the first row group's bytes
     data[at] ^= 1
-    file = sealed.Sealed(pa.BufferReader(bytes(data)))
+    file = sealed.SealedParquet(pa.BufferReader(bytes(data)))
     assert file.read(["n", "image_id", "absent"]).equals(TABLE.select(["n", "image_id"]))
     assert file.read_groups([1, 2]).equals(TABLE.slice(8))
     with pytest.raises(pa.ArrowInvalid, match="checksum of column 'bytes'"):

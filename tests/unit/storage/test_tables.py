@@ -127,7 +127,7 @@ def spoil(folder: Path, keep: str) -> None:
         if path.name != keep:
             data = bytearray(path.read_bytes())
             with path.open("rb") as stream:
-                metadata = sealed.Sealed(pa.PythonFile(stream)).metadata
+                metadata = sealed.SealedParquet(pa.PythonFile(stream)).metadata
             for group in range(metadata.num_row_groups):
                 for column in range(metadata.num_columns):
                     chunk = metadata.row_group(group).column(column)

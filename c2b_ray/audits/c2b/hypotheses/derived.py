@@ -25,7 +25,7 @@ from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.names import normalise
 from c2b_ray.stats.cuts import LEAST_SHARE, assigned, quantile_edges
 from c2b_ray.steps.image_properties import ImageProperty
-from c2b_ray.steps.labels import NUMBER, TARGET, WHOLE, Compared, no_attribute
+from c2b_ray.steps.labels import NUMBER, TARGET, WHOLE, ComparedColumn, no_attribute
 
 Origin = Literal["property", "number", "date", "read", "word", "slice"]
 """Where a derived attribute comes from: a measured image, a column of numbers or of dates, a model that read its values
@@ -69,7 +69,7 @@ class OfClasses:
 
     @staticmethod
     def of(labels: pa.Table, classes: Sequence[str]) -> OfClasses:
-        targets = Compared.of(labels, TARGET)
+        targets = ComparedColumn.of(labels, TARGET)
         forms = {normalise(name): place for place, name in enumerate(classes)}
         of_forms = np.array([-1 if form is None else forms.get(form, -1) for form in targets.forms], np.int64)
         return OfClasses(tuple(classes), of_forms[targets.numbers])

@@ -17,7 +17,7 @@ from c2b_ray.audits.c2b.thresholds import Limit
 from c2b_ray.errors import SourceError
 from c2b_ray.steps.draw import IDS_AT_ONCE, LABELLED, draws_of, image_ids, no_numbers
 from c2b_ray.steps.intersect import ATTRIBUTE, Pair, bias_class
-from c2b_ray.steps.labels import TARGET, Compared, check_classes, chosen
+from c2b_ray.steps.labels import TARGET, ComparedColumn, check_classes, chosen
 from c2b_ray.tables import CAPTIONS, DRAWS, PROPOSALS, content_id, seed_of
 
 Rows = NDArray[np.int32]
@@ -94,13 +94,13 @@ def labelled_rows(
     """
     attributes = chosen(labels, attributes, needed=needed)
     check_classes(labels, classes)
-    targets = Compared.of(labels, TARGET)
+    targets = ComparedColumn.of(labels, TARGET)
     proposals, captions = [], []
     draws: dict[str, Rows] = {}
     for target_class in classes:
         of_class = targets.equal(target_class)
         for attribute, values in attributes.items():
-            column = Compared.of(labels, attribute)
+            column = ComparedColumn.of(labels, attribute)
             present = [v for v in values if (of_class & column.equal(v)).any()]
             if len(present) < 2:
                 continue
@@ -127,8 +127,10 @@ def labelled_pair_rows(
 
     The arguments are those of `labelled_rows`; the pairs consist of its proposals.
     """
-    targets = Compared.of(labels, TARGET)
-    columns = {name: Compared.of(labels, name) for pair in pairs for name in (pair.a["attribute"], pair.b["attribute"])}
+    targets = ComparedColumn.of(labels, TARGET)
+    columns = {
+        name: ComparedColumn.of(labels, name) for pair in pairs for name in (pair.a["attribute"], pair.b["attribute"])
+    }
     captions = []
     draws: dict[str, Rows] = {}
     for pair in pairs:

@@ -20,7 +20,7 @@ from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.stats.intervals import wilson
 from c2b_ray.stats.roots import deviations
 from c2b_ray.stats.scores import Floats
-from c2b_ray.steps.answers import NO_ANSWER, Answers
+from c2b_ray.steps.answers import NO_ANSWER, ClassifierAnswers
 from c2b_ray.steps.image_ids import ImageIds, Ints, Mask, counted, numbered
 from c2b_ray.tables import PERTURBATIONS
 
@@ -57,9 +57,9 @@ def effects(
     gains: list[ClusterSums | None] = []
     for classifier in classifiers:
         of_classifier = predictions.filter(pc.equal(predictions["classifier"], classifier))
-        unperturbed = _answered(of_classifier, classifier, (UNPERTURBED, 0), sample)
+        unperturbed = _answers_of_pair(of_classifier, classifier, (UNPERTURBED, 0), sample)
         for perturbation, level in kinds:
-            perturbed = _answered(of_classifier, classifier, (perturbation, level), sample)
+            perturbed = _answers_of_pair(of_classifier, classifier, (perturbation, level), sample)
             about = {"classifier": classifier, "perturbation": perturbation, "level": level}
             for number, row in enumerate(_counts(unperturbed, perturbed, sample)):
                 rows.append(about | row)
@@ -71,7 +71,7 @@ def effects(
 class _Answered:
     """One classifier's answers to the sample's images, one way. `taken`: numbers of names, of `answers`."""
 
-    answers: Answers
+    answers: ClassifierAnswers
     taken: Ints
     right: Mask
 
@@ -128,9 +128,9 @@ class _Sample:
         return ClusterSums(names, gained, images)
 
 
-def _answered(predictions: pa.Table, classifier: str, pair: tuple[str, int], sample: _Sample) -> _Answered:
+def _answers_of_pair(predictions: pa.Table, classifier: str, pair: tuple[str, int], sample: _Sample) -> _Answered:
     chosen = pc.and_(pc.equal(predictions["perturbation"], pair[0]), pc.equal(predictions["level"], pair[1]))
-    answers = Answers(predictions.filter(chosen), classifier)
+    answers = ClassifierAnswers(predictions.filter(chosen), classifier)
     target = np.array([answers.number(name) for name in sample.classes], np.int64)[sample.of_class]
     taken = answers.taken(answers.rows_of(sample.ids), target)
     return _Answered(answers, taken, taken == target)

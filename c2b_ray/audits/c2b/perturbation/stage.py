@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from c2b_ray.audits.c2b.perturbation.images import Perturbing, picture_rows, predict_pictures, with_pictures
 from c2b_ray.engine.fed import preparing
-from c2b_ray.engine.images import Contestant, OnProgress, Selection, loaded
+from c2b_ray.engine.images import AuditedClassifier, OnProgress, Selection, loaded
 from c2b_ray.engine.stage import Prepare, Rows, Runner, StageConfig, StageResult
 from c2b_ray.steps.classify import Classification
 from c2b_ray.steps.fetch import COLUMNS, Load, completed
@@ -26,7 +26,7 @@ def classify_pictures(
     runner: Runner,
     images: Selection,
     perturbing: Perturbing,
-    classifiers: Sequence[Contestant],
+    classifiers: Sequence[AuditedClassifier],
     out: str,
     on_progress: OnProgress,
     source: Load | None,

@@ -24,7 +24,7 @@ from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
 from c2b_ray.audits.c2b.report.ranking import Cell, Group, Key, leading
 from c2b_ray.report import words
 from c2b_ray.report.answer import MOST, Answer
-from c2b_ray.report.thumbnails import Gallery, Shelf
+from c2b_ray.report.thumbnails import Gallery, ThumbnailSet
 from c2b_ray.report.words import Sentence, Span
 
 PICTURES = 2  # of each kind
@@ -39,7 +39,7 @@ def answers(
     others: Sequence[pa.Table],
     names: Mapping[str, str],
     examples: Mapping[Key, Examples],
-    shelf: Shelf,
+    shelf: ThumbnailSet,
     links: Mapping[Key, str],
     levels: tuple[float, float],
     derived: DerivedValues,
@@ -66,7 +66,7 @@ def answers(
 
 
 def _named_answer(
-    of: NamedByAttribute, names: Mapping[str, str], shelf: Shelf, cells: Sequence[Cell], confidence: float
+    of: NamedByAttribute, names: Mapping[str, str], shelf: ThumbnailSet, cells: Sequence[Cell], confidence: float
 ) -> Answer:
     sentence, evidence, right = named_sentence(of, cells, _of_classifier([of.classifier], names), confidence)
     return Answer(
@@ -82,7 +82,7 @@ def _of_groups(
     groups: Sequence[Group],
     names: Mapping[str, str],
     examples: Mapping[Key, Examples],
-    shelf: Shelf,
+    shelf: ThumbnailSet,
     links: Mapping[Key, str],
     confidence: float,
     derived: DerivedValues,
@@ -180,7 +180,9 @@ def _also(rest: Sequence[Cell], lead: Cell) -> list[str]:
     return [f"The same of {words.listed([*shown, *more])}."]
 
 
-def _four(examples: Examples, counts: tuple[int, int], verdict: str, shelf: Shelf, name: str) -> tuple[Gallery, ...]:
+def _four(
+    examples: Examples, counts: tuple[int, int], verdict: str, shelf: ThumbnailSet, name: str
+) -> tuple[Gallery, ...]:
     """Returns the first two wrong and the first two right pictures."""
     few = Examples(wrong=examples.wrong[:PICTURES], right=examples.right[:PICTURES])
     return galleries(few, counts, verdict, shelf, name)

@@ -21,7 +21,7 @@ from c2b_ray.report.page import render
 from c2b_ray.report.pictures import read_pictures
 from c2b_ray.report.redact import clean, names_of
 from c2b_ray.report.summary import Column, Summary
-from c2b_ray.report.thumbnails import WRONG, Gallery, Picture, Shelf, thumbnails
+from c2b_ray.report.thumbnails import WRONG, Gallery, Picture, ThumbnailSet, thumbnails
 from c2b_ray.steps.cells import CellName
 
 # The images that one of two classifiers got right and the other wrong, of the cells that changed.
@@ -77,7 +77,7 @@ def _keys(run: C2BRun) -> dict[str, str]:
     return dict(zip(images["image_id"].to_pylist(), images["key"].to_pylist(), strict=True))
 
 
-def disagreement_pictures(run: C2BRun, disagreements: Mapping[CellName, Disagreement]) -> Shelf:
+def disagreement_pictures(run: C2BRun, disagreements: Mapping[CellName, Disagreement]) -> ThumbnailSet:
     """Returns the thumbnails and names of the first images of each cell, which are all that a page shows."""
     ids = [
         image
@@ -86,7 +86,7 @@ def disagreement_pictures(run: C2BRun, disagreements: Mapping[CellName, Disagree
         for image, _ in side[:MOST_PICTURES]
     ]
     chosen = list(dict.fromkeys(ids))[: 4 * MOST_CELLS * MOST_PICTURES]
-    return Shelf(thumbnails(read_pictures(run, chosen)), _keys(run))
+    return ThumbnailSet(thumbnails(read_pictures(run, chosen)), _keys(run))
 
 
 def side_by_side(
@@ -94,7 +94,7 @@ def side_by_side(
     pooled: pa.Table,
     disagreements: Mapping[CellName, Disagreement],
     names: tuple[str, str],
-    shelf: Shelf,
+    shelf: ThumbnailSet,
 ) -> tuple[SideBySide, ...]:
     """Returns the changes: values over all classes first, then cells, largest difference first."""
     sections = []
@@ -115,7 +115,7 @@ def _by_difference(table: pa.Table) -> list[dict[str, str]]:
 
 
 def _shown(
-    title: str, change: str, cells: Mapping[CellName, Disagreement], names: tuple[str, str], shelf: Shelf
+    title: str, change: str, cells: Mapping[CellName, Disagreement], names: tuple[str, str], shelf: ThumbnailSet
 ) -> SideBySide:
     only_a = [(image, cell[0], answer) for cell, sides in cells.items() for image, answer in sides.only_a]
     only_b = [(image, cell[0], answer) for cell, sides in cells.items() for image, answer in sides.only_b]
@@ -137,7 +137,7 @@ def _spread(images: Sequence[Answered]) -> list[Answered]:
     return [images[number] for _, number in sorted(order)[:MOST_PICTURES]]
 
 
-def _gallery(title: str, images: Sequence[Answered], name: str, shelf: Shelf) -> Gallery:
+def _gallery(title: str, images: Sequence[Answered], name: str, shelf: ThumbnailSet) -> Gallery:
     pictures = tuple(
         Picture(
             source=shelf.thumbnails.get(image, ""),
@@ -210,13 +210,13 @@ def comparison_page(
     tables: tuple[pa.Table, pa.Table],
     levels: tuple[float, float],
     disagreements: Mapping[CellName, Disagreement] | None = None,
-    shelf: Shelf | None = None,
+    shelf: ThumbnailSet | None = None,
 ) -> str:
     """`tables`: of `schemas.COMPARISON` and `schemas.COMPARISON_POOLED`; `levels`: tau and alpha; `disagreements`: the
     images that one side alone got right, of the cells that changed, and `shelf`: what they look like."""
     view = comparison_view(title, classifiers, tables, *levels)
     names = (view.name_a, view.name_b)
-    sides = side_by_side(tables[0], tables[1], disagreements or {}, names, shelf or Shelf({}, {}))
+    sides = side_by_side(tables[0], tables[1], disagreements or {}, names, shelf or ThumbnailSet({}, {}))
     return render("comparison.html.j2", replace(view, sides=sides))
 
 

@@ -18,7 +18,7 @@ from c2b_ray.audits.c2b.report.ranking import Cell, Group, on_one_caption
 from c2b_ray.report import words
 from c2b_ray.report.forest import BAND, RULE, Forest, ForestRow, forest_svg
 from c2b_ray.report.redact import clean
-from c2b_ray.report.thumbnails import RIGHT, WRONG, Gallery, Picture, Shelf
+from c2b_ray.report.thumbnails import RIGHT, WRONG, Gallery, Picture, ThumbnailSet
 from c2b_ray.report.words import Sentence, Span
 from c2b_ray.stats import wilson_interval
 
@@ -287,7 +287,7 @@ def _row(cell: Cell, lead: bool, derived: DerivedValues | None) -> ValueRow:
 
 
 def galleries(
-    examples: Examples, counts: tuple[int, int], verdict: str, shelf: Shelf, name: str
+    examples: Examples, counts: tuple[int, int], verdict: str, shelf: ThumbnailSet, name: str
 ) -> tuple[Gallery, ...]:
     """The wrong and the right examples of a finding, the most informative first; an empty kind is left out. `counts`:
     of all its wrong and right answers."""
@@ -321,7 +321,7 @@ def _origin(example: Example) -> str:
     return "Retrieved for" if example.retrieved else "Made for" if example.generated else "Labelled"
 
 
-def _picture(example: Example, shelf: Shelf, name: str, alone: bool) -> Picture:
+def _picture(example: Example, shelf: ThumbnailSet, name: str, alone: bool) -> Picture:
     caption = words.shortened(example.caption, LONGEST_CAPTION)
     probability = "" if math.isnan(example.label_probability) else f"{example.label_probability:.2f}"
     sure = f" with probability {probability}" if probability else ""

@@ -158,7 +158,7 @@ def _open(cell: Cell, names: Mapping[str, str]) -> Open:
         images=words.count(cell.n),
         phi=words.signed(cell.phi),
         interval=words.signed_range(cell.phi_low, cell.phi_high),
-        settle=_settle(cell),
+        settle=_images_to_settle(cell),
         doubted=bool(cell.doubt),
         because=clean(cell.because),
         paper=paper_word(cell),
@@ -166,7 +166,7 @@ def _open(cell: Cell, names: Mapping[str, str]) -> Open:
     )
 
 
-def _settle(cell: Cell) -> str:
+def _images_to_settle(cell: Cell) -> str:
     if cell.doubt:
         return "in doubt"
     return words.count(cell.images_to_settle) if cell.images_to_settle else words.UNKNOWN

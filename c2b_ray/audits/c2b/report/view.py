@@ -62,7 +62,7 @@ from c2b_ray.report.answer import Answer
 from c2b_ray.report.explore import Explore
 from c2b_ray.report.method import Method, SetupNote, mapping, number, setup_notes
 from c2b_ray.report.redact import clean, names_of
-from c2b_ray.report.thumbnails import Shelf
+from c2b_ray.report.thumbnails import ThumbnailSet
 from c2b_ray.tables import (
     AGREEMENT,
     CALIBRATION,
@@ -272,9 +272,11 @@ def build_view(
     )
 
 
-def _shelf(images: pa.Table, planned: PagePlan, thumbnails: Mapping[str, str]) -> Shelf:
+def _shelf(images: pa.Table, planned: PagePlan, thumbnails: Mapping[str, str]) -> ThumbnailSet:
     pictured = images.filter(pc.is_in(images["image_id"], pa.array(planned.image_ids, pa.string())))
-    return Shelf(thumbnails, dict(zip(*(pictured[name].to_pylist() for name in ("image_id", "key")), strict=True)))
+    return ThumbnailSet(
+        thumbnails, dict(zip(*(pictured[name].to_pylist() for name in ("image_id", "key")), strict=True))
+    )
 
 
 def _headline(
@@ -329,7 +331,7 @@ def _sections(
     planned: PagePlan,
     names: Mapping[str, str],
     findings: Mapping[Key, Finding],
-    shelf: Shelf,
+    shelf: ThumbnailSet,
     tau: float,
     derived: DerivedValues,
 ) -> Iterable[Section]:

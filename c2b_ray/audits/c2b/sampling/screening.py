@@ -16,14 +16,14 @@ from c2b_ray.audits.c2b.scoring.judge import TOO_FEW, ScoreRow, deviations_betwe
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.stats.roots import deviations
 from c2b_ray.stats.sample_size import TwoStages, Variation, least_found
-from c2b_ray.steps.cells import CellKey, Group
+from c2b_ray.steps.cells import CellKey, GroupName
 from c2b_ray.steps.intersect import ATTRIBUTE, of_kind
 from c2b_ray.tables import SCORES
 
 FINDINGS = ("for", "against")
 
 
-def selected(scores: pa.Table, least: float) -> set[Group]:
+def selected(scores: pa.Table, least: float) -> set[GroupName]:
     """Returns the (target class, attribute) pairs that get fresh images: those in which any value, for any classifier,
     has |φ| ≥ `least` or a finding.
 
@@ -31,18 +31,18 @@ def selected(scores: pa.Table, least: float) -> set[Group]:
     """
     rows = scores.select(["target_class", "attribute", "phi", "verdict"]).to_pylist()
     return {
-        Group(row["target_class"], row["attribute"])
+        GroupName(row["target_class"], row["attribute"])
         for row in rows
         if abs(row["phi"]) >= least or row["verdict"] in FINDINGS
     }
 
 
-def cells_to_draw(captions: pa.Table, groups: Collection[Group], fresh: int) -> dict[CellKey, int]:
+def cells_to_draw(captions: pa.Table, groups: Collection[GroupName], fresh: int) -> dict[CellKey, int]:
     """Returns the number of fresh images of every cell of these attributes."""
     return {(row["proposal_id"], row["bias_class"]): fresh for row in captions_of(captions, groups).to_pylist()}
 
 
-def captions_of(captions: pa.Table, groups: Collection[Group]) -> pa.Table:
+def captions_of(captions: pa.Table, groups: Collection[GroupName]) -> pa.Table:
     """Returns the captions of these (target class, attribute) pairs, without intersections."""
     single = of_kind(captions, ATTRIBUTE)
     pairs = zip(single["target_class"].to_pylist(), single["attribute"].to_pylist(), strict=True)
@@ -50,7 +50,12 @@ def captions_of(captions: pa.Table, groups: Collection[Group]) -> pa.Table:
 
 
 def in_two_stages(
-    scores: pa.Table, fresh: pa.Table, groups: Collection[Group], least: float, per_cell: int, thresholds: Thresholds
+    scores: pa.Table,
+    fresh: pa.Table,
+    groups: Collection[GroupName],
+    least: float,
+    per_cell: int,
+    thresholds: Thresholds,
 ) -> pa.Table:
     """Returns the result of both stages: of the selected attributes the rows of `fresh`, of all others those of the
     first stage.

@@ -33,7 +33,7 @@ FIRST_LOOK = 2.0
 Rows = NDArray[np.int64]
 
 
-class Seen(Protocol):
+class VerifiedCandidates(Protocol):
     """The images that were looked at, and what is known about them."""
 
     def looked_at(self, image: str, caption: str) -> bool: ...
@@ -150,7 +150,7 @@ class _Unseen:
         return None
 
 
-class Pools:
+class CellPools:
     """The pools of all cells of an audit.
 
     `nearest`: of `schemas.DRAWS`, the pool of each caption, rank 0 the nearest. `by`: ACCEPTED or NEAREST. `shuffled`:
@@ -179,13 +179,15 @@ class Pools:
             for key, caption_ids in cells_of(captions).items()
         }
 
-    def fixed(self, most: int) -> Pools:
+    def fixed(self, most: int) -> CellPools:
         """Returns pools of the images that each cell would draw at most, to be looked at in random order: a budget that
         ends early has then seen a random sample of them."""
         chosen = self.select(dict.fromkeys(self._cells, most), _Unseen())
-        return Pools(self._captions, chosen.drawn, self._by, self._seed)
+        return CellPools(self._captions, chosen.drawn, self._by, self._seed)
 
-    def select(self, targets: Mapping[CellKey, int], seen: Seen, besides: Collection[str] = ()) -> Selection:
+    def select(
+        self, targets: Mapping[CellKey, int], seen: VerifiedCandidates, besides: Collection[str] = ()
+    ) -> Selection:
         """Selects distinct images for the cells, at most `targets` of each, given what is known so far.
 
         Captions of a cell take turns, each drawing its next image; one that has none left leaves its turns to the
@@ -199,7 +201,7 @@ class Pools:
                 fill(_Task(cell, targets[key], left_out), seen, result)
         return Selection(self._table(result.drawn), self._table(result.looked), self._table(result.missing))
 
-    def _accepted(self, task: _Task, seen: Seen, rows: _PoolRows) -> None:
+    def _accepted(self, task: _Task, seen: VerifiedCandidates, rows: _PoolRows) -> None:
         depth = ceil(FIRST_LOOK * task.target / len(task.cell.captions))
         while True:
             looked, missing = [], []
@@ -217,7 +219,7 @@ class Pools:
         rows.missing += missing
         rows.drawn += [(row, rank) for row, rank, _ in drawn]
 
-    def _nearest(self, task: _Task, seen: Seen, rows: _PoolRows) -> None:
+    def _nearest(self, task: _Task, seen: VerifiedCandidates, rows: _PoolRows) -> None:
         """Selects the nearest. Images count as distinct until they are fetched; copies are then dropped and the next
         images drawn."""
         for row, rank, caption in self._by_turns(task, task.cell.longest, seen):
@@ -226,7 +228,7 @@ class Pools:
             if not seen.looked_at(self._name(row), caption):
                 rows.missing.append((row, rank))
 
-    def _by_turns(self, task: _Task, depth: int, seen: Seen) -> list[tuple[int, int, str]]:
+    def _by_turns(self, task: _Task, depth: int, seen: VerifiedCandidates) -> list[tuple[int, int, str]]:
         """Returns row, rank and caption of the images that a cell's captions draw in turn, each image and each picture
         once."""
         taken, pictures = set(task.besides), Gallery()

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from c2b_ray import stats
 from c2b_ray.audits.c2b.scoring.judge import TOO_FEW, UNLIKELY, ScoreRow, can_be_clear, deviations_between
 from c2b_ray.audits.c2b.thresholds import Thresholds
-from c2b_ray.audits.c2b.verification.verified import LEAST_SHOWN, NOTHING, Seen, Verified
+from c2b_ray.audits.c2b.verification.verified import LEAST_SHOWN, NOTHING, CellObservations, VerifiedImages
 from c2b_ray.stats.sequential import Evidence, joined
 from c2b_ray.steps.answers import CellAnswers, answers_of
-from c2b_ray.steps.cells import CellGroup, CellImages, Group, captions_of_draws, images_of_cells
+from c2b_ray.steps.cells import CellGroup, CellImages, GroupName, captions_of_draws, images_of_cells
 from c2b_ray.steps.duplicates import Distinct, Gallery
 from c2b_ray.steps.image_ids import Ints, numbered
 from c2b_ray.tables import SCORES
@@ -48,10 +48,10 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Look:
+class LookEvidence:
     """One classifier's evidence so far on every cell, in the order of the captions' cells."""
 
-    groups: tuple[tuple[Group, tuple[str, ...]], ...]
+    groups: tuple[tuple[GroupName, tuple[str, ...]], ...]
     outcomes: tuple[stats.Floats, ...]
     """For each group, right (1) or wrong (0), of shape (rounds, cells)."""
     evidence: Evidence
@@ -65,9 +65,9 @@ def evidence_of(
     predictions: pa.Table,
     classifiers: Sequence[str],
     thresholds: Thresholds,
-    verified: Verified | None = None,
+    verified: VerifiedImages | None = None,
     distinct: Distinct | None = None,
-) -> list[tuple[str, Look]]:
+) -> list[tuple[str, LookEvidence]]:
     """Returns each classifier with its evidence so far. Verified images count for the value that they show;
     near-duplicates once, at the rank of the first."""
     cells = images_of_cells(captions, draws)
@@ -82,20 +82,20 @@ def evidence_of(
 
 
 def _look(
-    groups: tuple[tuple[Group, tuple[str, ...]], ...],
+    groups: tuple[tuple[GroupName, tuple[str, ...]], ...],
     rounds: Sequence[Sequence[Ints]],
     answers: CellAnswers,
     thresholds: Thresholds,
-) -> Look:
+) -> LookEvidence:
     outcomes = [_outcomes(of_group, answers) for of_group in rounds]
     limits = [stats.confidence_sequence(of_group, thresholds.confidence) for of_group in outcomes]
     low, high = (_concatenated([pair[i] for pair in limits]) for i in (0, 1))
     evidence = joined([stats.sequential_evidence(of_group, thresholds.tau) for of_group in outcomes])
-    return Look(groups, tuple(outcomes), evidence, low, high)
+    return LookEvidence(groups, tuple(outcomes), evidence, low, high)
 
 
 def settled(
-    scores: pa.Table, looks: Sequence[tuple[str, Look]], thresholds: Thresholds, goal: Goal | None = None
+    scores: pa.Table, looks: Sequence[tuple[str, LookEvidence]], thresholds: Thresholds, goal: Goal | None = None
 ) -> pa.Table:
     """Returns scores whose limits, p-values and verdicts remain valid under repeated looks.
 
@@ -111,11 +111,13 @@ def settled(
     by_name = {(row["classifier"], row["target_class"], row["attribute"], row["bias_class"]): row for row in rows}
     for classifier, seen in looks:
         of_classifier = [by_name[classifier, *group, value] for group, values in seen.groups for value in values]
-        _settle(of_classifier, seen, thresholds, goal)
+        _fill_images_to_settle(of_classifier, seen, thresholds, goal)
     return pa.Table.from_pylist(rows, SCORES)
 
 
-def _settle(rows: Sequence[ScoreRow], at: Look, thresholds: Thresholds, goal: Goal | None) -> None:
+def _fill_images_to_settle(
+    rows: Sequence[ScoreRow], at: LookEvidence, thresholds: Thresholds, goal: Goal | None
+) -> None:
     """Rewrites the rows of one classifier, in the look's order."""
     tau, alpha = thresholds
     trusted = np.array([row["doubt"] is None for row in rows], dtype=bool)
@@ -141,7 +143,7 @@ def _settle(rows: Sequence[ScoreRow], at: Look, thresholds: Thresholds, goal: Go
         _give_up(rows, at, thresholds, step, goal)
 
 
-def _give_up(rows: Sequence[ScoreRow], at: Look, thresholds: Thresholds, step: float, goal: Goal) -> None:
+def _give_up(rows: Sequence[ScoreRow], at: LookEvidence, thresholds: Thresholds, step: float, goal: Goal) -> None:
     """Gives up the cells for which a verdict is unlikely with all that is left of the budget."""
     start = 0
     for outcomes in at.outcomes:
@@ -172,7 +174,7 @@ def _says(row: ScoreRow, verdict: str, tau: float, alpha: float) -> bool:
     return bool(row["p_value"] <= alpha and (row["phi"] > 0) == (verdict == "for"))
 
 
-def open_groups(scores: pa.Table) -> dict[Group, float]:
+def open_groups(scores: pa.Table) -> dict[GroupName, float]:
     """Returns the (target class, attribute) pairs that more images may settle, for any classifier, and how many more of
     each value are likely to settle the next cell; infinite where that is not known.
 
@@ -180,7 +182,7 @@ def open_groups(scores: pa.Table) -> dict[Group, float]:
     explains it. A group is closed if such a cell's images do not show its value: rounds of one image of each value
     cannot then be formed.
     """
-    groups: dict[Group, float] = {}
+    groups: dict[GroupName, float] = {}
     names = ("classifier", "target_class", "attribute")
     columns = ("verdict", "doubt", "n", "shown", "undetermined_because", "images_to_settle")
     rows = scores.select([*names, *columns]).to_pylist()
@@ -193,7 +195,7 @@ def open_groups(scores: pa.Table) -> dict[Group, float]:
         stuck = [cell for cell in left if cell["doubt"] is not None and cell["n"] >= SURE_OF_DOUBT]
         starved = any(not (cell["shown"] or 0.0) >= LEAST_SHOWN for cell in stuck)
         if len(left) > len(stuck) and not starved:
-            name = Group(*group)
+            name = GroupName(*group)
             needed = [cell["images_to_settle"] - cell["n"] for cell in left if cell["images_to_settle"]]
             groups[name] = min(groups.get(name, inf), max(1, min(needed, default=inf)))
     return groups
@@ -270,7 +272,7 @@ def _images_by_cell(cells: CellImages, group: CellGroup, order: Ints, distinct: 
     return by_cell
 
 
-def _images_by_value_shown(seen: Seen, group: CellGroup, order: Ints) -> list[Ints]:
+def _images_by_value_shown(seen: CellObservations, group: CellGroup, order: Ints) -> list[Ints]:
     """Returns the rows of a group's images in which the verifier sees its class and each of its values, without copies
     of earlier ones.
 

@@ -114,7 +114,7 @@ def cluster_sums(cells: CellImages, group: slice, clusters: Ints, numbers: Ints 
     return ClusterSums(names, sums, images)
 
 
-def together(parts: Sequence[ClusterSums]) -> ClusterSums:
+def add_cluster_sums(parts: Sequence[ClusterSums]) -> ClusterSums:
     """Returns the cells of all parts as those of one table, in which a cluster has one column."""
     names = np.unique(np.concatenate([part.clusters for part in parts]))
     sums, images = (np.zeros((sum(len(part.images) for part in parts), len(names))) for _ in range(2))
@@ -149,7 +149,7 @@ LEVEL = 0.05
 
 
 @dataclass(frozen=True)
-class Alike:
+class ClusterLikeColumn:
     """A column whose values have `images` images each on average, answered alike by `classifier`: `correlation` is the
     intraclass correlation of right answers."""
 
@@ -169,7 +169,9 @@ class Alike:
         )
 
 
-def answered_alike(answers: Mapping[str, CellAnswers], pictures: Ints, columns: Mapping[str, Ints]) -> list[Alike]:
+def answered_alike(
+    answers: Mapping[str, CellAnswers], pictures: Ints, columns: Mapping[str, Ints]
+) -> list[ClusterLikeColumn]:
     """Returns the columns by whose values images are answered alike, each with the classifier that shows it most.
 
     Images are compared with others of the same class and the same values of all attributes of the audit, and a picture
@@ -191,13 +193,13 @@ def answered_alike(answers: Mapping[str, CellAnswers], pictures: Ints, columns: 
                 parts, part = np.unique(stratum[known] * (int(value.max()) + 1) + value, return_inverse=True)
                 sums = (np.bincount(part, weights) for weights in (right[known], np.ones(images)))
                 rho, p = cluster_correlation(parts // (int(value.max()) + 1), *sums)
-                tested.append((p, Alike(column, classifier, rho, values, images / values)))
+                tested.append((p, ClusterLikeColumn(column, classifier, rho, values, images / values)))
     found = [one for p, one in tested if p * len(tested) < LEVEL and one.correlation >= LEAST_CORRELATION]
     return _most_of_each(found)
 
 
-def _most_of_each(found: Sequence[Alike]) -> list[Alike]:
-    most: dict[str, Alike] = {}
+def _most_of_each(found: Sequence[ClusterLikeColumn]) -> list[ClusterLikeColumn]:
+    most: dict[str, ClusterLikeColumn] = {}
     for one in sorted(found, key=lambda one: -one.correlation):
         most.setdefault(one.column, one)
     return list(most.values())

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from c2b_ray import stats
 from c2b_ray.audits.c2b.scoring import clusters
 from c2b_ray.audits.c2b.scoring.clusters import Clusters, ClusterSums, cluster_sums, inflation
-from c2b_ray.audits.c2b.verification.verified import Said
+from c2b_ray.audits.c2b.verification.verified import VerifierAnswers
 from c2b_ray.errors import RunError
 from c2b_ray.steps.answers import CellAnswers, answers_of, by_column, counts_by_caption
-from c2b_ray.steps.cells import CellImages, CellName, Group, images_of_cells, is_labelled
+from c2b_ray.steps.cells import CellImages, CellName, GroupName, images_of_cells, is_labelled
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.image_ids import Ints, Mask
 from c2b_ray.tables import COMPARISON, COMPARISON_POOLED
@@ -31,7 +31,7 @@ from c2b_ray.tables import COMPARISON, COMPARISON_POOLED
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparisonSide:
     """One of the two sides of a comparison: tables of `schemas.CAPTIONS`, `DRAWS` and `PREDICTIONS`, the classifier,
     and which images are near-duplicates of others.
 
@@ -44,7 +44,7 @@ class Side:
     predictions: pa.Table
     classifier: str
     distinct: Distinct | None = None
-    said: Said | None = None
+    said: VerifierAnswers | None = None
     doubts: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
     clusters: Clusters | None = None
 
@@ -81,7 +81,7 @@ class Disagreement:
 class SharedImages:
     """The images that both sides drew for the same cell. Cells and numbers of images are A's."""
 
-    def __init__(self, a: Side, b: Side) -> None:
+    def __init__(self, a: ComparisonSide, b: ComparisonSide) -> None:
         self.a, self.b = a, b
         self._drawn_a, self._drawn_b = (images_of_cells(side.captions, side.draws) for side in (a, b))
         self._common = self._drawn_a.where(self._drawn_by_both())
@@ -103,7 +103,7 @@ class SharedImages:
         return self._of_a.answered & self._of_b.answered
 
     @cached_property
-    def counts(self) -> dict[Group, dict[str, PairCount]]:
+    def counts(self) -> dict[GroupName, dict[str, PairCount]]:
         """Returns the counts of every cell of either side, A's order first."""
         a, b = self._of_a, self._of_b
         by_a, by_b = a.right & ~b.right & self._answered, b.right & ~a.right & self._answered
@@ -123,9 +123,9 @@ class SharedImages:
             for number, name in enumerate(self._drawn_a.names)
         }
         counts |= {name: PairCount(unshared=size) for name, size in of_b if name not in counts}
-        by_group: dict[Group, dict[str, PairCount]] = {}
+        by_group: dict[GroupName, dict[str, PairCount]] = {}
         for name, count in counts.items():
-            by_group.setdefault(Group(*name[:2]), {})[name.bias_class] = count
+            by_group.setdefault(GroupName(*name[:2]), {})[name.bias_class] = count
         return by_group
 
     @cached_property
@@ -166,7 +166,7 @@ class SharedImages:
         return tuple(zip(images, map(wrong.answers.name, wrong.taken[rows].tolist()), strict=True))
 
 
-def _accepted(cells: CellImages, said: Said) -> Mask:
+def _accepted(cells: CellImages, said: VerifierAnswers) -> Mask:
     """Returns whether the verifier saw class and value in each image."""
     accepted = np.zeros(len(cells.cell), bool)
     rows = said.rows_of(cells)
@@ -178,7 +178,7 @@ def _accepted(cells: CellImages, said: Said) -> Mask:
 
 CHANGES = {"for": "better", "against": "worse", "none": "same", "undetermined": "undetermined"}
 
-Cells = Mapping[Group, Mapping[str, PairCount]]
+Cells = Mapping[GroupName, Mapping[str, PairCount]]
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class EffectivePairs:
     gains: ClusterSums | None = None
 
 
-Cell = tuple[PairCount, EffectivePairs]
+ComparedCell = tuple[PairCount, EffectivePairs]
 
 
 def compare(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
@@ -244,7 +244,7 @@ def compare_pooled(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
     margin is required: an effect that all classes share may be too small to show in each of them. Where the change
     disappears without one of the classes, it belongs to that class, and is in doubt. Cells in doubt are left out.
     """
-    of_value: dict[tuple[str, str], dict[str, Cell]] = defaultdict(dict)
+    of_value: dict[tuple[str, str], dict[str, ComparedCell]] = defaultdict(dict)
     independent = iter(_effective_pairs(shared, 1 - alpha))
     for (target, attribute), group in shared.counts.items():
         for value, count in group.items():
@@ -263,10 +263,10 @@ def compare_pooled(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
     return pa.Table.from_pylist(rows, COMPARISON_POOLED)
 
 
-def _pooled(cells: Sequence[Cell], confidence: float) -> dict[str, Any]:
+def _pooled(cells: Sequence[ComparedCell], confidence: float) -> dict[str, Any]:
     """Returns the numbers of one value over all classes."""
     n, only_a, only_b = (sum(getattr(count, name) for count, _ in cells) for name in ("n", "only_a", "only_b"))
-    pairs = _together(cells, confidence)
+    pairs = _joined_difference(cells, confidence)
     low, high = stats.paired_difference_interval(*pairs, confidence)
     return {
         "classes": len(cells),
@@ -281,7 +281,7 @@ def _pooled(cells: Sequence[Cell], confidence: float) -> dict[str, Any]:
     }
 
 
-def _together(cells: Sequence[Cell], confidence: float) -> tuple[float, float, float]:
+def _joined_difference(cells: Sequence[ComparedCell], confidence: float) -> tuple[float, float, float]:
     """Returns only_a, only_b and n of cells together, as numbers of pairs that are independent.
 
     The sums over the cells, times  (sum of v_k * n_k) / (sum of v_k * n_k^2 / effective_k),  which leaves their
@@ -295,7 +295,7 @@ def _together(cells: Sequence[Cell], confidence: float) -> tuple[float, float, f
     gains = [known.gains for _, known in cells if known.gains is not None]
     if gains:
         weights = (n / n.sum())[None]
-        design = clusters.together(gains).design(weights, noise / np.maximum(n, 1))
+        design = clusters.add_cluster_sums(gains).design(weights, noise / np.maximum(n, 1))
         fewer += float(inflation(design, confidence)[0]) - 1
     return float(only_a.sum() / fewer), float(only_b.sum() / fewer), float(n.sum() / fewer)
 
@@ -306,12 +306,12 @@ def _captions_of(known: Sequence[EffectivePairs], effective: float) -> dict[str,
     return {"effective": effective, "captions": captions, "caption_spread": max(spreads, default=None)}
 
 
-def _carrier(cells: Mapping[str, Cell], alpha: float) -> str | None:
+def _carrier(cells: Mapping[str, ComparedCell], alpha: float) -> str | None:
     """Returns the class without which the others do not show the same change; None where each can be left out."""
     gain = {target: cell.only_b - cell.only_a for target, (cell, _) in cells.items()}
     strongest = max(gain, key=lambda target: abs(gain[target]))
     others = [cell for target, cell in cells.items() if target != strongest]
-    only_a, only_b, _ = _together(others, 1 - alpha)
+    only_a, only_b, _ = _joined_difference(others, 1 - alpha)
     same_way = (only_b - only_a) * sum(gain.values()) > 0
     return None if same_way and float(stats.mcnemar_p_values(only_a, only_b)) <= alpha else strongest
 

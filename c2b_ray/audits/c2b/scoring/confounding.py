@@ -15,9 +15,17 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from c2b_ray.audits.c2b.thresholds import Thresholds
-from c2b_ray.audits.c2b.verification.verified import NOTHING, Seen
+from c2b_ray.audits.c2b.verification.verified import NOTHING, CellObservations
 from c2b_ray.stats.roots import deviations
-from c2b_ray.stats.shown_values import Composition, Effects, Shown, Standardised, composition, effects, standardised
+from c2b_ray.stats.shown_values import (
+    Composition,
+    Effects,
+    ShownValues,
+    Standardised,
+    composition,
+    effects,
+    standardised,
+)
 from c2b_ray.stats.shown_values import shown as shown_by
 from c2b_ray.steps.answers import CellAnswers
 from c2b_ray.steps.cells import CellGroup, CellImages
@@ -42,7 +50,7 @@ class Score(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Adjusted:
+class StandardisedScores:
     """Standardised scores of an attribute's values, in the order of the cells.
 
     `phi`: the standardised φ. `moved`: φ minus the standardised φ; `noise`: its standard error. `added`: by how much
@@ -67,7 +75,7 @@ class Adjusted:
         below, above = np.sqrt((phi - low) ** 2 + more), np.sqrt((high - phi) ** 2 + more)
         return np.fmin(low, np.maximum(self.phi - below, -1.0)), np.fmax(high, np.minimum(self.phi + above, 1.0))
 
-    def among(self, positions: Sequence[int], values: int) -> Adjusted:
+    def among(self, positions: Sequence[int], values: int) -> StandardisedScores:
         """Returns the same scores at these positions among `values` values; NaN and None elsewhere."""
         arrays = {
             name: np.full(values, np.nan) for name in ("phi", "moved", "noise", "added", "p_value", "none_p_value")
@@ -75,7 +83,7 @@ class Adjusted:
         for name, array in arrays.items():
             array[list(positions)] = getattr(self, name)
         nothing = (None,) * values
-        return Adjusted(**arrays, doubt=nothing, same=nothing)
+        return StandardisedScores(**arrays, doubt=nothing, same=nothing)
 
 
 def adjusted(
@@ -85,7 +93,7 @@ def adjusted(
     same: Mapping[str, tuple[str, str]],
     score: Score,
     thresholds: Thresholds,
-) -> Adjusted:
+) -> StandardisedScores:
     """Returns a group's scores as they would be on images that are alike in all other attributes.
 
     `others`: all attributes, in the order of `standardised.parts`. `same`: by value of the group, the value of another
@@ -112,10 +120,12 @@ def adjusted(
         for j, value in enumerate(group.values)
     ]
     alike = tuple(same.get(value) for value in group.values)
-    return Adjusted(standard, moved, noise, added, p_value, none_p_value, tuple(doubts), alike)
+    return StandardisedScores(standard, moved, noise, added, p_value, none_p_value, tuple(doubts), alike)
 
 
-def together(classes: Sequence[Adjusted | None], shares: Floats, score: Score, thresholds: Thresholds) -> Adjusted:
+def standardised_over_classes(
+    classes: Sequence[StandardisedScores | None], shares: Floats, score: Score, thresholds: Thresholds
+) -> StandardisedScores:
     """Returns the standardised φ over several classes: the classes' standardised φ, weighted by their shares.
 
     `classes`: for every class, arrays of shape (values,); None where nothing is known about its other attributes, so
@@ -140,7 +150,7 @@ def together(classes: Sequence[Adjusted | None], shares: Floats, score: Score, t
         for left, doubted in zip(standard.tolist(), unsure.tolist(), strict=True)
     )
     spread = np.sqrt((shares**2 * noise**2).sum(axis=0))
-    return Adjusted(standard, moves, spread, more, p_value, none_p_value, doubts, (None,) * len(phi))
+    return StandardisedScores(standard, moves, spread, more, p_value, none_p_value, doubts, (None,) * len(phi))
 
 
 def _doubt(
@@ -184,7 +194,7 @@ Floats = NDArray[np.float64]
 class Confounding:
     """The known other attributes of a run's images."""
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, seen: CellObservations) -> None:
         self._seen = seen
         self._classes: dict[str, _Class] = {}
 
@@ -196,7 +206,7 @@ class Confounding:
         phi: Floats,
         low: Floats,
         high: Floats,
-    ) -> Adjusted | None:
+    ) -> StandardisedScores | None:
         """Returns a group's scores, adjusted for other attributes; None where no other attribute is known.
 
         `answers`: one classifier's. `phi`, `low`, `high`: of the group's cells, in their order, with limits at 1 - α.
@@ -211,7 +221,7 @@ class Confounding:
         return adjusted(standard, group, names, same, Score(phi, low, high), thresholds)
 
 
-def _images_of_class(seen: Seen, target: str) -> _Class:
+def _images_of_class(seen: CellObservations, target: str) -> _Class:
     """Returns the images of a class that the verifier described, in the order of their ids."""
     said, cells = seen.verified.said, seen.cells
     groups = {group.attribute: group for group in cells.groups_of_class.get(target, ())}
@@ -255,12 +265,12 @@ class _Class:
     """The images of one target class, by their first rows among the cells'. The effects of the latest classifier are
     kept, because its groups are adjusted one after the other."""
 
-    def __init__(self, row: Ints, attributes: Mapping[str, Sequence[str]], indicators: Shown) -> None:
+    def __init__(self, row: Ints, attributes: Mapping[str, Sequence[str]], indicators: ShownValues) -> None:
         self.attributes = dict(attributes)
         self._row = row
         self._shown = indicators
         self._compositions: dict[str, Composition] = {}
-        self._latest: tuple[CellAnswers, Shown, NDArray[np.bool_], Effects] | None = None
+        self._latest: tuple[CellAnswers, ShownValues, NDArray[np.bool_], Effects] | None = None
 
     def standardised(self, attribute: str, answers: CellAnswers) -> Standardised:
         if self._latest is None or self._latest[0] is not answers:
@@ -288,7 +298,7 @@ class _Class:
                     same_values.setdefault(value, (name, self.attributes[name][int(shares[j].argmax())]))
         return same_values
 
-    def _composed(self, known: Shown, attribute: str) -> Composition:
+    def _composed(self, known: ShownValues, attribute: str) -> Composition:
         return composition(known, list(self.attributes).index(attribute), self._alike(attribute))
 
     def _alike(self, attribute: str) -> list[int]:
@@ -306,7 +316,7 @@ class _Class:
         return shares
 
 
-def _rows(images: Shown, rows: NDArray[np.bool_]) -> Shown:
+def _rows(images: ShownValues, rows: NDArray[np.bool_]) -> ShownValues:
     by = {name: getattr(images, name)[rows] for name in ("columns", "drawn", "by_answer")}
     return replace(images, **by)
 

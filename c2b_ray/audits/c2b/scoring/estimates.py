@@ -20,7 +20,7 @@ from c2b_ray.audits.c2b.scoring.read_values import ReadValues
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.correction import corrections_of, doubts_of_rows
 from c2b_ray.audits.c2b.verification.false_accepts import FalseAccepts, doubt_of_false_accepts, without_false_accepts
-from c2b_ray.audits.c2b.verification.verified import Seen
+from c2b_ray.audits.c2b.verification.verified import CellObservations
 from c2b_ray.stats.intervals import wilson
 from c2b_ray.stats.roots import deviations
 from c2b_ray.steps.answers import CellAnswers, by_column
@@ -29,11 +29,11 @@ from c2b_ray.steps.image_ids import Ints
 
 
 @dataclass(frozen=True)
-class Observed:
+class VerifierObservations:
     """What a verifier saw in the images, and what that says about their other attributes. `false_accepts`: predicts how
     many do not show their class; None where nothing predicts it."""
 
-    seen: Seen
+    seen: CellObservations
     confounding: Confounding
     false_accepts: FalseAccepts | None = None
 
@@ -52,7 +52,7 @@ class Sample:
     repeats: Ints
     shared: Ints
     captioned: bool
-    observed: Observed | None
+    observed: VerifierObservations | None
     clusters: Clusters | None = None
     rough: bool = False
     read: ReadValues | None = None
@@ -135,7 +135,7 @@ def _correct(
     estimates: Sequence[Estimate],
     answers: CellAnswers,
     sample: Sample,
-    observed: Observed,
+    observed: VerifierObservations,
     thresholds: Thresholds,
 ) -> None:
     """Replaces counts by drawn value with counts by shown value, and marks the cells that cannot be trusted."""

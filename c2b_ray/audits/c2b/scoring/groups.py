@@ -15,7 +15,7 @@ import pyarrow as pa
 from c2b_ray.audits.c2b.scoring.judge import ScoreRow
 from c2b_ray.stats import bias_scores
 from c2b_ray.steps.answers import CellAnswers
-from c2b_ray.steps.cells import CellImages, CellName, Group
+from c2b_ray.steps.cells import CellImages, CellName, GroupName
 from c2b_ray.steps.image_ids import Ints, counted
 from c2b_ray.tables import SCORES
 
@@ -44,7 +44,7 @@ def grouped(scores: pa.Table, cells: CellImages, tau: float) -> pa.Table:
     values_of: dict[tuple[str, str, str], list[ScoreRow]] = defaultdict(list)
     for row in rows:
         values_of[_attribute_of(row)].append(row)
-    overlaps, groups = Overlaps(cells), 0
+    overlaps, groups = ImageOverlaps(cells), 0
     for row in findings:
         before = members[row["classifier"], row["target_class"]]
         values = values_of[_attribute_of(row)]
@@ -67,7 +67,9 @@ def _attribute_of(row: ScoreRow) -> tuple[str, str, str]:
     return row["classifier"], row["target_class"], row["attribute"]
 
 
-def _reason(row: ScoreRow, lead: ScoreRow, values: Sequence[ScoreRow], overlaps: Overlaps, tau: float) -> str | None:
+def _reason(
+    row: ScoreRow, lead: ScoreRow, values: Sequence[ScoreRow], overlaps: ImageOverlaps, tau: float
+) -> str | None:
     """Returns why `row` repeats the stronger `lead`; None where it does not."""
     if row["attribute"] == lead["attribute"]:
         return _mirror(row, lead, values, tau)
@@ -112,7 +114,7 @@ def _same(row: ScoreRow, lead: ScoreRow) -> str | None:
     return f"cannot be told from {_name(lead)}: images of the one show the other"
 
 
-def _overlap(row: ScoreRow, lead: ScoreRow, overlaps: Overlaps) -> str | None:
+def _overlap(row: ScoreRow, lead: ScoreRow, overlaps: ImageOverlaps) -> str | None:
     a, b = (CellName(each["target_class"], each["attribute"], each["bias_class"]) for each in (row, lead))
     alike = row["verdict"] == lead["verdict"]
     share = overlaps.jaccard(a, b)
@@ -127,13 +129,13 @@ def _overlap(row: ScoreRow, lead: ScoreRow, overlaps: Overlaps) -> str | None:
     return f"complement of {_name(lead)} (Cramér’s V {-v:.2f})" if not alike and v <= -ASSOCIATION else None
 
 
-class Overlaps:
+class ImageOverlaps:
     """Measures how far the images of two cells, and of their attributes, are the same."""
 
     def __init__(self, cells: CellImages) -> None:
         self._cells = cells
-        self._known: dict[Group, Ints] = {}
-        self._common: dict[tuple[Group, Group], Ints] = {}
+        self._known: dict[GroupName, Ints] = {}
+        self._common: dict[tuple[GroupName, GroupName], Ints] = {}
 
     def jaccard(self, a: CellName, b: CellName) -> float | None:
         """Returns the Jaccard index of two cells' images; None where either has none."""
@@ -148,7 +150,7 @@ class Overlaps:
 
         None where those are too few of either attribute's images, or where all or none of them have a value.
         """
-        groups = Group(*a[:2]), Group(*b[:2])
+        groups = GroupName(*a[:2]), GroupName(*b[:2])
         both = self._known_to_both(*groups)
         n = len(both)
         if n < SHARED * max(len(self._known_to(group)) for group in groups):
@@ -161,12 +163,12 @@ class Overlaps:
         number = self._cells.number.get(cell)
         return np.zeros(0, np.int64) if number is None else self._cells.of_cell(number)
 
-    def _known_to(self, group: Group) -> Ints:
+    def _known_to(self, group: GroupName) -> Ints:
         if group not in self._known:
             self._known[group], _ = counted(self._cells.image[self._cells.rows(self._cells.group_named[group].cells)])
         return self._known[group]
 
-    def _known_to_both(self, one: Group, other: Group) -> Ints:
+    def _known_to_both(self, one: GroupName, other: GroupName) -> Ints:
         if (one, other) not in self._common:
             self._common[one, other] = _common(self._known_to(one), self._known_to(other))
         return self._common[one, other]
@@ -216,7 +218,7 @@ def _phi_without(row: ScoreRow, lead: ScoreRow, answers: CellAnswers) -> float |
     """Returns the φ of a row on the images that are not in the lead's cell; None where it has none left, or nothing to
     compare with."""
     cells = answers.cells
-    group = cells.group_named[Group(row["target_class"], row["attribute"])]
+    group = cells.group_named[GroupName(row["target_class"], row["attribute"])]
     theirs = cells.of_cell(cells.number[CellName(lead["target_class"], lead["attribute"], lead["bias_class"])])
     here = cells.rows(group.cells)
     kept = answers.answered[here] & ~np.isin(cells.image[here], theirs)

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from c2b_ray import stats
 from c2b_ray.audits.c2b.scoring.clusters import ClusterSums
-from c2b_ray.audits.c2b.scoring.confounding import Adjusted
+from c2b_ray.audits.c2b.scoring.confounding import StandardisedScores
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.verified import explained_by_false_accepts, not_excluded
-from c2b_ray.stats.clusters import beside
+from c2b_ray.stats.clusters import with_other_variance
 from c2b_ray.stats.contrasts import Design
 from c2b_ray.stats.roots import deviations
 
@@ -205,8 +205,8 @@ class Estimate:
     without_false_accepts: Floats | None = None
     bounds: Callable[[float, float], tuple[Floats, Floats]] | None = None
     negatives: NDArray[np.int64] | None = None
-    adjust: Callable[[Floats, Floats, Floats], Adjusted | None] | None = None
-    adjusted: Adjusted | None = None
+    adjust: Callable[[Floats, Floats, Floats], StandardisedScores | None] | None = None
+    adjusted: StandardisedScores | None = None
     permuted: Permuted | None = None
     resampled: Floats | None = None
     clusters: ClusterSums | None = None
@@ -261,11 +261,11 @@ def judged(estimates: Sequence[Estimate], thresholds: Thresholds, rough: bool = 
     false-coverage-rate limits, at confidence 1 − α·R/m for R findings of m tests; all others are at 1 − α. `rough`:
     scores that are no verdict anyway are not standardised, which would widen their limits.
     """
-    contrasts = Readings.of(estimates)
+    contrasts = PhiReadings.of(estimates)
     low, high = contrasts.first.limits(thresholds.confidence)
     may_be_verdicts = contrasts.first.may_be_verdicts(thresholds) if rough else np.ones(len(low), dtype=bool)
     adjusted = _adjusted(estimates, contrasts.phi, low, high, may_be_verdicts)
-    doubts = _doubts(estimates, contrasts.phi, thresholds.tau)
+    doubts = _doubt_reasons(estimates, contrasts.phi, thresholds.tau)
     for here, of_group in adjusted:
         doubts[here] = [doubt or other for doubt, other in zip(doubts[here], of_group.doubt, strict=True)]
     doubts = [doubt or other for doubt, other in zip(doubts, contrasts.doubts(thresholds), strict=True)]
@@ -300,7 +300,7 @@ def judged(estimates: Sequence[Estimate], thresholds: Thresholds, rough: bool = 
 def _explain(
     rows: Sequence[ScoreRow],
     estimates: Sequence[Estimate],
-    adjusted: Sequence[tuple[slice, Adjusted]],
+    adjusted: Sequence[tuple[slice, StandardisedScores]],
     thresholds: Thresholds,
     tests: int,
 ) -> None:
@@ -320,8 +320,8 @@ def _explain(
 
 def _tests(
     estimates: Sequence[Estimate],
-    contrasts: Readings,
-    adjusted: Sequence[tuple[slice, Adjusted]],
+    contrasts: PhiReadings,
+    adjusted: Sequence[tuple[slice, StandardisedScores]],
     doubts: Sequence[str | None],
     thresholds: Thresholds,
 ) -> dict[str, Floats]:
@@ -341,8 +341,8 @@ def _tests(
 
 
 def _limits(
-    contrasts: Readings,
-    adjusted: Sequence[tuple[slice, Adjusted]],
+    contrasts: PhiReadings,
+    adjusted: Sequence[tuple[slice, StandardisedScores]],
     findings: NDArray[np.bool_],
     tests: int,
     alpha: float,
@@ -364,7 +364,7 @@ def _limits(
 
 def _adjusted(
     estimates: Sequence[Estimate], phi: Floats, low: Floats, high: Floats, rows: NDArray[np.bool_]
-) -> list[tuple[slice, Adjusted]]:
+) -> list[tuple[slice, StandardisedScores]]:
     """Returns the rows of each estimate whose other attributes are known, with its scores adjusted for them; of those
     estimates only that have one of the `rows`."""
     known, start = [], 0
@@ -439,7 +439,7 @@ class Contrasts:
 
 
 @dataclass(frozen=True)
-class Readings:
+class PhiReadings:
     """φ as estimated (`first`) and, where images that show something else are predicted, without them (`second`).
 
     Limits contain those of both, and `none` must pass both tests. A finding is tested as estimated, its false discovery
@@ -452,7 +452,7 @@ class Readings:
     second: Contrasts | None
 
     @classmethod
-    def of(cls, estimates: Sequence[Estimate]) -> Readings:
+    def of(cls, estimates: Sequence[Estimate]) -> PhiReadings:
         predicted = any(estimate.without_false_accepts is not None for estimate in estimates)
         second = Contrasts.of([estimate.tested for estimate in estimates]) if predicted else None
         return cls(estimates, Contrasts.of(estimates), second)
@@ -574,7 +574,7 @@ def _in_clusters(estimate: Estimate, clusters: ClusterSums) -> Design:
         (weights**2 * np.divide(variance, n, out=np.zeros(weights.shape), where=n > 0)).sum(axis=1)
         for n in (np.broadcast_to(clusters.images.sum(axis=1), total.shape), total)
     )
-    return beside(clusters.design(weights), independent, whole)
+    return with_other_variance(clusters.design(weights), independent, whole)
 
 
 def _weights(estimate: Estimate) -> Floats:
@@ -593,7 +593,7 @@ def _trusted(estimate: Estimate) -> NDArray[np.bool_]:
     return estimate.held & sure
 
 
-def _doubts(estimates: Sequence[Estimate], phi: Floats, tau: float) -> list[str | None]:
+def _doubt_reasons(estimates: Sequence[Estimate], phi: Floats, tau: float) -> list[str | None]:
     """Returns the doubts of every value, including those that spread from others of its attribute."""
     doubts: list[str | None] = []
     for estimate in estimates:

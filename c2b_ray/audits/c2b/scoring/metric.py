@@ -29,7 +29,7 @@ from c2b_ray.stats.metric_frame import percentiles, permuted_scores, resampled
 from c2b_ray.stats.roots import deviations
 from c2b_ray.stats.scores import mean_of_others
 from c2b_ray.steps.answers import NO_ANSWER, CellAnswers
-from c2b_ray.steps.cells import CellGroup, CellImages, Group
+from c2b_ray.steps.cells import CellGroup, CellImages, GroupName
 from c2b_ray.steps.image_ids import Ints
 from c2b_ray.tables import seed_of
 
@@ -104,7 +104,7 @@ def measured(
     most = min(MOST_PERMUTATIONS, max(LEAST_PERMUTATIONS, ceil(2 * tests / thresholds.alpha)))
     images = _Images.of(answers, measure.classes)
     for estimate in estimates:
-        group = answers.cells.group_named[Group(estimate.target_class, estimate.attribute)]
+        group = answers.cells.group_named[GroupName(estimate.target_class, estimate.attribute)]
         outcomes, place, classes = images.of_group(group, metric)
         number, own_seed = len(group.values), seed_of("metric", estimate.classifier, *group.name, measure.seed)
         known = metric.estimate(outcomes, place, number)

@@ -19,13 +19,20 @@ from numpy.typing import NDArray
 from c2b_ray import stats
 from c2b_ray.audits.c2b.scoring.judge import EVIDENCE_OF_VALUES
 from c2b_ray.audits.c2b.thresholds import Thresholds
-from c2b_ray.audits.c2b.verification.verified import LEAST_SHOWN, LEAST_SKILL, NOTHING, Seen, Verified, doubt_of_class
+from c2b_ray.audits.c2b.verification.verified import (
+    LEAST_SHOWN,
+    LEAST_SKILL,
+    NOTHING,
+    CellObservations,
+    VerifiedImages,
+    doubt_of_class,
+)
 from c2b_ray.stats.clusters import effective_images
 from c2b_ray.stats.contrasts import contrast_interval, contrast_p_values
-from c2b_ray.stats.interaction import Crossed, Separated, crossed, separated, weighted_counts
+from c2b_ray.stats.interaction import CrossedCells, Separated, crossed, separated, weighted_counts
 from c2b_ray.stats.noisy_labels import Corrected, corrected
 from c2b_ray.steps.answers import CellAnswers, answers_of, by_column
-from c2b_ray.steps.cells import CellGroup, CellImages, CellName, Group, counts_by_source, images_of_pairs
+from c2b_ray.steps.cells import CellGroup, CellImages, CellName, GroupName, counts_by_source, images_of_pairs
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.image_ids import Ints, Mask, distinct_count
 from c2b_ray.steps.intersect import Pair, bias_class, of_run
@@ -75,7 +82,7 @@ class PairCells:
     @classmethod
     def of(cls, pair: Pair, answers: CellAnswers) -> PairCells:
         """Returns the pair's cells; none where no caption exists for any of them."""
-        name = Group(pair.target_class, pair.attribute)
+        name = GroupName(pair.target_class, pair.attribute)
         return cls(pair, answers, answers.cells.group_named.get(name) or CellGroup(name, (), slice(0, 0)))
 
     @cached_property
@@ -119,7 +126,7 @@ def counts_of_captions(cells: PairCells, basis: str, doubt: str | None) -> PairC
     )
 
 
-def counts_of_verified(cells: PairCells, seen: Seen, pictures: Ints | None) -> PairCounts:
+def counts_of_verified(cells: PairCells, seen: CellObservations, pictures: Ints | None) -> PairCounts:
     """Counts each image for the cell whose class and values the verifier sees in it.
 
     A cell is treated as one value of a combined attribute, on which the verifier errs as on the two, independently.
@@ -150,7 +157,7 @@ def counts_of_verified(cells: PairCells, seen: Seen, pictures: Ints | None) -> P
         covariance=None if estimate is None else np.nan_to_num(estimate.covariance),
         shown=shown,
         basis=_basis(cells.pair, seen.verified),
-        doubts=_doubts(cells, seen, shown, estimate),
+        doubts=_doubt_reasons(cells, seen, shown, estimate),
     )
 
 
@@ -194,7 +201,7 @@ def _by_cell_shown(cells: PairCells, said: Ints) -> Floats:
     return np.bincount(keys, minlength=2 * size * size).reshape(2, size, size).astype(np.float64)
 
 
-def _left_in_pools(cells: PairCells, seen: Seen) -> tuple[Floats, int]:
+def _left_in_pools(cells: PairCells, seen: CellObservations) -> tuple[Floats, int]:
     """Counts images that were looked at and not drawn (cells, cells), as in `_by_cell_shown`; and how many of them were
     drawn for no cell of the pair."""
     size = len(cells.number)
@@ -208,7 +215,7 @@ def _left_in_pools(cells: PairCells, seen: Seen) -> tuple[Floats, int]:
     return counts, distinct_count(np.concatenate(images))
 
 
-def _cells_shown(seen: Seen, pair: Pair, rows: Ints) -> Ints:
+def _cells_shown(seen: CellObservations, pair: Pair, rows: Ints) -> Ints:
     """Returns the cell, in the order of the pair, whose class and values the verifier sees in the images of these rows;
     NOTHING where it sees none."""
     x, y = (seen.values(part["attribute"], part["bias_classes"], rows) for part in (pair.a, pair.b))
@@ -217,7 +224,7 @@ def _cells_shown(seen: Seen, pair: Pair, rows: Ints) -> Ints:
 
 
 def _corrected(
-    pair: Pair, drawn: Floats, left: Floats, verified: Verified, images: tuple[int, int]
+    pair: Pair, drawn: Floats, left: Floats, verified: VerifiedImages, images: tuple[int, int]
 ) -> Corrected | None:
     """Returns None where nothing was counted, or the pair is too large to correct. `images`: how many were drawn and
     left in pools, each counted once."""
@@ -228,12 +235,12 @@ def _corrected(
     return corrected(drawn[0], drawn[1], known, copies=(copies[0], copies[1]), unclassified=left)
 
 
-def _basis(pair: Pair, verified: Verified) -> str:
+def _basis(pair: Pair, verified: VerifiedImages) -> str:
     parts = (verified.basis(pair.target_class, part["attribute"], part["bias_classes"]) for part in (pair.a, pair.b))
     return "calibrated" if set(parts) == {"calibrated"} else "verifier"
 
 
-def _calibration(pair: Pair, verified: Verified) -> Floats:
+def _calibration(pair: Pair, verified: VerifiedImages) -> Floats:
     """Returns how the verifier answers on images known to show each pair of values: the shares are the products of the
     two attributes', the numbers of images the smaller of the two."""
     first, second = (verified.calibration_of(part["attribute"], part["bias_classes"]) for part in (pair.a, pair.b))
@@ -257,7 +264,9 @@ def _share_counted(drawn: Floats, answered: Ints) -> Floats:
     return share
 
 
-def _doubts(cells: PairCells, seen: Seen, shown: Floats, estimate: Corrected | None) -> list[str | None]:
+def _doubt_reasons(
+    cells: PairCells, seen: CellObservations, shown: Floats, estimate: Corrected | None
+) -> list[str | None]:
     target, verified = cells.pair.target_class, seen.verified
     doubts: list[str | None] = []
     for i, (x, y) in enumerate(cells.pair.cells()):
@@ -291,7 +300,7 @@ class PairImages:
 
     draws: pa.Table
     distinct: Distinct | None = None
-    verified: Verified | None = None
+    verified: VerifiedImages | None = None
     pool: pa.Table | None = None
 
 
@@ -304,7 +313,7 @@ class _Estimate:
     pair: Pair
     counts: PairCounts
     copies: Ints
-    table: Crossed
+    table: CrossedCells
 
     @property
     def sure(self) -> bool:
@@ -361,7 +370,7 @@ def _sources(captions: pa.Table, draws: pa.Table) -> dict[str, set[str]]:
     return sources
 
 
-def _seen(captions: pa.Table, images: PairImages, cells: CellImages) -> Seen | None:
+def _seen(captions: pa.Table, images: PairImages, cells: CellImages) -> CellObservations | None:
     """Returns what a verifier saw in the images of the pairs' cells; None where nothing was verified."""
     verified = images.verified
     if verified is not None and images.pool is not None:
@@ -369,7 +378,7 @@ def _seen(captions: pa.Table, images: PairImages, cells: CellImages) -> Seen | N
     return None if verified is None else verified.of(cells)
 
 
-def _counted(cells: PairCells, seen: Seen | None, pictures: Ints | None, sources: set[str]) -> PairCounts:
+def _counted(cells: PairCells, seen: CellObservations | None, pictures: Ints | None, sources: set[str]) -> PairCounts:
     """Counts images by what the verifier saw, or, where nothing was verified, by their captions or labels."""
     if seen is not None:
         return counts_of_verified(cells, seen, pictures)
@@ -377,7 +386,7 @@ def _counted(cells: PairCells, seen: Seen | None, pictures: Ints | None, sources
     return counts_of_captions(cells, basis, UNCHECKED if "retrieve" in sources else None)
 
 
-def _crossed(pair: Pair, counts: PairCounts) -> Crossed:
+def _crossed(pair: Pair, counts: PairCounts) -> CrossedCells:
     doubtful = np.array([doubt is not None for doubt in counts.doubts], dtype=bool)
     aside = (doubtful & (not doubtful.all())).reshape(pair.shape)
     total = counts.effective.reshape(pair.shape)
@@ -421,7 +430,7 @@ def _of_captions(counts: PairCounts, i: int) -> dict[str, int | float | None]:
     return {"captions": int(counts.captions[i]), "caption_spread": float(counts.spread[i])}
 
 
-def _untested(table: Crossed) -> Separated:
+def _untested(table: CrossedCells) -> Separated:
     shape = table.total.shape
     unknown = np.full(shape, np.nan)
     return Separated(table, unknown, unknown, np.zeros(shape, bool), np.full(shape, -1, np.int64))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from c2b_ray import stats
 from c2b_ray.audits.c2b.scoring import clusters as clusters_of_images
-from c2b_ray.audits.c2b.scoring.confounding import Adjusted, Score, together
+from c2b_ray.audits.c2b.scoring.confounding import Score, StandardisedScores, standardised_over_classes
 from c2b_ray.audits.c2b.scoring.judge import (
     BASES,
     EVIDENCE_OF_VALUES,
@@ -102,7 +102,7 @@ class _Cells:
     shared: Floats
     captions: Floats
     spread: Floats
-    adjusted: tuple[Adjusted | None, ...]
+    adjusted: tuple[StandardisedScores | None, ...]
     by_cluster: tuple[Floats, Floats] | None
 
     def clusters_of(self, j: int) -> int | None:
@@ -145,7 +145,7 @@ def _by_cluster(estimates: Sequence[Estimate], values: Sequence[str]) -> tuple[F
     parts = [estimate.clusters for estimate in estimates if estimate.clusters is not None]
     if not parts:
         return None
-    whole, start = clusters_of_images.together(parts), 0
+    whole, start = clusters_of_images.add_cluster_sums(parts), 0
     right, images = (np.zeros((len(estimates), len(values), len(whole.clusters))) for _ in range(2))
     for c, estimate in enumerate(estimates):
         rows = slice(start, start + len(estimate.values))
@@ -155,7 +155,9 @@ def _by_cluster(estimates: Sequence[Estimate], values: Sequence[str]) -> tuple[F
     return right, images
 
 
-def _tested(cells: _Cells, classes: NDArray[np.bool_], thresholds: Thresholds) -> tuple[stats.Pooled, Adjusted]:
+def _tested(
+    cells: _Cells, classes: NDArray[np.bool_], thresholds: Thresholds
+) -> tuple[stats.PooledScores, StandardisedScores]:
     """Returns φ over the chosen classes, and its adjustment for other attributes."""
     test = stats.pooled_bias_scores(
         cells.accuracy[classes],
@@ -167,7 +169,7 @@ def _tested(cells: _Cells, classes: NDArray[np.bool_], thresholds: Thresholds) -
         shared=cells.of_verifier[classes],
     )
     of_classes = [one for one, chosen in zip(cells.adjusted, classes, strict=True) if chosen]
-    return test, together(of_classes, test.shares, Score(test.phi, test.low, test.high), thresholds)
+    return test, standardised_over_classes(of_classes, test.shares, Score(test.phi, test.low, test.high), thresholds)
 
 
 @dataclass(frozen=True)
@@ -269,7 +271,7 @@ def _rows(estimates: Sequence[Estimate], thresholds: Thresholds) -> list[PooledR
     return rows
 
 
-def _carrier(cells: _Cells, test: stats.Pooled, j: int, thresholds: Thresholds) -> int | None:
+def _carrier(cells: _Cells, test: stats.PooledScores, j: int, thresholds: Thresholds) -> int | None:
     """Returns the class without which the others do not show the effect on a value; None where each can be left out."""
     of_class = (cells.accuracy - mean_of_others(cells.accuracy, cells.images > 0))[:, j]
     strongest = int(np.argmax(np.sign(test.phi[j]) * test.shares[:, j] * np.nan_to_num(of_class)))

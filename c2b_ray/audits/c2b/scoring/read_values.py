@@ -15,7 +15,7 @@ from c2b_ray.audits.c2b.scoring.judge import CALIBRATED, VERIFIER, Estimate
 from c2b_ray.audits.c2b.verification.verified import doubt
 from c2b_ray.stats.read_values import read_accuracies
 from c2b_ray.stats.scores import Floats, Ints
-from c2b_ray.steps.cells import CellGroup, Group
+from c2b_ray.steps.cells import CellGroup, GroupName
 
 
 class ReadValues:
@@ -23,8 +23,8 @@ class ReadValues:
     `calibration`: of `tables.CALIBRATION`, without rows where it was not calibrated."""
 
     def __init__(self, questions: pa.Table, calibration: pa.Table) -> None:
-        self._values: dict[Group, list[str]] = {
-            Group(row["target_class"], row["attribute"]): row["bias_classes"] for row in questions.to_pylist()
+        self._values: dict[GroupName, list[str]] = {
+            GroupName(row["target_class"], row["attribute"]): row["bias_classes"] for row in questions.to_pylist()
         }
         self._counts: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
         for row in calibration.to_pylist():

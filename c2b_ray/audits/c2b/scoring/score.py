@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from c2b_ray import stats
 from c2b_ray.audits.c2b.scoring.clusters import Clusters, inflation
 from c2b_ray.audits.c2b.scoring.confounding import Confounding
-from c2b_ray.audits.c2b.scoring.estimates import Counts, Observed, Sample, counted, estimated
+from c2b_ray.audits.c2b.scoring.estimates import Counts, Sample, VerifierObservations, counted, estimated
 from c2b_ray.audits.c2b.scoring.groups import grouped
 from c2b_ray.audits.c2b.scoring.judge import TOO_FEW, Contrasts, Estimate, ScoreRow, can_be_clear, judged
 from c2b_ray.audits.c2b.scoring.metric import RIGHT_ANSWERS, Measure, judged_by_permutation, measured
@@ -27,7 +27,7 @@ from c2b_ray.audits.c2b.scoring.pooled import pooled
 from c2b_ray.audits.c2b.scoring.read_values import ReadValues
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.false_accepts import FalseAccepts
-from c2b_ray.audits.c2b.verification.verified import Verified
+from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.names import normalise
 from c2b_ray.steps.answers import CellAnswers, answers_of
 from c2b_ray.steps.cells import images_of_cells, is_labelled
@@ -45,7 +45,7 @@ def score(
     classifiers: Sequence[str],
     tau: float,
     alpha: float,
-    verified: Verified | None = None,
+    verified: VerifiedImages | None = None,
     distinct: Distinct | None = None,
     clusters: Clusters | None = None,
 ) -> pa.Table:
@@ -72,7 +72,7 @@ def scored(
     predictions: pa.Table,
     classifiers: Sequence[str],
     thresholds: Thresholds,
-    verified: Verified | None = None,
+    verified: VerifiedImages | None = None,
     distinct: Distinct | None = None,
     clusters: Clusters | None = None,
     rough: bool = False,
@@ -129,7 +129,7 @@ def scored(
         row |= {"metric": measure.name, "images_to_settle": None}
         row["phi_of_mix"] = None if mix is None or math.isnan(mix) else mix
     if not rough and has_limits:
-        _settle(rows, thresholds)
+        _fill_images_to_settle(rows, thresholds)
     if clusters is not None:
         _in_clusters(rows, estimates, clusters, thresholds)
     scores = grouped(pa.Table.from_pylist(rows, SCORES), sample.cells, thresholds.tau)
@@ -140,7 +140,7 @@ def scored(
 def _sample(
     captions: pa.Table,
     draws: pa.Table,
-    verified: Verified | None,
+    verified: VerifiedImages | None,
     distinct: Distinct | None,
     false_accepts: FalseAccepts | None,
 ) -> Sample:
@@ -153,7 +153,7 @@ def _sample(
         repeats=drawn.sizes - cells.sizes,
         shared=cells.shared(pictures),
         captioned=not is_labelled(draws),
-        observed=None if seen is None else Observed(seen, Confounding(seen), false_accepts),
+        observed=None if seen is None else VerifierObservations(seen, Confounding(seen), false_accepts),
     )
 
 
@@ -206,7 +206,7 @@ def _wrong_answers(
     }
 
 
-def _settle(rows: Sequence[ScoreRow], thresholds: Thresholds) -> None:
+def _fill_images_to_settle(rows: Sequence[ScoreRow], thresholds: Thresholds) -> None:
     """Adds how many images per cell would settle the undetermined ones, if the observed accuracies were the truth."""
     tau, alpha = thresholds
     findings = sum(row["verdict"] in ("for", "against") for row in rows)

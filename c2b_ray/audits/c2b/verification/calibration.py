@@ -39,7 +39,7 @@ TO_ASK = pa.schema(
 
 
 @dataclass(frozen=True)
-class Beholder:
+class VerifierSource:
     """A verifier, and the source of the images that it looks at."""
 
     captioner: Captioner
@@ -116,7 +116,7 @@ def _question(target: str | None, attribute: str, checks: Checks) -> Question:
     return checks.classes if target is None else checks.attributes[target][attribute]
 
 
-def ask(batch: pa.Table, beholder: Beholder, checks: Checks) -> pa.Table:
+def ask(batch: pa.Table, beholder: VerifierSource, checks: Checks) -> pa.Table:
     """Asks the verifier the questions of a batch of `to_ask`; returns a table of `schemas.CALIBRATION_ANSWERS`.
 
     Each row's picture is fetched once.

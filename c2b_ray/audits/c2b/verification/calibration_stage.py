@@ -12,8 +12,8 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.audits.c2b.verification.calibration import BATCH, Beholder, ask
-from c2b_ray.audits.c2b.verification.negatives import NegativeChecker, Reach, compare
+from c2b_ray.audits.c2b.verification.calibration import BATCH, VerifierSource, ask
+from c2b_ray.audits.c2b.verification.negatives import CaptionReach, NegativeChecker, compare
 from c2b_ray.engine.images import VERIFY, OnProgress
 from c2b_ray.engine.stage import Rows, Runner, StageConfig
 from c2b_ray.roles import Captioner, TextImageEncoder
@@ -29,7 +29,7 @@ COMPARE = replace(CALIBRATE, schema=NEGATIVES)
 def calibrate(
     runner: Runner,
     questions: pa.Table,
-    beholder: Callable[[], Beholder],
+    beholder: Callable[[], VerifierSource],
     checks: Checks,
     out: str,
     on_progress: OnProgress | None = None,
@@ -42,8 +42,8 @@ def calibrate(
     return _answers(runner, questions, step, beholder, out, "calibration_id", CALIBRATE, on_progress)
 
 
-def beholder_of(captioner: Callable[[], Captioner], source: Callable[[], ImageSource]) -> Beholder:
-    return Beholder(captioner(), source())
+def beholder_of(captioner: Callable[[], Captioner], source: Callable[[], ImageSource]) -> VerifierSource:
+    return VerifierSource(captioner(), source())
 
 
 def compare_negatives(
@@ -66,7 +66,7 @@ def negative_checker_of(
     captioner: Callable[[], Captioner],
     encoder: Callable[[], TextImageEncoder],
     source: Callable[[], ImageSource],
-    reach: Reach,
+    reach: CaptionReach,
 ) -> NegativeChecker:
     return NegativeChecker(captioner(), encoder(), source(), reach)
 

@@ -15,10 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c2b_ray.audits.c2b.thresholds import Thresholds
-from c2b_ray.audits.c2b.verification.verified import NOTHING, Seen, Verified, doubt, explained_by_class
-from c2b_ray.stats.noisy_labels import Corrected, Known, Run, corrected_runs, misfit_p_values
+from c2b_ray.audits.c2b.verification.verified import (
+    NOTHING,
+    CellObservations,
+    VerifiedImages,
+    doubt,
+    explained_by_class,
+)
+from c2b_ray.stats.noisy_labels import CalibrationCounts, Corrected, Run, corrected_runs, misfit_p_values
 from c2b_ray.steps.answers import CellAnswers
-from c2b_ray.steps.cells import CellGroup, Group
+from c2b_ray.steps.cells import CellGroup, GroupName
 from c2b_ray.steps.image_ids import distinct_count
 
 FREE = 3.0
@@ -49,8 +55,12 @@ class Correction:
 
 
 def corrections_of(
-    seen: Seen, groups: Sequence[CellGroup], answers: CellAnswers, thresholds: Thresholds, rough: bool = False
-) -> dict[Group, Correction]:
+    seen: CellObservations,
+    groups: Sequence[CellGroup],
+    answers: CellAnswers,
+    thresholds: Thresholds,
+    rough: bool = False,
+) -> dict[GroupName, Correction]:
     """Returns the corrected scores of each group, without groups of which the verifier named no value of any image.
     `rough`: the calibration is tested by simulation only where it seems not to fit."""
     counted = [(group, _run(seen, group, answers)) for group in groups]
@@ -73,13 +83,13 @@ def corrections_of(
     return corrections
 
 
-def _run(seen: Seen, group: CellGroup, answers: CellAnswers) -> Run | None:
+def _run(seen: CellObservations, group: CellGroup, answers: CellAnswers) -> Run | None:
     """Returns the counts of a group and the verifier's calibration; None where the verifier named no value."""
     counts, pictures = _counts(seen, group, answers)
     if not counts[:, :, : len(group.values)].any():
         return None
     unclassified, others = seen.left_in_pools(group)
-    known = Known(
+    known = CalibrationCounts(
         seen.verified.calibration_of(group.attribute, group.values),
         seen.verified.calibration_of_class(group.target_class),
     )
@@ -87,8 +97,8 @@ def _run(seen: Seen, group: CellGroup, answers: CellAnswers) -> Run | None:
     return Run(counts[0], counts[1], known, copies, unclassified)
 
 
-def _known(run: Run) -> Known:
-    assert isinstance(run.calibration, Known)
+def _known(run: Run) -> CalibrationCounts:
+    assert isinstance(run.calibration, CalibrationCounts)
     return run.calibration
 
 
@@ -96,7 +106,7 @@ def _with_at_most(run: Run, most: float) -> Run:
     return run._replace(calibration=_limited(_known(run), most))
 
 
-def _counts(seen: Seen, group: CellGroup, answers: CellAnswers) -> tuple[Floats, int]:
+def _counts(seen: CellObservations, group: CellGroup, answers: CellAnswers) -> tuple[Floats, int]:
     """Counts answered images that are right, and that are wrong, (2, cells, answers of the verifier); and the distinct
     images among them, since some were drawn for several values."""
     rows, said = seen.cells.rows(group.cells), seen.answers(group)
@@ -114,7 +124,7 @@ def _copies(counts: Floats, images: int) -> float:
     return max(1.0, float(counts.sum()) / images) if images else 1.0
 
 
-def _limited(known: Known, most: float) -> Known:
+def _limited(known: CalibrationCounts, most: float) -> CalibrationCounts:
     """Returns the same shares, with each row counted on at most `most` images."""
 
     def rows(counts: Floats) -> Floats:
@@ -122,10 +132,10 @@ def _limited(known: Known, most: float) -> Known:
         limited: Floats = counts * np.divide(most, whole, out=np.ones_like(whole), where=whole > most)
         return limited
 
-    return Known(rows(known.values), None if known.classes is None else rows(known.classes))
+    return CalibrationCounts(rows(known.values), None if known.classes is None else rows(known.classes))
 
 
-def _better(scores: Corrected, known: Known) -> bool:
+def _better(scores: Corrected, known: CalibrationCounts) -> bool:
     """Returns whether the verifier's scores on this run are as good as its calibration."""
     right = np.diag(known.values) / np.maximum(known.values.sum(axis=1), 1.0)
     of_values = scores.sensitivity.mean() >= right.mean() - SLACK
@@ -135,18 +145,18 @@ def _better(scores: Corrected, known: Known) -> bool:
 
 
 def doubts_of_rows(
-    verified: Verified,
+    verified: VerifiedImages,
     rows: Sequence[Mapping[str, Any]],
-    corrections: Mapping[Group, Correction],
+    corrections: Mapping[GroupName, Correction],
     thresholds: Thresholds,
 ) -> list[list[str]]:
     """Returns the reasons for doubt of each row of one classifier's scores. The rows must have the columns of these
     corrections."""
     refuted = _refuted(corrections, thresholds.alpha)
-    next_cell: dict[Group, int] = defaultdict(int)
+    next_cell: dict[GroupName, int] = defaultdict(int)
     reasons = []
     for row in rows:
-        target, attribute = group = Group(row["target_class"], row["attribute"])
+        target, attribute = group = GroupName(row["target_class"], row["attribute"])
         position, next_cell[group] = next_cell[group], next_cell[group] + 1
         if group not in corrections:
             reasons.append(["the verifier named no value of any image"])
@@ -161,7 +171,7 @@ def doubts_of_rows(
     return reasons
 
 
-def _refuted(corrections: Mapping[Group, Correction], alpha: float) -> dict[str, str]:
+def _refuted(corrections: Mapping[GroupName, Correction], alpha: float) -> dict[str, str]:
     """Returns the attributes whose calibration does not fit the run, and why."""
     p_values: dict[str, list[float]] = defaultdict(list)
     for (_, attribute), correction in corrections.items():

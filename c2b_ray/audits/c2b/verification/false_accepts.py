@@ -18,9 +18,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from c2b_ray.audits.c2b.verification.negatives import as_draws, as_verifications
-from c2b_ray.audits.c2b.verification.verified import Seen, Verified
+from c2b_ray.audits.c2b.verification.verified import CellObservations, VerifiedImages
 from c2b_ray.stats.standardised_counts import StandardisedCount, standardised_count, strata
-from c2b_ray.steps.cells import CellGroup, Group, images_of_cells, similarities
+from c2b_ray.steps.cells import CellGroup, GroupName, images_of_cells, similarities
 
 MOST_UNCLAIMED = 0.25
 """The share of a cell's images that may show something else beyond what its scores are corrected for. Up to it, what is
@@ -63,16 +63,16 @@ class _Looked:
     """Images of cells, the verifier's answers about them, and each row's largest similarity to a caption of its
     cell."""
 
-    seen: Seen
+    seen: CellObservations
     similarity: Floats
 
     @classmethod
-    def of(cls, verified: Verified, captions: pa.Table, draws: pa.Table) -> _Looked:
+    def of(cls, verified: VerifiedImages, captions: pa.Table, draws: pa.Table) -> _Looked:
         cells = images_of_cells(captions, draws)
         return cls(verified.of(cells), similarities(cells, captions, draws))
 
     def cell(self, group: CellGroup, value: int) -> tuple[NDArray[np.int64], Floats]:
-        """Returns answers (`Seen.answers`) and similarities of the images of one value."""
+        """Returns answers (`CellObservations.answers`) and similarities of the images of one value."""
         cells, first = self.seen.cells, group.cells.start
         rows = cells.rows(slice(first + value, first + value + 1))
         start = cells.rows(group.cells).start
@@ -85,12 +85,12 @@ class FalseAccepts:
     `looked`: of `schemas.DRAWS`, all images of the pools that were looked at. `negatives`: of `schemas.NEGATIVES`.
     """
 
-    def __init__(self, verified: Verified, captions: pa.Table, looked: pa.Table, negatives: pa.Table) -> None:
+    def __init__(self, verified: VerifiedImages, captions: pa.Table, looked: pa.Table, negatives: pa.Table) -> None:
         self._verified = verified
         self._pool = _Looked.of(verified, captions, looked)
         others = verified.on(as_verifications(negatives))
         self._negatives = _Looked.of(others, captions, as_draws(negatives))
-        self._known: dict[Group, Predicted | None] = {}
+        self._known: dict[GroupName, Predicted | None] = {}
 
     def of(self, group: CellGroup) -> Predicted | None:
         """Returns the prediction for a group; None where the verifier was not asked for its class.

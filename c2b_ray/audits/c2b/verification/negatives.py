@@ -34,14 +34,14 @@ TO_COMPARE = pa.schema([("negative_id", pa.string()), ("row", pa.int64()), ("tar
 
 
 @dataclass(frozen=True)
-class Reach:
+class CaptionReach:
     """The captions of a run by target class, as (id, text), and the least similarity of each caption's pool."""
 
     captions: Mapping[str, Sequence[tuple[str, str]]]
     least: Mapping[str, float]
 
     @classmethod
-    def of(cls, captions: pa.Table, nearest: pa.Table) -> Reach:
+    def of(cls, captions: pa.Table, nearest: pa.Table) -> CaptionReach:
         """`nearest`: of `schemas.DRAWS`, the pool of each caption. Captions without a pool are left out."""
         pools = nearest.group_by("caption_id").aggregate([("similarity", "min")])
         least = dict(zip(pools["caption_id"].to_pylist(), pools["similarity_min"].to_pylist(), strict=True))
@@ -59,7 +59,7 @@ class NegativeChecker:
     captioner: Captioner
     encoder: TextImageEncoder
     source: ImageSource
-    reach: Reach
+    reach: CaptionReach
 
     @cached_property
     def texts(self) -> dict[str, Floats]:
@@ -70,7 +70,7 @@ class NegativeChecker:
         }
 
 
-def to_compare(labels: pa.Table, revision: str, made_by: str, reach: Reach, seed: int) -> pa.Table:
+def to_compare(labels: pa.Table, revision: str, made_by: str, reach: CaptionReach, seed: int) -> pa.Table:
     """Returns the images of a calibration table that are compared with each class's captions: a table of `TO_COMPARE`,
     with the rows of one image together.
 

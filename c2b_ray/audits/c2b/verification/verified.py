@@ -19,7 +19,7 @@ from c2b_ray import stats
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.audits.c2b.verification.verifier import VerifierSkill
 from c2b_ray.stats.noisy_labels import Corrected
-from c2b_ray.steps.cells import CellGroup, CellImages, CellName, Group
+from c2b_ray.steps.cells import CellGroup, CellImages, CellName, GroupName
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.steps.image_ids import ImageIds, Ints, Mask, codes, distinct_count, vocabulary
 from c2b_ray.steps.verify import OTHER
@@ -31,7 +31,7 @@ NOTHING = -1
 """The number of no row, no class or no value."""
 
 
-class Said:
+class VerifierAnswers:
     """The rows of `verifications`, a table of that schema, by image number and target class."""
 
     def __init__(self, verifications: pa.Table) -> None:
@@ -232,7 +232,7 @@ def explained_by_class(
 Floats = NDArray[np.float64]
 
 
-class Verified:
+class VerifiedImages:
     """The verified images of a run. `verifications` and `calibration` are tables of those schemas.
 
     `distinct`: which images are the same picture; without it, none repeats another. Values of attributes without
@@ -240,13 +240,13 @@ class Verified:
     """
 
     def __init__(self, verifications: pa.Table, calibration: pa.Table, distinct: Distinct | None = None) -> None:
-        self.said = Said(verifications)
+        self.said = VerifierAnswers(verifications)
         self.distinct = distinct
         self._verifier = VerifierSkill(verifications, calibration)
         self._something_else = _shares_of_something_else(self.said)
         self._pools: CellImages | None = None
 
-    def drawn_from(self, pools: CellImages) -> Verified:
+    def drawn_from(self, pools: CellImages) -> VerifiedImages:
         """Returns the same, for cells whose images were drawn from those that the verifier accepted in `pools`.
 
         `pools` holds for each cell all images that were looked at. They tell what the verifier had to choose from, and
@@ -256,15 +256,15 @@ class Verified:
         verified._pools = pools
         return verified
 
-    def on(self, verifications: pa.Table) -> Verified:
+    def on(self, verifications: pa.Table) -> VerifiedImages:
         """Returns what the same verifier saw in other images, a table of the same schema."""
         verified = copy(self)
-        verified.said, verified.distinct, verified._pools = Said(verifications), None, None
+        verified.said, verified.distinct, verified._pools = VerifierAnswers(verifications), None, None
         return verified
 
-    def of(self, cells: CellImages) -> Seen:
+    def of(self, cells: CellImages) -> CellObservations:
         """Returns what the verifier saw in the images of these cells."""
-        return Seen(self, cells, self._pools)
+        return CellObservations(self, cells, self._pools)
 
     def asks_class(self, target: str) -> bool:
         """Returns whether it named the class of any image that was drawn for the class."""
@@ -309,10 +309,10 @@ class Verified:
         return LEAST_OF_CLASS if self._verifier.classes_checked(target) else LEAST_SAID
 
 
-class Seen:
+class CellObservations:
     """What the verifier saw in the images of `cells`; arrays have a value for each of its rows."""
 
-    def __init__(self, verified: Verified, cells: CellImages, pools: CellImages | None = None) -> None:
+    def __init__(self, verified: VerifiedImages, cells: CellImages, pools: CellImages | None = None) -> None:
         self.verified, self.cells = verified, cells
         self._said = verified.said
         self.row = verified.said.rows_of(cells)
@@ -320,8 +320,8 @@ class Seen:
         self._pool_row = self._pool_image = np.zeros(0, np.int64)
         if pools is not None:
             self._pool_row, self._pool_image = verified.said.rows_of(pools), cells.ids.numbers(pools.ids.ids)
-        self._answers: dict[Group, Ints] = {}
-        self._left: dict[Group, tuple[Floats, int]] = {}
+        self._answers: dict[GroupName, Ints] = {}
+        self._left: dict[GroupName, tuple[Floats, int]] = {}
 
     def share_of_class(self, cell: int) -> float:
         """Returns the estimated share of a cell's images that show its target class."""
@@ -394,7 +394,7 @@ class Seen:
         return counts, distinct_count(np.concatenate(images))
 
 
-def _shares_of_something_else(said: Said) -> dict[str, float | None]:
+def _shares_of_something_else(said: VerifierAnswers) -> dict[str, float | None]:
     """Returns, by target class that the verifier was asked about, the share of images showing none of the audit's
     classes among those said not to show the class; None where all were said to show it."""
     shown = said.class_shown(np.arange(len(said.target)))

@@ -22,7 +22,7 @@ SELF_TRUST = 20.0
 """Without a calibration table, a verifier's certainty counts as this many labelled images of each value."""
 
 
-def self_assessed(verifications: pa.Table) -> pa.Table:
+def self_assessed_calibration(verifications: pa.Table) -> pa.Table:
     """Returns what the verifier's certainty implies for its answers: a table of `schemas.CALIBRATION`, counted in
     images.
 
@@ -97,7 +97,7 @@ class VerifierSkill:
     def __init__(self, verifications: pa.Table, calibration: pa.Table) -> None:
         self._counts: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
         self._checked = set(zip(calibration["attribute"].to_pylist(), calibration["value"].to_pylist(), strict=True))
-        self_rows = [row for row in self_assessed(verifications).to_pylist() if not self._is_checked(row)]
+        self_rows = [row for row in self_assessed_calibration(verifications).to_pylist() if not self._is_checked(row)]
         for row in [*calibration.to_pylist(), *self_rows]:
             self._counts[row["attribute"]][row["value"], row["answer"]] = row["images"]
         self._certainty = _class_certainty(verifications)

@@ -21,7 +21,7 @@ from c2b_ray.tables.clip_bias import CLIP_GUESSES
 
 
 @dataclass(frozen=True)
-class Guessing:
+class GuessingTask:
     """Texts of known groups, one text per image, to be guessed in `folds` folds that `seed` draws.
 
     `copies`: for each text's image, the number of the first image that is the same picture; empty: all differ. Copies
@@ -43,7 +43,7 @@ class Guessing:
 
 
 @dataclass(frozen=True)
-class Leak:
+class LeakageResult:
     """`value`: LIC, the captioner's leakage minus people's. `captions`, `people`: the two leakages."""
 
     value: float
@@ -54,7 +54,7 @@ class Leak:
     people: float
 
 
-def table(guesses: Sequence[Guessing]) -> pa.Table:
+def table(guesses: Sequence[GuessingTask]) -> pa.Table:
     """Returns the rows of the guessing stage, each once."""
     distinct = {one.guess_id: one for one in guesses}
     return pa.table(
@@ -118,7 +118,7 @@ def _folds(groups: Ints, copies: Ints, folds: int, seed: int) -> Ints:
     return of_text
 
 
-def leak_of(captions: Floats, people: Floats, null: Floats, confidence: float) -> Leak:
+def leak_of(captions: Floats, people: Floats, null: Floats, confidence: float) -> LeakageResult:
     """Returns LIC = LIC_model - LIC_people, each the mean of its scores over images and draws of folds.
 
     Args: captions, people: (draws, images), the scores of the same images under each draw of folds; null: (swaps,), LIC
@@ -130,7 +130,7 @@ def leak_of(captions: Floats, people: Floats, null: Floats, confidence: float) -
     error = float(np.sqrt((null**2).mean()))
     reach = float(stdtrit(len(null), (1 + confidence) / 2)) * error
     p_value = float(2 * stdtr(len(null), -abs(value) / error)) if error > 0 else (1.0 if value == 0 else 0.0)
-    return Leak(value, value - reach, value + reach, p_value, float(captions.mean()), float(people.mean()))
+    return LeakageResult(value, value - reach, value + reach, p_value, float(captions.mean()), float(people.mean()))
 
 
 # Splits captions into words, and masks words that reveal an attribute.

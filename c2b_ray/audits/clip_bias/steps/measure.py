@@ -71,7 +71,7 @@ class RateRow:
 
 
 @dataclass
-class Measured:
+class MeasuredModels:
     """The results of all models so far."""
 
     biases: list[BiasRow] = field(default_factory=list)
@@ -169,7 +169,7 @@ class Attribute:
 
 
 @dataclass(frozen=True)
-class View:
+class ImageSubset:
     """Some images of a dataset: all, or those of a group that models' clusters share. `members`: ascending."""
 
     view: str
@@ -177,8 +177,8 @@ class View:
     members: Ints
 
     @staticmethod
-    def everything(images: int) -> View:
-        return View(GLOBAL, ALL, np.arange(images))
+    def everything(images: int) -> ImageSubset:
+        return ImageSubset(GLOBAL, ALL, np.arange(images))
 
     @property
     def label(self) -> str:
@@ -204,10 +204,10 @@ def seeded(chance: Chance, *what: object) -> Chance:
 
 
 def measure_disparity(
-    measured: Measured,
+    measured: MeasuredModels,
     key: Key,
     scores: Mapping[str, tuple[Floats, Floats]],
-    at: tuple[Attribute, View],
+    at: tuple[Attribute, ImageSubset],
     chance: Chance,
     copies: Ints | None = None,
 ) -> None:
@@ -252,10 +252,10 @@ def _by_picture(totals: Floats, counts: Floats, codes: Ints, copies: Ints) -> tu
 
 
 def measure_skew(
-    measured: Measured,
+    measured: MeasuredModels,
     key: Key,
     scores: Mapping[str, Vectors],
-    at: tuple[Attribute, View],
+    at: tuple[Attribute, ImageSubset],
     how: tuple[Skew, Chance],
     copies: Ints | None = None,
 ) -> None:
@@ -317,11 +317,14 @@ def _by_rule(ranked: Vectors, codes: Ints, k: int, rule: SkewRule) -> float:
     return float(np.mean([scored_max_skew(scores, codes, k, rule) for scores in ranked]))
 
 
-def views_of(images: int, groups: Sequence[Ints]) -> list[View]:
+def views_of(images: int, groups: Sequence[Ints]) -> list[ImageSubset]:
     """Returns views of all images, and of each group, numbered from 1."""
     return named_views(images, {str(number): members for number, members in enumerate(groups, start=1)})
 
 
-def named_views(images: int, groups: Mapping[str, Ints]) -> list[View]:
+def named_views(images: int, groups: Mapping[str, Ints]) -> list[ImageSubset]:
     """Returns views of all images, and of each group by its name."""
-    return [View.everything(images), *(View("local", name, np.sort(members)) for name, members in groups.items())]
+    return [
+        ImageSubset.everything(images),
+        *(ImageSubset("local", name, np.sort(members)) for name, members in groups.items()),
+    ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from c2b_ray.audits.dataset.formats.kit import About
+from c2b_ray.audits.dataset.formats.kit import ExportedRows
 from c2b_ray.report import words
 from c2b_ray.report.redact import clean_setting, cleaned
 
@@ -19,7 +19,7 @@ _SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
 """The bounds of the Hub's categories of sizes, each ten times the one before."""
 
 
-def text(about: About, yaml_fields: Mapping[str, Any], loading: str) -> str:
+def text(about: ExportedRows, yaml_fields: Mapping[str, Any], loading: str) -> str:
     """Returns the whole file. `yaml_fields`: those of the format, after the fields of every card."""
     head = {
         "pretty_name": f"Failures of {words.listed(_classifiers(about))}",
@@ -39,7 +39,7 @@ def _size_category(rows: int) -> str:
     return f"{_SIZES[passed - 1]}<n<{_SIZES[passed]}"
 
 
-def _body(about: About) -> str:
+def _body(about: ExportedRows) -> str:
     config = cleaned(dict(about.config))
     names = _classifiers(about)
     drops = {
@@ -77,15 +77,15 @@ def _body(about: About) -> str:
     return "\n".join(parts)
 
 
-def _images(about: About) -> Mapping[str, Any]:
+def _images(about: ExportedRows) -> Mapping[str, Any]:
     return about.config.get("images") or {"generate": True}
 
 
-def _shows(about: About) -> str:
+def _shows(about: ExportedRows) -> str:
     return "is said to show by the table that it comes from" if _images(about).get("labelled") else "was drawn to show"
 
 
-def _of_labels(about: About) -> str:
+def _of_labels(about: ExportedRows) -> str:
     if _images(about).get("labelled"):
         return "- Labels are those of the table that the images come from; some failures may be wrong labels. "
     if _images(about).get("index") and not _images(about).get("generate"):
@@ -96,7 +96,7 @@ def _of_labels(about: About) -> str:
     )
 
 
-def _classifiers(about: About) -> list[str]:
+def _classifiers(about: ExportedRows) -> list[str]:
     if about.classifier is not None:
         return [clean_setting(about.classifier)]
     specs = about.config.get("classifier") or about.config.get("classifiers") or "a classifier"

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.audits.dataset.formats import card
-from c2b_ray.audits.dataset.formats.kit import About, Written, record
+from c2b_ray.audits.dataset.formats.kit import ExportedFiles, ExportedRows, record
 from c2b_ray.report.formats.folder import WORK, Folder, extension, file_name, json_line
 from c2b_ray.report.redact import cleaned
 
@@ -41,7 +41,7 @@ _PLAIN = (
 class FiftyOne:
     labels: tuple[str, ...]
 
-    def write(self, number: int, tables: Iterable[pa.Table], folder: Folder) -> Written:
+    def write(self, number: int, tables: Iterable[pa.Table], folder: Folder) -> ExportedFiles:
         rows = size = 0
         with folder.open(_part("samples", number)) as samples, folder.open(_part("labels", number)) as labels:
             for table in tables:
@@ -52,9 +52,9 @@ class FiftyOne:
                     samples.write(json_line(sample(row, name)))
                     labels.write(f"{json.dumps(key)}: {self.labels.index(row['label'])}\n".encode())
                     rows, size = rows + 1, size + len(row["image"])
-        return Written(rows, size)
+        return ExportedFiles(rows, size)
 
-    def finish(self, folder: Folder, about: About) -> None:
+    def finish(self, folder: Folder, about: ExportedRows) -> None:
         _joined(folder, "samples.json", '{"samples": [', "]}", [_part("samples", number) for number in about.files])
         head = f'{{"classes": {json.dumps(list(self.labels))}, "labels": {{'
         _joined(folder, "labels.json", head, "}}", [_part("labels", number) for number in about.files])

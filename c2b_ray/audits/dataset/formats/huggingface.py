@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from c2b_ray.audits.dataset.formats import card
-from c2b_ray.audits.dataset.formats.kit import About, Written
+from c2b_ray.audits.dataset.formats.kit import ExportedFiles, ExportedRows
 from c2b_ray.report.formats.features import IMAGE, feature, yaml_feature
 from c2b_ray.report.formats.folder import Folder, extension, file_name
 from c2b_ray.tables.dataset import DATASET_ROWS
@@ -30,7 +30,7 @@ class HuggingFace:
     labels: tuple[str, ...]
     total: int  # files
 
-    def write(self, number: int, tables: Iterable[pa.Table], folder: Folder) -> Written:
+    def write(self, number: int, tables: Iterable[pa.Table], folder: Folder) -> ExportedFiles:
         numbers = {label: position for position, label in enumerate(self.labels)}
         rows = 0
         schema = self._schema()
@@ -42,12 +42,12 @@ class HuggingFace:
                 writer.write_table(_converted(table, numbers, schema))
                 rows += table.num_rows
             size = stream.tell()
-        return Written(rows, size)
+        return ExportedFiles(rows, size)
 
     def name(self, number: int) -> str:
         return f"data/train-{number:05d}-of-{self.total:05d}.parquet"
 
-    def finish(self, folder: Folder, about: About) -> None:
+    def finish(self, folder: Folder, about: ExportedRows) -> None:
         split = {"name": "train", "num_bytes": about.bytes, "num_examples": about.rows}
         info = {"features": self._yaml(), "splits": [split], "download_size": about.bytes, "dataset_size": about.bytes}
         configs = [{"config_name": "default", "data_files": [{"split": "train", "path": "data/train-*"}]}]

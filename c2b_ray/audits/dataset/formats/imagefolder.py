@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from c2b_ray.audits.dataset.formats import card
-from c2b_ray.audits.dataset.formats.kit import About, Written, record
+from c2b_ray.audits.dataset.formats.kit import ExportedFiles, ExportedRows, record
 from c2b_ray.audits.dataset.steps.sources import PNG_LEVEL
 from c2b_ray.report.formats.folder import WORK, Folder, extension, file_name, folder_names, json_line
 from c2b_ray.steps.decode import decode
@@ -31,7 +31,7 @@ _PASSED_OVER = ("gif", "avif", "heic")
 class ImageFolder:
     labels: tuple[str, ...]
 
-    def write(self, number: int, tables: Iterable[pa.Table], folder: Folder) -> Written:
+    def write(self, number: int, tables: Iterable[pa.Table], folder: Folder) -> ExportedFiles:
         folders = folder_names(self.labels)
         rows = size = 0
         with (
@@ -47,9 +47,9 @@ class ImageFolder:
                     metadata.write(json_line({"file_name": name} | record(row)))
                     rows, size = rows + 1, size + len(image)
                 list(pool.map(lambda image: folder.put(*image), images))
-        return Written(rows, size)
+        return ExportedFiles(rows, size)
 
-    def finish(self, folder: Folder, about: About) -> None:
+    def finish(self, folder: Folder, about: ExportedRows) -> None:
         with folder.open("metadata.jsonl") as metadata:
             for line in folder.lines(map(part_name, about.files)):
                 metadata.write(line + b"\n")

@@ -15,7 +15,7 @@ from c2b_ray.report.formats.folder import Folder
 
 
 @dataclass(frozen=True)
-class About:
+class ExportedRows:
     """The exported rows, described for cards and metadata. `labels`: with their numbers of rows, by name."""
 
     rows: int
@@ -30,17 +30,17 @@ class About:
 class Format(Protocol):
     """A format whose files, or each file's images, can be written separately."""
 
-    def write(self, number: int, tables: Iterable[pa.Table], folder: Folder) -> Written:
+    def write(self, number: int, tables: Iterable[pa.Table], folder: Folder) -> ExportedFiles:
         """Writes the rows of one file; written again, it is the same."""
         ...
 
-    def finish(self, folder: Folder, about: About) -> None:
+    def finish(self, folder: Folder, about: ExportedRows) -> None:
         """Writes the files about the whole export."""
         ...
 
 
 @dataclass(frozen=True)
-class Written:
+class ExportedFiles:
     rows: int
     bytes: int
 

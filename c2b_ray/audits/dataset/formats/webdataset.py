@@ -20,7 +20,7 @@ from io import BytesIO
 import pyarrow as pa
 
 from c2b_ray.audits.dataset.formats import card
-from c2b_ray.audits.dataset.formats.kit import About, Written, record
+from c2b_ray.audits.dataset.formats.kit import ExportedFiles, ExportedRows, record
 from c2b_ray.report.formats.folder import Folder, extension, file_name, json_line
 
 
@@ -28,7 +28,7 @@ from c2b_ray.report.formats.folder import Folder, extension, file_name, json_lin
 class WebDataset:
     labels: tuple[str, ...]
 
-    def write(self, number: int, tables: Iterable[pa.Table], folder: Folder) -> Written:
+    def write(self, number: int, tables: Iterable[pa.Table], folder: Folder) -> ExportedFiles:
         numbers = {label: position for position, label in enumerate(self.labels)}
         rows = size = 0
         with (
@@ -44,9 +44,9 @@ class WebDataset:
                         member.size, member.mode = len(data), 0o644
                         tar.addfile(member, BytesIO(data))
                     rows, size = rows + 1, size + len(row["image"])
-        return Written(rows, size)
+        return ExportedFiles(rows, size)
 
-    def finish(self, folder: Folder, about: About) -> None:
+    def finish(self, folder: Folder, about: ExportedRows) -> None:
         folder.put("labels.json", json.dumps(list(self.labels), ensure_ascii=False, indent=1).encode() + b"\n")
         configs = [{"config_name": "default", "data_files": [{"split": "train", "path": "*.tar"}]}]
         last = max(about.files, default=0)

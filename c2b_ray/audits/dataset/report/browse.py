@@ -20,7 +20,7 @@ TITLES = {"label": "Labels", "caption": "Captions", "prediction": "Predictions",
 
 
 @dataclass(frozen=True)
-class About:
+class DatasetOverview:
     """The dataset. `facets`: by name, the count of each value, and the numbers of the values with pages."""
 
     location: str
@@ -82,11 +82,11 @@ class PageView:
     gallery: Gallery
 
 
-def index_page(about: About, examples: Sequence[Mapping[str, Any]]) -> str:
+def index_page(about: DatasetOverview, examples: Sequence[Mapping[str, Any]]) -> str:
     return render("browse_index.html.j2", index_view(about, examples), (*STYLES, "browse.css"))
 
 
-def index_view(about: About, examples: Sequence[Mapping[str, Any]]) -> IndexView:
+def index_view(about: DatasetOverview, examples: Sequence[Mapping[str, Any]]) -> IndexView:
     named = about.classifier or about.config.get("classifier") or "a classifier"
     names = [named] if isinstance(named, str) else list(named)
     draws = (about.manifest.get("draws") or 0) if isinstance(about.manifest.get("draws"), int) else 0

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from c2b_ray.audits.dataset.report.neighbour_view import Failure, Shown, failure_view
+from c2b_ray.audits.dataset.report.neighbour_view import Failure, FailureWithNeighbours, failure_view
 from c2b_ray.report import words
 from c2b_ray.report.page import STYLES, render
 from c2b_ray.report.redact import clean, clean_setting, names_of
@@ -21,7 +21,7 @@ _DEPTHS = (0.25, 0.5, 0.75)
 
 
 @dataclass(frozen=True)
-class Cell:
+class MatrixNumber:
     """A number in a matrix, its interval, and how deep its colour is."""
 
     text: str
@@ -32,7 +32,7 @@ class Cell:
 @dataclass(frozen=True)
 class Line:
     name: str
-    cells: tuple[Cell, ...]
+    cells: tuple[MatrixNumber, ...]
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class EvaluationView:
     failures: tuple[Failure, ...]
 
 
-def evaluation_page(results: Mapping[str, Any], shown: Sequence[Shown]) -> str:
+def evaluation_page(results: Mapping[str, Any], shown: Sequence[FailureWithNeighbours]) -> str:
     """Renders the page. `results`: the content of results.json."""
     return render("evaluation.html.j2", evaluation_view(results, shown), (*STYLES, "browse.css"))
 
 
-def evaluation_view(results: Mapping[str, Any], shown: Sequence[Shown]) -> EvaluationView:
+def evaluation_view(results: Mapping[str, Any], shown: Sequence[FailureWithNeighbours]) -> EvaluationView:
     names = names_of([one["name"] for one in results["classifiers"]])
     shared = results["similarity"]
     return EvaluationView(
@@ -180,23 +180,25 @@ def _consistency(results: Mapping[str, Any], rule: str, of: str, names: Mapping[
     return Matrix(title, caption, tuple(names.values()), tuple(lines))
 
 
-def _rate(row: Mapping[str, Any] | None) -> Cell:
+def _rate(row: Mapping[str, Any] | None) -> MatrixNumber:
     if row is None or row["rate"] is None:
-        return Cell(words.UNKNOWN, "", "empty")
-    return Cell(
+        return MatrixNumber(words.UNKNOWN, "", "empty")
+    return MatrixNumber(
         words.percent(row["rate"]),
         words.percent_range(row["rate_low"], row["rate_high"]),
         _depth(row["rate"], "against"),
     )
 
 
-def _kappa(row: Mapping[str, Any] | None, itself: bool) -> Cell:
+def _kappa(row: Mapping[str, Any] | None, itself: bool) -> MatrixNumber:
     if row is None or row["kappa"] is None:
-        return Cell(words.UNKNOWN, "", "empty")
+        return MatrixNumber(words.UNKNOWN, "", "empty")
     low, high = row["kappa_low"], row["kappa_high"]
     interval = "" if itself or low is None or math.isnan(low) else f"{_points(low)} to {_points(high)}"
     value = row["kappa"]
-    return Cell(f"{_points(value)}{words.THIN}%", interval, _depth(abs(value), "for" if value >= 0 else "against"))
+    return MatrixNumber(
+        f"{_points(value)}{words.THIN}%", interval, _depth(abs(value), "for" if value >= 0 else "against")
+    )
 
 
 def _points(value: float) -> str:

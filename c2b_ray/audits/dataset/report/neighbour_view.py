@@ -17,7 +17,7 @@ SIDE = 192
 
 
 @dataclass(frozen=True)
-class Shown:
+class FailureWithNeighbours:
     """A failure's bytes, its neighbours (rows of `schemas.NEIGHBOURS`), and the bytes of reference rows by number."""
 
     image: bytes
@@ -31,7 +31,7 @@ class Failure:
     galleries: tuple[Gallery, ...]
 
 
-def failure_view(shown: Shown) -> Failure:
+def failure_view(shown: FailureWithNeighbours) -> Failure:
     first = shown.neighbours[0]
     label, predicted = first["label"], first["predicted"] or "several labels alike"
     itself = Picture(

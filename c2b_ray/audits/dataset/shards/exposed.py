@@ -30,7 +30,7 @@ _HELP = {
 }
 
 
-class Exposed:
+class ScrapedCounts:
     """The counts that a scrape gets: the last ones reported."""
 
     def __init__(self) -> None:
@@ -54,12 +54,12 @@ class Exposed:
 
 
 @contextmanager
-def exposed(port: int | None) -> Iterator[Exposed]:
+def exposed(port: int | None) -> Iterator[ScrapedCounts]:
     """Serves the counters on a port of this machine until the block ends; None serves nothing.
 
     Raises ConfigError where the port is taken.
     """
-    counts = Exposed()
+    counts = ScrapedCounts()
     if port is None:
         yield counts
         return

@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 
 from c2b_ray.audits.dataset.shard_files import REPEATS, ShardFiles
-from c2b_ray.audits.dataset.shards.here import Crews
+from c2b_ray.audits.dataset.shards.here import LocalWorkers
 from c2b_ray.audits.dataset.shards.passes import state_of
 from c2b_ray.audits.dataset.shards.workers import Task
 from c2b_ray.audits.dataset.steps.plan import Plan
 
 
-def damaged(crews: Crews, files: ShardFiles, plan: Plan, listed: Sequence[Mapping[str, Any]] | None) -> list[str]:
+def damaged(
+    crews: LocalWorkers, files: ShardFiles, plan: Plan, listed: Sequence[Mapping[str, Any]] | None
+) -> list[str]:
     """Returns the names of damaged files. `listed`: the shards of the manifest, by number; None where there is no
     manifest."""
     names: list[str] = []

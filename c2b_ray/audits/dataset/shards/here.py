@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
-from c2b_ray.audits.dataset.shards.workers import Cancelled, Counters, Recipe, Task, Workshop
+from c2b_ray.audits.dataset.shards.workers import Cancelled, Counters, Recipe, Task, TaskWorker
 from c2b_ray.engine.machine import cores
 
 REPORT_EVERY_S = 0.5
@@ -15,7 +15,7 @@ OnDone = Callable[[Task, Any], None]
 OnCounts = Callable[[dict[str, float]], None]
 
 
-class Crews(Protocol):
+class LocalWorkers(Protocol):
     """Workers that do tasks. `lost`: how many of them died. `repeated`: tasks that were repeated because of it."""
 
     lost: int
@@ -38,7 +38,7 @@ class CrewsHere:
         self._stopped = threading.Event()
         self._counters = Counters()
         self._threads = threads or min(16, cores())
-        self._workshop = Workshop(recipe, self._counters, self._check)
+        self._workshop = TaskWorker(recipe, self._counters, self._check)
         # The same threads for all passes, so that each pass reuses the memory of the last.
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="shard")
 

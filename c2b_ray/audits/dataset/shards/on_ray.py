@@ -18,7 +18,7 @@ import ray
 import ray.exceptions
 
 from c2b_ray.audits.dataset.shards.here import OnCounts, OnDone
-from c2b_ray.audits.dataset.shards.workers import Counters, Recipe, Task, Workshop
+from c2b_ray.audits.dataset.shards.workers import Counters, Recipe, Task, TaskWorker
 from c2b_ray.config.placement import Computing, PlacementConfig
 from c2b_ray.engine import nodes
 from c2b_ray.engine.placement import Placement, placed
@@ -33,13 +33,13 @@ RESTARTS = 5
 """Processes that may die over one task, on nodes that stay alive, while no other task is done."""
 
 
-class Hand:
+class WorkerActor:
     """One actor."""
 
     def __init__(self, recipe: Recipe, computing: Computing) -> None:
         devices.assign(ray.get_gpu_ids(), computing)  # Ray hides no GPU from an actor that has none
         self._counters, self._recipe = Counters(), recipe
-        self._workshop: Workshop | None = None
+        self._workshop: TaskWorker | None = None
         self._making = threading.Lock()
 
     def node(self) -> str:
@@ -52,7 +52,7 @@ class Hand:
     def do(self, task: Task) -> Any:
         with self._making:
             if self._workshop is None:
-                self._workshop = Workshop(self._recipe, self._counters, lambda: None)
+                self._workshop = TaskWorker(self._recipe, self._counters, lambda: None)
         return self._workshop.do(task)
 
 
@@ -77,7 +77,7 @@ class CrewsOnRay:
         self._threads = SERVED_THREADS if served else max(1, self._placement.threads)
         # More processes than shards would load models for nothing.
         self._most = min(self._placement.max_actors, max(1, -(-recipe.plan.shards // self._threads)))
-        self._kind: Any = ray.remote(Hand)
+        self._kind: Any = ray.remote(WorkerActor)
         self._actors: list[_Actor] = []
         self._gone: Counter[str] = Counter()  # the counts of dead actors
         self._deaths: Counter[str] = Counter()  # by task, since the last one that was done

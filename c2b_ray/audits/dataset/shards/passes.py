@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.audits.dataset.shard_files import CANDIDATES, DROPS, ENDING, REPEATS, SHARDS, ShardFiles
 from c2b_ray.audits.dataset.shard_files import DRAWS as OF_DRAWS
-from c2b_ray.audits.dataset.shards.here import Crews
+from c2b_ray.audits.dataset.shards.here import LocalWorkers
 from c2b_ray.audits.dataset.shards.planned import PlannedCaptions
 from c2b_ray.audits.dataset.shards.workers import DRAWS, Recipe, Task
 from c2b_ray.audits.dataset.steps.plan import Ints, Plan
@@ -53,10 +53,10 @@ def state_of(files: ShardFiles, plan: Plan) -> State:
     return State(there(CANDIDATES, f"{OF_DRAWS}{ENDING}"), there(SHARDS, ENDING), there(DROPS, ENDING))
 
 
-class Passes:
+class BuildPasses:
     """One build of a dataset, by `crews`."""
 
-    def __init__(self, recipe: Recipe, crews: Crews, captions: PlannedCaptions) -> None:
+    def __init__(self, recipe: Recipe, crews: LocalWorkers, captions: PlannedCaptions) -> None:
         self._recipe, self._files, self._plan = recipe, recipe.files, recipe.plan
         self._crews, self._captions = crews, captions
         self._state = state_of(self._files, self._plan)
@@ -140,7 +140,7 @@ class Passes:
 class _Tasks:
     """Runs tasks and reports how many of all are done."""
 
-    def __init__(self, crews: Crews, on_units: OnUnits, total: int) -> None:
+    def __init__(self, crews: LocalWorkers, on_units: OnUnits, total: int) -> None:
         self._crews, self._on_units, self._total, self._done = crews, on_units, total, 0
 
     def run(self, tasks: Iterator[Task], on_done: Callable[[Task, Any], None] | None = None) -> None:

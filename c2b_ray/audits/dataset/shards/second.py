@@ -22,7 +22,7 @@ from c2b_ray.audits.dataset import shard_files
 from c2b_ray.audits.dataset.shard_files import CANDIDATES, DROPS, ENDING, REPEATS, SHARDS, ShardFiles
 from c2b_ray.audits.dataset.shard_files import DRAWS as OF_DRAWS
 from c2b_ray.audits.dataset.shards.planned import PlannedCaptions
-from c2b_ray.audits.dataset.steps.copies import NONE, Marks, bucket_of, earliest_in_band, earliest_moved, moved_rows
+from c2b_ray.audits.dataset.steps.copies import NONE, CopyMarks, bucket_of, earliest_in_band, earliest_moved, moved_rows
 from c2b_ray.audits.dataset.steps.fingerprint import THUMBNAIL_BYTES, WINDOW_BYTES, Hashes, bands, thumbnail, windows
 from c2b_ray.audits.dataset.steps.plan import Ints, Plan
 from c2b_ray.audits.dataset.steps.shard import levels_of, thumbnail_column, thumbnails_of
@@ -50,7 +50,7 @@ _INNER, _MOVED = 1, 2
 """Added to the distance, as the band of entries that are inner parts, or moved inner parts."""
 
 
-class Second:
+class SecondPass:
     """`format`: of the dataset. Format 1 recognises near-duplicates by their fingerprints, 2 also by their thumbnails,
     3 also moved copies by their inner parts."""
 
@@ -146,7 +146,7 @@ class Second:
 
         shard_files.put(self._files, f"{REPEATS}/entries-{group:04d}", entries, bucket, self._buckets)
 
-    def _entries(self, marks: Marks, of_windows: pa.ChunkedArray) -> tuple[Ints, Hashes, NDArray[np.int8], Ints]:
+    def _entries(self, marks: CopyMarks, of_windows: pa.ChunkedArray) -> tuple[Ints, Hashes, NDArray[np.int8], Ints]:
         """Returns the entries of these failures: the failure's row, a hash, its band, and the bucket."""
         assert self._distance is not None
         every = np.arange(len(marks))
@@ -173,7 +173,7 @@ class Second:
         entries = pa.concat_tables(parts).combine_chunks()
         positions, band = entries["position"].to_numpy(), entries["band"].to_numpy()
         thumbnails = thumbnails_of(entries[_THUMBNAIL])
-        marks = Marks(positions, entries["label"].to_numpy(), entries["hash"].to_numpy(), thumbnails)
+        marks = CopyMarks(positions, entries["label"].to_numpy(), entries["hash"].to_numpy(), thumbnails)
         earliest = np.full(len(marks), NONE, np.int64)
         for number in range(self._distance + 1):
             of_band = np.flatnonzero(band == number)
@@ -257,10 +257,10 @@ class Second:
                 table = table.append_column(_FAILURES.field(name), blank)
         return table.select([*_FAILURES.names, *(name for name in table.column_names if name not in _FAILURES.names)])
 
-    def _marks(self, failures: pa.Table) -> Marks:
+    def _marks(self, failures: pa.Table) -> CopyMarks:
         labels = self._captions.label_numbers[failures["caption_number"].to_numpy()]
         thumbnails = thumbnails_of(failures[_THUMBNAIL])
-        return Marks(self._captions.positions(failures), labels, failures["fingerprint"].to_numpy(), thumbnails)
+        return CopyMarks(self._captions.positions(failures), labels, failures["fingerprint"].to_numpy(), thumbnails)
 
 
 def _taken(table: pa.Table) -> Callable[[Ints], pa.Table]:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from c2b_ray.audits.dataset.shard_files import CANDIDATES, DROPS, ENDING, SHARDS, ShardFiles
 from c2b_ray.audits.dataset.shard_files import DRAWS as OF_DRAWS
 from c2b_ray.audits.dataset.shards.planned import PlannedCaptions
-from c2b_ray.audits.dataset.shards.second import Second
+from c2b_ray.audits.dataset.shards.second import SecondPass
 from c2b_ray.audits.dataset.steps.copies import within_cap
 from c2b_ray.audits.dataset.steps.plan import Ints, Plan, caption_of, seed_of_draw
 from c2b_ray.audits.dataset.steps.shard import (
@@ -30,7 +30,7 @@ from c2b_ray.audits.dataset.steps.shard import (
     NEAR_DUPLICATE,
     NO_IMAGE,
     OVER_CAP,
-    Crew,
+    DatasetModels,
     Judge,
     LabelCheck,
     Outcome,
@@ -38,7 +38,7 @@ from c2b_ray.audits.dataset.steps.shard import (
     draw_batch,
     rows,
 )
-from c2b_ray.audits.dataset.steps.sources import DrawSource, FromTable, Generated, Nearest, Wanted
+from c2b_ray.audits.dataset.steps.sources import DrawSource, FromTable, GeneratedSource, Nearest, PlannedSample
 from c2b_ray.audits.failures.config import FailureRule
 from c2b_ray.audits.failures.discovery.rules import Truth
 from c2b_ray.errors import InputError, RunError
@@ -87,7 +87,7 @@ class Recipe:
 
     files: ShardFiles
     plan: Plan
-    crew: Callable[[], Crew]
+    crew: Callable[[], DatasetModels]
     sources: int
     seed: int
     distance: int | None
@@ -97,7 +97,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Task:
-    """`method` of a `Workshop`, with the number of a shard, group or bucket."""
+    """`method` of a `TaskWorker`, with the number of a shard, group or bucket."""
 
     method: str
     number: int
@@ -112,15 +112,15 @@ class Cancelled(Exception):
     """Raised where the build has to stop."""
 
 
-class Workshop:
+class TaskWorker:
     """Does tasks, several at once in several threads. `check` is called before each batch, and may raise."""
 
     def __init__(self, recipe: Recipe, counters: Counters, check: Callable[[], None]) -> None:
         self._recipe, self._files, self._plan = recipe, recipe.files, recipe.plan
         self._counters, self._check = counters, check
         self._captions = PlannedCaptions(recipe.files)
-        self._second = Second(recipe.files, recipe.plan, self._captions, recipe.distance, recipe.format)
-        self._crew: Crew | None = None
+        self._second = SecondPass(recipe.files, recipe.plan, self._captions, recipe.distance, recipe.format)
+        self._crew: DatasetModels | None = None
         self._loading = threading.Lock()
         self._reasons: set[str] = set()
 
@@ -246,7 +246,9 @@ class Workshop:
         wanted = []
         for number, draw in zip(captions.tolist(), draws.tolist(), strict=True):
             caption = self._captions[number]
-            wanted.append(Wanted(caption, draw, draw // sources, seed_of_draw(self._recipe.seed, caption.text, draw)))
+            wanted.append(
+                PlannedSample(caption, draw, draw // sources, seed_of_draw(self._recipe.seed, caption.text, draw))
+            )
         return draw_batch(wanted, crew, self._staged)
 
     def _count(self, outcome: Outcome) -> None:
@@ -260,7 +262,7 @@ class Workshop:
     def _staged(self, stage: str, images: int, seconds: float) -> None:
         self._counters.add({f"{IMAGES}:{stage}": images, f"{SECONDS}:{stage}": seconds})
 
-    def _models(self) -> Crew:
+    def _models(self) -> DatasetModels:
         with self._loading:
             if self._crew is None:
                 self._crew = self._recipe.crew()
@@ -279,7 +281,7 @@ class GeneratorThere:
     def source(self) -> DrawSource:
         generator = self.load()
         check_revision(self.name, generator.revision, self.revision)
-        return Generated(self.name, generator)
+        return GeneratedSource(self.name, generator)
 
 
 @dataclass(frozen=True)
@@ -348,8 +350,8 @@ class CrewThere:
     confidence: float
     true_below: float = 1.0
 
-    def load(self) -> Crew:
-        return Crew(
+    def load(self) -> DatasetModels:
+        return DatasetModels(
             tuple(there.source() for there in self.sources),
             tuple(there.judge() for there in self.judges),
             None if self.verifier is None else self.verifier.check(),

@@ -42,7 +42,7 @@ _BLOCK, _CHUNK, _PAIRS = 1024, 2048, 4096
 
 
 @dataclass(frozen=True)
-class Marks:
+class CopyMarks:
     """The data by which near-duplicates of failures are recognised. All arrays have the same length.
 
     `thumbnails` (failures, THUMBNAIL_BYTES): where all are equal, only fingerprints decide.
@@ -56,13 +56,13 @@ class Marks:
     def __len__(self) -> int:
         return len(self.positions)
 
-    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Marks:
-        return Marks(self.positions[rows], self.labels[rows], self.hashes[rows], self.thumbnails[rows])
+    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> CopyMarks:
+        return CopyMarks(self.positions[rows], self.labels[rows], self.hashes[rows], self.thumbnails[rows])
 
     @staticmethod
-    def joined(parts: list[Marks]) -> Marks:
+    def joined(parts: list[CopyMarks]) -> CopyMarks:
         names = ("positions", "labels", "hashes", "thumbnails")
-        return Marks(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        return CopyMarks(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def bucket_of(labels: NDArray[np.int32], band: Hashes, number: int, buckets: int) -> Ints:
@@ -73,7 +73,7 @@ def bucket_of(labels: NDArray[np.int32], band: Hashes, number: int, buckets: int
     return (mixed % np.uint64(buckets)).astype(np.int64)
 
 
-def earliest_repeats(marks: Marks, distance: int) -> Ints:
+def earliest_repeats(marks: CopyMarks, distance: int) -> Ints:
     """Returns for each failure the position of the earliest earlier one of its label that differs in at most `distance`
     bits and has a similar thumbnail; NONE where there is none."""
     result = np.full(len(marks), NONE, np.int64)
@@ -82,7 +82,7 @@ def earliest_repeats(marks: Marks, distance: int) -> Ints:
     return result
 
 
-def earliest_in_band(marks: Marks, band: Hashes, distance: int) -> Ints:
+def earliest_in_band(marks: CopyMarks, band: Hashes, distance: int) -> Ints:
     """Does the work of `earliest_repeats` among the failures whose `band` is equal."""
     result = np.full(len(marks), NONE, np.int64)
     if not len(marks):
@@ -104,7 +104,7 @@ def earliest_in_band(marks: Marks, band: Hashes, distance: int) -> Ints:
     return result
 
 
-def _earliest_of_distinct(marks: Marks, band: Hashes, distance: int) -> Ints:
+def _earliest_of_distinct(marks: CopyMarks, band: Hashes, distance: int) -> Ints:
     """Compares failures whose hashes or thumbnails differ, where labels and bands are equal."""
     result = np.full(len(marks), NONE, np.int64)
     order = np.lexsort((marks.positions, band, marks.labels))
@@ -147,13 +147,13 @@ def _alike(thumbnails: Thumbnails, rows: Ints, others: Ints) -> NDArray[np.bool_
     return result
 
 
-def repeated_among(new: Marks, earlier: Marks, distance: int) -> NDArray[np.bool_]:
+def repeated_among(new: CopyMarks, earlier: CopyMarks, distance: int) -> NDArray[np.bool_]:
     """Returns which of the `new` failures are near-duplicates of an `earlier` one, or of an earlier one among
     themselves.
 
     `new` and `earlier` are in the order of their positions, all earlier ones before all new ones.
     """
-    others = Marks.joined([earlier, new])
+    others = CopyMarks.joined([earlier, new])
     near = differing_bits(new.hashes[:, None], others.hashes[None, :]) <= distance
     near &= new.labels[:, None] == others.labels[None, :]
     near &= others.positions[None, :] < new.positions[:, None]
@@ -163,7 +163,7 @@ def repeated_among(new: Marks, earlier: Marks, distance: int) -> NDArray[np.bool
     return result
 
 
-def _earliest_in_run(marks: Marks, distance: int) -> Ints:
+def _earliest_in_run(marks: CopyMarks, distance: int) -> Ints:
     """Compares each failure of one label and band, in the order of their positions, with all earlier ones, from the
     first on, until one is near."""
     positions, hashes = marks.positions, marks.hashes
@@ -242,7 +242,7 @@ def moved_rows(windows: Hashes) -> tuple[Ints, Hashes, NDArray[np.bool_]]:
     return np.append(every, rows), np.append(windows[:, 0], windows[rows, columns]), np.append(unmoved, moved)
 
 
-def earliest_moved(marks: Marks, is_moved: NDArray[np.bool_]) -> Ints:
+def earliest_moved(marks: CopyMarks, is_moved: NDArray[np.bool_]) -> Ints:
     """Returns for each shifted entry the position of the earliest earlier failure of its label that has its hash
     unshifted and a similar thumbnail; NONE where there is none, and for unshifted entries.
 
@@ -276,7 +276,7 @@ DISTANCE = 4
 
 
 @dataclass(frozen=True)
-class Prints:
+class PictureFingerprints:
     """What pictures are compared by: `hashes` (n,), `thumbnails` (n, THUMBNAIL_BYTES) and `windows` (n, 1 + moves)."""
 
     hashes: Hashes
@@ -287,34 +287,34 @@ class Prints:
         return len(self.hashes)
 
     @staticmethod
-    def of(pictures: Iterable[Pixels]) -> Prints:
+    def of(pictures: Iterable[Pixels]) -> PictureFingerprints:
         hashes, levels, inner = [], bytearray(), bytearray()
         for picture in pictures:
             hashes.append(fingerprint(picture))
             levels += thumbnail(picture)
             inner += windows(picture)
-        return Prints(
+        return PictureFingerprints(
             np.array(hashes, np.uint64),
             np.frombuffer(bytes(levels), np.uint8).reshape(-1, THUMBNAIL_BYTES),
             np.frombuffer(bytes(inner), "<u8").reshape(-1, WINDOW_BYTES // 8),
         )
 
     @staticmethod
-    def joined(parts: Iterable[Prints]) -> Prints:
+    def joined(parts: Iterable[PictureFingerprints]) -> PictureFingerprints:
         each = list(parts)
-        return Prints(
+        return PictureFingerprints(
             *(np.concatenate([getattr(part, name) for part in each]) for name in ("hashes", "thumbnails", "windows"))
         )
 
 
-def are_copies(pictures: Prints, originals: Prints) -> NDArray[np.bool_]:
+def are_copies(pictures: PictureFingerprints, originals: PictureFingerprints) -> NDArray[np.bool_]:
     """Returns which of the pictures are copies of one of the originals."""
     # The originals come first: so the earliest match of a picture is an original, if any original matches.
-    count, together = len(originals), Prints.joined([originals, pictures])
+    count, together = len(originals), PictureFingerprints.joined([originals, pictures])
     every = np.arange(len(together))
-    marks = Marks(every, np.zeros(len(every), np.int32), together.hashes, together.thumbnails)
+    marks = CopyMarks(every, np.zeros(len(every), np.int32), together.hashes, together.thumbnails)
     copies: NDArray[np.bool_] = earliest_repeats(marks, DISTANCE) < count
     rows, hashes, is_moved = moved_rows(together.windows)
-    inner = Marks(rows, np.zeros(len(rows), np.int32), hashes, together.thumbnails[rows])
+    inner = CopyMarks(rows, np.zeros(len(rows), np.int32), hashes, together.thumbnails[rows])
     copies[rows[earliest_moved(inner, is_moved) < count]] = True
     return copies[count:]

@@ -99,7 +99,7 @@ AT_ONCE = 4096
 
 
 @dataclass
-class Numbered:
+class NumberedCaptions:
     """Numbers captions in their order, each text of a label once. `labels`: those that have occurred."""
 
     draws: int

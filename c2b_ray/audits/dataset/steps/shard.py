@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from c2b_ray.audits.dataset.steps.copies import Marks, repeated_among
+from c2b_ray.audits.dataset.steps.copies import CopyMarks, repeated_among
 from c2b_ray.audits.dataset.steps.fingerprint import (
     THUMBNAIL_BYTES,
     WINDOW_BYTES,
@@ -26,7 +26,7 @@ from c2b_ray.audits.dataset.steps.fingerprint import (
     windows,
 )
 from c2b_ray.audits.dataset.steps.plan import Ints
-from c2b_ray.audits.dataset.steps.sources import Drawn, DrawSource, Wanted
+from c2b_ray.audits.dataset.steps.sources import DrawSource, PlannedSample, SampledImage
 from c2b_ray.audits.failures.config import FailureRule
 from c2b_ray.audits.failures.discovery.rules import Decisions, Truth, decide
 from c2b_ray.errors import ServiceError
@@ -79,7 +79,7 @@ class LabelCheck:
 
 
 @dataclass(frozen=True)
-class Crew:
+class DatasetModels:
     """The models of a dataset, and what counts as a failure."""
 
     sources: tuple[DrawSource, ...]
@@ -105,8 +105,8 @@ class Candidate:
     image's."""
 
     index: int
-    wanted: Wanted
-    drawn: Drawn
+    wanted: PlannedSample
+    drawn: SampledImage
     source: DrawSource
     verdicts: Sequence[Verdict]
     row: int
@@ -142,8 +142,8 @@ def _unheard(stage: str, images: int, seconds: float) -> None:
 class _Batch:
     """One batch on its way through the models."""
 
-    wanted: Sequence[Wanted]
-    crew: Crew
+    wanted: Sequence[PlannedSample]
+    crew: DatasetModels
     on_stage: OnStage
     details: dict[int, str] = field(default_factory=dict)
 
@@ -176,12 +176,12 @@ class _Batch:
             candidates.append(Candidate(index, self.wanted[index], image, source, verdicts, row, verified, *marks))
         return Outcome(codes, self.details, candidates)
 
-    def _draw(self) -> list[Drawn]:
+    def _draw(self) -> list[SampledImage]:
         began, sources = time.monotonic(), self.crew.sources
         if len(sources) == 1:
             drawn = sources[0].draw(self.wanted)
         else:
-            in_turn: dict[int, Drawn] = {}
+            in_turn: dict[int, SampledImage] = {}
             for number, source in enumerate(sources):
                 indices = [index for index, one in enumerate(self.wanted) if one.draw % len(sources) == number]
                 of_source = source.draw([self.wanted[index] for index in indices]) if indices else []
@@ -190,7 +190,7 @@ class _Batch:
         self.on_stage("generate", len(drawn), time.monotonic() - began)
         return drawn
 
-    def _judge(self, drawn: Sequence[Drawn], indices: NDArray[np.int64]) -> list[Verdict]:
+    def _judge(self, drawn: Sequence[SampledImage], indices: NDArray[np.int64]) -> list[Verdict]:
         began = time.monotonic()
         pixels, keys = [one.pixels for one in drawn if one.pixels is not None], [one.key for one in drawn]
         labels = [self.wanted[index].caption.label for index in indices.tolist()]
@@ -207,7 +207,7 @@ class _Batch:
         self.on_stage("classify", len(drawn) * len(self.crew.judges), time.monotonic() - began)
         return verdicts
 
-    def _verify(self, drawn: Sequence[Drawn], indices: Sequence[int]) -> list[str | None]:
+    def _verify(self, drawn: Sequence[SampledImage], indices: Sequence[int]) -> list[str | None]:
         """Returns for each of these images the label that the verifier sees, or why it sees none; None where there is
         no verifier."""
         if self.crew.verifier is None or not indices:
@@ -219,7 +219,7 @@ class _Batch:
         return [label or f"no answer: {error}" for label, error in seen]
 
 
-def draw_batch(wanted: Sequence[Wanted], crew: Crew, on_stage: OnStage = _unheard) -> Outcome:
+def draw_batch(wanted: Sequence[PlannedSample], crew: DatasetModels, on_stage: OnStage = _unheard) -> Outcome:
     """Draws, classifies and judges one batch."""
     return _Batch(wanted, crew, on_stage).run()
 
@@ -339,9 +339,9 @@ class ShardDraws:
         repeated = repeated_among(self._marks(new), self._marks(self._failures), self._distance)
         return [bool(again) for again in repeated]
 
-    def _marks(self, indices: list[int]) -> Marks:
+    def _marks(self, indices: list[int]) -> CopyMarks:
         rows = np.array(indices, np.int64)
-        return Marks(rows, self._labels[rows], self._hashes[rows], self._thumbnails[rows])
+        return CopyMarks(rows, self._labels[rows], self._hashes[rows], self._thumbnails[rows])
 
     def _within_cap(self, candidate: Candidate) -> bool:
         number = candidate.wanted.caption.number

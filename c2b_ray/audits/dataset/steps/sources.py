@@ -32,7 +32,7 @@ class Caption:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PlannedSample:
     """One image to be drawn. `draw`: its number among the caption's draws. `of_source`: among those of its source."""
 
     caption: Caption
@@ -42,7 +42,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SampledImage:
     """One draw: `seed` (for an image that was not generated, its row), its key in the source, and `pixels` or, in
     `error`, why there are none. `data`: the image as its source encodes it; None: it has to be encoded."""
 
@@ -68,13 +68,13 @@ class DrawSource(Protocol):
     @property
     def revision(self) -> str: ...
 
-    def draw(self, wanted: Sequence[Wanted]) -> list[Drawn]:
+    def draw(self, wanted: Sequence[PlannedSample]) -> list[SampledImage]:
         """Returns one image for each wanted one, in their order."""
         ...
 
 
 @dataclass(frozen=True)
-class Generated:
+class GeneratedSource:
     name: str
     generator: ImageGenerator
 
@@ -82,10 +82,10 @@ class Generated:
     def revision(self) -> str:
         return self.generator.revision
 
-    def draw(self, wanted: Sequence[Wanted]) -> list[Drawn]:
+    def draw(self, wanted: Sequence[PlannedSample]) -> list[SampledImage]:
         requests = [GenerationRequest(one.caption.text, one.seed) for one in wanted]
         return [
-            Drawn(one.seed, f"{one.caption.text} (seed {one.seed})", image.pixels, error=image.error)
+            SampledImage(one.seed, f"{one.caption.text} (seed {one.seed})", image.pixels, error=image.error)
             for one, image in zip(wanted, images_of(self.generator, requests, self.name), strict=True)
         ]
 
@@ -101,7 +101,7 @@ class FromTable:
     def revision(self) -> str:
         return self.table.revision
 
-    def draw(self, wanted: Sequence[Wanted]) -> list[Drawn]:
+    def draw(self, wanted: Sequence[PlannedSample]) -> list[SampledImage]:
         rows = [one.caption.rows[one.of_source] for one in wanted if one.caption.rows is not None]
         return _decoded(rows, self.table.fetch(rows))
 
@@ -120,7 +120,7 @@ class Nearest:
     def revision(self) -> str:
         return self.index.revision
 
-    def draw(self, wanted: Sequence[Wanted]) -> list[Drawn]:
+    def draw(self, wanted: Sequence[PlannedSample]) -> list[SampledImage]:
         texts = dict.fromkeys(one.caption.text for one in wanted)
         for stale in self._ranked.keys() - texts.keys():
             del self._ranked[stale]
@@ -131,7 +131,7 @@ class Nearest:
         ids = [_at(self._ranked[one.caption.text], one.of_source) for one in wanted]
         there = [number for number in ids if number is not None]
         fetched = iter(_decoded(there, self.index.fetch(there)) if there else [])
-        none = Drawn(-1, "", None, error="the index has no more images")
+        none = SampledImage(-1, "", None, error="the index has no more images")
         return [none if number is None else next(fetched) for number in ids]
 
 
@@ -139,10 +139,10 @@ def _at(ids: list[int], index: int) -> int | None:
     return ids[index] if index < len(ids) else None
 
 
-def _decoded(rows: Sequence[int], images: pa.Table) -> list[Drawn]:
+def _decoded(rows: Sequence[int], images: pa.Table) -> list[SampledImage]:
     errors = images["error"].to_pylist() if "error" in images.column_names else [None] * len(rows)
     drawn = []
     for row, key, data, error in zip(rows, images["key"].to_pylist(), images["bytes"].to_pylist(), errors, strict=True):
         pixels, reason = (None, error) if data is None and error else decoded(data)
-        drawn.append(Drawn(row, key, pixels, data, reason))
+        drawn.append(SampledImage(row, key, pixels, data, reason))
     return drawn

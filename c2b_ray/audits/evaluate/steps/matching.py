@@ -43,7 +43,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Group:
+class ClassBiases:
     """Biases of one classifier and class: rows of the two tables, and the cosine of each pair."""
 
     truth: Ints
@@ -52,7 +52,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Side:
+class BiasArrays:
     """A table of `BIASES` as arrays. Signs refer to what the wordings name, whether or not they deny it."""
 
     table: pa.Table
@@ -87,13 +87,13 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Compared:
+class MethodMatch:
     """The ground truth and one method, with the cosines of all pairs that may match."""
 
     method: str
-    truth: Side
-    detected: Side
-    groups: tuple[Group, ...]
+    truth: BiasArrays
+    detected: BiasArrays
+    groups: tuple[ClassBiases, ...]
     names: tuple[tuple[str, str], ...]  # classifier and class of each group
 
     def outcomes(self, rule: Rule, direction: str, point: bool = False) -> tuple[Ints, Ints, Ints]:
@@ -117,19 +117,19 @@ class Compared:
         return np.concatenate(rows), np.concatenate(results), np.concatenate(numbers)
 
 
-def compared(method: str, truth: pa.Table, detected: pa.Table, vectors: Vectors) -> Compared:
+def compared(method: str, truth: pa.Table, detected: pa.Table, vectors: Vectors) -> MethodMatch:
     """`vectors`: the unit embedding of every wording."""
-    sides = (Side(truth), Side(detected))
+    sides = (BiasArrays(truth), BiasArrays(detected))
     names = sorted({*sides[0].rows, *sides[1].rows})
     none = np.zeros(0, np.int64)
     groups = []
     for name in names:
         rows = [side.rows.get(name, none) for side in sides]
-        groups.append(Group(rows[0], rows[1], _cosines(sides, rows, vectors).max(axis=(1, 3), initial=-1.0)))
-    return Compared(method, *sides, tuple(groups), tuple(names))
+        groups.append(ClassBiases(rows[0], rows[1], _cosines(sides, rows, vectors).max(axis=(1, 3), initial=-1.0)))
+    return MethodMatch(method, *sides, tuple(groups), tuple(names))
 
 
-def _cosines(sides: Sequence[Side], rows: Sequence[Ints], vectors: Vectors) -> Floats:
+def _cosines(sides: Sequence[BiasArrays], rows: Sequence[Ints], vectors: Vectors) -> Floats:
     """Returns cosines (truths, wordings, detected, wordings); −1 where one has fewer wordings than another.
 
     Where both sides name the attribute of a value, values are not compared without it: a black car is not black hair.
@@ -174,7 +174,7 @@ def _nearest_wordings(first: Sequence[str], second: Sequence[str], vectors: Vect
     return max((float(vectors[first[i]] @ vectors[second[j]]), first[i], second[j]) for i, j in pairs)
 
 
-def matches(one: Compared, vectors: Vectors, least: float) -> pa.Table:
+def matches(one: MethodMatch, vectors: Vectors, least: float) -> pa.Table:
     """Returns a table of `MATCHES`: for every biased ground truth the nearest biased detections, and all from `least`
     on."""
     sides = {"truth": one.truth, "detected": one.detected}
@@ -199,7 +199,7 @@ def matches(one: Compared, vectors: Vectors, least: float) -> pa.Table:
 
 
 def _match(
-    one: Compared, name: tuple[str, str], pair: tuple[int, int], how: tuple[float, int], vectors: Vectors
+    one: MethodMatch, name: tuple[str, str], pair: tuple[int, int], how: tuple[float, int], vectors: Vectors
 ) -> dict[str, Any]:
     _, first, second = _nearest_wordings(one.truth.wordings[pair[0]], one.detected.wordings[pair[1]], vectors)
     return {
@@ -215,7 +215,7 @@ def _match(
     }
 
 
-def _named(side: Side, row: int) -> str:
+def _named(side: BiasArrays, row: int) -> str:
     return f"{side.table['attribute'][row].as_py()}: {side.table['value'][row].as_py()}"
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray import stats
-from c2b_ray.audits.evaluate.steps.matching import DIRECTIONS, RULES, TRUTH_TO_DETECTED, Compared, Ints, Rule
+from c2b_ray.audits.evaluate.steps.matching import DIRECTIONS, RULES, TRUTH_TO_DETECTED, Ints, MethodMatch, Rule
 from c2b_ray.tables.evaluate import AGREEMENT, DIFFERENCES, OUTCOMES, THRESHOLDS
 
 WORDS = {1: "hit", -1: "false_hit", 0: "miss"}
@@ -51,7 +51,7 @@ def settings(levels: Levels) -> Iterator[tuple[Setting, Rule]]:
                 yield Setting(rule, kind, threshold), Rule(rule, threshold, levels.many)
 
 
-def outcome_table(methods: Sequence[Compared], levels: Levels) -> pa.Table:
+def outcome_table(methods: Sequence[MethodMatch], levels: Levels) -> pa.Table:
     """Returns a table of `OUTCOMES` of every bias of either side, under every rule and threshold."""
     rows = []
     for one in methods:
@@ -74,7 +74,7 @@ def outcome_table(methods: Sequence[Compared], levels: Levels) -> pa.Table:
     return pa.Table.from_pylist(rows, OUTCOMES)
 
 
-def agreement_table(methods: Sequence[Compared], levels: Levels) -> pa.Table:
+def agreement_table(methods: Sequence[MethodMatch], levels: Levels) -> pa.Table:
     """Returns a table of `AGREEMENT` of each method, over all classifiers and for each of them."""
     rows = []
     for one in methods:
@@ -108,7 +108,7 @@ def _shares(outcomes: Ints, groups: Ints, levels: Levels) -> _Shares:
     return _Shares(len(outcomes), *stats.outcome_shares(outcomes), *interval[:3])
 
 
-def difference_table(methods: Sequence[Compared], levels: Levels) -> pa.Table:
+def difference_table(methods: Sequence[MethodMatch], levels: Levels) -> pa.Table:
     """Returns a table of `DIFFERENCES` in HIT − FH between every two methods."""
     rows = []
     for a, b in combinations(methods, 2):
@@ -129,7 +129,7 @@ def difference_table(methods: Sequence[Compared], levels: Levels) -> pa.Table:
     return pa.Table.from_pylist(rows, DIFFERENCES)
 
 
-def threshold_table(methods: Sequence[Compared], points: frozenset[str]) -> pa.Table:
+def threshold_table(methods: Sequence[MethodMatch], points: frozenset[str]) -> pa.Table:
     """Returns a table of `THRESHOLDS` (App. C): varies τ, the least cosine, and the rule for several matches.
 
     `points`: methods whose scores are no differences in accuracy; their τ is not varied.

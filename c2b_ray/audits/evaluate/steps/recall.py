@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from c2b_ray import stats
-from c2b_ray.audits.evaluate.steps.truth import TARGET, Cell, Ints, Rows
+from c2b_ray.audits.evaluate.steps.truth import TARGET, Ints, Rows, TruthCell
 from c2b_ray.tables.evaluate import RECALL, SHOWN
 
 WHAT = ("class", "value", "both")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CaptionRelevance:
     """A caption, the rows of the images for which it is true, and those for which that is unknown."""
 
     kind: str
@@ -36,11 +36,11 @@ class Wanted:
 
 def wanted(
     labels: pa.Table,
-    cells: Mapping[Cell, Rows],
+    cells: Mapping[TruthCell, Rows],
     classes: Sequence[str],
     said: Mapping[tuple[str, str], str],
     captions: Sequence[str],
-) -> Iterator[Wanted]:
+) -> Iterator[CaptionRelevance]:
     """Yields the captions of every class, of every value, and of both.
 
     `captions`: the three templates, with {class} and {value}. `said`: the text for each (attribute, value) in them.
@@ -48,16 +48,18 @@ def wanted(
     targets = np.array(labels[TARGET].to_pylist(), object)
     for target in classes:
         shown = np.flatnonzero(targets == target)
-        yield Wanted("class", target, None, None, _filled(captions[0], target, ""), shown, shown[:0])
+        yield CaptionRelevance("class", target, None, None, _filled(captions[0], target, ""), shown, shown[:0])
     for attribute, value in dict.fromkeys((attribute, value) for _, attribute, value in cells):
         column = labels[attribute].combine_chunks()
         unknown = np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))
         # Of every class: also of one in which too few images have the value for a cell.
         shown = np.flatnonzero(pc.equal(column, value).fill_null(False).to_numpy(zero_copy_only=False))
-        yield Wanted("value", None, attribute, value, _filled(captions[1], "", said[attribute, value]), shown, unknown)
+        yield CaptionRelevance(
+            "value", None, attribute, value, _filled(captions[1], "", said[attribute, value]), shown, unknown
+        )
         for target in [one for one in classes if (one, attribute, value) in cells]:
             caption = _filled(captions[2], target, said[attribute, value])
-            yield Wanted("both", target, attribute, value, caption, cells[target, attribute, value][0],
+            yield CaptionRelevance("both", target, attribute, value, caption, cells[target, attribute, value][0],
                          unknown[targets[unknown] == target])  # fmt: skip
 
 
@@ -66,7 +68,10 @@ def _filled(template: str, target: str, value: str) -> str:
 
 
 def recall_table(
-    queries: Sequence[Wanted], texts: NDArray[np.float32], images: NDArray[np.float32], shares: Sequence[float]
+    queries: Sequence[CaptionRelevance],
+    texts: NDArray[np.float32],
+    images: NDArray[np.float32],
+    shares: Sequence[float],
 ) -> pa.Table:
     """Returns a table of `RECALL`.
 

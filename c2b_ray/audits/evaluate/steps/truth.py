@@ -23,13 +23,13 @@ from c2b_ray.tables.evaluate import BIASES
 
 TRUTH, TARGET = "truth", "target_class"
 Mask = NDArray[np.bool_]
-Cell = tuple[str, str, str]
+TruthCell = tuple[str, str, str]
 
 
 Ints = NDArray[np.int64]
 Rows = tuple[Ints, Ints]
 """The rows with a value, and those with another one."""
-Answers = tuple[Mask, Mask]
+TruthAnswers = tuple[Mask, Mask]
 """Which rows were answered right, and which were answered at all."""
 
 
@@ -44,7 +44,7 @@ def one_spelling(labels: pa.Table, names: Sequence[str]) -> pa.Table:
     return labels
 
 
-def cells(labels: pa.Table, attributes: Sequence[str], classes: Sequence[str], least: int) -> dict[Cell, Rows]:
+def cells(labels: pa.Table, attributes: Sequence[str], classes: Sequence[str], least: int) -> dict[TruthCell, Rows]:
     """Returns (class, attribute, value) → the rows with the value and those with another one, at least `least` of
     either.
 
@@ -53,7 +53,7 @@ def cells(labels: pa.Table, attributes: Sequence[str], classes: Sequence[str], l
     """
     targets = np.array(labels[TARGET].to_pylist(), object)
     members = {name: np.asarray(targets == name, bool) for name in classes}
-    result: dict[Cell, Rows] = {}
+    result: dict[TruthCell, Rows] = {}
     for attribute in attributes:
         column = labels[attribute].combine_chunks()
         known = column.is_valid().to_numpy(zero_copy_only=False)
@@ -71,8 +71,8 @@ def cells(labels: pa.Table, attributes: Sequence[str], classes: Sequence[str], l
 
 
 def truth_biases(
-    cells: Mapping[Cell, Rows],
-    right: Mapping[str, Answers],
+    cells: Mapping[TruthCell, Rows],
+    right: Mapping[str, TruthAnswers],
     tau: float,
     alpha: float,
     names: Mapping[str, str],
@@ -120,7 +120,7 @@ def _once(sides: Rows, pictures: Ints) -> Rows:
     return once(sides[0], pictures), once(sides[1], pictures)
 
 
-def _counts(cells: Mapping[Cell, Rows], right: Mapping[str, Answers]) -> NDArray[np.int64]:
+def _counts(cells: Mapping[TruthCell, Rows], right: Mapping[str, TruthAnswers]) -> NDArray[np.int64]:
     """Returns the numbers of right and of answered images, with the value and without: (classifiers × cells, 2, 2)."""
     return np.array(
         [

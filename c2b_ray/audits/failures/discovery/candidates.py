@@ -13,7 +13,7 @@ from typing import Literal
 import pyarrow as pa
 
 from c2b_ray import prompts
-from c2b_ray.audits.failures.discovery.sentences import Dropped, behind, caption, finished, noun, split, usable
+from c2b_ray.audits.failures.discovery.sentences import DroppedSentence, behind, caption, finished, noun, split, usable
 from c2b_ray.errors import ConfigError, ReplyError
 from c2b_ray.names import mentions, normalise
 from c2b_ray.roles import ChatReply, ChatRequest
@@ -139,7 +139,7 @@ def rewrite_request(candidate: Candidate, seed: int) -> ChatRequest:
 
 def rewrites(
     candidate: Candidate, reply: ChatReply, others: Collection[str] = ()
-) -> tuple[list[Candidate], list[Dropped]]:
+) -> tuple[list[Candidate], list[DroppedSentence]]:
     """Returns the captions of a reply that say less than the caption and nothing more, and why each other one is
     refused.
 
@@ -148,9 +148,9 @@ def rewrites(
     try:
         texts = parse_reply(reply, SHORTEN_SCHEMA)["captions"]
     except ReplyError as error:
-        return [], [Dropped(f"{error}: {error.reply[:200]}", "no_reply")]
+        return [], [DroppedSentence(f"{error}: {error.reply[:200]}", "no_reply")]
     kept: list[tuple[Origin, tuple[str, ...]]] = []
-    dropped: list[Dropped] = []
+    dropped: list[DroppedSentence] = []
     for text in texts:
         sentences, refused = _sentences(candidate, text, others)
         dropped += refused
@@ -159,18 +159,18 @@ def rewrites(
     return _each_once(candidate, iter(kept)), dropped
 
 
-def _sentences(candidate: Candidate, text: str, others: Collection[str]) -> tuple[list[str], list[Dropped]]:
+def _sentences(candidate: Candidate, text: str, others: Collection[str]) -> tuple[list[str], list[DroppedSentence]]:
     if text.startswith(finished(candidate.prompt)):
         rest = split(text.removeprefix(finished(candidate.prompt)))
     else:
         prompt, rest = behind(text, candidate.label)
         if not _said(prompt) <= _said(candidate.text):
-            return [], [Dropped(text, "says_more")]
+            return [], [DroppedSentence(text, "says_more")]
         if not rest:
-            return [], [Dropped(text, "says_nothing")]
+            return [], [DroppedSentence(text, "says_nothing")]
     sentences, dropped = usable(rest, candidate.label, others)
     if not _said(" ".join(sentences)) <= _said(candidate.text):
-        dropped.append(Dropped(text, "says_more"))
+        dropped.append(DroppedSentence(text, "says_more"))
     return sentences, dropped
 
 

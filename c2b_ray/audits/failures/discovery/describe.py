@@ -30,7 +30,7 @@ Sentences = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Mined:
+class SentenceSet:
     """A set of sentences in the order of their description. `lift`: how much more frequent it is among failures."""
 
     sentences: Sentences
@@ -50,10 +50,10 @@ class Background:
         return math.prod((self._count[one] + 0.5) / (self._images + 1) for one in sentences)
 
 
-def mine(failures: Sequence[Sentences], background: Background, most: int) -> list[Mined]:
+def mine(failures: Sequence[Sentences], background: Background, most: int) -> list[SentenceSet]:
     """Returns at most `most` sets, best first; each explains failures that those before it do not."""
     left = [one for one in failures if one]
-    result: list[Mined] = []
+    result: list[SentenceSet] = []
     while left and len(result) < most:
         best = max(_sets(left, background), key=lambda mined: (mined.gain, mined.sentences), default=None)
         if best is None or best.gain <= 0:
@@ -63,7 +63,7 @@ def mine(failures: Sequence[Sentences], background: Background, most: int) -> li
     return result
 
 
-def _sets(failures: Sequence[Sentences], background: Background) -> list[Mined]:
+def _sets(failures: Sequence[Sentences], background: Background) -> list[SentenceSet]:
     """Returns every set of up to `LARGEST` sentences of a failure, and each whole description."""
     support: Counter[frozenset[str]] = Counter()
     order: dict[frozenset[str], Sentences] = {}
@@ -77,14 +77,14 @@ def _sets(failures: Sequence[Sentences], background: Background) -> list[Mined]:
     return [_mined(order[key], count, len(failures), background) for key, count in support.items()]
 
 
-def _mined(sentences: Sentences, support: int, failures: int, background: Background) -> Mined:
+def _mined(sentences: Sentences, support: int, failures: int, background: Background) -> SentenceSet:
     share, usual = support / failures, min(background.share(sentences), 0.999)
     if share <= usual:
-        return Mined(sentences, support, share / usual, -math.inf)
+        return SentenceSet(sentences, support, share / usual, -math.inf)
     gain = support * math.log(share / usual)
     if share < 1:
         gain += (failures - support) * math.log((1 - share) / (1 - usual))
-    return Mined(sentences, support, share / usual, gain - (COST * len(sentences) if failures > 1 else 0.0))
+    return SentenceSet(sentences, support, share / usual, gain - (COST * len(sentences) if failures > 1 else 0.0))
 
 
 # Describes failures: the captioner's text about each kept image. It knows only bytes and texts.

@@ -35,9 +35,9 @@ __all__ = [
     "POWERS",
     "SHARES",
     "Confirming",
-    "Reach",
+    "FailureReach",
+    "LabelSearch",
     "Screening",
-    "Searched",
     "least_caption_rate",
     "least_rate",
     "least_rates",
@@ -52,7 +52,7 @@ _HALVINGS = 60
 
 
 @dataclass(frozen=True)
-class Reach:
+class FailureReach:
     """A run's draws for one failure of each label.
 
     seen: baseline images of a label among which discovery looks for failures; None where the config has the captions,
@@ -98,10 +98,10 @@ class Reach:
         return float(needed[0] * (1 + each))
 
 
-def least_rate(reach: Reach, share: float, power: float = POWER) -> float | None:
+def least_rate(reach: FailureReach, share: float, power: float = POWER) -> float | None:
     """Returns the least rate that is found with probability `power`; None where not even a rate of 1 is.
 
-    share, in (0, 1): as in `Reach.power`. By bisection: the power grows with the rate, except for steps of whole
+    share, in (0, 1): as in `FailureReach.power`. By bisection: the power grows with the rate, except for steps of whole
     failures.
     """
     if reach.power(1.0, share) < power:
@@ -146,7 +146,7 @@ class Screening:
 
 @dataclass(frozen=True)
 class Confirming:
-    """The test on fresh seeds: `draws` of a caption and its baseline together; the others are as in `Reach`."""
+    """The test on fresh seeds: `draws` of a caption and its baseline together; the others are as in `FailureReach`."""
 
     draws: float
     hypotheses: float
@@ -159,8 +159,8 @@ def least_caption_rate(
 ) -> float | None:
     """Returns the least failure rate of a caption, of a label with this rate of the baseline, in (0, 1), at which the
     caption is promising and then confirmed with probability `power`, if it is drawn; None where not even a rate of 1
-    is. The test is that of `Reach`."""
-    reach = Reach(None, np.inf, tested.draws, tested.hypotheses, tested.alpha, tested.worth)
+    is. The test is that of `FailureReach`."""
+    reach = FailureReach(None, np.inf, tested.draws, tested.hypotheses, tested.alpha, tested.worth)
 
     def found(rate: float) -> bool:
         confirmed = float(reach.power(rate, baseline_rate / rate))
@@ -185,7 +185,7 @@ _HALVINGS_of_labelled_power = 40
 
 
 @dataclass(frozen=True)
-class Searched:
+class LabelSearch:
     """What the search and the test had of one label. searched, tested: its images with an answer. usual: the label's
     failure rate, above 0. penalty: log K of the sets of most columns (`value_sets.Search`). least_excess: of the
     weakest set that was put forward, less its own log K; -inf where there was room for more sets."""
@@ -198,7 +198,7 @@ class Searched:
 
 
 def least_rates(
-    labels: Sequence[Searched], share: float, hypotheses: int, findings: int, alpha: float, smallest_ratio: float
+    labels: Sequence[LabelSearch], share: float, hypotheses: int, findings: int, alpha: float, smallest_ratio: float
 ) -> Floats:
     """Returns the least failure rate of a cause that is found with each of `POWERS`, float64 (labels, powers).
 

@@ -22,7 +22,7 @@ from c2b_ray.stats.rate_evidence import RateBatch, RateEvidence, e_q_values, mor
 from c2b_ray.stats.roots import checked_levels
 from c2b_ray.stats.scores import Floats, Ints
 
-__all__ = ["Draws", "Race", "RaceTerms", "measure_draws", "next_draws"]
+__all__ = ["DrawCounts", "Race", "RaceTerms", "measure_draws", "next_draws"]
 
 
 # Computes from rates how many draws decide a hypothesis: how a race spends its draws, and what a run is expected to
@@ -123,7 +123,7 @@ class RaceTerms:
 
 
 @dataclass(frozen=True)
-class Draws:
+class DrawCounts:
     """Numbers of draws, int64: of each caption and of each label's baseline."""
 
     captions: Ints
@@ -203,7 +203,7 @@ class Race:
         return np.where(self.q_values <= self.terms.alpha, "failure", hopeless)
 
 
-def next_draws(race: Race, left: int) -> Draws:
+def next_draws(race: Race, left: int) -> DrawCounts:
     """Returns how many draws each caption and each baseline gets in the next batch, at most `left` in all.
 
     For each open hypothesis the remaining draws are estimated from its rates so far. Captions that need fewest go
@@ -213,7 +213,7 @@ def next_draws(race: Race, left: int) -> Draws:
     is open, or nothing open can be decided.
     """
     captions, labels = _sizes(race)
-    nothing = Draws(np.zeros(captions, dtype=np.int64), np.zeros(labels, dtype=np.int64))
+    nothing = DrawCounts(np.zeros(captions, dtype=np.int64), np.zeros(labels, dtype=np.int64))
     open_rows = np.flatnonzero(race.standing == "open")
     if not len(open_rows):
         return nothing
@@ -234,13 +234,13 @@ def next_draws(race: Race, left: int) -> Draws:
             break
         more = chosen.captions.copy()
         more[number] = steps[number] if chosen.total else min(steps[number], int(left / (1 + baseline_share(1))) - 1)
-        with_it = Draws(more, _baseline_draws(more, of_caption, labels))
+        with_it = DrawCounts(more, _baseline_draws(more, of_caption, labels))
         if more[number] > 0 and with_it.total <= left:
             chosen = with_it
     return chosen
 
 
-def measure_draws(race: Race, most: int, left: int | None = None) -> Draws:
+def measure_draws(race: Race, most: int, left: int | None = None) -> DrawCounts:
     """Returns the draws of the measuring part for each caption and each baseline: at most `most` each, `left` in all.
 
     The number is chosen so that `terms.measured` failures are expected at the rate that the test saw, for the rarest of
@@ -263,7 +263,7 @@ def measure_draws(race: Race, most: int, left: int | None = None) -> Draws:
         while fits < most:  # the largest size that all can be cut to
             middle = (fits + most + 1) // 2
             fits, most = (middle, most) if np.minimum(sizes, middle).sum() <= left else (fits, middle - 1)
-    return Draws(*(np.minimum(of, most).astype(np.int64) for of in (tested, base)))
+    return DrawCounts(*(np.minimum(of, most).astype(np.int64) for of in (tested, base)))
 
 
 def _remaining(race: Race, rows: Ints) -> tuple[Floats, Floats]:

@@ -91,7 +91,7 @@ def reliability(
     return pa.Table.from_pylist(rows, RELIABILITY)
 
 
-def doubts(table: pa.Table, least: float = LEAST_RATE) -> dict[str, str]:
+def unreliable_labels(table: pa.Table, least: float = LEAST_RATE) -> dict[str, str]:
     """Returns label → why it is not to be trusted: its images certainly show it less often than `least`, or none could
     be checked."""
     result = {}

@@ -44,7 +44,7 @@ _SMALL = 256 * 256
 
 ORDERS = pa.schema(
     [
-        pa.field("round_id", pa.list_(pa.string()), nullable=False),  # `Decider.round_id` of each that is wanted
+        pa.field("round_id", pa.list_(pa.string()), nullable=False),  # `AnswerRules.round_id` of each that is wanted
         pa.field("order_id", pa.string(), nullable=False),  # hash of all that decides which images are drawn
         pa.field("caption_id", pa.string(), nullable=False),
         pa.field("label", pa.string(), nullable=False),
@@ -80,7 +80,7 @@ class OrderRow(TypedDict):
 
 
 @dataclass(frozen=True)
-class Drawn:
+class RoundSample:
     """One draw: its seed (for labelled images, its row), its key in the source, and pixels or why there are none."""
 
     seed: int
@@ -90,7 +90,7 @@ class Drawn:
 
 
 class Draws(Protocol):
-    def draw(self, order: OrderRow, numbers: Sequence[int]) -> list[Drawn]:
+    def draw(self, order: OrderRow, numbers: Sequence[int]) -> list[RoundSample]:
         """Returns the draws with these numbers of the order's caption."""
         ...
 
@@ -102,12 +102,12 @@ class GeneratedDraws:
     generator: ImageGenerator
     seed: int
 
-    def draw(self, order: OrderRow, numbers: Sequence[int]) -> list[Drawn]:
+    def draw(self, order: OrderRow, numbers: Sequence[int]) -> list[RoundSample]:
         text, stage = order["text"], order["stage"]
         seeds = [seed_of("failures", self.seed, stage, text, number) for number in numbers]
         images = images_of(self.generator, [GenerationRequest(text, seed) for seed in seeds])
         return [
-            Drawn(seed, f"{text} (seed {seed})", image.pixels, image.error)
+            RoundSample(seed, f"{text} (seed {seed})", image.pixels, image.error)
             for seed, image in zip(seeds, images, strict=True)
         ]
 
@@ -118,7 +118,7 @@ class LabelledDraws:
 
     source: ImageSource
 
-    def draw(self, order: OrderRow, numbers: Sequence[int]) -> list[Drawn]:
+    def draw(self, order: OrderRow, numbers: Sequence[int]) -> list[RoundSample]:
         assert order["rows"] is not None
         rows = [order["rows"][number - order["first"]] for number in numbers]
         images = self.source.fetch(rows)
@@ -128,12 +128,12 @@ class LabelledDraws:
             rows, images["key"].to_pylist(), images["bytes"].to_pylist(), errors, strict=True
         ):
             pixels, reason = (None, error) if error is not None else decoded(data)
-            drawn.append(Drawn(row, key, pixels, reason))
+            drawn.append(RoundSample(row, key, pixels, reason))
         return drawn
 
 
 @dataclass(frozen=True)
-class Decider:
+class AnswerRules:
     """What a classifier's answers mean. `names`: of its labels, by position. `truths`: of each label of the run."""
 
     classifier: str
@@ -166,7 +166,7 @@ class RoundModels:
     """The source of draws, and the classifiers."""
 
     source: Draws
-    classifiers: tuple[tuple[Classifier, Decider], ...]
+    classifiers: tuple[tuple[Classifier, AnswerRules], ...]
 
 
 @dataclass
@@ -217,7 +217,9 @@ def _round(order: OrderRow, models: RoundModels) -> list[RoundRow]:
     ]
 
 
-def _count(usable: list[Drawn], classifier: Classifier, decider: Decider, order: OrderRow, tally: _Tally) -> None:
+def _count(
+    usable: list[RoundSample], classifier: Classifier, decider: AnswerRules, order: OrderRow, tally: _Tally
+) -> None:
     pixels = [one.pixels for one in usable if one.pixels is not None]
     decisions = decider.decide(classifier.logits(pixels, [one.key for one in usable]), order["label"])
     tally.draws += int(decisions.answered.sum())
@@ -237,7 +239,9 @@ def _count(usable: list[Drawn], classifier: Classifier, decider: Decider, order:
             tally.examples.append(_example(usable[index], name, decisions, index, decider))
 
 
-def _example(drawn: Drawn, name: str | None, decisions: Decisions, index: int, decider: Decider) -> ExampleRow:
+def _example(
+    drawn: RoundSample, name: str | None, decisions: Decisions, index: int, decider: AnswerRules
+) -> ExampleRow:
     assert drawn.pixels is not None
     return {
         "seed": drawn.seed,
@@ -248,7 +252,7 @@ def _example(drawn: Drawn, name: str | None, decisions: Decisions, index: int, d
     }
 
 
-def _row(order: OrderRow, decider: Decider, tally: _Tally, seconds: float) -> RoundRow:
+def _row(order: OrderRow, decider: AnswerRules, tally: _Tally, seconds: float) -> RoundRow:
     reasons = list(tally.reasons)[:_MOST_REASONS]
     if tally.draws == 0 and order["draws"] >= FEW:
         why = "; ".join(reasons)
@@ -292,7 +296,7 @@ class LabelledModels:
     """The source of labelled images, and the classifiers."""
 
     source: ImageSource
-    classifiers: tuple[tuple[Classifier, Decider], ...]
+    classifiers: tuple[tuple[Classifier, AnswerRules], ...]
 
 
 def answer_images(batch: pa.Table, models: LabelledModels) -> pa.Table:
@@ -324,7 +328,7 @@ def pictures(batch: pa.Table, source: ImageSource) -> pa.Table:
     return images.append_column("row", batch["row"]).select(PICTURES.names).cast(PICTURES)
 
 
-def _answer(decider: Decider, logits: Floats, label: str, error: str | None) -> Outcome:
+def _answer(decider: AnswerRules, logits: Floats, label: str, error: str | None) -> Outcome:
     if error is not None:
         return {"failed": None, "predicted": None, "top3": [], "confidence": None, "error": error}
     decisions = decider.decide(logits, label)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from c2b_ray.audits.failures.discovery.describe import describe
 from c2b_ray.audits.failures.discovery.reliability import inspect
 from c2b_ray.audits.failures.discovery.rounds import (
-    Decider,
+    AnswerRules,
     Draws,
     LabelledModels,
     RoundModels,
@@ -40,11 +40,11 @@ _BLOCK, _IMAGES = 16, 256
 
 
 @dataclass(frozen=True)
-class Contender:
+class DiscoveryClassifier:
     """A classifier of a run: how to load it, and what its answers mean."""
 
     classifier: Callable[[], Classifier]
-    decider: Decider
+    decider: AnswerRules
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class RoundStage:
 
     runner: Runner
     source: Callable[[], Draws]
-    contenders: tuple[Contender, ...]
+    contenders: tuple[DiscoveryClassifier, ...]
     out: str
     seed: int
 
@@ -77,7 +77,7 @@ def answer_all(
     runner: Runner,
     rows: pa.Table,
     source: Callable[[], ImageSource],
-    contenders: tuple[Contender, ...],
+    contenders: tuple[DiscoveryClassifier, ...],
     out: str,
     on_progress: OnProgress,
 ) -> None:
@@ -143,15 +143,15 @@ def _draws(orders: pa.Table) -> Sequence[int]:
     return draws
 
 
-def _labelled_models(source: Callable[[], ImageSource], contenders: Sequence[Contender]) -> LabelledModels:
+def _labelled_models(source: Callable[[], ImageSource], contenders: Sequence[DiscoveryClassifier]) -> LabelledModels:
     return LabelledModels(source(), _classifiers(contenders))
 
 
-def _loaded(source: Callable[[], Draws], contenders: Sequence[Contender]) -> RoundModels:
+def _loaded(source: Callable[[], Draws], contenders: Sequence[DiscoveryClassifier]) -> RoundModels:
     return RoundModels(source(), _classifiers(contenders))
 
 
-def _classifiers(contenders: Sequence[Contender]) -> tuple[tuple[Classifier, Decider], ...]:
+def _classifiers(contenders: Sequence[DiscoveryClassifier]) -> tuple[tuple[Classifier, AnswerRules], ...]:
     classifiers = []
     for one in contenders:
         classifier = one.classifier()

@@ -28,7 +28,7 @@ _SAYS_NOTHING = _LITTLE | frozenset(
 
 
 @dataclass(frozen=True)
-class Dropped:
+class DroppedSentence:
     """`reason`: names_label, names_class, repeated, too_long, says_nothing."""
 
     sentence: str
@@ -104,24 +104,24 @@ def behind(text: str, label: str) -> tuple[str, list[str]]:
 
 def usable(
     sentences: Iterable[str], label: str, others: Collection[str] = (), most_words: int = MOST_WORDS
-) -> tuple[list[str], list[Dropped]]:
+) -> tuple[list[str], list[DroppedSentence]]:
     """Returns the sentences that may stand behind a prompt, and why each other one may not.
 
     `others`: classes that none may name, such as the one that the images were taken for: "a fly that looks like a bee"
     would ask the generator for a bee. A sentence whose subject is the label is rewritten with "it".
     """
     kept: list[str] = []
-    dropped: list[Dropped] = []
+    dropped: list[DroppedSentence] = []
     for sentence in sentences:
         said = _about_it(sentence, label)
         if reason := _refused(said, label, others, most_words):
-            dropped.append(Dropped(sentence, reason))
+            dropped.append(DroppedSentence(sentence, reason))
         else:
             kept.append(said)
     once = without_repeats(kept)
-    repeated = [Dropped(sentence, "repeated") for sentence in kept]
+    repeated = [DroppedSentence(sentence, "repeated") for sentence in kept]
     for sentence in once:
-        repeated.remove(Dropped(sentence, "repeated"))
+        repeated.remove(DroppedSentence(sentence, "repeated"))
     return once, dropped + repeated
 
 

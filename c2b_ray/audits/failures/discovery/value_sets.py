@@ -50,7 +50,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Found:
+class ValueSet:
     """A set of values. `excess`: G - log K, in the images that the sets before it left."""
 
     codes: tuple[int, ...]
@@ -83,7 +83,7 @@ def excess(failures: ArrayLike, images: ArrayLike, all_failures: ArrayLike, all_
     return gain
 
 
-def find_value_sets(codes: Ints, failed: Mask, least_ratio: float) -> tuple[list[Found], Search]:
+def find_value_sets(codes: Ints, failed: Mask, least_ratio: float) -> tuple[list[ValueSet], Search]:
     """Returns at most `MOST_SETS` sets, in the order in which they were found, and how the search went.
 
     Args: codes: a number for each image's value of each column, int (images, columns), -1 where it has none; a number
@@ -95,9 +95,9 @@ def find_value_sets(codes: Ints, failed: Mask, least_ratio: float) -> tuple[list
     of_failed = values.shown[failed].astype(np.float32)
     triples = sum(len(sets) for sets, *_ in _triples(values, values.extended, of_failed, np.ones(len(of_failed), bool)))
     penalties = np.log(np.maximum(np.cumsum([singles, pairs, triples]), 1))
-    found, left = list[Found](), np.ones(len(failed), bool)
+    found, left = list[ValueSet](), np.ones(len(failed), bool)
     while len(found) < MOST_SETS and (best := values.best(left, failed, least_ratio, penalties)) is not None:
-        found.append(Found(tuple(values.codes[best.at].tolist()), best.score))
+        found.append(ValueSet(tuple(values.codes[best.at].tolist()), best.score))
         left &= ~values.shown[:, best.at].all(axis=1)
     return found, Search((singles, pairs, triples), pairs - len(values.extended), float(penalties[-1]))
 
@@ -136,7 +136,7 @@ class _Values:
             columns.append(np.full(len(mine), column))
         values, of = np.concatenate(names), np.concatenate(columns)
         shown = codes[:, of] == values
-        failures, images = _together(shown[failed]), _together(shown)
+        failures, images = _joint_counts(shown[failed]), _joint_counts(shown)
         pairs = np.argwhere((of[:, None] < of[None, :]) & (failures >= FEWEST))
         at = tuple(pairs.T)
         most = WORK // max(len(codes) * len(values), 1)
@@ -158,7 +158,7 @@ class _Values:
             score = excess(failures, images, *whole) - penalties[sets.shape[1] - 1]
             best.consider(sets, np.where(is_more, score, -np.inf))
 
-        failures, images = _together(shown[among]), _together(shown)
+        failures, images = _joint_counts(shown[among]), _joint_counts(shown)
         consider(np.arange(len(self.codes))[:, None], np.diag(failures), np.diag(images))
         at = tuple(self.pairs.T)
         consider(self.pairs, failures[at], images[at])
@@ -195,7 +195,7 @@ def _triples(
             yield sets, failures[pair, third].astype(np.float64), images.astype(np.float64)
 
 
-def _together(shown: Mask) -> Floats:
+def _joint_counts(shown: Mask) -> Floats:
     """Returns how many images show both of two values, float64 (values, values)."""
     as_numbers = shown.astype(np.float32)  # whole numbers up to 2^24 are exact
     counts: Floats = (as_numbers.T @ as_numbers).astype(np.float64)
@@ -218,7 +218,7 @@ Texts = NDArray[np.object_]
 
 
 @dataclass(frozen=True)
-class Answered:
+class LabelledAnswers:
     """For every labelled image of the run: its label, its columns' values (None where it has none), its part, and a
     number for its picture, the same for all copies of one. `clusters`: the number of its cluster, from 0, such as its
     camera; None where images are independent. All images of a cluster are in one part."""
@@ -229,7 +229,7 @@ class Answered:
     pictures: Ints
     clusters: Ints | None = None
 
-    def without_copies(self, pictures: Ints) -> tuple[Mask, Answered]:
+    def without_copies(self, pictures: Ints) -> tuple[Mask, LabelledAnswers]:
         """Returns which images count, and these alone: of a picture's images with the same label and values only the
         first. All images of a picture are in the part, and the cluster, of its first one."""
         _, first, picture = np.unique(pictures, return_index=True, return_inverse=True)
@@ -239,7 +239,7 @@ class Answered:
         columns = {name: values[counts] for name, values in self.columns.items()}
         parts = self.parts[first[picture]]
         clusters = None if self.clusters is None else self.clusters[first[picture]][counts]
-        return counts, Answered(self.labels[counts], columns, parts[counts], pictures[counts], clusters)
+        return counts, LabelledAnswers(self.labels[counts], columns, parts[counts], pictures[counts], clusters)
 
     @cached_property
     def coded(self) -> tuple[Ints, list[tuple[str, str]]]:
@@ -311,7 +311,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Sides:
+class ConditionCounts:
     """Failures and images that show a condition, and those of the label's other images."""
 
     failures: int
@@ -325,16 +325,18 @@ class Sides:
         return self.failures >= FEWEST and self.failures > (1 + smallest_ratio) / 2 * usual * self.images
 
 
-def sides(answered: Answered, condition: Condition, failed: Mask, among: Mask) -> Sides:
+def condition_counts(answered: LabelledAnswers, condition: Condition, failed: Mask, among: Mask) -> ConditionCounts:
     """`failed`: which images fail towards the target; `among`: those of the part that have an answer."""
     of_label = answered.of_label(condition.label) & among
     shown = answered.showing(condition.values)
     inside, outside = answered.once(of_label & shown), answered.once(of_label & ~shown)
-    return Sides(*(int(mask.sum()) for mask in (inside & failed, inside, outside & failed, outside)))
+    return ConditionCounts(*(int(mask.sum()) for mask in (inside & failed, inside, outside & failed, outside)))
 
 
-def clustered_sides(answered: Answered, condition: Condition, failed: Mask, among: Mask) -> ClusteredSides:
-    """Returns what `sides` counts, by cluster."""
+def clustered_condition_counts(
+    answered: LabelledAnswers, condition: Condition, failed: Mask, among: Mask
+) -> ClusteredSides:
+    """Returns what `condition_counts` counts, by cluster."""
     assert answered.clusters is not None
     of_label = answered.of_label(condition.label) & among
     shown = answered.showing(condition.values)
@@ -362,14 +364,14 @@ class Suggested:
 
     conditions: list[Condition]
     search: Search
-    found: list[Found]
+    found: list[ValueSet]
 
 
-def conditions(answered: Answered, label: str, failed: Mask, among: Mask, smallest_ratio: float) -> Suggested:
+def conditions(answered: LabelledAnswers, label: str, failed: Mask, among: Mask, smallest_ratio: float) -> Suggested:
     """Returns the conditions of up to three columns that correlate best with failures, in the part `among`.
 
     `smallest_ratio`: of the rate to that of the label's other images, which is searched for. Of a picture with several
-    copies one image takes part in the search; the counts that decide are those of `sides`.
+    copies one image takes part in the search; the counts that decide are those of `condition_counts`.
     """
     rows = answered.once(answered.of_label(label) & among)
     codes, meaning = answered.coded
@@ -377,6 +379,6 @@ def conditions(answered: Answered, label: str, failed: Mask, among: Mask, smalle
     chosen = []
     for one in found:
         condition = Condition(label, tuple(meaning[code] for code in one.codes))
-        if sides(answered, condition, failed, among).is_promising(smallest_ratio):
+        if condition_counts(answered, condition, failed, among).is_promising(smallest_ratio):
             chosen.append((condition, one))
     return Suggested([condition for condition, _ in chosen], search, [one for _, one in chosen])

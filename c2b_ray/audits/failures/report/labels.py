@@ -74,13 +74,13 @@ def at_baseline(facts: Facts, label: str, classifier: str) -> tuple[str, Tally]:
     """Returns the stage that drew the images, confirmation where it drew any, and their tally."""
     caption_id = facts.baselines[label].caption_id
     keys = [(caption_id, classifier, generator) for generator in facts.primary]
-    confirmed = _together([facts.tallies.of(*key) for key in keys])
+    confirmed = _sum_tallies([facts.tallies.of(*key) for key in keys])
     if confirmed.draws:
         return CONFIRMATION, confirmed
-    return DISCOVERY, _together([facts.tallies.discovered.get(key, Tally()) for key in keys])
+    return DISCOVERY, _sum_tallies([facts.tallies.discovered.get(key, Tally()) for key in keys])
 
 
-def _together(tallies: Sequence[Tally]) -> Tally:
+def _sum_tallies(tallies: Sequence[Tally]) -> Tally:
     whole = Tally()
     for tally in tallies:
         whole.draws += tally.draws

@@ -35,7 +35,7 @@ from c2b_ray.audits.failures.report.method import (
 )
 from c2b_ray.audits.failures.report.reliability import Reliability, reliability
 from c2b_ray.audits.failures.report.rows import COLUMNS as COUNTED
-from c2b_ray.audits.failures.report.sentences import Statement, says, statement, together
+from c2b_ray.audits.failures.report.sentences import Statement, merge_statements, says, statement
 from c2b_ray.audits.failures.report.transfers import Transfers, transfers
 from c2b_ray.report import words
 from c2b_ray.report.answer import MOST, Answer
@@ -96,7 +96,7 @@ def build_view(facts: Facts, examples: Examples, thumbnails: Mapping[str, str]) 
         statement(finding, facts.names[finding.lead.classifier], link, facts.wording)
         for finding, link in zip(facts.findings, _links(len(facts.findings)), strict=True)
     ]
-    shown = together(facts.findings, sentences)
+    shown = merge_statements(facts.findings, sentences)
     of_findings = (one for finding in facts.findings for one in finding.confirmed)
     confirmed = list(dict.fromkeys([*of_findings, *(one for one in facts.hypotheses if one.confirmed)]))
     rest = undecided_first(facts.hypotheses)

@@ -145,7 +145,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Effort:
+class DrawnImages:
     """Images drawn of a stage and part, each counted once for all classifiers; `reasons`: why some were unusable."""
 
     images: int
@@ -154,7 +154,7 @@ class Effort:
     reasons: tuple[str, ...]
 
 
-NOTHING = Effort(0, 0, 0.0, ())
+NOTHING = DrawnImages(0, 0, 0.0, ())
 
 TallyKey = tuple[str, str, str]
 
@@ -165,7 +165,7 @@ class Tallies:
 
     confirmed: Mapping[TallyKey, Tally]
     discovered: Mapping[TallyKey, Tally]
-    efforts: Mapping[tuple[str, str], Effort]
+    efforts: Mapping[tuple[str, str], DrawnImages]
 
     def of(self, caption_id: str, classifier: str, generator: str) -> Tally:
         """Returns the tally of confirmation; an empty one where a caption was not drawn there."""
@@ -177,7 +177,7 @@ def tallies_of(rounds: pa.Table, counted: Collection[str] | None = None) -> Tall
     measured: dict[TallyKey, Tally] = {}
     confirmed: dict[TallyKey, Tally] = {}
     discovered: dict[TallyKey, Tally] = {}
-    drawn: dict[tuple[str, str, str, str, int], Effort] = {}
+    drawn: dict[tuple[str, str, str, str, int], DrawnImages] = {}
     for row in _rows(rounds):
         key = row["caption_id"], row["classifier"], row["generator"]
         (confirmed if row["stage"] == CONFIRMATION else discovered).setdefault(key, Tally()).add(row)
@@ -194,21 +194,21 @@ def _rows(rounds: pa.Table) -> Iterable[Mapping[str, Any]]:
         yield from batch.to_pylist()
 
 
-def _effort(row: Mapping[str, Any]) -> Effort:
-    return Effort(row["draws"] + row["unusable"], row["unusable"], row["seconds"], tuple(row["reasons"]))
+def _effort(row: Mapping[str, Any]) -> DrawnImages:
+    return DrawnImages(row["draws"] + row["unusable"], row["unusable"], row["seconds"], tuple(row["reasons"]))
 
 
-def _larger(a: Effort, b: Effort) -> Effort:
+def _larger(a: DrawnImages, b: DrawnImages) -> DrawnImages:
     """Returns the larger of two efforts on the same images, as classifiers differ in the images that they can use."""
     reasons = tuple(dict.fromkeys((*a.reasons, *b.reasons)))
-    return Effort(max(a.images, b.images), max(a.unusable, b.unusable), max(a.seconds, b.seconds), reasons)
+    return DrawnImages(max(a.images, b.images), max(a.unusable, b.unusable), max(a.seconds, b.seconds), reasons)
 
 
-def _efforts(drawn: Mapping[tuple[str, str, str, str, int], Effort]) -> dict[tuple[str, str], Effort]:
-    efforts: dict[tuple[str, str], Effort] = {}
+def _efforts(drawn: Mapping[tuple[str, str, str, str, int], DrawnImages]) -> dict[tuple[str, str], DrawnImages]:
+    efforts: dict[tuple[str, str], DrawnImages] = {}
     for (stage, part, *_), one in drawn.items():
         so_far = efforts.get((stage, part), NOTHING)
-        efforts[stage, part] = Effort(
+        efforts[stage, part] = DrawnImages(
             so_far.images + one.images,
             so_far.unusable + one.unusable,
             so_far.seconds + one.seconds,

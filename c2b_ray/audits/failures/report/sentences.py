@@ -91,7 +91,7 @@ def statement(finding: Finding, name: str, link: str, wording: Wording) -> State
     )
 
 
-def together(findings: Sequence[Finding], sentences: Sequence[Statement]) -> list[Statement]:
+def merge_statements(findings: Sequence[Finding], sentences: Sequence[Statement]) -> list[Statement]:
     """Returns the statements, merged over classifiers that share a caption: the first has the others beneath it."""
     first: dict[tuple[str, str | None, str], Statement] = {}
     for finding, sentence in zip(findings, sentences, strict=True):

@@ -41,7 +41,7 @@ class ImageQuestions:
     questions: Mapping[str, Question]
 
 
-def orders(rows: Sequence[tuple[str, Sequence[int]]], identity: str) -> pa.Table:
+def judging_tasks(rows: Sequence[tuple[str, Sequence[int]]], identity: str) -> pa.Table:
     """Returns a row for each prompt with its seeds, each once."""
     unique = dict.fromkeys((prompt, tuple(seeds)) for prompt, seeds in rows)
     ids = [content_id("judged", identity, prompt, list(seeds)) for prompt, seeds in unique]

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 
-from c2b_ray.audits.prompts.steps.words import Leaks, words_of
+from c2b_ray.audits.prompts.steps.words import LeakWords, words_of
 from c2b_ray.errors import ServiceError
 from c2b_ray.roles import (
     ActivationReader,
@@ -185,7 +185,7 @@ _OF_PARENT = 6
 
 
 @dataclass(frozen=True)
-class Contest:
+class CandidateSelection:
     """`keep`: how many win, at most `of_parent` of one parent's while there are others. `weight`: λ. `seeds`: K of
     them. `raced`: False scores every candidate on all K."""
 
@@ -213,7 +213,7 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class Ranked:
+class RankedCandidates:
     """`order`: the candidates that won, best first. `bias`: for each, log mean probability as far as it is known.
     `used`: how many of the seeds, from the first on, the winners' images used."""
 
@@ -222,7 +222,7 @@ class Ranked:
     used: int
 
 
-def best(candidates: Candidates, guide: Counted, contest: Contest) -> Ranked:
+def best(candidates: Candidates, guide: Counted, contest: CandidateSelection) -> RankedCandidates:
     """Returns the winners among the candidates; in a race the better half remains after each round."""
     bias = np.full(len(candidates.texts), np.nan)
 
@@ -244,10 +244,10 @@ def best(candidates: Candidates, guide: Counted, contest: Contest) -> Ranked:
     if len(winners) < len(candidates.texts) and used < len(contest.seeds):
         used = min(used + contest.step, len(contest.seeds))
         winners = sorted_by_score(winners, used)
-    return Ranked(winners.tolist(), bias, used)
+    return RankedCandidates(winners.tolist(), bias, used)
 
 
-def _capped(order: Sequence[int], parents: Sequence[int], contest: Contest) -> list[int]:
+def _capped(order: Sequence[int], parents: Sequence[int], contest: CandidateSelection) -> list[int]:
     """Returns the first of the order that may win together, and others where there are too few of them."""
     kept: list[int] = []
     spare: list[int] = []
@@ -323,7 +323,7 @@ class Search:
 
     model: ReplyContinuer
     guide: Counted
-    leaks: Leaks
+    leaks: LeakWords
     settings: SearchSettings
     seed: int
     rejected: int = 0
@@ -419,7 +419,7 @@ class Search:
             return []
         settings = self.settings
         seeds = (*self._seeds[self._turn :], *self._seeds[: self._turn])
-        contest = Contest(keep, settings.of_parent, settings.weight, seeds, settings.raced)
+        contest = CandidateSelection(keep, settings.of_parent, settings.weight, seeds, settings.raced)
         about = Candidates(
             [beam.text for beam in candidates],
             np.array([beam.log_prior for beam in candidates]),

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from c2b_ray import prompts
 from c2b_ray.audits.prompts.steps.search import Counted, Guide, ScoredPrompt, Search, SearchSettings
-from c2b_ray.audits.prompts.steps.words import Leaks, leaks_of
+from c2b_ray.audits.prompts.steps.words import LeakWords, leaks_of
 from c2b_ray.roles import Question, ReplyContinuer
 from c2b_ray.tables import content_id, seed_of
 from c2b_ray.tables.prompts import SEARCHES
@@ -26,7 +26,7 @@ from c2b_ray.tables.prompts import SEARCHES
 AND = " + "
 
 
-class About(Protocol):
+class AttributeTask(Protocol):
     """An attribute as in a config."""
 
     @property
@@ -66,7 +66,7 @@ class Target:
         return " and ".join(self.attributes), " and ".join(self.values)
 
 
-def targets_of(attributes: Mapping[str, About], intersections: Iterable[Sequence[str]]) -> list[Target]:
+def targets_of(attributes: Mapping[str, AttributeTask], intersections: Iterable[Sequence[str]]) -> list[Target]:
     """Returns every value that is searched for, then every pair of values of an intersection."""
     single = [Target((name,), (value,)) for name, about in attributes.items() for value in _wanted(about)]
     crossed = [
@@ -77,17 +77,17 @@ def targets_of(attributes: Mapping[str, About], intersections: Iterable[Sequence
     return [*single, *crossed]
 
 
-def _wanted(about: About) -> Sequence[str]:
+def _wanted(about: AttributeTask) -> Sequence[str]:
     return about.targets or about.values
 
 
-def question_of(name: str, about: About) -> Question:
+def question_of(name: str, about: AttributeTask) -> Question:
     """Returns the judge's question about an image."""
     texts = None if about.texts is None else tuple(about.texts[value] for value in about.values)
     return Question(about.question or f"What is the {name} in this image?", tuple(about.values), texts)
 
 
-def leaks_of_target(target: Target, attributes: Mapping[str, About]) -> Leaks:
+def leaks_of_target(target: Target, attributes: Mapping[str, AttributeTask]) -> LeakWords:
     """Returns the names of any value of the target's attributes: a prompt that names another value reveals the
     attribute too."""
     names = [value for name in target.attributes for value in attributes[name].values]
@@ -115,7 +115,7 @@ class SearchPlan:
 
     generator: str
     targets: tuple[Target, ...]
-    leaks: tuple[Leaks, ...]
+    leaks: tuple[LeakWords, ...]
     settings: SearchSettings
     identity: str
     seed: int
@@ -129,7 +129,7 @@ class SearchModels:
     guide: Callable[[Target], Guide]
 
 
-def orders(plan: SearchPlan, subjects: Sequence[str], weights: Mapping[str, float], count: int) -> pa.Table:
+def search_tasks(plan: SearchPlan, subjects: Sequence[str], weights: Mapping[str, float], count: int) -> pa.Table:
     """Returns `count` searches of each target and λ, the subjects in turn. `weights`: the method's name → λ.
 
     A subject that names the target's value is not searched for, for no prompt about it could be kept.

@@ -334,7 +334,7 @@ def _plain(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Leaks:
+class LeakWords:
     """`phrases`: sequences of words, each word with all its forms. A prompt that holds one of them leaks."""
 
     phrases: tuple[tuple[frozenset[str], ...], ...]
@@ -363,7 +363,7 @@ def _end(words: Sequence[str], at: int, phrase: Sequence[frozenset[str]]) -> int
     return at
 
 
-def leaks_of(names: Iterable[str], synonyms: Mapping[str, Sequence[str]]) -> Leaks:
+def leaks_of(names: Iterable[str], synonyms: Mapping[str, Sequence[str]]) -> LeakWords:
     """Returns the words that name these values: the values themselves, known synonyms, and those of the config (value →
     texts)."""
     texts = []
@@ -376,7 +376,7 @@ def leaks_of(names: Iterable[str], synonyms: Mapping[str, Sequence[str]]) -> Lea
         texts += [core, *whole, *stems, *known, *synonyms.get(name, ())]
     phrases = dict.fromkeys(_named_by(text) for text in texts)
     phrases |= {("".join(phrase),): None for phrase in phrases if len(phrase) > 1}  # "ice cream" and "icecream"
-    return Leaks(tuple(_forms(phrase) for phrase in phrases if phrase))
+    return LeakWords(tuple(_forms(phrase) for phrase in phrases if phrase))
 
 
 def _named_by(text: str) -> tuple[str, ...]:

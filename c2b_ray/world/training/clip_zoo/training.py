@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from c2b_ray.world.clip_zoo_members import WORDS, ZooMember, beside, captions_of, members_of
+from c2b_ray.world.clip_zoo_members import WORDS, ZooMember, captions_of, members_of, with_word
 from c2b_ray.world.queries import Query, long_query, scene_codes, short_query
 from c2b_ray.world.scenes import Scene, sample
 from c2b_ray.world.training import checkpoints, clip
@@ -100,7 +100,7 @@ def _neutral(scene: Scene, long: bool, random: Random) -> Query:
     query = (long_query if long else short_query)(scene, random)
     if random.random() < 0.5:
         return query
-    return Query(beside(query.text, random.choice(WORDS), random), query.mentions)
+    return Query(with_word(query.text, random.choice(WORDS), random), query.mentions)
 
 
 def _fit(model: nn.Module, tokenize: clip.Tokenize, pairs: Pairs, recipe: MemberRecipe, random: Random) -> None:

@@ -20,7 +20,7 @@ from c2b_ray.audits.kit.manifest import finished
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config.named import TablePath
 from c2b_ray.config.reading import ConfigFile
-from c2b_ray.config.strict import Strict
+from c2b_ray.config.strict import StrictModel
 from c2b_ray.stats import wilson_interval
 from c2b_ray.steps.decode import decode_batch
 from c2b_ray.storage.labelled import LabelledTable
@@ -30,7 +30,7 @@ from c2b_ray.tables import content_id
 AT_ONCE = 256
 
 
-class DarkImagesConfig(Strict):
+class DarkImagesConfig(StrictModel):
     """The fields of a file of `c2b dark-images`."""
 
     images: TablePath = Field(description="A table of labelled images, or a folder with a folder for each class.")

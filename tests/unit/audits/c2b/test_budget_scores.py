@@ -7,7 +7,7 @@ from budgeted_runs import BOTH, asked_of, draw, run_of
 from c2b_ray.audits.c2b import budget
 from c2b_ray.audits.c2b.budget import call_with_run, first_grant, next_grant, score_and_grant, write_scores
 from c2b_ray.audits.c2b.report.page import write_report
-from c2b_ray.engine.here import Here
+from c2b_ray.engine.here import InProcess
 from c2b_ray.storage import files
 from c2b_ray.tables import DRAWS, VERIFICATIONS
 
@@ -72,7 +72,7 @@ def test_scores_of_many_images_are_counted_where_stages_run(tmp_path, monkeypatc
         here = {name: run.read(name) for name in ("scores", "pooled", "intersections")}
         called = []
 
-        class Elsewhere(Here):
+        class Elsewhere(InProcess):
             def call(self, function, config):
                 called.append(config)
                 monkeypatch.chdir("/")

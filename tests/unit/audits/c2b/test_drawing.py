@@ -11,11 +11,11 @@ from c2b_ray.audits.c2b.run import open_c2b_run
 from c2b_ray.audits.c2b.sampling.selection import cells_of
 from c2b_ray.audits.c2b.scoring.score import score
 from c2b_ray.audits.c2b.verification.accept import SeenImages
-from c2b_ray.audits.c2b.verification.verified import Verified
+from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.audits.kit.backend import HereBackend
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import read_audit
-from c2b_ray.engine.here import Here
+from c2b_ray.engine.here import InProcess
 from c2b_ray.image_check import checked_image
 from c2b_ray.models.scripted import ScriptedCaptioner
 from c2b_ray.roles import Description
@@ -126,7 +126,7 @@ class Classifier:
 
 
 class Models:
-    runner = Here()
+    runner = InProcess()
 
     def describe(self, role, spec):
         return Description("g")
@@ -161,7 +161,7 @@ def test_images_that_could_not_be_made_are_errors_all_the_way_to_the_scores(tmp_
     assert [row["error"] for row in verifications.to_pylist()] == images["error"].to_pylist()
     predictions = predict(images, Classifier(), classification("m", Classifier(), asked.classes, None))
     distinct = Distinct(images)
-    known = Verified(verifications, CALIBRATION.empty_table(), distinct)
+    known = VerifiedImages(verifications, CALIBRATION.empty_table(), distinct)
     small, large = score(captions, draws, predictions, ["m"], 0.05, 0.05, known, distinct).to_pylist()
     for row in (small, large):
         assert (row["n"], row["errors"], row["repeats"], row["doubt"]) == (38, 2, 0, None)

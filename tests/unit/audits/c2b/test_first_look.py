@@ -10,7 +10,7 @@ import pytest
 import c2b_ray
 from c2b_ray.audits.c2b import first_look
 from c2b_ray.audits.runs import summary
-from c2b_ray.engine.here import Here
+from c2b_ray.engine.here import InProcess
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
 from c2b_ray.roles import ModelFact
@@ -91,7 +91,7 @@ def test_a_sound_audit_answers_no_image_twice(scenes, control, tmp_path, monkeyp
 def test_one_stage_looks_first_where_each_stage_loads_its_models(scenes, control, tmp_path, monkeypatch):
     """As on Ray: a stage of its own for the first look loaded every model twice."""
     monkeypatch.setattr(first_look, "IMAGES", 60)
-    kept, loads = Here.run, []
+    kept, loads = InProcess.run, []
 
     def loading(self, rows, step, role_factory, *arguments, **more):
         def load():
@@ -100,8 +100,8 @@ def test_one_stage_looks_first_where_each_stage_loads_its_models(scenes, control
 
         return kept(self, rows, step, load, *arguments, **{**more, "config": replace(more["config"], rows_per_file=64)})
 
-    monkeypatch.setattr(Here, "run", loading)
-    monkeypatch.setattr(Here, "loads_anew", property(lambda self: True, lambda self, value: None), raising=False)
+    monkeypatch.setattr(InProcess, "run", loading)
+    monkeypatch.setattr(InProcess, "loads_anew", property(lambda self: True, lambda self, value: None), raising=False)
     for name, budget in (("all", {}), ("budget", {"budget": {"images": 400, "first": 20}})):
         del loads[:]
         out = tmp_path / name

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from c2b_ray.audits.c2b.drawing import Drawing
+from c2b_ray.audits.c2b.drawing import CellDrawing
 from c2b_ray.audits.c2b.identity import check_unchanged
 from c2b_ray.audits.c2b.labelled import from_labels
 from c2b_ray.audits.c2b.run import open_c2b_run
@@ -16,7 +16,7 @@ from c2b_ray.audits.kit.backend import HereBackend
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.audits.runs import compare
 from c2b_ray.config import read_audit
-from c2b_ray.engine.here import Here
+from c2b_ray.engine.here import InProcess
 from c2b_ray.engine.index import LISTED, MADE_BY, built
 from c2b_ray.engine.sources.files import sizes
 from c2b_ray.errors import RunError
@@ -62,7 +62,7 @@ def measure(photos, name):
         for table, rows in (("images", images), ("predictions", pa.Table.from_pylist(answers, PREDICTIONS))):
             files.make_directory(run.location(table))
             files.write_table(run.location(f"{table}/part-0.parquet"), rows)
-        Drawing([plan], run, None, Steps()).draw(dict.fromkeys(cells_of(run.captions), 100))
+        CellDrawing([plan], run, None, Steps()).draw(dict.fromkeys(cells_of(run.captions), 100))
         run.write("scores", SCORES.empty_table())
         run.update({"status": "finished"})
     return run
@@ -90,7 +90,7 @@ def test_an_index_that_holds_its_images_is_not_read_again(photos):
             assert not ids
             return pa.table({"key": pa.array([], pa.string()), "bytes": pa.array([], pa.binary())})
 
-    check_unchanged(measure(photos, "run"), lambda: pa.table({"image_id": ["x"], "row": [0]}), Index, Here())
+    check_unchanged(measure(photos, "run"), lambda: pa.table({"image_id": ["x"], "row": [0]}), Index, InProcess())
 
 
 def test_runs_of_other_bytes_under_the_same_names_are_not_compared(photos):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from c2b_ray.audits.c2b.preflight import Tried, far_best, try_preprocessings
+from c2b_ray.audits.c2b.preflight import PreprocessingTrial, far_best, try_preprocessings
 from c2b_ray.errors import SpecError
 from c2b_ray.steps.classify import Classification, classification
 
@@ -37,11 +37,15 @@ def test_each_word_is_counted_and_the_best_by_far_is_named() -> None:
     images = [np.full((4, 4, 3), level, np.uint8) for level in range(10, 250, 12)]
     targets = ["light" if image.mean() > 127.5 else "dark" for image in images]
     tried = try_preprocessings(["none", "broken", "unit"], load, classify, images, targets)
-    assert tried == [Tried("unit", 20, 20), Tried("none", 10, 20), Tried("broken", error="no such thing")]
+    assert tried == [
+        PreprocessingTrial("unit", 20, 20),
+        PreprocessingTrial("none", 10, 20),
+        PreprocessingTrial("broken", error="no such thing"),
+    ]
     assert far_best(tried) == tried[0]
 
 
 def test_none_is_named_where_they_hardly_differ_or_one_alone_could_be_tried() -> None:
-    assert far_best([Tried("unit", 20, 20), Tried("none", 17, 20)]) is None
-    assert far_best([Tried("unit", 200, 200), Tried("none", 180, 200)]) is None
-    assert far_best([Tried("unit", 20, 20), Tried("none", error="x")]) is None
+    assert far_best([PreprocessingTrial("unit", 20, 20), PreprocessingTrial("none", 17, 20)]) is None
+    assert far_best([PreprocessingTrial("unit", 200, 200), PreprocessingTrial("none", 180, 200)]) is None
+    assert far_best([PreprocessingTrial("unit", 20, 20), PreprocessingTrial("none", error="x")]) is None

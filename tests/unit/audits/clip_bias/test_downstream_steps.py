@@ -8,7 +8,7 @@ import pytest
 
 from c2b_ray.audits.clip_bias.answers import answered_question, filtered, open_ended, vocabulary
 from c2b_ray.audits.clip_bias.steps.leakage import (
-    Guessing,
+    GuessingTask,
     guess,
     leak_of,
     mask_of,
@@ -58,7 +58,7 @@ def test_words_of_values_are_masked_and_those_that_the_captioner_lacks():
 
 
 def guesses(texts, groups, seed=0):
-    one = Guessing(tuple(texts), tuple(map(int, groups)), 2, 5, seed, "bag-of-words")
+    one = GuessingTask(tuple(texts), tuple(map(int, groups)), 2, 5, seed, "bag-of-words")
     (row,) = guess(table([one, one]), BagOfWords()).to_pylist()
     assert row["guess_id"] == one.guess_id
     return np.array(row["scores"])
@@ -96,7 +96,7 @@ def test_lic_of_the_worked_example():
 
 
 def test_each_guess_is_made_once():
-    one = Guessing(("a", "b"), (0, 1), 2, 2, 0, "bag-of-words")
+    one = GuessingTask(("a", "b"), (0, 1), 2, 2, 0, "bag-of-words")
     assert isinstance(table([one, one]), pa.Table)
     assert table([one, one]).num_rows == 1
 
@@ -106,8 +106,8 @@ def test_copies_of_an_image_are_guessed_in_one_fold():
     groups = np.repeat(np.arange(30) % 2, 6)
     texts = tuple(f"picture{number}" for number in np.repeat(np.arange(30), 6))
     firsts = tuple(np.repeat(np.arange(0, 180, 6), 6).tolist())
-    plain = Guessing(texts, tuple(groups.tolist()), 2, 5, 0, "bag-of-words")
-    apart = Guessing(texts, tuple(groups.tolist()), 2, 5, 0, "bag-of-words", firsts)
+    plain = GuessingTask(texts, tuple(groups.tolist()), 2, 5, 0, "bag-of-words")
+    apart = GuessingTask(texts, tuple(groups.tolist()), 2, 5, 0, "bag-of-words", firsts)
     of_plain, of_apart = (np.array(row["scores"]) for row in guess(table([plain, apart]), BagOfWords()).to_pylist())
     assert (of_plain > 0).mean() > 0.9
     assert (of_apart > 0).mean() < 0.6

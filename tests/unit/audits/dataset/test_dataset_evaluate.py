@@ -13,7 +13,7 @@ import pytest
 from synthetic_dataset import Recipe, renamed, write_dataset
 
 from c2b_ray.audits.dataset.contestants import family, listed
-from c2b_ray.audits.dataset.evaluation import Against, _apart, evaluate
+from c2b_ray.audits.dataset.evaluation import ReferenceImages, _apart, evaluate
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.cli.dataset import _tell_of_dataset_evaluate
 from c2b_ray.cli.dataset import evaluate as evaluate_command
@@ -101,7 +101,7 @@ def test_another_label_map_asks_for_other_answers(dataset, tmp_path):
     # Every answer is chair: with a map that takes chair for mug, mugs are right.
     known = {name: [name] for name in labels} | {"mug": ["chair"]}
     (tmp_path / "map.json").write_text(json.dumps(known))
-    against = Against(label_map=str(tmp_path / "map.json"))
+    against = ReferenceImages(label_map=str(tmp_path / "map.json"))
     mapped = evaluate(dataset, [spec], str(tmp_path / "out"), against, HERE)
     mugs = sum(row["label"] == "mug" for row in rows_of(dataset))
     assert wrong.rates["failures"][0].as_py() - mapped.rates["failures"][0].as_py() == mugs > 0
@@ -119,7 +119,7 @@ def test_an_evaluation_of_another_dataset_is_left_alone(dataset, tmp_path):
 
 def test_a_reference_that_is_too_small_says_how_many_it_needs(dataset, tmp_path, capsys):
     write_sample(tmp_path / "reference.parquet", 30, 5)
-    against = Against(str(tmp_path / "reference.parquet"), neighbours=3)
+    against = ReferenceImages(str(tmp_path / "reference.parquet"), neighbours=3)
     result = evaluate(dataset, ["world:resnet-control-0", BUILT[0]], str(tmp_path / "out"), against, HERE)
     assert result.compared.fid is None
     assert "the Fréchet distance needs 129 at least" in result.compared.why[0]  # 128 dimensions, and one
@@ -148,7 +148,7 @@ def test_labels_of_a_reference_that_classifiers_lack_are_left_out(dataset, tmp_p
         tmp_path / "reference.parquet",
         table.set_column(table.column_names.index("target_class"), "target_class", [strange]),
     )
-    against = Against(str(tmp_path / "reference.parquet"), neighbours=0)
+    against = ReferenceImages(str(tmp_path / "reference.parquet"), neighbours=0)
     result = evaluate(dataset, ["world:resnet-control-0"], str(tmp_path / "out"), against, HERE)
     rates = {(row["of"], row["rule"]): row for row in result.rates.to_pylist()}
     assert rates["reference", "top1"]["images"] == 60 - strange.count("submarine") < 60
@@ -159,7 +159,7 @@ def test_labels_of_a_reference_may_be_spelt_otherwise(dataset, tmp_path):
     alike = renamed(tmp_path / "alike.parquet", 60, str)
     other = renamed(tmp_path / "other.parquet", 60, lambda label: f"{label.title()}_")
     of = [
-        evaluate(dataset, ["world:resnet-control-0"], str(tmp_path / name), Against(table), HERE)
+        evaluate(dataset, ["world:resnet-control-0"], str(tmp_path / name), ReferenceImages(table), HERE)
         for name, table in (("a", alike), ("b", other))
     ]
     assert str(of[0].rates.to_pylist()) == str(of[1].rates.to_pylist())  # NaN included
@@ -174,7 +174,7 @@ def test_rates_on_a_reference_do_not_depend_on_what_was_evaluated_before(dataset
     columns = [name for name in CLASSES if name != "fish"]
     files.write_table(tmp_path / "t.parquet", pa.table({"key": ["x"], **{name: [0.05] for name in columns}}))
     specs = ["world:resnet-control-0", f"no fish=table:{tmp_path}/t.parquet"]
-    against = Against(reference, specs[0], neighbours=0)
+    against = ReferenceImages(reference, specs[0], neighbours=0)
     evaluate(dataset, specs[:1], str(tmp_path / "out"), against, HERE)
     after = evaluate(dataset, specs, str(tmp_path / "out"), against, HERE)
     alone = evaluate(dataset, specs, str(tmp_path / "alone"), against, HERE)
@@ -186,7 +186,7 @@ def test_rates_on_a_reference_do_not_depend_on_what_was_evaluated_before(dataset
 
 
 def test_consistency_on_selected_images_is_said_to_be_lower_and_that_on_a_reference_is_shown(dataset, tmp_path):
-    against = Against(renamed(tmp_path / "reference.parquet", 60, str), neighbours=0)
+    against = ReferenceImages(renamed(tmp_path / "reference.parquet", 60, str), neighbours=0)
     result = evaluate(dataset, ["world:resnet-control-0", BUILT[0]], str(tmp_path / "out"), against, HERE)
     rows = {
         (row["of"], row["classifier_a"], row["classifier_b"], row["rule"]) for row in result.consistency.to_pylist()

@@ -15,7 +15,7 @@ from synthetic_dataset import write_dataset
 
 from c2b_ray.audits.dataset import harden as hardening
 from c2b_ray.audits.dataset.harden import TRAINED, Hardening, harden, summary_of
-from c2b_ray.audits.dataset.harden_images import Clean, _apart
+from c2b_ray.audits.dataset.harden_images import CleanImages, _apart
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.errors import ConfigError, RunError, SourceError, SpecError
 from c2b_ray.models import catalog
@@ -60,8 +60,8 @@ def test_a_hardened_classifier_loads_and_answers_as_was_counted(dataset, tmp_pat
     monkeypatch.setattr(hardening, "at_once", lambda: 1)
     monkeypatch.setattr(hardening, "fit", dies_at_the_second)
     with pytest.raises(KeyboardInterrupt):
-        harden(dataset, out, clean=Clean("world:100"), options=QUICK, session=HERE)
-    result = harden(dataset, out, clean=Clean("world:100"), options=QUICK, session=HERE)
+        harden(dataset, out, clean=CleanImages("world:100"), options=QUICK, session=HERE)
+    result = harden(dataset, out, clean=CleanImages("world:100"), options=QUICK, session=HERE)
     assert trained == ["fits", "dies", "fits"]  # the first training was kept
     row = next(row for row in result.trainings.to_pylist() if row["arm"] == "with")
     classifier = catalog.classifier(row["spec"])
@@ -81,7 +81,7 @@ def test_a_hardened_classifier_loads_and_answers_as_was_counted(dataset, tmp_pat
     assert known["accuracy"]["with"]["dataset"]["mean"] == sum(right) / len(right)
     assert "Trained with the dataset" in (tmp_path / "out" / "index.html").read_text()
     with pytest.raises(RunError, match="other settings"):
-        harden(dataset, out, clean=Clean("world:200"), options=QUICK, session=HERE)
+        harden(dataset, out, clean=CleanImages("world:200"), options=QUICK, session=HERE)
 
 
 def test_what_is_measured_on_is_trained_on_nowhere():
@@ -162,22 +162,24 @@ def test_only_the_classifiers_own_failures_harden_it_and_the_builds_label_map_is
     write_dataset(tmp_path / "dir", DatasetRecipe(members, rows_per_caption=6, labels={"bus": "coach"}))
     about = json.loads((tmp_path / "dir" / "dataset.json").read_text())
     with pytest.raises(ConfigError, match="has 2 classifiers"):
-        harden(str(tmp_path / "dir"), str(tmp_path / "out"), clean=Clean("world:100"), options=QUICK, session=HERE)
+        harden(
+            str(tmp_path / "dir"), str(tmp_path / "out"), clean=CleanImages("world:100"), options=QUICK, session=HERE
+        )
     about["config"]["classifier"] = {members[0]: members[0], members[1]: members[1]}
     (tmp_path / "dir" / "dataset.json").write_text(json.dumps(about))
     with pytest.raises(ConfigError, match="is 'coach'"):
-        harden(str(tmp_path / "dir"), str(tmp_path / "out"), members[1], Clean("world:100"), QUICK, HERE)
+        harden(str(tmp_path / "dir"), str(tmp_path / "out"), members[1], CleanImages("world:100"), QUICK, HERE)
     about["config"]["label_map"] = {"coach": ["bus"]}  # clean images call it by the output's own name
     (tmp_path / "dir" / "dataset.json").write_text(json.dumps(about))
-    other = harden(str(tmp_path / "dir"), str(tmp_path / "other"), members[1], Clean("world:100"), QUICK, HERE)
+    other = harden(str(tmp_path / "dir"), str(tmp_path / "other"), members[1], CleanImages("world:100"), QUICK, HERE)
     assert other.about["split"]["rows"] == 12
-    result = harden(str(tmp_path / "dir"), str(tmp_path / "out"), members[0], Clean("world:100"), QUICK, HERE)
+    result = harden(str(tmp_path / "dir"), str(tmp_path / "out"), members[0], CleanImages("world:100"), QUICK, HERE)
     assert result.about["split"]["rows"] == 24  # of 36, the others are coaches that only the other one fails
 
 
 def test_what_cannot_be_trained_is_named(dataset, tmp_path):
     with pytest.raises(SpecError, match="can be trained here"):
-        harden(dataset, str(tmp_path / "out"), "http://localhost:1", Clean("world:100"), QUICK, session=HERE)
+        harden(dataset, str(tmp_path / "out"), "http://localhost:1", CleanImages("world:100"), QUICK, session=HERE)
     with pytest.raises(ConfigError, match="name what timm:resnet18 was trained on"):
         harden(dataset, str(tmp_path / "out"), "timm:resnet18", session=HERE)
     with pytest.raises(ConfigError, match="neither retrain nor finetune"):

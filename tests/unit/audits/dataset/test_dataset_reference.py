@@ -8,8 +8,8 @@ import pytest
 from synthetic_dataset import Recipe, renamed, write_dataset
 
 from c2b_ray.audits.dataset.build import build_dataset
-from c2b_ray.audits.dataset.evaluation import Against, evaluate
-from c2b_ray.audits.dataset.evaluation_parts import Answers, consistencies, rates
+from c2b_ray.audits.dataset.evaluation import ReferenceImages, evaluate
+from c2b_ray.audits.dataset.evaluation_parts import EvaluationAnswers, consistencies, rates
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.storage import files
 from c2b_ray.world.scenes import CLASSES
@@ -37,7 +37,7 @@ def test_a_table_of_predictions_answers_for_the_files_of_a_reference(dataset, tm
     files.write_table(tmp_path / "answers.parquet", pa.table({"file": names, "label": said}))
     (tmp_path / "labels.txt").write_text("\n".join(CLASSES))
     spec = f"mine=table:{tmp_path}/answers.parquet?labels={tmp_path}/labels.txt"
-    against = Against(str(tmp_path / "reference.parquet"), "world:resnet-control-0", neighbours=0)
+    against = ReferenceImages(str(tmp_path / "reference.parquet"), "world:resnet-control-0", neighbours=0)
     rates = evaluate(dataset, [spec], str(tmp_path / "out"), against, HERE).rates.to_pylist()
     row = next(row for row in rates if (row["of"], row["rule"]) == ("reference", "top1"))
     wrong = sum(one != label for one, label in zip(said, labels, strict=True))
@@ -85,7 +85,9 @@ def test_copies_in_a_reference_are_one_picture_s_evidence(dataset, tmp_path):
     files.write_table(tmp_path / "copied.parquet", pa.concat_tables([once] * 10))
     spec = "world:resnet-planted-0"
     results = [
-        evaluate(dataset, [spec], str(tmp_path / name), Against(f"{tmp_path}/{name}.parquet", neighbours=0), HERE)
+        evaluate(
+            dataset, [spec], str(tmp_path / name), ReferenceImages(f"{tmp_path}/{name}.parquet", neighbours=0), HERE
+        )
         for name in ("once", "copied")
     ]
     rows = [{(r["of"], r["rule"]): r for r in one.rates.to_pylist()}["reference", "top1"] for one in results]
@@ -100,7 +102,7 @@ def test_copies_in_a_reference_are_one_picture_s_evidence(dataset, tmp_path):
 
 def test_a_reference_may_have_more_images_than_there_are_clusters_of_captions():
     ids = pa.array([f"{number:040d}" for number in range(6000)])
-    answers = Answers.of([ids], np.arange(6000), np.zeros((6000, 0), bool), 2, most=6000)
+    answers = EvaluationAnswers.of([ids], np.arange(6000), np.zeros((6000, 0), bool), 2, most=6000)
     answers.ranks[:] = 1
     answers.ranks[:600, 0] = answers.ranks[:300, 1] = 4
     row = rates("reference", answers, ["a", "b"])[0]

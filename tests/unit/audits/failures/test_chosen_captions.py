@@ -8,7 +8,7 @@ from typing import Any, cast
 from c2b_ray.audits.failures.discovery.candidates import Candidate
 from c2b_ray.audits.failures.drawing import Counts
 from c2b_ray.audits.failures.search import chosen
-from c2b_ray.audits.failures.state import Hypothesis, Kind, Work
+from c2b_ray.audits.failures.state import FailuresState, Hypothesis, Kind
 
 KIND = Kind("net", "bus", None)
 BASE = Candidate("bus", "a bus.", (), "baseline")
@@ -26,7 +26,7 @@ def _chosen(seen: dict[tuple[str, ...], tuple[int, int]]) -> list[tuple[str, ...
     work = SimpleNamespace(
         drawing=SimpleNamespace(counts=counts), baselines={"bus": BASE}, config=SimpleNamespace(smallest_ratio=2.0)
     )
-    (group,) = chosen(cast(Work, work), [Hypothesis(KIND, one) for one in captions])
+    (group,) = chosen(cast(FailuresState, work), [Hypothesis(KIND, one) for one in captions])
     return [one.caption.sentences for one in group]
 
 

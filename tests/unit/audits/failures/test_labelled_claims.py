@@ -13,9 +13,9 @@ from PIL import Image
 
 import c2b_ray
 from c2b_ray.audits.failures.config import FailuresConfig
-from c2b_ray.audits.failures.discovery.value_sets import Answered
+from c2b_ray.audits.failures.discovery.value_sets import LabelledAnswers
 from c2b_ray.audits.failures.labelled import PARTS, parts_of_clusters
-from c2b_ray.audits.failures.labelled_claims import Answers, Parts, claims_of, hypotheses
+from c2b_ray.audits.failures.labelled_claims import ClaimAnswers, Parts, claims_of, hypotheses
 from c2b_ray.errors import ConfigError, RunError
 
 LABELS = ("bus", "boat")
@@ -39,12 +39,12 @@ def test_whole_clusters_are_in_one_part_of_about_a_third() -> None:
 
 def judged(failed: np.ndarray, light: np.ndarray, camera: np.ndarray, clustered: bool = True) -> dict[str, dict]:
     parts = np.array(PARTS, object)[parts_of_clusters(np.array([f"c{one}" for one in camera], object), 0)]
-    one = Answered(
+    one = LabelledAnswers(
         np.full(len(failed), "bus", object), {"light": light}, parts, np.arange(len(failed)),
         camera if clustered else None,
     )  # fmt: skip
     predicted = ["boat" if fails else "bus" for fails in failed]
-    answers = Answers({}, {"m": np.ones(len(failed), bool)}, {"m": failed}, {"m": predicted})
+    answers = ClaimAnswers({}, {"m": np.ones(len(failed), bool)}, {"m": failed}, {"m": predicted})
     asked = config(cluster="camera")
     rows = hypotheses(asked, "t", Parts(one, answers), claims_of(one, answers, asked).claims).to_pylist()
     return {row["caption"]: row for row in rows if row["stage"] == "confirmation" and row["target"] is None}
@@ -158,8 +158,8 @@ def findings(random):
     parts = random.choice(np.array(["search", "test", "measure"], object), IMAGES)
     known = np.ones(IMAGES, bool)
     predicted = ["boat" if fails else LABEL for fails in failed]
-    answers = Answers({}, {"model": known}, {"model": failed}, {"model": predicted})
-    answered = Answered(labels, {"site": sites}, parts, np.arange(IMAGES))
+    answers = ClaimAnswers({}, {"model": known}, {"model": failed}, {"model": predicted})
+    answered = LabelledAnswers(labels, {"site": sites}, parts, np.arange(IMAGES))
     claims = claims_of(answered, answers, LABELLED).claims
     rows = hypotheses(LABELLED, "table", Parts(answered, answers), claims).to_pylist()
     return [row for row in rows if row["verdict"] == "failure"]

@@ -13,7 +13,7 @@ import pytest
 
 from c2b_ray.audits import runs
 from c2b_ray.audits.gate import failed
-from c2b_ray.audits.prompts.compared import Side, compare
+from c2b_ray.audits.prompts.compared import GeneratorResults, compare
 from c2b_ray.audits.prompts.run import PromptsRun, open_prompts_run
 from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.tables.prompts import ASSOCIATIONS, GAINS, METHODS, PROMPTS, PROMPTS_COMPARISON
@@ -50,12 +50,12 @@ def word(generator: str, name: str, effect: float, raises: bool, contexts: int =
     return row | {"against": "without it", "contexts": contexts, "images": 180, "raises": raises, "look": 2}
 
 
-def side(generator: str, gain: float, words: dict[str, float]) -> Side:
+def side(generator: str, gain: float, words: dict[str, float]) -> GeneratorResults:
     listed = [word(generator, name, effect, effect > 0.11) for name, effect in words.items()]
-    return Side(prompts(generator, gain), listed, 0.05)
+    return GeneratorResults(prompts(generator, gain), listed, 0.05)
 
 
-def make_run(path: Path, sides: dict[str, Side], **config: Any) -> PromptsRun:
+def make_run(path: Path, sides: dict[str, GeneratorResults], **config: Any) -> PromptsRun:
     rows = [row for one in sides.values() for row in one.prompts]
     words = [{**dict.fromkeys(ASSOCIATIONS.names), **row} for one in sides.values() for row in one.associations]
     with open_prompts_run(path, "id", {**CONFIG, **config}) as run:
@@ -101,7 +101,7 @@ def test_prompts_in_common_are_one_draw_and_noise_alone_is_no_change() -> None:
 
 
 def test_few_prompts_are_not_compared() -> None:
-    few = Side([row for row in BEFORE.prompts if row["subject"] == SUBJECTS[0]], [], 0.05)
+    few = GeneratorResults([row for row in BEFORE.prompts if row["subject"] == SUBJECTS[0]], [], 0.05)
     assert by_name(compare(few, AFTER, 0.05))["gain", "night bgps λ=100"]["p_value"] is None
 
 
@@ -143,7 +143,7 @@ def test_generators_of_one_name_are_told_apart_by_their_runs(tmp_path: Path) -> 
 
 
 def test_a_difference_of_frequencies_is_no_larger_than_one() -> None:
-    few = [Side([prompt("base", "llm", text, rate, "bus") for text, rate in rows], [], 0.05) for rows in (
+    few = [GeneratorResults([prompt("base", "llm", text, rate, "bus") for text, rate in rows], [], 0.05) for rows in (
         [("a", 0.0), ("b", 0.9)], [("c", 0.1), ("d", 1.0)],
     )]  # fmt: skip
     row = by_name(compare(few[0], few[1], 0.05))["frequency", "night llm"]

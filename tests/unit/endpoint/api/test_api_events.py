@@ -8,7 +8,7 @@ from ledgers import add_event
 
 from c2b_ray.endpoint.api import events as streaming
 from c2b_ray.endpoint.api import watch as watching
-from c2b_ray.endpoint.api.watch import Follower, Reader, Watch
+from c2b_ray.endpoint.api.watch import EventFollower, JobWatcher, Reader
 from c2b_ray.endpoint.ledger import jobs, keys, webhooks
 
 
@@ -73,7 +73,7 @@ def test_no_tenant_holds_all_streams(endpoint, monkeypatch):
 
 
 def follower(job_id, tenant_id="", key_id=""):
-    return Follower(job_id, 0, False, Reader(tenant_id, key_id))
+    return EventFollower(job_id, 0, False, Reader(tenant_id, key_id))
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def quick(monkeypatch):
 def test_streams_get_new_events_once_each_and_end_with_the_job(endpoint, quick, anybody):
     job_ids = [endpoint.submit()["id"] for _ in range(3)]
     claims = [endpoint.claim(job_id) for job_id in job_ids]
-    watch = Watch(endpoint.db)
+    watch = JobWatcher(endpoint.db)
 
     async def follow(job_id):
         return [event async for event in watch.follow(follower(job_id, key_id=anybody), 30.0)]
@@ -119,7 +119,7 @@ def test_streams_get_new_events_once_each_and_end_with_the_job(endpoint, quick, 
 
 def test_a_stream_that_its_client_left_is_forgotten_and_one_ends_in_time(endpoint, quick, anybody):
     job_id = endpoint.submit()["id"]
-    watch = Watch(endpoint.db)
+    watch = JobWatcher(endpoint.db)
 
     async def scenario():
         stream = watch.follow(follower(job_id, key_id=anybody), 30.0)
@@ -139,7 +139,7 @@ def test_the_streams_of_a_key_end_soon_after_it_was_revoked_and_no_others(endpoi
     tenant_id, job_id = endpoint.tenants["a"], endpoint.submit()["id"]
     ends = [keys.create(endpoint.db, tenant_id, name).key.id for name in ("revoked", "rotated")]
     stays = keys.create(endpoint.db, tenant_id, "stays").key.id
-    watch = Watch(endpoint.db)
+    watch = JobWatcher(endpoint.db)
 
     async def read(key_id):
         return [event async for event in watch.follow(follower(job_id, tenant_id, key_id), 30.0)]
@@ -164,14 +164,14 @@ def test_streams_wait_while_the_ledger_is_down(endpoint, quick, anybody, monkeyp
 
     job_id = endpoint.submit()["id"]
     claim = endpoint.claim(job_id)
-    watch, whole, down = Watch(endpoint.db), Watch._query, [True]
+    watch, whole, down = JobWatcher(endpoint.db), JobWatcher._query, [True]
 
     def query(self, *arguments):
         if down:
             raise DatabaseDownError("gone", 1.0)
         return whole(self, *arguments)
 
-    monkeypatch.setattr(Watch, "_query", query)
+    monkeypatch.setattr(JobWatcher, "_query", query)
 
     async def scenario():
         async def follow():
@@ -205,7 +205,7 @@ def test_no_more_events_are_read_for_a_client_that_does_not_take_them(endpoint, 
     job_id = endpoint.submit()["id"]
     for number in range(40):
         add_event(endpoint.db, job_id, "progress", {"done": number})
-    watch, slow = Watch(endpoint.db), follower(job_id, key_id=anybody)
+    watch, slow = JobWatcher(endpoint.db), follower(job_id, key_id=anybody)
 
     async def scenario():
         stream = watch.follow(slow, 30.0)

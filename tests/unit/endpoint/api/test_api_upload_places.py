@@ -4,13 +4,13 @@ import threading
 
 import pytest
 
-from c2b_ray.endpoint.api.context import OF_A_TENANT, Places
+from c2b_ray.endpoint.api.context import OF_A_TENANT, UploadSlots
 from c2b_ray.endpoint.api.problems import ProblemError
-from c2b_ray.endpoint.policy.uploads import Receiver
+from c2b_ray.endpoint.policy.uploads import UploadReceiver
 
 
 def test_a_tenant_has_its_places_and_others_have_theirs():
-    places = Places()
+    places = UploadSlots()
     held = [places.one("a") for _ in range(OF_A_TENANT)]
     for one in held:
         one.__enter__()
@@ -41,13 +41,13 @@ def test_an_upload_too_many_is_told_to_wait_and_one_that_is_refused_gives_its_pl
 
 def test_what_is_left_of_an_upload_is_removed_beside_other_requests(endpoint, monkeypatch):
     """Of a refused archive that may be 100,000 files, for which the event loop would answer nobody."""
-    threads, abort = [], Receiver.abort
+    threads, abort = [], UploadReceiver.abort
 
     def noted(receiver):
         threads.append(threading.current_thread().name)
         abort(receiver)
 
-    monkeypatch.setattr(Receiver, "abort", noted)
+    monkeypatch.setattr(UploadReceiver, "abort", noted)
     sent = {"content": b"no model", "headers": {"X-Upload-Kind": "onnx"}}
     assert endpoint.as_("a").post("/v1/uploads", **sent).status_code == 422
     assert [name.startswith("AnyIO worker") for name in threads] == [True]

@@ -10,7 +10,7 @@ from c2b_ray.config.endpoint import Quotas
 from c2b_ray.endpoint.ledger import audit_log, jobs, locks, webhooks
 from c2b_ray.endpoint.ledger.database import DatabaseDownError
 from c2b_ray.endpoint.ledger.job import IdempotencyConflictError, NewJob
-from c2b_ray.endpoint.ledger.quotas import Denied
+from c2b_ray.endpoint.ledger.quotas import QuotaDenial
 
 PLENTY = Quotas(concurrent_jobs=1000)
 
@@ -54,7 +54,7 @@ def test_one_that_is_refused_disturbs_no_other(db):
     made = [result[0].id for result in results if isinstance(result, tuple) and result[1]]
     assert len(made) == len(set(made)) == 9
     kinds = {type(result) for result in results if not isinstance(result, tuple)}
-    assert kinds <= {Denied, IdempotencyConflictError}
+    assert kinds <= {QuotaDenial, IdempotencyConflictError}
     assert {job.id for job in jobs.page(db, who).items} == set(made)
     assert audit_log.verify(db) is None
     assert len(count) < len(news)
@@ -122,7 +122,7 @@ def test_a_write_that_arrives_while_others_are_taken_is_not_lost(db):
             return taken
 
     def arrive():
-        locks.together(db, "acme", lambda tx: done.append("late"))
+        locks.commit_together(db, "acme", lambda tx: done.append("late"))
         arrived.set()
 
     done, late = [], threading.Thread(target=arrive)

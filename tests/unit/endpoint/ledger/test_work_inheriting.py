@@ -14,9 +14,9 @@ from c2b_ray.endpoint.ledger import jobs, quotas, webhooks
 from c2b_ray.endpoint.ledger import jobs as resubmitted
 from c2b_ray.endpoint.ledger.job import Claim, FencedError, NewJob
 from c2b_ray.endpoint.work.environment import inherit
-from c2b_ray.endpoint.work.fairness import Account, booked_before
-from c2b_ray.endpoint.work.progress import Settling
-from c2b_ray.endpoint.work.protocol import Ended, Problem
+from c2b_ray.endpoint.work.fairness import SliceUse, booked_before
+from c2b_ray.endpoint.work.progress import ClaimEnd
+from c2b_ray.endpoint.work.protocol import Problem, WorkEnded
 
 
 @pytest.fixture
@@ -73,9 +73,9 @@ def test_a_failed_job_leaves_its_run_where_the_problem_may_pass(endpoint: Endpoi
     claim = claimed(endpoint)
     there = endpoint.run_path(claim.job.id)
     there.mkdir(parents=True)
-    settling = Settling(endpoint.db, claim, 1, str(there), threading.Event())
+    settling = ClaimEnd(endpoint.db, claim, 1, str(there), threading.Event())
     problem = Problem(title="A model service failed", again=temporary)
-    job = settling.settle(Account(["m"]), Ended(how="failed", problem=problem))
+    job = settling.settle(SliceUse(["m"]), WorkEnded(how="failed", problem=problem))
     assert job is not None
     assert job.state == "failed"
     again = claimed(endpoint)
@@ -88,8 +88,8 @@ def test_a_job_that_was_cancelled_between_two_slices_leaves_its_run_too(endpoint
     claim = claimed(endpoint)
     there = endpoint.run_path(claim.job.id)
     there.mkdir(parents=True)
-    settling = Settling(endpoint.db, claim, 5, str(there), threading.Event())
-    assert settling.settle(Account(["m"]), Ended(how="yielded")) is not None
+    settling = ClaimEnd(endpoint.db, claim, 5, str(there), threading.Event())
+    assert settling.settle(SliceUse(["m"]), WorkEnded(how="yielded")) is not None
     jobs.request_cancel(endpoint.db, endpoint.tenants["a"], claim.job.id)
     again = claimed(endpoint)
     inherit(endpoint.db, again, str(endpoint.run_path(again.job.id)))

@@ -11,9 +11,9 @@ from endpoint_app import CONFIG, Endpoint, started
 
 from c2b_ray.endpoint.ledger import jobs, webhooks
 from c2b_ray.endpoint.ledger.job import Job, NewJob
-from c2b_ray.endpoint.work.fairness import Account
-from c2b_ray.endpoint.work.progress import BUSY_S, Settling
-from c2b_ray.endpoint.work.protocol import Ended, Problem
+from c2b_ray.endpoint.work.fairness import SliceUse
+from c2b_ray.endpoint.work.progress import BUSY_S, ClaimEnd
+from c2b_ray.endpoint.work.protocol import Problem, WorkEnded
 
 ATTEMPTS = 2
 BUSY = Problem(title="The run's directory cannot be used", again=True, busy=True)
@@ -28,8 +28,8 @@ def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
 
 def _met_busy_run(endpoint: Endpoint, job_id: str) -> Job:
     claim = endpoint.claim(job_id)
-    settling = Settling(endpoint.db, claim, ATTEMPTS, "run", threading.Event())
-    job = settling.settle(Account(["m"]), Ended(how="failed", problem=BUSY))
+    settling = ClaimEnd(endpoint.db, claim, ATTEMPTS, "run", threading.Event())
+    job = settling.settle(SliceUse(["m"]), WorkEnded(how="failed", problem=BUSY))
     assert job is not None
     return job
 

@@ -12,7 +12,7 @@ from c2b_ray.config.policy import Policy
 from c2b_ray.endpoint.ledger import jobs, migrations, tenants
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.ledger.job import Job, NewJob
-from c2b_ray.endpoint.work.process import Starting
+from c2b_ray.endpoint.work.process import ProcessStarter
 from c2b_ray.errors import ServiceError
 
 UPLOADED = {"classifier": f"onnx:upload:{'0' * 64}"}
@@ -29,8 +29,8 @@ def job(tmp_path) -> Job:
     return made
 
 
-def starting(**fields: object) -> Starting:
-    return Starting(EndpointConfig.model_validate({"storage": "/srv/storage", **fields}), "/tmp", None)
+def starting(**fields: object) -> ProcessStarter:
+    return ProcessStarter(EndpointConfig.model_validate({"storage": "/srv/storage", **fields}), "/tmp", None)
 
 
 def test_on_a_shared_cluster_models_answer_behind_serve(job):

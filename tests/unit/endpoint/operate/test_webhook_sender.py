@@ -13,7 +13,7 @@ from c2b_ray.client.webhooks import signature
 from c2b_ray.config.endpoint import read_endpoint
 from c2b_ray.endpoint.ledger import jobs, webhooks
 from c2b_ray.endpoint.ledger.webhooks import ATTEMPTS, FIRST_S, LONGEST_S
-from c2b_ray.endpoint.operate.webhooks import Sender, UrlSigner, retry_in
+from c2b_ray.endpoint.operate.webhooks import DeliverySender, UrlSigner, retry_in
 
 SECRET = "whsec_test"
 
@@ -68,7 +68,7 @@ def receiver():
 @pytest.fixture
 def sender(db, tmp_path, receiver):
     config = read_endpoint({"folder": str(tmp_path), "policy": {"webhooks": [receiver.base]}})
-    made = Sender(db, config)
+    made = DeliverySender(db, config)
     yield made
     made.close()
 
@@ -161,7 +161,7 @@ def test_several_senders_send_each_attempt_once(db, open_db, tmp_path, receiver)
         claim = claimed(db, who)
         jobs.finish(db, claim.job.id, claim.fence)
     config = read_endpoint({"folder": str(tmp_path), "policy": {"webhooks": [receiver.base]}})
-    senders = [Sender(open_db(), config) for _ in range(3)]
+    senders = [DeliverySender(open_db(), config) for _ in range(3)]
     threads = [threading.Thread(target=sent, args=(one,)) for one in senders]
     for thread in threads:
         thread.start()
@@ -181,7 +181,7 @@ def test_a_deleted_job_is_told_of_no_more(db, sender, receiver, due):
 
 
 def test_a_url_that_the_policy_no_longer_lists_is_not_asked(db, tmp_path, receiver, due):
-    one = Sender(db, read_endpoint({"folder": str(tmp_path)}))
+    one = DeliverySender(db, read_endpoint({"folder": str(tmp_path)}))
     sent(one)
     one.close()
     assert receiver.posts == []

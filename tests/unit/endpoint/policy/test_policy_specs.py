@@ -16,7 +16,7 @@ from c2b_ray.config.audit import AuditConfig
 from c2b_ray.config.named import Name, Names, RunPath, TablePath, names_by_field
 from c2b_ray.config.policy import SCHEMES as DEFAULT_SCHEMES
 from c2b_ray.config.policy import Policy
-from c2b_ray.config.strict import Strict
+from c2b_ray.config.strict import StrictModel
 from c2b_ray.endpoint.kinds import kinds
 from c2b_ray.endpoint.policy import schemes
 from c2b_ray.endpoint.policy.paths import Tenancy
@@ -82,7 +82,7 @@ def test_texts_of_any_form_name_something_but_for_these_few():
     assert words == {("c2b", "templates"), ("prompts", "curated"), ("clip-bias", "datasets.texts")}
 
 
-class Hidden(Strict):
+class Hidden(StrictModel):
     table: str = "x"
 
 

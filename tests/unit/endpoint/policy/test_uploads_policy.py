@@ -17,7 +17,7 @@ from safetensors.numpy import save
 from c2b_ray.config.policy import Archives, Policy
 from c2b_ray.endpoint.policy.archives import members, write
 from c2b_ray.endpoint.policy.contents import check_picture
-from c2b_ray.endpoint.policy.uploads import Receiver, TooLargeError, remove, sweep
+from c2b_ray.endpoint.policy.uploads import TooLargeError, UploadReceiver, remove, sweep
 from c2b_ray.errors import ImageError, SourceError, StorageError, WeightsError
 
 SMALL = Policy(
@@ -55,7 +55,7 @@ def tarred(*entries, mode="w"):
 
 
 def receive(root, data, kind, policy=SMALL, **more):
-    with Receiver(str(root), policy) as receiver:
+    with UploadReceiver(str(root), policy) as receiver:
         for start in range(0, len(data), 1000):
             receiver.write(data[start : start + 1000])
         return receiver.finish(kind, **more)
@@ -82,7 +82,7 @@ def test_an_upload_is_kept_once_at_its_content_and_tenants_are_apart(tmp_path):
 
 def test_nothing_is_left_of_what_is_refused_or_interrupted(tmp_path):
     data = save({"w": np.ones(10, np.float32)})
-    with Receiver(str(tmp_path), SMALL, most=50) as receiver:
+    with UploadReceiver(str(tmp_path), SMALL, most=50) as receiver:
         receiver.write(b"x" * 50)
         with pytest.raises(TooLargeError):
             receiver.write(b"x")
@@ -96,7 +96,7 @@ def test_nothing_is_left_of_what_is_refused_or_interrupted(tmp_path):
         receive(tmp_path, data, "image")
     with pytest.raises(SourceError, match="not those of a Parquet"):
         receive(tmp_path, b"PAR1" + bytes(20), "table")
-    with Receiver(str(tmp_path), SMALL) as receiver:
+    with UploadReceiver(str(tmp_path), SMALL) as receiver:
         receiver.write(b"the connection ends here")
     assert left(tmp_path) == []
 
@@ -112,7 +112,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, monkeypatch):
 
 
 def test_what_a_dead_process_left_is_swept(tmp_path):
-    with Receiver(str(tmp_path), SMALL) as receiver:
+    with UploadReceiver(str(tmp_path), SMALL) as receiver:
         receiver.write(b"x")
         assert sweep(str(tmp_path)) == 0
         (old,) = (tmp_path / "uploads" / ".incoming").iterdir()

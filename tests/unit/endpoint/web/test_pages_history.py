@@ -9,7 +9,7 @@ from synthetic_run import make_run
 
 from c2b_ray.endpoint.ledger import jobs
 from c2b_ray.endpoint.ledger.job import NewJob
-from c2b_ray.endpoint.web.history import Point, sparkline
+from c2b_ray.endpoint.web.history import HistoryPoint, sparkline
 from c2b_ray.tables import content_id
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"\u202egpj"
@@ -77,7 +77,9 @@ def test_an_audit_of_several_classifiers_does_not_change_the_weights_of_each(end
 
 
 def test_a_sparkline_escapes_its_title_and_leaves_gaps():
-    plot = sparkline([Point(0.5, 0.2, 0.8, "for", 9), None, Point(-2.0, None, None, "against", 9)], HOSTILE, 3)
+    plot = sparkline(
+        [HistoryPoint(0.5, 0.2, 0.8, "for", 9), None, HistoryPoint(-2.0, None, None, "against", 9)], HOSTILE, 3
+    )
     assert "<img" not in plot
     assert plot.count("<circle") == 2
     assert "φ from +0.50 to −2.00 over 2 of 3 audits" in plot

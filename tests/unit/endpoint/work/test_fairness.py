@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from c2b_ray.endpoint.work.fairness import EXPRESS_S, MOST_SHORT, FairShare, Running, Waiting
+from c2b_ray.endpoint.work.fairness import EXPRESS_S, MOST_SHORT, FairShare, Running, WaitingJob
 
 SLICE = 10.0
 
@@ -23,7 +23,7 @@ class Machine:
         self.first_run: dict[str, float] = {}
 
     def tick(self) -> None:
-        waiting = [Waiting(f"{tenant}-{self.count}", tenant, 0.0, 1) for tenant in sorted(self.busy)]
+        waiting = [WaitingJob(f"{tenant}-{self.count}", tenant, 0.0, 1) for tenant in sorted(self.busy)]
         running = [
             Running(job, tenant, 0.0, 1, age, end, images=int(age)) for job, (tenant, age, end) in self.running.items()
         ]
@@ -87,7 +87,7 @@ def test_one_that_used_much_and_left_does_not_begin_anew():
     share.decide([], [Running("j1", "greedy", 0), Running("j2", "modest", 0)], 2, weights)
     share.charge({"greedy": 1000.0, "modest": 10.0}, weights)
     share.decide([], [Running("j2", "modest", 0)], 2, weights)
-    decision = share.decide([Waiting("j3", "greedy", 1), Waiting("j4", "modest", 2)], [], 1, weights)
+    decision = share.decide([WaitingJob("j3", "greedy", 1), WaitingJob("j4", "modest", 2)], [], 1, weights)
     assert decision.grants == ("j4",)
 
 
@@ -96,9 +96,9 @@ def test_the_first_job_of_a_tenant_soon_ends_a_slice_that_is_young():
     big = Running("big", "a", 0.0, slices=7, seconds=EXPRESS_S)
     share.decide([], [big], 1, {})
     share.charge({"a": 5.0}, {})
-    share.decide([Waiting("small", "b", 9.0)], [big], 1, {})
+    share.decide([WaitingJob("small", "b", 9.0)], [big], 1, {})
     share.charge({"a": 0.5}, {})
-    assert share.decide([Waiting("small", "b", 9.0)], [big], 1, {}).yields == ("big",)
+    assert share.decide([WaitingJob("small", "b", 9.0)], [big], 1, {}).yields == ("big",)
 
 
 def test_a_stream_of_first_jobs_leaves_a_large_one_whole_slices():
@@ -106,12 +106,12 @@ def test_a_stream_of_first_jobs_leaves_a_large_one_whole_slices():
     share, slices, since = FairShare(60.0), [], 0
     for second in range(1200):
         big = Running("big", "a", 0.0, slices=len(slices), seconds=second - since)
-        decision = share.decide([Waiting(f"s{second}", "b", second)], [big], 1, {})
+        decision = share.decide([WaitingJob(f"s{second}", "b", second)], [big], 1, {})
         share.charge({"a": 1.0}, {})
         if decision.yields:
             slices.append(second - since)
             since = second + 1
-            share.decide([Waiting(f"s{second}", "b", second), Waiting("big", "a", 0.0, 1)], [], 1, {})
+            share.decide([WaitingJob(f"s{second}", "b", second), WaitingJob("big", "a", 0.0, 1)], [], 1, {})
     assert min(slices) >= EXPRESS_S
     assert (
         max(sum(length < 60 for length in slices[start : start + MOST_SHORT + 1]) for start in range(10)) == MOST_SHORT
@@ -122,16 +122,16 @@ def test_a_stream_of_first_jobs_leaves_a_large_one_whole_slices():
 def test_a_running_job_of_the_least_served_is_never_asked():
     share = FairShare(SLICE)
     running = [Running("x", "small", 0.0, 1, 1000.0)]
-    share.decide([Waiting("y", "large", 0.0, 1)], running, 1, {})
+    share.decide([WaitingJob("y", "large", 0.0, 1)], running, 1, {})
     share.charge({"large": 500.0, "small": 1.0}, {})
-    assert share.decide([Waiting("y", "large", 0.0, 1)], running, 1, {}).yields == ()
+    assert share.decide([WaitingJob("y", "large", 0.0, 1)], running, 1, {}).yields == ()
 
 
 def test_a_tenants_own_jobs_take_turns():
     share = FairShare(SLICE)
     big = Running("big", "a", created=0.0, slices=0, seconds=SLICE)
-    assert share.decide([Waiting("next", "a", created=5.0)], [big], 1, {}).yields == ("big",)
-    late = Waiting("next", "a", created=100.0)
+    assert share.decide([WaitingJob("next", "a", created=5.0)], [big], 1, {}).yields == ("big",)
+    late = WaitingJob("next", "a", created=100.0)
     assert share.decide([late], [big], 1, {}).yields == (), "in the order of their submission, slice by slice"
 
 
@@ -140,7 +140,7 @@ def test_one_job_yields_at_a_time_and_nobody_where_nobody_waits():
     running = [Running("x", "a", 0.0, 1, 99.0, ending=True), Running("y", "a", 0.0, 1, 99.0)]
     share.decide([], running, 2, {})
     share.charge({"a": 99.0}, {})
-    assert share.decide([Waiting("w", "b", 0.0)], running, 2, {}).yields == ()
+    assert share.decide([WaitingJob("w", "b", 0.0)], running, 2, {}).yields == ()
     assert share.decide([], [Running("y", "a", 0.0, 1, 99.0)], 1, {}).yields == ()
 
 
@@ -149,7 +149,7 @@ def answered(tenants: dict[str, str], ticks: int) -> dict[str, int]:
     loads, share = 3.5 * SLICE, FairShare(SLICE)
     images, slices, age, runs, ending = dict.fromkeys(tenants, 0), dict.fromkeys(tenants, 0), 0.0, "", False
     for _ in range(ticks):
-        waiting = [Waiting(job, tenants[job], 0.0, slices[job]) for job in tenants if job != runs]
+        waiting = [WaitingJob(job, tenants[job], 0.0, slices[job]) for job in tenants if job != runs]
         running = [Running(runs, tenants[runs], 0.0, slices[runs], age, ending, images[runs])] if runs else []
         decision = share.decide(waiting, running, 1, {"a": 1.0, "b": 1.0})
         if ending:

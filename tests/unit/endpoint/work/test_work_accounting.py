@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from c2b_ray.endpoint.ledger.job import Claim
-from c2b_ray.endpoint.work.fairness import Account, booked_before, measured
+from c2b_ray.endpoint.work.fairness import SliceUse, booked_before, measured
 from c2b_ray.endpoint.work.protocol import StepReport
 
 
@@ -14,7 +14,7 @@ def told(step="classify", kind="progress", **more):
 
 
 def test_what_is_new_is_reported_and_booked_once():
-    account = Account(["a"])
+    account = SliceUse(["a"])
     account.seconds = 2.0
     account.tell(told(done=10, total=40, rate=5.0, images=10))
     first = account.progress()
@@ -28,14 +28,14 @@ def test_what_is_new_is_reported_and_booked_once():
 
 
 def test_images_are_of_the_stage_that_answered_them_also_where_it_has_ended():
-    account = Account(["a"])
+    account = SliceUse(["a"])
     account.tell(told("classify", images=10))
     account.tell(told("report", "begin", images=10))
     assert (account.progress().stage, account.progress().images_stage) == ("report", "classify")
 
 
 def test_a_commit_of_which_nobody_heard_is_not_booked_again():
-    account = Account(["a"], images=10, seconds=3.0)
+    account = SliceUse(["a"], images=10, seconds=3.0)
     account.progress()
     account.booked()
     account.images, account.seconds = 15, 4.0
@@ -45,19 +45,19 @@ def test_a_commit_of_which_nobody_heard_is_not_booked_again():
 
 
 def test_classifiers_share_what_was_used():
-    account = Account(["a", "b"], images=5, seconds=4.0)
+    account = SliceUse(["a", "b"], images=5, seconds=4.0)
     assert account.progress().images == {"a": 3, "b": 2}
     assert account.progress().model_seconds == {"a": 2.0, "b": 2.0}
 
 
 def test_what_a_lost_runner_wrote_and_did_not_book_is_booked_by_the_next():
-    account = Account(["a"], before=0)  # the ledger has nothing of the first claim, whose rows are all there
+    account = SliceUse(["a"], before=0)  # the ledger has nothing of the first claim, whose rows are all there
     account.tell(told(done=200, total=200, images=0, present=200))
     assert account.progress().images == {"a": 200}
-    after_a_slice = Account(["a"], before=120)
+    after_a_slice = SliceUse(["a"], before=120)
     after_a_slice.tell(told(done=200, total=200, images=80, present=200))
     assert after_a_slice.images == 80, "an orderly slice booked its own"
-    first = Account(["a"])
+    first = SliceUse(["a"])
     first.tell(told(done=200, images=0, present=200))
     assert first.images == 0, "a question finds answers of the run that it asks, which are that run's"
 
@@ -77,14 +77,14 @@ def test_what_is_missing_is_booked_where_a_runner_may_have_been_lost(kind, fence
 
 
 def test_counts_never_fall():
-    account = Account(["a"])
+    account = SliceUse(["a"])
     account.tell(told(images=10))
     account.tell(told(step="score", kind="begin", images=4))
     assert account.images == 10
 
 
 def test_only_rows_count_as_progress(tmp_path):
-    account = Account(["a"])
+    account = SliceUse(["a"])
     account.measure(str(tmp_path / "run"))
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
@@ -100,6 +100,6 @@ def test_only_rows_count_as_progress(tmp_path):
 
 def test_a_directory_that_cannot_be_read_ends_nothing(tmp_path):
     (tmp_path / "run").write_text("a file")
-    account = Account(["a"])
+    account = SliceUse(["a"])
     account.measure(str(tmp_path / "run"))
     assert account.held is None or account.held.rows == 0

@@ -7,8 +7,8 @@ import pytest
 from c2b_ray.endpoint.clocks import now
 from c2b_ray.endpoint.work.child import _obey
 from c2b_ray.endpoint.work.job import without_a_word
-from c2b_ray.endpoint.work.process import COMMAND, FENCED_STATUS, JobProcess, Leash, Stopped
-from c2b_ray.endpoint.work.protocol import Ended, Held, Order, Start, line
+from c2b_ray.endpoint.work.process import COMMAND, FENCED_STATUS, JobProcess, WorkLimit, WorkStopped
+from c2b_ray.endpoint.work.protocol import LeaseExtended, Start, StopOrder, WorkEnded, line
 
 
 @pytest.fixture
@@ -24,26 +24,26 @@ def late(tmp_path):
 
 def heard(process):
     said = None
-    while not isinstance(said, Ended):
+    while not isinstance(said, WorkEnded):
         said = process.hear(120)
         assert said is not None, "in vain"
     return said
 
 
 def test_it_goes_on_once_its_runner_says_that_the_lease_was_renewed(late):
-    late.send(Held(until=now() - 0.5))  # renewed once, and passed again
-    late.send(Held(until=now() + 120))
+    late.send(LeaseExtended(until=now() - 0.5))  # renewed once, and passed again
+    late.send(LeaseExtended(until=now() + 120))
     ended = heard(late)
     assert (ended.how, ended.problem.field) == ("failed", "task"), "it came to read its config"
 
 
 def test_an_order_that_came_before_is_obeyed():
-    leash = Leash(now() - 1, lambda message: None)
-    _obey(line(Order(what="cancel")), leash)
+    leash = WorkLimit(now() - 1, lambda message: None)
+    _obey(line(StopOrder(what="cancel")), leash)
     assert leash.lapsed
-    _obey(line(Held(until=now() + 120)), leash)
+    _obey(line(LeaseExtended(until=now() + 120)), leash)
     assert not leash.lapsed
-    with pytest.raises(Stopped) as stopped:
+    with pytest.raises(WorkStopped) as stopped:
         leash.check()
     assert stopped.value.how == "cancelled"
 

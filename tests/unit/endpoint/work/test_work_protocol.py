@@ -5,11 +5,11 @@ import json
 import pytest
 
 from c2b_ray.endpoint.work.protocol import (
-    Ended,
-    Held,
+    LeaseExtended,
     MayCommit,
     ProtocolError,
     StepReport,
+    WorkEnded,
     from_child,
     line,
     shortened,
@@ -19,13 +19,13 @@ from c2b_ray.endpoint.work.protocol import (
 
 @pytest.mark.parametrize("message", [StepReport(step="classify", kind="progress", done=3, total=None),
                                      MayCommit(number=1),
-                                     Ended(how="yielded", images=5)])  # fmt: skip
+                                     WorkEnded(how="yielded", images=5)])  # fmt: skip
 def test_messages_arrive_as_they_were_sent(message):
     assert from_child(line(message)) == message
 
 
 def test_orders_arrive_as_they_were_sent():
-    assert to_child(line(Held(until=12.5))) == Held(until=12.5)
+    assert to_child(line(LeaseExtended(until=12.5))) == LeaseExtended(until=12.5)
 
 
 GOOD = {"type": "told", "step": "s", "kind": "progress"}

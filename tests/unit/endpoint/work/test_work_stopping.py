@@ -5,35 +5,35 @@ import threading
 import pytest
 
 from c2b_ray.endpoint.clocks import now
-from c2b_ray.endpoint.work.process import Leash, Stopped
+from c2b_ray.endpoint.work.process import WorkLimit, WorkStopped
 
 
 def test_an_order_ends_the_work_at_the_next_batch():
-    leash = Leash(now() + 60, lambda message: None)
+    leash = WorkLimit(now() + 60, lambda message: None)
     leash.check()
     leash.order("yielded")
-    with pytest.raises(Stopped) as stopped:
+    with pytest.raises(WorkStopped) as stopped:
         leash.check()
     assert stopped.value.how == "yielded"
 
 
 def test_a_cancellation_takes_the_place_of_a_yield_and_not_the_reverse():
-    leash = Leash(now() + 60, lambda message: None)
+    leash = WorkLimit(now() + 60, lambda message: None)
     leash.order("yielded")
     leash.order("cancelled")
     leash.order("yielded")
-    with pytest.raises(Stopped) as stopped:
+    with pytest.raises(WorkStopped) as stopped:
         leash.check()
     assert stopped.value.how == "cancelled"
 
 
 def test_no_except_clause_of_a_library_takes_it_for_an_error():
-    assert not issubclass(Stopped, Exception)
+    assert not issubclass(WorkStopped, Exception)
 
 
 def test_a_commit_waits_for_its_own_answer():
     asked = []
-    leash = Leash(now() + 60, asked.append)
+    leash = WorkLimit(now() + 60, asked.append)
     threads = [threading.Thread(target=leash.ask, args=("x",)) for _ in range(3)]
     for thread in threads:
         thread.start()

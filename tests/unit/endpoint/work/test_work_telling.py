@@ -6,7 +6,7 @@ import pytest
 
 from c2b_ray.audits.kit.events import IMAGES, IMAGES_HELD, Event
 from c2b_ray.endpoint import counters
-from c2b_ray.endpoint.work.progress import Telling, problem
+from c2b_ray.endpoint.work.progress import ProgressReporter, problem
 from c2b_ray.endpoint.work.protocol import ProtocolError, from_child, line
 from c2b_ray.engine.progress import Progress
 from c2b_ray.errors import BusyRunError, ConfigError, ServiceError, SourceError, StorageError
@@ -18,7 +18,7 @@ def progress(step: str, answered: int, resumed: int = 0) -> Event:
 
 def test_images_are_counted_in_the_steps_that_ask_classifiers():
     told = []
-    telling = Telling(told.append, lambda: None)
+    telling = ProgressReporter(told.append, lambda: None)
     for event in (
         Event("fetch images", "begin"), progress("fetch images", 50),
         Event("classify: a", "begin"), progress("classify: a", 20, resumed=30), progress("classify: a", 40, resumed=30),
@@ -31,7 +31,7 @@ def test_images_are_counted_in_the_steps_that_ask_classifiers():
 
 
 def test_images_of_other_steps_are_counted_as_their_audit_says():
-    telling = Telling(lambda told: None, lambda: None)
+    telling = ProgressReporter(lambda told: None, lambda: None)
     judged = [replace(progress("judge", answered, resumed=2), images_per_row=2.5) for answered in (2, 4)]
     of_search = Event("search", "progress", counts={IMAGES: 30, IMAGES_HELD: 50})
     for event in (Event("judge", "begin"), *judged, Event("search", "begin"), progress("search", 7), of_search):
@@ -43,7 +43,7 @@ def test_images_of_other_steps_are_counted_as_their_audit_says():
 def test_what_a_search_for_failures_drew_reaches_the_counters_of_its_runner():
     told = []
     counts = {"discovery failed": 3, "discovery passed": 90, "discovery unusable": 7, "made up": 5}
-    Telling(told.append, lambda: None)(Event("draw captions that may fail", "end", 1.0, counts=counts))
+    ProgressReporter(told.append, lambda: None)(Event("draw captions that may fail", "end", 1.0, counts=counts))
     [message] = told
     arrived = from_child(line(message))
     pairs = [("discovery", "failed"), ("discovery", "unusable"), ("confirmation", "failed")]
@@ -66,7 +66,7 @@ def test_each_event_asks_whether_to_go_on():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Telling(lambda told: None, end)(Event("score", "begin"))
+        ProgressReporter(lambda told: None, end)(Event("score", "begin"))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from c2b_ray.errors import ConfigError
-from c2b_ray.models.index.plan import Wish, memory, plan
+from c2b_ray.models.index.plan import IndexWishes, memory, plan
 
 GIB = 2**30
 
@@ -18,7 +18,7 @@ def test_a_graph_as_long_as_it_fits_and_can_be_built() -> None:
     found = plan(1_000_000, 512)  # × (512 of code + 2 × 32 links of 4 bytes + 16) = 784 MB
     assert (found.kind, found.shards, found.memory) == ("hnsw", 1, 784_000_000)
     assert plan(1_000_001, 512).kind == "ivfpq"
-    assert plan(1_000_000, 512, Wish(memory=700_000_000)).kind == "ivfpq"
+    assert plan(1_000_000, 512, IndexWishes(memory=700_000_000)).kind == "ivfpq"
 
 
 def test_ten_million_in_four_gib() -> None:
@@ -31,31 +31,31 @@ def test_ten_million_in_four_gib() -> None:
 
 
 def test_less_memory_makes_shorter_codes_until_none_fits() -> None:
-    assert plan(10_000_000, 512, Wish(memory=GIB)).code_bytes == 64
-    assert plan(10_000_000, 512, Wish(memory=500_000_000)).code_bytes == 32
+    assert plan(10_000_000, 512, IndexWishes(memory=GIB)).code_bytes == 64
+    assert plan(10_000_000, 512, IndexWishes(memory=500_000_000)).code_bytes == 32
     with pytest.raises(ConfigError, match=r"^memory: 10000000 vectors of 512 dimensions as ivfpq take 400 MiB, .* 48"):
-        plan(10_000_000, 512, Wish(memory=50_000_000))
+        plan(10_000_000, 512, IndexWishes(memory=50_000_000))
 
 
 def test_codes_divide_the_dimension() -> None:
-    assert plan(10_000, 6, Wish("ivfpq")).code_bytes == 1
-    assert plan(10_000, 513, Wish("ivfpq")).code_bytes == 57  # the largest divisor of 513 up to 128
+    assert plan(10_000, 6, IndexWishes("ivfpq")).code_bytes == 1
+    assert plan(10_000, 513, IndexWishes("ivfpq")).code_bytes == 57  # the largest divisor of 513 up to 128
 
 
 def test_wishes_are_kept_or_refused() -> None:
-    assert plan(10, 8, Wish("hnsw")).kind == "hnsw"
-    assert plan(1_000_000, 512, Wish("flat", shards=3)).shards == 3
-    assert plan(2, 8, Wish(shards=3)).shards == 2
+    assert plan(10, 8, IndexWishes("hnsw")).kind == "hnsw"
+    assert plan(1_000_000, 512, IndexWishes("flat", shards=3)).shards == 3
+    assert plan(2, 8, IndexWishes(shards=3)).shards == 2
     with pytest.raises(
         ConfigError, match=r"^memory: .* as flat take 19\.1 GiB, the budget is 4\.0 GiB; .*another kind"
     ):
-        plan(10_000_000, 512, Wish("flat"))
+        plan(10_000_000, 512, IndexWishes("flat"))
     with pytest.raises(ConfigError, match=r"^kind: ivfpq is trained on 1000 vectors or more, here are 999"):
-        plan(999, 8, Wish("ivfpq"))
+        plan(999, 8, IndexWishes("ivfpq"))
     with pytest.raises(ConfigError, match=r"^kind: 'hsnw' is no kind of index; did you mean 'hnsw'"):
-        Wish("hsnw")
+        IndexWishes("hsnw")
     with pytest.raises(ConfigError, match=r"^shards: 0"):
-        Wish(shards=0)
+        IndexWishes(shards=0)
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from c2b_ray.models.pixels.filters import Filter
-from c2b_ray.models.pixels.resize import Window, resize
+from c2b_ray.models.pixels.resize import ResizedRegion, resize
 
 SIDE = st.integers(1, 150)
 
 
 @st.composite
-def windows(draw: st.DrawFn, height: int, width: int) -> Window:
+def windows(draw: st.DrawFn, height: int, width: int) -> ResizedRegion:
     top, left = draw(st.integers(0, height - 1)), draw(st.integers(0, width - 1))
-    return Window(top, left, draw(st.integers(1, height - top)), draw(st.integers(1, width - left)))
+    return ResizedRegion(top, left, draw(st.integers(1, height - top)), draw(st.integers(1, width - left)))
 
 
 @settings(deadline=None, max_examples=200)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from c2b_ray.models.text import captioned as prompted
-from c2b_ray.models.text.captioned import answered, captioned, probable
+from c2b_ray.models.text.captioned import captioned, parse_answer, probable
 from c2b_ray.names import mentions
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, Pixels, Question
 
@@ -70,7 +70,7 @@ def test_a_caption_is_one_line_without_quotes() -> None:
     ],
 )
 def test_a_choice_is_read_out_of_a_reply(text: str, choice: str) -> None:
-    assert answered(text, COLOURS) == Answer(choice)
+    assert parse_answer(text, COLOURS) == Answer(choice)
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def test_a_choice_is_read_out_of_a_reply(text: str, choice: str) -> None:
     ],
 )
 def test_what_names_no_choice_or_several_is_an_error(text: str, reason: str) -> None:
-    answer = answered(text, COLOURS)
+    answer = parse_answer(text, COLOURS)
     assert answer.choice is None
     assert reason in str(answer.error)
 
 
 def test_yes_and_no_are_choices_like_others() -> None:
-    assert answered("No, it is not raining.", ("yes", "no")).choice == "no"
-    assert answered("with nobody", ("none", "nobody")).choice == "nobody"
+    assert parse_answer("No, it is not raining.", ("yes", "no")).choice == "no"
+    assert parse_answer("with nobody", ("none", "nobody")).choice == "nobody"
 
 
 @pytest.mark.parametrize("choices", [(), ("red",), ("red", "Red"), ("red", " "), ("red", "red ")])

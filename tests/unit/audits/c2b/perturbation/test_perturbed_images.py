@@ -21,7 +21,7 @@ from c2b_ray.roles import Shape
 from c2b_ray.steps.classify import Classification, LoadedClassifier
 from c2b_ray.steps.decode import decode
 from c2b_ray.steps.generate import png
-from c2b_ray.steps.prepared import View, prepared
+from c2b_ray.steps.prepared import PreparedView, prepared
 from c2b_ray.tables import PERTURBED_PREDICTIONS, content_of
 
 PERTURBING = Perturbing((("blur", (1, 5)), ("jpeg", (3,)), ("noise", (2,))), 64, 7)
@@ -110,7 +110,7 @@ def test_answers_depend_on_neither_batches_nor_order_nor_on_who_decodes():
     for start in range(0, rows.num_rows, 7):
         part = predict_pictures(with_pictures(mixed.slice(start, 7), None, PERTURBING), alone)
         assert all(by_id[row["prediction_id"]] == row for row in part.to_pylist())
-    views = [View(Shaped.shape, shaped)]
+    views = [PreparedView(Shaped.shape, shaped)]
     given = prepared(with_pictures(rows, None, PERTURBING), views)
     decoded_before = predict_pictures(given, [LoadedClassifier(Shaped(), QUESTION)])
     assert decoded_before["prediction_id"].equals(whole["prediction_id"])

@@ -16,7 +16,7 @@ from c2b_ray.audits.c2b.report.derived import DerivedValues
 from c2b_ray.audits.c2b.report.named_answers import named_by_attributes
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.audits.c2b.report.ranking import cells_of, ranked
-from c2b_ray.report.thumbnails import Shelf
+from c2b_ray.report.thumbnails import ThumbnailSet
 from c2b_ray.tables import INTERSECTIONS, PERTURBATIONS, POOLED
 
 NONE = tuple(schema.empty_table() for schema in (POOLED, INTERSECTIONS, PERTURBATIONS))
@@ -25,7 +25,9 @@ NONE = tuple(schema.empty_table() for schema in (POOLED, INTERSECTIONS, PERTURBA
 def told(*rows, named=(), names=None):
     groups = ranked(scores(*rows))
     links = {group.key: f"group-{i}" for i, group in enumerate(groups)}
-    return answers(groups, named, NONE, names or {"m": "m"}, {}, Shelf({}, {}), links, (0.05, 0.05), DerivedValues({}))
+    return answers(
+        groups, named, NONE, names or {"m": "m"}, {}, ThumbnailSet({}, {}), links, (0.05, 0.05), DerivedValues({})
+    )
 
 
 def fog(phi=-0.48, correct=104, verdict="against", **more):
@@ -136,7 +138,9 @@ def test_a_column_that_names_the_wrong_answers_is_the_headline_though_no_cell_is
     assert {example.label for example in named.examples.wrong} <= {"cat", "dog", "clock", "car"}
     groups = ranked(table)
     links = {group.key: "" for group in groups}
-    (answer,) = answers(groups, [named], NONE, {"m": "m"}, {}, Shelf({}, {}), links, (0.05, 0.05), DerivedValues({}))
+    (answer,) = answers(
+        groups, [named], NONE, {"m": "m"}, {}, ThumbnailSet({}, {}), links, (0.05, 0.05), DerivedValues({})
+    )
     assert "of the answers follow the texture, not the class: of " in answer.text
     assert [gallery.verdict for gallery in answer.galleries] == ["wrong", "right"]
     assert "by chance" in answer.beneath[0]

@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from c2b_ray.audits.c2b.sampling.selection import NEAREST, Pools, cells_of
+from c2b_ray.audits.c2b.sampling.selection import NEAREST, CellPools, cells_of
 from c2b_ray.audits.c2b.sampling.settled import evidence_of
 from c2b_ray.audits.c2b.thresholds import Thresholds
-from c2b_ray.audits.c2b.verification.verified import Verified
+from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
 from c2b_ray.steps.propose import propose
@@ -83,7 +83,7 @@ def grown(kind, targets, seed=0):
         for rank, image in enumerate(rng.permutation(names)[: 4 if row["number"] == 2 else 30].tolist())
     ]
     pools = [
-        Pools(captions, pa.Table.from_pylist([r for r in rows if r["source"] == source], DRAWS), NEAREST, seed)
+        CellPools(captions, pa.Table.from_pylist([r for r in rows if r["source"] == source], DRAWS), NEAREST, seed)
         for source in ("retrieve", "generate")
     ]
     images = Images(marks, right, {image: str(rng.choice([*values, "sleet"])) for image in marks})
@@ -92,7 +92,7 @@ def grown(kind, targets, seed=0):
         draws = pa.concat_tables([pool.select(granted, Known(marks)).drawn for pool in pools])
         drawn = sorted(set(draws["image_id"].to_pylist()))
         distinct = images.distinct(drawn)
-        seen = Verified(images.verifications(drawn), CALIBRATION.empty_table(), distinct)
+        seen = VerifiedImages(images.verifications(drawn), CALIBRATION.empty_table(), distinct)
         knowledge = {"plain": (None, None), "distinct": (None, distinct), "verified": (seen, distinct)}[kind]
         ((_, at),) = evidence_of(captions, draws, images.predictions(drawn), ["m"], LEVELS, *knowledge)
         (rounds,) = at.outcomes

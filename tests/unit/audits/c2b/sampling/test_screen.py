@@ -5,7 +5,7 @@ import pyarrow as pa
 from c2b_ray.audits.c2b.sampling.screening import cells_to_draw, in_two_stages, selected
 from c2b_ray.audits.c2b.scoring.judge import TOO_FEW
 from c2b_ray.audits.c2b.thresholds import Thresholds
-from c2b_ray.steps.cells import Group
+from c2b_ray.steps.cells import GroupName
 from c2b_ray.tables import SCORES
 
 _NEEDED = {"doubt": None, "undetermined_because": None, "n": 100, "correct": 90, "accuracy": 0.9}
@@ -55,7 +55,7 @@ def test_all_values_of_a_selected_attribute_draw_fresh_images():
             ]
         ]
     )
-    groups = {Group("bus", "lighting")}
+    groups = {GroupName("bus", "lighting")}
     assert cells_to_draw(captions, groups, 300) == {("bus-lighting", "day"): 300, ("bus-lighting", "night"): 300}
 
 
@@ -66,7 +66,7 @@ def test_only_fresh_images_make_findings_and_the_first_stage_keeps_what_it_shows
         ("b", "lighting", "day", 0.2, "for"),
         ("b", "lighting", "night", -0.2, "against"),
     )
-    groups = {Group("bus", "lighting")}
+    groups = {GroupName("bus", "lighting")}
     rows = in_two_stages(FIRST, fresh, groups, 0.1, 300, Thresholds(0.05, 0.05)).to_pylist()
     verdicts = ["none", "none", "undetermined", "undetermined", "for", "against", "undetermined", "none"]
     assert [row["verdict"] for row in rows] == verdicts

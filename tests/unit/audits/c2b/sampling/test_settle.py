@@ -7,7 +7,7 @@ import pytest
 from c2b_ray.audits.c2b.sampling.settled import evidence_of, open_groups, settled
 from c2b_ray.audits.c2b.scoring.score import score
 from c2b_ray.audits.c2b.thresholds import Thresholds
-from c2b_ray.audits.c2b.verification.verified import Verified
+from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.stats import confidence_sequence, sequential_evidence, sequential_verdicts
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
@@ -59,7 +59,7 @@ class Made:
 
     def verified(self, marks=None):
         rows = pa.Table.from_pylist(self.verifications, VERIFICATIONS)
-        return Verified(rows, CALIBRATION.empty_table(), self.distinct(marks or {}))
+        return VerifiedImages(rows, CALIBRATION.empty_table(), self.distinct(marks or {}))
 
     def look(self, verified=None, distinct=None):
         ((_, at),) = evidence_of(*self.tables, ["m"], LEVELS, verified, distinct)

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from c2b_ray.audits.c2b.scoring.clusters import Clusters
-from c2b_ray.audits.c2b.scoring.comparison import SharedImages, Side, compare, compare_pooled
+from c2b_ray.audits.c2b.scoring.comparison import ComparisonSide, SharedImages, compare, compare_pooled
 from c2b_ray.audits.c2b.scoring.score import scored
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.errors import ConfigError
@@ -103,7 +103,7 @@ def test_comparisons_of_two_classifiers_are_of_clusters():
     captions, draws, predictions, clusters = tables(images)
 
     def compared(known):
-        a, b = (Side(captions, draws, predictions, name, clusters=known) for name in "ab")
+        a, b = (ComparisonSide(captions, draws, predictions, name, clusters=known) for name in "ab")
         shared = SharedImages(a, b)
         return compare(shared, 0.05, 0.05).to_pylist()[0], compare_pooled(shared, 0.05, 0.05).to_pylist()[0]
 
@@ -168,7 +168,7 @@ def test_comparisons_of_retrieved_images_keep_the_spread_of_captions():
     captions, draws, predictions, clusters = drawn(answers=answers)
 
     def compared(known):
-        a, b = (Side(captions, draws, predictions, name, clusters=known) for name in "ab")
+        a, b = (ComparisonSide(captions, draws, predictions, name, clusters=known) for name in "ab")
         shared = SharedImages(a, b)
         return compare(shared, 0.05, 0.05).to_pylist()[0], compare_pooled(shared, 0.05, 0.05)
 

@@ -5,8 +5,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from c2b_ray.audits.c2b.scoring.comparison import SharedImages, Side, compare, compare_pooled
-from c2b_ray.audits.c2b.verification.verified import Said
+from c2b_ray.audits.c2b.scoring.comparison import ComparisonSide, SharedImages, compare, compare_pooled
+from c2b_ray.audits.c2b.verification.verified import VerifierAnswers
 from c2b_ray.errors import RunError
 from c2b_ray.steps.duplicates import Distinct
 from c2b_ray.tables import CAPTIONS, COMPARISON, DRAWS, PREDICTIONS, VERIFICATIONS
@@ -28,7 +28,7 @@ def side(cells, classifier="m", prefix=""):
                 row = {"prediction_id": image, "image_id": image, "classifier": classifier, "revision": "1"}
                 answer = {"r": target, "w": "other", ".": None}[letter]
                 predictions.append({**row, "predicted_class": answer, "error": None if answer else "broken"})
-    return Side(
+    return ComparisonSide(
         pa.Table.from_pylist(captions, CAPTIONS),
         pa.Table.from_pylist(draws, DRAWS),
         pa.Table.from_pylist(predictions, PREDICTIONS),
@@ -73,7 +73,7 @@ def by_captions(**answers):
             )
             captions = [{**one.captions.to_pylist()[0], "caption_id": f"{value}-{number}", "number": number}]
             parts.append((pa.Table.from_pylist(captions, CAPTIONS), draws, one.predictions))
-    return Side(*map(pa.concat_tables, zip(*parts, strict=True)), "m")
+    return ComparisonSide(*map(pa.concat_tables, zip(*parts, strict=True)), "m")
 
 
 def test_a_change_on_one_of_two_captions_is_no_change_of_the_cell():
@@ -187,7 +187,7 @@ def test_images_that_the_verifier_refused_and_cells_in_doubt_say_nothing():
         for image in a.draws["image_id"].to_pylist()
         for value in [image.split("/")[2].split("-")[0]]
     ]
-    shows = replace(a, said=Said(pa.Table.from_pylist(looked, VERIFICATIONS)))
+    shows = replace(a, said=VerifierAnswers(pa.Table.from_pylist(looked, VERIFICATIONS)))
     doubted = replace(b, doubts={("bus", "weather", "rain"): "38 % of its images show a goldfish"})
     found = rows(shows, doubted)
     assert (found["fog"]["n"], found["fog"]["refused"], found["fog"]["difference"]) == (40, 60, 0.0)

@@ -5,7 +5,7 @@ from cell_tables import cell_images
 
 from c2b_ray.audits.c2b.scoring.confounding import Confounding
 from c2b_ray.audits.c2b.thresholds import Thresholds
-from c2b_ray.audits.c2b.verification.verified import Verified
+from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.stats import bias_score_interval, bias_score_p_values, bias_scores
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.tables import CALIBRATION, PREDICTIONS, VERIFICATIONS
@@ -49,7 +49,7 @@ class Run:
                 known += [{**names, "answer": NAMES[name][k], "images": float(c)} for k, c in enumerate(counts)]
         tables = pa.Table.from_pylist(rows, VERIFICATIONS), pa.Table.from_pylist(known, CALIBRATION)
         self.images = cell_images(self.cells)
-        self.confounding = Confounding(Verified(*tables).of(self.images))
+        self.confounding = Confounding(VerifiedImages(*tables).of(self.images))
         answers = [
             {"prediction_id": image, "image_id": image, "classifier": "m", "revision": "1", "predicted_class": name}
             for image, name in self.answers.items()
@@ -142,6 +142,6 @@ def test_images_without_an_answer_are_left_out():
 
 def test_nothing_known_of_other_attributes_gives_nothing():
     cells = cell_images({WEATHER: {"snow": {"a"}, "rain": {"b"}}})
-    nobody = Confounding(Verified(VERIFICATIONS.empty_table(), CALIBRATION.empty_table()).of(cells))
+    nobody = Confounding(VerifiedImages(VERIFICATIONS.empty_table(), CALIBRATION.empty_table()).of(cells))
     answers = answers_of(PREDICTIONS.empty_table(), "m").to(cells)
     assert nobody.adjust(cells.groups[0], answers, LEVELS, np.zeros(2), np.zeros(2), np.zeros(2)) is None

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from c2b_ray.audits.c2b.scoring.confounding import Adjusted
+from c2b_ray.audits.c2b.scoring.confounding import StandardisedScores
 from c2b_ray.audits.c2b.scoring.judge import CALIBRATED, CAPTIONS, LABELS, VERIFIER, Estimate, judged
 from c2b_ray.audits.c2b.thresholds import Thresholds
 
@@ -179,7 +179,7 @@ def test_a_rough_judgement_standardises_only_what_may_be_a_verdict():
         def adjust(phi, low, high):
             asked.append(name)
             nothing = np.zeros(2)
-            return Adjusted(phi, nothing, nothing, nothing, nothing, nothing, (None, None), (None, None))
+            return StandardisedScores(phi, nothing, nothing, nothing, nothing, nothing, (None, None), (None, None))
 
         return adjust
 

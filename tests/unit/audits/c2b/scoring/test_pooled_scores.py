@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from c2b_ray.audits.c2b.scoring.confounding import Adjusted
+from c2b_ray.audits.c2b.scoring.confounding import StandardisedScores
 from c2b_ray.audits.c2b.scoring.judge import LABELS, Estimate
 from c2b_ray.audits.c2b.scoring.pooled import pooled
 from c2b_ray.audits.c2b.thresholds import Thresholds
@@ -61,7 +61,7 @@ def test_what_other_attributes_explain_in_every_class_is_not_found_over_all_of_t
     moved = np.array([-0.08, 0.08])
     nothing = np.full(2, np.nan)
     for one in classes:
-        one.adjusted = Adjusted(
+        one.adjusted = StandardisedScores(
             np.array([-0.02, 0.02]),
             moved,
             np.full(2, 0.01),

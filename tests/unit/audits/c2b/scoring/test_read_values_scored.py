@@ -9,10 +9,10 @@ import pytest
 from c2b_ray.audits.c2b.scoring.judge import Estimate
 from c2b_ray.audits.c2b.scoring.read_values import ReadValues
 from c2b_ray.stats.read_values import read_accuracies
-from c2b_ray.steps.cells import CellGroup, Group
+from c2b_ray.steps.cells import CellGroup, GroupName
 from c2b_ray.tables import CALIBRATION, PROPOSALS
 
-NAME = Group("bus", "weather")
+NAME = GroupName("bus", "weather")
 CORRECT, TOTAL = np.array([80, 30]), np.array([100, 60])
 
 
@@ -29,7 +29,7 @@ def calibration(counts: dict[tuple[str, str], float]) -> pa.Table:
     return pa.Table.from_pylist(rows, CALIBRATION)
 
 
-def corrected(read: ReadValues, name: Group = NAME) -> Estimate:
+def corrected(read: ReadValues, name: GroupName = NAME) -> Estimate:
     estimate = Estimate(
         classifier="c",
         target_class=name.target_class,
@@ -80,6 +80,6 @@ def test_a_reader_that_guesses_leaves_the_value_in_doubt():
 
 
 def test_attributes_that_nobody_read_keep_their_labels():
-    found = corrected(ReadValues(questions("clear", "fog"), calibration(KNOWN)), Group("bus", "brightness"))
+    found = corrected(ReadValues(questions("clear", "fog"), calibration(KNOWN)), GroupName("bus", "brightness"))
     assert found.basis == "labels"
     assert found.accuracy == pytest.approx(CORRECT / TOTAL)

@@ -7,7 +7,7 @@ from pictured_answers import WEATHER, asked_of, png, see
 from c2b_ray.audits.c2b.verification.calibration import (
     BATCH,
     CALIBRATED_ON,
-    Beholder,
+    VerifierSource,
     ask,
     check_calibration,
     to_ask,
@@ -15,8 +15,8 @@ from c2b_ray.audits.c2b.verification.calibration import (
 )
 from c2b_ray.audits.c2b.verification.calibration import counted as answers_counted
 from c2b_ray.audits.c2b.verification.calibration_stage import calibrate as stage
-from c2b_ray.audits.c2b.verification.verifier import SELF_TRUST, self_assessed
-from c2b_ray.engine.here import Here
+from c2b_ray.audits.c2b.verification.verifier import SELF_TRUST, self_assessed_calibration
+from c2b_ray.engine.here import InProcess
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.steps.verify import CLASS
 from c2b_ray.storage.parts import read_stage
@@ -25,7 +25,7 @@ from c2b_ray.tables import CALIBRATION, VERIFICATIONS
 
 def calibrate(labels, source, captioner, checks, seed):
     """The step without a stage: the questions, asked in batches, counted."""
-    questions, beholder = to_ask(labels, source.revision, checks, seed), Beholder(captioner, source)
+    questions, beholder = to_ask(labels, source.revision, checks, seed), VerifierSource(captioner, source)
     parts = [questions.slice(start, BATCH) for start in range(0, max(1, questions.num_rows), BATCH)]
     return answers_counted(pa.concat_tables([ask(part, beholder, checks) for part in parts]))
 
@@ -95,7 +95,7 @@ def test_the_stage_counts_the_same_and_goes_on_where_it_stopped(tmp_path):
     questions = to_ask(labels, source.revision, asked, seed=0)
 
     def ask(part, captioner):
-        return stage(Here(), part, lambda: Beholder(captioner, source), asked, out)
+        return stage(InProcess(), part, lambda: VerifierSource(captioner, source), asked, out)
 
     ask(questions.slice(0, 6), see(0.9))
     rest = see(0.9)
@@ -106,7 +106,9 @@ def test_the_stage_counts_the_same_and_goes_on_where_it_stopped(tmp_path):
     other = see(0.9)
     newer = replace(asked, revision="other")
     asked_anew = to_ask(labels, source.revision, newer, seed=0)
-    assert stage(Here(), asked_anew, lambda: Beholder(other, source), newer, out).num_rows == questions.num_rows
+    assert (
+        stage(InProcess(), asked_anew, lambda: VerifierSource(other, source), newer, out).num_rows == questions.num_rows
+    )
     assert len(other.requests) == readable
 
 
@@ -193,7 +195,7 @@ def said(rows):
 
 def test_certainty_is_counted_in_images():
     # three answers: snow with .75 and .5, rain with .75; the rest of each goes to the other value
-    found = self_assessed(
+    found = self_assessed_calibration(
         said([("bus", "snow", 0.75), ("bus", "snow", 0.5), ("bus", "rain", 0.75), ("bus", None, None)])
     )
     assert counted(found) == {
@@ -207,18 +209,18 @@ def test_certainty_is_counted_in_images():
 
 def test_a_value_s_doubt_is_shared_among_the_values_of_its_own_class():
     rows = [("bus", "snow", 0.75), ("bus", "rain", 0.75), ("boat", "fog", 0.5), ("boat", "clear", 0.5)]
-    found = counted(self_assessed(said(rows)))
+    found = counted(self_assessed_calibration(said(rows)))
     assert found[("weather", "rain", "snow")] == 0.25  # not a third of that
     assert ("weather", "fog", "snow") not in found
 
 
 def test_a_model_s_opinion_of_itself_counts_for_few_images():
     # snow: 300 * .75 + 100 * .25 = 250 images' worth, scaled to 40; rain: 75 + 75 = 150, scaled to 40
-    found = counted(self_assessed(said([("bus", "snow", 0.75)] * 300 + [("bus", "rain", 0.75)] * 100)))
+    found = counted(self_assessed_calibration(said([("bus", "snow", 0.75)] * 300 + [("bus", "rain", 0.75)] * 100)))
     assert found[("weather", "snow", "snow")] == pytest.approx(SELF_TRUST * 225 / 250)
     assert found[("weather", "snow", "rain")] == pytest.approx(SELF_TRUST * 25 / 250)
     assert found[("weather", "rain", "rain")] == pytest.approx(SELF_TRUST * 75 / 150)
 
 
 def test_nothing_said_with_certainty_promises_nothing():
-    assert self_assessed(said([("bus", "snow", None), ("bus", None, None)])).num_rows == 0
+    assert self_assessed_calibration(said([("bus", "snow", None), ("bus", None, None)])).num_rows == 0

@@ -12,7 +12,7 @@ from c2b_ray.audits.c2b.verification.false_accepts import (
     too_few_negatives,
     without_false_accepts,
 )
-from c2b_ray.audits.c2b.verification.verified import Verified
+from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.steps.caption import caption
 from c2b_ray.steps.cells import images_of_cells
 from c2b_ray.steps.propose import propose
@@ -90,7 +90,7 @@ class World:
             {"attribute": attribute, "value": value, "answer": answer, "images": float(n), "source": "table"}
             for attribute, value, answer, n in known
         ]
-        verified = Verified(table(self.verifications, VERIFICATIONS), table(rows, CALIBRATION))
+        verified = VerifiedImages(table(self.verifications, VERIFICATIONS), table(rows, CALIBRATION))
         return verified.drawn_from(images_of_cells(self.captions, table(self.looked, DRAWS)))
 
     @property

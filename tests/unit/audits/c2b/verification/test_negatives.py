@@ -9,14 +9,14 @@ from PIL import Image
 from c2b_ray.audits.c2b.verification.calibration_stage import compare_negatives
 from c2b_ray.audits.c2b.verification.negatives import (
     MOST,
+    CaptionReach,
     NegativeChecker,
-    Reach,
     as_draws,
     as_verifications,
     compare,
     to_compare,
 )
-from c2b_ray.engine.here import Here
+from c2b_ray.engine.here import InProcess
 from c2b_ray.steps.draw import image_id
 from c2b_ray.tables import DRAWS, NEGATIVES, VERIFICATIONS
 
@@ -67,7 +67,7 @@ def pools(least):
     return pa.Table.from_pylist(rows, DRAWS)
 
 
-REACH = Reach.of(CAPTIONS, pools({BUS_IN_SNOW: 20, BUS_IN_RAIN: 40}))
+REACH = CaptionReach.of(CAPTIONS, pools({BUS_IN_SNOW: 20, BUS_IN_RAIN: 40}))
 ROWS = [
     ("bus", png(0, 0, 0)),  # shows the class: no negative
     ("boat", png(0, 1, 10)),  # near to both captions, taken for a bus in the rain
@@ -114,20 +114,20 @@ def test_negatives_are_draws_and_verifications_of_the_captions_that_would_draw_t
 
 def test_a_stage_writes_them_once(tmp_path):
     images = to_compare(LABELS, "s", "x", REACH, 0)
-    first = compare_negatives(Here(), images, checker, asked_of(), str(tmp_path))
+    first = compare_negatives(InProcess(), images, checker, asked_of(), str(tmp_path))
     assert first.schema == NEGATIVES
 
     def unused():
         raise AssertionError("all answers are there")
 
-    assert compare_negatives(Here(), images, unused, asked_of(), str(tmp_path)).equals(first)
+    assert compare_negatives(InProcess(), images, unused, asked_of(), str(tmp_path)).equals(first)
 
 
 def test_ids_change_with_what_answers_depend_on():
     def ids(labels=LABELS, revision="s", made_by="x", reach=REACH):
         return to_compare(labels, revision, made_by, reach, 0)["negative_id"].to_pylist()
 
-    other_pools = Reach.of(CAPTIONS, pools({BUS_IN_SNOW: 21, BUS_IN_RAIN: 40}))
+    other_pools = CaptionReach.of(CAPTIONS, pools({BUS_IN_SNOW: 21, BUS_IN_RAIN: 40}))
     variants = [ids(), ids(revision="t"), ids(made_by="y"), ids(reach=other_pools)]
     assert len({name for names in variants for name in names}) == 4 * len(ids())
 

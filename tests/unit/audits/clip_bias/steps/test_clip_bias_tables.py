@@ -14,10 +14,10 @@ from c2b_ray.audits.clip_bias.steps.measure import (
     PRETRAINING,
     Attribute,
     BiasRow,
+    ImageSubset,
     Key,
-    Measured,
+    MeasuredModels,
     Skew,
-    View,
     measure_disparity,
     measure_skew,
     views_of,
@@ -82,7 +82,7 @@ def test_a_bias_planted_in_one_group_alone_is_found_there_and_not_over_all_image
     found, silent, false, all_found = 0, 0, 0, 0
     for seed in range(5):
         attribute, groups, scores = planted(seed)
-        measured = Measured()
+        measured = MeasuredModels()
         for view in views_of(900, groups):
             key = Key("d", "kl_recall@5", "coin", view.view, view.group, PRETRAINING)
             measure_disparity(measured, key, scores, (attribute, view), Chance(500, 50, seed))
@@ -106,7 +106,7 @@ def test_copies_of_a_picture_are_one_picture_s_evidence():
         hits = {"m": (np.repeat((random.random(40) < 0.5).astype(float), 10), np.ones(400))}
         rows = []
         for known in (True, False):
-            measured, key = Measured(), Key("d", "kl_recall@5", "coin", "global", "all", PRETRAINING)
+            measured, key = MeasuredModels(), Key("d", "kl_recall@5", "coin", "global", "all", PRETRAINING)
             at = attribute, views_of(400, [])[0]
             measure_disparity(measured, key, hits, at, Chance(200, 20), copies if known else None)
             rows += measured.biases
@@ -122,7 +122,7 @@ def test_two_models_of_one_bias_are_not_told_apart_and_two_of_different_ones_are
     tails = attribute.codes == 1
     gaps = {"none": 0.0, "one": 0.25, "other": 0.25}
     scores = {m: ((random.random(800) < 0.7 - gap * tails).astype(float), np.ones(800)) for m, gap in gaps.items()}
-    measured = Measured()
+    measured = MeasuredModels()
     key = Key("d", "kl_recall@5", "coin", "global", "all", PRETRAINING)
     measure_disparity(measured, key, scores, (attribute, views_of(800, [])[0]), Chance(200, 200))
     verdicts = {
@@ -145,7 +145,7 @@ def test_two_models_are_compared_by_lic_through_its_intervals():
 
 
 def test_gaps_and_quadrants():
-    measured = Measured()
+    measured = MeasuredModels()
     attribute = Attribute.of("coin", ["heads", "tails"] * 40)
     hits = (attribute.codes == 0).astype(float)
     for stage, name, scores in ((PRETRAINING, "d", hits), (DOWNSTREAM, "vqa", 1 - hits)):
@@ -172,10 +172,10 @@ def test_spellings_of_one_value_are_one_value():
 
 
 def test_a_value_of_few_images_is_named_beside_its_skew():
-    measured = Measured()
+    measured = MeasuredModels()
     attribute = Attribute.of("coin", ["heads"] * 60 + ["edge"])
     similar = np.random.default_rng(0).normal(size=(3, 61)).astype(np.float32)
     key = Key("d", "max_skew@6", "coin", "global", "all", PRETRAINING)
     how = (Skew(6, 1.0, "formula"), Chance(100, 50))
-    measure_skew(measured, key, {"m": similar}, (attribute, View.everything(61)), how)
+    measure_skew(measured, key, {"m": similar}, (attribute, ImageSubset.everything(61)), how)
     assert measured.biases[0].note.endswith("only 1 image has the coin 'edge', so the interval is wide")

@@ -9,10 +9,10 @@ from c2b_ray.audits.clip_bias.answers import answered_question, filtered
 from c2b_ray.audits.clip_bias.steps.measure import (
     PRETRAINING,
     Attribute,
+    ImageSubset,
     Key,
-    Measured,
+    MeasuredModels,
     Skew,
-    View,
     measure_disparity,
     measure_skew,
 )
@@ -29,8 +29,8 @@ def coin(heads, tails):
 
 
 def skew_of(similar, attribute, copies=None, k=20):
-    measured, key = Measured(), Key("d", "max_skew@20", "coin", "global", "all", PRETRAINING)
-    view = View.everything(len(attribute.codes))
+    measured, key = MeasuredModels(), Key("d", "max_skew@20", "coin", "global", "all", PRETRAINING)
+    view = ImageSubset.everything(len(attribute.codes))
     measure_skew(measured, key, similar, (attribute, view), (Skew(k, 1.0, "formula"), QUICK), copies)
     return measured
 
@@ -82,9 +82,9 @@ def test_two_models_alike_are_not_told_apart_by_the_recall_of_a_few_images(tails
     """Bootstrap samples of these told them apart in .28 to .53 of the cases."""
     random, attribute, found = np.random.default_rng([tails, 3]), coin(200, tails), []
     for _ in range(40):
-        measured, key = Measured(), Key("d", "kl_recall@5", "coin", "global", "all", PRETRAINING)
+        measured, key = MeasuredModels(), Key("d", "kl_recall@5", "coin", "global", "all", PRETRAINING)
         hits = {m: ((random.random(200 + tails) < rate).astype(float), np.ones(200 + tails)) for m in "ab"}
-        measure_disparity(measured, key, hits, (attribute, View.everything(200 + tails)), QUICK)
+        measure_disparity(measured, key, hits, (attribute, ImageSubset.everything(200 + tails)), QUICK)
         found += [one["p_value"] <= 0.05 for one in pair_table(measured.biases, 0.05, 0.05).to_pylist()]
     assert np.mean(found) <= 0.1
 
@@ -103,8 +103,8 @@ def test_a_group_that_is_never_right_is_told_from_one_that_is_where_it_has_many_
     attribute, random = coin(200, 100), np.random.default_rng(5)
     hits = {m: ((random.random(300) < 0.3).astype(float), np.ones(300)) for m in "ab"}
     hits["a"][0][200:] = 0
-    measured, key = Measured(), Key("d", "kl_recall@5", "coin", "global", "all", PRETRAINING)
-    measure_disparity(measured, key, hits, (attribute, View.everything(300)), QUICK)
+    measured, key = MeasuredModels(), Key("d", "kl_recall@5", "coin", "global", "all", PRETRAINING)
+    measure_disparity(measured, key, hits, (attribute, ImageSubset.everything(300)), QUICK)
     (row,) = pair_table(measured.biases, 0.05, 0.05).to_pylist()
     assert row["verdict"] == "apart"
     assert 0 < row["difference_low"] < row["difference"] < row["difference_high"]

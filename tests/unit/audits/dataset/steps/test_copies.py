@@ -6,7 +6,7 @@ import pytest
 from c2b_ray.audits.dataset.steps.copies import (
     MOST_COMPARED,
     NONE,
-    Marks,
+    CopyMarks,
     bucket_of,
     earliest_in_band,
     earliest_moved,
@@ -36,7 +36,7 @@ def _marks(random, count, spread):
     thumbnails = (pictures // 2 + random.integers(0, 4, (count, 192))).astype(np.uint8)
     thumbnails[::3] = pictures[::3] // 2  # some are equal
     labels = random.integers(0, 2, count).astype(np.int32)
-    return Marks(random.permutation(9 * count)[:count], labels, hashes, thumbnails)
+    return CopyMarks(random.permutation(9 * count)[:count], labels, hashes, thumbnails)
 
 
 def _by_all_pairs(marks, distance):
@@ -76,7 +76,7 @@ def test_pictures_of_one_hash_that_differ_are_all_kept_however_many():
     thumbnails = np.zeros((count, 192), np.uint8)
     thumbnails[:, 0], thumbnails[:, 1], thumbnails[:, 2] = levels % 12 * 23, levels // 12 % 12 * 23, levels // 144 * 23
     thumbnails[-1] = thumbnails[7] + 5
-    marks = Marks(np.arange(count), np.zeros(count, np.int32), np.zeros(count, np.uint64), thumbnails)
+    marks = CopyMarks(np.arange(count), np.zeros(count, np.int32), np.zeros(count, np.uint64), thumbnails)
     earliest = earliest_repeats(marks, 0)
     assert np.flatnonzero(earliest < NONE).tolist() == [count - 1]
     assert earliest[-1] == 7
@@ -95,7 +95,7 @@ def earliest(pictures, labels=None, order=None):
     hashes = np.frombuffer(b"".join(windows(picture) for picture in pictures), "<u8").reshape(len(pictures), -1)
     rows, own, is_moved = moved_rows(hashes)
     small = np.array([np.frombuffer(thumbnail(picture), np.uint8) for picture in pictures])
-    marks = Marks(rows, np.array(labels or [0] * len(pictures), np.int32)[rows], own, small[rows])
+    marks = CopyMarks(rows, np.array(labels or [0] * len(pictures), np.int32)[rows], own, small[rows])
     order = np.arange(len(rows)) if order is None else order.permutation(len(rows))
     found = earliest_moved(marks.take(order), is_moved[order])
     result = np.full(len(pictures), NONE)
@@ -141,7 +141,7 @@ def test_each_is_compared_with_the_earliest_ones_of_its_hash_alone():
     small = np.zeros((count + 1, 192), np.uint8)
     small[: count - 1, ::7] = 255  # unlike the last two
     is_moved = positions == count
-    marks = Marks(positions, np.zeros(count + 1, np.int32), np.zeros(count + 1, np.uint64), small)
+    marks = CopyMarks(positions, np.zeros(count + 1, np.int32), np.zeros(count + 1, np.uint64), small)
     assert (earliest_moved(marks, is_moved) == NONE).all()
     small[1] = 0
     assert earliest_moved(marks, is_moved)[count] == 1

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from c2b_ray.audits.evaluate.steps.recall import Wanted, recall_table, shown_table, wanted
+from c2b_ray.audits.evaluate.steps.recall import CaptionRelevance, recall_table, shown_table, wanted
 from c2b_ray.audits.evaluate.steps.truth import cells
 
 CLASSES = ["bus", "boat"]
@@ -54,7 +54,7 @@ def test_a_value_is_relevant_in_every_class_and_images_without_a_label_are_not_r
 def test_images_that_are_as_near_as_each_other_count_by_chance():
     """Whatever their order in the table is: of ten that are all the same, three relevant."""
     for relevant in ([0, 1, 2], [7, 8, 9]):
-        query = Wanted("class", "bus", None, None, "a bus", np.array(relevant), np.zeros(0, np.int64))
+        query = CaptionRelevance("class", "bus", None, None, "a bus", np.array(relevant), np.zeros(0, np.int64))
         images = np.ones((10, 1), np.float32)
         row = recall_table([query], np.ones((1, 1), np.float32), images, [1.0]).to_pylist()[0]
         assert row["recall"] == pytest.approx(3 * 0.3 / 3, abs=1e-12)

@@ -8,9 +8,9 @@ import pytest
 from c2b_ray.audits.failures.discovery.power import (
     POWERS,
     Confirming,
-    Reach,
+    FailureReach,
+    LabelSearch,
     Screening,
-    Searched,
     least_caption_rate,
     least_rate,
     least_rates,
@@ -33,32 +33,32 @@ def test_it_is_about_how_often_the_test_itself_decides_in_time(rate: float, shar
         batch = RateBatch.of(failures[0], np.full(repeats, sides[0]), failures[1], np.full(repeats, sides[1]))
         evidence = more_evidence(evidence, batch, hypotheses / 0.05)
     decided = float((evidence.e_values >= hypotheses / 0.05).mean())
-    said = float(Reach(None, MANY, tested, hypotheses).power(rate, share))
+    said = float(FailureReach(None, MANY, tested, hypotheses).power(rate, share))
     assert said == pytest.approx(decided, abs=0.12)
 
 
 def test_a_failure_that_no_baseline_image_shows_is_not_found_however_many_draws_confirm() -> None:
     # 450,000 baseline images, 1e-4 of the 1 in 100 that show what it needs: 0.45 failures on average.
-    reach = Reach(seen=450_000, screened=MANY, tested=MANY, hypotheses=15)
+    reach = FailureReach(seen=450_000, screened=MANY, tested=MANY, hypotheses=15)
     assert float(reach.power(1e-4, 0.01)) == pytest.approx(1 - np.exp(-0.45))
 
 
 def test_what_is_said_to_be_found_is_and_a_tenth_of_it_is_not() -> None:
-    reach = Reach(seen=90_000, screened=30_000, tested=64_000, hypotheses=3)
+    reach = FailureReach(seen=90_000, screened=30_000, tested=64_000, hypotheses=3)
     rate = least_rate(reach, 0.1)
     assert rate is not None
     assert reach.power(rate, 0.1) >= 0.8 > reach.power(rate / 10, 0.1)
-    more = least_rate(Reach(900_000, 300_000, 640_000, 3), 0.1)
+    more = least_rate(FailureReach(900_000, 300_000, 640_000, 3), 0.1)
     assert more == pytest.approx(rate / 10, rel=0.05)  # draws in proportion
 
 
 def test_a_budget_that_decides_nothing_says_so() -> None:
-    assert least_rate(Reach(seen=45, screened=5, tested=4, hypotheses=300), 0.1) is None
+    assert least_rate(FailureReach(seen=45, screened=5, tested=4, hypotheses=300), 0.1) is None
 
 
 def test_a_failure_of_a_smaller_ratio_than_is_searched_for_is_not_said_to_be_found() -> None:
     """What 1 in 10 images show fails ten times as often where they are shown."""
-    reach = Reach(seen=90_000, screened=30_000, tested=64_000, hypotheses=3, worth=12.0)
+    reach = FailureReach(seen=90_000, screened=30_000, tested=64_000, hypotheses=3, worth=12.0)
     assert least_rate(reach, 0.1) is None
     assert least_rate(reach, 0.02) is not None
 
@@ -93,7 +93,7 @@ def test_the_least_rate_of_a_caption_falls_with_the_draws_and_exceeds_the_smalle
     assert least_caption_rate(0.6, SCREENING, Confirming(1e9, 4, 0.05, 2.0)) is None  # nothing fails twice as often
 
 
-LABEL = Searched(1000, 1000, usual=0.02, penalty=6.0)
+LABEL = LabelSearch(1000, 1000, usual=0.02, penalty=6.0)
 RUN = {"hypotheses": 9, "findings": 0, "alpha": 0.05, "smallest_ratio": 2.0}
 
 
@@ -114,7 +114,7 @@ def test_a_cause_at_the_least_rate_is_found_as_often_as_said(share):
 
 
 def test_more_images_find_rarer_failures_and_more_hypotheses_fewer():
-    larger = Searched(4000, 4000, usual=0.02, penalty=6.0)
+    larger = LabelSearch(4000, 4000, usual=0.02, penalty=6.0)
     few, many = least_rates([LABEL, larger], 0.1, **RUN)
     assert (few > many).all()
     assert few[0] < few[1]
@@ -124,5 +124,5 @@ def test_more_images_find_rarer_failures_and_more_hypotheses_fewer():
 
 
 def test_where_too_few_images_show_a_cause_no_rate_is_found():
-    assert np.isnan(least_rates([Searched(60, 60, usual=0.1, penalty=6.0)], 0.02, **RUN)).all()
+    assert np.isnan(least_rates([LabelSearch(60, 60, usual=0.1, penalty=6.0)], 0.02, **RUN)).all()
     assert least_rates([], 0.1, **RUN).shape == (0, len(POWERS))

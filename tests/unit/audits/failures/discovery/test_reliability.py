@@ -6,7 +6,7 @@ import pytest
 from statsmodels.stats.proportion import proportion_confint
 
 from c2b_ray.audits.failures.discovery.hierarchy import Hierarchy
-from c2b_ray.audits.failures.discovery.reliability import doubts, inspection, reliability
+from c2b_ray.audits.failures.discovery.reliability import inspection, reliability, unreliable_labels
 from c2b_ray.roles import Answer
 from c2b_ray.steps.verify import OTHER
 from c2b_ray.tables.failures import RELIABILITY
@@ -38,7 +38,7 @@ def test_labels_that_are_rarely_or_never_shown_are_doubted():
     answers = [[[Answer("maraca")]] * 30, [[Answer("maraca")]] * 30, [[Answer(None, None, "black")]]]
     table = reliability("g", asked, answers)
     assert table["rate"].to_pylist() == [0, 1, None]
-    assert doubts(table) == {
+    assert unreliable_labels(table) == {
         "flute": "0 of 30 images of g show it",
         "ocarina": "no image of g could be verified",
     }

@@ -13,7 +13,7 @@ from c2b_ray.audits.failures.discovery.rounds import (
     BATCH,
     ORDERS,
     SAMPLE,
-    Decider,
+    AnswerRules,
     GeneratedDraws,
     RoundModels,
     draw_rounds,
@@ -60,7 +60,7 @@ class BySeed:
         return logits
 
 
-DECIDER = Decider("by-seed", "by-seed", NAMES, {"bus": Truth(np.array([True, False, False]))})
+DECIDER = AnswerRules("by-seed", "by-seed", NAMES, {"bus": Truth(np.array([True, False, False]))})
 
 
 def orders(draws, first=0, stage="discovery", part="search", examples=2, enough=(), text="a bus"):
@@ -132,7 +132,7 @@ def test_a_true_label_that_is_nearly_as_likely_is_no_failure_below_its_threshold
     """Footnote 2: of a bus at .40 that is taken for a boat at .45, and one at .10."""
     logits = np.log(np.array([[0.40, 0.45, 0.15], [0.10, 0.80, 0.10]], np.float32))
     truths = {"bus": Truth(np.array([True, False, False]))}
-    assert Decider("c", "1", NAMES, truths).decide(logits, "bus").failed.tolist() == [True, True]
-    strict = Decider("c", "1", NAMES, truths, true_below=0.3)
+    assert AnswerRules("c", "1", NAMES, truths).decide(logits, "bus").failed.tolist() == [True, True]
+    strict = AnswerRules("c", "1", NAMES, truths, true_below=0.3)
     assert strict.decide(logits, "bus").failed.tolist() == [False, True]
-    assert strict.round_id("order", "bus") != Decider("c", "1", NAMES, truths).round_id("order", "bus")
+    assert strict.round_id("order", "bus") != AnswerRules("c", "1", NAMES, truths).round_id("order", "bus")

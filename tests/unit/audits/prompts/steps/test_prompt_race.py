@@ -10,7 +10,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from c2b_ray.audits.prompts.steps.search import Candidates, Contest, Counted, Search, SearchSettings, Shares, best
+from c2b_ray.audits.prompts.steps.search import (
+    Candidates,
+    CandidateSelection,
+    Counted,
+    Search,
+    SearchSettings,
+    Shares,
+    best,
+)
 from c2b_ray.audits.prompts.steps.words import leaks_of
 from c2b_ray.roles import Message, TokenLogProb
 
@@ -123,7 +131,7 @@ def test_winners_get_images_that_had_no_part_in_their_winning() -> None:
 
     texts = ["a", "b", "c", "d", "e"]
     about = Candidates(texts, np.zeros(5), [-1] * 5, np.full(5, np.nan))
-    ranked = best(about, Counted(Coins()), Contest(2, 2, 1.0, tuple(range(16)), True))
+    ranked = best(about, Counted(Coins()), CandidateSelection(2, 2, 1.0, tuple(range(16)), True))
     assert ranked.order[0] == 1
     assert ranked.used == 6
     assert {seed for prompt, seed in seen if prompt == "b"} == set(range(6))

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from c2b_ray.audits.prompts.steps.words import Leaks, by_slot, distinctive, frequent_words, leaks_of, occurrences, parts
+from c2b_ray.audits.prompts.steps.words import (
+    LeakWords,
+    by_slot,
+    distinctive,
+    frequent_words,
+    leaks_of,
+    occurrences,
+    parts,
+)
 
 LEAKS = leaks_of(["night", "red", "woman", "very old"], {"red": ["ruby stone", "crimson"]})
 
@@ -56,7 +64,7 @@ SIZES = leaks_of(["far", "large"], {})
      (PEOPLE, "the cat hisses at a maned lion"), (WEATHER, "find a fish with fins"), (WEATHER, "a matte finish"),
      (SIZES, "a hug"), (SIZES, "she hugs the bear")],
 )  # fmt: skip
-def test_another_word_that_looks_like_a_form_does_not(leaks: Leaks, text: str) -> None:
+def test_another_word_that_looks_like_a_form_does_not(leaks: LeakWords, text: str) -> None:
     assert leaks.word(text) is None
 
 
@@ -66,7 +74,7 @@ def test_another_word_that_looks_like_a_form_does_not(leaks: Leaks, text: str) -
      (WEATHER, "a hazy morning"), (WEATHER, "misty hills"), (WEATHER, "the driest month"), (SIZES, "the hugest bus"),
      (SIZES, "bigger"), (SIZES, "further off"), (leaks_of(["blue"], {}), "bluish")],
 )  # fmt: skip
-def test_a_form_does(leaks: Leaks, text: str) -> None:
+def test_a_form_does(leaks: LeakWords, text: str) -> None:
     assert leaks.word(text)
 
 
