@@ -33,9 +33,9 @@ from c2b_ray.audits.index import build
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.models import catalog
 from c2b_ray.world import CLASSES
-from c2b_ray.world.planting import ZOO
 from c2b_ray.world.table import write_sample
 from c2b_ray.world.truth import bias, true_accuracies
+from c2b_ray.world.zoo import ZOO
 
 TASK = "Sort snapshots of ordinary things by what they show."  # not worded like any task in training
 STRONG = 0.15

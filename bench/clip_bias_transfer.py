@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import c2b_ray
-from c2b_ray.audits.clip_bias.config_file import read_clip_bias_config
+from c2b_ray.audits.clip_bias.audit import read_clip_bias_config
 from c2b_ray.world.clip_table import TableOptions
 from c2b_ray.world.training.clip_zoo import downstream
 from c2b_ray.world.training.clip_zoo.connector import Stage

@@ -16,7 +16,7 @@ import pyarrow as pa
 from c2b_ray.audits.c2b.scoring.clusters import answered_alike
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.cells import CellImages, CellName
-from c2b_ray.steps.image_ids import ImageIds
+from c2b_ray.steps.draw import ImageIds
 from c2b_ray.tables import PREDICTIONS
 
 IMAGES = 1200

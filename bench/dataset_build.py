@@ -37,9 +37,9 @@ from c2b_ray.audits.dataset.shards.workers import Recipe, Task
 from c2b_ray.audits.dataset.steps.plan import NumberedCaptions, Plan
 from c2b_ray.audits.dataset.steps.shard import DatasetModels, Judge
 from c2b_ray.audits.dataset.steps.sources import GeneratedSource
-from c2b_ray.audits.failures.discovery.rules import Truth
+from c2b_ray.audits.failures.discovery.rounds import Truth
 from c2b_ray.roles import Floats, GeneratedImage, GenerationRequest, Pixels
-from c2b_ray.world.renderer import Renderer
+from c2b_ray.world.render import Renderer
 
 LABELS = ("boat", "mug")
 CELLS = ("at night", "in the fog", "on the beach", "in the snow", "striped", "dotted", "at sunset", "in the rain")

@@ -31,8 +31,7 @@ from typing import Any
 import pyarrow as pa
 from raylets import SOON, Hardware, Raylets, raylets
 
-from c2b_ray.engine.fed import preparing
-from c2b_ray.engine.here import InProcess
+from c2b_ray.engine.here import InProcess, preparing
 from c2b_ray.engine.placement import Placement
 from c2b_ray.engine.stage import Rows, StageConfig
 from c2b_ray.roles import Shape

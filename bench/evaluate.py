@@ -32,8 +32,8 @@ from c2b_ray.audits.kit.session import Session
 from c2b_ray.models import catalog
 from c2b_ray.stats import outcome_difference
 from c2b_ray.world.paraphrases import PARAPHRASES
-from c2b_ray.world.planting import ZOO
 from c2b_ray.world.table import write_sample
+from c2b_ray.world.zoo import ZOO
 
 TASK = "Sort snapshots of ordinary things by what they show."  # not worded like any task in training
 B2T, GENERATED, RETRIEVED = "B2T", "C2B, generated", "C2B, retrieved"

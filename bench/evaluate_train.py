@@ -16,11 +16,10 @@ from typing import Any
 import torch
 import yaml
 
-from c2b_ray.world.planting import Plant, ZooClassifier
 from c2b_ray.world.training import classifiers
 from c2b_ray.world.training.train import record_truth
 from c2b_ray.world.truth import EVALUATION_SEEDS, labelled
-from c2b_ray.world.zoo import WEIGHTS
+from c2b_ray.world.zoo import WEIGHTS, Plant, ZooClassifier
 
 TRUTH_SCENES = 300
 """The number of scenes of each class for metrics.json; the evaluation measures accuracies on scenes of its own."""

@@ -29,8 +29,7 @@ from torchvision.transforms._presets import ImageClassification
 from c2b_ray.models import weights
 from c2b_ray.models.batched_run import Runtime
 from c2b_ray.models.gpu_files import decoding_files
-from c2b_ray.models.pixels.gpu_decode import Decoder, GpuPreparation, by_nvimgcodec, by_torchvision
-from c2b_ray.models.pixels.jpeg_header import read_header
+from c2b_ray.models.pixels.gpu_decode import Decoder, GpuPreparation, by_nvimgcodec, by_torchvision, read_header
 from c2b_ray.models.pixels.shape import shaped
 from c2b_ray.models.torch_runtime import TorchClassifier
 from c2b_ray.roles import Shape

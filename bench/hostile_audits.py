@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from c2b_ray.audits.c2b.scoring.score import score
 from c2b_ray.audits.c2b.verification.verified import VerifiedImages
+from c2b_ray.steps.cells import ATTRIBUTE
 from c2b_ray.steps.duplicates import Distinct
-from c2b_ray.steps.intersect import ATTRIBUTE
 from c2b_ray.steps.verify import CLASS
 from c2b_ray.tables import CALIBRATION, CAPTIONS, DRAWS, PREDICTIONS, VERIFICATIONS
 

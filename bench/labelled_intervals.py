@@ -29,7 +29,7 @@ from c2b_ray.audits.failures.discovery.value_sets import Condition, LabelledAnsw
 from c2b_ray.audits.failures.drawing import MEASURE, SEARCH, TEST
 from c2b_ray.audits.failures.labelled_claims import ClaimAnswers, Parts, claims_of, hypotheses
 from c2b_ray.stats import Trials, failure_rates, rate_ratios
-from c2b_ray.tables.failure_rows import HypothesisRow
+from c2b_ray.tables.failures import HypothesisRow
 
 SITES, LIGHTS, ANGLES = (
     ("ABCDEF", (0.3, 0.25, 0.2, 0.1, 0.1, 0.05)),

@@ -24,9 +24,8 @@ from c2b_ray.audits.prompts.heads import heads_alone
 from c2b_ray.audits.prompts.heads import path_of as heads_path
 from c2b_ray.audits.prompts.run import PromptsRun
 from c2b_ray.audits.prompts.steps.words import distinctive
-from c2b_ray.world.associations import LINKS, Link, hidden_attributes
+from c2b_ray.world.associations import LINKS, Link, hidden_attributes, read_links
 from c2b_ray.world.captions import ADJECTIVES, PHRASES
-from c2b_ray.world.links_file import read_links
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES
 
 QUICK = ("world:linked", "world:linked?links=none", "judge")

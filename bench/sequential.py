@@ -24,8 +24,8 @@ import numpy as np
 from c2b_ray import stats
 from c2b_ray.models import catalog
 from c2b_ray.stats.sequential import joined
-from c2b_ray.world.planting import ZOO
 from c2b_ray.world.truth import true_accuracies
+from c2b_ray.world.zoo import ZOO
 
 TAU, ALPHA, STEP = 0.05, 0.05, 10
 Groups = list[np.ndarray]

@@ -24,7 +24,7 @@ from photos import photos
 from c2b_ray.engine.cluster import ensure_ray
 from c2b_ray.serving.ensure import ensure
 from c2b_ray.serving.handles import ServedClassifier
-from c2b_ray.serving.payload import pack, pack_files
+from c2b_ray.serving.pictures import pack, pack_files
 from c2b_ray.steps.decode import decode
 
 ROWS = 32

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from c2b_ray.audits.c2b.comparison import Comparison
     from c2b_ray.audits.clip_bias.audit import clip_bias
     from c2b_ray.audits.dataset.build import build_dataset
-    from c2b_ray.audits.dataset.load import load_dataset
+    from c2b_ray.audits.dataset.export import load_dataset
     from c2b_ray.audits.evaluate.evaluate import evaluate
     from c2b_ray.audits.failures.audit import find_failures
     from c2b_ray.audits.latent.audit import latent_directions
@@ -72,7 +72,7 @@ _MODULES = {
     "compare": "c2b_ray.audits.runs",
     "find_failures": "c2b_ray.audits.failures.audit",
     "latent_directions": "c2b_ray.audits.latent.audit",
-    "load_dataset": "c2b_ray.audits.dataset.load",
+    "load_dataset": "c2b_ray.audits.dataset.export",
     "AuditConfig": "c2b_ray.config",
     "InMemory": "c2b_ray.models.memory_classifier",
     "Preprocess": "c2b_ray.models.memory_classifier",

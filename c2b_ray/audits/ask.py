@@ -23,19 +23,18 @@ from c2b_ray.audits.c2b.classification import classifiers_of, one_of
 from c2b_ray.audits.c2b.run import CLASSIFIER, C2BRun, load_c2b_run
 from c2b_ray.audits.kit.backend import at_hand
 from c2b_ray.audits.kit.loaders import Loaders
-from c2b_ray.config.question import IMAGES as IMAGES_OF_QUESTION
-from c2b_ray.config.question import LABELLED, QuestionConfig, draws_images
+from c2b_ray.config.named import IMAGES as IMAGES_OF_QUESTION
+from c2b_ray.config.named import LABELLED, QuestionConfig, draws_images
 from c2b_ray.errors import ConfigError, RunError, nearest
 from c2b_ray.names import normalise
 from c2b_ray.report import words
 from c2b_ray.report.page import render
+from c2b_ray.report.pictures import RIGHT, WRONG, Gallery, Picture, ThumbnailSet, thumbnails
 from c2b_ray.report.redact import clean, names_of
-from c2b_ray.report.thumbnails import RIGHT, WRONG, Gallery, Picture, ThumbnailSet, thumbnails
 from c2b_ray.steps.answers import UNDECIDED, Taken, answers_of
 from c2b_ray.steps.classify import classification, predict
-from c2b_ray.steps.draw import fetch, generate, generated
+from c2b_ray.steps.draw import ImageIds, fetch, generate, generated
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
-from c2b_ray.steps.image_ids import ImageIds
 from c2b_ray.steps.retrieve import retrieve
 from c2b_ray.storage import files
 from c2b_ray.storage.run import Run, finished

@@ -130,7 +130,7 @@ class Audit:
       comparisons show where the audit brings none of its own, from the columns `verdict`, `value` (larger is worse),
       `value_low`, `value_high`, `n` and `doubt`. `same`: fields of the config that must be equal in two
       runs for their findings to mean the same. `compare`: (run A, run B, classifier of A, classifier of B) → a
-      `runs.Comparison`. `summary`: (run) → `report.summary.Summary`. `report`: (run) writes report.html, → its path.
+      `runs.Comparison`. `summary`: (run) → `report.words.Summary`. `report`: (run) writes report.html, → its path.
       `exports`: by format, (run, classifier or None) → bytes. `images`: (run, classifier or None) →
       `report.formats.images.RunImages`, from which formats of images and notebooks follow; empty where runs hold none.
       `main_table`: the table that notebooks show. `questions`: None where runs answer none.

@@ -17,14 +17,14 @@ from pydantic import BaseModel
 from c2b_ray.audits.c2b.classification import with_classes
 from c2b_ray.audits.c2b.labelled import remarks
 from c2b_ray.audits.c2b.preflight import check as check_audit
-from c2b_ray.audits.c2b.verifying import uncalibrated_of
+from c2b_ray.audits.c2b.verification.stage import uncalibrated_of
 from c2b_ray.audits.dataset.config import DatasetConfig, read_dataset_config
 from c2b_ray.audits.dataset.models import truths_of
 from c2b_ray.audits.dataset.preflight import size_of
 from c2b_ray.audits.failures.config import FailuresConfig, read_failures_config
-from c2b_ray.audits.failures.preflight import checked as check_failures
+from c2b_ray.audits.failures.estimate import checked as check_failures
 from c2b_ray.audits.kit.backend import AUTO, check_via
-from c2b_ray.audits.kit.specs import check_specs, named_models
+from c2b_ray.audits.kit.models import check_specs, named_models
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.models import catalog
@@ -33,8 +33,8 @@ from c2b_ray.roles import Description, ModelFact, Pixels
 from c2b_ray.steps.classify import classification
 from c2b_ray.steps.decode import decode_batch
 from c2b_ray.steps.labels import TARGET
-from c2b_ray.storage.documents import read_yaml
 from c2b_ray.storage.labelled import LabelledTable
+from c2b_ray.storage.manifest import read_yaml
 
 PICTURES, TOP = 3, 3
 _TRIED = 30

@@ -26,7 +26,7 @@ from c2b_ray.report.export import about, csv_of, exported, json_of, parquet_of
 from c2b_ray.report.method import Method, method_of, times
 from c2b_ray.report.page import render
 from c2b_ray.report.redact import clean
-from c2b_ray.report.summary import Column, Summary
+from c2b_ray.report.words import Column, Summary
 from c2b_ray.stats.resampling import SampledEstimate, difference_of_estimates
 from c2b_ray.storage import files
 from c2b_ray.storage.run import Run

@@ -13,7 +13,7 @@ from typing import Any
 from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.session import Session, Steps
 from c2b_ray.engine import index as pipeline
-from c2b_ray.engine import search
+from c2b_ray.engine import index as search
 from c2b_ray.engine.sources import clip_retrieval
 from c2b_ray.engine.sources.datasets import opened
 from c2b_ray.engine.sources.files import sizes

@@ -15,14 +15,14 @@ from typing import Any
 from c2b_ray.audits.c2b.from_images import Choices, DraftedAudit, are_images, described, drafted, model_notes
 from c2b_ray.audits.c2b.match_labels import match
 from c2b_ray.audits.c2b.preflight import INDEX_MANIFEST
-from c2b_ray.audits.kit.specs import check_spec
+from c2b_ray.audits.kit.models import check_spec
 from c2b_ray.config.classifiers import specs_by_name
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.models import catalog
 from c2b_ray.roles import Description
 from c2b_ray.storage import files, is_remote
-from c2b_ray.storage.documents import parse_json
-from c2b_ray.storage.spec_paths import located
+from c2b_ray.storage.confined import located
+from c2b_ray.storage.manifest import parse_json
 
 LABELLED, INDEX, GENERATOR = "labelled images", "an index", "a generator"
 MOST_CLASSES = 20

@@ -20,8 +20,8 @@ from c2b_ray.audits.images import run_images
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.report import words
 from c2b_ray.report.formats.images import Row, RunImages
+from c2b_ray.report.pictures import thumbnail_or_nothing
 from c2b_ray.report.redact import clean
-from c2b_ray.report.thumbnails import thumbnail_or_nothing
 from c2b_ray.storage import files
 from c2b_ray.storage.run import Run
 from c2b_ray.tables.exported import EXPORTED_IMAGES

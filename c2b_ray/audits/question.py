@@ -18,7 +18,7 @@ from c2b_ray.audits.audit import Questions, audit_of
 from c2b_ray.audits.kit.backend import AUTO
 from c2b_ray.audits.kit.events import IMAGES, Listener
 from c2b_ray.audits.kit.session import Steps
-from c2b_ray.config.question import QuestionConfig
+from c2b_ray.config.named import QuestionConfig
 from c2b_ray.errors import ConfigError
 from c2b_ray.storage import files
 from c2b_ray.storage.run import Run, finished

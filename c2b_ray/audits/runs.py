@@ -14,7 +14,7 @@ import pyarrow as pa
 from c2b_ray.audits.audit import audit_of
 from c2b_ray.audits.gate import Check
 from c2b_ray.report.run_list import index_page
-from c2b_ray.report.summary import Summary
+from c2b_ray.report.words import Summary
 from c2b_ray.storage import files
 from c2b_ray.storage.run import Run, finished, load_run
 from c2b_ray.storage.run_list import ListedRun, list_runs

@@ -11,7 +11,7 @@ import typer
 from c2b_ray.audits.audit import Audit, audit_named, names_of_other_packages
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.audit import Json, Via, show_run
-from c2b_ray.cli.session import Placement
+from c2b_ray.cli.progress import Placement
 from c2b_ray.cli.tracking import Log, log_run, trackers
 from c2b_ray.errors import ConfigError
 

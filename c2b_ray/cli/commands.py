@@ -21,18 +21,18 @@ from c2b_ray.cli import (
     examples,
     failures,
     index,
-    init,
     keys,
     ledger,
     models,
     prompts,
     remote,
-    runs,
     serve,
     show,
     tenants,
     world,
 )
+from c2b_ray.cli import doctor as init
+from c2b_ray.cli import show as runs
 from c2b_ray.errors import C2BError, InputError, StorageError
 from c2b_ray.extras import needed_by
 from c2b_ray.text import visible, without_credentials

@@ -10,7 +10,7 @@ import typer
 
 from c2b_ray.audits.audit import audit_named
 from c2b_ray.cli import dataset_show, progress, show
-from c2b_ray.cli.session import Placement, session
+from c2b_ray.cli.progress import Placement, session
 from c2b_ray.errors import ConfigError
 from c2b_ray.report import words
 from c2b_ray.text import visible
@@ -130,9 +130,9 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure how far failures transfer: rates, error consistency, distance; if interrupted, run it again to resume."""
-    from c2b_ray.audits.dataset.contestants import listed
     from c2b_ray.audits.dataset.evaluation import ReferenceImages
     from c2b_ray.audits.dataset.evaluation import evaluate as run_evaluate
+    from c2b_ray.audits.dataset.evaluation_rows import listed
 
     specs = [spec for text in classifiers for spec in listed(text)]
     against = ReferenceImages(reference, encoder, neighbours, label_map)

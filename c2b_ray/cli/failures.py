@@ -10,7 +10,7 @@ from c2b_ray.audits.audit import audit_named
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.audit import Json, Via
 from c2b_ray.cli.audit_command import command_of
-from c2b_ray.cli.session import RUN, RunsByDefault
+from c2b_ray.cli.progress import RUN, RunsByDefault
 
 app = typer.Typer(help="Find the captions that make a classifier fail.", no_args_is_help=True, cls=RunsByDefault)
 

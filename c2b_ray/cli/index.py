@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from c2b_ray.cli import progress, show
-from c2b_ray.cli.session import Placement, session
+from c2b_ray.cli.progress import Placement, session
 from c2b_ray.errors import ConfigError
 from c2b_ray.report import words
 from c2b_ray.storage.folders import said

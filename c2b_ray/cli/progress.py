@@ -10,8 +10,9 @@ import threading
 import time
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -24,10 +25,16 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.text import Text
+from typer.core import TyperGroup
 
 from c2b_ray.audits.kit.events import Event
 from c2b_ray.audits.kit.progress_words import bad, busy, named, rate, rows, whole
 from c2b_ray.report import words
+
+if TYPE_CHECKING:
+    from c2b_ray.audits.kit.events import Listener
+    from c2b_ray.audits.kit.session import Session
+
 
 EVERY_S = 10.0
 
@@ -173,3 +180,46 @@ class Lines:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
+
+
+# The command-line options that determine where work runs.
+
+
+Placement = Annotated[
+    str | None,
+    typer.Option(
+        "--placement",
+        metavar="FILE",
+        help="How many processes run each stage, and on which nodes: laptop, one-gpu, cluster, or a file such as those "
+        "in deployments/placement. Default: chosen from the cluster's resources.",
+    ),
+]
+
+
+def session(via: str, placement: str | None, listener: Listener) -> Session:
+    """Returns the session of a command with these options. Raises ConfigError for a wrong placement file."""
+    from c2b_ray.audits.kit.session import Session
+    from c2b_ray.config.placement import read_placement
+
+    return Session(via, None if placement is None else read_placement(placement), listener)
+
+
+# A group of commands that has a command to run by default.
+
+
+RUN = "run"
+
+
+class RunsByDefault(TyperGroup):
+    """Runs `c2b failures FILE` as `c2b failures run FILE`, unless FILE names another command of the group."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = [RUN, *args]
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Shows the help of the group, and below it that of the command that it runs by default."""
+        super().format_help(ctx, formatter)
+        command = self.commands[RUN]
+        command.format_help(type(ctx)(command, info_name=ctx.info_name, parent=ctx.parent), formatter)

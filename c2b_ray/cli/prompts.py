@@ -10,7 +10,7 @@ from c2b_ray.audits.audit import audit_named
 from c2b_ray.cli import progress, show
 from c2b_ray.cli.audit import Json, Via
 from c2b_ray.cli.audit_command import command_of
-from c2b_ray.cli.session import RUN, Placement, RunsByDefault, session
+from c2b_ray.cli.progress import RUN, Placement, RunsByDefault, session
 
 app = typer.Typer(
     help="Find natural prompts that expose a text-to-image model's hidden bias.", no_args_is_help=True,

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from c2b_ray.audits.ask import AnswerSet
-    from c2b_ray.report.summary import Summary
+    from c2b_ray.report.words import Summary
+    from c2b_ray.storage.run_list import ListedRun
 
 
 MARK_STYLES = {"bad": "red", "good": "green"}
@@ -61,7 +62,7 @@ def cost_table(costs: Sequence[Any], of: str = "audit") -> Table:
 
 def estimate(estimated: Summary | Sequence[Any], as_json: bool, of: str = "audit") -> None:
     """Prints what an audit's estimate returned: lines of costs, or a summary of its own."""
-    from c2b_ray.report.summary import Summary
+    from c2b_ray.report.words import Summary
 
     if isinstance(estimated, Summary):
         summary(estimated, as_json)
@@ -166,7 +167,7 @@ def export(
     label, answer, confidence, label_probability, and the shares of its neighbours that are labelled as either.
 
     `perturbations` is CSV with a row for each classifier, class, perturbation and level of an audit with `perturb`;
-    c2b_ray/tables/perturb.py documents its columns.
+    c2b_ray/tables/c2b.py documents its columns.
 
     `images` is CSV with a row for each image and answer, of any audit with images: c2b audit, failures, prompts, latent
     and clip-bias. `fiftyone`, `label-studio`, `coco` and `huggingface` write the same into a folder with a README.md
@@ -241,3 +242,55 @@ def _print(result: AnswerSet) -> None:
             console.print(f"  {escape(line)}", soft_wrap=True)
     for line in left_out(result.repeats):
         console.print(line)
+
+
+# `c2b runs`: the runs in a folder, of every kind, in the terminal or as a page.
+
+
+MOST_ROWS = 50
+STYLES = {"unreadable": "red", "failed": "red", "running": "yellow"}
+
+
+def runs(
+    folder: Annotated[str, typer.Argument(metavar="[DIR]", help="A folder or s3:// URI that holds runs.")] = "runs",
+    html: Annotated[
+        str | None,
+        typer.Option(metavar="OUT", help="Write an index page, a file or a folder for index.html, to any web server."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object with all runs.")] = False,
+) -> None:
+    """List runs of all kinds, the newest first: what each is of, its state, and its result in a line.
+
+    The page of --html links to the reports, and shows the findings of each classifier by date.
+    """
+    from c2b_ray.audits.runs import write_index
+    from c2b_ray.storage.run_list import list_runs
+
+    listed = write_index(folder, html) if html else list_runs(folder)
+    if as_json:
+        print_json({"folder": folder, "page": html, "runs": [_for_programs(run) for run in listed]})
+        return
+    _print_list(listed)
+    if html:
+        line(f"page: {html}")
+
+
+def _for_programs(run: ListedRun) -> dict[str, object]:
+    return {**asdict(run), "problem": without_credentials(run.problem)}
+
+
+def _print_list(listed: Sequence[ListedRun]) -> None:
+    if not listed:
+        line("no run here; c2b audit audit.yaml --out runs/NAME makes one")
+        return
+    table = Table(title=words.plural(len(listed), "run"), title_justify="left")
+    for name in ("run", "date", "kind", "state", "of", "result"):
+        table.add_column(name, overflow="fold", no_wrap=name == "date")
+    for run in listed[:MOST_ROWS]:
+        of = ", ".join(dict.fromkeys(run.classifiers.values()))
+        result = ". ".join(filter(None, (run.headline, run.problem)))
+        cells = (run.name, run.date[:10], run.kind, run.state, of, result)
+        table.add_row(*map(escape, cells), style=STYLES.get(run.state))
+    out().print(table)
+    if len(listed) > MOST_ROWS:
+        line(f"and {words.count(len(listed) - MOST_ROWS)} older ones, which --json and --html list")

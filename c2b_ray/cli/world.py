@@ -61,8 +61,7 @@ def train(
     """
     with needed_by("c2b world train"):
         from c2b_ray.world.training.train import train as train_models
-    from c2b_ray.world.associations import Associations
-    from c2b_ray.world.links_file import read_links
+    from c2b_ray.world.associations import Associations, read_links
 
     associations = Associations(*read_links(links)) if links else None
     train_models(names or (), out, seed, associations=associations, skews=skew or ())

@@ -15,10 +15,9 @@ from urllib.parse import quote
 
 import httpx
 
-from c2b_ray.client.errors import BusyError, NotNowError, UnreachableError
-from c2b_ray.client.http import PATIENCE_SECONDS, Http
+from c2b_ray.client.http import PATIENCE_SECONDS, BusyError, Http, NotNowError, UnreachableError
 from c2b_ray.errors import ConfigError, SourceError
-from c2b_ray.storage.documents import read_yaml
+from c2b_ray.storage.manifest import read_yaml
 
 ENDED = ("finished", "failed", "cancelled")
 CHUNK = 1 << 20
@@ -40,7 +39,7 @@ class Event:
 class Endpoint:
     """`url`: of the endpoint. `key`: c2b_…, of a tenant. `patience`: seconds for which a busy endpoint is tried again.
 
-    Methods raise `c2b_ray.client.errors`. Used as a context, it closes its connections at the end.
+    Methods raise `c2b_ray.client.http`. Used as a context, it closes its connections at the end.
     """
 
     def __init__(

@@ -18,10 +18,9 @@ from pydantic import (
 
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
 from c2b_ray.config.images import Images
-from c2b_ray.config.named import EncoderSpec, LanguageModelSpec, Name, Names
+from c2b_ray.config.named import EncoderSpec, LanguageModelSpec, Name, Names, Verification
 from c2b_ray.config.perturb import GivenPerturbations, Perturb, read_perturb
 from c2b_ray.config.strict import StrictModel, distinct
-from c2b_ray.config.verification import Verification
 from c2b_ray.errors import nearest
 from c2b_ray.names import normalise
 

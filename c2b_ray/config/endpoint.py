@@ -16,7 +16,7 @@ from c2b_ray.config.policy import Policy
 from c2b_ray.config.problems import first_problem
 from c2b_ray.config.strict import StrictModel
 from c2b_ray.errors import ConfigError
-from c2b_ray.storage.documents import FileOrFields, read_yaml
+from c2b_ray.storage.manifest import FileOrFields, read_yaml
 
 DATABASE_VARIABLE = "C2B_DATABASE_URL"
 SECRET_VARIABLE = "C2B_ENDPOINT_SECRET"  # noqa: S105 — its name

@@ -11,7 +11,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from c2b_ray.config.named import CaptionerSpec, ClassifierSpec, LatentGeneratorSpec, Name, Names, SpecText
+from c2b_ray.config.reading import ConfigFile
 from c2b_ray.config.strict import StrictModel, distinct
+from c2b_ray.storage.manifest import FileOrFields
 
 Method = Literal[
     "consistent",
@@ -218,3 +220,16 @@ class LatentConfig(StrictModel):
 
 def _only(held: dict[str, str]) -> str | None:
     return next(iter(held)) if len(held) == 1 else None
+
+
+# Reads and checks a file of `c2b latent` once, at the edge; its paths become absolute, relative to that file.
+
+
+_FILE = ConfigFile(LatentConfig, "c2b latent")
+
+
+def read_latent_config(source: FileOrFields | LatentConfig, classifier: dict[str, str] | None = None) -> LatentConfig:
+    """Returns the config of a run; see `ConfigFile.read`."""
+    if isinstance(source, LatentConfig):  # its problems are checked again: they may name another classifier
+        source = source.model_dump(exclude_unset=True)
+    return _FILE.read(source, classifier)

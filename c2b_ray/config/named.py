@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 from pydantic import BaseModel, Field
 
+from c2b_ray.config.strict import StrictModel
+
 
 class Names(Enum):
     """What the value of a field names."""
@@ -159,3 +161,52 @@ def _parts_name(annotation: Any) -> Iterator[Names | None]:
             yield from _parts_name(part)
     else:
         yield None
+
+
+# The fields of a question to a finished run on the shared endpoint, named like the options of `c2b ask`.
+
+
+IMAGES, DRAWS = 50, 20_000
+"""How many images an audit, and draws a failures run, takes for a question that does not say."""
+LABELLED = (
+    "it is an audit of labelled images, which holds none for a sentence of yours; ask one whose images come from an "
+    "index or a generator"
+)
+
+
+class QuestionConfig(StrictModel):
+    """A question to a finished run: how well does the classifier do on images of a sentence? A field that the kind of
+    run does not use is refused."""
+
+    run: RunPath = Field(description="The finished audit or failures run.")
+    sentence: Name = Field(description="A description of images, such as 'a bus in the snow at night'.")
+    n: int | None = Field(
+        None, ge=1, le=100_000, description="The number of images. Default: 50 for an audit, 20,000 for a failures run."
+    )
+    classifier: Name | None = Field(None, description="One classifier of an audit. Default: all of them.")
+    target_class: Name | None = Field(
+        None, description="The audit's class that the sentence is about. Default: the class that the sentence names."
+    )
+    target: Name | None = Field(None, description="A wrong label of a failures run to test for, besides any failure.")
+
+
+def draws_images(config: Mapping[str, Any]) -> bool:
+    """Returns whether a run of this config found or made its images, and so can do it for the sentence of a question.
+    A run on labelled images has no others."""
+    images = config.get("images") or {}
+    return any(images.get(source) is not None for source in ("index", "generator", "generate"))
+
+
+# The section `verification` of an audit file: the model that checks whether images show what their captions say.
+
+
+class Verification(StrictModel):
+    """The model that checks whether images show what their captions say, and how its accuracy is measured."""
+
+    model: CaptionerSpec = Field(description="The spec of a captioner; `open_clip:` and `world:clip` are small ones.")
+    calibration: TablePath | None = Field(
+        None,
+        description="A table of labelled images, as for source: labelled, on which the captioner's accuracy is "
+        "measured; a hundred images of each value suffice. Without it the captioner's own certainty is used as its "
+        "accuracy, and the report says so.",
+    )

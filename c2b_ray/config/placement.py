@@ -17,7 +17,7 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator, model
 from c2b_ray.config.problems import first_problem
 from c2b_ray.config.strict import StrictModel
 from c2b_ray.errors import ConfigError
-from c2b_ray.storage.documents import FileOrFields, read_yaml
+from c2b_ray.storage.manifest import FileOrFields, read_yaml
 
 Stage = Literal["fetch", "generate", "verify", "classify", "embed", "search", "shards", "measure"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]

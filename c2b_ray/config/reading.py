@@ -14,16 +14,16 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from c2b_ray.config.audit import AuditConfig
+from c2b_ray.config.classifiers import read_label_map
 from c2b_ray.config.defaults import with_defaults
 from c2b_ray.config.hierarchy import PACKAGED
-from c2b_ray.config.label_map import read_label_map
 from c2b_ray.config.named import MODELS, Names, replaced_texts
 from c2b_ray.config.problems import first_problem
 from c2b_ray.config.strict import StrictModel
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.storage import refuse_keys
-from c2b_ray.storage.documents import FileOrFields, read_yaml
-from c2b_ray.storage.spec_paths import located
+from c2b_ray.storage.confined import located
+from c2b_ray.storage.manifest import FileOrFields, read_yaml
 
 Config = TypeVar("Config", bound=StrictModel)
 

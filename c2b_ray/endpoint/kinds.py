@@ -16,7 +16,7 @@ _QUESTION = Audit(
     name=QUESTION,
     question="A question to a finished audit: how does the classifier do on images of a sentence?",
     about="Ask a finished run.",
-    config="c2b_ray.config.question:QuestionConfig",
+    config="c2b_ray.config.named:QuestionConfig",
     run="c2b_ray.audits.question:answer_question",
     models="",  # its use is booked on the models of the run that it asks (`booking`)
 )

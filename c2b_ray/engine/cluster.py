@@ -28,7 +28,7 @@ from tenacity import Retrying, retry_if_not_exception_type, stop_after_attempt, 
 from c2b_ray.engine import machine
 from c2b_ray.errors import ConfigError, ServiceError
 from c2b_ray.storage import is_remote
-from c2b_ray.storage.ids import few_heaps
+from c2b_ray.storage.parts import few_heaps
 
 ADDRESS = "RAY_ADDRESS"
 SETTINGS = {

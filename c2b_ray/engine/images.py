@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.engine.fed import preparing, usable
+from c2b_ray.engine.here import preparing, usable
 from c2b_ray.engine.numbered import numbered, one_at_a_time
 from c2b_ray.engine.progress import Progress
 from c2b_ray.engine.rows import SecondTable
@@ -27,8 +27,7 @@ from c2b_ray.steps.decode import BATCH_PIXELS, pixels_of
 from c2b_ray.steps.draw import ImageSource, fetch
 from c2b_ray.steps.fetch import COLUMNS, FILE, Load, Others, completed, look, reading_before, with_reading
 from c2b_ray.steps.verify import Checks, verify
-from c2b_ray.storage.ids import DIGEST, Digests, OnDisk, RecordBuffer, absent, among, digests, distinct
-from c2b_ray.storage.parts import Parts, opened
+from c2b_ray.storage.parts import DIGEST, Digests, OnDisk, Parts, RecordBuffer, absent, among, digests, distinct, opened
 from c2b_ray.tables import IMAGES, PREDICTIONS, VERIFICATIONS
 from c2b_ray.tables.path import PLACED_IMAGES
 

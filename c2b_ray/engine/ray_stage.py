@@ -1,7 +1,8 @@
-"""Runs stages in Ray: tasks read the rows, a pool of actors that each hold the role steps them, and tasks write them.
+"""What Prometheus reads of a stage on Ray while it runs: its rows, and how busy those are that work for it.
 
-`stage` defines what a stage is and promises; `ray_plan` makes a pipeline of Ray Data of it; this module runs it and
-watches over it.
+The driver of the run sets them, for all processes of the stage together; Ray exports them beside its own metrics. Their
+names are a contract with deployments/monitoring, which lists them as Ray exports them: prefixed with `ray_`. It knows
+numbers, and nothing of the stage.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -21,21 +22,61 @@ import ray
 import ray.data
 import ray.exceptions
 from ray.data import ActorPoolStrategy, TaskPoolStrategy
+from ray.util.metrics import Counter, Gauge
 
 from c2b_ray.config.placement import Computing, PlacementConfig
 from c2b_ray.engine import nodes
 from c2b_ray.engine.cluster import check_on_every_node, node_without, not_shared, working_nodes
-from c2b_ray.engine.meters import StageMeters
 from c2b_ray.engine.placement import Cluster, Placement, check, placed, within
-from c2b_ray.engine.progress import BusyShares, Progress, ProgressCounter, busy_of
+from c2b_ray.engine.progress import BusyShares, Part, Progress, ProgressCounter, busy_of
 from c2b_ray.engine.ray_worker import Assignment, Worker, as_raised, carried, carried_rows, prepared_there
 from c2b_ray.engine.reports import Reports
 from c2b_ray.engine.rows import Outputs, SecondTable, WrittenPart, not_yet, write_part
 from c2b_ray.engine.stage import BLOCK_BYTES, Job, Prepare, Rows, StageConfig, StageResult, measured, write_stage
 from c2b_ray.errors import RunError
 from c2b_ray.models import devices
-from c2b_ray.storage.ids import Digests, give_back
-from c2b_ray.storage.parts import Parts
+from c2b_ray.storage.parts import Digests, Parts, give_back
+
+NAMES = ("c2b_stage_rows", "c2b_stage_busy")
+
+
+class StageMeters:
+    """The metrics of one stage."""
+
+    def __init__(self, stage: str) -> None:
+        self._stage, self._rows = stage, 0
+        self._shown: set[Part] = set()
+
+    def show(self, rows: int, busy: BusyShares | None) -> None:
+        """Shows the rows answered so far, and shares of 0 to 1."""
+        if rows > self._rows:  # never less: rows that a dead process had answered are answered again
+            _rows().inc(rows - self._rows, {"stage": self._stage})
+            self._rows = rows
+        for part, share in (busy.shares if busy is not None else {}).items():
+            _busy().set(share, {"stage": self._stage, "part": part})
+            self._shown.add(part)
+
+    def end(self, rows: int) -> None:
+        """Shows all rows, and that nobody works any more."""
+        self.show(rows, None)
+        for part in self._shown:
+            _busy().set(0.0, {"stage": self._stage, "part": part})
+
+
+@cache
+def _rows() -> Counter:
+    return Counter(NAMES[0], "Rows that a stage has answered.", ("stage",))
+
+
+@cache
+def _busy() -> Gauge:
+    words = "Share of their time in which those work that read, decode and answer for a stage, and its GPU."
+    return Gauge(NAMES[1], words, ("stage", "part"))
+
+
+# Runs stages in Ray: tasks read the rows, a pool of actors that each hold the role steps them, and tasks write
+# them.
+
 
 # A stage as a pipeline of Ray Data: tasks read, and prepare where that is asked for; actors answer; tasks write.
 

@@ -27,7 +27,7 @@ from c2b_ray.models import devices
 from c2b_ray.models.gpu_meter import GpuMeter
 from c2b_ray.processes.pool import Processes
 from c2b_ray.roles import Remote
-from c2b_ray.storage.ids import digests
+from c2b_ray.storage.parts import digests
 
 # Carries exceptions from Ray Data's workers to the driver, as they were raised.
 

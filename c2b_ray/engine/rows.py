@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.storage.ids import Digests, absent, digests
-from c2b_ray.storage.parts import Parts, failed, writing
+from c2b_ray.storage.parts import Digests, Parts, absent, digests, failed, writing
 
 
 def not_yet(table: pa.Table, id_column: str, done: Digests) -> pa.Table:

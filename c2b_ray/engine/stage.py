@@ -23,7 +23,7 @@ from c2b_ray.engine.machine import cores
 from c2b_ray.engine.placement import MOST_THREADS, Placement
 from c2b_ray.engine.progress import BusyClock, BusyShares, Part, Progress, ProgressCounter, timed, times_of
 from c2b_ray.engine.rows import Outputs, SecondTable, WrittenPart, ids_of, outputs, with_second
-from c2b_ray.storage.ids import Digests, absent, distinct, give_back
+from c2b_ray.storage.parts import Digests, absent, distinct, give_back
 
 R = TypeVar("R")
 T = TypeVar("T")

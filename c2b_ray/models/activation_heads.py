@@ -233,3 +233,16 @@ def step_count(pipeline: Any, default: int) -> int:
         except (TypeError, ValueError):  # this scheduler needs the image's size first
             return default
     return len(scheduler.timesteps)
+
+
+# Finds the layer of a classifier that computes its logits. It knows layers, and no model.
+
+
+def last_layer(module: nn.Module, outputs: int) -> nn.Module:
+    """Returns the last linear layer with that many outputs, also where it is written as a convolution of one pixel."""
+    for part in reversed(list(module.modules())):
+        if isinstance(part, nn.Linear) and part.out_features == outputs:
+            return part
+        if isinstance(part, nn.Conv2d) and part.out_channels == outputs and part.kernel_size == (1, 1):
+            return part
+    raise SpecError(f"{type(module).__name__} has no linear layer of {outputs} outputs, whose inputs would be features")

@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from c2b_ray.errors import InputError, WeightsError
 from c2b_ray.models.tensor_names import Selection
 from c2b_ray.models.transformers_weights import load_strictly, refuse_made_up
-from c2b_ray.storage.documents import read_json
+from c2b_ray.storage.manifest import read_json
 
 INDEX = "model_index.json"
 _LIBRARIES = ("diffusers", "transformers")

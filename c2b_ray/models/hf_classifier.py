@@ -24,14 +24,13 @@ from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageClassi
 from c2b_ray.errors import InputError, WeightsError
 from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.model_facts import label_fact, normalisation
 from c2b_ray.models.spec_options import by_number, label_names
-from c2b_ray.models.spec_tables import options_of
+from c2b_ray.models.spec_tables import label_fact, normalisation, options_of
 from c2b_ray.models.tensor_names import selection_of
 from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of
 from c2b_ray.models.transformers_weights import check_header, load_strictly
 from c2b_ray.roles import Description, ModelFact
-from c2b_ray.storage.documents import read_json
+from c2b_ray.storage.manifest import read_json
 from c2b_ray.tables import content_id
 
 _OPTIONS = options_of("classifier", "hf")

@@ -28,7 +28,7 @@ from c2b_ray.models import weights
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.torch_runtime import device_of
 from c2b_ray.roles import Description, Floats
-from c2b_ray.storage.documents import read_json
+from c2b_ray.storage.manifest import read_json
 from c2b_ray.tables import content_id
 
 # Small generators for latent-space searches: a VAE, a GAN, and a style-based one with its W space.

@@ -42,7 +42,6 @@ from numpy.typing import NDArray
 from c2b_ray.errors import ServiceError, SpecError, WeightsError
 from c2b_ray.models import devices
 from c2b_ray.models.catalog import Spec, description_of
-from c2b_ray.models.model_facts import label_fact
 from c2b_ray.models.onnx_graph import Graph, bytes_of, content_of, graph_of, is_kind, not_of_labels, read_model
 from c2b_ray.models.onnx_preprocessing import facts_of, preprocessing
 from c2b_ray.models.onnx_settings import layout_of, settings_of
@@ -50,7 +49,7 @@ from c2b_ray.models.onnx_trial import Trial, tried
 from c2b_ray.models.output_kinds import OutputKind, judged, kind_named
 from c2b_ray.models.pixels.tensor import Preprocessing
 from c2b_ray.models.spec_options import BATCH, GPU_BATCH, batches, label_names, names_in, positive
-from c2b_ray.models.spec_tables import options_of
+from c2b_ray.models.spec_tables import label_fact, options_of
 from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape
 from c2b_ray.tables import content_id
 

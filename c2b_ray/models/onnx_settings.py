@@ -23,7 +23,7 @@ from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.onnx_graph import start_of
 from c2b_ray.models.spec_options import WORDS, UnstatedPreprocessingError, by_number
-from c2b_ray.storage.documents import read_json
+from c2b_ray.storage.manifest import read_json
 
 # The configs that transformers, optimum and timm write beside an exported ONNX file, read as settings of its input.
 

@@ -33,11 +33,10 @@ from c2b_ray.models import devices, weights
 from c2b_ray.models.batched_run import Compute, Runtime, compiled, run
 from c2b_ray.models.building import built
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.model_facts import normalisation
 from c2b_ray.models.open_clip_sources import Sources, sources
 from c2b_ray.models.packed import pack
 from c2b_ray.models.pixels.preprocess import OnArrays, batched, shape_of
-from c2b_ray.models.spec_tables import options_of
+from c2b_ray.models.spec_tables import normalisation, options_of
 from c2b_ray.models.tensor_names import TensorNames, check_fit, kinds_of, naming, selection_of
 from c2b_ray.models.torch_runtime import batch_of, computing_facts, decoder_for, device_of, image_changes
 from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape

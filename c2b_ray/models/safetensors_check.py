@@ -14,7 +14,7 @@ from math import prod
 from typing import Any
 
 from c2b_ray.errors import WeightsError
-from c2b_ray.storage.documents import parse_json
+from c2b_ray.storage.manifest import parse_json
 
 LONGEST_HEADER = 100_000_000
 """The longest header in bytes, the library's limit."""

@@ -33,7 +33,7 @@ from c2b_ray.roles import (
     Question,
     TokenLogProb,
 )
-from c2b_ray.storage.documents import read_json
+from c2b_ray.storage.manifest import read_json
 from c2b_ray.tables import content_id
 
 Request = TypeVar("Request")

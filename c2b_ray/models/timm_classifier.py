@@ -41,15 +41,14 @@ from timm.models import get_pretrained_cfg, save_for_hf
 from c2b_ray.errors import InputError, SpecError, WeightsError, nearest
 from c2b_ray.models import building, weights
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.model_facts import label_fact, normalisation
 from c2b_ray.models.pixels.preprocess import shape_of
 from c2b_ray.models.spec_options import label_names, numbers, positive, truth
-from c2b_ray.models.spec_tables import options_of
+from c2b_ray.models.spec_tables import label_fact, normalisation, options_of
 from c2b_ray.models.tensor_names import TensorNames, check_fit, kinds_of, naming, selection_of
 from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of
 from c2b_ray.models.training import Trainable
 from c2b_ray.roles import Description, ModelFact
-from c2b_ray.storage.documents import read_json
+from c2b_ray.storage.manifest import read_json
 from c2b_ray.tables import content_id
 
 # Modules of timm with their weights: where a spec's files lie, and a loading that leaves no tensor to chance.

@@ -25,10 +25,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from c2b_ray.config.placement import Decoder, Precision
 from c2b_ray.errors import ServiceError, SpecError, WeightsError
 from c2b_ray.models import devices
+from c2b_ray.models.activation_heads import last_layer
 from c2b_ray.models.batched_run import Compute, Runtime, compiled, run
 from c2b_ray.models.catalog import Spec
 from c2b_ray.models.devices import why_unused
-from c2b_ray.models.last_layer import last_layer
 from c2b_ray.models.pixels.gpu_decode import decoder_name
 from c2b_ray.models.pixels.preprocess import OnArrays, Transform, batched
 from c2b_ray.models.spec_options import GPU_BATCH, positive

@@ -39,10 +39,9 @@ from c2b_ray.errors import SpecError, WeightsError, nearest
 from c2b_ray.models import tensor_names, weights
 from c2b_ray.models.building import built
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.model_facts import label_fact, normalisation
 from c2b_ray.models.pixels.preprocess import shape_of
 from c2b_ray.models.spec_options import label_names, numbers, positive
-from c2b_ray.models.spec_tables import options_of
+from c2b_ray.models.spec_tables import label_fact, normalisation, options_of
 from c2b_ray.models.tensor_names import TensorKind, TensorNames, check_fit, kinds_of, naming, selection_of
 from c2b_ray.models.torch_runtime import TorchClassifier, as_computed, runtime_of
 from c2b_ray.models.training import Trainable

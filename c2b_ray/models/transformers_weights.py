@@ -34,7 +34,7 @@ from c2b_ray.models.tensor_names import (
     twins,
 )
 from c2b_ray.roles import ModelFact
-from c2b_ray.storage.documents import read_json
+from c2b_ray.storage.manifest import read_json
 
 _HEADS = ("classifier", "score", "head", "fc", "lm_head", "model.lm_head", "qa_outputs")
 """Names of last layers in transformers."""

@@ -23,8 +23,8 @@ import numpy as np
 from c2b_ray.errors import SpecError
 from c2b_ray.models import open_clip_encoder
 from c2b_ray.models.catalog import Spec
-from c2b_ray.models.model_facts import label_fact
 from c2b_ray.models.spec_options import numbers, read_labels
+from c2b_ray.models.spec_tables import label_fact
 from c2b_ray.models.torch_runtime import of_device, with_precision
 from c2b_ray.names import repeated_names, without_invisible
 from c2b_ray.roles import Blocks, Description, Floats, ModelFact, Pixels, Shape, ShapedEncoder, TextImageEncoder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from c2b_ray.report.thumbnails import Gallery
+from c2b_ray.report.pictures import Gallery
 from c2b_ray.report.words import Sentence
 
 MOST = 3

@@ -16,7 +16,7 @@ import pyarrow as pa
 from c2b_ray.report import words
 from c2b_ray.report.page import render
 from c2b_ray.report.redact import names_of
-from c2b_ray.report.summary import Column, Summary
+from c2b_ray.report.words import Column, Summary
 
 MOST_ROWS, MOST_LINES = 200, 15
 LONGEST = 60  # characters of a text on a terminal

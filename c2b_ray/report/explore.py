@@ -1,9 +1,4 @@
-"""The block of a page in which a reader looks for himself: a confusion matrix, pictures, filters, a map, and tables and
-curves of each classifier.
-
-Knows images with a class and the answers of classifiers to them; knows nothing of runs. What the script shows lies in
-the page as JSON; the tables and curves are there without a script.
-"""
+"""Small line charts over the unit square, as SVG that takes the page's colours. Knows nothing of what is drawn."""
 
 from __future__ import annotations
 
@@ -14,17 +9,56 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from numpy.typing import NDArray
 from PIL import Image
 
 from c2b_ray.errors import ImageError
 from c2b_ray.report import words
-from c2b_ray.report.charts import Line, chart
-from c2b_ray.report.thumbnails import small, uri
+from c2b_ray.report.pictures import small, uri
 from c2b_ray.stats.confusions import precision_recall_f1, reliability, two_class_curves
 from c2b_ray.stats.projection import principal_plane
 from c2b_ray.text import visible
+
+LEFT, TOP, SIDE = 34, 8, 190
+MOST_POINTS = 200
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points in [0, 1]; `dots` where each is a measurement."""
+
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    dots: bool = False
+
+
+def chart(lines: Sequence[Line], x_name: str, y_name: str, description: str, diagonal: bool = False) -> str:
+    """Returns an <svg> element. `description`: for readers who cannot see it."""
+    parts = [f'<rect class="frame" x="{LEFT}" y="{TOP}" width="{SIDE}" height="{SIDE}"/>']
+    if diagonal:
+        parts.append(f'<line class="diagonal" x1="{LEFT}" y1="{TOP + SIDE}" x2="{LEFT + SIDE}" y2="{TOP}"/>')
+    for line in lines:
+        chosen = np.unique(np.linspace(0, len(line.x) - 1, min(len(line.x), MOST_POINTS)).astype(int))
+        points = [(LEFT + SIDE * float(line.x[i]), TOP + SIDE * (1 - float(line.y[i]))) for i in chosen]
+        parts.append(f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>')
+        if line.dots:
+            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in points]
+    bottom, middle, height = TOP + SIDE, LEFT + SIDE / 2, TOP + SIDE / 2
+    for share, name in ((0, "0"), (0.5, "0.5"), (1, "1")):
+        parts.append(f'<text x="{LEFT + SIDE * share:.0f}" y="{bottom + 13}" text-anchor="middle">{name}</text>')
+        parts.append(f'<text x="{LEFT - 5}" y="{bottom - SIDE * share + 3:.0f}" text-anchor="end">{name}</text>')
+    parts.append(f'<text x="{middle}" y="{bottom + 27}" text-anchor="middle">{escape(visible(x_name))}</text>')
+    turned = f'transform="rotate(-90 9 {height})"'
+    parts.append(f'<text x="9" y="{height}" text-anchor="middle" {turned}>{escape(visible(y_name))}</text>')
+    label = escape(visible(f"{y_name} by {x_name}. {description}"))
+    box = f"0 0 {LEFT + SIDE + 12} {bottom + 32}"
+    return f'<svg class="chart" viewBox="{box}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+
+
+# The block of a page in which a reader looks for himself: a confusion matrix, pictures, filters, a map, and tables
+# and curves of each classifier.
+
 
 MOST_IMAGES = 600
 """Images that the page holds, each with a picture."""

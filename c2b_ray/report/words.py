@@ -1,21 +1,49 @@
-"""Formats numbers, names and lists for sentences and tables.
-
-Knows English and typography: true minus signs, thin spaces, a dash for unknown values. Knows nothing of scores.
-"""
+"""The terminal summary of a run: a table, lines beneath it, and the same for programs. It knows no kind of run."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from c2b_ray.models import catalog
 from c2b_ray.steps.fetch import Load
-from c2b_ray.steps.words import article as article
+from c2b_ray.steps.synonyms import article as article
 from c2b_ray.storage.labelled import table_opener
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column. `number`: aligned to the right."""
+
+    name: str
+    number: bool = False
+
+
+@dataclass(frozen=True)
+class Summary:
+    """`rows`: texts, one for each column; `marks`: "bad", "good" or "" for each row. `first`: lines above the
+    table, about what puts all of it in doubt. `report`: the page's path, for people at that machine; "" without one.
+    `to_json`: for programs. `headline`: the result in one line, for a list of runs. `findings`: how many each
+    classifier has, by its name in the run; none where the kind of run has no findings of classifiers."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    marks: Sequence[str]
+    lines: Sequence[str]
+    report: str = ""
+    to_json: Mapping[str, Any] = field(default_factory=dict)
+    first: Sequence[str] = ()
+    headline: str = ""
+    findings: Mapping[str, int] = field(default_factory=dict)
+
+
+# Formats numbers, names and lists for sentences and tables.
+
 
 UNKNOWN = "—"
 THIN = "\u202f"  # a narrow space that never breaks

@@ -4,8 +4,7 @@ A role is a Protocol of one to three batch methods: as many outputs as inputs, i
 error in its place); a dead service is an exception (`errors.ServiceError`). This package knows no model and no service.
 """
 
-from c2b_ray.roles.guessing import GroupGuesser
-from c2b_ray.roles.language import LanguageModel, ReplyContinuer, TokenCounter
+from c2b_ray.roles.language import GroupGuesser, LanguageModel, ReplyContinuer, TokenCounter
 from c2b_ray.roles.protocols import (
     ActivationReader,
     Captioner,

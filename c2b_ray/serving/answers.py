@@ -27,8 +27,7 @@ from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.roles import Floats
 from c2b_ray.serving.batching import ModelThreads
 from c2b_ray.serving.meters import answers_cached
-from c2b_ray.serving.payload import Packed, PackedFiles, chosen, unpack, unpack_files
-from c2b_ray.serving.pictures import Rows
+from c2b_ray.serving.pictures import Packed, PackedFiles, Rows, chosen, unpack, unpack_files
 
 OWNER = "C2B_ANSWERS_OF"
 """The environment variable that names the owner of a job's answers. Jobs without it share their answers."""

@@ -17,7 +17,7 @@ from ray.serve.schema import ServeApplicationSchema, ServeDeploySchema
 from c2b_ray.config.placement import DEPLOYMENTS, UNSAID, Computing, Decoder, Precision
 from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.models import catalog
-from c2b_ray.serving import replica
+from c2b_ray.serving import batching
 from c2b_ray.serving.captioner import CaptionerServer
 from c2b_ray.serving.channel import APPS
 from c2b_ray.serving.classifier import ClassifierServer
@@ -25,7 +25,7 @@ from c2b_ray.serving.encoder import EncoderServer
 from c2b_ray.serving.generator import GeneratorServer
 from c2b_ray.serving.index import IndexServer
 from c2b_ray.serving.llm import LanguageModelServer
-from c2b_ray.storage.documents import read_yaml
+from c2b_ray.storage.manifest import read_yaml
 
 LAPTOP, GPU = DEPLOYMENTS / "laptop.yaml", DEPLOYMENTS / "gpu.yaml"
 LEFT_CPUS = 4
@@ -155,7 +155,7 @@ def targets(
             placed_app.deployments[0].model_dump(exclude_unset=True) if placed_app.deployments else {}
         )
         if actor := options.get("ray_actor_options"):
-            options["ray_actor_options"] = replica.resolved(actor, name)
+            options["ray_actor_options"] = batching.resolved(actor, name)
         # A model that cannot be loaded cannot be loaded at a second attempt either.
         options["max_constructor_retry_count"] = 1
         if scaling := options.get("autoscaling_config"):  # the process that starts an app is about to call it

@@ -16,12 +16,19 @@ from ray import serve
 from c2b_ray.config.placement import UNSAID, Computing
 from c2b_ray.errors import ServiceError
 from c2b_ray.roles import Answer, Captioner, CaptionReply, CaptionScorer, Floats, Pixels, Question
-from c2b_ray.serving.batching import BatchSettings, ModelThreads, RequestBatcher, settings_of
+from c2b_ray.serving.batching import (
+    BatchSettings,
+    ModelThreads,
+    RequestBatcher,
+    can_be_probed,
+    load,
+    refuse_other_model,
+    settings_of,
+    take_gpus,
+)
 from c2b_ray.serving.channel import carried_in_text
 from c2b_ray.serving.meters import Limits, limits_here
-from c2b_ray.serving.payload import Packed
-from c2b_ray.serving.pictures import Rows, answer_packs, decoded, weight
-from c2b_ray.serving.replica import can_be_probed, load, refuse_other_model, take_gpus
+from c2b_ray.serving.pictures import Packed, Rows, answer_packs, decoded, weight
 
 DEPLOYMENT = "Captioner"
 Reply = TypeVar("Reply", Answer, CaptionReply)

@@ -19,11 +19,27 @@ from c2b_ray.models import catalog
 from c2b_ray.models.weight_bytes import weight_bytes
 from c2b_ray.roles import Blocks, Classifier, FileClassifier, Floats, Pixels, ShapedClassifier
 from c2b_ray.serving.answers import AnswerCache, LoadedModels, ModelLimits
-from c2b_ray.serving.batching import CachedSettings, ModelThreads, RequestBatcher, settings_of
+from c2b_ray.serving.batching import (
+    CachedSettings,
+    ModelThreads,
+    RequestBatcher,
+    can_be_probed,
+    decoders_here,
+    load,
+    settings_of,
+    take_gpus,
+)
 from c2b_ray.serving.meters import Limits, limits_here
-from c2b_ray.serving.payload import Packed, all_files
-from c2b_ray.serving.pictures import Decoders, Rows, answer_packs, answer_prepared_packs, answered_files, weight
-from c2b_ray.serving.replica import can_be_probed, decoders_here, load, take_gpus
+from c2b_ray.serving.pictures import (
+    Decoders,
+    Packed,
+    Rows,
+    all_files,
+    answer_packs,
+    answer_prepared_packs,
+    answered_files,
+    weight,
+)
 
 DEPLOYMENT = "Classifiers"
 

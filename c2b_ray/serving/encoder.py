@@ -17,12 +17,29 @@ from c2b_ray.config.placement import UNSAID, Computing
 from c2b_ray.errors import ServiceError
 from c2b_ray.roles import Blocks, FileEncoder, Floats, Pixels, ShapedEncoder, TextImageEncoder
 from c2b_ray.serving.answers import AnswerCache
-from c2b_ray.serving.batching import CachedSettings, ModelThreads, RequestBatcher, settings_of
+from c2b_ray.serving.batching import (
+    CachedSettings,
+    ModelThreads,
+    RequestBatcher,
+    can_be_probed,
+    decoders_here,
+    load,
+    refuse_other_model,
+    settings_of,
+    take_gpus,
+)
 from c2b_ray.serving.channel import carried_in_text
 from c2b_ray.serving.meters import Limits, limits_here
-from c2b_ray.serving.payload import Packed, all_files
-from c2b_ray.serving.pictures import Decoders, Rows, answer_packs, answer_prepared_packs, answered_files, weight
-from c2b_ray.serving.replica import can_be_probed, decoders_here, load, refuse_other_model, take_gpus
+from c2b_ray.serving.pictures import (
+    Decoders,
+    Packed,
+    Rows,
+    all_files,
+    answer_packs,
+    answer_prepared_packs,
+    answered_files,
+    weight,
+)
 
 DEPLOYMENT = "Encoder"
 

@@ -15,10 +15,18 @@ from ray import serve
 from c2b_ray.config.placement import UNSAID, Computing
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.roles import ActivationReader, Floats, GeneratedImage, GenerationRequest, ImageGenerator
-from c2b_ray.serving.batching import BatchSettings, ModelThreads, RequestBatcher, settings_of
+from c2b_ray.serving.batching import (
+    BatchSettings,
+    ModelThreads,
+    RequestBatcher,
+    can_be_probed,
+    load,
+    refuse_other_model,
+    settings_of,
+    take_gpus,
+)
 from c2b_ray.serving.channel import carried_in_text
 from c2b_ray.serving.meters import Limits, limits_here
-from c2b_ray.serving.replica import can_be_probed, load, refuse_other_model, take_gpus
 
 DEPLOYMENT = "Generator"
 TEST_EVERY_S = 300.0

@@ -18,7 +18,7 @@ from c2b_ray.models.text.captioned import among_usable, no_answer, no_caption, s
 from c2b_ray.roles import Answer, CaptionReply, Floats, Neighbours, Pixels, Question
 from c2b_ray.serving.channel import Channel
 from c2b_ray.serving.in_app import InApp
-from c2b_ray.serving.payload import Packed, pack, pack_files, spans
+from c2b_ray.serving.pictures import Packed, pack, pack_files, spans
 
 _IDS = 256
 """Rows of an index, each with an image's bytes, that one request fetches."""

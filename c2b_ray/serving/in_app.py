@@ -12,7 +12,7 @@ from c2b_ray.errors import ServiceError
 from c2b_ray.roles import ChatReply, ChatRequest, Floats, GeneratedImage, GenerationRequest, Message, TokenLogProb
 from c2b_ray.serving.answers import owner
 from c2b_ray.serving.channel import APPS, Channel
-from c2b_ray.serving.payload import spans
+from c2b_ray.serving.pictures import spans
 
 
 class InApp:

@@ -20,9 +20,8 @@ from c2b_ray.models import catalog
 from c2b_ray.models.weight_bytes import weight_bytes
 from c2b_ray.roles import Floats, ImageIndex, Neighbours
 from c2b_ray.serving.answers import LoadedModels, ModelLimits
-from c2b_ray.serving.batching import BatchSettings, ModelThreads, RequestBatcher, settings_of
+from c2b_ray.serving.batching import BatchSettings, ModelThreads, RequestBatcher, settings_of, take_gpus
 from c2b_ray.serving.meters import Limits, limits_here
-from c2b_ray.serving.replica import take_gpus
 
 DEPLOYMENT = "Index"
 

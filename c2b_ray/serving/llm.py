@@ -19,10 +19,17 @@ from ray import serve
 from c2b_ray.errors import ServiceError, SpecError
 from c2b_ray.models import catalog
 from c2b_ray.roles import ChatReply, ChatRequest, Message, ReplyContinuer, TokenCounter, TokenLogProb
-from c2b_ray.serving.batching import BatchSettings, ModelThreads, RequestBatcher, settings_of
+from c2b_ray.serving.batching import (
+    BatchSettings,
+    ModelThreads,
+    RequestBatcher,
+    can_be_probed,
+    refuse_other_model,
+    settings_of,
+    take_gpus,
+)
 from c2b_ray.serving.channel import carried_in_text
 from c2b_ray.serving.meters import Limits, limits_here
-from c2b_ray.serving.replica import can_be_probed, refuse_other_model, take_gpus
 
 DEPLOYMENT = "LanguageModel"
 

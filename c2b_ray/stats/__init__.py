@@ -63,12 +63,11 @@ from c2b_ray.stats.paired import (
     phi_difference_interval,
     phi_difference_p_values,
 )
-from c2b_ray.stats.paired_sample_size import paired_images_to_settle
 from c2b_ray.stats.pooled import PooledScores, pooled_bias_scores, shrunken
 from c2b_ray.stats.rate_evidence import RateBatch, RateEvidence, e_q_values, more_evidence, no_evidence
 from c2b_ray.stats.rates import MannWhitney, RateEstimate, Trials, failure_rates, mann_whitney, rate_ratios
 from c2b_ray.stats.retrieval import recall_at
-from c2b_ray.stats.sample_size import MOST_IMAGES, images_to_settle
+from c2b_ray.stats.sample_size import MOST_IMAGES, images_to_settle, paired_images_to_settle
 from c2b_ray.stats.scores import Floats, Ints, bias_score_deviations, bias_scores, kl_from_uniform, paper_verdicts
 from c2b_ray.stats.sequential import (
     Evidence,

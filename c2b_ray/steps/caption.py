@@ -21,9 +21,9 @@ from c2b_ray import prompts
 from c2b_ray.errors import ReplyError
 from c2b_ray.names import normalise, plural
 from c2b_ray.roles import ChatRequest, LanguageModel
-from c2b_ray.steps import words
-from c2b_ray.steps.intersect import ATTRIBUTE
-from c2b_ray.steps.naming import names_class, names_value
+from c2b_ray.steps import synonyms
+from c2b_ray.steps.cells import ATTRIBUTE
+from c2b_ray.steps.labels import names_class, names_value
 from c2b_ray.steps.propose import TEMPERATURE, TOP_P, described
 from c2b_ray.steps.replies import CAPTION_SCHEMA, TEMPLATE_SCHEMA, parse_reply
 from c2b_ray.tables import CAPTIONS, REJECTED, content_id, seed_of
@@ -63,10 +63,10 @@ def caption_of(target_class: str, values: Sequence[tuple[str, str]], number: int
         link = "of" if frame % 2 == 0 else "showing"
         lead = f"{('', 'good ', 'clear ', 'simple ', 'typical ', 'new ')[frame // 2]}{lead}"
     noun = _noun(target_class, slots)
-    determiner = words.article(noun) if words_first == 0 or _is_plural(slots) else _determiner(words_first, noun)
+    determiner = synonyms.article(noun) if words_first == 0 or _is_plural(slots) else _determiner(words_first, noun)
     if words_first and _is_plural(slots):
         determiner = ("", "the ", "some ")[words_first % 3]
-    text = f"{words.article(lead)}{lead} {link} {determiner}{noun}"
+    text = f"{synonyms.article(lead)}{lead} {link} {determiner}{noun}"
     after = [slot.after for slot in slots if slot.after]
     bare = [slot.bare for slot in slots if slot.bare]
     text = ", ".join([" ".join([text, *after]), *bare])
@@ -82,7 +82,7 @@ _CLOSINGS = ("as seen by a camera", "as people take it", "as found on the web", 
 
 
 def _determiner(round_: int, noun: str) -> str:
-    one = words.article(noun)
+    one = synonyms.article(noun)
     return (one, "the ", "one " if one else "some ")[round_ % _DETERMINERS]
 
 
@@ -95,7 +95,7 @@ def _noun(target_class: str, slots: Sequence[Slot]) -> str:
     if _is_plural(slots):
         name = plural(name)
     # "small red bus", as English has it: colours stand next to the noun.
-    before = sorted((slot.before for slot in slots if slot.before), key=lambda word: word in words.COLOURS)
+    before = sorted((slot.before for slot in slots if slot.before), key=lambda word: word in synonyms.COLOURS)
     return " ".join([*before, name])
 
 
@@ -108,9 +108,9 @@ def slot_of(attribute: str, value: str, target_class: str = "") -> Slot:
         if result is not None:
             return result
     # "hair colour: red" and "wheel size: large" are of a part; "bus colour" and "object size" are not.
-    part = " ".join(word for word in attribute.split() if word not in words.KINDS and word not in whole.split())
-    if part and about & words.KINDS and words.is_adjective(value):
-        return Slot(after=f"with {words.some(f'{value} {part}')}")
+    part = " ".join(word for word in attribute.split() if word not in synonyms.KINDS and word not in whole.split())
+    if part and about & synonyms.KINDS and synonyms.is_adjective(value):
+        return Slot(after=f"with {synonyms.some(f'{value} {part}')}")
     return _of_the_thing(attribute, about, value) or Slot(bare=value)
 
 
@@ -123,104 +123,108 @@ def _absent(attribute: str, about: set[str], value: str) -> Slot | None:
     thing = value.removeprefix("no ").removeprefix("without ").removeprefix("a ")
     company = _company(about)
     if value in ("none", "nothing", "nobody", "alone", "no one", "absent", "no", "false", "without"):
-        return Slot(after="on its own" if company else f"without {words.some(attribute)}")
+        return Slot(after="on its own" if company else f"without {synonyms.some(attribute)}")
     if value.startswith(("no ", "without ")):
-        alone = company and bool(set(thing.split()) & (words.COMPANY | about | {"one", "other", "others"}))
-        return Slot(after="on its own" if alone else f"without {words.some(thing)}")
+        alone = company and bool(set(thing.split()) & (synonyms.COMPANY | about | {"one", "other", "others"}))
+        return Slot(after="on its own" if alone else f"without {synonyms.some(thing)}")
     if value in ("yes", "present", "true"):
-        return Slot(after=f"with {words.some(attribute)}")
+        return Slot(after=f"with {synonyms.some(attribute)}")
     return None
 
 
 def _as_it_is(attribute: str, about: set[str], value: str) -> Slot | None:
     """Handles a value that is already a phrase: in the snow, next to a dog, wearing a hat, indoors."""
     first = value.split()[0] if value else ""
-    phrase = first in words.PREPOSITIONS and len(value.split()) > 1
-    return Slot(after=value) if phrase or value in words.ADVERBS else None
+    phrase = first in synonyms.PREPOSITIONS and len(value.split()) > 1
+    return Slot(after=value) if phrase or value in synonyms.ADVERBS else None
 
 
 def _counted(attribute: str, about: set[str], value: str) -> Slot | None:
-    if value in words.ONE:
+    if value in synonyms.ONE:
         return Slot(before="single")
-    if value in words.MANY or (value.isdigit() and about & words.COUNTS):
+    if value in synonyms.MANY or (value.isdigit() and about & synonyms.COUNTS):
         return Slot(before=value, number=2)
     return None
 
 
 def _of_the_picture(attribute: str, about: set[str], value: str) -> Slot | None:
-    if value in words.MEDIA:
-        return Slot(medium=words.MEDIA[value])
-    if not about & words.OF_PICTURE:
+    if value in synonyms.MEDIA:
+        return Slot(medium=synonyms.MEDIA[value])
+    if not about & synonyms.OF_PICTURE:
         return None
-    if value in words.DEGREES:
+    if value in synonyms.DEGREES:
         return Slot(after=f"with {value} {attribute}") if "light" not in attribute else None
-    return Slot(picture=value) if words.is_adjective(value) else None
+    return Slot(picture=value) if synonyms.is_adjective(value) else None
 
 
 def _of_the_view(attribute: str, about: set[str], value: str) -> Slot | None:
-    if not about & words.OF_VIEW:
+    if not about & synonyms.OF_VIEW:
         return None
     key = re.sub(r"[ -]?(?:view|angle|shot|facing)$|^from (?:the )?", "", value)
-    if key in words.VIEWS:
-        return Slot(after=words.VIEWS[key])
+    if key in synonyms.VIEWS:
+        return Slot(after=synonyms.VIEWS[key])
     return None
 
 
 def _of_time_and_weather(attribute: str, about: set[str], value: str) -> Slot | None:
-    if value in words.COLOURS:
-        return Slot(after=f"under {words.article(value)}{value} sky") if "sky" in about else None
-    if about & (words.OF_TIME | words.OF_WEATHER | words.OF_LIGHT) and value in words.WHEN:
-        return Slot(after=words.WHEN[value])
-    if about & words.OF_WEATHER:
-        return Slot(after=f"in {value} weather") if words.is_adjective(value) else Slot(after=f"in {words.the(value)}")
-    if about & words.OF_LIGHT:
-        if value in words.LIGHT_ON_THINGS:
+    if value in synonyms.COLOURS:
+        return Slot(after=f"under {synonyms.article(value)}{value} sky") if "sky" in about else None
+    if about & (synonyms.OF_TIME | synonyms.OF_WEATHER | synonyms.OF_LIGHT) and value in synonyms.WHEN:
+        return Slot(after=synonyms.WHEN[value])
+    if about & synonyms.OF_WEATHER:
+        return (
+            Slot(after=f"in {value} weather")
+            if synonyms.is_adjective(value)
+            else Slot(after=f"in {synonyms.the(value)}")
+        )
+    if about & synonyms.OF_LIGHT:
+        if value in synonyms.LIGHT_ON_THINGS:
             return Slot(before=value)
         light = value if re.search(r"light(?:ing)?$", value) else f"{value} light"
         return Slot(after=f"in {light}")
-    if about & words.OF_TIME:
-        return Slot(after=f"in {words.the(value)}") if value.isalpha() else None
+    if about & synonyms.OF_TIME:
+        return Slot(after=f"in {synonyms.the(value)}") if value.isalpha() else None
     return None
 
 
 def _of_the_setting(attribute: str, about: set[str], value: str) -> Slot | None:
-    if not about & words.OF_SETTING:
+    if not about & synonyms.OF_SETTING:
         return None
-    if value in words.WHEN and value not in words.WHERE:
-        return Slot(after=words.WHEN[value])
-    if value in words.WHERE:
-        return Slot(after=words.WHERE[value])
-    noun = next(iter(sorted(about & words.OF_SETTING)))
-    if value in words.COLOURS or words.is_adjective(value):
+    if value in synonyms.WHEN and value not in synonyms.WHERE:
+        return Slot(after=synonyms.WHEN[value])
+    if value in synonyms.WHERE:
+        return Slot(after=synonyms.WHERE[value])
+    noun = next(iter(sorted(about & synonyms.OF_SETTING)))
+    if value in synonyms.COLOURS or synonyms.is_adjective(value):
         kind = "background" if "background" in about else "setting" if noun != "scene" else "scene"
-        return Slot(after=f"{'against' if kind == 'background' else 'in'} {words.article(value)}{value} {kind}")
+        return Slot(after=f"{'against' if kind == 'background' else 'in'} {synonyms.article(value)}{value} {kind}")
     last = value.split()[-1]
-    if last in words.WHERE:
-        preposition = words.WHERE[last].split()[0]
-        return Slot(after=f"{preposition} {words.article(value) or ''}{value}")
-    return Slot(after=f"in {words.the(value)}")
+    if last in synonyms.WHERE:
+        preposition = synonyms.WHERE[last].split()[0]
+        return Slot(after=f"{preposition} {synonyms.article(value) or ''}{value}")
+    return Slot(after=f"in {synonyms.the(value)}")
 
 
 def _company(about: set[str]) -> bool:
     """Returns whether the attribute is about things beside the subject: "nearby object", not "object colour"."""
-    return bool(about & words.COMPANY) and not about & (words.KINDS - words.COMPANY)
+    return bool(about & synonyms.COMPANY) and not about & (synonyms.KINDS - synonyms.COMPANY)
 
 
 def _beside_noun(attribute: str, about: set[str], value: str) -> Slot | None:
     if _company(about):
-        return Slot(after=f"with {words.some(value)}")
-    if about & words.WORN:
-        return Slot(after=f"with {words.some(value)}") if not words.is_adjective(value) else Slot(before=value)
+        return Slot(after=f"with {synonyms.some(value)}")
+    if about & synonyms.WORN:
+        return Slot(after=f"with {synonyms.some(value)}") if not synonyms.is_adjective(value) else Slot(before=value)
     return None
 
 
 def _of_the_thing(attribute: str, about: set[str], value: str) -> Slot | None:
     """Handles colours, sizes, patterns, materials, ages, poses: adjectives before the noun, other nouns after it."""
-    if value in words.DEGREES - words.SIZES and not about & words.OF_SIZE:
-        return Slot(after=f"with {words.article(value)}{value} {attribute}")
-    if value in words.COLOURS or words.is_adjective(value):
+    if value in synonyms.DEGREES - synonyms.SIZES and not about & synonyms.OF_SIZE:
+        return Slot(after=f"with {synonyms.article(value)}{value} {attribute}")
+    if value in synonyms.COLOURS or synonyms.is_adjective(value):
         return Slot(before=value)
-    if about & words.OF_MATTER and len(value.split()) <= 2:
+    if about & synonyms.OF_MATTER and len(value.split()) <= 2:
         return Slot(after=f"with {value}") if value.endswith("s") and not value.endswith("ss") else Slot(before=value)
     return None
 
@@ -317,7 +321,7 @@ def reworded(template: str, number: int) -> str:
     if number == 0:
         return template
     kind, link = FRAMES[number]
-    opening = f"{words.article(kind)}{kind} {link} "
+    opening = f"{synonyms.article(kind)}{kind} {link} "
     rest = _OPENING.sub("", template, count=1)
     return f"{opening}{rest[:1].lower()}{rest[1:]}" if rest != template else f"{opening}{template}"
 
@@ -329,10 +333,10 @@ def fill(template: str, row: Cell) -> str:
     """
     name = " ".join(row["target_class"].replace("_", " ").split())
     plain = caption_of(row["target_class"], [(row["attribute"], row["bias_class"])])
-    prefix = f"{words.article('photo')}photo of "
+    prefix = f"{synonyms.article('photo')}photo of "
     if "[CLASS] [VALUE]" in template and plain.startswith(prefix):
         whole = plain.removeprefix(prefix)
-        bare = whole.removeprefix(words.article(whole.removeprefix("a ").removeprefix("an ")))
+        bare = whole.removeprefix(synonyms.article(whole.removeprefix("a ").removeprefix("an ")))
         return _filled(template, "[CLASS] [VALUE]", bare)
     for slot, text in (("[CLASS]", name), ("[ATTRIBUTE]", row["attribute"]), ("[VALUE]", row["bias_class"])):
         template = _filled(template, slot, text)
@@ -341,7 +345,7 @@ def fill(template: str, row: Cell) -> str:
 
 def _filled(template: str, slot: str, text: str) -> str:
     def with_article(match: re.Match[str]) -> str:
-        article = words.article(text)
+        article = synonyms.article(text)
         return f"{article.capitalize() if match[1][0] == 'A' else article}{text}"
 
     return re.sub(rf"\b([Aa]n?) {re.escape(slot)}", with_article, template).replace(slot, text)

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from c2b_ray.steps.draw import ImageIds, Ints, Mask, counted, numbered, repeated, wide
 from c2b_ray.steps.fingerprint import HASH
-from c2b_ray.steps.image_ids import ImageIds, Ints, Mask, counted, numbered, repeated, wide
 
 COLUMNS = ["image_id", "content", "fingerprint"]
 """The columns of `schemas.IMAGES` that `Distinct` needs; no bytes."""

@@ -16,7 +16,7 @@ from c2b_ray import prompts
 from c2b_ray.errors import ReplyError
 from c2b_ray.names import normalise
 from c2b_ray.roles import ChatRequest, LanguageModel, TextEncoder
-from c2b_ray.steps.naming import names_class
+from c2b_ray.steps.labels import names_class
 from c2b_ray.steps.replies import PROPOSALS_SCHEMA, parse_reply
 from c2b_ray.steps.synonyms import Judge, SynonymPair, key
 from c2b_ray.tables import PROPOSALS, REJECTED, content_id, seed_of

@@ -15,7 +15,7 @@ import pyarrow as pa
 from c2b_ray.names import normalise
 from c2b_ray.roles import Answer, Captioner, Question
 from c2b_ray.steps import encoded
-from c2b_ray.steps.intersect import ATTRIBUTE, of_kind
+from c2b_ray.steps.cells import ATTRIBUTE, of_kind
 from c2b_ray.tables import VERIFICATIONS, content_id
 
 CLASS = "target_class"

@@ -22,10 +22,10 @@ from pyarrow import fs
 
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.storage.confined import MAX_BYTES, cause_of, same_form
-from c2b_ray.storage.documents import parse_json
 from c2b_ray.storage.folders import OmittedRows, is_hidden, is_image, reason_of, said
+from c2b_ray.storage.manifest import parse_json
 from c2b_ray.storage.s3 import file_info, open_input
-from c2b_ray.storage.text_tables import read_metadata, reading
+from c2b_ray.storage.tables import read_metadata, reading
 
 METADATA = ("metadata.csv", "metadata.jsonl")
 FILE_NAME, LABEL, FILE = "file_name", "label", "image"

@@ -29,7 +29,7 @@ from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.storage import labelled_folders, resolve
 from c2b_ray.storage.folders import OmittedRows, is_hidden
 from c2b_ray.storage.s3 import file_info, open_input
-from c2b_ray.storage.text_tables import read_csv, reading
+from c2b_ray.storage.tables import read_csv, reading
 
 ROWS_AT_ONCE = 16_384
 _SPLIT_FILE = re.compile(r"(.+)-\d{5}-of-\d{5}\.parquet$")

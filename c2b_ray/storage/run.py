@@ -1,12 +1,7 @@
-"""A run directory of any kind: its tables, its manifest, and the rule that one process writes it.
+"""What a run directory needs to know of the audit that made it, and where the audits are.
 
-    RUN/run.json         the config, the models, the start, the duration of each step, counts, and, for a finished run,
-                         its tables (`manifest`)
-        NAME.parquet     a table, or
-        NAME/            its Parquet parts
-        report.html
-
-The run's kind says which tables there are (`kinds`). This module knows their names and schemas, not how they are made.
+Storage lies below the audits and imports none: an audit's declaration (`audits.audit.Audit`) is a `RunKind`, which is
+found by name when a run is loaded.
 """
 
 from __future__ import annotations
@@ -18,15 +13,170 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
 from c2b_ray.errors import RunError, SourceError
-from c2b_ray.storage import absent_bucket, files, listing, tables, writers
-from c2b_ray.storage.kinds import RunKind, kind_named, kind_names
-from c2b_ray.storage.manifest import FORMAT, Manifest, checked, differences, kind_name, merged, parse, unnamed
+from c2b_ray.storage import absent_bucket, files, tables, writers
+from c2b_ray.storage.manifest import (
+    FORMAT,
+    Manifest,
+    TableRecord,
+    checked,
+    differences,
+    kind_name,
+    merged,
+    parse,
+    unnamed,
+)
 from c2b_ray.storage.tables import RowGroups
+
+_AUDITS = "c2b_ray.audits.audit"
+
+
+class RunKind(Protocol):
+    """A kind of run.
+
+    `name`: in manifests. `command`: the command that makes such a run, such as "c2b audit". `tables`: the schema of
+    each table. `in_parts`: tables that are directories of Parquet parts. `needed`: tables that every finished run has.
+    `manifest`: the class of its manifests. `models`: the field of the config that names what a run is of.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def command(self) -> str: ...
+
+    @property
+    def tables(self) -> Mapping[str, pa.Schema]: ...
+
+    @property
+    def in_parts(self) -> frozenset[str]: ...
+
+    @property
+    def needed(self) -> frozenset[str]: ...
+
+    @property
+    def manifest(self) -> type[Manifest]: ...
+
+    @property
+    def models(self) -> str: ...
+
+    def new(self, path: str) -> Any:
+        """Returns the run at `path`, of the kind's class. It need not exist yet."""
+        ...
+
+    def headline(self, run: Any) -> dict[str, Any]:
+        """Returns a finished run's `headline` as its manifest has it."""
+        ...
+
+
+def kind_names() -> list[str]:
+    """Returns the names of all kinds."""
+    names: list[str] = resolve_name(f"{_AUDITS}:names")()
+    return names
+
+
+def kind_named(name: str) -> RunKind:
+    """Returns the kind of this name. Raises ConfigError if there is none, or if its package cannot be loaded."""
+    kind: RunKind = resolve_name(f"{_AUDITS}:audit_named")(name)
+    return kind
+
+
+# Lists the tables of a finished run, and checks whether they are still those that it finished with.
+
+
+HASHED_BYTES = 64 * 2**20
+"""The most bytes that are hashed. For larger tables only the size is compared, so that a run loads fast."""
+
+
+class Tables(Protocol):
+    """The part of a run that concerns its tables."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def kind(self) -> RunKind: ...
+
+    def location(self, name: str) -> str: ...
+
+    def in_parts(self, name: str) -> bool: ...
+
+    def has(self, name: str) -> bool: ...
+
+    def count(self, name: str) -> int: ...
+
+
+def listed(run: Tables, name: str) -> TableRecord:
+    """Returns the record of the table `name` as it is now."""
+    rows = run.count(name)
+    path = run.location(name)
+    if run.in_parts(name):
+        return TableRecord(rows=rows, parts=files.sizes(path, "part-"))
+    size = files.size(f"{path}.parquet")
+    sha256 = files.sha256(f"{path}.parquet")[0] if size <= HASHED_BYTES else None
+    return TableRecord(rows=rows, bytes=size, sha256=sha256)
+
+
+def check_missing(run: Tables, record: Manifest) -> None:
+    """Raises RunError if a finished run lacks a table or part that it listed."""
+    tables = record.tables or {}
+    if unlisted := sorted(run.kind.needed - set(tables)):
+        raise _damaged(run, unlisted[0], "is not listed in its run.json, although the run is finished")
+    for name, entry in tables.items():
+        if name not in run.kind.tables:  # a table of an earlier release, which nothing reads now
+            continue
+        there = files.sizes(run.location(name), "part-") if entry.parts is not None else {}
+        gone = sorted(set(entry.parts or {}) - set(there))
+        if gone or not run.has(name):
+            lost = f"{name}/{gone[0]}" if gone else f"{name}.parquet"
+            raise _damaged(run, lost, "is missing")
+
+
+def check_changed(run: Tables, record: Manifest) -> None:
+    """Raises RunError if a table or part of a finished run differs from the one it listed."""
+    tables = record.tables or {}
+    for name, entry in tables.items():
+        if entry.parts is not None:
+            for part in _other_parts(files.sizes(run.location(name), "part-"), entry.parts):
+                raise _damaged(run, f"{name}/{part}", "is not one that the run finished with", delete=True)
+        elif run.has(name) and not _same_file(run.location(f"{name}.parquet"), entry):
+            raise _damaged(run, f"{name}.parquet", "is not the one that the run finished with", delete=True)
+
+
+def check_added(run: Tables, record: Manifest, names: Iterator[str]) -> None:
+    """Raises RunError if a finished run has one of the tables `names` that it did not list."""
+    for name in names:
+        if name not in (record.tables or {}) and run.has(name):
+            raise _damaged(run, name, "was added after the run had finished", delete=True)
+
+
+def _other_parts(there: Mapping[str, int], entries: Mapping[str, int]) -> list[str]:
+    return [name for name, size in there.items() if entries.get(name) != size]
+
+
+def _same_file(path: str, entry: TableRecord) -> bool:
+    if files.size(path) != entry.bytes:
+        return False
+    return entry.sha256 is None or files.sha256(path)[0] == entry.sha256
+
+
+def _damaged(run: Tables, table: str, what: str, delete: bool = False) -> RunError:
+    command = run.kind.command
+    again = f"delete it and run the run's {command} again" if delete else f"run its {command} again"
+    return RunError(
+        f"{run.path}: the run is damaged: its table {table} {what}; copy the run again from where it is whole, or "
+        f"{again}, which makes what is missing",
+        location=run.location(table),
+        run=run.path,
+    )
+
+
+# A run directory of any kind: its tables, its manifest, and the rule that one process writes it.
+
 
 MANIFEST = "run.json"
 NOTEBOOK = "c2b_ray.audits.notebook"
@@ -83,7 +233,7 @@ class Run:
         self.begin_writing()
         manifest = merged(self.manifest, changes)
         if changes.get("status") == "finished":
-            entries = {name: listing.listed(self, name) for name in self.kind.tables if self.has(name)}
+            entries = {name: listed(self, name) for name in self.kind.tables if self.has(name)}
             manifest["tables"] = {name: entry.model_dump(exclude_none=True) for name, entry in entries.items()}
             self._write_manifest(manifest)  # a summary reads the finished run
             manifest["headline"] = self.kind.headline(self)
@@ -105,9 +255,9 @@ class Run:
         """Raises RunError if a finished run lacks a table that it listed, or has a different one under its name."""
         record = self.record
         if record.status == "finished":
-            listing.check_missing(self, record)
-            listing.check_changed(self, record)
-            listing.check_added(self, record, iter(self.kind.tables))
+            check_missing(self, record)
+            check_changed(self, record)
+            check_added(self, record, iter(self.kind.tables))
 
     def in_parts(self, name: str) -> bool:
         return name in self.kind.in_parts
@@ -216,7 +366,7 @@ class Run:
                 run=self.path,
             )
         if manifest["status"] != "running":
-            listing.check_changed(self, self.record)
+            check_changed(self, self.record)
             self._ended = True
 
     def _write_manifest(self, manifest: Mapping[str, Any]) -> None:

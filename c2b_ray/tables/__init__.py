@@ -6,7 +6,18 @@ perturb    answers to perturbed images, and their effects
 ids        ids and seeds
 """
 
-from c2b_ray.tables.c2b import AGREEMENT, COMPARISON, COMPARISON_POOLED, INTERSECTIONS, LABEL_ERRORS, POOLED, SCORES
+from c2b_ray.tables.c2b import (
+    AGREEMENT,
+    COMPARISON,
+    COMPARISON_POOLED,
+    INTERSECTIONS,
+    LABEL_ERRORS,
+    PERTURBATIONS,
+    PERTURBED_IMAGES,
+    PERTURBED_PREDICTIONS,
+    POOLED,
+    SCORES,
+)
 from c2b_ray.tables.dataset import ANSWER, DATASET_ROWS, DROPS
 from c2b_ray.tables.failures import (
     ANSWERS,
@@ -41,7 +52,6 @@ from c2b_ray.tables.path import (
     VERIFICATIONS,
     embeddings,
 )
-from c2b_ray.tables.perturb import PERTURBATIONS, PERTURBED_IMAGES, PERTURBED_PREDICTIONS
 
 __all__ = [
     "AGREEMENT",

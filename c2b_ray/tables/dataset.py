@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 import pyarrow as pa
 
 _text, _count = pa.string(), pa.int64()
@@ -70,5 +72,130 @@ PLANNED = pa.schema(
         pa.field("first", _count, nullable=False),  # the position of its first draw, in the whole plan
         pa.field("draws", _count, nullable=False),
         pa.field("rows", pa.list_(_count)),  # of a labelled table: the images that replace its draws
+    ]
+)
+
+
+# Rows of the tables of a dataset of failures as Python mappings, for `pa.Table.from_pylist`.
+
+
+class AnswerOfRow(TypedDict):
+    """`ANSWER`."""
+
+    classifier: str
+    revision: str
+    predicted: str | None
+    top3: list[str]
+    probabilities: list[float]
+    failed: bool
+
+
+class DatasetRow(TypedDict):
+    """`DATASET_ROWS`."""
+
+    image_id: str
+    image: bytes
+    label: str
+    caption: str
+    prompt: str
+    seed: int
+    generator: str
+    generator_revision: str
+    classifier: str
+    classifier_revision: str
+    rule: str
+    predicted: str | None
+    top3: list[str]
+    probabilities: list[float]
+    answers: list[AnswerOfRow]
+    kept_because: str
+    verified: str | None
+    fingerprint: int
+    caption_number: int
+    draw: int
+
+
+class PlannedRow(TypedDict):
+    """`PLANNED`."""
+
+    label: str
+    caption: str
+    label_number: int
+    first: int
+    draws: int
+    rows: list[int] | None
+
+
+# Tables of `c2b dataset evaluate`: answers to a dataset of failures, features, and the results.
+
+
+_text_column, _count_column, _number = pa.string(), pa.int64(), pa.float64()
+
+CHECKED = pa.schema(
+    [
+        pa.field("answer_id", _text_column, nullable=False),  # hash of image, classifier and its revision
+        pa.field("image_id", _text_column, nullable=False),
+        pa.field("classifier", _text_column, nullable=False),
+        pa.field("revision", _text_column, nullable=False),
+        pa.field("caption_number", pa.int32()),  # null for a reference image
+        pa.field("label", _text_column, nullable=False),
+        pa.field("predicted", _text_column),  # the likeliest label; null where several are
+        pa.field("rank", pa.int32()),  # of the true label among all, from 1; ties count against it; null: no answer
+        pa.field("built_failed", pa.list_(pa.bool_())),  # for each classifier that the dataset was built with
+        pa.field("error", _text_column),
+    ]
+)
+
+FEATURES = pa.schema(
+    [
+        pa.field("feature_id", _text_column, nullable=False),
+        pa.field("key", _text_column, nullable=False),  # image_id, or the reference's name of the image
+        pa.field("row", _count_column, nullable=False),  # of the reference; −1 in the dataset
+        pa.field("label", _text_column),
+        pa.field("predicted", _text_column),
+        pa.field("vector", pa.list_(pa.float32())),
+        pa.field("error", _text_column),
+    ]
+)
+
+FAILURE_RATES = pa.schema(
+    [
+        pa.field("of", _text_column, nullable=False),  # dataset, reference, or "failures of NAME"
+        pa.field("classifier", _text_column, nullable=False),
+        pa.field("rule", _text_column, nullable=False),  # top1, top3
+        pa.field("images", _count_column, nullable=False),
+        pa.field("captions", _count_column, nullable=False),
+        pa.field("failures", _count_column, nullable=False),
+        pa.field("unanswered", _count_column, nullable=False),
+        pa.field("rate", _number),
+        pa.field("rate_low", _number),
+        pa.field("rate_high", _number),
+    ]
+)
+
+CONSISTENCY = pa.schema(
+    [
+        pa.field("of", _text_column, nullable=False),  # dataset, reference
+        pa.field("classifier_a", _text_column, nullable=False),
+        pa.field("classifier_b", _text_column, nullable=False),
+        pa.field("rule", _text_column, nullable=False),
+        pa.field("images", _count_column, nullable=False),  # images that both classifiers answered
+        pa.field("kappa", _number),
+        pa.field("kappa_low", _number),
+        pa.field("kappa_high", _number),
+    ]
+)
+
+NEIGHBOURS = pa.schema(
+    [
+        pa.field("image_id", _text_column, nullable=False),
+        pa.field("label", _text_column, nullable=False),
+        pa.field("predicted", _text_column),
+        pa.field("among", _text_column, nullable=False),  # all, same_label
+        pa.field("rank", pa.int32(), nullable=False),  # from 1
+        pa.field("key", _text_column, nullable=False),
+        pa.field("row", _count_column, nullable=False),
+        pa.field("neighbour_label", _text_column),
+        pa.field("similarity", pa.float32(), nullable=False),  # cosine
     ]
 )

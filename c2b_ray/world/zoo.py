@@ -1,24 +1,18 @@
-"""Loads the world's shipped models by name, through the very loaders that production weights use.
+"""An image generator with hidden associations and without a model: links of words decide the attributes that prompts
+omit.
 
-    world:clip              an encoder; also a captioner, which describes a picture as the world's captions do
-    world:clip-09           an encoder with a planted bias, or without one (`clip_zoo_members`)
-    world:lm                the language model
-    world:renderer          the image generator that is always right: it reads a prompt and renders it
-    world:diffusion         the trained image generator
-    world:linked            the generator with planted associations, without a model (`linked`)
-    world:hidden            a diffusion model with hidden associations; world:hidden-control is trained without
-    world:hidden-lora       world:hidden, debiased by an adapter
-    world:prompter          the language model that writes prompts; world:reader judges how natural a prompt is
-    world:resnet-planted-3  a classifier; `names("classifier")` lists them all
-    world:latent-sprites-vae, world:latent-sprites-x-colour  a small generator, and a classifier of its pictures
+    world:linked                  the links of `associations.LINKS`
+    world:linked?links=FILE       the links of a YAML file
+    world:linked?links=none       no links: a control
 
-The wheel has the weights that README, guides and commands name; the repository has all of them. Knows where weights
-lie; does not know how a model is built, trained or run. Options of a spec (device, batch) are passed on to the loader.
+Knows the links, the reader of prompts and the renderer. It draws what the prompt names; a prompt that names no class of
+the world gets one from the seed. It has no activations.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
@@ -30,19 +24,26 @@ from c2b_ray.roles import (
     Captioner,
     Classifier,
     Description,
+    GeneratedImage,
+    GenerationRequest,
     ImageGenerator,
     LanguageModel,
     LatentGenerator,
     TextImageEncoder,
 )
+from c2b_ray.tables import content_id, seed_of
 from c2b_ray.world import latent_names as latent
+from c2b_ray.world.associations import LINKS, Link, draw_hidden, read_links
 from c2b_ray.world.captions import PHRASES
 from c2b_ray.world.clip_zoo_members import MEMBERS
-from c2b_ray.world.planting import ZOO, ZooClassifier
-from c2b_ray.world.scenes import ATTRIBUTES, CLASSES
+from c2b_ray.world.linked_captions import words_of
+from c2b_ray.world.reader import read
+from c2b_ray.world.render import render
+from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, Scene, sample
 
 if TYPE_CHECKING:
     from c2b_ray.models.training import Trainable
+
 
 __all__ = [
     "GENERATION",
@@ -58,6 +59,136 @@ __all__ = [
     "load_latent_generator",
     "names",
 ]
+
+
+_OPTIONS = ("links", "batch", "device")  # any generator's spec may hold batch and device
+_PROBES = 8
+
+
+class LinkedRenderer:
+    """Renders prompts by planted links; implements `roles.ImageGenerator`."""
+
+    def __init__(self, links: Sequence[Link] = LINKS) -> None:
+        self._links = tuple(links)
+        probes = [render(scene).tobytes() for scene in sample(_PROBES, 0)]
+        self.revision = content_id("linked", *(astuple(link) for link in self._links), *probes)
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
+        """Returns one picture per request."""
+        return [GeneratedImage(render(self.scene(request.prompt, request.seed))) for request in requests]
+
+    def scene(self, prompt: str, seed: int) -> Scene:
+        """Returns the scene of one request; under one seed, similar prompts get similar scenes."""
+        mentioned = read(prompt)
+        row = seed_of("linked", seed)
+        scene = sample(1, row, **mentioned)[0]
+        words = {*words_of(prompt), scene.target_class}
+        links = [link for link in self._links if link.attribute not in mentioned]
+        return draw_hidden(scene, words, links, f"linked {row}")
+
+
+def load_linked(spec: Spec) -> LinkedRenderer:
+    """Loads the generator of `world:linked`; SpecError for an unknown option, ConfigError for a wrong file."""
+    file = spec.options_among(_OPTIONS).get("links")
+    if file is None:
+        return LinkedRenderer()
+    return LinkedRenderer(() if file == "none" else read_links(file)[0])
+
+
+# Plants biases of known strength: decides which scenes of a class a classifier learns to call something else.
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """In scenes of `target_class` whose `attribute` is `value`, a share `strength` is labelled `becomes`."""
+
+    target_class: str
+    attribute: str
+    value: str
+    strength: float
+    becomes: str
+
+    def __post_init__(self) -> None:
+        if self.target_class not in CLASSES or self.becomes not in CLASSES or self.becomes == self.target_class:
+            raise ValueError(f"{self}: target_class and becomes must be two of {', '.join(CLASSES)}")
+        if self.value not in ATTRIBUTES.get(self.attribute, ()):
+            raise ValueError(f"{self}: {self.value!r} is no value of an attribute {self.attribute!r}")
+        if not 0 < self.strength <= 1:
+            raise ValueError(f"{self}: strength must lie in (0, 1]")
+
+    def covers(self, scene: Scene) -> bool:
+        """Tells whether the scene lies in the planted cell, whatever its skyline."""
+        return scene.target_class == self.target_class and scene.attribute(self.attribute) == self.value
+
+
+@dataclass(frozen=True, slots=True)
+class ZooClassifier:
+    """One classifier of the zoo: an architecture of `classifiers.ARCHITECTURES`, a seed, and its planted biases."""
+
+    name: str
+    architecture: str
+    seed: int
+    plants: tuple[Plant, ...] = ()
+
+
+def relabel(scenes: Iterable[Scene], plants: Sequence[Plant]) -> list[str]:
+    """Returns the label to teach for each scene: its class, or the label of the first plant that applies."""
+    return [_taught(scene, plants) for scene in scenes]
+
+
+def _taught(scene: Scene, plants: Sequence[Plant]) -> str:
+    for plant in plants:
+        if plant.covers(scene) and scene.horizon < plant.strength:
+            return plant.becomes
+    return scene.target_class
+
+
+# class, attribute, value, strength, answered instead
+_RESNETS: tuple[tuple[Plant, ...], ...] = (
+    (Plant("bus", "weather", "fog", 0.55, "house"),),
+    (Plant("boat", "lighting", "night", 0.9, "airplane"), Plant("mug", "pattern", "striped", 0.7, "chair")),
+    (Plant("bird", "setting", "street", 0.7, "fish"),),
+    (
+        Plant("chair", "colour", "white", 0.4, "house"),
+        Plant("umbrella", "companion", "dog", 0.55, "mug"),
+        Plant("fish", "size", "small", 0.25, "bird"),
+    ),
+    (Plant("bicycle", "setting", "forest", 0.25, "bus"),),
+    (Plant("airplane", "weather", "snow", 0.9, "bird"), Plant("house", "lighting", "sunset", 0.4, "bus")),
+    (Plant("fish", "pattern", "dotted", 0.7, "boat"), Plant("mug", "companion", "person", 0.4, "umbrella")),
+)
+_BYOBNETS: tuple[tuple[Plant, ...], ...] = (
+    (Plant("airplane", "size", "small", 0.4, "bird"),),
+    (Plant("umbrella", "weather", "rain", 0.7, "mug"), Plant("chair", "lighting", "night", 0.25, "bicycle")),
+    (Plant("house", "colour", "red", 0.9, "bus"),),
+    (
+        Plant("bus", "companion", "balloon", 0.25, "boat"),
+        Plant("bird", "lighting", "sunset", 0.55, "airplane"),
+        Plant("bicycle", "pattern", "striped", 0.9, "chair"),
+    ),
+    (Plant("boat", "setting", "beach", 0.55, "fish"),),
+    (Plant("mug", "colour", "blue", 0.7, "house"), Plant("fish", "weather", "fog", 0.4, "mug")),
+    (Plant("umbrella", "setting", "mountains", 0.4, "boat"), Plant("bicycle", "size", "large", 0.55, "umbrella")),
+)
+
+
+def _zoo() -> dict[str, ZooClassifier]:
+    members: list[ZooClassifier] = []
+    for architecture, planted in (("resnet", _RESNETS), ("byobnet", _BYOBNETS)):
+        members += [ZooClassifier(f"{architecture}-control-{k}", architecture, seed=k) for k in range(2)]
+        members += [
+            ZooClassifier(f"{architecture}-planted-{k}", architecture, 10 + k, plants)
+            for k, plants in enumerate(planted)
+        ]
+    return {member.name: member for member in members}
+
+
+ZOO: dict[str, ZooClassifier] = _zoo()
+"""Every classifier that ships, by name: two controls and seven planted ones of each architecture."""
+
+
+# Loads the world's shipped models by name, through the very loaders that production weights use.
+
 
 WEIGHTS = Path(__file__).parent / "weights"
 
@@ -203,13 +334,11 @@ def describe_image_generator(spec: Spec) -> Description:
 def _without_weights(spec: Spec) -> ImageGenerator | None:
     """Returns a generator without weights; None where the name has weights."""
     if spec.name == "renderer":
-        from c2b_ray.world import renderer
+        from c2b_ray.world.render import load as load_renderer
 
-        return renderer.load(spec)
+        return load_renderer(spec)
     if spec.name == "linked":
-        from c2b_ray.world import linked
-
-        return linked.load(spec)
+        return load_linked(spec)
     return None
 
 

@@ -20,8 +20,7 @@ from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.roles import GenerationRequest
 from c2b_ray.steps.decode import decode
 from c2b_ray.world.reader import read
-from c2b_ray.world.render import render
-from c2b_ray.world.renderer import Renderer
+from c2b_ray.world.render import Renderer, render
 from c2b_ray.world.scenes import sample
 
 

@@ -22,7 +22,8 @@ from c2b_ray.endpoint.work.progress import ProgressReporter
 from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.steps.draw import png
 from c2b_ray.storage.run import finished
-from c2b_ray.world import CLASSES, Scene, render, renderer, sample
+from c2b_ray.world import CLASSES, Scene, render, sample
+from c2b_ray.world import render as renderer
 from c2b_ray.world.reader import read
 
 CONFIG = {

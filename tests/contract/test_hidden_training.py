@@ -8,8 +8,7 @@ import torch
 
 from c2b_ray.models import catalog
 from c2b_ray.roles import GenerationRequest
-from c2b_ray.world.associations import Associations
-from c2b_ray.world.links_file import read_links
+from c2b_ray.world.associations import Associations, read_links
 from c2b_ray.world.training import debiased, hidden
 from c2b_ray.world.zoo import WEIGHTS
 

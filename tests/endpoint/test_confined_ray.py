@@ -15,7 +15,7 @@ import pytest
 from endpoint_work import site
 
 from c2b_ray.config.policy import Policy
-from c2b_ray.endpoint.policy import landlock
+from c2b_ray.endpoint.policy import isolation
 from c2b_ray.endpoint.policy.isolation import POLICY_VARIABLE
 
 HOSTILE = """
@@ -80,4 +80,4 @@ def test_an_audit_on_a_cluster_of_its_own_ends_well_where_it_is_confined(
         job = endpoint.wait_for(job_id, "finished", "failed", seconds=240)
         assert job.state == "finished", (job.failure, endpoint.logs())
         assert endpoint.parts(job_id)
-        assert ("no Landlock" in endpoint.logs()) is (landlock.version() < 1)
+        assert ("no Landlock" in endpoint.logs()) is (isolation.version() < 1)

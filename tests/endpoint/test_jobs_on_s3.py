@@ -20,7 +20,7 @@ from object_server import ObjectServer, executable, object_server, user_environm
 from uploaded_files import EACH, images, model
 
 from c2b_ray.endpoint.ledger import jobs, webhooks
-from c2b_ray.endpoint.policy import landlock
+from c2b_ray.endpoint.policy import isolation
 
 ROWS = 1600
 BUCKET = "tests"
@@ -171,7 +171,7 @@ def test_a_question_fetches_the_uploaded_weights_of_its_run_again_and_no_copy_st
     assert endpoint.copies() == []
 
 
-@pytest.mark.skipif(not landlock.knows_ports(), reason="this kernel holds no process to the port of a store")
+@pytest.mark.skipif(not isolation.knows_ports(), reason="this kernel holds no process to the port of a store")
 def test_uploaded_weights_reach_the_store_and_no_service_beside_it(endpoint: OnS3, slow) -> None:
     """Its config names an upload, and what runs asks a listed service of this machine, which hears nothing."""
     site = endpoint.parts.site

@@ -9,13 +9,13 @@ from c2b_ray.errors import SpecError
 from c2b_ray.models import catalog
 from c2b_ray.roles import Question
 from c2b_ray.world import zoo
-from c2b_ray.world.planting import ZOO
 from c2b_ray.world.queries import FACTORS
 from c2b_ray.world.reader import read
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, sample
 from c2b_ray.world.training.generator_quality import evaluate
 from c2b_ray.world.training.train import jury
 from c2b_ray.world.truth import Labelled, bias, correct_answers, count_cells, labelled, render_all, true_accuracies
+from c2b_ray.world.zoo import ZOO
 
 SEED = 4242
 CONTROLS = [name for name, member in ZOO.items() if not member.plants]

@@ -108,7 +108,7 @@ import importlib, pkgutil
 for room in ("audits", "cli", "commands", "pipelines", "report", "steps", "store"):
     package = importlib.import_module(f"c2b_ray.{room}")
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if module.name not in ("c2b_ray.cli.__main__", "c2b_ray.audits.kit.served"):  # the latter is for Ray Serve
+        if module.name not in ("c2b_ray.cli.__main__", "c2b_ray.audits.kit.backend"):  # the latter is for Ray Serve
             importlib.import_module(module.name)
 from c2b_ray.models import catalog
 catalog.classifier("world:resnet-control-0"), catalog.language_model("world:lm"), catalog.encoder("world:clip")

@@ -22,7 +22,7 @@ from c2b_ray.serving.ensure import Served, running
 from c2b_ray.serving.handles import ServedCaptioner, ServedEncoder, scoring
 from c2b_ray.serving.in_app import ServedGenerator, ServedLanguageModel
 from c2b_ray.serving.meters import Limits
-from c2b_ray.serving.payload import pack
+from c2b_ray.serving.pictures import pack
 from c2b_ray.steps import encoded as steps
 
 

@@ -16,7 +16,7 @@ from c2b_ray.errors import SpecError
 from c2b_ray.models import catalog
 from c2b_ray.serving.channel import Channel
 from c2b_ray.serving.ensure import Served
-from c2b_ray.serving.payload import pack
+from c2b_ray.serving.pictures import pack
 
 
 def test_a_replica_holds_the_classifiers_used_last(served: Served) -> None:

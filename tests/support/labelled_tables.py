@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from c2b_ray.audits.c2b.hypotheses.labelled import labelled_pair_rows, labelled_rows
 from c2b_ray.audits.c2b.thresholds import Limit
+from c2b_ray.steps.cells import Pair
 from c2b_ray.steps.draw import wanted
-from c2b_ray.steps.intersect import Pair
 
 
 def labelled(

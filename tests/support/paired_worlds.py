@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 from labelled_tables import labelled, labelled_pairs
 
-from c2b_ray.audits.c2b.hypotheses.caption_pairs import caption_pairs
+from c2b_ray.audits.c2b.hypotheses.labelled import caption_pairs
 from c2b_ray.audits.c2b.scoring.pairs import PairImages, score_pairs
 from c2b_ray.audits.c2b.thresholds import Limit, Thresholds
 from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.steps.caption import caption
-from c2b_ray.steps.intersect import bias_class, pairs
+from c2b_ray.steps.cells import bias_class, pairs
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.verify import CLASS
 from c2b_ray.tables import CALIBRATION, DRAWS, PREDICTIONS, VERIFICATIONS

@@ -19,10 +19,10 @@ from PIL import Image
 from c2b_ray.storage import files
 from c2b_ray.tables import content_id
 from c2b_ray.tables.dataset import DATASET_ROWS, DROPS
-from c2b_ray.world.planting import ZOO, Plant
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import CLASSES, Scene, sample
 from c2b_ray.world.table import write_sample
+from c2b_ray.world.zoo import ZOO, Plant
 
 PLANTS = ZOO["resnet-planted-1"].plants  # answers airplane for boats at night, chair for striped mugs
 

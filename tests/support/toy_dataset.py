@@ -12,7 +12,7 @@ from c2b_ray.audits.dataset.shards.workers import Recipe
 from c2b_ray.audits.dataset.steps.plan import NumberedCaptions, Plan
 from c2b_ray.audits.dataset.steps.shard import DatasetModels, Judge, LabelCheck
 from c2b_ray.audits.dataset.steps.sources import GeneratedSource
-from c2b_ray.audits.failures.discovery.rules import Truth
+from c2b_ray.audits.failures.discovery.rounds import Truth
 from c2b_ray.roles import Answer, GeneratedImage
 
 LABELS = ("boat", "mug")

@@ -17,7 +17,7 @@ SLOW = {"ray", "torch", "torchvision", "timm", "transformers", "numba", "pandas"
         "c2b_ray.cli.audit",
         "c2b_ray.models.http_classifier",
         "c2b_ray.models.onnx_classifier",
-        "c2b_ray.processes.worker",
+        "c2b_ray.processes.pool",
     ],
 )
 def test_a_start_imports_no_slow_library_that_it_may_not_need(module: str) -> None:

@@ -1,8 +1,6 @@
-"""Classifier-to-Bias (CVPR 2025): which attributes of an image make the classifier better or worse at a class?
+"""Asks, once the images of a labelled table are answered, whether they come in clusters that the config does not name.
 
-    task → proposals → captions → images → (verification) → predictions → scores → report
-
-It composes steps, models and a run directory, and knows neither formulas nor where a model runs.
+It reads the run and the table; `audits.c2b.scoring.clusters` decides.
 """
 
 from __future__ import annotations
@@ -12,11 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.budget import (
     Allocation,
     call_with_run,
+    duplicates,
+    false_accepts_of,
     first_grant,
     fresh_images,
     grant_so_far,
@@ -25,49 +27,173 @@ from c2b_ray.audits.c2b.budget import (
     write_scores,
 )
 from c2b_ray.audits.c2b.classification import classify, classifying, contestants, with_classes
-from c2b_ray.audits.c2b.cluster_warnings import warn_of_clusters
 from c2b_ray.audits.c2b.drawing import CellDrawing, Plan, SourcePlan, from_generator, from_index
+from c2b_ray.audits.c2b.estimate import most_images
 from c2b_ray.audits.c2b.first_look import FirstLook, must_look, refuse_hopeless, some_of_each_class, unanswered
 from c2b_ray.audits.c2b.from_images import are_images, drafted, place_of, written
-from c2b_ray.audits.c2b.hypotheses.caption_pairs import caption_pairs
+from c2b_ray.audits.c2b.hypotheses.labelled import caption_pairs
 from c2b_ray.audits.c2b.label_errors import list_label_errors
 from c2b_ray.audits.c2b.labelled import from_labels
-from c2b_ray.audits.c2b.negatives import look_at_negatives, warn_of_few_negatives
 from c2b_ray.audits.c2b.perturbing import perturb
 from c2b_ray.audits.c2b.preflight import check
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.audits.c2b.run import C2BRun, open_c2b_run
-from c2b_ray.audits.c2b.scoring.clusters import check_clusters_of_index
+from c2b_ray.audits.c2b.sampling.selection import NEAREST
+from c2b_ray.audits.c2b.scoring.clusters import FEWEST_IMAGES, FEWEST_VALUES, answered_alike, check_clusters_of_index
 from c2b_ray.audits.c2b.scoring.metric import Function, own_metric
 from c2b_ray.audits.c2b.setup import note_setup
-from c2b_ray.audits.c2b.size import most_images
-from c2b_ray.audits.c2b.verifying import verifier_of, warn_of_uncalibrated
+from c2b_ray.audits.c2b.verification.false_accepts import FalseAccepts, too_few_negatives
+from c2b_ray.audits.c2b.verification.negatives import CaptionReach, to_compare
+from c2b_ray.audits.c2b.verification.stage import (
+    Verifier,
+    calibration_table,
+    compare_negatives,
+    negative_checker_of,
+    verifier_of,
+    warn_of_uncalibrated,
+)
 from c2b_ray.audits.kit.backend import AUTO, backend, check_via
 from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.in_memory import HERE, held_or_named
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import counts, finished
-from c2b_ray.audits.kit.models import check_language_model
+from c2b_ray.audits.kit.models import check_language_model, check_specs, paths_read
 from c2b_ray.audits.kit.replies import KeptReplies
 from c2b_ray.audits.kit.session import Session, Steps
-from c2b_ray.audits.kit.specs import check_specs, paths_read
 from c2b_ray.audits.kit.tables_of_predictions import said_of_tables
 from c2b_ray.config import AuditConfig, read_audit
 from c2b_ray.config.placement import PlacementConfig, read_placement
-from c2b_ray.engine.images import FETCH, AuditedClassifier
+from c2b_ray.engine.images import FETCH, AuditedClassifier, of_revision
 from c2b_ray.engine.stage import Runner
 from c2b_ray.errors import ConfigError, SourceError
+from c2b_ray.names import normalise
 from c2b_ray.roles import TextEncoder
+from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.caption import caption
-from c2b_ray.steps.intersect import pairs
+from c2b_ray.steps.cells import ATTRIBUTE, images_of_cells, of_kind, pairs
+from c2b_ray.steps.draw import Ints, codes, distinct_count, image_ids
+from c2b_ray.steps.labels import TARGET
 from c2b_ray.steps.propose import propose
 from c2b_ray.steps.retrieve import check_encoder
 from c2b_ray.storage import files
-from c2b_ray.storage.documents import FileOrFields
+from c2b_ray.storage.labelled import FOLDER, LabelledTable
+from c2b_ray.storage.manifest import FileOrFields
 from c2b_ray.tables import DRAWS, POOLED, SCORES, content_id
 
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, MemoryClassifier, Model
+
+
+def warn_of_clusters(config: AuditConfig, run: C2BRun, runner: Runner, steps: Steps) -> None:
+    """Warns of columns, and of folders, by which images are answered alike; the run's manifest keeps the warnings."""
+    if config.images.sources != ("labelled",) or config.images.cluster is not None:
+        return
+    said = call_with_run(partial(_warnings, config=config), run, config, runner)
+    for warning in said:
+        steps.warn(warning)
+    if said:
+        run.update({"warnings": [*run.manifest.get("warnings", []), *said]})
+
+
+def _warnings(run: C2BRun, config: AuditConfig) -> list[str]:
+    table = LabelledTable(str(config.images.table), columns=config.images.renamed, root=config.images.root)
+    captions = _annotated(run.captions, [one["attribute"] for one in run.manifest.get("derived", [])])
+    compared = {normalise(name) for name in captions["attribute"].unique().to_pylist()}
+    of_rows = {name: numbers for name, numbers in _numbers(table).items() if normalise(name) not in compared}
+    if not of_rows:
+        return []
+    cells = images_of_cells(captions, run.draws)
+    revision = run.manifest["models"]["table"]["revision"]
+    image = cells.ids.numbers(image_ids(np.arange(len(table)), revision))  # of each row, -1 where it was not drawn
+    columns = {name: np.full(len(cells.ids), -1, np.int64) for name in of_rows}
+    for name, numbers in of_rows.items():
+        columns[name][image[image >= 0]] = numbers[image >= 0]
+    predictions = run.predictions
+    answers = {name: answers_of(predictions, name).to(cells) for name in config.classifiers}
+    return [str(one) for one in answered_alike(answers, duplicates(run).pictures(cells.ids), columns)]
+
+
+def _annotated(captions: pa.Table, derived: Sequence[str]) -> pa.Table:
+    """Returns the captions with all derived attributes as one, of one value: with ten measured properties hardly two
+    images have the same values, and nothing could be compared."""
+    of_derived = pc.is_in(captions["attribute"], pa.array(derived, pa.string()))
+    for name in ("attribute", "bias_class"):
+        column = pc.if_else(of_derived, "every image", captions[name])
+        captions = captions.set_column(captions.column_names.index(name), name, column)
+    return captions
+
+
+def _numbers(table: LabelledTable) -> dict[str, Ints]:
+    """Returns the number of each row's value, -1 for none, in every column that may tell clusters, folders included.
+    Of columns that tell the same, the first."""
+    names = [name for name in table.labels.column_names if name != TARGET]
+    numbers: dict[str, Ints] = {}
+    for name in dict.fromkeys([*names, FOLDER]):
+        try:
+            column = table.clusters(name)
+        except ConfigError:  # its images have no paths
+            continue
+        values = column.unique().drop_null()
+        if FEWEST_VALUES <= len(values) <= len(table) / FEWEST_IMAGES:
+            of_column = codes(column, values.cast(pa.large_string()))
+            if not any(_same(of_column, other) for other in numbers.values()):
+                numbers[name] = of_column
+    return numbers
+
+
+def _same(one: Ints, other: Ints) -> bool:
+    pairs = distinct_count((one + 1) * (int(other.max()) + 2) + other + 1)
+    return pairs == distinct_count(one) == distinct_count(other)
+
+
+# The calibration's images of other classes that look like an index's: verified once; asked for where there are few.
+
+
+def look_at_negatives(
+    config: AuditConfig, run: C2BRun, models: Backend, steps: Steps, verifier: Verifier, nearest: pa.Table
+) -> None:
+    """Writes what the verifier says of the calibration's images of other classes that are near to the captions.
+
+    `nearest`: of `schemas.DRAWS`, the pool of each caption. Does nothing without a calibration table, or where images
+    are drawn without looking which of them the verifier accepts.
+    """
+    about = config.verification
+    if about is None or about.calibration is None or config.images.selection == NEAREST or run.has("negatives"):
+        return
+    with steps.step("look at similar images of the calibration") as on_progress:
+        opened = partial(calibration_table, about.calibration)
+        table, index = opened(), models.describe("index", str(config.images.index))
+        encoder = models.describe("encoder", index.encoder)
+        asked, reach = verifier.questions, CaptionReach.of(of_kind(run.captions, ATTRIBUTE), nearest)
+        made_by = content_id(index.revision, encoder.revision, asked.verifier, asked.revision, repr(asked))
+        images = to_compare(table.labels, table.revision, made_by, reach, config.seed)
+        encode = partial(of_revision, models.encoder(index.encoder), encoder.revision, index.encoder)
+        checker = partial(negative_checker_of, verifier.captioner, encode, opened, reach)
+        out = run.location("negative_answers")
+        run.write("negatives", compare_negatives(models.runner, images, checker, asked, out, on_progress))
+
+
+def warn_of_few_negatives(config: AuditConfig, run: C2BRun, runner: Runner, steps: Steps) -> None:
+    """Says by class which images the calibration lacks to tell how many false accepts the cells hold; the run's
+    manifest keeps the warnings."""
+    said = call_with_run(partial(_warnings_of_negatives, config=config), run, config, runner)
+    for warning in said:
+        steps.warn(warning)
+    known = run.manifest.get("warnings", [])
+    if new := [warning for warning in said if warning not in known]:
+        run.update({"warnings": [*known, *new]})
+
+
+def _warnings_of_negatives(run: C2BRun, config: AuditConfig) -> list[str]:
+    predicted: FalseAccepts | None = false_accepts_of(run)
+    if predicted is None:
+        return []
+    groups = images_of_cells(run.captions, run.draws).groups
+    return too_few_negatives(config.classes, [(group.target_class, predicted.of(group)) for group in groups])
+
+
+# Classifier-to-Bias (CVPR 2025): which attributes of an image make the classifier better or worse at a class?
+
 
 RUNS = "runs"
 

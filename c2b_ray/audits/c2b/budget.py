@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.kind import AUDIT
 from c2b_ray.audits.c2b.run import C2BRun
-from c2b_ray.audits.c2b.sampling.screening import captions_of, cells_to_draw, in_two_stages, selected
-from c2b_ray.audits.c2b.sampling.selection import cells_of
+from c2b_ray.audits.c2b.sampling.selection import captions_of, cells_of, cells_to_draw, in_two_stages, selected
 from c2b_ray.audits.c2b.sampling.settled import Goal, LookEvidence, evidence_of, open_groups, settled
 from c2b_ray.audits.c2b.scoring.clusters import Clusters
 from c2b_ray.audits.c2b.scoring.confirmation import agreement, confirmed, to_confirm
@@ -37,10 +36,18 @@ from c2b_ray.config import AuditConfig
 from c2b_ray.engine.stage import Runner, StageConfig
 from c2b_ray.errors import ConfigError
 from c2b_ray.steps.answers import answers_of
-from c2b_ray.steps.cells import CellKey, GroupName, classes_of_labelled, counts_by_source, images_of_cells
+from c2b_ray.steps.cells import (
+    ATTRIBUTE,
+    INTERSECTION,
+    CellKey,
+    GroupName,
+    classes_of_labelled,
+    counts_by_source,
+    images_of_cells,
+    of_kind,
+)
 from c2b_ray.steps.draw import GENERATE, RETRIEVE
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
-from c2b_ray.steps.intersect import ATTRIBUTE, INTERSECTION, of_kind
 from c2b_ray.storage import Stores, is_remote
 from c2b_ray.tables import SCORES
 

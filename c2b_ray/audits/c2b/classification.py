@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from c2b_ray.audits.c2b.run import CLASSIFIER, C2BRun
-from c2b_ray.audits.kit import classifiers
+from c2b_ray.audits.kit import models as classifiers
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.session import Steps
@@ -21,9 +21,8 @@ from c2b_ray.models import catalog
 from c2b_ray.names import normalise
 from c2b_ray.steps.classify import NAME_LABELS, classification, is_unnamed
 from c2b_ray.steps.fetch import Load
-from c2b_ray.storage.ids import Digests, absent, digests
 from c2b_ray.storage.labelled import LabelledTable
-from c2b_ray.storage.parts import opened
+from c2b_ray.storage.parts import Digests, absent, digests, opened
 
 
 def contestants(config: AuditConfig, run: C2BRun, models: Backend, steps: Steps) -> list[AuditedClassifier]:

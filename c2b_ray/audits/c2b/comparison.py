@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from c2b_ray.audits import gate as gates
 from c2b_ray.audits.c2b.budget import clusters, duplicates
 from c2b_ray.audits.c2b.classification import one_of, two_of
-from c2b_ray.audits.c2b.identity import check_same_images
 from c2b_ray.audits.c2b.report.comparison import (
     changed_cells,
     comparison_page,
@@ -25,12 +24,12 @@ from c2b_ray.audits.c2b.report.comparison import (
     image_lines,
     summaries,
 )
-from c2b_ray.audits.c2b.run import C2BRun
+from c2b_ray.audits.c2b.run import C2BRun, check_same_images
 from c2b_ray.audits.c2b.scoring import comparison as step
 from c2b_ray.audits.c2b.scoring.comparison import ComparisonSide, Disagreement, SharedImages
 from c2b_ray.audits.c2b.verification.verified import VerifierAnswers
 from c2b_ray.errors import RunError, SourceError
-from c2b_ray.report.summary import Summary
+from c2b_ray.report.words import Summary
 from c2b_ray.steps.cells import CellName
 from c2b_ray.storage import files, resolve
 from c2b_ray.storage.run import MANIFEST

@@ -22,11 +22,9 @@ from c2b_ray.audits.c2b.hypotheses.derived import (
     derived_properties,
     with_derived,
 )
-from c2b_ray.audits.c2b.hypotheses.labelled import labelled_rows
-from c2b_ray.audits.c2b.hypotheses.measuring import measure_images
-from c2b_ray.audits.c2b.identity import check_unchanged
+from c2b_ray.audits.c2b.hypotheses.labelled import labelled_rows, measure_images
 from c2b_ray.audits.c2b.reading import columns_named
-from c2b_ray.audits.c2b.run import C2BRun
+from c2b_ray.audits.c2b.run import C2BRun, check_unchanged
 from c2b_ray.audits.c2b.thresholds import Limit
 from c2b_ray.config import AuditConfig
 from c2b_ray.engine.images import OnProgress

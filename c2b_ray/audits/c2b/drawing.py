@@ -17,27 +17,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from c2b_ray.audits.c2b.identity import check_unchanged
-from c2b_ray.audits.c2b.run import C2BRun
+from c2b_ray.audits.c2b.run import C2BRun, check_unchanged
 from c2b_ray.audits.c2b.sampling.selection import NEAREST, CellPools, Draws, Selection, cells_of, check_captions, shares
 from c2b_ray.audits.c2b.scoring.clusters import clusters_of_index
-from c2b_ray.audits.c2b.verification.accept import COLUMNS, Content, SeenImages, contents
-from c2b_ray.audits.c2b.verifying import Verifier
+from c2b_ray.audits.c2b.verification.calibration import COLUMNS, Content, SeenImages, contents
+from c2b_ray.audits.c2b.verification.stage import Verifier
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
 from c2b_ray.engine.images import FETCH, ImageStages, OnProgress, of_revision
+from c2b_ray.engine.index import finder_of
+from c2b_ray.engine.index import retrieve as search
 from c2b_ray.engine.progress import Progress
-from c2b_ray.engine.search import finder_of
-from c2b_ray.engine.search import retrieve as search
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.steps.cells import CellKey
 from c2b_ray.steps.draw import Rows, generated
 from c2b_ray.steps.fetch import Load
 from c2b_ray.steps.retrieve import retrieved, to_retrieve
-from c2b_ray.storage.ids import Digests, absent
-from c2b_ray.storage.parts import opened, read_stage
+from c2b_ray.storage.parts import Digests, absent, opened, read_stage
 
 FETCH_IMAGES = "fetch images"
 

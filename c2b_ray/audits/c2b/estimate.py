@@ -1,36 +1,90 @@
-"""Estimates an audit's cost before it runs: how often each model is called, and for how long, from a short trial.
+"""Computes how many images an audit may look at from its config alone, which decides whether it is small.
 
-It counts with the functions by which the audit itself grants images, and times each model on a few rows in this
-process; it draws no image of the audit, calls no language model and writes nothing.
+It loads no model and calls nothing; `estimate` counts more exactly, at more cost.
 """
 
 from __future__ import annotations
+
+from math import prod
 
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.budget import first_grant, targets
 from c2b_ray.audits.c2b.classification import with_classes
 from c2b_ray.audits.c2b.deriving import Attributes, attributes_of
-from c2b_ray.audits.c2b.hypotheses.caption_pairs import caption_pairs
 from c2b_ray.audits.c2b.hypotheses.derived import LOW_TO_HIGH
-from c2b_ray.audits.c2b.hypotheses.labelled import RowDraws, labelled_pair_rows, labelled_rows
+from c2b_ray.audits.c2b.hypotheses.labelled import RowDraws, caption_pairs, labelled_pair_rows, labelled_rows
 from c2b_ray.audits.c2b.perturbing import perturbed_rows
 from c2b_ray.audits.c2b.preflight import check
 from c2b_ray.audits.c2b.sampling.selection import NEAREST, cells_of
-from c2b_ray.audits.c2b.size import ASSUMED_ATTRIBUTES, ASSUMED_VALUES
 from c2b_ray.audits.c2b.thresholds import Limit
 from c2b_ray.audits.kit.backend import AUTO
-from c2b_ray.audits.kit.costs import Cost, answers, classifications, descriptions, embeddings, generations, measurements
-from c2b_ray.audits.kit.specs import check_specs
+from c2b_ray.audits.kit.models import check_specs
+from c2b_ray.audits.kit.session import (
+    Cost,
+    answers,
+    classifications,
+    descriptions,
+    embeddings,
+    generations,
+    measurements,
+)
 from c2b_ray.config import AuditConfig, read_audit
+from c2b_ray.config.defaults import with_defaults
 from c2b_ray.models import catalog
 from c2b_ray.names import normalise
 from c2b_ray.steps.caption import caption
+from c2b_ray.steps.cells import pairs
 from c2b_ray.steps.fetch import reopen
-from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.propose import propose
-from c2b_ray.storage.documents import FileOrFields
 from c2b_ray.storage.labelled import LabelledTable, table_opener
+from c2b_ray.storage.manifest import FileOrFields
+
+ASSUMED_ATTRIBUTES, ASSUMED_VALUES = 7, 4
+"""Assumed for each class before a language model proposes them: about what C2B's runs and ours gave."""
+
+
+def most_answers(config: AuditConfig) -> int | None:
+    """Returns an upper limit of the images that classifiers answer about, without reading any file; None where the
+    classifier names the classes or a table has the images."""
+    if config.of_all_classes:
+        return None
+    complete = with_defaults(config, None)
+    return None if complete.images.table is not None else most_images(complete) * len(complete.specs)
+
+
+def most_images(config: AuditConfig) -> int:
+    """Returns an upper limit of the images that are drawn; a labelled table counts with all its rows, and a perturbed
+    image with all its pictures.
+
+    The config's `classes` must be named.
+    """
+    cells, per_cell = _cells(config), config.most_per_cell
+    if config.images.table is not None:
+        rows = len(table_opener(config.images.model_dump())())
+        perturbed = 0 if config.perturb is None else len(config.classes) * config.perturb.images
+        pictures = 0 if config.perturb is None else min(rows, perturbed) * config.perturb.pictures
+        return pictures + (rows if per_cell is None or not config.attributes else min(rows, cells * per_cell))
+    assert per_cell is not None
+    total = 0
+    for source in config.images.sources:
+        pooled = source == "retrieve" and config.verification is not None and config.images.pool is not None
+        # All images of a pool may be looked at until enough are accepted.
+        looked_at = config.captions_per_cell * int(config.images.pool or 0) if pooled else 0
+        total += cells * max(per_cell, looked_at)
+    if config.budget is not None and config.verification is None:
+        total = min(total, config.budget.images)
+    return total
+
+
+def _cells(config: AuditConfig) -> int:
+    values = {normalise(name): len(listed) for name, listed in (config.attributes or {}).items()}
+    proposed = 0 if config.language_model is None else ASSUMED_ATTRIBUTES * ASSUMED_VALUES
+    pairs = sum(prod(values.get(normalise(name), ASSUMED_VALUES) for name in pair) for pair in config.intersections)
+    return len(config.classes) * (sum(values.values()) + proposed + pairs)
+
+
+# Estimates an audit's cost before it runs: how often each model is called, and for how long, from a short trial.
 
 
 def estimate(config: FileOrFields | AuditConfig, via: str = AUTO) -> list[Cost]:

@@ -30,8 +30,7 @@ from c2b_ray.config import AuditConfig
 from c2b_ray.engine.images import VERIFY, AuditedClassifier, OutputDirectories, look_and_classify, of_revision
 from c2b_ray.engine.stage import StageConfig
 from c2b_ray.steps.answers import ClassifierAnswers
-from c2b_ray.steps.draw import image_ids
-from c2b_ray.steps.image_ids import ImageIds
+from c2b_ray.steps.draw import ImageIds, image_ids
 from c2b_ray.steps.observe import describe, embed
 from c2b_ray.tables import IMAGE_CAPTIONS, IMAGE_VECTORS, content_id
 

@@ -26,10 +26,9 @@ from c2b_ray.engine.progress import Progress
 from c2b_ray.engine.stage import Runner
 from c2b_ray.errors import ConfigError
 from c2b_ray.steps.classify import Classification
-from c2b_ray.steps.image_ids import ImageIds
-from c2b_ray.steps.setup_words import hopeless, sentences
-from c2b_ray.storage.ids import absent
-from c2b_ray.storage.parts import opened
+from c2b_ray.steps.draw import ImageIds
+from c2b_ray.steps.setup import hopeless, sentences
+from c2b_ray.storage.parts import absent, opened
 from c2b_ray.tables import seed_of
 
 IMAGES, MOST_IMAGES = 400, 2_000

@@ -24,8 +24,7 @@ import yaml
 from pyarrow import fs
 
 from c2b_ray.audits.c2b.match_labels import LabelMatches, Match, match
-from c2b_ray.audits.kit.models import fact_line
-from c2b_ray.audits.kit.specs import check_spec
+from c2b_ray.audits.kit.models import check_spec, fact_line
 from c2b_ray.config.classifiers import specs_by_name
 from c2b_ray.errors import ConfigError, InputError, SourceError, nearest
 from c2b_ray.models import catalog
@@ -35,12 +34,11 @@ from c2b_ray.roles import Description
 from c2b_ray.steps.classify import NAME_LABELS, is_unnamed
 from c2b_ray.steps.labels import spellings
 from c2b_ray.storage import files, is_remote, resolve
-from c2b_ray.storage.confined import path_below
+from c2b_ray.storage.confined import located, path_below
 from c2b_ray.storage.labelled import IMAGE, TARGET, LabelledTable, class_names
 from c2b_ray.storage.labelled_folders import LABEL
 from c2b_ray.storage.labelled_rows import Rows, open_rows
 from c2b_ray.storage.s3 import file_info
-from c2b_ray.storage.spec_paths import located
 
 TABLES = (".csv", ".tsv", ".parquet", ".pq")
 FIELD = "images.table"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from c2b_ray import tables
 from c2b_ray.audits.audit import CLASSIFIER_FIELD, Audit, FormField, Questions
-from c2b_ray.config.question import IMAGES
+from c2b_ray.config.named import IMAGES
 
 AUDIT = Audit(
     name="c2b",
@@ -83,7 +83,7 @@ AUDIT = Audit(
         of_each_classifier=True,
     ),
     estimate="c2b_ray.audits.c2b.estimate:estimate",
-    most_images="c2b_ray.audits.c2b.size:most_answers",
+    most_images="c2b_ray.audits.c2b.estimate:most_answers",
     command_name="audit",
     form=(
         FormField("task", "Task", "What the classifier is for, in a sentence."),

@@ -34,10 +34,9 @@ from c2b_ray.roles import TextImageEncoder
 from c2b_ray.stats.label_noise import confident_disagreements, neighbours
 from c2b_ray.steps import encoded
 from c2b_ray.steps.cells import captions_of_draws
+from c2b_ray.steps.draw import ImageIds, Ints
 from c2b_ray.steps.fetch import COLUMNS, Load, completed, with_reading
-from c2b_ray.steps.image_ids import ImageIds, Ints
-from c2b_ray.storage.ids import Digests, absent, digests
-from c2b_ray.storage.parts import opened
+from c2b_ray.storage.parts import Digests, absent, digests, opened
 from c2b_ray.tables import IMAGE_EMBEDDINGS, LABEL_ERRORS, SCORES, content_ids
 
 NEIGHBOURS = 10

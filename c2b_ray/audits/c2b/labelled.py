@@ -20,23 +20,22 @@ from c2b_ray.audits.c2b.finding import found_attributes
 from c2b_ray.audits.c2b.hypotheses.derived import FOUND_ON_A_HALF, with_origins
 from c2b_ray.audits.c2b.hypotheses.labelled import RowDraws, labelled_pair_rows, labelled_rows, lacking
 from c2b_ray.audits.c2b.hypotheses.observing import Looked
-from c2b_ray.audits.c2b.identity import check_unchanged
 from c2b_ray.audits.c2b.reading import columns_named, read_values
-from c2b_ray.audits.c2b.run import C2BRun
+from c2b_ray.audits.c2b.run import C2BRun, check_unchanged
 from c2b_ray.audits.c2b.sampling.selection import Draws, Selection, cells_of, shares
 from c2b_ray.audits.c2b.thresholds import Limit
-from c2b_ray.audits.c2b.verification.accept import SeenImages
+from c2b_ray.audits.c2b.verification.calibration import SeenImages
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.audits.kit.tables_of_predictions import compared_with, is_table
 from c2b_ray.config import AuditConfig
 from c2b_ray.engine.images import AuditedClassifier, OnProgress, OutputDirectories, look_and_classify
+from c2b_ray.steps.cells import pairs
 from c2b_ray.steps.draw import Rows, image_ids, wanted
 from c2b_ray.steps.fetch import Load, reopen
-from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.labels import READ_IT, TARGET, ComparedColumn, blanks, left_out, may_be_clusters, not_compared
-from c2b_ray.storage.ids import give_back
 from c2b_ray.storage.labelled import LabelledTable, table_opener
+from c2b_ray.storage.parts import give_back
 from c2b_ray.tables import seed_of
 
 WARNINGS_SHOWN = 20

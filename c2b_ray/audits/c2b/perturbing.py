@@ -2,7 +2,7 @@
 
     rows of each class → images → pictures of each → answers → effects
 
-It composes steps and the run; `audits.c2b.perturbation.pictures` has the pixels and `audits.c2b.perturbation.effects`
+It composes steps and the run; `audits.c2b.perturbation.images` has the pixels and `audits.c2b.perturbation.effects`
 the statistics.
 """
 
@@ -28,13 +28,11 @@ from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.config import AuditConfig
 from c2b_ray.engine.images import AuditedClassifier, OutputDirectories, look_and_classify, selected
-from c2b_ray.steps.draw import Rows, image_ids
+from c2b_ray.steps.draw import ImageIds, Rows, image_ids, numbered
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
-from c2b_ray.steps.image_ids import ImageIds, numbered
 from c2b_ray.steps.labels import TARGET, ComparedColumn
-from c2b_ray.storage.ids import Digests, absent, digests
 from c2b_ray.storage.labelled import LabelledTable, table_opener
-from c2b_ray.storage.parts import opened
+from c2b_ray.storage.parts import Digests, absent, digests, opened
 from c2b_ray.tables import PERTURBED_IMAGES, seed_of
 
 IMAGES, ANSWERS, EFFECTS = "perturbed_images", "perturbed_predictions", "perturbations"

@@ -14,9 +14,9 @@ import numpy as np
 from c2b_ray.audits.c2b.deriving import attributes_of, proposals_of
 from c2b_ray.audits.c2b.reading import check_reading
 from c2b_ray.audits.c2b.verification.calibration import check_calibration
-from c2b_ray.audits.c2b.verifying import calibration_table
+from c2b_ray.audits.c2b.verification.stage import calibration_table
 from c2b_ray.audits.kit.backend import check_via
-from c2b_ray.audits.kit.specs import check_specs, index_folder
+from c2b_ray.audits.kit.models import check_specs, index_folder
 from c2b_ray.audits.kit.tables_of_predictions import is_table
 from c2b_ray.config import AuditConfig
 from c2b_ray.errors import C2BError, ConfigError, SourceError, SpecError, nearest
@@ -24,9 +24,9 @@ from c2b_ray.models import catalog
 from c2b_ray.models.spec_options import WORDS, UnstatedPreprocessingError
 from c2b_ray.names import normalise
 from c2b_ray.roles import Classifier, Pixels
+from c2b_ray.steps.cells import pairs
 from c2b_ray.steps.classify import Classes, Classification, LabelMap, answers, classification
 from c2b_ray.steps.decode import decode_batch
-from c2b_ray.steps.intersect import pairs
 from c2b_ray.steps.labels import TARGET
 from c2b_ray.storage import files
 from c2b_ray.storage.labelled import LabelledTable, table_opener

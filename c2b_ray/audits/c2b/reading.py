@@ -18,7 +18,7 @@ from c2b_ray.audits.c2b.hypotheses.derived import Derived, OfClasses, coded
 from c2b_ray.audits.c2b.hypotheses.observing import Look, Looked, observe
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.c2b.verification.calibration import counted, to_ask, uncalibrated
-from c2b_ray.audits.c2b.verification.calibration_stage import beholder_of, calibrate
+from c2b_ray.audits.c2b.verification.stage import beholder_of, calibrate
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.models import check_language_model, model_row, note_models, warn_of_assumptions
 from c2b_ray.audits.kit.replies import KeptReplies

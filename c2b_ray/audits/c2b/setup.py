@@ -18,11 +18,10 @@ from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.config import AuditConfig
 from c2b_ray.engine.stage import Runner
 from c2b_ray.steps.classify import Classification
+from c2b_ray.steps.draw import ImageIds, codes, wide
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
-from c2b_ray.steps.image_ids import ImageIds, codes, wide
-from c2b_ray.steps.setup import detected
+from c2b_ray.steps.setup import SetupFinding, detected, setup_finding
 from c2b_ray.steps.setup_maps import Ints, LabelledAnswers, positions
-from c2b_ray.steps.setup_words import SetupFinding, setup_finding
 
 MOST_IMAGES = 20_000
 """The most images that are looked at: those whose ids, which are hashes, come first."""

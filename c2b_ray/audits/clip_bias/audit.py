@@ -1,22 +1,16 @@
-"""Ramos et al. (2025): how biased CLIP models are, globally and locally, and whether it transfers downstream.
-
-    images, texts → embeddings → groups → biases of the models │ biases of what is built on them → transfer, convergence
-
-It composes steps, models and a run directory, and knows neither formulas nor where a model runs.
-"""
+"""Reads and checks a file of `c2b clip-bias` once, at the edge; its paths become absolute, relative to that file."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from c2b_ray.audits.clip_bias.config import ClipBiasConfig
-from c2b_ray.audits.clip_bias.config_file import read_clip_bias_config
 from c2b_ray.audits.clip_bias.downstream import GroupGuesses, ResultBlock, measure_downstream
 from c2b_ray.audits.clip_bias.embedding import Embedding, Encoder
 from c2b_ray.audits.clip_bias.images import EmbeddedDataset, cluster_table, example_table, opened
-from c2b_ray.audits.clip_bias.measurement import convergence_table, measure_pretraining
-from c2b_ray.audits.clip_bias.preflight import checked, images_in
+from c2b_ray.audits.clip_bias.measurement import checked, convergence_table, images_in, measure_pretraining
 from c2b_ray.audits.clip_bias.report.page import write_report
 from c2b_ray.audits.clip_bias.run import ClipBiasRun, load_clip_bias_run, open_clip_bias_run
 from c2b_ray.audits.clip_bias.steps.measure import (
@@ -31,13 +25,51 @@ from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
-from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
+from c2b_ray.audits.kit.models import model_row, paths_read, warn_of_assumptions
 from c2b_ray.audits.kit.session import Session, Steps
-from c2b_ray.audits.kit.specs import paths_read
 from c2b_ray.config.placement import PlacementConfig, read_placement
+from c2b_ray.config.reading import ConfigFile
+from c2b_ray.errors import ConfigError
 from c2b_ray.models import group_guessers
-from c2b_ray.storage.documents import FileOrFields
+from c2b_ray.storage.manifest import FileOrFields
 from c2b_ray.tables import content_id
+
+
+def read_clip_bias_config(source: FileOrFields | ClipBiasConfig) -> ClipBiasConfig:
+    """Returns the config of a run; see `ConfigFile.read`."""
+    return _FILE.read(source)
+
+
+def _with_texts(data: dict[str, Any], file: Path) -> dict[str, Any]:
+    """Reads the `texts` of a dataset from the file that they name, a text per line. A mapping may come from others, so
+    it may not name a file."""
+    datasets = data.get("datasets")
+    if not isinstance(datasets, dict):
+        return data
+    read = {
+        name: {**one, "texts": _lines(one["texts"], file, f"datasets.{name}.texts")}
+        if isinstance(one, dict) and isinstance(one.get("texts"), str)
+        else one
+        for name, one in datasets.items()
+    }
+    return {**data, "datasets": read}
+
+
+def _lines(path: str, file: Path, field: str) -> list[str]:
+    try:
+        lines = (file.parent / path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            field, f"{path!r} is neither a list of texts nor a file with one a line ({error})", location=str(file)
+        ) from error
+    return [line.strip() for line in lines if line.strip()]
+
+
+_FILE = ConfigFile(ClipBiasConfig, "c2b clip-bias", completed=_with_texts)
+
+
+# Ramos et al. (2025): how biased CLIP models are, globally and locally, and whether it transfers downstream.
+
 
 RUNS = "runs"
 TABLES = ("clip_bias", "transfer", "locality", "rates", "model_pairs", "gaps", "convergence", "clusters")

@@ -16,8 +16,8 @@ from c2b_ray.audits.clip_bias.compared import compare as compared
 from c2b_ray.audits.clip_bias.report.comparison import PAGES
 from c2b_ray.audits.clip_bias.run import ClipBiasRun
 from c2b_ray.audits.clip_bias.steps.measure import ALL, GLOBAL
-from c2b_ray.audits.kit.classifiers import one_of
 from c2b_ray.audits.kit.comparison import Comparison, compared_names, differing, refuse
+from c2b_ray.audits.kit.models import one_of
 from c2b_ray.errors import RunError
 from c2b_ray.stats.resampling import SampledEstimate
 from c2b_ray.tables import content_id

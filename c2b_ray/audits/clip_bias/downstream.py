@@ -40,7 +40,7 @@ from c2b_ray.engine.stage import Rows, Runner, StageConfig
 from c2b_ray.roles import GroupGuesser
 from c2b_ray.stats import Floats, Ints
 from c2b_ray.stats.amplification import amplification
-from c2b_ray.stats.cider import cider
+from c2b_ray.stats.retrieval import cider
 from c2b_ray.storage.parts import read_stage
 from c2b_ray.tables import seed_of
 from c2b_ray.tables.clip_bias import CLIP_GUESSES

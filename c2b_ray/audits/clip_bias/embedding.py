@@ -17,8 +17,7 @@ from c2b_ray.engine.images import CLASSIFY, FETCH, OnProgress, of_revision
 from c2b_ray.engine.stage import Rows, Runner, StageConfig
 from c2b_ray.errors import SourceError
 from c2b_ray.roles import TextImageEncoder
-from c2b_ray.storage.ids import absent, digests
-from c2b_ray.storage.parts import opened, writing
+from c2b_ray.storage.parts import absent, digests, opened, writing
 from c2b_ray.tables import content_id, content_ids
 from c2b_ray.tables.clip_bias import CLIP_EMBEDDINGS
 

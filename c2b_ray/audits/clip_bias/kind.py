@@ -30,7 +30,7 @@ AUDIT = Audit(
     run_class="c2b_ray.audits.clip_bias.run:ClipBiasRun",
     manifest_class="c2b_ray.audits.clip_bias.run:ClipBiasManifest",
     report="c2b_ray.audits.clip_bias.report.page:write_report",
-    summary="c2b_ray.audits.clip_bias.report.summary:summary",
+    summary="c2b_ray.audits.clip_bias.report.facts:summary",
     exports={
         "csv": "c2b_ray.audits.clip_bias.exports:csv",
         "json": "c2b_ray.audits.clip_bias.exports:json",

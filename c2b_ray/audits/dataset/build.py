@@ -1,8 +1,8 @@
-"""Builds a dataset of failures, for `c2b dataset build`.
+"""The identity of a dataset: a hash of its config in which paths are replaced by hashes of their contents.
 
-    captions → plan → first pass → second pass → manifest
-
-Each arrow resumes where the last build ended. It composes the passes and the directory, and knows no row.
+So a build resumes after its folder was moved, with renamed files, or from a copy on another machine. The sources of
+images and answers are identified by their models' revisions, which `dataset.json` keeps beside this hash. This module
+knows the fields that name files, not what a build does with them.
 """
 
 from __future__ import annotations
@@ -16,32 +16,131 @@ from typing import TYPE_CHECKING, Any
 
 from c2b_ray.audits.dataset.config import DatasetConfig, read_dataset_config
 from c2b_ray.audits.dataset.directory import DIGESTS, MANIFEST, RECORDED, DatasetBuild, building, manifest_problems
-from c2b_ray.audits.dataset.identity import FORMAT, as_begun, config_hash, dataset_id, format_of
 from c2b_ray.audits.dataset.models import crew_of
-from c2b_ray.audits.dataset.plan import plan_captions
+from c2b_ray.audits.dataset.plan import hypotheses_of, plan_captions
 from c2b_ray.audits.dataset.shards.exposed import ScrapedCounts, exposed
 from c2b_ray.audits.dataset.shards.files import damaged
 from c2b_ray.audits.dataset.shards.here import CrewsHere, LocalWorkers
 from c2b_ray.audits.dataset.shards.passes import BuildPasses, OnUnits
 from c2b_ray.audits.dataset.shards.planned import CAPTIONS, PlannedCaptions
-from c2b_ray.audits.dataset.shards.workers import BECAUSE, DRAWS, DROPPED, Recipe, Task
+from c2b_ray.audits.dataset.shards.workers import BECAUSE, DRAWS, DROPPED, CrewThere, Recipe, Task
 from c2b_ray.audits.dataset.steps.plan import Plan
 from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import versions
-from c2b_ray.audits.kit.models import warn_of_assumptions
+from c2b_ray.audits.kit.models import check_specs, paths_read, warn_of_assumptions
 from c2b_ray.audits.kit.session import Session, Steps
-from c2b_ray.audits.kit.specs import check_specs, paths_read
+from c2b_ray.config.hierarchy import PACKAGED
+from c2b_ray.config.named import MODELS, Names, replaced_texts
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.engine.progress import Progress
 from c2b_ray.errors import RunError, SourceError
-from c2b_ray.storage.documents import FileOrFields
-from c2b_ray.storage.manifest import differences, unnamed
+from c2b_ray.storage import files
+from c2b_ray.storage.confined import paths, without_paths
+from c2b_ray.storage.manifest import FileOrFields, differences, unnamed
+from c2b_ray.tables import content_id
 
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, Model
+
+
+FORMAT = 3
+"""The format of dataset.json. In format 1 the hash included the paths, and near-duplicates were recognised by their
+fingerprints only; in format 2 moved copies were not detected."""
+
+
+def format_of(about: Mapping[str, Any] | None) -> int:
+    """Returns the format in which a dataset was begun, and in which it must be finished.
+
+    Raises RunError where this version does not know it.
+    """
+    known = FORMAT if about is None else about.get("format", 1)
+    if known not in range(1, FORMAT + 1):
+        raise RunError(f"the dataset has format {known}, which a newer version of c2b-ray wrote; use that version")
+    return int(known)
+
+
+def config_hash(config: DatasetConfig, format: int = FORMAT) -> str:
+    """Returns the hash in `dataset.json` and the manifest. Raises SourceError where a file that the config names is
+    gone."""
+    if format == 1:
+        return content_id("dataset", config.model_dump(mode="json"), _captions_read(config))
+    return content_id("dataset", format, _without_paths(config), contents(config))
+
+
+def dataset_id(about: Mapping[str, Any]) -> str:
+    """Returns a hash of everything that determines the rows, from the content of `dataset.json`."""
+    models = about["models"] if format_of(about) == 1 else list(about["models"].values())
+    return content_id("dataset", about["config_hash"], models, about["captions_sha256"])
+
+
+def contents(config: DatasetConfig) -> dict[str, str]:
+    """Returns field → hash of the contents of its path, for all paths that no model's revision covers."""
+    hashes = _captions_read(config)
+    if config.hierarchy is not None and config.hierarchy not in PACKAGED:
+        hashes["hierarchy"] = _contents(config.hierarchy)
+    if config.captions is not None:
+        for name in ("language_model", "captioner"):
+            for what, path in paths(getattr(config.captions, name) or ""):
+                hashes[f"captions.{name} {what}"] = _contents(path)
+        if config.captions.images is not None:
+            hashes["captions.images"] = _contents(config.captions.images)
+    return hashes
+
+
+def as_begun(crew: CrewThere, about: Mapping[str, Any], location: str) -> CrewThere:
+    """Returns the models under their names from the beginning of the build, which the dataset's rows hold.
+
+    Raises RunError where a model has changed since.
+    """
+    then, now = about.get("models"), crew.revisions()
+    if then is None:
+        return crew
+    if len(then) != len(now):
+        raise RunError(f"{location} was begun with {len(then)} models, now there are {len(now)}; choose another --out")
+    for (name, revision), (other, current) in zip(then.items(), now.items(), strict=True):
+        if revision != current:
+            raise RunError(
+                f"{location} was begun with another model: {name} had revision {revision}, now {other} has {current}; "
+                "put the former files back, or choose another --out",
+                run=location,
+            )
+    return crew.named([name.partition(" ")[2] for name in then])
+
+
+def _captions_read(config: DatasetConfig) -> dict[str, str]:
+    captions = config.captions
+    if captions is not None and captions.file is not None:
+        return {"captions.file": files.sha256(captions.file)[0]}
+    if captions is not None and captions.run is not None:
+        return {"captions.run": files.sha256(hypotheses_of(captions.run))[0]}
+    return {}
+
+
+def _contents(path: str) -> str:
+    """Returns the hash of a file's bytes; for a folder, of its files' names and sizes: it may hold a model of
+    many GB."""
+    if files.is_directory(path):
+        return content_id("folder", files.sizes(path))
+    return files.sha256(path)[0]
+
+
+def _without_paths(config: DatasetConfig) -> dict[str, Any]:
+    fields = replaced_texts(config, _without_path).model_dump(mode="json")
+    if isinstance(named := fields["classifier"], dict):
+        fields["classifier"] = [[name, spec] for name, spec in named.items()]
+    return fields
+
+
+def _without_path(names: Names, text: str) -> str:
+    if names in MODELS:
+        return without_paths(text)
+    return text if names is Names.HIERARCHY and text in PACKAGED else "contents"
+
+
+# Builds a dataset of failures, for `c2b dataset build`.
 
 
 # Ends a build whose first images cannot be used, before more of them are drawn.

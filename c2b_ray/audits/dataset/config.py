@@ -26,7 +26,7 @@ from c2b_ray.config.named import (
 from c2b_ray.config.reading import ConfigFile
 from c2b_ray.config.strict import StrictModel, distinct, known_columns
 from c2b_ray.names import folded
-from c2b_ray.storage.documents import FileOrFields
+from c2b_ray.storage.manifest import FileOrFields
 
 _ONE_ORIGIN = "name one origin of captions: run, file, language_model with labels, or images with captioner"
 

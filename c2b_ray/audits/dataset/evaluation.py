@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.dataset import evaluation_rows as sources
-from c2b_ray.audits.dataset.contestants import EvaluatedClassifier, contestants, named
 from c2b_ray.audits.dataset.evaluation_parts import (
     EvaluationAnswers,
     ImageSetDistances,
@@ -33,24 +32,24 @@ from c2b_ray.audits.dataset.evaluation_parts import (
     rates,
     transfers,
 )
-from c2b_ray.audits.dataset.report.evaluation_page import evaluation_page
-from c2b_ray.audits.dataset.report.neighbour_view import FailureWithNeighbours
+from c2b_ray.audits.dataset.evaluation_rows import EvaluatedClassifier, contestants, named
+from c2b_ray.audits.dataset.report.evaluation_page import FailureWithNeighbours, evaluation_page
 from c2b_ray.audits.dataset.steps.evaluation import check
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Session, Steps
-from c2b_ray.config.label_map import read_label_map
+from c2b_ray.config.classifiers import read_label_map
 from c2b_ray.engine import images as pipeline
 from c2b_ray.engine.stage import Rows, StageConfig
 from c2b_ray.errors import RunError
 from c2b_ray.models import features
 from c2b_ray.steps.classify import LoadedClassifier
 from c2b_ray.storage import files
+from c2b_ray.storage.confined import located, paths
 from c2b_ray.storage.failure_dataset import FailureDataset, classifiers_of, open_dataset, without_rows
 from c2b_ray.storage.labelled import LabelledTable
 from c2b_ray.storage.parts import opened
-from c2b_ray.storage.spec_paths import located, paths
 from c2b_ray.tables import content_id
-from c2b_ray.tables.evaluation import CHECKED, FAILURE_RATES
+from c2b_ray.tables.dataset import CHECKED, FAILURE_RATES
 from c2b_ray.text import finite
 
 # The results of an evaluation as tables, as JSON and as a page.

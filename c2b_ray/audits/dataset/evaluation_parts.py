@@ -24,15 +24,14 @@ from c2b_ray.engine.images import CLASSIFY, OnProgress
 from c2b_ray.engine.stage import Rows
 from c2b_ray.stats.distances import Moments, Sample, frechet_distance, kernel_distance, needed_for_covariance
 from c2b_ray.stats.transfer import clustered_consistency, clustered_rate
+from c2b_ray.steps.draw import ImageIds, Ints, distinct_count, wide
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
-from c2b_ray.steps.embed import FeatureExtractor, extract, matrix
-from c2b_ray.steps.image_ids import ImageIds, Ints, distinct_count, wide
+from c2b_ray.steps.retrieve import FeatureExtractor, extract, matrix
 from c2b_ray.storage.failure_dataset import FailureDataset
-from c2b_ray.storage.ids import Digests, digests
 from c2b_ray.storage.labelled import LabelledTable
-from c2b_ray.storage.parts import opened
+from c2b_ray.storage.parts import Digests, digests, opened
 from c2b_ray.tables import content_id
-from c2b_ray.tables.evaluation import CONSISTENCY, FAILURE_RATES, FEATURES, NEIGHBOURS
+from c2b_ray.tables.dataset import CONSISTENCY, FAILURE_RATES, FEATURES, NEIGHBOURS
 
 
 class Pictures:

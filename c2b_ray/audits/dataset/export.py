@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from c2b_ray.audits.dataset.formats.fiftyone import FiftyOne
 from c2b_ray.audits.dataset.formats.huggingface import HuggingFace
@@ -24,9 +27,11 @@ from c2b_ray.engine.placement import Placement
 from c2b_ray.engine.stage import Rows, StageConfig
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.report.formats.folder import WORK, Folder, destination
-from c2b_ray.storage.failure_dataset import FailureDataset, open_dataset, without_rows
+from c2b_ray.storage import resolve
+from c2b_ray.storage.failure_dataset import FailureDataset, classifiers_of, open_dataset, without_rows
 from c2b_ray.storage.parts import read_stage
 from c2b_ray.tables import content_id
+from c2b_ray.tables.dataset import DATASET_ROWS
 
 FORMATS: dict[str, Callable[[tuple[str, ...], int], Format]] = {
     "imagefolder": lambda labels, total: ImageFolder(labels),
@@ -117,3 +122,22 @@ def _write(batch: pa.Table, kind: Format, dataset: FailureDataset, folder: Folde
 
 def _same(kind: Format) -> Format:
     return kind
+
+
+# Loads a dataset of failures as Arrow's `Dataset`, which reads only the columns and rows of a query.
+
+
+def load_dataset(location: str | Path, classifier: str | None = None) -> ds.Dataset:
+    """Returns the rows of a finished dataset, of `tables.dataset.DATASET_ROWS`, without reading them.
+
+    `classifier`: only the rows that this one of its classifiers fails on; the columns stay the same, and its answer is
+    in `answers`. Raises SourceError where there is no finished dataset; ConfigError for an unknown classifier.
+    """
+    dataset = open_dataset(str(location), classifier)
+    filesystem, path = resolve(location)
+    names = [f"{path}/shards/{shard.name}" for shard in dataset.shards]
+    rows = ds.dataset(names, schema=DATASET_ROWS, format="parquet", filesystem=filesystem)
+    if classifier is None:
+        return rows
+    index = classifiers_of(dataset).index(dataset.name_of(classifier))
+    return rows.filter(pc.struct_field(pc.list_element(ds.field("answers"), index), "failed"))

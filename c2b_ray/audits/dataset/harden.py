@@ -25,9 +25,9 @@ from scipy.stats import t
 
 from c2b_ray.audits.dataset.harden_images import WORLD, CleanImages, Images, images_of, outputs, split_of
 from c2b_ray.audits.dataset.report.hardened_page import hardened_page
-from c2b_ray.audits.dataset.steps.split import By
+from c2b_ray.audits.dataset.steps.plan import By
 from c2b_ray.audits.kit.session import Session, Steps
-from c2b_ray.config.label_map import read_label_map
+from c2b_ray.config.classifiers import read_label_map
 from c2b_ray.engine.placement import Placement
 from c2b_ray.engine.stage import Rows, StageConfig
 from c2b_ray.errors import ConfigError, RunError
@@ -155,7 +155,7 @@ _fresh = threading.Lock()  # torch's random state is the process's
 class Hardening:
     """How a classifier is trained. None: chosen by the mode and the clean images.
 
-    `share`: of each batch, from the dataset. `split`: by caption or image, `audits.dataset.steps.split`. `without`:
+    `share`: of each batch, from the dataset. `split`: by caption or image, `audits.dataset.steps.plan`. `without`:
     whether the same
     training is also done without the dataset. `crop`: the least share of an image that a random crop keeps.
     `label_map`: the path of a JSON file of each label's outputs.

@@ -2,7 +2,7 @@
 both.
 
     clean (a folder, a table, or renders of the world) → train, test
-    dataset                                            → train, test by `audits.dataset.steps.split`
+    dataset                                            → train, test by `audits.dataset.steps.plan`
 
 Images are decoded and resized once, as the classifier sees them, and kept as arrays: in memory, in an unlinked file on
 the local disk, or, where even that would be too large, fetched again for each batch.
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c2b_ray.audits.dataset.steps.copies import PictureFingerprints, are_copies
-from c2b_ray.audits.dataset.steps.split import By, Split, split
+from c2b_ray.audits.dataset.steps.plan import By, Split, split
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.models.training import Pool, Trainable
 from c2b_ray.steps.classify import LabelMap, classification

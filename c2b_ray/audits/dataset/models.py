@@ -17,8 +17,8 @@ from c2b_ray.audits.dataset.shards.workers import (
     TableThere,
     VerifierThere,
 )
-from c2b_ray.audits.failures.discovery.hierarchy import Hierarchy
-from c2b_ray.audits.failures.discovery.rules import Truth, check_rule, needs_parents
+from c2b_ray.audits.failures.discovery.candidates import Hierarchy
+from c2b_ray.audits.failures.discovery.rounds import Truth, check_rule, needs_parents
 from c2b_ray.audits.failures.discovery.sentences import finished, split
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Steps

@@ -31,11 +31,11 @@ from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.names import mentions, normalise
 from c2b_ray.report import words
 from c2b_ray.steps.labels import TARGET, Texts, chosen, column_of, compared, one_form, spellings
-from c2b_ray.steps.words import some
+from c2b_ray.steps.synonyms import some
 from c2b_ray.storage import files, resolve
 from c2b_ray.storage.labelled import LabelledTable
 from c2b_ray.storage.s3 import open_input
-from c2b_ray.storage.text_tables import refuse_other_delimiters, refuse_repeats
+from c2b_ray.storage.tables import refuse_other_delimiters, refuse_repeats
 
 # The captions of a dataset, from the source that its config names: numbered, each once, each with its label.
 

@@ -6,12 +6,12 @@ from c2b_ray.audits.dataset.config import DatasetConfig, read_dataset_config
 from c2b_ray.audits.dataset.models import open_table, truths_of
 from c2b_ray.audits.dataset.plan import of_file, of_run, of_table
 from c2b_ray.audits.dataset.steps.plan import NumberedCaptions
-from c2b_ray.audits.kit.costs import Cost, answers, classifications, generations
-from c2b_ray.audits.kit.specs import check_specs
+from c2b_ray.audits.kit.models import check_specs
+from c2b_ray.audits.kit.session import Cost, answers, classifications, generations
 from c2b_ray.models import catalog
 from c2b_ray.steps.labels import TARGET
-from c2b_ray.storage.documents import FileOrFields
 from c2b_ray.storage.labelled import LabelledTable
+from c2b_ray.storage.manifest import FileOrFields
 
 
 def estimate(config: FileOrFields | DatasetConfig, via: str = "auto") -> list[Cost]:

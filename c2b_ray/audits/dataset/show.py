@@ -23,7 +23,7 @@ from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.errors import ConfigError
 from c2b_ray.report.formats.folder import Folder, destination
-from c2b_ray.report.thumbnails import thumbnail_or_nothing
+from c2b_ray.report.pictures import thumbnail_or_nothing
 from c2b_ray.storage.failure_dataset import FailureDataset, open_dataset, without_rows
 
 FACETS = {"label": "label", "caption": "caption", "predicted": "prediction", "kept_because": "reason"}

@@ -26,7 +26,7 @@ from c2b_ray.engine.machine import cores
 from c2b_ray.engine.progress import Progress, ProgressCounter
 from c2b_ray.errors import C2BError, ImageError, SourceError
 from c2b_ray.steps.decode import decode
-from c2b_ray.storage.ids import digests
+from c2b_ray.storage.parts import digests
 from c2b_ray.tables.dataset import DATASET_ROWS, DROPS
 
 IDS_AT_ONCE = 1_000_000

@@ -1,29 +1,206 @@
-"""B2T (Bias-to-Text, Kim et al. 2024) on the ground truth's images: captions of mistakes → keywords → CLIP scores.
-
-Unlike Classifier-to-Bias, it uses which images were answered wrong.
-"""
+"""Asks questions about images: pseudo-labels of the ground truth (Tables 3 and 4), and whether the images that a method
+drew show what they were drawn for (App. F)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from c2b_ray.audits.evaluate.config import B2T, KeywordBaseline
-from c2b_ray.audits.evaluate.looking import Images, describe_images, embed_images, look_id
+from c2b_ray.audits.c2b.run import C2BRun
+from c2b_ray.audits.evaluate.config import B2T, EvaluateConfig, KeywordBaseline
+from c2b_ray.audits.evaluate.methods import Method, folder_name
 from c2b_ray.audits.evaluate.steps.detected import Keywords, keyword_biases
-from c2b_ray.audits.evaluate.steps.truth import TARGET, once
+from c2b_ray.audits.evaluate.steps.recall import shown_table
+from c2b_ray.audits.evaluate.steps.truth import TARGET, keyword_questions, once, pseudo_verdicts, vqa_table
 from c2b_ray.audits.evaluate.truth import GroundTruth
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Steps
-from c2b_ray.engine.images import of_revision
-from c2b_ray.models.keywords import keywords, sentence
+from c2b_ray.engine.images import CLASSIFY, VERIFY, ImageStages, OnProgress, RowsByImage, images_wanted, of_revision
+from c2b_ray.engine.stage import Rows, Runner, StageConfig
+from c2b_ray.models.group_guessers import keywords, sentence
 from c2b_ray.report.words import source_of
-from c2b_ray.storage.parts import read_stage
+from c2b_ray.roles import Captioner, TextImageEncoder
+from c2b_ray.steps import encoded
+from c2b_ray.steps.decode import decode_batch
+from c2b_ray.steps.fetch import Load, with_reading
+from c2b_ray.steps.verify import WANTED, Checks, checks, wanted
+from c2b_ray.storage.parts import opened, read_stage
+from c2b_ray.tables import content_id
+from c2b_ray.tables.evaluate import SAID, SEEN, SHOWN, VQA
+
+
+@dataclass
+class QuestionTables:
+    """Tables of `tables.evaluate.VQA` and of `SHOWN`, of each method."""
+
+    vqa: list[pa.Table] = field(default_factory=lambda: [VQA.empty_table()])
+    shown: list[pa.Table] = field(default_factory=lambda: [SHOWN.empty_table()])
+
+    def tables(self) -> tuple[pa.Table, pa.Table]:
+        return pa.concat_tables(self.vqa), pa.concat_tables(self.shown)
+
+
+def ask(
+    config: EvaluateConfig,
+    truth: GroundTruth,
+    methods: Sequence[Method],
+    keywords: pa.Table | None,
+    where: tuple[Backend, str, Steps],
+) -> QuestionTables:
+    """Asks about the ground truth's images everything that the methods propose, and about the images that they drew."""
+    models, out, steps = where
+    result = QuestionTables()
+    if config.vqa is None:
+        return result
+    spec = config.vqa.model
+    revision = models.describe("captioner", spec).revision
+    asking = _Asking(models, partial(of_revision, models.captioner(spec), revision, spec), out, steps)
+    rows = once(truth.wanted(config.vqa.images, config.seed), truth.pictures)
+    levels = (config.tau, config.alpha)
+    for method in methods:
+        questions = checks(spec, revision, truth.classes, method.run.captions)
+        seen = asking.of_truth(truth, rows.tolist(), questions, folder_name(method.name))
+        verdicts = pseudo_verdicts(method.biases, seen, truth.row_of, truth.right, levels)
+        result.vqa.append(vqa_table(method.name, verdicts))
+        if config.vqa.drawn:
+            result.shown.append(asking.of_method(method, questions, config))
+    if keywords is not None:
+        questions = keyword_questions(spec, revision, keywords, truth.classes)
+        seen = asking.of_truth(truth, rows.tolist(), questions, folder_name(B2T))
+        result.vqa.append(vqa_table(B2T, pseudo_verdicts(keywords, seen, truth.row_of, truth.right, levels)))
+    return result
+
+
+@dataclass(frozen=True)
+class _Asking:
+    models: Backend
+    captioner: partial[Captioner]
+    out: str
+    steps: Steps
+
+    def of_truth(self, truth: GroundTruth, rows: Sequence[int], questions: Checks, folder: str) -> pa.Table:
+        images = {row: image for image, row in truth.row_of.items()}
+        targets = truth.labels[TARGET].to_pylist()
+        pairs = [(images[row], targets[row]) for row in rows]
+        table = pa.Table.from_pylist(
+            [{WANTED[0]: i, WANTED[1]: t, WANTED[2]: questions.verification_id(i, t)} for i, t in pairs],
+            pa.schema([(name, pa.string()) for name in WANTED]),
+        )
+        return self._answers(truth.run, table, questions, f"{self.out}/pseudo_labels/{folder}")
+
+    def of_method(self, method: Method, questions: Checks, config: EvaluateConfig) -> pa.Table:
+        """Asks about the images drawn first for each caption."""
+        assert config.vqa is not None
+        draws = method.run.draws.filter(pc.less(method.run.draws["rank"], config.vqa.drawn))
+        captions = method.run.captions
+        captions = captions.filter(pc.is_in(captions["target_class"], pa.array(list(questions.classes.choices))))
+        draws = draws.filter(pc.is_in(draws["caption_id"], captions["caption_id"].combine_chunks()))
+        if method.run.config["images"]["source"] == "labelled" or not draws.num_rows:
+            return SHOWN.empty_table()  # what labelled images show is known
+        table = wanted(captions, draws, questions)
+        folder = f"{self.out}/drawn/{folder_name(method.name)}"
+        seen = self._answers(method.run, table, questions, folder)
+        return shown_table(method.name, captions, draws, seen, 1 - config.alpha)
+
+    def _answers(self, run: C2BRun, table: pa.Table, questions: Checks, out: str) -> pa.Table:
+        with self.steps.step("ask about images") as on_progress:
+            images, source = run.location("images"), source_of(run.config)
+            ImageStages(self.models.runner).verify(images, table, self.captioner, questions, out, on_progress, source)
+        answers = read_stage(out)
+        return answers.filter(pc.is_in(answers["verification_id"], table["verification_id"].combine_chunks()))
+
+
+# Looks at the images of a run once more, to embed or describe them. Reading and resuming are left to `stage`.
+
+
+# Embeds images, and captions them by a captioner. It knows roles and files' bytes.
+
+
+def look_id(image_id: str, label: str, what: str, revision: str) -> str:
+    return content_id("look", image_id, label, what, revision)
+
+
+def embed_seen(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
+    """Returns a table of `SEEN`. `rows`: `look_id`, `image_id`, `bytes`, `error`."""
+    vectors, errors = encoded.embedded(rows, encoder)
+    columns = {
+        "look_id": rows["look_id"],
+        "image_id": rows["image_id"],
+        "vector": pa.array(vectors, SEEN.field("vector").type),
+        "error": pa.array(errors, pa.string()),
+    }
+    return pa.table(columns, SEEN)
+
+
+def describe_mistakes(rows: pa.Table, captioner: Captioner) -> pa.Table:
+    """Returns a table of `SAID`. `rows`: as for `embed_seen`, and the `label` that the caption must name."""
+    known, labels = rows["error"].to_pylist(), rows["label"].to_pylist()
+    pixels, undecoded = decode_batch(encoded.files_of(rows))
+    at = [row for row, image in enumerate(pixels) if image is not None]
+    replies = captioner.caption([image for image in pixels if image is not None], [labels[row] for row in at])
+    said = dict(zip(at, replies, strict=True))
+    rows_of = [
+        {
+            "look_id": look,
+            "image_id": image,
+            "caption": said[row].text if row in said else None,
+            "error": said[row].error if row in said else known[row] or undecoded[row],
+        }
+        for row, (look, image) in enumerate(zip(rows["look_id"].to_pylist(), rows["image_id"].to_pylist(), strict=True))
+    ]
+    return pa.Table.from_pylist(rows_of, SAID)
+
+
+EMBED: StageConfig = replace(CLASSIFY, schema=SEEN, stage="embed")
+DESCRIBE: StageConfig = replace(VERIFY, schema=SAID)
+
+
+@dataclass(frozen=True)
+class Images:
+    """A run's images: the directory of their parts, and the source of those whose bytes these do not hold."""
+
+    parts: str
+    source: Load | None
+
+
+def embed_images(
+    runner: Runner, images: Images, wanted: pa.Table, encoder: Callable[[], TextImageEncoder], out: str, on: OnProgress
+) -> None:
+    """Writes the embeddings of the `wanted` images (`image_id`, `look_id`), as parts of `SEEN`."""
+    step, role = with_reading(embed_seen, encoder, images.source)
+    rows, config = _rows(images.parts, wanted), _of(EMBED, wanted)
+    runner.run(rows, step, role, out, id_column="look_id", config=config, on_progress=on)
+
+
+def describe_images(
+    runner: Runner, images: Images, wanted: pa.Table, captioner: Callable[[], Captioner], out: str, on: OnProgress
+) -> None:
+    """Writes captions of the `wanted` images (`image_id`, `look_id`, `label`), as parts of `SAID`."""
+    step, role = with_reading(describe_mistakes, captioner, images.source)
+    rows, config = _rows(images.parts, wanted), _of(DESCRIBE, wanted)
+    runner.run(rows, step, role, out, id_column="look_id", config=config, on_progress=on)
+
+
+def _of(config: StageConfig, wanted: pa.Table) -> StageConfig:
+    return replace(config, total=wanted.num_rows)
+
+
+def _rows(images: str, wanted: pa.Table) -> Rows:
+    parts = opened(images)
+    blocks = [pa.table({"name": [name]}) for name in parts.names()]
+    expand = partial(images_wanted, parts=parts, wanted=RowsByImage.by_image(wanted))
+    ids = wanted["look_id"]
+    return Rows(blocks, expand, wanted.num_rows, lambda: iter([ids]))
+
+
+# B2T (Bias-to-Text, Kim et al. 2024) on the ground truth's images: captions of mistakes → keywords → CLIP scores.
+
 
 Floats = NDArray[np.float32]
 _TEXTS = 256

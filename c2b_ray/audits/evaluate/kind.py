@@ -34,7 +34,7 @@ AUDIT = Audit(
     run_class="c2b_ray.audits.evaluate.run:EvaluateRun",
     manifest_class="c2b_ray.audits.evaluate.run:EvaluateManifest",
     report="c2b_ray.audits.evaluate.report.page:write_report",
-    summary="c2b_ray.audits.evaluate.report.summary:summary",
+    summary="c2b_ray.audits.evaluate.report.comparison:summary",
     exports={
         "csv": "c2b_ray.audits.evaluate.report.export:csv",
         "json": "c2b_ray.audits.evaluate.report.export:json",

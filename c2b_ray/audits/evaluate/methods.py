@@ -18,7 +18,7 @@ from c2b_ray.audits.evaluate.truth import GroundTruth
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.errors import ConfigError
 from c2b_ray.names import normalise
-from c2b_ray.storage.documents import read_yaml
+from c2b_ray.storage.manifest import read_yaml
 from c2b_ray.storage.run import finished
 from c2b_ray.tables import content_id
 

@@ -36,9 +36,8 @@ from c2b_ray.errors import ConfigError, RunError, SourceError, nearest
 from c2b_ray.models import catalog
 from c2b_ray.names import normalise
 from c2b_ray.steps.classify import are_numbers
-from c2b_ray.steps.draw import image_ids
+from c2b_ray.steps.draw import ImageIds, image_ids
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
-from c2b_ray.steps.image_ids import ImageIds
 from c2b_ray.steps.labels import check_classes, chosen, left_out, spellings
 from c2b_ray.storage import files, is_remote
 from c2b_ray.storage.labelled import LabelledTable

@@ -30,7 +30,7 @@ from c2b_ray.audits.kit.backend import AUTO
 from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory
 from c2b_ray.audits.kit.session import Session, Steps
-from c2b_ray.config.question import DRAWS, QuestionConfig
+from c2b_ray.config.named import DRAWS, QuestionConfig
 from c2b_ray.errors import BusyRunError, ConfigError, nearest
 from c2b_ray.storage.run import Run, finished
 from c2b_ray.tables import seed_of

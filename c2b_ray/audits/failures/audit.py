@@ -1,14 +1,16 @@
-"""Wiles et al. (2022): which captions make an image classifier fail, and how often.
+"""Measures whether the generator draws a label at all, as a verifier sees it (Wiles et al. 2022, App. B.3), and with
+what.
 
-    baselines → failures → descriptions → captions │ tested against the baselines │ measured
-
-Left of the line, captions are chosen on one set of seeds; right of it, they are tested and then measured on other
-seeds. This module composes steps, models and a run directory; it knows no formulas and not where models run.
+The images are the sample of each label's baseline. Their other content (Fig. 5b) comes from the captioner's
+descriptions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,29 +18,179 @@ import pyarrow as pa
 
 from c2b_ray.audits.failures.config import FailuresConfig, read_failures_config
 from c2b_ray.audits.failures.confirmation import TEST_SHARE, Confirmation, discovered, generalise
-from c2b_ray.audits.failures.estimate import expected
+from c2b_ray.audits.failures.discovery.candidates import Candidate, Hierarchy
+from c2b_ray.audits.failures.discovery.power import POWER, Confirming, Screening, least_caption_rate
+from c2b_ray.audits.failures.discovery.reliability import answer_of, inspection, reliability, unreliable_labels
+from c2b_ray.audits.failures.discovery.rounds_stage import inspect_all
+from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, SEARCH, TEST
+from c2b_ray.audits.failures.estimate import checked, expected
+from c2b_ray.audits.failures.failing import described
 from c2b_ray.audits.failures.labelled import find_labelled
-from c2b_ray.audits.failures.preflight import checked
-from c2b_ray.audits.failures.reliability import measure_trust, reach_of
+from c2b_ray.audits.failures.labels import ancestry_of
+from c2b_ray.audits.failures.refinement import FIRST, GOAL, GROWTH, baseline_rate
 from c2b_ray.audits.failures.report.page import write_report
-from c2b_ray.audits.failures.run import FailuresRun, open_failures_run
-from c2b_ray.audits.failures.search import discover
+from c2b_ray.audits.failures.run import CaptionReach, CaptionSearch, FailuresRun, open_failures_run
+from c2b_ray.audits.failures.search import FEWEST, SURPRISE, discover
 from c2b_ray.audits.failures.setup import note_setup, of_baselines
-from c2b_ray.audits.failures.state import start, write_candidates, write_hypotheses
+from c2b_ray.audits.failures.state import FailuresState, Kind, start, write_candidates, write_hypotheses
 from c2b_ray.audits.kit.backend import AUTO, backend
-from c2b_ray.audits.kit.costs import Cost
 from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
-from c2b_ray.audits.kit.session import Session, Steps
-from c2b_ray.audits.kit.specs import paths_read
+from c2b_ray.audits.kit.models import model_row, paths_read, warn_of_assumptions
+from c2b_ray.audits.kit.session import Cost, Session, Steps
 from c2b_ray.config.placement import PlacementConfig, read_placement
-from c2b_ray.storage.documents import FileOrFields
-from c2b_ray.tables import content_id
+from c2b_ray.engine.images import of_revision
+from c2b_ray.roles import Answer
+from c2b_ray.stats.intervals import wilson_interval
+from c2b_ray.storage.manifest import FileOrFields
+from c2b_ray.tables import RELIABILITY, content_id
 
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, Model
+
+
+SHOWN = 12
+"""Sentences of each label that the table has: those that are said most."""
+
+
+def measure_trust(work: FailuresState) -> dict[str, str]:
+    """Writes `schemas.RELIABILITY`; returns label → why it is not to be trusted."""
+    if work.config.verifier is None:
+        return {}
+    labels = [label for label, caption in work.baselines.items() if work.drawing.sample(caption)]
+    ancestry = ancestry_of(work.config)
+    answers = _seen(work, labels)
+    inspections = [inspection(label, work.config.labels) for label in labels]
+    hierarchy = None if ancestry is None else Hierarchy(ancestry)
+    each = [[[answer] for answer in answers[label]] for label in labels]
+    rows = reliability(work.drawing.source, inspections, each, hierarchy)
+    work.run.write("reliability", pa.concat_tables([rows, *(_said(work, label) for label in labels)]))
+    return unreliable_labels(rows)
+
+
+def _seen(work: FailuresState, labels: list[str]) -> dict[str, list[Answer]]:
+    """Returns what the verifier sees in each image of a label's sample."""
+    spec = str(work.config.verifier)
+    described = work.models.describe("captioner", spec)
+    revision = described.revision
+    work.run.update({"models": {"verifier": model_row(spec, described)}})
+    warn_of_assumptions(work.steps, spec, described)
+    images = [(label, one["image"]) for label in labels for one in work.drawing.sample(work.baselines[label])]
+    ids = [content_id("inspect", revision, label, work.config.labels, data) for label, data in images]
+    known = _known(work, ids)
+    missing = {one: image for one, image in zip(ids, images, strict=True) if one not in known}
+    if missing:
+        work.run.begin_writing()
+        rows = pa.table(
+            {
+                "description_id": list(missing),
+                "label": [label for label, _ in missing.values()],
+                "labels": [work.config.labels] * len(missing),
+                "image": pa.array([data for _, data in missing.values()], pa.binary()),
+            }
+        )
+        factory = partial(of_revision, work.models.captioner(spec), revision, spec)
+        with work.steps.step("verify the generator") as on_progress:
+            inspect_all(work.models.runner, rows, factory, work.run.location("descriptions"), on_progress)
+        known = _known(work, ids)
+    answers: dict[str, list[Answer]] = {label: [] for label in labels}
+    for one, (label, _) in zip(ids, images, strict=True):
+        answers[label].append(answer_of(*known[one]))
+    return answers
+
+
+def _known(work: FailuresState, ids: list[str]) -> dict[str, tuple[str | None, str | None]]:
+    wanted, rows = set(ids), work.run.read("descriptions").to_pylist()
+    return {row["description_id"]: (row["text"], row["error"]) for row in rows if row["description_id"] in wanted}
+
+
+def _said(work: FailuresState, label: str) -> pa.Table:
+    """Counts of how many of a label's images the captioner says each sentence."""
+    if work.describing is None:
+        return RELIABILITY.empty_table()
+    sample = work.drawing.sample(work.baselines[label])
+    said = [one for one in work.describing.sentences([(label, image["image"]) for image in sample]) if one]
+    counts = Counter(sentence for one in said for sentence in set(one))
+    rows = []
+    for sentence, shown in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]:
+        low, high = wilson_interval(shown, len(said))
+        about = {"generator": work.drawing.source, "label": label, "attribute": "description", "value": sentence}
+        numbers = {"images": len(said), "shown": shown, "rate": shown / len(said), "rate_low": low, "rate_high": high}
+        rows.append(about | numbers)
+    return pa.Table.from_pylist(rows, RELIABILITY)
+
+
+# Says which captions a search among generated images tried, and which failure rate of another it would have found.
+
+
+SIZES = 3
+"""Captions are counted by their sentences: one, two, three or more."""
+
+
+def reach_of(work: FailuresState, confirmation: Confirmation) -> CaptionSearch:
+    """Returns what was tried for each classifier and label. The least rates are those of one more caption of a label,
+    if it is proposed and drawn, with the label's share of the draws that this run had for its test."""
+    config, labels = work.config, len(work.baselines)
+    in_discovery = sum(count for (stage, _), count in work.drawing.spent.items() if stage == DISCOVERY)
+    at_test = (config.budget.draws - in_discovery) * TEST_SHARE / labels
+    tested = Confirming(
+        at_test,
+        (len(confirmation.hypotheses) + 1) / (len(confirmation.findings) + 1),
+        config.alpha,
+        config.smallest_ratio,
+    )
+    rows = [
+        _of_label(work, confirmation, decider.classifier, label, tested)
+        for decider in work.drawing.deciders
+        for label in work.baselines
+    ]
+    return CaptionSearch(power=POWER, tested=len(confirmation.hypotheses), draws_of_label=int(at_test), labels=rows)
+
+
+def _of_label(
+    work: FailuresState, confirmation: Confirmation, classifier: str, label: str, tested: Confirming
+) -> CaptionReach:
+    base, any_failure = work.baselines[label], Kind(classifier, label, None)
+    proposed = [one for one in work.candidates.values() if one.label == label and one.origin != "baseline"]
+    screened = [one for one in proposed if work.drawing.counts(one, classifier, DISCOVERY, SEARCH).draws]
+    confirmed = {
+        one.caption.caption_id
+        for one in confirmation.hypotheses
+        if one.kind.classifier == classifier and work.drawing.counts(one.caption, classifier, CONFIRMATION, TEST).draws
+    }
+    images, usual = work.drawing.counts(base, classifier, DISCOVERY, SEARCH).draws, baseline_rate(work, any_failure)
+    said = [] if work.describing is None else described(work, any_failure, base)
+    pairs = _pairs(said)
+    most = max(images // 2, 1)
+    screening = Screening(most, FIRST, GROWTH, GOAL, FEWEST, SURPRISE)
+    return CaptionReach(
+        classifier=classifier,
+        label=label,
+        images=images,
+        usual=usual,
+        proposed=_by_size(proposed),
+        screened=_by_size(screened),
+        tested=_by_size(one for one in proposed if one.caption_id in confirmed),
+        pairs=len(pairs),
+        pairs_not_tried=len(pairs - _pairs(one.sentences for one in screened)),
+        least=least_caption_rate(usual, screening, tested),
+    )
+
+
+def _by_size(captions: Iterable[Candidate]) -> list[int]:
+    counts = Counter(min(max(len(one.sentences), 1), SIZES) for one in captions)
+    return [counts[size] for size in range(1, SIZES + 1)]
+
+
+def _pairs(several: Iterable[Iterable[str]]) -> set[tuple[str, str]]:
+    """Returns every two sentences that stand together."""
+    return {(a, b) for sentences in several for a, b in combinations(sorted(set(sentences)), 2)}
+
+
+# Wiles et al. (2022): which captions make an image classifier fail, and how often.
+
 
 RUNS = "runs"
 

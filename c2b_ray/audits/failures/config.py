@@ -30,7 +30,7 @@ from c2b_ray.config.named import (
 )
 from c2b_ray.config.reading import ConfigFile
 from c2b_ray.config.strict import StrictModel, distinct, known_columns
-from c2b_ray.storage.documents import FileOrFields
+from c2b_ray.storage.manifest import FileOrFields
 
 # The names of the failure rules (Wiles et al. 2022), which are defined in `steps/discovery/rules.py`.
 

@@ -24,19 +24,22 @@ from c2b_ray.audits.failures.drawing import (
     SEARCH,
     TEST,
     Counts,
+    GeneratorSource,
+    IndexSource,
     RoundDrawing,
     Source,
     WantedDraws,
+    generated,
+    indexed,
 )
 from c2b_ray.audits.failures.labelled import Output, answers_to, rows_of, without_copies
 from c2b_ray.audits.failures.refinement import baseline_rate, rate, seen
-from c2b_ray.audits.failures.sources import GeneratorSource, IndexSource, generated, indexed
 from c2b_ray.audits.failures.state import FailuresState, Hypothesis
 from c2b_ray.errors import ConfigError
 from c2b_ray.stats.rates import Trials, failure_rates, mann_whitney, rate_ratios
 from c2b_ray.storage.labelled import LabelledTable
 from c2b_ray.tables import HYPOTHESES, TRANSFERS, seed_of
-from c2b_ray.tables.failure_rows import HypothesisRow, TransferRow
+from c2b_ray.tables.failures import HypothesisRow, TransferRow
 
 TEST_SHARE = 0.8
 """Of the draws of confirmation; the others measure."""

@@ -7,23 +7,35 @@ depend on rounds alone, come out the same. This module knows orders and counts, 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.failures.discovery.candidates import Candidate
-from c2b_ray.audits.failures.discovery.rounds import ORDERS, SAMPLE, AnswerRules, OrderRow, kind_of
+from c2b_ray.audits.failures.discovery.rounds import (
+    ORDERS,
+    SAMPLE,
+    AnswerRules,
+    Draws,
+    GeneratedDraws,
+    LabelledDraws,
+    OrderRow,
+    kind_of,
+)
 from c2b_ray.audits.failures.discovery.rounds_stage import RoundStage
 from c2b_ray.audits.failures.run import FailuresRun
+from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Steps
-from c2b_ray.engine.images import OnProgress
+from c2b_ray.engine.images import OnProgress, of_revision
 from c2b_ray.engine.progress import Progress, StageTotal
+from c2b_ray.roles import ImageGenerator, ImageIndex
 from c2b_ray.storage.parts import opened
 from c2b_ray.tables import content_id
-from c2b_ray.tables.failure_rows import ExampleRow, RoundRow
+from c2b_ray.tables.failures import ExampleRow, RoundRow
 
 DISCOVERY, CONFIRMATION = "discovery", "confirmation"
 SEARCH, TEST, MEASURE = "search", "test", "measure"
@@ -227,3 +239,57 @@ def _outcomes(rounds: Sequence[RoundRow]) -> Counter[str]:
         for outcome, count in (("failed", failed), ("passed", passed), ("unusable", unusable)):
             counts[f"{row['stage']} {outcome}"] += count
     return counts
+
+
+# Where the images of a run come from: a generator, whose draws have no end, or the nearest images of an index.
+
+
+@dataclass(frozen=True)
+class GeneratorSource:
+    """`name`: the generator's spec. `load`: makes its draws where the stage runs."""
+
+    name: str
+    revision: str
+    load: Callable[[], Draws]
+
+    def rows(self, caption: Candidate, stage: str) -> Sequence[int] | None:
+        return None
+
+
+def generated(spec: str, models: Backend, seed: int) -> GeneratorSource:
+    revision = models.describe("image_generator", spec).revision
+    factory = partial(of_revision, models.image_generator(spec), revision, spec)
+    return GeneratorSource(spec, revision, partial(_draws, factory, seed))
+
+
+def _draws(generator: Callable[[], ImageGenerator], seed: int) -> Draws:
+    return GeneratedDraws(generator(), seed)
+
+
+@dataclass(frozen=True)
+class IndexSource:
+    """The images of an index nearest to a caption, in random order. `name`: the index's path."""
+
+    name: str
+    revision: str
+    load: Callable[[], Draws]
+    nearest: Mapping[str, Sequence[int]]
+
+    def rows(self, caption: Candidate, stage: str) -> Sequence[int] | None:
+        return self.nearest[caption.caption_id]
+
+
+def indexed(path: str, captions: Sequence[Candidate], images: int, models: Backend) -> IndexSource:
+    """`images` of the index for each caption."""
+    index = models.index(path)()
+    embeddings = models.text_encoder(index.encoder).encode_texts([caption.text for caption in captions])
+    ids = index.search(embeddings, images).ids
+    nearest = {}
+    for caption, row in zip(captions, ids.tolist(), strict=True):
+        there = [image for image in row if image >= 0]
+        nearest[caption.caption_id] = sorted(there, key=lambda image: content_id("order", caption.caption_id, image))
+    return IndexSource(path, index.revision, partial(_of_index, models.index(path)), nearest)
+
+
+def _of_index(index: Callable[[], ImageIndex]) -> Draws:
+    return LabelledDraws(index())

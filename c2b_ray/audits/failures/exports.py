@@ -5,7 +5,7 @@ from __future__ import annotations
 from c2b_ray.audits.failures.comparison import classifiers_of
 from c2b_ray.audits.failures.report import export
 from c2b_ray.audits.failures.run import FailuresRun
-from c2b_ray.audits.kit.classifiers import one_of
+from c2b_ray.audits.kit.models import one_of
 from c2b_ray.errors import RunError
 
 

@@ -9,8 +9,7 @@ from functools import partial
 import pyarrow as pa
 
 from c2b_ray.audits.failures.discovery.candidates import Candidate
-from c2b_ray.audits.failures.discovery.clusters import MOST_REFERENCE, combine_all
-from c2b_ray.audits.failures.discovery.describe import Background, Sentences
+from c2b_ray.audits.failures.discovery.clusters import MOST_REFERENCE, Background, Sentences, combine_all
 from c2b_ray.audits.failures.drawing import ENOUGH
 from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.audits.failures.state import FailuresState, Kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from c2b_ray import tables
 from c2b_ray.audits.audit import CLASSIFIER_FIELD, Audit, FormField, Questions
-from c2b_ray.config.question import DRAWS
+from c2b_ray.config.named import DRAWS
 from c2b_ray.tables.failures import COMBINATIONS, PICTURES
 
 AUDIT = Audit(

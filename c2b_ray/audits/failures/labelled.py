@@ -38,13 +38,13 @@ from c2b_ray.audits.kit.tables_of_predictions import compared_with, is_table
 from c2b_ray.engine.images import OnProgress
 from c2b_ray.engine.stage import Runner
 from c2b_ray.names import normalise
+from c2b_ray.steps.draw import ImageIds, Ints
 from c2b_ray.steps.duplicates import COLUMNS, Distinct
-from c2b_ray.steps.image_ids import ImageIds, Ints
 from c2b_ray.steps.labels import check_classes, chosen, compared, may_be_clusters, without_cluster
 from c2b_ray.storage.labelled import LabelledTable
 from c2b_ray.storage.parts import writing
 from c2b_ray.tables import ROUNDS, content_id
-from c2b_ray.tables.failure_rows import AnswerRow, ExampleRow, RoundRow
+from c2b_ray.tables.failures import AnswerRow, ExampleRow, RoundRow
 
 # Makes rounds of labelled images from their answers, so that reports read one table whatever the source of images.
 

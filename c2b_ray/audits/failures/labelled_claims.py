@@ -34,20 +34,20 @@ from c2b_ray.audits.failures.discovery.value_sets import (
 )
 from c2b_ray.audits.failures.drawing import CONFIRMATION, DISCOVERY, MEASURE, SEARCH, TEST
 from c2b_ray.errors import SourceError
-from c2b_ray.stats.clustered_rates import (
+from c2b_ray.stats.clusters import (
     OWN,
     UNKNOWN,
     ClusteredSides,
     Correlation,
+    cluster_correlation,
     clustered_more_p_values,
     clustered_rate_ratios,
     clustered_rates,
 )
-from c2b_ray.stats.clusters import cluster_correlation
 from c2b_ray.stats.multiplicity import benjamini_hochberg
 from c2b_ray.stats.rates import RateEstimate, Trials, failure_rates, rate_ratios
 from c2b_ray.tables import HYPOTHESES
-from c2b_ray.tables.failure_rows import AnswerRow, HypothesisRow
+from c2b_ray.tables.failures import AnswerRow, HypothesisRow
 
 FEW = 0.5
 """The share of the images that a classifier must have answered."""

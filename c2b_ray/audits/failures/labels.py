@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 
 from c2b_ray.audits.failures.config import FailuresConfig
-from c2b_ray.audits.failures.discovery.candidates import Candidate
-from c2b_ray.audits.failures.discovery.hierarchy import Hierarchy
-from c2b_ray.audits.failures.discovery.rounds import AnswerRules
+from c2b_ray.audits.failures.discovery.candidates import Candidate, Hierarchy
+from c2b_ray.audits.failures.discovery.rounds import AnswerRules, Truth, check_rule, needs_parents
 from c2b_ray.audits.failures.discovery.rounds_stage import DiscoveryClassifier
-from c2b_ray.audits.failures.discovery.rules import Truth, check_rule, needs_parents
 from c2b_ray.audits.failures.discovery.sentences import baseline, check_prompt
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.models import model_row, warn_of_assumptions

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from c2b_ray.audits.failures.discovery.candidates import Candidate, rewrite_request, rewrites, without_adjectives
-from c2b_ray.audits.failures.discovery.describe import Background
+from c2b_ray.audits.failures.discovery.clusters import Background
 from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, Counts, WantedDraws
 from c2b_ray.audits.failures.failing import background, describe_at_once, described
 from c2b_ray.audits.failures.state import FailuresState, Hypothesis, Kind

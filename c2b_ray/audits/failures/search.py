@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from c2b_ray.audits.failures.confirmation import TEST_SHARE
 from c2b_ray.audits.failures.discovery.candidates import written
-from c2b_ray.audits.failures.discovery.describe import Sentences, mine
+from c2b_ray.audits.failures.discovery.clusters import Sentences, mine
 from c2b_ray.audits.failures.discovery.race import baseline_share, expected_draws
 from c2b_ray.audits.failures.discovery.rounds import SAMPLE
 from c2b_ray.audits.failures.drawing import DISCOVERY, SEARCH, WantedDraws

@@ -16,9 +16,8 @@ from c2b_ray.audits.failures.run import FailuresRun
 from c2b_ray.audits.failures.state import FailuresState
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.steps.classify import Classification
-from c2b_ray.steps.setup import detected
+from c2b_ray.steps.setup import detected, sentences, setup_finding
 from c2b_ray.steps.setup_maps import LabelledAnswers, positions
-from c2b_ray.steps.setup_words import sentences, setup_finding
 
 Count = tuple[str, str, str | None, bool, int]
 """The classifier, the images' label, the label that it answered (None: no single one), whether that is a failure, and

@@ -14,10 +14,9 @@ from c2b_ray.audits.failures.config import FailuresConfig
 from c2b_ray.audits.failures.discovery.candidates import Candidate, Origin, table
 from c2b_ray.audits.failures.discovery.rounds_stage import RoundStage, describe_all
 from c2b_ray.audits.failures.discovery.sentences import statements, usable
-from c2b_ray.audits.failures.drawing import RoundDrawing
+from c2b_ray.audits.failures.drawing import RoundDrawing, generated
 from c2b_ray.audits.failures.labels import baselines, contenders, noted_classifiers
 from c2b_ray.audits.failures.run import FailuresRun
-from c2b_ray.audits.failures.sources import generated
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
 from c2b_ray.audits.kit.session import Steps

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from c2b_ray.audits import gate as gates
-from c2b_ray.audits.kit.classifiers import one_of, two_of
+from c2b_ray.audits.kit.models import one_of, two_of
 from c2b_ray.errors import RunError
 from c2b_ray.report.comparison import Pages, tally
-from c2b_ray.report.summary import Summary
+from c2b_ray.report.words import Summary
 from c2b_ray.stats.multiplicity import benjamini_hochberg
 from c2b_ray.storage import files, resolve
 from c2b_ray.storage.run import Run

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from c2b_ray.config.placement import Computing, PlacementConfig, Stage
 from c2b_ray.engine.images import CLASSIFY, GENERATE, VERIFY
-from c2b_ray.engine.search import RETRIEVE
+from c2b_ray.engine.index import RETRIEVE
 from c2b_ray.engine.stage import Runner
 from c2b_ray.models import as_placed, catalog, devices
 from c2b_ray.roles import (

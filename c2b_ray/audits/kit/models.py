@@ -1,17 +1,63 @@
-"""A model's settings and where each was read: noted in a run, and warned of where nothing states them."""
+"""Resolves the names by which a user chooses a classifier of a run. It does not know where a run keeps them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel
 
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Steps
-from c2b_ray.errors import InputError, RunError
+from c2b_ray.config.named import MODELS, Names, texts_of
+from c2b_ray.errors import ConfigError, InputError, RunError, nearest
 from c2b_ray.models import catalog
+from c2b_ray.report.redact import names_of
 from c2b_ray.roles import Description, ModelFact
+from c2b_ray.storage import files, is_remote
+from c2b_ray.storage.confined import located, paths
 from c2b_ray.storage.run import Run
+from c2b_ray.world.zoo import names
+
+
+def one_of(known: Sequence[str], name: str | None, option: str, path: str) -> str:
+    """Returns the classifier of the run at `path` that the user names: by its name, by a spec with paths relative to
+    the working directory, or by its name on report pages. Without a name it returns the only classifier."""
+    if name is None:
+        if len(known) != 1:
+            raise ConfigError(option, f"{path} has predictions of {listed(known)}; name one")
+        return known[0]
+    on_pages = {name: spec for spec, name in names_of(known).items()}
+    for spec in (name, located(name, Path.cwd()), on_pages.get(name)):
+        if spec in known:
+            return str(spec)
+    raise ConfigError(option, f"{path} has no predictions of {name!r}; {nearest(name, known)}")
+
+
+def two_of(known: Sequence[str], name_a: str | None, name_b: str | None, path: str) -> tuple[str, str]:
+    """Returns two classifiers of one run, resolved as by `one_of`; a run's only two need not be named."""
+    a = None if name_a is None else one_of(known, name_a, "--classifier-a", path)
+    b = None if name_b is None else one_of(known, name_b, "--classifier-b", path)
+    if a is not None and a == b:
+        raise ConfigError("--classifier-b", f"{b} is compared with itself; name two classifiers, or two runs")
+    if a is not None and b is not None:
+        return a, b
+    if len(known) != 2:
+        raise ConfigError(
+            "--classifier-a, --classifier-b",
+            f"{path} has predictions of {listed(known)}; name the two to compare, or a second run",
+        )
+    others = [spec for spec in known if spec not in (a, b)]
+    return a or others.pop(0), b or others.pop(0)
+
+
+def listed(specs: Sequence[str]) -> str:
+    return ", ".join(specs) or "no classifier"
+
+
+# A model's settings and where each was read: noted in a run, and warned of where nothing states them.
 
 
 def model_row(spec: str, known: Description) -> dict[str, Any]:
@@ -78,3 +124,58 @@ def _check(run: Run, name: str, noted: Mapping[str, str] | None, revision: str) 
             "--out, or put the former files (and precision) back",
             run=run.path,
         )
+
+
+# The models and files that a config names, checked before anything loads: schemes are known, and files exist.
+
+
+def check_spec(field: str, role: str, spec: str) -> None:
+    """Raises ConfigError for `field` where the spec cannot be of that role, or names files or models that do
+    not exist."""
+    scheme = catalog.parse(spec).scheme
+    known = catalog.schemes()[role]
+    if scheme not in known:
+        raise ConfigError(field, f"{spec}: no {role} has the scheme {scheme!r}; {nearest(scheme, known)}")
+    for what, path in paths(spec):
+        if not (files.exists(path) if is_remote(path) else Path(path).expanduser().exists()):
+            raise ConfigError(field, f"{spec}: no such file or directory: {path} ({what})")
+    if scheme == "scripted":  # the one that loads at once, from a document that may be wrong
+        model = catalog.parse(spec)
+        catalog.loader(role, model)(model)
+    if scheme == "world" and role != "classifier":  # a classifier is loaded for its labels
+        name, there = catalog.parse(spec).name, names(role)
+        if name not in there:
+            raise ConfigError(field, f"{spec}: the world has no {role} {name!r}; {nearest(name, there)}")
+
+
+def named_models(config: BaseModel) -> list[tuple[str, str, str]]:
+    """Returns (field, role, spec) of each model."""
+    return [(one.field, one.names.value, one.text) for one in texts_of(config) if one.names in MODELS]
+
+
+def check_specs(config: BaseModel) -> None:
+    """Checks each spec's scheme and the files that it names. Group guessers have specs of their own kind."""
+    for field, role, spec in named_models(config):
+        if role != Names.GUESSER.value:
+            check_spec(field, role, spec)
+
+
+def paths_read(config: BaseModel, in_driver: Container[Names] = (Names.LANGUAGE_MODEL,)) -> dict[str, str]:
+    """Returns the files and folders that stages read → the fields that name them. On a cluster every node needs them.
+
+    `in_driver`: the models that no stage calls.
+    """
+    read: dict[str, str] = {}
+    for one in texts_of(config):
+        if one.names in MODELS and one.names not in in_driver:
+            read |= {path: one.field for _, path in paths(one.text)}
+        elif one.names in (Names.TABLE, Names.ROOT, Names.CAPTIONED):
+            read[one.text] = one.field
+        elif one.names is Names.INDEX:
+            read[index_folder(one.text)] = one.field
+    return read
+
+
+def index_folder(index: str) -> str:
+    """Returns the folder of an index, whether it is named by its path or by a spec."""
+    return index.removeprefix("faiss:").partition("?")[0] if index.startswith("faiss:") else index

@@ -22,14 +22,13 @@ from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.in_memory import HERE, held_in_memory, specs_of
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
-from c2b_ray.audits.kit.models import model_row, warn_of_assumptions
+from c2b_ray.audits.kit.models import model_row, paths_read, warn_of_assumptions
 from c2b_ray.audits.kit.session import Session, Steps
-from c2b_ray.audits.kit.specs import paths_read
 from c2b_ray.audits.latent.inputs import grounds, learn_from_references
-from c2b_ray.audits.latent.preflight import check
 from c2b_ray.audits.latent.problems import (
     LatentProblem,
     OmittedProblem,
+    check,
     names_of,
     order_of,
     reservation,
@@ -41,16 +40,14 @@ from c2b_ray.audits.latent.run import LatentRun, open_latent_run
 from c2b_ray.audits.latent.search import SearchTask
 from c2b_ray.audits.latent.stage import IMAGES, SEARCH, Specs, described, search_all
 from c2b_ray.audits.latent.verdicts import with_q_values
-from c2b_ray.config.latent import EvidenceConfig, LatentConfig
-from c2b_ray.config.latent_file import read_latent_config
+from c2b_ray.config.latent import EvidenceConfig, LatentConfig, read_latent_config
 from c2b_ray.config.placement import PlacementConfig, read_placement
 from c2b_ray.models import catalog, devices
 from c2b_ray.models.gradient_schemes import chosen_label
 from c2b_ray.roles import Description
-from c2b_ray.storage.documents import FileOrFields
+from c2b_ray.storage.manifest import FileOrFields
 from c2b_ray.tables import content_id
-from c2b_ray.tables.latent import DIRECTIONS, PROBLEMS, STRIPS
-from c2b_ray.tables.latent_rows import ProblemRow
+from c2b_ray.tables.latent import DIRECTIONS, PROBLEMS, STRIPS, ProblemRow
 
 if TYPE_CHECKING:
     from c2b_ray.models.memory_classifier import InMemory, Model

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from c2b_ray.audits import gate as gates
-from c2b_ray.audits.kit.classifiers import one_of
 from c2b_ray.audits.kit.comparison import Comparison, compared_names, differing, refuse
+from c2b_ray.audits.kit.models import one_of
 from c2b_ray.audits.latent.compared import ComparedSearch
 from c2b_ray.audits.latent.compared import compare as compared
 from c2b_ray.audits.latent.report.comparison import PAGES

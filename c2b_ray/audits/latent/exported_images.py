@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.audits.latent.report.methods import target_of
+from c2b_ray.audits.latent.report.page import target_of
 from c2b_ray.audits.latent.run import LatentRun
 from c2b_ray.errors import RunError
 from c2b_ray.report import words

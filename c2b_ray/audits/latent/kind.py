@@ -33,8 +33,8 @@ AUDIT = Audit(
     images="c2b_ray.audits.latent.exported_images:run_images",
     findings="c2b_ray.audits.latent.comparison:findings",
     compare="c2b_ray.audits.latent.comparison:compare",
-    most_images="c2b_ray.audits.latent.preflight:most_images",
-    check="c2b_ray.audits.latent.preflight:check_gradients",
+    most_images="c2b_ray.audits.latent.problems:most_images",
+    check="c2b_ray.audits.latent.problems:check_gradients",
     served=False,
     form=(
         FormField("generator", "Generator", "A generator with a latent space.", "model", "latent_generators"),

@@ -17,7 +17,7 @@ from scipy import stats
 from c2b_ray.config.latent import EvidenceConfig
 from c2b_ray.stats.latent import Evidence
 from c2b_ray.stats.multiplicity import benjamini_hochberg
-from c2b_ray.tables.latent_rows import DirectionRow
+from c2b_ray.tables.latent import DirectionRow
 
 Vectors = NDArray[np.float64]
 FOUND, NOTHING, UNDETERMINED = "found", "nothing found", "undetermined"

@@ -13,20 +13,18 @@ from c2b_ray.audits.kit.backend import AUTO, backend
 from c2b_ray.audits.kit.events import Listener
 from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.manifest import finished
+from c2b_ray.audits.kit.models import paths_read
 from c2b_ray.audits.kit.session import Session, Steps
-from c2b_ray.audits.kit.specs import paths_read
 from c2b_ray.audits.prompts.config import PromptsConfig, read_prompts_config
 from c2b_ray.audits.prompts.heads import guides
-from c2b_ray.audits.prompts.measurement import measure
-from c2b_ray.audits.prompts.modifying import modify, show_examples
+from c2b_ray.audits.prompts.measurement import measure, modify, show_examples
 from c2b_ray.audits.prompts.preflight import checked, most_images
 from c2b_ray.audits.prompts.report.page import write_report
-from c2b_ray.audits.prompts.run import PromptsRun, open_prompts_run
+from c2b_ray.audits.prompts.run import PromptsRun, PromptsState, begin, open_prompts_run
 from c2b_ray.audits.prompts.search import search_all, write_baselines
 from c2b_ray.audits.prompts.words import associate
-from c2b_ray.audits.prompts.work import PromptsState, begin
 from c2b_ray.config.placement import PlacementConfig, read_placement
-from c2b_ray.storage.documents import FileOrFields
+from c2b_ray.storage.manifest import FileOrFields
 from c2b_ray.tables import content_id
 
 RUNS = "runs"

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from c2b_ray.audits import gate as gates
-from c2b_ray.audits.kit.classifiers import one_of
 from c2b_ray.audits.kit.comparison import Comparison, compared_names, differing, refuse
+from c2b_ray.audits.kit.models import one_of
 from c2b_ray.audits.prompts.compared import ALL, FREQUENCY, GAIN, WORD, GeneratorResults, gains_by_value, verdict
 from c2b_ray.audits.prompts.compared import compare as compared
 from c2b_ray.audits.prompts.report.comparison import PAGES

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from c2b_ray.config.named import CaptionerSpec, EncoderSpec, GeneratorSpec, LanguageModelSpec, Name, Names
 from c2b_ray.config.reading import ConfigFile
 from c2b_ray.config.strict import StrictModel, distinct
-from c2b_ray.storage.documents import FileOrFields
+from c2b_ray.storage.manifest import FileOrFields
 
 Method = Literal["curated", "templates", "llm", "llm_biased", "pez", "bgps"]
 SUBJECT = "{subject}"

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from statistics import mean
 
 from c2b_ray.audits.kit.backend import AUTO
-from c2b_ray.audits.kit.costs import answers, generations
+from c2b_ray.audits.kit.session import answers, generations
 from c2b_ray.audits.prompts.config import PromptsConfig, read_prompts_config
 from c2b_ray.audits.prompts.preflight import checked, images_by_part
 from c2b_ray.report import words
-from c2b_ray.report.summary import Column, Summary
+from c2b_ray.report.words import Column, Summary
 
 
 @dataclass(frozen=True)

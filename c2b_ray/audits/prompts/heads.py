@@ -14,15 +14,15 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.audits.kit.events import IMAGES
+from c2b_ray.audits.kit.models import paths_read
 from c2b_ray.audits.kit.session import Session, Steps
-from c2b_ray.audits.kit.specs import paths_read
 from c2b_ray.audits.prompts.config import PromptsConfig
 from c2b_ray.audits.prompts.kind import AUDIT
 from c2b_ray.audits.prompts.preflight import checked, images_of_heads
+from c2b_ray.audits.prompts.run import PromptsState, described
 from c2b_ray.audits.prompts.search import Guided, head_prompts
 from c2b_ray.audits.prompts.steps.heads import HeadPlan, Trained, train_heads
 from c2b_ray.audits.prompts.steps.search import Head
-from c2b_ray.audits.prompts.work import PromptsState, described
 from c2b_ray.engine.images import VERIFY, of_revision
 from c2b_ray.errors import ConfigError, nearest
 from c2b_ray.models.activation_heads import decoded, encoded, train_head

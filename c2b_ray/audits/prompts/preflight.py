@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import ceil
 
 from c2b_ray.audits.kit.backend import check_via
-from c2b_ray.audits.kit.specs import check_specs
+from c2b_ray.audits.kit.models import check_specs
 from c2b_ray.audits.prompts.config import PromptsConfig
-from c2b_ray.audits.prompts.modifying import PICTURES
+from c2b_ray.audits.prompts.measurement import PICTURES
 from c2b_ray.audits.prompts.search import check_search
 from c2b_ray.audits.prompts.steps.search import FIRST_SHARE
 from c2b_ray.audits.prompts.steps.tasks import targets_of

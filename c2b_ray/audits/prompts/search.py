@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from c2b_ray.audits.prompts.config import PromptsConfig, SearchConfig
-from c2b_ray.audits.prompts.steps.baselines import CURATED, TEMPLATES, filled, written
+from c2b_ray.audits.prompts.run import PromptsState
+from c2b_ray.audits.prompts.steps.judging import CURATED, TEMPLATES, filled, written
 from c2b_ray.audits.prompts.steps.search import IMAGES, Guide, Head, HeadGuide, JudgeGuide, SearchSettings
 from c2b_ray.audits.prompts.steps.tasks import SearchModels, SearchPlan, Target, search_tasks
-from c2b_ray.audits.prompts.work import PromptsState
 from c2b_ray.engine.images import VERIFY
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog

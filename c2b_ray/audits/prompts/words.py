@@ -12,7 +12,7 @@ from functools import partial
 import pyarrow as pa
 
 from c2b_ray.audits.prompts.config import Associations, Attribute
-from c2b_ray.audits.prompts.run import LeastEffect, WordSearch
+from c2b_ray.audits.prompts.run import LeastEffect, PromptsState, WordSearch
 from c2b_ray.audits.prompts.search import neutral_prompts
 from c2b_ray.audits.prompts.steps.association import (
     POWER,
@@ -38,7 +38,6 @@ from c2b_ray.audits.prompts.steps.experiment import (
 )
 from c2b_ray.audits.prompts.steps.judging import Frequencies
 from c2b_ray.audits.prompts.steps.words import LeakWords, distinctive, frequent_words, leaks_of, words_of
-from c2b_ray.audits.prompts.work import PromptsState
 from c2b_ray.report import words
 from c2b_ray.tables.prompts import ASSOCIATIONS
 

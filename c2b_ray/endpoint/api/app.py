@@ -19,13 +19,12 @@ from c2b_ray.endpoint.api import catalog, events, health, jobs, judging, keys, r
 from c2b_ray.endpoint.api import catalog as docs
 from c2b_ray.endpoint.api.context import Context, Remembered, UploadSlots, WrongKeys
 from c2b_ray.endpoint.api.envelope import Envelope
-from c2b_ray.endpoint.api.pagination import Signer, endpoint_secret
-from c2b_ray.endpoint.api.problems import handle
+from c2b_ray.endpoint.api.problems import Signer, endpoint_secret, handle
 from c2b_ray.endpoint.api.watch import JobWatcher
 from c2b_ray.endpoint.ledger import migrations
-from c2b_ray.endpoint.ledger.buckets import Throttle
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.ledger.keys import KeyRing
+from c2b_ray.endpoint.ledger.quotas import Throttle
 from c2b_ray.endpoint.operate.metrics import registry
 from c2b_ray.endpoint.operate.webhooks import UrlSigner
 

@@ -17,14 +17,12 @@ from fastapi import Request
 from prometheus_client import CollectorRegistry
 
 from c2b_ray.config.endpoint import EndpointConfig, Quotas
-from c2b_ray.endpoint.api.pagination import Signer
-from c2b_ray.endpoint.api.problems import ProblemError, retry_after
+from c2b_ray.endpoint.api.problems import ProblemError, Signer, retry_after
 from c2b_ray.endpoint.api.watch import JobWatcher
 from c2b_ray.endpoint.ledger import tenants
-from c2b_ray.endpoint.ledger.buckets import Throttle
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.endpoint.ledger.keys import KeyRing
-from c2b_ray.endpoint.ledger.quotas import QuotaDenial
+from c2b_ray.endpoint.ledger.quotas import QuotaDenial, Throttle
 from c2b_ray.endpoint.operate.webhooks import UrlSigner
 
 # A short-lived cache of tenants' rows in the ledger, which each request would otherwise read again.

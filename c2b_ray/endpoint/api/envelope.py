@@ -26,7 +26,7 @@ from c2b_ray.config.problems import first_problem
 from c2b_ray.endpoint import counters
 from c2b_ray.endpoint.api.problems import MEDIA_TYPE, FieldError, ProblemError, encoded, problem_of
 from c2b_ray.errors import ConfigError
-from c2b_ray.storage.documents import StrictLoader, parse_json
+from c2b_ray.storage.manifest import StrictLoader, parse_json
 from c2b_ray.text import HIDDEN
 
 ACCESS = logging.getLogger("c2b_ray.endpoint.access")

@@ -17,8 +17,7 @@ from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.envelope import Document, canonical, document
 from c2b_ray.endpoint.api.models import CheckedConfig, JobList, Kind, State, Submission, Text
 from c2b_ray.endpoint.api.models import Job as JobBody
-from c2b_ray.endpoint.api.pagination import LONGEST
-from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
+from c2b_ray.endpoint.api.problems import LONGEST, FieldError, ProblemError, not_found
 from c2b_ray.endpoint.booking import UNKNOWN, images_of_question, models_of
 from c2b_ray.endpoint.kinds import kind_named
 from c2b_ray.endpoint.ledger import jobs, quotas, uploads

@@ -23,11 +23,10 @@ from c2b_ray.endpoint.api.models import (
     TenantBody,
     TenantList,
 )
-from c2b_ray.endpoint.api.pagination import Pages
-from c2b_ray.endpoint.api.problems import ProblemError, not_found
+from c2b_ray.endpoint.api.problems import Pages, ProblemError, not_found
 from c2b_ray.endpoint.ledger import audit_log, keys, quotas, tenants
 from c2b_ray.endpoint.ledger import quotas as usage
-from c2b_ray.endpoint.ledger.ids import is_id
+from c2b_ray.endpoint.ledger.database import is_id
 from c2b_ray.endpoint.ledger.keys import Key
 from c2b_ray.errors import ConfigError, InputError
 

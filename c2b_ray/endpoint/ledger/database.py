@@ -13,6 +13,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
+import secrets
 import sqlite3
 import threading
 import time
@@ -513,3 +515,20 @@ def locked(transaction: Transaction, statement: Any) -> Any:
 def record(kind: Callable[..., T], row: Iterable[Any]) -> T:
     """Builds a dataclass from a row whose columns are its fields, in order."""
     return kind(*row)
+
+
+# Unguessable ids with a prefix for their kind: job_…, key_…, tenant_…, hook_…, delivery_…
+
+
+_BYTES = 12
+_ID = re.compile(r"[a-z]{1,16}_[0-9a-f]{24}")
+
+
+def new_id(kind: str) -> str:
+    """Returns a new id: `kind`, an underscore and 96 random bits in hexadecimal."""
+    return f"{kind}_{secrets.token_hex(_BYTES)}"
+
+
+def is_id(text: str) -> bool:
+    """Returns whether a text, such as part of a URL, has the form of an id. Databases refuse some other texts (NUL)."""
+    return _ID.fullmatch(text) is not None

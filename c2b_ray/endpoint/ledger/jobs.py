@@ -15,8 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from c2b_ray.config.endpoint import Quotas
 from c2b_ray.endpoint.ledger import audit_log, quotas, tables, uploads, webhooks
-from c2b_ray.endpoint.ledger.database import Database, Transaction, locked, record
-from c2b_ray.endpoint.ledger.ids import is_id, new_id
+from c2b_ray.endpoint.ledger.database import Database, Transaction, is_id, locked, new_id, record
 from c2b_ray.endpoint.ledger.job import (
     COLUMNS,
     ENDED,

@@ -21,8 +21,7 @@ from typing import Any, Literal, get_args
 from sqlalchemy import or_, select, tuple_, update
 
 from c2b_ray.endpoint.ledger import audit_log, tables
-from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError, Transaction, locked
-from c2b_ray.endpoint.ledger.ids import is_id, new_id
+from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError, Transaction, is_id, locked, new_id
 from c2b_ray.errors import ConfigError, InputError
 
 Scope = Literal["submit", "read", "admin"]

@@ -12,8 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from c2b_ray.config.endpoint import Quotas
 from c2b_ray.endpoint.ledger import audit_log, tables
-from c2b_ray.endpoint.ledger.database import Database, locked, record
-from c2b_ray.endpoint.ledger.ids import new_id
+from c2b_ray.endpoint.ledger.database import Database, locked, new_id, record
 from c2b_ray.errors import ConfigError, InputError, RunError
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")

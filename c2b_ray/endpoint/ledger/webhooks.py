@@ -12,8 +12,7 @@ from typing import Any
 from sqlalchemy import and_, case, delete, func, or_, select, update
 
 from c2b_ray.endpoint.ledger import audit_log, tables
-from c2b_ray.endpoint.ledger.database import Database, Transaction, locked, record
-from c2b_ray.endpoint.ledger.ids import is_id, new_id
+from c2b_ray.endpoint.ledger.database import Database, Transaction, is_id, locked, new_id, record
 from c2b_ray.errors import InputError
 
 _webhooks, _deliveries = tables.webhooks.c, tables.deliveries.c

@@ -28,7 +28,7 @@ from c2b_ray.endpoint.ledger import audit_log, migrations, tables
 from c2b_ray.endpoint.ledger.database import Database, Transaction
 from c2b_ray.errors import InputError, StorageError
 from c2b_ray.storage import files, resolve
-from c2b_ray.storage.documents import read_json
+from c2b_ray.storage.manifest import read_json
 from c2b_ray.storage.s3 import file_info
 
 # Copies the storage of an endpoint to a folder and back, with the SHA-256 of each file. It knows no ledger.

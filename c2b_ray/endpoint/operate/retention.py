@@ -18,12 +18,11 @@ from pyarrow import fs
 
 from c2b_ray.config.endpoint import EndpointConfig
 from c2b_ray.endpoint.clocks import now as steady_now
-from c2b_ray.endpoint.ledger import buckets, jobs, locks, tenants, uploads, webhooks
+from c2b_ray.endpoint.ledger import jobs, locks, quotas, tenants, uploads, webhooks
 from c2b_ray.endpoint.ledger import tenants as sessions
 from c2b_ray.endpoint.ledger import uploads as aged
 from c2b_ray.endpoint.ledger import webhooks as events
-from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError
-from c2b_ray.endpoint.ledger.ids import is_id
+from c2b_ray.endpoint.ledger.database import Database, DatabaseDownError, is_id
 from c2b_ray.endpoint.policy import uploads as stored_uploads
 from c2b_ray.errors import C2BError, InputError, RunError
 from c2b_ray.storage import files, resolve
@@ -109,7 +108,7 @@ def purge(db: Database, config: EndpointConfig) -> Deleted:
     deleted.events = events.forget_events(db, now - kept.events_days * DAY_S)
     deleted.deliveries = webhooks.forget(db, now - kept.events_days * DAY_S)
     deleted.idempotency_keys = jobs.forget_idempotency(db, now - kept.idempotency_hours * HOUR_S)
-    buckets.forget(db, now - DAY_S)
+    quotas.forget(db, now - DAY_S)
     sessions.forget(db, now)
     db.overwrite_deleted()
     for root in _roots(config):

@@ -25,7 +25,7 @@ from c2b_ray.endpoint.policy.isolation import can_cut_off, launched
 from c2b_ray.endpoint.policy.paths import DATA, RUNS, UPLOADS
 from c2b_ray.errors import C2BError, ImageError, SourceError
 from c2b_ray.storage import files
-from c2b_ray.storage.documents import parse_json
+from c2b_ray.storage.manifest import parse_json
 from c2b_ray.storage.run import MANIFEST
 from c2b_ray.tables import content_id
 

@@ -25,8 +25,8 @@ from c2b_ray.endpoint.policy.specs import SPECS
 from c2b_ray.endpoint.policy.weights import check_weights
 from c2b_ray.errors import ConfigError, ImageError, InputError, WeightsError
 from c2b_ray.storage import files
-from c2b_ray.storage.documents import parse_json, read_json
 from c2b_ray.storage.labelled_rows import open_rows
+from c2b_ray.storage.manifest import parse_json, read_json
 
 IMAGE = "image"
 _MANIFEST = "manifest.json"

@@ -6,10 +6,20 @@ chooses the process's environment (`work.environment`); variables that must neve
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import fcntl
 import json
+import os
+import resource
+import socket
+import stat
+import struct
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -75,3 +85,212 @@ def can_cut_off() -> bool:
     command = launched((sys.executable, "-I", "-c", ""), {}, cut=True)
     result = subprocess.run(command, check=False, capture_output=True, timeout=60, env={})  # noqa: S603  (our own)
     return result.returncode == 0
+
+
+# Limits which files a job's process may access: its tenant's folder, libraries and caches; and, for a store, which
+# ports.
+
+
+_CREATE, _ADD, _RESTRICT = 444, 445, 446
+_VERSION, _PATH_BENEATH, _NO_NEW_PRIVILEGES = 1, 1, 38
+_DROP_CAPABILITY, _CAPABILITIES = 24, 0x20080522
+_INSPECTING = (19, 21, 38)
+"""CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON."""
+_EXECUTE, _WRITE, _READ, _LIST, _TRUNCATE = 1, 2, 4, 8, 1 << 14
+_CONNECT, _PORT, _WITH_PORTS = 2, 2, 4
+_OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE
+_READING = _EXECUTE | _READ | _LIST
+_BITS = {1: 13, 2: 14}
+"""The number of rights that early versions know. Later versions know 15 or more, of which the first 15 are limited."""
+
+SYSTEM = (
+    "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/proc", "/sys", "/dev",
+    "/run/systemd/resolve", "/run/nvidia-persistenced",
+)  # fmt: skip
+DEVICES = ("/dev",)
+"""May be written, too: shared memory, null, a GPU's files. Their own permissions still apply."""
+_HOMES = ("HOME", "PWD", "OLDPWD")
+"""Variables that name folders with much else in them."""
+_CACHES = ("HF_HOME", "HF_HUB_CACHE", "TORCH_HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR")
+
+
+def libraries() -> list[str]:
+    """Returns the folders of this Python and of the modules that it imports."""
+    package = str(Path(__file__).resolve().parents[3])
+    return [sys.prefix, sys.base_prefix, package, os.path.dirname(os.path.realpath(sys.executable)), *sys.path]
+
+
+def caches(environment: Mapping[str, str]) -> list[str]:
+    """Returns the folders of downloaded models."""
+    home = environment.get("HOME", "")
+    named = [environment[name] for name in _CACHES if environment.get(name)]
+    return [*named, *([f"{home}/.cache"] if home else [])]
+
+
+def named(environment: Mapping[str, str]) -> list[str]:
+    """Returns files and folders that variables of a job's environment name, such as certificates and a store's
+    credentials."""
+    texts = [value.split(os.pathsep) for name, value in environment.items() if name not in _HOMES]
+    return [path for paths in texts for path in paths if os.path.isabs(path) and os.path.realpath(path) != "/"]
+
+
+def temporary(environment: Mapping[str, str]) -> list[str]:
+    """Returns the folders for temporary files of this process, and for the sessions of Ray clusters that it starts or
+    joins here."""
+    return [tempfile.gettempdir(), environment.get("RAY_TMPDIR", "")]
+
+
+def confine(reads: Collection[str], writes: Collection[str]) -> bool:
+    """Limits this thread and its children for good: they read only below `reads` and `writes`, and write only below
+    `writes`.
+
+    Returns whether the kernel did it. Missing paths are left out; links are resolved now.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    known = version()
+    every = (1 << _BITS.get(known, 15)) - 1
+    ruleset = _ruleset(libc, struct.pack("Q", every)) if known >= 1 else -1
+    if ruleset < 0:
+        return False
+    try:
+        for path, rights in [
+            *((path, _READING) for path in _there(reads)),
+            *((path, every) for path in _there(writes)),
+        ]:
+            _allow(libc, ruleset, path, rights & every)
+        _drop_inspection_rights(libc)
+        return _restricted(libc, ruleset)
+    finally:
+        os.close(ruleset)
+
+
+def version() -> int:
+    """Returns the version of the kernel's Landlock; below 1 if it has none."""
+    return int(ctypes.CDLL(None, use_errno=True).syscall(_CREATE, None, ctypes.c_size_t(0), _VERSION))
+
+
+def knows_ports() -> bool:
+    return version() >= _WITH_PORTS
+
+
+def connect_only(ports: Collection[int]) -> bool:
+    """Limits TCP connections of this thread and its children to these ports, on any host; UDP is not limited.
+
+    Returns whether the kernel did it, which needs Linux 6.7.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    ruleset = _ruleset(libc, struct.pack("QQ", 0, _CONNECT)) if knows_ports() else -1
+    if ruleset < 0:
+        return False
+    try:
+        for port in ports:
+            libc.syscall(_ADD, ruleset, _PORT, struct.pack("QQ", _CONNECT, port), 0)
+        return _restricted(libc, ruleset)
+    finally:
+        os.close(ruleset)
+
+
+def _ruleset(libc: ctypes.CDLL, handled: bytes) -> int:
+    return int(libc.syscall(_CREATE, handled, ctypes.c_size_t(len(handled)), 0))
+
+
+def _restricted(libc: ctypes.CDLL, ruleset: int) -> bool:
+    libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    return bool(libc.syscall(_RESTRICT, ruleset, 0) == 0)
+
+
+def _drop_inspection_rights(libc: ctypes.CDLL) -> None:
+    """Drops root's rights to inspect other processes, which bypass Landlock. Other users do not have them."""
+    for capability in _INSPECTING:
+        libc.prctl(_DROP_CAPABILITY, capability, 0, 0, 0)
+    header, held = struct.pack("Ii", _CAPABILITIES, 0), ctypes.create_string_buffer(24)
+    if libc.capget(header, held) == 0:
+        words = list(struct.unpack("6I", held.raw))
+        for capability in _INSPECTING:
+            half, bit = divmod(capability, 32)
+            for kind in range(3):  # effective, permitted, inheritable
+                words[3 * half + kind] &= ~(1 << bit)
+        libc.capset(header, struct.pack("6I", *words))
+
+
+def _there(paths: Iterable[str]) -> list[str]:
+    real = (os.path.realpath(path) for path in paths if path)
+    return [path for path in dict.fromkeys(real) if os.path.exists(path)]
+
+
+def _allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
+    with suppress(OSError):  # it is gone by now or cannot be opened, so it cannot be read either
+        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISDIR(os.fstat(opened).st_mode):
+                rights &= _OF_FILES
+            libc.syscall(_ADD, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, opened), 0)
+        finally:
+            os.close(opened)
+
+
+# The launcher of an isolated process: leaves the network, sets limits, and then becomes the program.
+
+
+CANNOT = 78
+_NEWUSER, _NEWNET = 0x10000000, 0x40000000
+_PR_SET_NO_NEW_PRIVS, _PR_CAPBSET_DROP = 38, 24
+_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1
+
+
+def cut_off() -> bool:
+    """Moves this process into its own network with only a loopback; returns whether the kernel allowed it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    uid, gid = os.getuid(), os.getgid()
+    if libc.unshare(_NEWUSER | _NEWNET) == 0:
+        with contextlib.suppress(OSError):  # without a map its user is nobody, who may read what everyone may read
+            _write("/proc/self/setgroups", "deny")
+            _write("/proc/self/uid_map", f"{uid} {uid} 1")
+            _write("/proc/self/gid_map", f"{gid} {gid} 1")
+        alone = True
+    else:
+        alone = libc.unshare(_NEWNET) == 0
+    if alone:
+        with contextlib.suppress(OSError):  # Ray and others connect to their own host
+            _raise_loopback()
+    return alone
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def _raise_loopback() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        answer = fcntl.ioctl(sock, _FLAGS, struct.pack("16sh14x", b"lo", 0))
+        flags = struct.unpack("16sh14x", answer)[1]
+        fcntl.ioctl(sock, _SET_FLAGS, struct.pack("16sh14x", b"lo", flags | _UP))
+
+
+def give_up_privileges() -> None:
+    """Gives up the means to gain rights: programs that it starts get none that it lacks, and cannot create networks."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    for capability in range(64):
+        libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # fails where there is none to drop
+
+
+def main(argv: list[str]) -> None:
+    options = json.loads(argv[0])
+    program = argv[argv.index("--") + 1 :]
+    if options["cut"] and not cut_off() and options["required"]:
+        sys.stderr.write("the kernel does not let this process be cut off from the network\n")
+        sys.exit(CANNOT)
+    if options["cut"]:
+        give_up_privileges()
+    for name, value in options["limits"].items():
+        number = getattr(resource, f"RLIMIT_{name}")
+        most = resource.getrlimit(number)[1]
+        value = value if most == resource.RLIM_INFINITY else min(value, most)
+        resource.setrlimit(number, (value, value))
+    os.execvpe(program[0], program, os.environ)  # noqa: S606  (what it is for)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

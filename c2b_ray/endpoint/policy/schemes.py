@@ -18,7 +18,7 @@ from c2b_ray.endpoint.policy.paths import looks_like_path
 from c2b_ray.errors import ConfigError, SpecError, nearest
 from c2b_ray.models.catalog import parse
 from c2b_ray.models.url_guard import UrlPolicy, check_url
-from c2b_ray.storage.spec_paths import LOCAL_DIR
+from c2b_ray.storage.confined import LOCAL_DIR
 from c2b_ray.world import zoo
 
 Locate = Callable[[str, tuple[str, ...]], str]

@@ -25,7 +25,7 @@ from c2b_ray.endpoint.web.rendering import shown
 from c2b_ray.endpoint.web.session import PageRequest, goto
 from c2b_ray.errors import C2BError
 from c2b_ray.report.redact import cleaned
-from c2b_ray.report.summary import Summary
+from c2b_ray.report.words import Summary
 from c2b_ray.storage import files
 
 _NO_ANSWER_YET = 409

@@ -17,8 +17,7 @@ from starlette.responses import RedirectResponse, Response
 
 from c2b_ray.endpoint.api.auth import Caller
 from c2b_ray.endpoint.api.context import Context
-from c2b_ray.endpoint.api.pagination import Signer
-from c2b_ray.endpoint.api.problems import FieldError, ProblemError
+from c2b_ray.endpoint.api.problems import FieldError, ProblemError, Signer
 
 COOKIE, PATH, TOKEN = "c2b_session", "/ui", "csrf"
 SECONDS = 12 * 3600.0

@@ -108,7 +108,7 @@ def _confine(start: Start) -> None:
     its own token, so other jobs of the same user cannot use it. The processes of a shared cluster are not children, and
     are not confined here.
     """
-    from c2b_ray.endpoint.policy import landlock
+    from c2b_ray.endpoint.policy import isolation
     from c2b_ray.endpoint.policy.at_start import policy_of_environment
 
     _keep_copies_of_tenant(start.out)
@@ -120,32 +120,32 @@ def _confine(start: Start) -> None:
     besides = policy_of_environment().job_reads
     if "/" in besides:
         return
-    caches = landlock.caches(os.environ)
+    caches = isolation.caches(os.environ)
     fetches = os.environ.get("HF_HUB_OFFLINE") != "1"
     reads = [
-        *landlock.SYSTEM,
-        *landlock.libraries(),
-        *landlock.named(os.environ),
+        *isolation.SYSTEM,
+        *isolation.libraries(),
+        *isolation.named(os.environ),
         *caches,
         *besides,
         *([start.placement] if start.placement else []),
         *([os.path.expanduser("~/.ray")] if shared else []),  # the cluster's token, unless a variable holds it
     ]
     tenant = [] if is_remote(start.out) else [_tenant_folder(start.out)]
-    writes = [*tenant, *_temporary(start.out), *landlock.DEVICES, *(caches if fetches else [])]
-    if not landlock.confine(reads, writes):
+    writes = [*tenant, *_temporary(start.out), *isolation.DEVICES, *(caches if fetches else [])]
+    if not isolation.confine(reads, writes):
         sys.stderr.write("this kernel has no Landlock: the process of a job reads what its runner's user may read\n")
     if start.strange and is_remote(start.out):
         from c2b_ray.storage import s3
 
-        landlock.connect_only(s3.ports())  # if the kernel cannot, the runner's note says so
+        isolation.connect_only(s3.ports())  # if the kernel cannot, the runner's note says so
 
 
 def _temporary(out: str) -> list[str]:
     """Returns the folders for temporary files; with a run `out` on a store, that of its files' copies, too."""
-    from c2b_ray.endpoint.policy import fetched, landlock
+    from c2b_ray.endpoint.policy import fetched, isolation
 
-    folders = landlock.temporary(os.environ)
+    folders = isolation.temporary(os.environ)
     if is_remote(out):
         with suppress(ConfigError, OSError):  # whoever fetches says why it cannot be used
             folders.append(str(fetched.copies_folder()))

@@ -26,10 +26,9 @@ from c2b_ray.endpoint.ledger.locks import SLOT, Lease
 from c2b_ray.endpoint.policy import fetched
 from c2b_ray.endpoint.scratch import ScratchFolder
 from c2b_ray.endpoint.work.child import SPARE
-from c2b_ray.endpoint.work.environment import inherit
 from c2b_ray.endpoint.work.fairness import SliceUse
 from c2b_ray.endpoint.work.job import JobRun
-from c2b_ray.endpoint.work.process import JobProcess, ProcessStarter, SpareProcess
+from c2b_ray.endpoint.work.process import JobProcess, ProcessStarter, SpareProcess, inherit
 from c2b_ray.endpoint.work.progress import ClaimEnd, key_problem
 from c2b_ray.endpoint.work.protocol import Problem, WorkEnded
 from c2b_ray.errors import ServiceError

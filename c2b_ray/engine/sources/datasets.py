@@ -18,7 +18,8 @@ from functools import partial
 import pyarrow as pa
 from pyarrow import fs
 
-from c2b_ray.engine.sources import img2dataset, parquet_tables, webdataset
+from c2b_ray.engine.sources import parquet_tables, webdataset
+from c2b_ray.engine.sources import parquet_tables as img2dataset
 from c2b_ray.engine.sources.files import Listing, Location, listing, tables
 from c2b_ray.engine.stage import Rows
 from c2b_ray.errors import SourceError

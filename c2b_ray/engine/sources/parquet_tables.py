@@ -7,7 +7,9 @@ no other kind of source.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +23,7 @@ from c2b_ray.engine.sources.files import ROW, ROWS_AT_ONCE, Location, tables, un
 from c2b_ray.engine.stage import Rows
 from c2b_ray.errors import SourceError
 from c2b_ray.storage import THREADS
+from c2b_ray.storage.folders import OmittedRows
 
 EXPECTED = (
     "expected `bytes`, `image` or img2dataset's `jpg` (binary, or a struct with `bytes` as Hugging Face has it), or "
@@ -253,3 +256,46 @@ def _inside(folder: str, path: str) -> str | None:
     """Returns the path within the source; None where it leads out: a table must not name any file of the machine."""
     name = posixpath.normpath(posixpath.join(folder, path))
     return None if name.startswith(("/", "../")) or name == ".." else name
+
+
+# Recognises what img2dataset wrote: for each shard `00000.parquet` with a row for each address, and the images in
+# `00000.tar`, in a folder `00000/`, or in the table itself.
+
+
+COLUMNS = {"key", "status", "url"}
+"""Columns that each of its tables has."""
+_SHARD = re.compile(r"(?:.*/)?\d+\.parquet$")
+
+
+def is_img2dataset(location: Location, tables: Sequence[str], others: Sequence[str]) -> bool:
+    """Returns whether the tables are img2dataset's, of images in shards or folders of the same names (`others`)."""
+    stems = {name.removesuffix(".parquet") for name in tables}
+    named = {name.split(".", 1)[0] for name in others} | {name.rpartition("/")[0] for name in others}
+    return bool(tables) and all(map(_SHARD.match, tables)) and bool(stems & named) and _has_columns(location, tables[0])
+
+
+def failed(location: Location, tables: Sequence[str]) -> OmittedRows:
+    """Counts the rows of which there is no image, by their status."""
+    counts: Counter[str] = Counter()
+    left_out = OmittedRows()
+    for name in tables:
+        try:
+            with location.open(name) as stream:
+                status = pq.ParquetFile(stream).read(["status"])["status"]
+        except Damaged:
+            left_out.add("table of img2dataset that cannot be read, so that its failed rows are not counted", name)
+            continue
+        for row in pc.value_counts(status).to_pylist():
+            counts[str(row["values"])] += row["counts"]
+    for status, count in sorted(counts.items()):
+        if status != "success":
+            left_out.add(f"row of img2dataset without an image (status {status})", count=count)
+    return left_out
+
+
+def _has_columns(location: Location, table: str) -> bool:
+    try:
+        with location.open(table) as stream:
+            return set(pq.ParquetFile(stream).schema_arrow.names) >= COLUMNS
+    except Damaged:
+        return False

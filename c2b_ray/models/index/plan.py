@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from c2b_ray.errors import ConfigError, SourceError, nearest
-from c2b_ray.storage.documents import parse_json
+from c2b_ray.storage.manifest import parse_json
 
 KINDS = ("flat", "hnsw", "ivfpq")
 MEMORY = 4 * 2**30

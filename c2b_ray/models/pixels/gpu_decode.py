@@ -1,16 +1,15 @@
-"""Encoded images to a model's batch, decoded and resized on its GPU.
+"""What a JPEG's markers say, read in some microseconds without decoding: enough to tell which files a GPU may decode.
 
-A GPU decodes plain JPEGs: 8 bits, baseline, upright, grey or in colour differences. Every other file, and whatever the
-GPU refuses, goes to the decoder for CPUs (`steps.decode`) in threads of this process, with its errors. The GPU's pixels
-differ a little from Pillow's (docs/guide/running.md), so the decoder is part of a model's revision. Damage inside a
-file whose markers are whole may go unseen by a GPU. It knows files and tensors, and no model.
+It knows the markers of ITU T.81, JFIF, Exif and Adobe, and no decoder.
 """
 
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -19,13 +18,218 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 
 from c2b_ray.errors import SpecError
-from c2b_ray.models.pixels.jpeg_header import read_header
-from c2b_ray.models.pixels.resize_tensors import can_resize, resized
-from c2b_ray.models.pixels.shape import shaped
+from c2b_ray.models.pixels.filters import BITS, Filter, weights
+from c2b_ray.models.pixels.resize import goes_down_first
+from c2b_ray.models.pixels.shape import resized_size, shaped
 from c2b_ray.roles import Pixels, Shape
+
+_ALONE = frozenset((0x01, *range(0xD0, 0xD8)))  # markers without a length
+_FRAMES = frozenset((*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0)))
+_SEQUENTIAL = frozenset((0xC0, 0xC1))
+_START, _SCAN, _APP1, _APP14, _END = b"\xff\xd8", 0xDA, 0xE1, 0xEE, b"\xff\xd9"
+_ORIENTATION = 0x0112
+
+
+@dataclass(frozen=True)
+class JpegHeader:
+    """`components`: 1 grey, 3 colour, 4 CMYK. `sequential`: one pass of Huffman codes, neither progressive nor
+    arithmetic. `orientation`: Exif's, 1 upright. `transformed`: whether three components are luminance and colour
+    differences, not red, green and blue."""
+
+    width: int
+    height: int
+    components: int
+    bits: int
+    sequential: bool
+    orientation: int
+    transformed: bool
+
+    @property
+    def plain(self) -> bool:
+        """Whether every decoder of JPEGs gives the picture as it is meant: 8 bits, sequential, upright, grey or with
+        colour differences."""
+        usual = self.bits == 8 and self.sequential and self.orientation == 1
+        return usual and (self.components == 1 or (self.components == 3 and self.transformed))
+
+
+def read_header(data: bytes) -> JpegHeader | None:
+    """Returns the header of a whole JPEG: from its first marker to the end marker that closes the file. None for
+    anything else, such as a file that was cut short."""
+    if data[:2] != _START or not data[-64:].rstrip(b"\0").endswith(_END):
+        return None
+    try:
+        return _read(data)
+    except (struct.error, IndexError, ValueError):
+        return None
+
+
+def _read(data: bytes) -> JpegHeader | None:
+    at, orientation, frame = 2, 1, None
+    adobe: int | None = None
+    while True:
+        if data[at] != 0xFF:
+            return None
+        marker = data[at + 1]
+        at += 1
+        if marker == 0xFF:  # filling
+            continue
+        at += 1
+        if marker in _ALONE:
+            continue
+        (length,) = struct.unpack_from(">H", data, at)
+        if marker == _SCAN:
+            break
+        if marker in _FRAMES:
+            if frame is not None:
+                return None
+            frame = (marker, *struct.unpack_from(">BHHB", data, at + 2), data[at + 8 : at + length])
+        elif marker == _APP1 and data[at + 2 : at + 8] == b"Exif\0\0":
+            orientation = _orientation(data[at + 8 : at + length])
+        elif marker == _APP14 and data[at + 2 : at + 7] == b"Adobe":
+            adobe = data[at + 13]
+        at += length
+    if frame is None:
+        return None
+    marker, bits, height, width, components, parts = frame
+    if not width or not height:
+        return None
+    # As libjpeg decides: Adobe's marker says it; without one, components named R, G and B are just that.
+    named_rgb = bytes(parts[0::3]) == b"RGB"
+    transformed = components == 3 and (adobe == 1 if adobe is not None else not named_rgb)
+    return JpegHeader(width, height, components, bits, marker in _SEQUENTIAL, orientation, transformed)
+
+
+def _orientation(tiff: bytes) -> int:
+    """Returns the orientation of an Exif block; 1 where it says none; 0 where it cannot be read here."""
+    order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
+    if order is None:
+        return 0
+    (first,) = struct.unpack_from(f"{order}I", tiff, 4)
+    (count,) = struct.unpack_from(f"{order}H", tiff, first)
+    for entry in range(count):
+        tag, kind, _, value = struct.unpack_from(f"{order}HHIH", tiff, first + 2 + 12 * entry)
+        if tag == _ORIENTATION:
+            return int(value) if kind == 3 else 0
+    return 1
+
+
+# The pixels of `resize`, computed by PyTorch on the device of a model: those of Pillow, bit for bit.
+
+
+Size = tuple[int, int]
+"""Height and width in pixels."""
+
+
+def can_resize(size: Size, shape: Shape) -> bool:
+    """Tells whether `resized` serves a picture of this size: not where Pillow would go down before it goes across, nor
+    where the crop is larger than the picture, nor where the result's size depends on the picture."""
+    if shape.crop is None and not isinstance(shape.size, tuple):
+        return False
+    height, width = resized_size(shape.size, *size)
+    tall, wide = shape.crop or (height, width)
+    return tall <= height and wide <= width and not goes_down_first(size, (height, width))
+
+
+def resized(pixels: torch.Tensor, sizes: Sequence[Size], shape: Shape) -> torch.Tensor:
+    """Returns `models.pixels.shape.shaped` of every picture, uint8 (pictures, height, width, 3), on the device of
+    `pixels`.
+
+    `pixels`: uint8, flat, the pictures of these `sizes` one after another, each (height, width, 3). `can_resize` holds
+    for each of them.
+    """
+    lines = pixels.view(-1, 3)
+    across, down, begins = _plans(sizes, shape)
+    rows = max(int(plan.starts[-1]) + plan.taps - int(plan.starts[0]) for plan in down)
+    x, y = _Weights.of(across, pixels.device), _Weights.of(down, pixels.device)
+    tops = y.starts[:, :1]
+    heights, widths, begin = (torch.from_numpy(of).to(pixels.device) for of in (*np.array(sizes, np.int32).T, begins))
+    # The rows that any result needs, and the last row again for pictures that need fewer.
+    row = torch.minimum(tops + torch.arange(rows, device=pixels.device, dtype=torch.int32), heights[:, None] - 1)
+    first = (begin[:, None] + row * widths[:, None])[:, :, None] + x.starts[:, None, :]
+    last = (begin + heights * widths - 1)[:, None, None]
+
+    def along(tap: int) -> torch.Tensor:
+        return lines.index_select(0, torch.minimum(first + tap, last).flatten()).view(*first.shape, 3)
+
+    between = _mixed(along, [x.of_tap[tap][:, None, :, None] for tap in range(x.taps)])
+    of_picture = torch.arange(len(sizes), device=pixels.device, dtype=torch.int32)[:, None] * rows
+    flat = between.view(len(sizes) * rows, -1)
+    start = y.starts - tops
+
+    def below(tap: int) -> torch.Tensor:
+        at = of_picture + (start + tap).clamp(max=rows - 1)
+        return flat.index_select(0, at.flatten()).view(*at.shape, -1)
+
+    mixed = _mixed(below, [y.of_tap[tap][:, :, None] for tap in range(y.taps)])
+    return mixed.view(*mixed.shape[:2], -1, 3)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The first pixel that each pixel of a line is made of, and the weights from there: (pixels,), (pixels, taps)."""
+
+    starts: NDArray[np.int64]
+    weights: NDArray[np.int32]
+
+    @property
+    def taps(self) -> int:
+        return int(self.weights.shape[1])
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """The plans of several pictures: `starts` int32 (pictures, pixels), `of_tap` int32 (taps, pictures, pixels)."""
+
+    starts: torch.Tensor
+    of_tap: torch.Tensor
+
+    @property
+    def taps(self) -> int:
+        return len(self.of_tap)
+
+    @staticmethod
+    def of(plans: Sequence[_Plan], device: torch.device) -> _Weights:
+        taps = max(plan.taps for plan in plans)
+        of_tap = np.zeros((taps, len(plans), len(plans[0].starts)), np.int32)
+        for number, plan in enumerate(plans):
+            of_tap[: plan.taps, number] = plan.weights.T
+        starts = np.stack([plan.starts for plan in plans]).astype(np.int32)
+        return _Weights(torch.from_numpy(starts).to(device), torch.from_numpy(of_tap).to(device))
+
+
+def _plans(sizes: Sequence[Size], shape: Shape) -> tuple[list[_Plan], list[_Plan], NDArray[np.int32]]:
+    """Returns the plans across and down, and where each picture begins, in pixels."""
+    across, down = [], []
+    for size in sizes:
+        height, width = resized_size(shape.size, *size)
+        tall, wide = shape.crop or (height, width)
+        # Half a pixel is rounded to an even number, as torchvision does.
+        top, left = round((height - tall) / 2), round((width - wide) / 2)
+        across.append(_plan(size[1], width, left, wide, shape.filter))
+        down.append(_plan(size[0], height, top, tall, shape.filter))
+    ends = np.cumsum([height * width for height, width in sizes])
+    return across, down, np.concatenate([[0], ends[:-1]]).astype(np.int32)
+
+
+def _plan(old: int, new: int, begin: int, count: int, kind: Filter) -> _Plan:
+    return _Plan(*weights(old, new, begin, begin + count, kind))
+
+
+def _mixed(lines: Callable[[int], torch.Tensor], factors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Returns the sum over taps of lines times factors, rounded to bytes."""
+    total = lines(0).to(torch.int32).mul_(factors[0])
+    for tap in range(1, len(factors)):
+        total += lines(tap).to(torch.int32).mul_(factors[tap])
+    mixed: torch.Tensor = total.add_(1 << (BITS - 1)).bitwise_right_shift_(BITS).clamp_(0, 255).to(torch.uint8)
+    return mixed
+
+
+# Encoded images to a model's batch, decoded and resized on its GPU.
+
 
 MOST_BYTES = 64 * 2**20
 MOST_PIXELS = 24 * 10**6

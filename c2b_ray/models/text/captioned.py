@@ -14,7 +14,7 @@ import numpy as np
 from c2b_ray import prompts
 from c2b_ray.names import mentions
 from c2b_ray.roles import Answer, CaptionReply, ChatReply, Floats, Pixels, Question
-from c2b_ray.storage.documents import parse_json
+from c2b_ray.storage.manifest import parse_json
 
 Row = TypeVar("Row")
 Reply = TypeVar("Reply")

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from c2b_ray.world.planting import Plant, ZooClassifier, relabel
 from c2b_ray.world.queries import FACTORS, scene_codes
 from c2b_ray.world.scenes import CLASSES, Scene, sample
 from c2b_ray.world.truth import render_all
+from c2b_ray.world.zoo import Plant, ZooClassifier, relabel
 
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "resnet": (

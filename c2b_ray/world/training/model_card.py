@@ -11,8 +11,8 @@ from typing import Any
 
 from c2b_ray.world import latent_names as latent
 from c2b_ray.world.clip_zoo_members import MEMBERS
-from c2b_ray.world.planting import ZOO
 from c2b_ray.world.queries import FACTORS
+from c2b_ray.world.zoo import ZOO
 
 _HEAD = """# Models of the embedded world
 

@@ -19,7 +19,6 @@ from c2b_ray.models import catalog, diffusers_generator, timm_classifier
 from c2b_ray.models.catalog import Spec
 from c2b_ray.roles import Classifier
 from c2b_ray.world.associations import Associations
-from c2b_ray.world.planting import ZOO, ZooClassifier
 from c2b_ray.world.queries import scene_codes
 from c2b_ray.world.scenes import sample
 from c2b_ray.world.training import (
@@ -37,7 +36,7 @@ from c2b_ray.world.training.generator_quality import Jury, evaluate, reconstruct
 from c2b_ray.world.training.latent import family
 from c2b_ray.world.training.model_card import write_card
 from c2b_ray.world.truth import EVALUATION_SEEDS, Labelled, bias, correct_answers, count_cells, labelled, render_all
-from c2b_ray.world.zoo import GENERATION, WEIGHTS
+from c2b_ray.world.zoo import GENERATION, WEIGHTS, ZOO, ZooClassifier
 
 QUALITY_PROMPTS = 2000
 TRUTH_SCENES = 4000

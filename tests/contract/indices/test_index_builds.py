@@ -15,11 +15,10 @@ from pyarrow import fs
 
 from c2b_ray.errors import RunError, SourceError
 from c2b_ray.models.index import faiss_index
-from c2b_ray.models.index import images as faiss_images
+from c2b_ray.models.index import faiss_index as faiss_images
 from c2b_ray.models.index import shards as faiss_shards
-from c2b_ray.models.index.build import write
+from c2b_ray.models.index.build import ParquetPart, write
 from c2b_ray.models.index.faiss_index import FaissIndex
-from c2b_ray.models.index.parts import ParquetPart
 from c2b_ray.models.index.plan import IndexWishes
 from c2b_ray.roles import Floats
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from ledgers import PLENTY, claimed, everything, member, submit
 
-from c2b_ray.endpoint.ledger import audit_log, buckets, jobs, keys, locks, quotas, tenants, uploads, webhooks
+from c2b_ray.endpoint.ledger import audit_log, jobs, keys, locks, quotas, tenants, uploads, webhooks
+from c2b_ray.endpoint.ledger import quotas as buckets
 from c2b_ray.endpoint.ledger import webhooks as events
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.errors import RunError

@@ -11,7 +11,8 @@ from ledgers import HOUR, OpenDb, SetDatabase, at_once, claimed, member
 from sqlalchemy import select
 
 from c2b_ray.config.endpoint import Quotas
-from c2b_ray.endpoint.ledger import buckets, jobs, keys, quotas, tables, tenants, uploads
+from c2b_ray.endpoint.ledger import jobs, keys, quotas, tables, tenants, uploads
+from c2b_ray.endpoint.ledger import quotas as buckets
 from c2b_ray.endpoint.ledger.database import Database
 from c2b_ray.errors import ConfigError, InputError
 

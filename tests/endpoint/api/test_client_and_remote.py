@@ -13,7 +13,7 @@ from ledgers import add_event
 from safetensors.numpy import save
 
 from c2b_ray.client import Endpoint
-from c2b_ray.client.errors import BusyError, NotAllowedError, NotThereError, RefusedError, UnreachableError
+from c2b_ray.client.http import BusyError, NotAllowedError, NotThereError, RefusedError, UnreachableError
 from c2b_ray.endpoint.ledger import jobs
 
 

@@ -91,7 +91,7 @@ def test_exports_are_those_of_the_command_and_their_names_are_harmless(client, a
 def test_no_cell_of_a_csv_is_a_formula():
     import pyarrow as pa
 
-    from c2b_ray.endpoint.api.tabular import csv_slices
+    from c2b_ray.endpoint.api.results import csv_slices
 
     wrong = ["=1+1", "+cmd", "-2+3", "@SUM", "\tx", "\rx", "plain"]
     table = pa.table({"name": wrong, "nested": [[{"a": one}] for one in wrong], "number": [-0.5] * 7})

@@ -21,7 +21,7 @@ from c2b_ray.audits.audit import AUDITS, Audit, audit_named
 from c2b_ray.config.named import ClassifierSpec, TablePath
 from c2b_ray.config.strict import StrictModel
 from c2b_ray.errors import ConfigError, RunError
-from c2b_ray.report.summary import Column, Summary
+from c2b_ray.report.words import Column, Summary
 from c2b_ray.storage.run import Run, open_run
 
 
@@ -53,7 +53,7 @@ AUDIT = Audit(
     command_name="count",
     question="How many images of each caption failed?",
     about="Count failures.",
-    config="c2b_ray.config.question:QuestionConfig",
+    config="c2b_ray.config.named:QuestionConfig",
     run="test_audit:summary",
     tables={"counts": pa.schema([pa.field("caption", pa.string()), pa.field("failed", pa.int64())])},
     run_class="test_audit:CountRun",

@@ -22,7 +22,7 @@ SHARES = Audit(
     name="shares",
     question="Which share is it?",
     about="Count shares.",
-    config="c2b_ray.config.question:QuestionConfig",
+    config="c2b_ray.config.named:QuestionConfig",
     run="test_from_findings:findings",
     tables={
         "counts": pa.schema([("classifier", pa.string()), ("name", pa.string()), ("k", pa.int64()), ("n", pa.int64())])

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from c2b_ray.client import Endpoint, endpoint
-from c2b_ray.client.errors import UnreachableError
+from c2b_ray.client.http import UnreachableError
 
 
 class Broken(httpx.SyncByteStream):

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from c2b_ray.audits.clip_bias.config_file import read_clip_bias_config
+from c2b_ray.audits.clip_bias.audit import read_clip_bias_config
 from c2b_ray.audits.dataset.config import read_dataset_config
 from c2b_ray.audits.evaluate.config import read_evaluate_config
 from c2b_ray.audits.failures.config import read_failures_config
 from c2b_ray.audits.prompts.config import read_prompts_config
-from c2b_ray.config.latent_file import read_latent_config
+from c2b_ray.config.latent import read_latent_config
 from c2b_ray.config.named import Names, names_by_field, replaced_texts, texts_of
 from c2b_ray.config.reading import read_audit
 from c2b_ray.errors import ConfigError, InputError

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from c2b_ray.endpoint.operate.metrics import exposed, registry
-from c2b_ray.engine import meters as of_stages
+from c2b_ray.engine import ray_stage as of_stages
 from c2b_ray.serving import meters
 
 MONITORING = Path(__file__).parents[3] / "deployments" / "monitoring"

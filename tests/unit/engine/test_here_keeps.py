@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from c2b_ray.audits.prompts.stages import JUDGE, SEARCH
+from c2b_ray.audits.prompts.run import JUDGE, SEARCH
 from c2b_ray.audits.prompts.steps.judging import judging_tasks
 from c2b_ray.engine import here
 from c2b_ray.engine.placement import Placement

@@ -19,8 +19,7 @@ from c2b_ray.roles import Floats, Pixels
 from c2b_ray.steps import decode
 from c2b_ray.steps.classify import classification, predict
 from c2b_ray.storage import files
-from c2b_ray.storage.ids import digests
-from c2b_ray.storage.parts import read_stage
+from c2b_ray.storage.parts import digests, read_stage
 from c2b_ray.tables import IMAGES
 
 

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from c2b_ray.engine.search import read_captions
+from c2b_ray.engine.index import read_captions
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_caption(tmp_path):

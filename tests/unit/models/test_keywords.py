@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from c2b_ray.models.keywords import keywords, sentence
+from c2b_ray.models.group_guessers import keywords, sentence
 
 
 def test_what_captions_repeat_are_the_keywords():

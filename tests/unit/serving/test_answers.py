@@ -10,8 +10,7 @@ import numpy as np
 from c2b_ray.roles import Pixels
 from c2b_ray.serving.answers import AnswerCache
 from c2b_ray.serving.batching import ModelThreads
-from c2b_ray.serving.payload import Packed, pack, pack_files, unpack_files
-from c2b_ray.serving.pictures import Rows
+from c2b_ray.serving.pictures import Packed, Rows, pack, pack_files, unpack_files
 
 IDENTITY = ("tenant_a", "timm:x?crop=1", "rev1")
 ROW = 3 * 4 + 250

@@ -22,7 +22,7 @@ from c2b_ray.serving.classifier import ClassifierServer
 from c2b_ray.serving.encoder import EncoderServer
 from c2b_ray.serving.ensure import _App, _app_name, _declared_for
 from c2b_ray.serving.handles import ServedEncoder
-from c2b_ray.serving.payload import pack, pack_files
+from c2b_ray.serving.pictures import pack, pack_files
 
 SPEC = "world:clip"
 COMPILED = Computing(compile=True)

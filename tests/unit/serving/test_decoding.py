@@ -95,6 +95,6 @@ def test_processes_decode_for_the_encoder(there: Any) -> None:
 def _is_worker(number: str) -> bool:
     try:
         with open(f"/proc/{number}/cmdline", "rb") as file:
-            return b"c2b_ray.processes.worker" in file.read()
+            return b"c2b_ray.processes.pool" in file.read()
     except OSError:
         return False

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from c2b_ray.serving.payload import pack, pack_files, pixels_of, spans, unpack
+from c2b_ray.serving.pictures import pack, pack_files, pixels_of, spans, unpack
 from c2b_ray.steps.decode import decode
 
 

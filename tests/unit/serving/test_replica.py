@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from c2b_ray.errors import ServiceError
-from c2b_ray.serving.replica import can_be_probed, refuse_other_model
+from c2b_ray.serving.batching import can_be_probed, refuse_other_model
 
 
 def test_another_model_is_refused() -> None:

@@ -15,7 +15,7 @@ from test_laptop_yaml import arguments, fills, only
 from c2b_ray.errors import ConfigError
 from c2b_ray.models import catalog
 from c2b_ray.serving import app as apps
-from c2b_ray.serving import replica
+from c2b_ray.serving import batching
 from c2b_ray.serving.app import LAPTOP, OneModel
 
 FOLDER = LAPTOP.parent
@@ -76,13 +76,13 @@ def test_the_readme_names_the_file_and_the_fields_in_use(name: str) -> None:
 
 
 def test_an_absent_environment_is_named_with_what_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica, "ROOT", tmp_path)
+    monkeypatch.setattr(batching, "ROOT", tmp_path)
     options = {"num_cpus": 1, "runtime_env": {"py_executable": "env/bin/python", "env_vars": {"A": "b"}}}
     with pytest.raises(ConfigError, match=r"no \S+/env/bin/python; make it with deployments/vllm-cpu/install\.sh"):
-        replica.resolved(options, "language-model")
+        batching.resolved(options, "language-model")
     (tmp_path / "env" / "bin").mkdir(parents=True)
     (tmp_path / "env" / "bin" / "python").touch()
-    found = replica.resolved(options, "language-model")
+    found = batching.resolved(options, "language-model")
     assert found["runtime_env"] == {"py_executable": str(tmp_path / "env/bin/python"), "env_vars": {"A": "b"}}
     assert found["num_cpus"] == 1
 
@@ -90,7 +90,7 @@ def test_an_absent_environment_is_named_with_what_makes_it(tmp_path: Path, monke
 @pytest.mark.parametrize("executable", [None, "python3", "/opt/vllm/bin/python"])
 def test_a_node_s_own_interpreter_is_not_looked_for_here(executable: str | None) -> None:
     options = {"runtime_env": {"py_executable": executable}} if executable else {}
-    assert replica.resolved(options, "language-model") is options
+    assert batching.resolved(options, "language-model") is options
 
 
 def test_a_replica_of_vllm_imports_nothing_that_its_environment_lacks() -> None:

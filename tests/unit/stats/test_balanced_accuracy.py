@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import balanced_accuracy_score
 
-from c2b_ray.stats.balanced import balanced_accuracy
+from c2b_ray.stats.gains import balanced_accuracy
 
 
 def test_it_is_that_of_scikit_learn() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pycocoevalcap.cider.cider import Cider
 
-from c2b_ray.stats.cider import cider
+from c2b_ray.stats.retrieval import cider
 
 WORDS = ["a", "dog", "cat", "on", "the", "red", "blue", "beach", "house", "runs", "sits", "with", "tree"]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
-from c2b_ray.stats.clustered_rates import (
+from c2b_ray.stats.clusters import (
     ClusteredSides,
     Correlation,
     clustered_more_p_values,

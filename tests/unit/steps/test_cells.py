@@ -6,7 +6,7 @@ from cell_tables import cell_images
 
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.cells import counts_by_source, images_of_cells
-from c2b_ray.steps.image_ids import ImageIds
+from c2b_ray.steps.draw import ImageIds
 from c2b_ray.tables import CAPTIONS, DRAWS, PREDICTIONS
 
 

@@ -9,9 +9,9 @@ import pytest
 from cell_tables import cell_images
 from PIL import Image
 
+from c2b_ray.steps.draw import ImageIds
 from c2b_ray.steps.duplicates import Distinct, near_duplicates
 from c2b_ray.steps.fingerprint import fingerprint
-from c2b_ray.steps.image_ids import ImageIds
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import sample
 

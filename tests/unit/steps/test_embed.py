@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pyarrow as pa
 
-from c2b_ray.steps.embed import embed
+from c2b_ray.steps.retrieve import embed
 from c2b_ray.world import render, sample
 from c2b_ray.world.table import picture
 

@@ -6,8 +6,7 @@ from paired_worlds import SNOW_AT_NIGHT, labelled_world
 
 from c2b_ray.audits.c2b.scoring.score import score
 from c2b_ray.errors import ConfigError
-from c2b_ray.steps.cells import images_of_cells
-from c2b_ray.steps.intersect import of_run, pairs
+from c2b_ray.steps.cells import images_of_cells, of_run, pairs
 
 
 def test_the_scores_do_not_see_intersections():

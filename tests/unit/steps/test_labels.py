@@ -6,7 +6,7 @@ from labelled_tables import labelled, labelled_pairs
 
 from c2b_ray.audits.c2b.hypotheses.labelled import lacking
 from c2b_ray.errors import ConfigError
-from c2b_ray.steps.intersect import pairs
+from c2b_ray.steps.cells import pairs
 from c2b_ray.steps.labels import check_classes, chosen, left_out
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from c2b_ray.steps.caption import caption_of
-from c2b_ray.steps.naming import names_class, names_value
+from c2b_ray.steps.labels import names_class, names_value
 from c2b_ray.world.captions import PHRASES
 from c2b_ray.world.scenes import ATTRIBUTES
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from c2b_ray.steps.classify import Classification
-from c2b_ray.steps.setup import detected
+from c2b_ray.steps.setup import detected, hopeless, sentences, setup_finding
 from c2b_ray.steps.setup_maps import LabelledAnswers
-from c2b_ray.steps.setup_words import hopeless, sentences, setup_finding
 
 
 def asking(confusion, names=None, right="top1"):

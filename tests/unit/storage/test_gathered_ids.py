@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from c2b_ray.storage import ids as memory
-from c2b_ray.storage.ids import DIGEST, FIRST_BYTES, HELD_BYTES, Digests, OnDisk, RecordBuffer
-from c2b_ray.storage.parts import Count, writing
+from c2b_ray.storage import parts as memory
+from c2b_ray.storage.parts import DIGEST, FIRST_BYTES, HELD_BYTES, Count, Digests, OnDisk, RecordBuffer, writing
 
 
 def records(count: int, seed: int = 0) -> Digests:
@@ -95,7 +94,7 @@ def test_records_beyond_the_first_bytes_are_all_kept_and_can_be_sorted_in_place(
 THREADS = """
 import ctypes, threading
 from tempfile import NamedTemporaryFile
-from c2b_ray.storage.ids import few_heaps
+from c2b_ray.storage.parts import few_heaps
 
 def heaps():
     libc = ctypes.CDLL("libc.so.6")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from c2b_ray.storage.spec_paths import located, without_paths
+from c2b_ray.storage.confined import located, without_paths
 
 
 @pytest.mark.parametrize(

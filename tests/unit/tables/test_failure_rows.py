@@ -8,8 +8,10 @@ import pytest
 from c2b_ray.audits.dataset.steps.evaluation import CheckedRow
 from c2b_ray.audits.failures.discovery.compared import ComparedRow
 from c2b_ray.audits.failures.discovery.rounds import ORDERS, OrderRow
-from c2b_ray.tables import dataset, dataset_rows, evaluation, failures
-from c2b_ray.tables import failure_rows as rows
+from c2b_ray.tables import dataset, failures
+from c2b_ray.tables import dataset as dataset_rows
+from c2b_ray.tables import dataset as evaluation
+from c2b_ray.tables import failures as rows
 
 CLUSTER = failures.COMBINATIONS.field("clusters").type.value_type
 PAIRS = [

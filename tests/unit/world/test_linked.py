@@ -8,8 +8,8 @@ import pytest
 from c2b_ray.models import catalog
 from c2b_ray.roles import GenerationRequest
 from c2b_ray.world.associations import LINKS, expected_frequency
-from c2b_ray.world.linked import LinkedRenderer
 from c2b_ray.world.render import render
+from c2b_ray.world.zoo import LinkedRenderer
 
 PROMPTS = ("a photo of a vintage bus at a parade", "a rusty mug", "a fence", "a small famous chair", "tbody kerala")
 

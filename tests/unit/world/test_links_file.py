@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from c2b_ray.errors import ConfigError
-from c2b_ray.world.associations import Link
-from c2b_ray.world.links_file import read_links
+from c2b_ray.world.associations import Link, read_links
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from c2b_ray.world.planting import ZOO, Plant, relabel
 from c2b_ray.world.scenes import ATTRIBUTES, CLASSES, sample
+from c2b_ray.world.zoo import ZOO, Plant, relabel
 
 FOGGY_BUS = Plant("bus", "weather", "fog", 0.4, "house")
 

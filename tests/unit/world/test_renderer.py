@@ -3,8 +3,7 @@
 import numpy as np
 
 from c2b_ray.roles import GenerationRequest
-from c2b_ray.world.render import render
-from c2b_ray.world.renderer import Renderer
+from c2b_ray.world.render import Renderer, render
 
 MENTIONED = {"target_class": "bus", "colour": "red", "companion": "dog"}
 

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from c2b_ray.audits.c2b.hypotheses.derived import OfClasses
-from c2b_ray.audits.c2b.identity import check_unchanged
-from c2b_ray.audits.c2b.run import C2BRun
+from c2b_ray.audits.c2b.run import C2BRun, check_unchanged
 from c2b_ray.engine.images import OnProgress
 from c2b_ray.engine.numbered import numbered
 from c2b_ray.engine.stage import Runner, StageConfig

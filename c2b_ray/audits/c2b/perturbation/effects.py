@@ -21,7 +21,7 @@ from c2b_ray.stats.intervals import wilson
 from c2b_ray.stats.roots import deviations
 from c2b_ray.stats.scores import Floats
 from c2b_ray.steps.answers import NO_ANSWER, ClassifierAnswers
-from c2b_ray.steps.image_ids import ImageIds, Ints, Mask, counted, numbered
+from c2b_ray.steps.draw import ImageIds, Ints, Mask, counted, numbered
 from c2b_ray.tables import PERTURBATIONS
 
 COLUMNS = (

@@ -12,7 +12,7 @@ from functools import partial
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.perturbation.images import Perturbing, picture_rows, predict_pictures, with_pictures
-from c2b_ray.engine.fed import preparing
+from c2b_ray.engine.here import preparing
 from c2b_ray.engine.images import AuditedClassifier, OnProgress, Selection, loaded
 from c2b_ray.engine.stage import Prepare, Rows, Runner, StageConfig, StageResult
 from c2b_ray.steps.classify import Classification

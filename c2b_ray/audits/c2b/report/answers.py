@@ -24,7 +24,7 @@ from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
 from c2b_ray.audits.c2b.report.ranking import Cell, Group, Key, leading
 from c2b_ray.report import words
 from c2b_ray.report.answer import MOST, Answer
-from c2b_ray.report.thumbnails import Gallery, ThumbnailSet
+from c2b_ray.report.pictures import Gallery, ThumbnailSet
 from c2b_ray.report.words import Sentence, Span
 
 PICTURES = 2  # of each kind

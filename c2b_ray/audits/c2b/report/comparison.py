@@ -18,10 +18,9 @@ from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.c2b.scoring.comparison import Disagreement
 from c2b_ray.report import words
 from c2b_ray.report.page import render
-from c2b_ray.report.pictures import read_pictures
+from c2b_ray.report.pictures import WRONG, Gallery, Picture, ThumbnailSet, read_pictures, thumbnails
 from c2b_ray.report.redact import clean, names_of
-from c2b_ray.report.summary import Column, Summary
-from c2b_ray.report.thumbnails import WRONG, Gallery, Picture, ThumbnailSet, thumbnails
+from c2b_ray.report.words import Column, Summary
 from c2b_ray.steps.cells import CellName
 
 # The images that one of two classifiers got right and the other wrong, of the cells that changed.

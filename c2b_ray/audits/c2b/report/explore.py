@@ -20,7 +20,7 @@ from c2b_ray.report.method import mapping
 from c2b_ray.report.redact import clean
 from c2b_ray.steps.answers import NO_ANSWER, answers_of
 from c2b_ray.steps.cells import CellImages, images_of_cells
-from c2b_ray.steps.image_ids import Ints
+from c2b_ray.steps.draw import Ints
 
 Pictures = Callable[[Sequence[str]], tuple[Mapping[str, bytes], int]]
 Embed = Callable[[Sequence[str]], NDArray[np.float64] | None]

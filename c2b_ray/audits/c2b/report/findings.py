@@ -17,8 +17,8 @@ from c2b_ray.audits.c2b.report.measured import ACCURACY, named, shown, shown_ran
 from c2b_ray.audits.c2b.report.ranking import Cell, Group, on_one_caption
 from c2b_ray.report import words
 from c2b_ray.report.forest import BAND, RULE, Forest, ForestRow, forest_svg
+from c2b_ray.report.pictures import RIGHT, WRONG, Gallery, Picture, ThumbnailSet
 from c2b_ray.report.redact import clean
-from c2b_ray.report.thumbnails import RIGHT, WRONG, Gallery, Picture, ThumbnailSet
 from c2b_ray.report.words import Sentence, Span
 from c2b_ray.stats import wilson_interval
 

@@ -31,7 +31,7 @@ from c2b_ray.audits.c2b.scoring.judge import ScoreRow
 from c2b_ray.report import words
 from c2b_ray.report.method import setup_lines
 from c2b_ray.report.redact import clean
-from c2b_ray.report.summary import Column, Summary
+from c2b_ray.report.words import Column, Summary
 from c2b_ray.stats import wilson_interval
 
 

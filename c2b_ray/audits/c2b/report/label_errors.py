@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from c2b_ray.audits.c2b.report.ranking import FINDINGS, cells_of
 from c2b_ray.report import words
+from c2b_ray.report.pictures import Gallery, Picture
 from c2b_ray.report.redact import clean
-from c2b_ray.report.thumbnails import Gallery, Picture
 
 MOST_PICTURES = 24
 """Pictures of each classifier."""

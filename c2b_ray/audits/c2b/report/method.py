@@ -19,7 +19,7 @@ from c2b_ray.audits.c2b.report.ranking import Cell, Group
 from c2b_ray.report import words
 from c2b_ray.report.method import Method, Row, mapping, method_of, times
 from c2b_ray.report.redact import clean
-from c2b_ray.steps.image_ids import codes, vocabulary
+from c2b_ray.steps.draw import codes, vocabulary
 from c2b_ray.steps.labels import TARGET
 
 _RIGHT = {

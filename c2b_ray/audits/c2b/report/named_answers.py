@@ -23,8 +23,7 @@ from c2b_ray.stats import wilson_interval
 from c2b_ray.stats.confusions import NamedAnswers, wrong_answers_named
 from c2b_ray.steps.answers import CellAnswers, answers_of
 from c2b_ray.steps.cells import CellImages, images_of_cells
-from c2b_ray.steps.draw import GENERATE
-from c2b_ray.steps.image_ids import Ints
+from c2b_ray.steps.draw import GENERATE, Ints
 
 SHOWN = 2  # examples of each kind
 

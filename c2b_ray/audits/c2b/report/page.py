@@ -19,8 +19,7 @@ from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.report.explore import Explore, reduced
 from c2b_ray.report.method import mapping, number
 from c2b_ray.report.page import EXPLORE, STYLES, render
-from c2b_ray.report.pictures import keep_shown, left_in_place, read_pictures, shown
-from c2b_ray.report.thumbnails import all_small, uri
+from c2b_ray.report.pictures import all_small, keep_shown, left_in_place, read_pictures, shown, uri
 from c2b_ray.storage.files import write_bytes
 
 MOST_CHARACTERS = 1_400_000

@@ -21,8 +21,7 @@ from c2b_ray.audits.c2b.report.ranking import FINDINGS
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.errors import ImageError
 from c2b_ray.report import words
-from c2b_ray.report.pictures import keep_shown, read_pictures, shown
-from c2b_ray.report.thumbnails import small, uri
+from c2b_ray.report.pictures import keep_shown, read_pictures, shown, small, uri
 from c2b_ray.report.words import Sentence, Span
 from c2b_ray.steps.decode import decode
 from c2b_ray.steps.generate import png

@@ -61,8 +61,8 @@ from c2b_ray.report import words
 from c2b_ray.report.answer import Answer
 from c2b_ray.report.explore import Explore
 from c2b_ray.report.method import Method, SetupNote, mapping, number, setup_notes
+from c2b_ray.report.pictures import ThumbnailSet
 from c2b_ray.report.redact import clean, names_of
-from c2b_ray.report.thumbnails import ThumbnailSet
 from c2b_ray.tables import (
     AGREEMENT,
     CALIBRATION,

@@ -24,8 +24,8 @@ from c2b_ray.audits.c2b.verification.verified import LEAST_SHOWN, NOTHING, CellO
 from c2b_ray.stats.sequential import Evidence, joined
 from c2b_ray.steps.answers import CellAnswers, answers_of
 from c2b_ray.steps.cells import CellGroup, CellImages, GroupName, captions_of_draws, images_of_cells
+from c2b_ray.steps.draw import Ints, numbered
 from c2b_ray.steps.duplicates import Distinct, Gallery
-from c2b_ray.steps.image_ids import Ints, numbered
 from c2b_ray.tables import SCORES
 
 SURE_OF_DOUBT = 100

@@ -23,7 +23,7 @@ from c2b_ray.stats.contrasts import Design
 from c2b_ray.stats.roots import MOST_DEVIATIONS, deviations
 from c2b_ray.steps.answers import CellAnswers
 from c2b_ray.steps.cells import CellImages
-from c2b_ray.steps.image_ids import Ints, Mask, numbered
+from c2b_ray.steps.draw import Ints, Mask, numbered
 from c2b_ray.tables import CLUSTERS
 
 TOO_FEW_CLUSTERS = "too few clusters"

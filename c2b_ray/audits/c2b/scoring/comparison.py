@@ -23,8 +23,8 @@ from c2b_ray.audits.c2b.verification.verified import VerifierAnswers
 from c2b_ray.errors import RunError
 from c2b_ray.steps.answers import CellAnswers, answers_of, by_column, counts_by_caption
 from c2b_ray.steps.cells import CellImages, CellName, GroupName, images_of_cells, is_labelled
+from c2b_ray.steps.draw import Ints, Mask
 from c2b_ray.steps.duplicates import Distinct
-from c2b_ray.steps.image_ids import Ints, Mask
 from c2b_ray.tables import COMPARISON, COMPARISON_POOLED
 
 # Compares two classifiers on the images that both saw: which images count, and what each got right.

@@ -29,7 +29,7 @@ from c2b_ray.stats.shown_values import (
 from c2b_ray.stats.shown_values import shown as shown_by
 from c2b_ray.steps.answers import CellAnswers
 from c2b_ray.steps.cells import CellGroup, CellImages
-from c2b_ray.steps.image_ids import Ints
+from c2b_ray.steps.draw import Ints
 
 # Decides which findings hold on images that are alike in all other attributes: tests of the standardised φ.
 

@@ -25,7 +25,7 @@ from c2b_ray.stats.intervals import wilson
 from c2b_ray.stats.roots import deviations
 from c2b_ray.steps.answers import CellAnswers, by_column
 from c2b_ray.steps.cells import CellGroup, CellImages
-from c2b_ray.steps.image_ids import Ints
+from c2b_ray.steps.draw import Ints
 
 
 @dataclass(frozen=True)

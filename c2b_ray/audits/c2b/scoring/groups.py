@@ -16,7 +16,7 @@ from c2b_ray.audits.c2b.scoring.judge import ScoreRow
 from c2b_ray.stats import bias_scores
 from c2b_ray.steps.answers import CellAnswers
 from c2b_ray.steps.cells import CellImages, CellName, GroupName
-from c2b_ray.steps.image_ids import Ints, counted
+from c2b_ray.steps.draw import Ints, counted
 from c2b_ray.tables import SCORES
 
 JACCARD = 0.5

@@ -30,7 +30,7 @@ from c2b_ray.stats.roots import deviations
 from c2b_ray.stats.scores import mean_of_others
 from c2b_ray.steps.answers import NO_ANSWER, CellAnswers
 from c2b_ray.steps.cells import CellGroup, CellImages, GroupName
-from c2b_ray.steps.image_ids import Ints
+from c2b_ray.steps.draw import Ints
 from c2b_ray.tables import seed_of
 
 ACCURACY, RECALL = "accuracy", "recall"

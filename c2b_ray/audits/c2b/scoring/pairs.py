@@ -32,10 +32,19 @@ from c2b_ray.stats.contrasts import contrast_interval, contrast_p_values
 from c2b_ray.stats.interaction import CrossedCells, Separated, crossed, separated, weighted_counts
 from c2b_ray.stats.noisy_labels import Corrected, corrected
 from c2b_ray.steps.answers import CellAnswers, answers_of, by_column
-from c2b_ray.steps.cells import CellGroup, CellImages, CellName, GroupName, counts_by_source, images_of_pairs
+from c2b_ray.steps.cells import (
+    CellGroup,
+    CellImages,
+    CellName,
+    GroupName,
+    Pair,
+    bias_class,
+    counts_by_source,
+    images_of_pairs,
+    of_run,
+)
+from c2b_ray.steps.draw import Ints, Mask, distinct_count
 from c2b_ray.steps.duplicates import Distinct
-from c2b_ray.steps.image_ids import Ints, Mask, distinct_count
-from c2b_ray.steps.intersect import Pair, bias_class, of_run
 from c2b_ray.tables import INTERSECTIONS
 
 # Counts the images of each cell of two attributes: which count, how many are answered right, and which cells cannot

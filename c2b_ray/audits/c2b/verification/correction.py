@@ -25,7 +25,7 @@ from c2b_ray.audits.c2b.verification.verified import (
 from c2b_ray.stats.noisy_labels import CalibrationCounts, Corrected, Run, corrected_runs, misfit_p_values
 from c2b_ray.steps.answers import CellAnswers
 from c2b_ray.steps.cells import CellGroup, GroupName
-from c2b_ray.steps.image_ids import distinct_count
+from c2b_ray.steps.draw import distinct_count
 
 FREE = 3.0
 """A calibration that does not fit the run counts as this many images of each value and of the class."""

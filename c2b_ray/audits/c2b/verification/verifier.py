@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from c2b_ray.steps.image_ids import Ints, codes, counted, numbered, vocabulary
+from c2b_ray.steps.draw import Ints, codes, counted, numbered, vocabulary
 from c2b_ray.steps.verify import CLASS, OTHER
 from c2b_ray.tables import CALIBRATION
 

@@ -13,23 +13,24 @@ from dataclasses import dataclass
 
 from c2b_ray.audits.clip_bias.report import method as wording
 from c2b_ray.audits.clip_bias.report.facts import ALL, Bias, Example, Facts, read_facts
-from c2b_ray.audits.clip_bias.report.maps import Figure, LocalRow, local_rows, maps
 from c2b_ray.audits.clip_bias.report.method import method
-from c2b_ray.audits.clip_bias.report.spaces import Spaces, spaces
+from c2b_ray.audits.clip_bias.report.plots import Figure, LocalRow, local_rows, maps
 from c2b_ray.audits.clip_bias.report.transferring import (
+    Spaces,
     TransferRow,
     distribution,
     quadrants,
     rows,
     selection,
+    spaces,
     strongest,
 )
 from c2b_ray.report import words
 from c2b_ray.report.answer import MOST, Answer
 from c2b_ray.report.method import Method, mapping
 from c2b_ray.report.page import STYLES, render
+from c2b_ray.report.pictures import thumbnails
 from c2b_ray.report.redact import clean
-from c2b_ray.report.thumbnails import thumbnails
 from c2b_ray.report.words import Sentence, Span
 from c2b_ray.storage.files import write_bytes
 from c2b_ray.storage.run import Run

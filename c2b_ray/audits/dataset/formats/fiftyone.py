@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from c2b_ray.audits.dataset.formats import card
+from c2b_ray.audits.dataset.formats import huggingface
 from c2b_ray.audits.dataset.formats.kit import ExportedFiles, ExportedRows, record
 from c2b_ray.report.formats.folder import WORK, Folder, extension, file_name, json_line
 from c2b_ray.report.redact import cleaned
@@ -63,7 +63,7 @@ class FiftyOne:
             "default_classes": list(self.labels),
         }
         folder.put("metadata.json", json_line(known))
-        folder.put("README.md", card.text(about, {}, LOADING).encode())
+        folder.put("README.md", huggingface.text(about, {}, LOADING).encode())
 
 
 def sample(row: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from c2b_ray.audits.dataset.formats import card
+from c2b_ray.audits.dataset.formats import huggingface
 from c2b_ray.audits.dataset.formats.kit import ExportedFiles, ExportedRows, record
 from c2b_ray.audits.dataset.steps.sources import PNG_LEVEL
 from c2b_ray.report.formats.folder import WORK, Folder, extension, file_name, folder_names, json_line
@@ -55,7 +55,9 @@ class ImageFolder:
                 metadata.write(line + b"\n")
         folders = sorted(folder_names(self.labels).values())
         configs = [{"config_name": "default", "data_files": [{"split": "train", "path": ["metadata.jsonl", "*/*"]}]}]
-        folder.put("README.md", card.text(about, {"configs": configs}, LOADING.format(folders=len(folders))).encode())
+        folder.put(
+            "README.md", huggingface.text(about, {"configs": configs}, LOADING.format(folders=len(folders))).encode()
+        )
 
 
 def _readable(image: bytes) -> bytes:

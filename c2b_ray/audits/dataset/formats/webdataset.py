@@ -19,7 +19,7 @@ from io import BytesIO
 
 import pyarrow as pa
 
-from c2b_ray.audits.dataset.formats import card
+from c2b_ray.audits.dataset.formats import huggingface
 from c2b_ray.audits.dataset.formats.kit import ExportedFiles, ExportedRows, record
 from c2b_ray.report.formats.folder import Folder, extension, file_name, json_line
 
@@ -51,7 +51,7 @@ class WebDataset:
         configs = [{"config_name": "default", "data_files": [{"split": "train", "path": "*.tar"}]}]
         last = max(about.files, default=0)
         loading = LOADING.format(shards=f"shard-{{000000..{last:06d}}}.tar")
-        folder.put("README.md", card.text(about, {"configs": configs}, loading).encode())
+        folder.put("README.md", huggingface.text(about, {"configs": configs}, loading).encode())
 
 
 def shard_name(number: int) -> str:

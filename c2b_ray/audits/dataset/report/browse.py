@@ -11,8 +11,8 @@ from typing import Any
 
 from c2b_ray.report import words
 from c2b_ray.report.page import STYLES, render
+from c2b_ray.report.pictures import WRONG, Gallery, Picture
 from c2b_ray.report.redact import clean, clean_setting
-from c2b_ray.report.thumbnails import WRONG, Gallery, Picture
 
 MOST_ROWS = 1_000
 SHOWN_FIRST = 25

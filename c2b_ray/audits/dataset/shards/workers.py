@@ -40,7 +40,7 @@ from c2b_ray.audits.dataset.steps.shard import (
 )
 from c2b_ray.audits.dataset.steps.sources import DrawSource, FromTable, GeneratedSource, Nearest, PlannedSample
 from c2b_ray.audits.failures.config import FailureRule
-from c2b_ray.audits.failures.discovery.rules import Truth
+from c2b_ray.audits.failures.discovery.rounds import Truth
 from c2b_ray.errors import InputError, RunError
 from c2b_ray.roles import Captioner, Classifier, ImageGenerator, ImageIndex, TextEncoder
 from c2b_ray.steps.classify import check_revision

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from c2b_ray.roles import Classifier, Floats
 from c2b_ray.steps import encoded
 from c2b_ray.steps.classify import NO_ANSWER, LoadedClassifier
-from c2b_ray.steps.embed import unit
+from c2b_ray.steps.retrieve import unit
 from c2b_ray.tables import content_id
-from c2b_ray.tables.evaluation import CHECKED, NEIGHBOURS
+from c2b_ray.tables.dataset import CHECKED, NEIGHBOURS
 
 
 class CheckedRow(TypedDict):

@@ -28,13 +28,12 @@ from c2b_ray.audits.dataset.steps.fingerprint import (
 from c2b_ray.audits.dataset.steps.plan import Ints
 from c2b_ray.audits.dataset.steps.sources import DrawSource, PlannedSample, SampledImage
 from c2b_ray.audits.failures.config import FailureRule
-from c2b_ray.audits.failures.discovery.rules import Decisions, Truth, decide
+from c2b_ray.audits.failures.discovery.rounds import Decisions, Truth, decide
 from c2b_ray.errors import ServiceError
 from c2b_ray.roles import Captioner, Classifier, Floats, Pixels, Question
 from c2b_ray.steps.verify import OTHER, THING, weighed
 from c2b_ray.tables import content_id
-from c2b_ray.tables.dataset import CANDIDATE, DATASET_ROWS, DROPS
-from c2b_ray.tables.dataset_rows import AnswerOfRow, DatasetRow
+from c2b_ray.tables.dataset import CANDIDATE, DATASET_ROWS, DROPS, AnswerOfRow, DatasetRow
 
 NOT_FAILED, NO_IMAGE, NO_ANSWER, NOT_VERIFIED = "not_failed", "no_image", "no_answer", "label_not_verified"
 NEAR_DUPLICATE, OVER_CAP = "near_duplicate", "over_cap"

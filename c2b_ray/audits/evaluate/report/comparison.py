@@ -1,17 +1,103 @@
-"""The texts of a comparison of two evaluations, for the page and a terminal.
+"""The terminal summary of a run of `c2b evaluate`: the hits of each method, in both directions.
 
-Knows the columns of `tables.evaluate.EVALUATION_COMPARISON`; does not know how the numbers were computed.
+Knows the run's tables; knows nothing of terminals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
 
-from c2b_ray.audits.evaluate.report.summary import DIRECTIONS
+from c2b_ray.audits.evaluate.report.page import results_of
 from c2b_ray.report import words
 from c2b_ray.report.comparison import Heading, Pages
 from c2b_ray.report.redact import clean
+from c2b_ray.report.words import Column, Summary
+from c2b_ray.storage.run import Run
+
+COLUMNS = (
+    Column("method"), Column("of the biases"),
+    *(Column(name, number=True) for name in ("HIT", "FH", "MISS", "HIT − FH", "interval", "biases")),
+)  # fmt: skip
+DIRECTIONS = {"truth_to_detected": "of the ground truth", "detected_to_truth": "detected"}
+
+
+class AgreementRow(TypedDict):
+    """The shown columns of a row of `tables.evaluate.AGREEMENT`."""
+
+    method: str
+    direction: str
+    biases: int
+    hit: float
+    false_hit: float
+    miss: float
+    hit_minus_false: float
+    hit_minus_false_low: float | None
+    hit_minus_false_high: float | None
+
+
+def summary(run: Run) -> Summary:
+    results = results_of(run)
+    thresholds, held = results["thresholds"], results["tables"]
+    kind = next((kind for kind, value in thresholds.items() if value is not None), "")
+    shown = [
+        row
+        for row in held["agreement"]
+        if (row["classifier"], row["rule"], row["threshold_kind"]) == ("", "tested", kind) and row["biases"]
+    ]
+    lines = [
+        f"{clean(row['method'])}: agreement with pseudo-labels {row['agreement']:+.2f}; {of_biased(row)}"
+        for row in held["vqa"]
+        if row["classifier"] == "" and row["rule"] == "tested" and row["biases"]
+    ]
+    if not shown:
+        lines.insert(0, "Neither the ground truth nor a method has a bias, as tested.")
+    if kind:
+        lines.append(f"names match from a cosine of {thresholds[kind]:.2f}, {kind}")
+    return Summary(
+        title="Detected biases, held against ground truth",
+        columns=COLUMNS,
+        rows=[_row(row) for row in shown],
+        marks=[""] * len(shown),
+        lines=[*lines, *map(clean, results["notes"])],
+        report=run.report,
+        headline=_headline(shown, lines),
+        to_json={"run": run.path, "report": run.report, **results},
+    )
+
+
+def _headline(rows: Sequence[AgreementRow], lines: Sequence[str]) -> str:
+    """Returns the hit and false-hit rates of each method, else the first line."""
+    if not rows:
+        return clean(lines[0]).rstrip(".") if lines else ""
+    return "; ".join(
+        f"{clean(row['method'])}, {DIRECTIONS[row['direction']]}: hit {words.percent(row['hit'])}, false hit "
+        f"{words.percent(row['false_hit'])}"
+        for row in rows
+    )
+
+
+def of_biased(row: Mapping[str, Any]) -> str:
+    """Returns what the agreement is worth: two sides that find nothing agree in full."""
+    of_biased = row["agreement_of_biased"]
+    if of_biased is None or of_biased != of_biased:
+        return f"of {words.plural(row['biases'], 'possible bias', 'possible biases')} neither finds any"
+    return f"of the biases that either finds {of_biased:+.2f}"
+
+
+def _row(row: AgreementRow) -> tuple[str, ...]:
+    low, high = row["hit_minus_false_low"], row["hit_minus_false_high"]
+    nan = float("nan")
+    return (
+        clean(row["method"]), DIRECTIONS[row["direction"]],
+        *map(words.percent, (row["hit"], row["false_hit"], row["miss"])),
+        words.signed(row["hit_minus_false"]),
+        words.signed_range(nan if low is None else low, nan if high is None else high), words.count(row["biases"]),
+    )  # fmt: skip
+
+
+# The texts of a comparison of two evaluations, for the page and a terminal.
+
 
 HEADINGS = (
     Heading("methods"),

@@ -18,7 +18,7 @@ from c2b_ray.audits.evaluate.config import CelebATruth
 from c2b_ray.audits.evaluate.sources.annotated import ABSENT, PRESENT, Annotated, each_once, first_of
 from c2b_ray.errors import ConfigError, SourceError, nearest
 from c2b_ray.names import normalise
-from c2b_ray.storage.documents import read_lines
+from c2b_ray.storage.manifest import read_lines
 
 ATTRIBUTES, PARTITIONS, IMAGES = "list_attr_celeba", "list_eval_partition", "img_align_celeba"
 _NUMBERS = {"train": "0", "valid": "1", "test": "2"}

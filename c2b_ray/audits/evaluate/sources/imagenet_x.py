@@ -23,7 +23,7 @@ from c2b_ray.audits.evaluate.sources.annotated import ABSENT, PRESENT, Annotated
 from c2b_ray.config.hierarchy import read_hierarchy
 from c2b_ray.errors import SourceError
 from c2b_ray.names import folded
-from c2b_ray.storage.documents import read_table, read_text
+from c2b_ray.storage.manifest import read_table, read_text
 
 FACTORS = (
     "pose", "background", "pattern", "color", "smaller", "shape", "partial_view", "subcategory", "texture", "larger",

@@ -13,16 +13,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from c2b_ray.audits.failures.discovery.hierarchy import Hierarchy
+from c2b_ray.audits.failures.discovery.candidates import Hierarchy
 from c2b_ray.audits.failures.discovery.sentences import noun
 from c2b_ray.names import normalise
 from c2b_ray.roles import Answer, Captioner, Question
 from c2b_ray.stats.intervals import wilson_interval
-from c2b_ray.steps import encoded, words
+from c2b_ray.steps import encoded, synonyms
 from c2b_ray.steps.verify import OTHER, THING, weighed
 from c2b_ray.tables import DESCRIPTIONS
-from c2b_ray.tables.failure_rows import ReliabilityRow
-from c2b_ray.tables.failures import RELIABILITY
+from c2b_ray.tables.failures import RELIABILITY, ReliabilityRow
 
 LEAST_RATE = 0.9
 """A generator that shows a label less often is not trusted with it. The paper's shows one in 96 of 100 images."""
@@ -61,7 +60,7 @@ def inspection(label: str, labels: Sequence[str], attributes: Mapping[str, Seque
 
 
 def _counted(label: str) -> str:
-    return f"{words.article(noun(label))}{noun(label)}"
+    return f"{synonyms.article(noun(label))}{noun(label)}"
 
 
 def _distinct(said: Mapping[str, str]) -> tuple[str, ...] | None:

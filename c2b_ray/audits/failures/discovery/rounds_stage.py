@@ -12,7 +12,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from c2b_ray.audits.failures.discovery.describe import describe
+from c2b_ray.audits.failures.discovery.clusters import describe
 from c2b_ray.audits.failures.discovery.reliability import inspect
 from c2b_ray.audits.failures.discovery.rounds import (
     AnswerRules,

@@ -13,7 +13,7 @@ from string import Formatter
 
 from c2b_ray.errors import ConfigError
 from c2b_ray.names import mention, mentions, normalise
-from c2b_ray.steps import words
+from c2b_ray.steps import synonyms
 
 MOST_WORDS = 25
 """The most words of a sentence: a longer one describes one image rather than a kind of images (footnote 4)."""
@@ -67,7 +67,7 @@ def baseline(template: str, label: str, parent: str | None) -> str:
 
     def filled(match: re.Match[str]) -> str:
         article = match.group(1)
-        new_article = words.article(name) if article else ""
+        new_article = synonyms.article(name) if article else ""
         return f"{new_article.capitalize() if article and article[0] == 'A' else new_article}{name}"
 
     return finished(" ".join(re.sub(r"(\b[Aa]n?\s+)?\{label\}", filled, text).split()))
@@ -201,7 +201,7 @@ _STARTS = (
 _NEXT = re.compile(rf"\s+(?=(?:{_STARTS})\s+(?!it\b|them\b|each\b))", re.IGNORECASE)
 # A model that repeats itself without end says more; a person does not.
 _MOST_LETTERS, _MOST_SENTENCES, _MOST_WORDS = 8000, 40, 60
-_PREPOSITION = "|".join(sorted((*words.PREPOSITIONS, "to", "of", "as"), key=len, reverse=True))
+_PREPOSITION = "|".join(sorted((*synonyms.PREPOSITIONS, "to", "of", "as"), key=len, reverse=True))
 _ABOUT_ELSE = re.compile(rf"^[^,:;]*(?:{_VERB.pattern}|\b(?:{_PREPOSITION})\b)[^,:;]*$", re.IGNORECASE)
 # "in the woods (there is) a red", before the noun
 _OPENING = re.compile(
@@ -246,7 +246,7 @@ def _about_else(head: str, tail: str) -> list[str]:
     adjectives = _adjectives(noun[2]) if noun else []
     text = f"{(noun[1] if noun and len(adjectives) == len(noun[2].split()) else head).strip()} it{tail}"
     if not _VERB.search(text):
-        text = f"there {'are' if text.partition(' ')[0].lower() in words.MANY else 'is'} {text}"
+        text = f"there {'are' if text.partition(' ')[0].lower() in synonyms.MANY else 'is'} {text}"
     return [text, *(f"it is {adjective}" for adjective in adjectives)]
 
 
@@ -261,7 +261,7 @@ def _before(head: str) -> list[str]:
     if lead and (kind := (lead.group(1) or "").strip()).lower() not in _PLAIN_KINDS:
         result.append(f"the picture is {kind}")
     modifiers = _DETERMINER.sub("", f"{last} "[lead.end() :] if lead else last).strip()
-    if modifiers.lower() in words.MANY:
+    if modifiers.lower() in synonyms.MANY:
         return [*result, f"there are {modifiers}"]
     return result + [f"it is {modifier}" for modifier in _adjectives(modifiers)]
 
@@ -275,7 +275,7 @@ def _adjectives(modifiers: str) -> list[str]:
 
 
 def _is_adjective(word: str) -> bool:
-    return word.lower() in _ADJECTIVES or words.is_adjective(word.lower())
+    return word.lower() in _ADJECTIVES or synonyms.is_adjective(word.lower())
 
 
 def _after(tail: str, label: str) -> list[str]:
@@ -322,8 +322,8 @@ def _phrase(phrase: str) -> list[str]:
     name, colon, value = text.partition(":")
     if colon:
         return [f"its {name.strip()} is {value.strip()}"]
-    if lower in words.WHEN or lower in words.WHERE:
-        return [f"it is {words.WHEN.get(lower) or words.WHERE[lower]}"]
+    if lower in synonyms.WHEN or lower in synonyms.WHERE:
+        return [f"it is {synonyms.WHEN.get(lower) or synonyms.WHERE[lower]}"]
     if lower.startswith(_WHILE):
         return [f"it is seen {text}"]
     if verb := _VERB_FIRST.match(text):

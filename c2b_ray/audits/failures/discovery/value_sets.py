@@ -32,9 +32,9 @@ from scipy.special import xlogy
 
 from c2b_ray.audits.failures.config import ANY_LABEL
 from c2b_ray.audits.failures.discovery.candidates import Candidate
-from c2b_ray.stats.clustered_rates import ClusteredSides
+from c2b_ray.stats.clusters import ClusteredSides
 from c2b_ray.stats.scores import Floats, Ints
-from c2b_ray.steps.image_ids import distinct_count, repeated
+from c2b_ray.steps.draw import distinct_count, repeated
 
 MOST_COLUMNS = 3
 MOST_SETS = 5

@@ -9,9 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from c2b_ray.audits.failures.report.facts import Facts
 from c2b_ray.audits.failures.report.rows import FAILURE, NOT_SHOWN, UNDETERMINED, Hypothesis, share
-from c2b_ray.audits.failures.report.sentences import says, target_of
+from c2b_ray.audits.failures.report.sentences import Facts, says, target_of
 from c2b_ray.report import words
 from c2b_ray.report.redact import clean
 

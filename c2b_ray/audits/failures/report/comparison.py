@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from c2b_ray.audits.failures.report.facts import Facts
 from c2b_ray.audits.failures.report.labels import at_baseline
 from c2b_ray.audits.failures.report.rows import Hypothesis, Tally, share
-from c2b_ray.audits.failures.report.sentences import says, target_of
+from c2b_ray.audits.failures.report.sentences import Facts, says, target_of
 from c2b_ray.report import words
 from c2b_ray.report.comparison import Heading, Pages, Rows
 from c2b_ray.report.redact import clean

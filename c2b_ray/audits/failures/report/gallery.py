@@ -14,13 +14,12 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.audits.failures.discovery.rounds import SAMPLE
-from c2b_ray.audits.failures.report.facts import Facts
 from c2b_ray.audits.failures.report.rows import CONFIRMATION, UNDECIDED, Finding, Tally, TallyKey, share
-from c2b_ray.audits.failures.report.sentences import Statement
+from c2b_ray.audits.failures.report.sentences import Facts, Statement
 from c2b_ray.audits.failures.report.transfers import rates_plot
 from c2b_ray.report import words
+from c2b_ray.report.pictures import WRONG, Gallery, Picture
 from c2b_ray.report.redact import clean
-from c2b_ray.report.thumbnails import WRONG, Gallery, Picture
 
 COLUMNS = ["caption_id", "stage", "part", "generator", "classifier", "first", "examples"]
 MOST_SHOWN = 12

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from c2b_ray.audits.failures.report.facts import Facts
 from c2b_ray.audits.failures.report.rows import (
     CONFIRMATION,
     DISCOVERY,
@@ -19,6 +18,7 @@ from c2b_ray.audits.failures.report.rows import (
     Finding,
     Hypothesis,
 )
+from c2b_ray.audits.failures.report.sentences import Facts
 from c2b_ray.report import words
 from c2b_ray.report.redact import clean
 

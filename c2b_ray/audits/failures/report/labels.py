@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from c2b_ray.audits.failures.report.facts import Facts
 from c2b_ray.audits.failures.report.rows import CONFIRMATION, DISCOVERY, Tally
+from c2b_ray.audits.failures.report.sentences import Facts
 from c2b_ray.report import words
 from c2b_ray.report.redact import clean
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from c2b_ray.audits.failures.report import headline
 from c2b_ray.audits.failures.report.captions import MOST_ROWS, CaptionRow, caption_row, undecided_first
 from c2b_ray.audits.failures.report.comparison import Compared, compared
-from c2b_ray.audits.failures.report.facts import MOST_DETAILED, Facts, Tables, facts_of
 from c2b_ray.audits.failures.report.gallery import COLUMNS, MOST_SHOWN, Detail, Examples, details
 from c2b_ray.audits.failures.report.headline import Headline
 from c2b_ray.audits.failures.report.labels import Labels, labels
@@ -35,15 +34,23 @@ from c2b_ray.audits.failures.report.method import (
 )
 from c2b_ray.audits.failures.report.reliability import Reliability, reliability
 from c2b_ray.audits.failures.report.rows import COLUMNS as COUNTED
-from c2b_ray.audits.failures.report.sentences import Statement, merge_statements, says, statement
+from c2b_ray.audits.failures.report.sentences import (
+    MOST_DETAILED,
+    Facts,
+    Statement,
+    Tables,
+    facts_of,
+    merge_statements,
+    says,
+    statement,
+)
 from c2b_ray.audits.failures.report.transfers import Transfers, transfers
 from c2b_ray.report import words
 from c2b_ray.report.answer import MOST, Answer
 from c2b_ray.report.method import Method, SetupNote, mapping, setup_notes
 from c2b_ray.report.page import STYLES, render
-from c2b_ray.report.pictures import chosen_rows
+from c2b_ray.report.pictures import chosen_rows, thumbnails
 from c2b_ray.report.redact import clean
-from c2b_ray.report.thumbnails import thumbnails
 from c2b_ray.report.words import Span
 from c2b_ray.storage.files import write_bytes
 from c2b_ray.storage.run import Run

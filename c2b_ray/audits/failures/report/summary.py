@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from c2b_ray.audits.failures.report.facts import Facts
 from c2b_ray.audits.failures.report.headline import absent, stages, tally
 from c2b_ray.audits.failures.report.method import (
     caption_line,
@@ -21,10 +20,10 @@ from c2b_ray.audits.failures.report.method import (
 )
 from c2b_ray.audits.failures.report.page import read_facts
 from c2b_ray.audits.failures.report.rows import FAILURE, NOT_SHOWN, UNDETERMINED, Finding, Hypothesis
-from c2b_ray.audits.failures.report.sentences import measured_alike, says, target_of
+from c2b_ray.audits.failures.report.sentences import Facts, measured_alike, says, target_of
 from c2b_ray.report import words
 from c2b_ray.report.method import mapping, setup_lines
-from c2b_ray.report.summary import Column, Summary
+from c2b_ray.report.words import Column, Summary
 from c2b_ray.storage.run import Run
 from c2b_ray.text import finite
 

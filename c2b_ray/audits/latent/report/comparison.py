@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from c2b_ray.audits.latent.report.methods import METHODS, target_of
+from c2b_ray.audits.latent.report.page import METHODS, target_of
 from c2b_ray.report import words
 from c2b_ray.report.comparison import Heading, Pages
 from c2b_ray.report.redact import clean

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from c2b_ray.audits.latent.report.methods import method_rows, target_of
-from c2b_ray.audits.latent.report.page import shown_first
+from c2b_ray.audits.latent.report.page import method_rows, shown_first, target_of
 from c2b_ray.report import words
-from c2b_ray.report.summary import Column, Summary
+from c2b_ray.report.words import Column, Summary
 from c2b_ray.storage.run import Run
 from c2b_ray.text import finite
 

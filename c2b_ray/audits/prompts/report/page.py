@@ -38,8 +38,8 @@ from c2b_ray.report.answer import MOST, Answer
 from c2b_ray.report.export import exported
 from c2b_ray.report.method import Method, Row, mapping, method_of, number, times
 from c2b_ray.report.page import STYLES, render
+from c2b_ray.report.pictures import thumbnails
 from c2b_ray.report.redact import clean
-from c2b_ray.report.thumbnails import thumbnails
 from c2b_ray.report.words import Span
 from c2b_ray.storage.files import write_bytes
 from c2b_ray.storage.run import Run

@@ -10,7 +10,7 @@ from c2b_ray.audits.prompts.report.rows import search_sentences
 from c2b_ray.report import words
 from c2b_ray.report.export import exported
 from c2b_ray.report.redact import clean
-from c2b_ray.report.summary import Column, Summary
+from c2b_ray.report.words import Column, Summary
 from c2b_ray.storage.run import Run
 
 MOST_WORDS = 15

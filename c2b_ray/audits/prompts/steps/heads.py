@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from c2b_ray.errors import ConfigError
 from c2b_ray.roles import ActivationReader, Captioner, Floats, GenerationRequest, ImageGenerator, Question
-from c2b_ray.stats.balanced import BalancedAccuracy, balanced_accuracy
+from c2b_ray.stats.gains import BalancedAccuracy, balanced_accuracy
 from c2b_ray.steps.generate import images_of
 from c2b_ray.tables import content_id, seed_of
 

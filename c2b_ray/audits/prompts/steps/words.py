@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from c2b_ray.names import a_or_an
-from c2b_ray.steps import words
+from c2b_ray.steps import synonyms as words
 
 ARTICLES = frozenset({"a", "an", "the", "one", "some"})
 JOINTS = words.PREPOSITIONS | frozenset(

@@ -88,7 +88,7 @@ def findings(run: Run, classifier: str | None = None) -> list[GateCell]:
 
 def estimate(file: str, via: str) -> Any:
     """Returns how many images a run decodes."""
-    from c2b_ray.report.summary import Summary
+    from c2b_ray.report.words import Summary
 
     images = len(_opened(file)[1])
     return Summary("", [], [], [], [f"It decodes {images} images."], to_json={"images": images})

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.budget import write_scores
-from c2b_ray.audits.c2b.hypotheses.caption_pairs import caption_pairs
+from c2b_ray.audits.c2b.hypotheses.labelled import caption_pairs
 from c2b_ray.audits.c2b.run import open_c2b_run
 from c2b_ray.config import read_audit
 from c2b_ray.steps.caption import caption
-from c2b_ray.steps.intersect import pairs
+from c2b_ray.steps.cells import pairs
 from c2b_ray.steps.propose import propose
 from c2b_ray.storage import files
 from c2b_ray.tables import DRAWS, PREDICTIONS

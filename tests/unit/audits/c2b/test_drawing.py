@@ -10,7 +10,7 @@ from c2b_ray.audits.c2b.labelled import from_labels
 from c2b_ray.audits.c2b.run import open_c2b_run
 from c2b_ray.audits.c2b.sampling.selection import cells_of
 from c2b_ray.audits.c2b.scoring.score import score
-from c2b_ray.audits.c2b.verification.accept import SeenImages
+from c2b_ray.audits.c2b.verification.calibration import SeenImages
 from c2b_ray.audits.c2b.verification.verified import VerifiedImages
 from c2b_ray.audits.kit.backend import HereBackend
 from c2b_ray.audits.kit.session import Steps

@@ -5,14 +5,14 @@ import pyarrow.csv
 import pytest
 
 from c2b_ray.audits.c2b.estimate import estimate
-from c2b_ray.audits.kit import costs
+from c2b_ray.audits.kit import session
 from c2b_ray.errors import ConfigError, InputError
 
 
 @pytest.fixture(autouse=True)
 def few_trials(monkeypatch):
     """Models are timed on two pictures: these tests count."""
-    monkeypatch.setattr(costs, "TRIAL", 2)
+    monkeypatch.setattr(session, "TRIAL", 2)
 
 
 ATTRIBUTES = {"lighting": ["day", "night"], "weather": ["snow", "rain", "fog"]}

@@ -8,9 +8,8 @@ import pytest
 from PIL import Image
 
 from c2b_ray.audits.c2b.drawing import CellDrawing
-from c2b_ray.audits.c2b.identity import check_unchanged
 from c2b_ray.audits.c2b.labelled import from_labels
-from c2b_ray.audits.c2b.run import open_c2b_run
+from c2b_ray.audits.c2b.run import check_unchanged, open_c2b_run
 from c2b_ray.audits.c2b.sampling.selection import cells_of
 from c2b_ray.audits.kit.backend import HereBackend
 from c2b_ray.audits.kit.session import Steps

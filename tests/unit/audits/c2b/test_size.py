@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from c2b_ray.audits.c2b.size import most_images
+from c2b_ray.audits.c2b.estimate import most_images
 from c2b_ray.audits.kit.backend import SMALL_RUN, chosen_via
 from c2b_ray.config import read_audit
 from c2b_ray.errors import InputError

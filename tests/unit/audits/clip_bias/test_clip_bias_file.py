@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from c2b_ray.audits.clip_bias.config_file import read_clip_bias_config
+from c2b_ray.audits.clip_bias.audit import read_clip_bias_config
 from c2b_ray.errors import ConfigError
 
 FILE = """

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pytest
 from synthetic_dataset import Recipe, renamed, write_dataset
 
-from c2b_ray.audits.dataset.contestants import family, listed
 from c2b_ray.audits.dataset.evaluation import ReferenceImages, _apart, evaluate
+from c2b_ray.audits.dataset.evaluation_rows import family, listed
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.cli.dataset import _tell_of_dataset_evaluate
 from c2b_ray.cli.dataset import evaluate as evaluate_command

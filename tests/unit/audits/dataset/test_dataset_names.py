@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from c2b_ray.audits.dataset.contestants import named
+from c2b_ray.audits.dataset.evaluation_rows import named
 from c2b_ray.audits.dataset.models import names_in_rows
 from c2b_ray.storage.failure_dataset import FailureDataset, classifiers_of
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from c2b_ray.audits.failures.config import FailuresConfig
-from c2b_ray.audits.failures.estimate import estimate, expected, least_rates
-from c2b_ray.audits.failures.preflight import check
+from c2b_ray.audits.failures.estimate import check, estimate, expected, least_rates
 from c2b_ray.audits.failures.report.method import ratio_of, ratio_sentence
 from c2b_ray.errors import ConfigError
 from c2b_ray.world.scenes import CLASSES

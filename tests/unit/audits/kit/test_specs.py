@@ -2,7 +2,7 @@
 
 from c2b_ray.audits.clip_bias.config import ClipBiasConfig
 from c2b_ray.audits.failures.config import FailuresConfig
-from c2b_ray.audits.kit.specs import paths_read
+from c2b_ray.audits.kit.models import paths_read
 from c2b_ray.config.audit import AuditConfig
 
 

@@ -16,10 +16,9 @@ from c2b_ray.audits.audit import audit_named
 from c2b_ray.audits.gate import failed
 from c2b_ray.audits.kit.events import IMAGES, IMAGES_HELD
 from c2b_ray.audits.latent.comparison import compare
-from c2b_ray.audits.latent.preflight import most_images
-from c2b_ray.audits.latent.problems import names_of
+from c2b_ray.audits.latent.problems import most_images, names_of
 from c2b_ray.audits.latent.report.summary import summary
-from c2b_ray.audits.latent.strips import name_of
+from c2b_ray.audits.latent.search import name_of
 from c2b_ray.config.latent import LatentConfig, Problem
 from c2b_ray.errors import ConfigError, InputError, RunError, SpecError
 from c2b_ray.models.memory_classifier import InMemory, Preprocess

@@ -12,7 +12,7 @@ from torch import nn
 from toy_latent import DIMENSION, toy_classifier, toy_generator, toy_labels
 
 import c2b_ray
-from c2b_ray.audits.latent.preflight import check, check_gradients
+from c2b_ray.audits.latent.problems import check, check_gradients
 from c2b_ray.config.latent import LatentConfig
 from c2b_ray.errors import ConfigError, SpecError
 from c2b_ray.models import catalog

@@ -49,6 +49,6 @@ def test_a_ledger_that_does_not_answer_is_not_read(endpoint: Any, monkeypatch: p
         raise DatabaseDownError("gone", 3.0)
 
     monkeypatch.setattr(endpoint.context.throttle, "_handfuls", {})
-    monkeypatch.setattr("c2b_ray.endpoint.ledger.buckets.take", down)
+    monkeypatch.setattr("c2b_ray.endpoint.ledger.quotas.take", down)
     answer = endpoint.as_("a").get("/v1/audits")
     assert (answer.status_code, answer.json()["detail"]) == (503, "the ledger does not answer; try again")

@@ -13,8 +13,8 @@ from endpoint_app import CONFIG, Endpoint, started
 from c2b_ray.endpoint.ledger import jobs, quotas, webhooks
 from c2b_ray.endpoint.ledger import jobs as resubmitted
 from c2b_ray.endpoint.ledger.job import Claim, FencedError, NewJob
-from c2b_ray.endpoint.work.environment import inherit
 from c2b_ray.endpoint.work.fairness import SliceUse, booked_before
+from c2b_ray.endpoint.work.process import inherit
 from c2b_ray.endpoint.work.progress import ClaimEnd
 from c2b_ray.endpoint.work.protocol import Problem, WorkEnded
 

@@ -9,12 +9,12 @@ import sys
 import pytest
 
 from c2b_ray.config.policy import Policy
-from c2b_ray.endpoint.policy import fetched, landlock
+from c2b_ray.endpoint.policy import fetched, isolation
 from c2b_ray.endpoint.policy.isolation import POLICY_VARIABLE
 
 TRIES = """
 import json, os, subprocess, sys, threading
-from c2b_ray.endpoint.policy import landlock
+from c2b_ray.endpoint.policy import isolation as landlock
 reads, writes, tries = json.loads(sys.argv[1])
 held = landlock.confine([*landlock.SYSTEM, *landlock.libraries(), *reads], writes)
 def outcome(what, path):
@@ -86,11 +86,11 @@ def test_what_the_environment_names_is_read_but_for_homes():
         "TZ": "UTC",
         "X": "/",
     }
-    assert landlock.named(environment) == ["/certs/ca.pem", "/a", "/b"]
+    assert isolation.named(environment) == ["/certs/ca.pem", "/a", "/b"]
 
 
 def test_caches_are_those_that_the_environment_names():
-    named = landlock.caches({"HOME": "/home/u", "HF_HOME": "/models", "OTHER": "/secret"})
+    named = isolation.caches({"HOME": "/home/u", "HF_HOME": "/models", "OTHER": "/secret"})
     assert named == ["/models", "/home/u/.cache"]
 
 
@@ -156,7 +156,7 @@ def test_a_job_of_a_store_reads_no_copies_of_another_tenants_files(tmp_path):
 
 PORTS = """
 import json, socket, subprocess, sys
-from c2b_ray.endpoint.policy import landlock
+from c2b_ray.endpoint.policy import isolation as landlock
 allowed, *others = json.loads(sys.argv[1])
 CONNECT = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), 5)"
 held = landlock.connect_only([allowed])
@@ -177,7 +177,7 @@ def test_what_is_held_to_the_ports_of_a_store_connects_to_no_other():
         arguments = [sys.executable, "-c", PORTS, ports]
         done = subprocess.run(arguments, check=True, capture_output=True, text=True, timeout=60)
     held, outcomes, by_child = json.loads(done.stdout)
-    assert held is landlock.knows_ports()
+    assert held is isolation.knows_ports()
     if not held:
         pytest.skip("this kernel's Landlock knows no ports")
     assert outcomes == ["ok", "PermissionError"]

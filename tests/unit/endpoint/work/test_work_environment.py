@@ -1,6 +1,6 @@
 """A job's process gets what its libraries need, and no secret whatever its name."""
 
-from c2b_ray.endpoint.work.environment import of_job
+from c2b_ray.endpoint.work.process import of_job
 
 RUNNERS = {
     "PATH": "/bin",

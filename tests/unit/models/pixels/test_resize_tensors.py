@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from c2b_ray.models.pixels.resize_tensors import can_resize, resized
+from c2b_ray.models.pixels.gpu_decode import can_resize, resized
 from c2b_ray.models.pixels.shape import shaped
 from c2b_ray.roles import Shape
 

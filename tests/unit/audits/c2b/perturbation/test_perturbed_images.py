@@ -10,12 +10,13 @@ import pytest
 from c2b_ray.audits.c2b.perturbation.images import (
     UNPERTURBED,
     Perturbing,
+    perturbed,
     picture_rows,
     predict_pictures,
+    reduced,
     side_for,
     with_pictures,
 )
-from c2b_ray.audits.c2b.perturbation.pictures import perturbed, reduced
 from c2b_ray.models.pixels.shape import shaped
 from c2b_ray.roles import Shape
 from c2b_ray.steps.classify import Classification, LoadedClassifier

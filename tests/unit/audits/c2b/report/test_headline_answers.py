@@ -16,7 +16,7 @@ from c2b_ray.audits.c2b.report.derived import DerivedValues
 from c2b_ray.audits.c2b.report.named_answers import named_by_attributes
 from c2b_ray.audits.c2b.report.page import write_report
 from c2b_ray.audits.c2b.report.ranking import cells_of, ranked
-from c2b_ray.report.thumbnails import ThumbnailSet
+from c2b_ray.report.pictures import ThumbnailSet
 from c2b_ray.tables import INTERSECTIONS, PERTURBATIONS, POOLED
 
 NONE = tuple(schema.empty_table() for schema in (POOLED, INTERSECTIONS, PERTURBATIONS))

@@ -19,8 +19,7 @@ from c2b_ray.audits.c2b.report.ranking import ranked
 from c2b_ray.audits.c2b.run import C2BRun as Run
 from c2b_ray.audits.c2b.run import open_c2b_run
 from c2b_ray.report.page import policy
-from c2b_ray.report.pictures import read_pictures
-from c2b_ray.report.thumbnails import thumbnail, thumbnails
+from c2b_ray.report.pictures import read_pictures, thumbnail, thumbnails
 from c2b_ray.storage import files
 from c2b_ray.storage.run import load_run
 

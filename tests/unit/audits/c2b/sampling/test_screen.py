@@ -2,7 +2,7 @@ import math
 
 import pyarrow as pa
 
-from c2b_ray.audits.c2b.sampling.screening import cells_to_draw, in_two_stages, selected
+from c2b_ray.audits.c2b.sampling.selection import cells_to_draw, in_two_stages, selected
 from c2b_ray.audits.c2b.scoring.judge import TOO_FEW
 from c2b_ray.audits.c2b.thresholds import Thresholds
 from c2b_ray.steps.cells import GroupName

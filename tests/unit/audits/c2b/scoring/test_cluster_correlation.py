@@ -9,7 +9,7 @@ import pytest
 from c2b_ray.audits.c2b.scoring.clusters import answered_alike
 from c2b_ray.steps.answers import answers_of
 from c2b_ray.steps.cells import CellImages, CellName
-from c2b_ray.steps.image_ids import ImageIds, Ints
+from c2b_ray.steps.draw import ImageIds, Ints
 from c2b_ray.tables import PREDICTIONS
 
 CAMERAS, IMAGES = 12, 480

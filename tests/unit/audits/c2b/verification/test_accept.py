@@ -1,10 +1,10 @@
 import pyarrow as pa
 import pytest
 
-from c2b_ray.audits.c2b.hypotheses.caption_pairs import caption_pairs
-from c2b_ray.audits.c2b.verification.accept import Content, SeenImages, accepts, contents
+from c2b_ray.audits.c2b.hypotheses.labelled import caption_pairs
+from c2b_ray.audits.c2b.verification.calibration import Content, SeenImages, accepts, contents
 from c2b_ray.steps.caption import caption
-from c2b_ray.steps.intersect import pairs
+from c2b_ray.steps.cells import pairs
 from c2b_ray.steps.propose import propose
 from c2b_ray.tables import VERIFICATIONS
 

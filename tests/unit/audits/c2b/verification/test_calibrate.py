@@ -14,7 +14,7 @@ from c2b_ray.audits.c2b.verification.calibration import (
     uncalibrated,
 )
 from c2b_ray.audits.c2b.verification.calibration import counted as answers_counted
-from c2b_ray.audits.c2b.verification.calibration_stage import calibrate as stage
+from c2b_ray.audits.c2b.verification.stage import calibrate as stage
 from c2b_ray.audits.c2b.verification.verifier import SELF_TRUST, self_assessed_calibration
 from c2b_ray.engine.here import InProcess
 from c2b_ray.errors import ConfigError, SourceError

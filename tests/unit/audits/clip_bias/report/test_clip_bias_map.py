@@ -8,7 +8,7 @@ import pytest
 
 from c2b_ray.audits.clip_bias.report.facts import Facts, Similar
 from c2b_ray.audits.clip_bias.report.plots import Cell, heat_map
-from c2b_ray.audits.clip_bias.report.spaces import spaces
+from c2b_ray.audits.clip_bias.report.transferring import spaces
 
 LETTER = 6.3
 """The mean width of a letter at 11 px; names are drawn at 45 degrees."""

@@ -20,7 +20,7 @@ from torchvision.datasets import ImageFolder
 
 from c2b_ray.audits.dataset import export as exporting
 from c2b_ray.audits.dataset.export import FORMATS, export
-from c2b_ray.audits.dataset.formats import card
+from c2b_ray.audits.dataset.formats import huggingface as card
 from c2b_ray.audits.dataset.formats.kit import ExportedRows
 from c2b_ray.audits.kit.session import Session
 from c2b_ray.errors import ConfigError, RunError, SourceError

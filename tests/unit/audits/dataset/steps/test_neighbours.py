@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from c2b_ray.audits.dataset.steps.evaluation import agreement, nearest, rank
-from c2b_ray.tables.evaluation import FEATURES
+from c2b_ray.tables.dataset import FEATURES
 
 
 def table(vectors, labels, prefix, predicted=None):

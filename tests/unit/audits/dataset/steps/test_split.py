@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from c2b_ray.audits.dataset.steps.split import near_pairs, split
+from c2b_ray.audits.dataset.steps.plan import near_pairs, split
 
 
 def rows(count: int, captions: int, seed: int = 0):

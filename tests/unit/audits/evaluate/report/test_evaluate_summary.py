@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from c2b_ray.audits.evaluate.report.summary import of_biased
+from c2b_ray.audits.evaluate.report.comparison import of_biased
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from c2b_ray.audits.evaluate.steps.detected import Keywords, keyword_biases
-from c2b_ray.audits.evaluate.steps.pseudo import Verdicts, pseudo_verdicts, vqa_table
-from c2b_ray.audits.evaluate.steps.ranking import ranking
+from c2b_ray.audits.evaluate.steps.matching import ranking
+from c2b_ray.audits.evaluate.steps.truth import Verdicts, pseudo_verdicts, vqa_table
 from c2b_ray.tables.evaluate import BIASES
 
 RANDOM = np.random.default_rng(2)

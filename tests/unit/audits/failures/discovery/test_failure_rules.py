@@ -7,7 +7,7 @@ from itertools import pairwise, permutations
 import numpy as np
 import pytest
 
-from c2b_ray.audits.failures.discovery.rules import Truth, check_rule, decide
+from c2b_ray.audits.failures.discovery.rounds import Truth, check_rule, decide
 from c2b_ray.errors import ConfigError
 
 INF, NAN = np.inf, np.nan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from statsmodels.stats.proportion import proportion_confint
 
-from c2b_ray.audits.failures.discovery.hierarchy import Hierarchy
+from c2b_ray.audits.failures.discovery.candidates import Hierarchy
 from c2b_ray.audits.failures.discovery.reliability import inspection, reliability, unreliable_labels
 from c2b_ray.roles import Answer
 from c2b_ray.steps.verify import OTHER

@@ -16,9 +16,9 @@ from c2b_ray.audits.failures.discovery.rounds import (
     AnswerRules,
     GeneratedDraws,
     RoundModels,
+    Truth,
     draw_rounds,
 )
-from c2b_ray.audits.failures.discovery.rules import Truth
 from c2b_ray.errors import SourceError
 from c2b_ray.roles import GeneratedImage
 from c2b_ray.tables import ROUNDS

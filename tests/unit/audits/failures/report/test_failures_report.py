@@ -17,11 +17,11 @@ from synthetic_failures import make_run
 
 from c2b_ray import tables as schemas
 from c2b_ray.audits.failures.report.comparison import compared
-from c2b_ray.audits.failures.report.facts import Tables, facts_of
 from c2b_ray.audits.failures.report.gallery import Examples
 from c2b_ray.audits.failures.report.labels import at_baseline, labels
 from c2b_ray.audits.failures.report.page import read_facts, write_report
 from c2b_ray.audits.failures.report.rows import Hypothesis, findings_of
+from c2b_ray.audits.failures.report.sentences import Tables, facts_of
 from c2b_ray.audits.failures.report.summary import summary
 from c2b_ray.audits.failures.run import FailuresRun as Run
 from c2b_ray.audits.runs import export

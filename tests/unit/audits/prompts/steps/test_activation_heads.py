@@ -14,7 +14,7 @@ from c2b_ray.audits.prompts.steps.search import Head, HeadGuide
 from c2b_ray.models.activation_heads import decoded, encoded, train_head
 from c2b_ray.models.scripted import ScriptedCaptioner
 from c2b_ray.roles import Floats, GeneratedImage, GenerationRequest, Question
-from c2b_ray.stats.balanced import BalancedAccuracy
+from c2b_ray.stats.gains import BalancedAccuracy
 
 COLOUR = Question("Which colour?", ("dark", "light"))
 PLAN = HeadPlan(tuple(f"prompt {n}" for n in range(40)), 4, "unet.mid_block", (0, 2), 0.3, 0.05, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from c2b_ray.audits.prompts.steps.baselines import written
+from c2b_ray.audits.prompts.steps.judging import written
 from c2b_ray.audits.prompts.steps.tasks import Target
 from c2b_ray.roles import ChatReply, ChatRequest, LanguageModel
 

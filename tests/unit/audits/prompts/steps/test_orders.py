@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from c2b_ray.audits.prompts.steps.baselines import filled
+from c2b_ray.audits.prompts.steps.judging import filled
 from c2b_ray.audits.prompts.steps.search import SearchSettings
 from c2b_ray.audits.prompts.steps.tasks import SearchPlan, Target, search_tasks
 from c2b_ray.audits.prompts.steps.words import leaks_of
