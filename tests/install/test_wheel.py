@@ -56,10 +56,11 @@ def test_what_is_excluded_is_training_and_weights(wheel: zipfile.ZipFile) -> Non
 
 
 def test_its_weights_are_those_that_readme_guides_and_commands_name(wheel: zipfile.ZipFile) -> None:
-    """A reader of these pages has installed the package; the papers' pages are about a checkout."""
+    """A reader of these pages has installed the package; papers and decisions are about a checkout."""
     pages = ["README.md", *tracked("docs/*.md", "c2b_ray/cli", "deployments"), "c2b_ray/audits/demo.py"]
     pages += ["c2b_ray/endpoint/web/submit.py", "c2b_ray/endpoint/api/models.py"]
-    texts = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in pages if not page.startswith("docs/papers"))
+    pages = [page for page in pages if not page.startswith(("docs/papers", "docs/decisions"))]
+    texts = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in pages)
     models = {path.name for path in (ROOT / WEIGHTS).iterdir() if path.is_dir()}
     named = models & {*re.findall(r"world:([a-z][a-z0-9-]*[a-z0-9])", texts), *latent_names.READERS}
     held = {name.removeprefix(WEIGHTS).split("/")[0] for name in wheel.namelist() if name.startswith(WEIGHTS)}
