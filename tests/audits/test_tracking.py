@@ -22,6 +22,7 @@ from c2b_ray.audits.tracking import log
 from c2b_ray.storage.run import Run
 
 pytestmark = pytest.mark.long
+MLFLOW = "mlflow==3.17.2"
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +35,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Yields the URL of an MLflow tracking server that serves artifacts too."""
-    pytest.importorskip("mlflow.server")
+    """Yields the URL of an MLflow tracking server that serves artifacts too. It has an environment of its own, since it
+    wants an older pyarrow than the audits do."""
     folder = tmp_path_factory.mktemp("mlflow")
+    uv, python = str(Path(sys.executable).with_name("uv")), str(folder / "env/bin/python")
+    for step in (["venv", "--quiet", str(folder / "env")], ["pip", "install", "--quiet", "--python", python, MLFLOW]):
+        subprocess.run([uv, *step], check=True, timeout=300)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command = [python, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += [
         "--backend-store-uri",
         f"sqlite:///{folder}/mlflow.db",

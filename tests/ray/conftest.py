@@ -3,6 +3,7 @@
 There must be no __init__.py here or in tests/: with one, `import ray` could find this folder.
 """
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -31,16 +32,24 @@ def steps_travel_by_value(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def nothing_loads_here(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
-    """Within it this process loads no model. Workers do, which import everything anew."""
+    """Within it this process loads no model, and opens an index for the report's pictures alone. Workers load, which
+    import everything anew."""
+    open_index = faiss_index.load
 
     def refuse(*_: Any) -> None:
         raise AssertionError("the driver loads a model")
 
+    def refuse_but_for_a_page(*given: Any) -> Any:
+        if not any(frame.function == "write_report" for frame in inspect.stack()):
+            refuse()
+        return open_index(*given)
+
     @contextmanager
     def refused() -> Iterator[None]:
         with monkeypatch.context() as patch:
-            for module in (clip_captioner, diffusers_generator, open_clip_encoder, timm_classifier, faiss_index):
+            for module in (clip_captioner, diffusers_generator, open_clip_encoder, timm_classifier):
                 patch.setattr(module, "load", refuse)
+            patch.setattr(faiss_index, "load", refuse_but_for_a_page)
             yield
 
     return refused

@@ -51,7 +51,7 @@ class TestRunning:
         claim = claimed(db, who)
         report = jobs.Progress("classify", 32, 100, 8.0, 8.5, {"m": 32}, {"m": 2.0, "g": 1.0}, 4096)
         for _ in range(2):
-            assert jobs.progress(db, claim.job.id, claim.fence, report) == jobs.Orders(cancel=False, yield_=False)
+            assert jobs.progress(db, claim.job.id, claim.fence, report) == jobs.LeaseReply(cancel=False, yield_=False)
         job = jobs.get(db, who.tenant_id, claim.job.id)
         assert job is not None
         assert (job.stage, job.done, job.total, job.rate, job.seconds_left) == ("classify", 32, 100, 8.0, 8.5)

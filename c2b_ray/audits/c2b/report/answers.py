@@ -19,6 +19,7 @@ from c2b_ray.audits.c2b.report.derived import DerivedValues
 from c2b_ray.audits.c2b.report.findings import SIGNS, caveats, finding, galleries, mistaken
 from c2b_ray.audits.c2b.report.gallery import Examples
 from c2b_ray.audits.c2b.report.headline import near_misses
+from c2b_ray.audits.c2b.report.measured import ACCURACY, shown, titled
 from c2b_ray.audits.c2b.report.named_answers import NamedByAttribute, named_sentence
 from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
 from c2b_ray.audits.c2b.report.ranking import Cell, Group, Key, leading
@@ -123,7 +124,15 @@ def _of_groups(
 
 def in_counts(group: Group, lead: Cell, who: str = "") -> Sentence:
     """Returns a finding as what was counted: 52 of 100 images of bus are right when weather is fog, against all 300
-    with its other values."""
+    with its other values. Values of another metric are no counts of images, and are named."""
+    if lead.metric != ACCURACY:
+        return (
+            Span(f"{who}{titled(lead.metric)} for "),
+            Span(lead.target_class, strong=True),
+            Span(f" is {shown(lead.metric, lead.accuracy)} when "),
+            Span(f"{lead.attribute} is {lead.bias_class}", strong=True),
+            Span(f", against {shown(lead.metric, lead.others)} {_other_values(group, lead)}."),
+        )
     return (
         Span(f"{who}{_right(lead)} of "),
         Span(lead.target_class, strong=True),
@@ -143,10 +152,17 @@ def _right(lead: Cell) -> str:
 def _others_right(group: Group, lead: Cell) -> str:
     rest = [cell for cell in group.cells if cell is not lead and cell.n]
     n, correct = sum(cell.n for cell in rest), sum(cell.correct for cell in rest)
-    value = f"when it is {rest[0].bias_class}" if len(rest) == 1 else "with its other values"
     if n and abs(correct / n - lead.others) <= ROUNDING:
-        return f"{words.part(correct, n)} {value}"
-    return f"{words.percent(lead.others)} {value}{' on average' if len(rest) > 1 else ''}"
+        return f"{words.part(correct, n)} {_other_values(group, lead, mean=False)}"
+    return f"{words.percent(lead.others)} {_other_values(group, lead)}"
+
+
+def _other_values(group: Group, lead: Cell, mean: bool = True) -> str:
+    """Names the attribute's other values. `mean`: whether the number before it is a mean over them."""
+    rest = [cell for cell in group.cells if cell is not lead and cell.n]
+    if len(rest) == 1:
+        return f"when it is {rest[0].bias_class}"
+    return f"with its other values{' on average' if mean else ''}"
 
 
 def _of_classifier(classifiers: Sequence[str], names: Mapping[str, str]) -> str:
@@ -175,9 +191,9 @@ def _also(rest: Sequence[Cell], lead: Cell) -> list[str]:
     )
     if not classes:
         return []
-    shown = list(classes)[:MOST_ALIKE]
+    first = list(classes)[:MOST_ALIKE]
     more = [f"{words.count(len(classes) - MOST_ALIKE)} more"] if len(classes) > MOST_ALIKE else []
-    return [f"The same of {words.listed([*shown, *more])}."]
+    return [f"The same of {words.listed([*first, *more])}."]
 
 
 def _four(
@@ -237,7 +253,7 @@ def nothing_found(cells: Sequence[Cell], tau: float, confidence: float) -> Answe
         cell = near[0]
         lines.append(
             f"The largest difference that is not settled: {cell.target_class} when {cell.attribute} is "
-            f"{cell.bias_class}, {words.part(cell.correct, cell.n)} right (φ{words.FIXED}{words.signed(cell.phi)}, "
+            f"{cell.bias_class}, {_value(cell)} (φ{words.FIXED}{words.signed(cell.phi)}, "
             f"{words.percent(confidence)} interval {words.signed_range(cell.phi_low, cell.phi_high)}); about "
             f"{words.count(cell.images_to_settle or 0)} images of each value would settle it."
         )
@@ -248,6 +264,12 @@ def nothing_found(cells: Sequence[Cell], tau: float, confidence: float) -> Answe
     return Answer(
         verdict, SIGNS[verdict], (Span(first),), tuple(filter(None, lines)), link="clear" if clear else "open"
     )
+
+
+def _value(cell: Cell) -> str:
+    if cell.metric != ACCURACY:
+        return f"{titled(cell.metric)} {shown(cell.metric, cell.accuracy)}"
+    return f"{words.part(cell.correct, cell.n)} right"
 
 
 def _points(tau: float) -> str:

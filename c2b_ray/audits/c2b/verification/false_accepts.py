@@ -26,6 +26,7 @@ MOST_UNCLAIMED = 0.25
 """The share of a cell's images that may show something else beyond what its scores are corrected for. Up to it, what is
 concluded must hold with and without these images; beyond it, too much depends on what a classifier answers to them."""
 
+MOST_NAMED = 6
 TOLD = 0.1
 """The share of false accepts that a calibration should tell from none: it moves φ by as much."""
 
@@ -158,23 +159,29 @@ def doubt_of_false_accepts(target: str, low: float, claimed: float) -> list[str]
 
 
 def too_few_negatives(classes: Sequence[str], predicted: Sequence[tuple[str, Predicted | None]]) -> list[str]:
-    """Returns a sentence for each class of whose cells too little is known: which images a calibration lacks.
+    """Returns a sentence on the classes of whose cells too little is known: which images a calibration lacks; nothing
+    where enough is known of all.
 
     classes: the audit's. predicted: a class and the prediction of each of its groups.
     """
-    said = []
+    wanted, open_cells, every = [], 0, 0
     for target in dict.fromkeys(name for name, _ in predicted):
         lacking = [one.lacking for name, one in predicted if name == target and one is not None]
         cells = np.concatenate([*lacking, np.zeros(0, np.int64)])
-        if not (open_cells := int((cells > 0).sum())):
-            continue
-        said.append(
-            f"verification.calibration holds too few images that show no {target} and look like one: for {open_cells} "
-            f"of {len(cells)} cells it cannot tell whether more than {TOLD:.0%} of the images show something "
-            f"else. About {int(cells.max()):,} more that show none of {', '.join(classes)} and are as near to the "
-            f"captions of {target} as the index's images would tell"
-        )
-    return said
+        every += len(cells)
+        if (cells > 0).any():
+            open_cells += int((cells > 0).sum())
+            wanted.append((int(cells.max()), target))
+    if not wanted:
+        return []
+    first = [f"{more:,} for {target}" for more, target in sorted(wanted, reverse=True)[:MOST_NAMED]]
+    more = f" and {len(wanted) - MOST_NAMED} classes more" if len(wanted) > MOST_NAMED else ""
+    return [
+        f"verification.calibration holds too few images that show none of {', '.join(classes)} and look like one: for "
+        f"{open_cells:,} of {every:,} cells it cannot tell whether more than {TOLD:.0%} of the images show something "
+        "else. About so many more, as near to a class's captions as the index's images, would tell: "
+        f"{', '.join(first)}{more}"
+    ]
 
 
 def without_false_accepts(accuracy: Floats, share: Floats, claimed: Floats) -> Floats:

@@ -55,6 +55,12 @@ def test_accuracies_that_are_no_shares_of_the_counts_are_not_told_as_counts():
     assert "90\u202f% with its other values on average" in said
 
 
+def test_values_of_another_metric_are_named_and_are_no_counts_of_images():
+    rows = [fog() | {"metric": "precision"}, row("clear", 0.48, correct=200, accuracy=1.0) | {"metric": "precision"}]
+    (answer,) = told(*rows)
+    assert answer.text == "Precision for bus is 52\u202f% when weather is fog, against 100\u202f% when it is clear."
+
+
 def test_the_strongest_comes_first_and_a_value_is_told_once():
     rows = [
         fog(target_class="bus", group=1),

@@ -198,8 +198,12 @@ def test_a_calibration_without_similar_images_predicts_nothing_and_is_asked_for_
     assert np.isnan(predicted.share).all()
     assert np.isnan(predicted.low).all()
     (warning,) = too_few_negatives(["bus", "mug"], [("bus", predicted)])
-    assert "holds too few images that show no bus and look like one: for 2 of 2 cells" in warning
-    assert f"About {predicted.lacking.max():,} more that show none of bus, mug" in warning
+    assert "holds too few images that show none of bus, mug and look like one: for 2 of 2 cells" in warning
+    assert warning.endswith(f"would tell: {predicted.lacking.max():,} for bus")
+    (of_both,) = too_few_negatives(["bus", "mug"], [("bus", predicted), ("mug", predicted), ("cup", None)])
+    assert "for 4 of 4 cells" in of_both
+    assert f"{predicted.lacking.max():,} for bus" in of_both
+    assert f"{predicted.lacking.max():,} for mug" in of_both
     assert {row["doubt"] for row in world.scores().values()} == {None}
     assert too_few_negatives(["bus"], [("bus", World((0.3, 0.3), negatives=6000).predicted())]) == []
 
