@@ -314,13 +314,13 @@ def _picture(row: Mapping[str, Any], shelf: ThumbnailSet, name: str, kind: str) 
 
 
 QuestionSample = Callable[[str, int], tuple[pa.Table, dict[str, str]]]
-"""Draws n images of a caption, best first: a table of `schemas.IMAGES`, and their source, for the record."""
+"""Draws n images of a caption, best first: a table of `tables.IMAGES`, and their source, for the record."""
 
 
 @dataclass(frozen=True)
 class AnswerSet:
-    """The answer of each classifier, with its data. `images` is a table of `schemas.IMAGES`, `predictions` one of
-    `schemas.PREDICTIONS`. `repeats`: how many images of the sentence were left out, near-duplicates of others of it."""
+    """The answer of each classifier, with its data. `images` is a table of `tables.IMAGES`, `predictions` one of
+    `tables.PREDICTIONS`. `repeats`: how many images of the sentence were left out, near-duplicates of others of it."""
 
     run: C2BRun
     sentence: str

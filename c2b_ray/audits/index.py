@@ -109,7 +109,7 @@ def search_one(index: str, caption: str, k: int) -> list[dict[str, Any]]:
 
 
 def search_many(index: str, captions: str, out: str, k: int, session: Session = ALONE) -> StageResult:
-    """Writes the k nearest images of every caption in a file, as `schemas.SEARCHES` under `out`; resumes an earlier
+    """Writes the k nearest images of every caption in a file, as `tables.SEARCHES` under `out`; resumes an earlier
     call."""
     rows = search.read_captions(captions)
     steps = Steps(session.listener)

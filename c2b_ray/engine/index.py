@@ -238,7 +238,7 @@ def retrieve(
     out: str,
     on_progress: OnProgress | None = None,
 ) -> StageResult:
-    """Writes the k nearest images of each row of `steps.retrieve.to_retrieve`, as `schemas.RETRIEVED`, under `out`."""
+    """Writes the k nearest images of each row of `steps.retrieve.to_retrieve`, as `tables.RETRIEVED`, under `out`."""
     rows, config = Rows.of(searches, SEARCHED_AT_ONCE), replace(RETRIEVE, total=searches.num_rows)
     step = partial(nearest, k=k)
     return runner.run(rows, step, finder, out, id_column="retrieval_id", config=config, on_progress=on_progress)

@@ -32,7 +32,7 @@ NO_ANSWER, UNKNOWN = -1, -2
 
 
 class ClassifierAnswers:
-    """The answers of one classifier of `predictions`, a table of `schemas.PREDICTIONS`."""
+    """The answers of one classifier of `predictions`, a table of `tables.PREDICTIONS`."""
 
     def __init__(self, predictions: pa.Table, classifier: str) -> None:
         chosen = pc.equal(predictions["classifier"], classifier)
@@ -231,7 +231,7 @@ def by_column(by_caption: Sequence[Sequence[tuple[int, ...]]], kinds: int = 2) -
 
 
 def failures(captions: pa.Table, draws: pa.Table, images: pa.Table, predictions: pa.Table) -> pa.Table:
-    """Returns a table of `schemas.FAILURES`: a row per classifier, cell and image with a wrong answer.
+    """Returns a table of `tables.FAILURES`: a row per classifier, cell and image with a wrong answer.
 
     `images`: a table with image_id, key, content and fingerprint. Near-duplicates of an image count once in a cell, as
     in its scores; an image of several cells has a row in each. Images without an answer are no failures.

@@ -273,7 +273,7 @@ def caption(
     seed: int,
     templates: Mapping[str, str] | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """Returns tables of `schemas.CAPTIONS` (one row per cell and number, whatever was rejected) and `schemas.REJECTED`.
+    """Returns tables of `tables.CAPTIONS` (one row per cell and number, whatever was rejected) and `tables.REJECTED`.
 
     `templates`: attribute → a template with the slots [CLASS] and [VALUE]. The language model writes no captions for
     these attributes.

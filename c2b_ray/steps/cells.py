@@ -24,13 +24,13 @@ from c2b_ray.steps.draw import ImageIds, Ints, Mask, codes, counted, numbered, r
 
 FIELD = "intersections"
 ATTRIBUTE, INTERSECTION = "attribute", "intersection"
-"""Kinds of captions (`schemas.CAPTIONS`)."""
+"""Kinds of captions (`tables.CAPTIONS`)."""
 TIMES = "×"
 """Between the ids of two proposals, and between the names of two attributes."""
 
 
 class ProposalRow(TypedDict):
-    """The columns of `schemas.PROPOSALS` that concern pairs."""
+    """The columns of `tables.PROPOSALS` that concern pairs."""
 
     proposal_id: str
     target_class: str
@@ -41,7 +41,7 @@ class ProposalRow(TypedDict):
 
 @dataclass(frozen=True)
 class Pair:
-    """Two attributes of one class: rows of `schemas.PROPOSALS`."""
+    """Two attributes of one class: rows of `tables.PROPOSALS`."""
 
     a: ProposalRow
     b: ProposalRow

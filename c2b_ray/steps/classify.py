@@ -389,9 +389,9 @@ def check_revision(name: str, loaded: str, described: str) -> None:
 
 
 def predict_all(images: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
-    """Returns the answers of several classifiers: a table of `schemas.PREDICTIONS`. Each image is decoded once.
+    """Returns the answers of several classifiers: a table of `tables.PREDICTIONS`. Each image is decoded once.
 
-    `images` has `prediction_id` besides the columns of `schemas.IMAGES`: for each image the list of its wanted
+    `images` has `prediction_id` besides the columns of `tables.IMAGES`: for each image the list of its wanted
     predictions, each by one of the classifiers. `steps.prepared` may have put pixels in the place of `bytes`.
     """
     once = _Images.of(images)
@@ -406,7 +406,7 @@ def predict_all(images: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa
 
 
 def predict(images: pa.Table, classifier: Classifier, classification: Classification) -> pa.Table:
-    """Returns a table of `schemas.PREDICTIONS`, a row per row of `images` (`schemas.IMAGES`).
+    """Returns a table of `tables.PREDICTIONS`, a row per row of `images` (`tables.IMAGES`).
 
     Images that cannot be decoded and logits that are not numbers become errors of their rows.
     """

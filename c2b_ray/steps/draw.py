@@ -84,7 +84,7 @@ def image_ids(rows: Rows, revision: str) -> pa.Array:
 
 
 def generated(captions: pa.Table, revision: str, n: int, seed: int) -> tuple[pa.Table, pa.Table]:
-    """Plans n images of each caption: returns a table of `schemas.DRAWS`, and one of what to generate, of
+    """Plans n images of each caption: returns a table of `tables.DRAWS`, and one of what to generate, of
     `TO_GENERATE`.
 
     An image's seed follows from its caption, its number and `seed` only; its id from those and the generator's
@@ -110,7 +110,7 @@ def generated(captions: pa.Table, revision: str, n: int, seed: int) -> tuple[pa.
 
 
 def generate(batch: pa.Table, generator: ImageGenerator) -> pa.Table:
-    """Generates the images of a batch of `generated`'s second table, as PNG: a table of `schemas.IMAGES`.
+    """Generates the images of a batch of `generated`'s second table, as PNG: a table of `tables.IMAGES`.
 
     An unusable image is an error of its row. Raises ServiceError where the number of images differs from the number of
     requests.
@@ -144,7 +144,7 @@ def images_table(
     seen: Sequence[SeenImage],
     rows: pa.ChunkedArray | None = None,
 ) -> pa.Table:
-    """Returns a table of `schemas.IMAGES`. `rows`: of the images in their source, where their bytes stay there.
+    """Returns a table of `tables.IMAGES`. `rows`: of the images in their source, where their bytes stay there.
 
     Bytes that are no picture are dropped: a run holds no other files.
     """
@@ -165,7 +165,7 @@ def images_table(
 
 
 def fetch(batch: pa.Table, source: ImageSource, keep: bool = True) -> pa.Table:
-    """Fetches the images of a batch of `wanted` rows: a table of `schemas.IMAGES`.
+    """Fetches the images of a batch of `wanted` rows: a table of `tables.IMAGES`.
 
     `keep`: whether it holds their bytes; otherwise it holds their rows, by which `in_place` reads them again.
     """

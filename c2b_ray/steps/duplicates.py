@@ -21,7 +21,7 @@ from c2b_ray.steps.draw import ImageIds, Ints, Mask, counted, numbered, repeated
 from c2b_ray.steps.fingerprint import HASH
 
 COLUMNS = ["image_id", "content", "fingerprint"]
-"""The columns of `schemas.IMAGES` that `Distinct` needs; no bytes."""
+"""The columns of `tables.IMAGES` that `Distinct` needs; no bytes."""
 
 BAND = 2
 """Bytes of a band of the 64 bits of gradients: two images are compared where one of the bands agrees."""

@@ -25,7 +25,7 @@ from c2b_ray.steps.prepared import PreparedView, shown
 from c2b_ray.tables import IMAGES, has_content
 
 COLUMNS = ["image_id", "key", "row", "size", "bytes", "content", "pixels", "error"]
-"""The columns of `schemas.IMAGES` that `InPlace` and those who look at pictures need: all but the fingerprint."""
+"""The columns of `tables.IMAGES` that `InPlace` and those who look at pictures need: all but the fingerprint."""
 
 R = TypeVar("R")
 Prepare = Callable[[pa.Table], pa.Table]
@@ -52,7 +52,7 @@ class InPlace:
         self._lock = threading.Lock()
 
     def with_bytes(self, images: pa.Table) -> pa.Table:
-        """Returns the images, rows of `schemas.IMAGES` with COLUMNS at least, with the `bytes` of each, or an `error`.
+        """Returns the images, rows of `tables.IMAGES` with COLUMNS at least, with the `bytes` of each, or an `error`.
 
         Raises SourceError where the source itself cannot be opened or does not answer.
         """

@@ -74,7 +74,7 @@ Floats = NDArray[np.float32]
 @dataclass(frozen=True)
 class ImageProperty:
     """`name`: of the attribute. `values`: words for its low, middle and high numbers; empty for a property of names.
-    `measure`: what the numbers are, for sentences. `column`: in `schemas.PROPERTIES`."""
+    `measure`: what the numbers are, for sentences. `column`: in `tables.PROPERTIES`."""
 
     name: str
     values: tuple[str, ...]
@@ -116,7 +116,7 @@ _STANDARD = np.array(
 
 
 def measured(rows: pa.Table, load: Load) -> pa.Table:
-    """Returns `schemas.PROPERTIES` of rows with `image_id` and `row`: each image is read where it lies and measured."""
+    """Returns `tables.PROPERTIES` of rows with `image_id` and `row`: each image is read where it lies and measured."""
     found = in_place(load).fetched(rows["row"].to_pylist())
     columns = (rows["image_id"].to_pylist(), rows["row"].to_pylist(), found.keys.to_pylist(), found.data, found.errors)
     records = []

@@ -42,7 +42,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Merge:
-    """A merge of two names and its reason: a row of `merged` in `schemas.PROPOSALS`."""
+    """A merge of two names and its reason: a row of `merged` in `tables.PROPOSALS`."""
 
     kind: str
     name: str
@@ -63,7 +63,7 @@ def propose(
     seed: int,
     encoder: TextEncoder | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """Returns tables of `schemas.PROPOSALS` and `schemas.REJECTED`.
+    """Returns tables of `tables.PROPOSALS` and `tables.REJECTED`.
 
     With an encoder, names with similar embeddings are checked for being synonyms (`synonyms`); without one, names are
     merged by spelling only. The user's attributes (`user_attributes`: name → values) are added to the language model's,

@@ -26,7 +26,7 @@ INPUT_COLUMNS = ("key", "bytes", "error")
 
 
 def embed(rows: pa.Table, encoder: TextImageEncoder) -> pa.Table:
-    """Returns a table of `schemas.embeddings`, a row per row of a source (`key`, `bytes`, `error`, any metadata)."""
+    """Returns a table of `tables.embeddings`, a row per row of a source (`key`, `bytes`, `error`, any metadata)."""
     vectors, errors = encoded.embedded(rows, encoder)
     extra = [name for name in rows.column_names if name not in INPUT_COLUMNS and not is_pixels(name)]
     metadata = [json.dumps(row, default=str, ensure_ascii=False) for row in rows.select(extra).to_pylist()]
@@ -59,7 +59,7 @@ class FeatureExtractor(Protocol):
 
 
 def extract(rows: pa.Table, extractor: FeatureExtractor) -> pa.Table:
-    """Returns a table of `schemas.FEATURES`. `rows`: its columns except `vector`, and `bytes`."""
+    """Returns a table of `tables.FEATURES`. `rows`: its columns except `vector`, and `bytes`."""
     known = rows["error"].to_pylist()
     images, undecoded = decode_batch(files_of(rows))
     errors = [before or new for before, new in zip(known, undecoded, strict=True)]
@@ -78,7 +78,7 @@ def extract(rows: pa.Table, extractor: FeatureExtractor) -> pa.Table:
 
 
 def matrix(table: pa.Table) -> NDArray[np.float32]:
-    """The vectors of a table of `schemas.FEATURES` without errors, (rows, dimension)."""
+    """The vectors of a table of `tables.FEATURES` without errors, (rows, dimension)."""
     column = table["vector"].combine_chunks()
     values = column.flatten().to_numpy(zero_copy_only=False)
     return np.asarray(values, np.float32).reshape(table.num_rows, -1)
@@ -146,7 +146,7 @@ def nearest_of(index: ImageIndex, embeddings: Floats, k: int) -> Neighbours:
 
 
 def search(captions: pa.Table, finder: CaptionSearch, k: int) -> pa.Table:
-    """Returns a table of `schemas.SEARCHES`, a row per row of `caption_id`, `row`, `caption`. An empty caption has an
+    """Returns a table of `tables.SEARCHES`, a row per row of `caption_id`, `row`, `caption`. An empty caption has an
     error."""
     texts = captions["caption"].to_pylist()
     with_text = [n for n, text in enumerate(texts) if text.strip()]
@@ -170,7 +170,7 @@ def search(captions: pa.Table, finder: CaptionSearch, k: int) -> pa.Table:
 
 
 def retrieve(captions: pa.Table, encoder: TextImageEncoder, index: ImageIndex, k: int) -> tuple[pa.Table, pa.Table]:
-    """Returns the k nearest images of each caption (C2B, Eq. 5): a table of `schemas.DRAWS`, and one of the images to
+    """Returns the k nearest images of each caption (C2B, Eq. 5): a table of `tables.DRAWS`, and one of the images to
     fetch.
 
     Raises SourceError where the index was built with another encoder.
@@ -191,7 +191,7 @@ def to_retrieve(captions: pa.Table, encoder: str, index: str, k: int) -> pa.Tabl
 
 
 def nearest(searches: pa.Table, finder: CaptionSearch, k: int) -> pa.Table:
-    """Returns the k nearest images of each row of `to_retrieve`: a table of `schemas.RETRIEVED`."""
+    """Returns the k nearest images of each row of `to_retrieve`: a table of `tables.RETRIEVED`."""
     result = nearest_of(finder.index, finder.encoder.encode_texts(searches["text"].to_pylist()), k)
     kept = result.ids >= 0
     offsets = pa.array(np.concatenate([[0], np.cumsum(kept.sum(axis=1))]), pa.int32())

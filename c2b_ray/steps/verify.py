@@ -104,7 +104,7 @@ def wanted(captions: pa.Table, draws: pa.Table, checks: Checks) -> pa.Table:
 
 
 def verify(images: pa.Table, captioner: Captioner, checks: Checks) -> pa.Table:
-    """Returns a table of `schemas.VERIFICATIONS`, a row per row of `images` (`schemas.IMAGES` and the columns of
+    """Returns a table of `tables.VERIFICATIONS`, a row per row of `images` (`tables.IMAGES` and the columns of
     `wanted`).
 
     An image that cannot be decoded, or whose class is unknown, is an error of its row; a value that the captioner does

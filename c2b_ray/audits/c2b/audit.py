@@ -154,7 +154,7 @@ def look_at_negatives(
 ) -> None:
     """Writes what the verifier says of the calibration's images of other classes that are near to the captions.
 
-    `nearest`: of `schemas.DRAWS`, the pool of each caption. Does nothing without a calibration table, or where images
+    `nearest`: of `tables.DRAWS`, the pool of each caption. Does nothing without a calibration table, or where images
     are drawn without looking which of them the verifier accepts.
     """
     about = config.verification

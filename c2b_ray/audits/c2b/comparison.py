@@ -45,7 +45,7 @@ a cell of its own."""
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of `compare`. `cells`: a table of `schemas.COMPARISON`. `pooled`: of `COMPARISON_POOLED`, over all
+    """The result of `compare`. `cells`: a table of `tables.COMPARISON`. `pooled`: of `COMPARISON_POOLED`, over all
     classes together. `scores`: those of B."""
 
     run_a: C2BRun

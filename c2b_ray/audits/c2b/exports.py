@@ -41,18 +41,18 @@ def scores_csv(run: C2BRun, classifier: str | None = None) -> bytes:
 
 
 def failures_csv(run: C2BRun, classifier: str | None = None) -> bytes:
-    """Returns the images that were answered wrong, as in `C2BRun.wrong_answers`: columns of `schemas.FAILURES`."""
+    """Returns the images that were answered wrong, as in `C2BRun.wrong_answers`: columns of `tables.FAILURES`."""
     return csv_of(exported_only(run.wrong_answers(), classifier))
 
 
 def perturbations_csv(run: C2BRun, classifier: str | None = None) -> bytes:
-    """Returns a row per classifier, class, perturbation and level: columns of `schemas.PERTURBATIONS`."""
+    """Returns a row per classifier, class, perturbation and level: columns of `tables.PERTURBATIONS`."""
     return csv_of(exported_only(run.read("perturbations"), classifier))
 
 
 def label_errors_csv(run: C2BRun, classifier: str | None = None) -> bytes:
     """Returns the suspected label errors, of each classifier the most confident first: columns of
-    `schemas.LABEL_ERRORS`."""
+    `tables.LABEL_ERRORS`."""
     return csv_of(exported_only(run.read("label_errors"), classifier))
 
 

@@ -174,7 +174,7 @@ def unanswered(draws: pa.Table, images: pa.Table, predictions: pa.Table, classif
     """Returns a problem report where a classifier answered less than `LEAST` of the drawn images: how many it answered,
     and the most frequent reason; None where each classifier answered enough.
 
-    `images`: `image_id` and `error` of `schemas.IMAGES`; `draws`, `predictions`: tables of their schemas.
+    `images`: `image_id` and `error` of `tables.IMAGES`; `draws`, `predictions`: tables of their schemas.
     """
     drawn, _ = ImageIds.numbered(draws["image_id"])
     if not len(drawn):

@@ -154,7 +154,7 @@ class C2BRun(Run):
         return self.read("intersections")
 
     def wrong_answers(self) -> pa.Table:
-        """Returns the images with wrong answers: `schemas.FAILURES`, a row per classifier, cell and image."""
+        """Returns the images with wrong answers: `tables.FAILURES`, a row per classifier, cell and image."""
         # Imported here, because reading a run needs only its tables.
         from c2b_ray.steps.answers import failures
 

@@ -61,7 +61,7 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Evaluated:
-    """`rates`: of `schemas.FAILURE_RATES`. `consistency`: of `schemas.CONSISTENCY`. `changed`: by classifier of the
+    """`rates`: of `tables.FAILURE_RATES`. `consistency`: of `tables.CONSISTENCY`. `changed`: by classifier of the
     build, images that it failed then and has right now. `copies`: images of the reference that are copies of others."""
 
     dataset: FailureDataset

@@ -45,7 +45,7 @@ LOOK = 0.05
 
 @dataclass(frozen=True)
 class QuestionRows:
-    """`rows`: the rows of `schemas.HYPOTHESES` about the question's caption. `is_new`: whether it was asked now; else
+    """`rows`: the rows of `tables.HYPOTHESES` about the question's caption. `is_new`: whether it was asked now; else
     these are the rows of an earlier question, and nothing was drawn."""
 
     run: FailuresRun

@@ -56,7 +56,7 @@ SHOWN = 12
 
 
 def measure_trust(work: FailuresState) -> dict[str, str]:
-    """Writes `schemas.RELIABILITY`; returns label → why it is not to be trusted."""
+    """Writes `tables.RELIABILITY`; returns label → why it is not to be trusted."""
     if work.config.verifier is None:
         return {}
     labels = [label for label, caption in work.baselines.items() if work.drawing.sample(caption)]

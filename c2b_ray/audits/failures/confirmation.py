@@ -110,7 +110,7 @@ class Confirmation:
         return [one for one, standing in zip(self.hypotheses, self.race.standing, strict=True) if standing == "failure"]
 
     def table(self) -> pa.Table:
-        """Returns the rows of `schemas.HYPOTHESES` for the stage confirmation."""
+        """Returns the rows of `tables.HYPOTHESES` for the stage confirmation."""
         standing, q_values = self.race.standing.tolist(), self.race.q_values.tolist()
         e_values = self.race.evidence.e_values.tolist()
         rows = []
@@ -185,7 +185,7 @@ def row(work: FailuresState, one: Hypothesis, stage: str, parts: Sequence[str]) 
 
 
 def discovered(work: FailuresState, hypotheses: Sequence[Hypothesis]) -> pa.Table:
-    """Returns rows of `schemas.HYPOTHESES` for the stage discovery: counts of all that was drawn, without a verdict."""
+    """Returns rows of `tables.HYPOTHESES` for the stage discovery: counts of all that was drawn, without a verdict."""
     once = dict.fromkeys(one for one in hypotheses if seen(work, one)[1])
     return pa.Table.from_pylist([row(work, one, DISCOVERY, (SEARCH,)) for one in once], HYPOTHESES)
 
@@ -201,7 +201,7 @@ def _text(work: FailuresState, caption_id: str | None) -> str | None:
     return None if caption_id is None else work.candidates[caption_id].text
 
 
-# Failure rates of real, labelled images, next to those of the baselines: rows of `schemas.TRANSFERS`.
+# Failure rates of real, labelled images, next to those of the baselines: rows of `tables.TRANSFERS`.
 
 
 def transfer_rows(work: FailuresState) -> list[TransferRow]:
@@ -253,7 +253,7 @@ RUNS = "runs"
 
 
 def generalise(work: FailuresState, findings: Sequence[Hypothesis]) -> None:
-    """Writes `schemas.TRANSFERS`. With a section `generalise`: runs of every source; without one: the other classifiers
+    """Writes `tables.TRANSFERS`. With a section `generalise`: runs of every source; without one: the other classifiers
     on the draws that measured the findings."""
     rows: list[TransferRow] = []
     if work.config.generalise is None:

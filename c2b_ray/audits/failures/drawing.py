@@ -155,11 +155,11 @@ class RoundDrawing:
         return [one.towards(target) / one.draws for _, one in rounds if one.draws]
 
     def examples(self, caption: Candidate, classifier: str) -> list[ExampleRow]:
-        """Returns the failures of discovery whose images were kept (`schemas.EXAMPLE`)."""
+        """Returns the failures of discovery whose images were kept (`tables.EXAMPLE`)."""
         return self._examples[caption.caption_id, classifier]
 
     def sample(self, caption: Candidate) -> list[ExampleRow]:
-        """Returns the images of the part `sample` (`schemas.EXAMPLE`), failures and others."""
+        """Returns the images of the part `sample` (`tables.EXAMPLE`), failures and others."""
         rounds = self._samples[caption.caption_id]
         return [image for first in sorted(rounds) for image in rounds[first]]
 

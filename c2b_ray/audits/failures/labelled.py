@@ -60,7 +60,7 @@ def rounds_of(
     answers: Mapping[str, Sequence[AnswerRow]],
     captions: Sequence[Condition],
 ) -> pa.Table:
-    """Returns a table of `schemas.ROUNDS`: a row per part, classifier and caption; labels alone are captions too."""
+    """Returns a table of `tables.ROUNDS`: a row per part, classifier and caption; labels alone are captions too."""
     with_labels = [*(Condition(label) for label in dict.fromkeys(one.label for one in captions)), *captions]
     result = []
     for condition in dict.fromkeys(with_labels):
@@ -123,7 +123,7 @@ def _examples(images: LabelledTable, failed: Sequence[tuple[int, AnswerRow]]) ->
 
 
 def reach_of(config: FailuresConfig, parts: Parts, suggested: Claims, hypotheses: pa.Table) -> CauseSearch:
-    """`hypotheses`: the run's rows of `schemas.HYPOTHESES`."""
+    """`hypotheses`: the run's rows of `tables.HYPOTHESES`."""
     searches = suggested.searches
     tried = np.array([one.search.tried for one in searches.values()], np.int64).reshape(-1, MOST_COLUMNS)
     findings = hypotheses["verdict"].to_pylist().count("failure")

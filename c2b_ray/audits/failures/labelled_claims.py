@@ -162,7 +162,7 @@ class Parts:
 
 
 class Judgement(TypedDict):
-    """What the images of the test say of a claim: columns of `schemas.HYPOTHESES`."""
+    """What the images of the test say of a claim: columns of `tables.HYPOTHESES`."""
 
     e_value: float | None
     p_value: float | None
@@ -172,7 +172,7 @@ class Judgement(TypedDict):
 
 
 def hypotheses(config: FailuresConfig, source: str, parts: Parts, claims: list[Claim]) -> pa.Table:
-    """Returns the rows of `schemas.HYPOTHESES` of both stages. The images of the test are one batch of evidence."""
+    """Returns the rows of `tables.HYPOTHESES` of both stages. The images of the test are one batch of evidence."""
     if not claims:
         return HYPOTHESES.empty_table()
     judged = _judged_by_clusters if parts.answered.clusters is not None else _judged

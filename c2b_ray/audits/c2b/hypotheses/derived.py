@@ -145,7 +145,7 @@ def derived_properties(
 ) -> tuple[list[Derived], dict[str, str]]:
     """Returns the attributes of measured images, and of those that are none: name → the reason.
 
-    `properties`: of `schemas.PROPERTIES`, with `row` and the wanted columns. Images without a row there have no value.
+    `properties`: of `tables.PROPERTIES`, with `row` and the wanted columns. Images without a row there have no value.
     """
     rows = properties["row"].to_numpy()
     attributes, reasons = [], {}

@@ -42,7 +42,7 @@ _SMALL = frozenset({"a", "an", "the", "in", "on", "at", "by", "of", "with", "is"
 def caption_pairs(
     pairs: Sequence[Pair], captions: pa.Table, language_model: LanguageModel | None, seed: int
 ) -> tuple[pa.Table, pa.Table]:
-    """Returns tables of `schemas.CAPTIONS`, a row per cell of a pair and number, and of `schemas.REJECTED`.
+    """Returns tables of `tables.CAPTIONS`, a row per cell of a pair and number, and of `tables.REJECTED`.
 
     `captions`: those of the single values. A cell gets as many as its first value has.
     """
@@ -162,7 +162,7 @@ class RowDraws:
         return sum(map(len, self.rows.values()))
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Yields batches of `schemas.DRAWS`."""
+        """Yields batches of `tables.DRAWS`."""
         for caption, rows in self.rows.items():
             for start in range(0, len(rows), IDS_AT_ONCE):
                 some = rows[start : start + IDS_AT_ONCE]

@@ -27,7 +27,7 @@ from c2b_ray.tables import PERTURBATIONS
 COLUMNS = (
     "classifier", "image_id", "perturbation", "level", "label", "predicted_class", "answered", "undecided", "error",
 )  # fmt: skip
-"""The columns of `schemas.PERTURBED_PREDICTIONS` that `effects` needs."""
+"""The columns of `tables.PERTURBED_PREDICTIONS` that `effects` needs."""
 
 
 def effects(
@@ -38,9 +38,9 @@ def effects(
     thresholds: Thresholds,
     clustered: bool = False,
 ) -> pa.Table:
-    """Returns a table of `schemas.PERTURBATIONS`: a row per classifier, class, perturbation and level.
+    """Returns a table of `tables.PERTURBATIONS`: a row per classifier, class, perturbation and level.
 
-    `images`: of `schemas.PERTURBED_IMAGES`; `predictions`: COLUMNS of the answers to them; `kinds`: perturbations and
+    `images`: of `tables.PERTURBED_IMAGES`; `predictions`: COLUMNS of the answers to them; `kinds`: perturbations and
     levels; `clustered`: whether images of one cluster are not independent. The difference is perturbed minus
     unperturbed accuracy, with Tango's interval. `p_value` is the larger of his score test of |difference| <= tau and
     McNemar's exact test, as in a comparison of two classifiers (`audits.c2b.scoring.comparison`); both false discovery

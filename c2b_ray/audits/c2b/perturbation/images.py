@@ -241,7 +241,7 @@ def side_for(shapes: Iterable[Shape | None]) -> int:
 
 
 def picture_rows(images: pa.Table, perturbing: Perturbing, questions: Sequence[Classification]) -> Iterator[pa.Table]:
-    """Yields the rows of images (columns of `schemas.IMAGES`) a few at a time: each image once for each of its
+    """Yields the rows of images (columns of `tables.IMAGES`) a few at a time: each image once for each of its
     pictures, with `picture_id`, `perturbation`, `level`, and `prediction_id`, a list with one id per question."""
     kinds = list(perturbing.each())
     for start in range(0, images.num_rows, _AT_ONCE):
@@ -288,7 +288,7 @@ def _of_images(rows: pa.Table) -> list[str]:
 
 
 def predict_pictures(rows: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
-    """Returns the classifiers' answers to rows of `with_pictures`: a table of `schemas.PERTURBED_PREDICTIONS`."""
+    """Returns the classifiers' answers to rows of `with_pictures`: a table of `tables.PERTURBED_PREDICTIONS`."""
     place = rows.schema.get_field_index("image_id")
     of_pictures = rows.set_column(place, "image_id", rows["picture_id"])
     answers = predict_all(of_pictures, classifiers)

@@ -1,6 +1,6 @@
 """A comparison as one HTML page: what got worse, what got better, and what is undetermined.
 
-Knows the columns of `schemas.COMPARISON` and the report's style sheet; knows nothing of how the numbers came about.
+Knows the columns of `tables.COMPARISON` and the report's style sheet; knows nothing of how the numbers came about.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def comparison_page(
     disagreements: Mapping[CellName, Disagreement] | None = None,
     shelf: ThumbnailSet | None = None,
 ) -> str:
-    """`tables`: of `schemas.COMPARISON` and `schemas.COMPARISON_POOLED`; `levels`: tau and alpha; `disagreements`: the
+    """`tables`: of `tables.COMPARISON` and `tables.COMPARISON_POOLED`; `levels`: tau and alpha; `disagreements`: the
     images that one side alone got right, of the cells that changed, and `shelf`: what they look like."""
     view = comparison_view(title, classifiers, tables, *levels)
     names = (view.name_a, view.name_b)
@@ -334,7 +334,7 @@ COLUMNS = (
 
 
 def summaries(classifiers: tuple[str, str], tables: tuple[pa.Table, pa.Table], images: Sequence[str]) -> list[Summary]:
-    """`tables`: of `schemas.COMPARISON` and `schemas.COMPARISON_POOLED`; `images`: those that only one of the two got
+    """`tables`: of `tables.COMPARISON` and `tables.COMPARISON_POOLED`; `images`: those that only one of the two got
     right, in words."""
     rows = tables[0].to_pylist()
     result = [Summary("", COLUMNS, [], [], [f"A: {classifiers[0]}", f"B: {classifiers[1]}"])]

@@ -1,6 +1,6 @@
 """The verification of images: the verifier, its reliability, and the cells in doubt, as rows of words.
 
-Knows rows of `schemas.SCORES`, `CALIBRATION` and `VERIFICATIONS`; knows nothing of how scores are corrected, nor of
+Knows rows of `tables.SCORES`, `CALIBRATION` and `VERIFICATIONS`; knows nothing of how scores are corrected, nor of
 pages.
 """
 

@@ -1,6 +1,6 @@
 """View of intersections of two attributes: sentences about findings, and a matrix per pair and class.
 
-Knows rows of `schemas.INTERSECTIONS` and words; knows nothing of files or pages.
+Knows rows of `tables.INTERSECTIONS` and words; knows nothing of files or pages.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Suspected label errors in words and pictures, and how far scores would move without them.
 
-It knows rows of `schemas.LABEL_ERRORS` and of `schemas.SCORES`; nothing of pages.
+It knows rows of `tables.LABEL_ERRORS` and of `tables.SCORES`; nothing of pages.
 """
 
 from __future__ import annotations

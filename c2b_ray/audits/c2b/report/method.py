@@ -85,7 +85,7 @@ def _several(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-# Merged names with their reasons, as rows of words. Knows rows of `schemas.PROPOSALS`.
+# Merged names with their reasons, as rows of words. Knows rows of `tables.PROPOSALS`.
 
 
 MOST = 60

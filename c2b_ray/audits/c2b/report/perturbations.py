@@ -1,6 +1,6 @@
 """The block of perturbations: what each does to each class, as sentences, curves, a table and pictures of one image.
 
-Knows rows of `schemas.PERTURBATIONS`, words, and pixels of the pictures that it shows; knows nothing of pages.
+Knows rows of `tables.PERTURBATIONS`, words, and pixels of the pictures that it shows; knows nothing of pages.
 """
 
 from __future__ import annotations

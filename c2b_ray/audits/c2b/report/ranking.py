@@ -1,7 +1,7 @@
 """Scores as cells and groups, in order of importance.
 
 A group is one attribute of one target class as one classifier sees it: its φ sum to 0, so it is read as one finding.
-Knows the columns of `schemas.SCORES`; knows nothing of words, pictures or pages.
+Knows the columns of `tables.SCORES`; knows nothing of words, pictures or pages.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Group:
 
 
 def cells_of(scores: pa.Table) -> list[Cell]:
-    """Returns a cell per row of `schemas.SCORES`, in order."""
+    """Returns a cell per row of `tables.SCORES`, in order."""
     return [_cell(row) for row in scores.to_pylist()]
 
 

@@ -66,7 +66,7 @@ def in_two_stages(
     """Returns the result of both stages: of the selected attributes the rows of `fresh`, of all others those of the
     first stage.
 
-    `scores`, `fresh`: tables of `schemas.SCORES`, the second computed on the fresh images alone, and only for these
+    `scores`, `fresh`: tables of `tables.SCORES`, the second computed on the fresh images alone, and only for these
     `groups`: they are its family of tests. The first stage alone makes no finding; it can show `none`. Every row gets
     `detectable`, the smallest |φ| that the design of `per_cell` fresh images finds four times in five, if no other
     value of the attribute differs; null where nothing is known, or no |φ| is found so often.
@@ -160,7 +160,7 @@ class VerifiedCandidates(Protocol):
 
 
 class Draws(Protocol):
-    """Rows of `schemas.DRAWS`: a table, or an object that makes them in batches."""
+    """Rows of `tables.DRAWS`: a table, or an object that makes them in batches."""
 
     @property
     def num_rows(self) -> int: ...
@@ -267,7 +267,7 @@ class _Unseen:
 class CellPools:
     """The pools of all cells of an audit.
 
-    `nearest`: of `schemas.DRAWS`, the pool of each caption, rank 0 the nearest. `by`: ACCEPTED or NEAREST. `shuffled`:
+    `nearest`: of `tables.DRAWS`, the pool of each caption, rank 0 the nearest. `by`: ACCEPTED or NEAREST. `shuffled`:
     whether images are looked at in random order, which follows from `seed` and each image's id only: an image has the
     same rank for all captions, so that looking at it once serves many cells.
     """

@@ -66,7 +66,7 @@ class ClusterSums:
 
 
 class Clusters:
-    """The clusters of a run. `table`: of `schemas.CLUSTERS`; `named`: what a cluster is, such as `camera`.
+    """The clusters of a run. `table`: of `tables.CLUSTERS`; `named`: what a cluster is, such as `camera`.
 
     An image without a cluster is one of its own.
     """
@@ -257,7 +257,7 @@ def check_clusters_of_index(open_index: Callable[[], ImageIndex], name: str, fie
 def clusters_of_index(
     open_index: Callable[[], ImageIndex], images: pa.Table, name: str, field: str = "images.cluster"
 ) -> pa.Table:
-    """Returns a table of `schemas.CLUSTERS`, a row per row of `images` (`image_id`, `row` in the index).
+    """Returns a table of `tables.CLUSTERS`, a row per row of `images` (`image_id`, `row` in the index).
 
     name: a column of the source that the index was built from, or `folder`. The cluster is null where an image has no
     value: none, an empty text, or NaN.

@@ -32,7 +32,7 @@ from c2b_ray.tables import COMPARISON, COMPARISON_POOLED
 
 @dataclass(frozen=True)
 class ComparisonSide:
-    """One of the two sides of a comparison: tables of `schemas.CAPTIONS`, `DRAWS` and `PREDICTIONS`, the classifier,
+    """One of the two sides of a comparison: tables of `tables.CAPTIONS`, `DRAWS` and `PREDICTIONS`, the classifier,
     and which images are near-duplicates of others.
 
     `said`: a verifier's answers about the images; None without a verifier. `doubts`: why the side's score of a cell is
@@ -184,7 +184,7 @@ Cells = Mapping[GroupName, Mapping[str, PairCount]]
 @dataclass(frozen=True)
 class EffectivePairs:
     """The number of independent pairs of answers that tell as much as those of a cell, its captions, and how they
-    spread: columns of `schemas.COMPARISON`. `of_captions`: the number without clusters; `gains`: by cluster, where
+    spread: columns of `tables.COMPARISON`. `of_captions`: the number without clusters; `gains`: by cluster, where
     images come in clusters."""
 
     effective: float
@@ -198,7 +198,7 @@ ComparedCell = tuple[PairCount, EffectivePairs]
 
 
 def compare(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
-    """Returns a table of `schemas.COMPARISON`: a row per cell of either side, A's order first. Differences are B minus
+    """Returns a table of `tables.COMPARISON`: a row per cell of either side, A's order first. Differences are B minus
     A.
 
     `change` has four values, as verdicts do: `better` or `worse` where the accuracies differ by more than tau and the
@@ -236,7 +236,7 @@ def compare(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
 
 
 def compare_pooled(shared: SharedImages, tau: float, alpha: float) -> pa.Table:
-    """Returns a table of `schemas.COMPARISON_POOLED`: a row per attribute value, over all classes together.
+    """Returns a table of `tables.COMPARISON_POOLED`: a row per attribute value, over all classes together.
 
     The images of all classes form one paired table, each counted once. `change` is `same` where the interval of the
     difference lies within [-tau, tau]; else `better` or `worse` where McNemar's exact test establishes a difference,

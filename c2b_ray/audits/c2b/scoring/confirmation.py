@@ -41,7 +41,7 @@ def to_confirm(scores: pa.Table, captions: pa.Table, draws: pa.Table) -> dict[Ce
 def confirmed(scores: pa.Table, fresh: pa.Table) -> pa.Table:
     """Returns the scores with φ and its limits on fresh images; null where there are none.
 
-    `fresh`: a table of `schemas.SCORES`, computed only on the images drawn for confirmation.
+    `fresh`: a table of `tables.SCORES`, computed only on the images drawn for confirmation.
     """
     of = {tuple(row[name] for name in _NAMES): row for row in fresh.to_pylist()}
     rows = scores.to_pylist()
@@ -63,7 +63,7 @@ MARGIN = 2.0
 
 
 def agreement(retrieved: pa.Table, generated: pa.Table, tau: float, alpha: float) -> pa.Table:
-    """Returns a table of `schemas.AGREEMENT` from two tables of `schemas.SCORES` of the same cells.
+    """Returns a table of `tables.AGREEMENT` from two tables of `tables.SCORES` of the same cells.
 
     A cell whose images are in doubt in either source is `undetermined` and not tested. Otherwise it is `different`
     where the test of |difference| ≤ τ is rejected (false discovery rate `alpha` over all classifiers' cells); `same`

@@ -23,11 +23,11 @@ from c2b_ray.stats.clusters import with_other_variance
 from c2b_ray.stats.contrasts import Design
 from c2b_ray.stats.roots import deviations
 
-# A row of `schemas.SCORES` while it is made: each step adds its columns.
+# A row of `tables.SCORES` while it is made: each step adds its columns.
 
 
 class ScoreRow(TypedDict, total=False):
-    """`schemas.SCORES` defines the columns. `effective`, which is no column: the number of independently drawn images
+    """`tables.SCORES` defines the columns. `effective`, which is no column: the number of independently drawn images
     of known content with the same information."""
 
     classifier: str
@@ -251,7 +251,7 @@ class Estimate:
 
 
 def judged(estimates: Sequence[Estimate], thresholds: Thresholds, rough: bool = False) -> list[ScoreRow]:
-    """Returns the columns of `schemas.SCORES` that follow from the estimates, a row per value, in their order.
+    """Returns the columns of `tables.SCORES` that follow from the estimates, a row per value, in their order.
 
     A value in doubt is left out of the reference of the others. Where at least as many values are in doubt as are left
     in a reference, and leaving them out changes the conclusion, the values compared with it are in doubt too. Findings

@@ -63,7 +63,7 @@ class PairCounts:
     `accuracy` may be corrected for what images show; `effective`: the number of images of known content with the same
     information; `covariance` (cells, cells), where the accuracies are not independent. `shown`: the estimated share of
     the images drawn for the cell that show both values; NaN: not known. `basis`, `captions` and `spread` as in
-    `schemas.SCORES`, where `spread` is `caption_spread`; None for labelled images. `doubts`: why a cell cannot be
+    `tables.SCORES`, where `spread` is `caption_spread`; None for labelled images. `doubts`: why a cell cannot be
     trusted.
     """
 
@@ -304,7 +304,7 @@ UNCHECKED = "retrieved for its captions, and nobody checked that the images show
 
 @dataclass(frozen=True)
 class PairImages:
-    """The images of a run: `draws`, and `pool`, the images that were looked at for them (both of `schemas.DRAWS`);
+    """The images of a run: `draws`, and `pool`, the images that were looked at for them (both of `tables.DRAWS`);
     which images are the same picture; and a verifier's answers. None: not known."""
 
     draws: pa.Table
@@ -337,7 +337,7 @@ def score_pairs(
     classifiers: Sequence[str],
     thresholds: Thresholds,
 ) -> pa.Table:
-    """Returns a table of `schemas.INTERSECTIONS`: a row per classifier and cell of a pair.
+    """Returns a table of `tables.INTERSECTIONS`: a row per classifier and cell of a pair.
 
     φ compares all cells of the pair, as for an attribute. The verdict is on the interaction: the accuracy minus the one
     expected from the two attributes' separate effects, in the table without the cells that are findings. A cell that
@@ -471,7 +471,7 @@ def _named(estimate: _Estimate, x: str, y: str) -> dict[str, str]:
 
 
 def _columns(estimate: _Estimate, result: Separated, confidences: tuple[float, float], tau: float) -> Columns:
-    """Returns the numbers of `schemas.INTERSECTIONS`, in the order of the cells."""
+    """Returns the numbers of `tables.INTERSECTIONS`, in the order of the cells."""
     counts, table = estimate.counts, result.table
     usual, of_findings = confidences
     low, high = stats.interaction_interval(table, usual)

@@ -37,7 +37,7 @@ LEAST_CLASSES = 2
 
 
 class PooledRow(TypedDict):
-    """A row of `schemas.POOLED`, which defines each column; q-values and verdicts follow from all rows."""
+    """A row of `tables.POOLED`, which defines each column; q-values and verdicts follow from all rows."""
 
     classifier: str
     attribute: str
@@ -62,7 +62,7 @@ class PooledRow(TypedDict):
 
 
 def pooled(estimates: Sequence[Estimate], thresholds: Thresholds) -> pa.Table:
-    """Returns a table of `schemas.POOLED`: a row per classifier, attribute and value that at least `LEAST_CLASSES`
+    """Returns a table of `tables.POOLED`: a row per classifier, attribute and value that at least `LEAST_CLASSES`
     classes have in common with another value.
 
     Values of all classes are compared by their normalised names. Cells in doubt are left out: a class takes part with

@@ -49,7 +49,7 @@ def score(
     distinct: Distinct | None = None,
     clusters: Clusters | None = None,
 ) -> pa.Table:
-    """Returns a table of `schemas.SCORES`: a row per classifier and cell, in the order of `classifiers`, then of the
+    """Returns a table of `tables.SCORES`: a row per classifier and cell, in the order of `classifiers`, then of the
     captions.
 
     An image that several captions of one cell drew counts once, and so do near-duplicates, by `distinct`. Images
@@ -80,7 +80,7 @@ def scored(
     measure: Measure = RIGHT_ANSWERS,
     read: ReadValues | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """Returns the scores as `score` does, and a table of `schemas.POOLED`: those of all classes together.
+    """Returns the scores as `score` does, and a table of `tables.POOLED`: those of all classes together.
 
     `measure`: the metric that cells are compared by. Values of a metric that looks at images of all classes are not
     pooled: the same images would count once for each class.
@@ -158,7 +158,7 @@ def _sample(
 
 
 def _columns(sample: Sample, counts: Counts, answers: CellAnswers, tau: float) -> dict[str, NDArray[Any]]:
-    """Returns the columns of `schemas.SCORES` that are counts, or follow from counts only; a value per cell."""
+    """Returns the columns of `tables.SCORES` that are counts, or follow from counts only; a value per cell."""
     phi, verdicts = np.full(len(counts.total), np.nan), np.zeros(len(counts.total), np.int64)
     for group in sample.cells.groups:
         of_group = counts.correct[group.cells], counts.total[group.cells]

@@ -27,7 +27,7 @@ from c2b_ray.steps.verify import CLASS, OTHER, Checks, weighed
 from c2b_ray.tables import CALIBRATION, CALIBRATION_ANSWERS, content_id, seed_of
 
 COLUMNS = ["image_id", "target_class", "class_shown", "attributes", "values", "error"]
-"""The columns of `schemas.VERIFICATIONS` that `accepts` needs."""
+"""The columns of `tables.VERIFICATIONS` that `accepts` needs."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def contents(proposals: pa.Table, captions: pa.Table) -> dict[str, Content]:
 
 
 class VerificationRow(TypedDict):
-    """A row of `schemas.VERIFICATIONS` with COLUMNS. `class_shown` is None where the verifier was not asked for the
+    """A row of `tables.VERIFICATIONS` with COLUMNS. `class_shown` is None where the verifier was not asked for the
     class."""
 
     image_id: str
@@ -233,7 +233,7 @@ def _question(target: str | None, attribute: str, checks: Checks) -> Question:
 
 
 def ask(batch: pa.Table, beholder: VerifierSource, checks: Checks) -> pa.Table:
-    """Asks the verifier the questions of a batch of `to_ask`; returns a table of `schemas.CALIBRATION_ANSWERS`.
+    """Asks the verifier the questions of a batch of `to_ask`; returns a table of `tables.CALIBRATION_ANSWERS`.
 
     Each row's picture is fetched once.
     """
@@ -268,7 +268,7 @@ def ask(batch: pa.Table, beholder: VerifierSource, checks: Checks) -> pa.Table:
 
 
 def counted(answers: pa.Table, field: str = "verification") -> pa.Table:
-    """Returns a table of `schemas.CALIBRATION` from one of `CALIBRATION_ANSWERS`. `field`: of the config, whose
+    """Returns a table of `tables.CALIBRATION` from one of `CALIBRATION_ANSWERS`. `field`: of the config, whose
     `calibration` it is.
 
     Raises SourceError where no image could be read: otherwise the calibration would be empty without notice.

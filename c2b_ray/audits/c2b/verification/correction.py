@@ -49,7 +49,7 @@ class Correction:
     total: Counts
 
     def columns(self) -> dict[str, Floats]:
-        """Returns the columns of `schemas.SCORES` that a correction adds."""
+        """Returns the columns of `tables.SCORES` that a correction adds."""
         names = ("shown_low", "shown_high", "sensitivity", "specificity", "class_shown")
         return {name: getattr(self.scores, name) for name in names} | {"shown": np.diag(self.scores.shown)}
 

@@ -83,7 +83,7 @@ class _Looked:
 class FalseAccepts:
     """Predictions for the cells of a run whose images were drawn from those that the verifier accepted.
 
-    `looked`: of `schemas.DRAWS`, all images of the pools that were looked at. `negatives`: of `schemas.NEGATIVES`.
+    `looked`: of `tables.DRAWS`, all images of the pools that were looked at. `negatives`: of `tables.NEGATIVES`.
     """
 
     def __init__(self, verified: VerifiedImages, captions: pa.Table, looked: pa.Table, negatives: pa.Table) -> None:

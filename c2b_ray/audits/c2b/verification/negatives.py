@@ -42,7 +42,7 @@ class CaptionReach:
 
     @classmethod
     def of(cls, captions: pa.Table, nearest: pa.Table) -> CaptionReach:
-        """`nearest`: of `schemas.DRAWS`, the pool of each caption. Captions without a pool are left out."""
+        """`nearest`: of `tables.DRAWS`, the pool of each caption. Captions without a pool are left out."""
         pools = nearest.group_by("caption_id").aggregate([("similarity", "min")])
         least = dict(zip(pools["caption_id"].to_pylist(), pools["similarity_min"].to_pylist(), strict=True))
         by_class: dict[str, list[tuple[str, str]]] = {}
@@ -102,7 +102,7 @@ def to_compare(labels: pa.Table, revision: str, made_by: str, reach: CaptionReac
 
 def compare(batch: pa.Table, checker: NegativeChecker, checks: Checks) -> pa.Table:
     """Compares a batch of `to_compare` with its classes' captions and verifies those images that are near to one:
-    returns a table of `schemas.NEGATIVES`, a row per row.
+    returns a table of `tables.NEGATIVES`, a row per row.
 
     `captions` of a row are those whose pools would hold the image; where there is none, it was not verified.
     """
@@ -157,7 +157,7 @@ def _verified(
 
 
 def as_draws(negatives: pa.Table) -> pa.Table:
-    """Returns `schemas.NEGATIVES` as draws (`schemas.DRAWS`): a row for each caption whose pool would hold an image."""
+    """Returns `tables.NEGATIVES` as draws (`tables.DRAWS`): a row for each caption whose pool would hold an image."""
     owner = pc.list_parent_indices(negatives["captions"])
     return pa.table(
         {
@@ -171,6 +171,6 @@ def as_draws(negatives: pa.Table) -> pa.Table:
 
 
 def as_verifications(negatives: pa.Table) -> pa.Table:
-    """Returns the verified ones of `schemas.NEGATIVES` as `schemas.VERIFICATIONS`."""
+    """Returns the verified ones of `tables.NEGATIVES` as `tables.VERIFICATIONS`."""
     asked = pc.greater(pc.list_value_length(negatives["captions"]), 0)
     return negatives.filter(asked).select(VERIFICATIONS.names).cast(VERIFICATIONS)

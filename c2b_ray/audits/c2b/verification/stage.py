@@ -44,7 +44,7 @@ def calibrate(
 ) -> pa.Table:
     """Returns the verifier's answers to the `questions` (`audits.c2b.verification.calibration.TO_ASK`).
 
-    The answers are written as `schemas.CALIBRATION_ANSWERS` under `out` and read back from there.
+    The answers are written as `tables.CALIBRATION_ANSWERS` under `out` and read back from there.
     """
     step = partial(ask, checks=checks)
     return _answers(runner, questions, step, beholder, out, "calibration_id", CALIBRATE, on_progress)
@@ -65,7 +65,7 @@ def compare_negatives(
     """Returns what the verifier says of the `images` (`audits.c2b.verification.negatives.TO_COMPARE`) that are near to
     a caption.
 
-    The answers are written as `schemas.NEGATIVES` under `out` and read back from there.
+    The answers are written as `tables.NEGATIVES` under `out` and read back from there.
     """
     return _answers(runner, images, partial(compare, checks=checks), checker, out, "negative_id", COMPARE, on_progress)
 

@@ -23,7 +23,7 @@ SELF_TRUST = 20.0
 
 
 def self_assessed_calibration(verifications: pa.Table) -> pa.Table:
-    """Returns what the verifier's certainty implies for its answers: a table of `schemas.CALIBRATION`, counted in
+    """Returns what the verifier's certainty implies for its answers: a table of `tables.CALIBRATION`, counted in
     images.
 
     An image answered w with certainty p counts p for w and divides 1 - p among the other values that were answered for
@@ -89,7 +89,7 @@ Floats = NDArray[np.float64]
 
 
 class VerifierSkill:
-    """How well a verifier recognises values and classes, from tables of `schemas.VERIFICATIONS` and `CALIBRATION`.
+    """How well a verifier recognises values and classes, from tables of `tables.VERIFICATIONS` and `CALIBRATION`.
 
     For values and classes without calibration, the verifier's certainty is used instead.
     """

@@ -1,6 +1,6 @@
 """Failures beside the reference images nearest to them (Figs. 9 to 11 of Wiles et al. 2022), as pictures on a page.
 
-Knows rows of `schemas.NEIGHBOURS` and encoded images; knows no features.
+Knows rows of `tables.NEIGHBOURS` and encoded images; knows no features.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SIDE = 192
 
 @dataclass(frozen=True)
 class FailureWithNeighbours:
-    """A failure's bytes, its neighbours (rows of `schemas.NEIGHBOURS`), and the bytes of reference rows by number."""
+    """A failure's bytes, its neighbours (rows of `tables.NEIGHBOURS`), and the bytes of reference rows by number."""
 
     image: bytes
     neighbours: Sequence[Mapping[str, Any]]

@@ -22,7 +22,7 @@ from c2b_ray.tables.dataset import CHECKED, NEIGHBOURS
 
 
 class CheckedRow(TypedDict):
-    """A row of `schemas.CHECKED`."""
+    """A row of `tables.CHECKED`."""
 
     answer_id: str
     image_id: str
@@ -41,7 +41,7 @@ def answer_id(image_id: str, classifier: str, revision: str) -> str:
 
 
 def check(rows: pa.Table, classifiers: Sequence[LoadedClassifier]) -> pa.Table:
-    """Returns a table of `schemas.CHECKED`.
+    """Returns a table of `tables.CHECKED`.
 
     `rows`: `image_id`, `bytes`, `error`, `label`, `caption_number`, `built_failed` and `answer_id`, for each image the
     list of the wanted answers. `key`: what tables of predictions may call the images, besides their ids; may be absent.
@@ -142,9 +142,9 @@ class _Best:
 
 
 def nearest(failures: pa.Table, parts: Iterable[pa.Table], k: int = 10) -> pa.Table:
-    """Returns a table of `schemas.NEIGHBOURS`.
+    """Returns a table of `tables.NEIGHBOURS`.
 
-    `failures` and `parts`: tables of `schemas.FEATURES` without errors. Where the reference has no labels there are no
+    `failures` and `parts`: tables of `tables.FEATURES` without errors. Where the reference has no labels there are no
     neighbours of the same label. Among equals the earlier row comes first.
     """
     queries = unit(failures)

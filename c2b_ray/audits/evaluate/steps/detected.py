@@ -39,7 +39,7 @@ class Bias:
 
 
 def audit_biases(method: str, scores: pa.Table) -> pa.Table:
-    """Returns a table of `BIASES`, a row per row of `schemas.SCORES`, including those that are no bias."""
+    """Returns a table of `BIASES`, a row per row of `tables.SCORES`, including those that are no bias."""
     rows = []
     for row in scores.to_pylist():
         said = wording(row["attribute"], row["bias_class"])

@@ -1,4 +1,4 @@
-"""Captions that are tried, each with its text, its sentences and its origin: rows of `schemas.CANDIDATES`.
+"""Captions that are tried, each with its text, its sentences and its origin: rows of `tables.CANDIDATES`.
 
 It checks captions that a person or a file provides; `refine` and `clusters` make others.
 """
@@ -57,7 +57,7 @@ class Candidate:
 
 
 def table(candidates: Iterable[Candidate]) -> pa.Table:
-    """Returns rows of `schemas.CANDIDATES`, each caption once: the first with its text."""
+    """Returns rows of `tables.CANDIDATES`, each caption once: the first with its text."""
     first: dict[str, Candidate] = {}
     for candidate in candidates:
         first.setdefault(candidate.caption_id, candidate)

@@ -231,7 +231,7 @@ class Scoring:
 
 
 def combine_groups(groups: pa.Table, models: Scoring) -> pa.Table:
-    """Returns a table of `schemas.COMBINATIONS`, a row per row of `groups`.
+    """Returns a table of `tables.COMBINATIONS`, a row per row of `groups`.
 
     Columns: `combination_id`; `prompt`; `images`, encoded failures; `sentences`, of each of them; `reference`, encoded
     images of the label that are no failures. Without a scorer, a group has no combinations but an error.
@@ -318,7 +318,7 @@ def combine_all(
     out: str,
     on_progress: OnProgress,
 ) -> None:
-    """Writes a row of `schemas.COMBINATIONS` per group (`audits.failures.discovery.clusters`) into parts under
+    """Writes a row of `tables.COMBINATIONS` per group (`audits.failures.discovery.clusters`) into parts under
     `out`."""
     runner.run(
         Rows.of(groups, 1),
@@ -410,7 +410,7 @@ def _mined(sentences: Sentences, support: int, failures: int, background: Backgr
 
 
 def describe(images: pa.Table, captioner: Captioner) -> pa.Table:
-    """Returns a table of `schemas.DESCRIPTIONS`, a row per row of `images` (`description_id`, `label`, `image`).
+    """Returns a table of `tables.DESCRIPTIONS`, a row per row of `images` (`description_id`, `label`, `image`).
 
     An image that cannot be decoded, or about which the captioner says nothing usable, has an error in its row.
     """

@@ -20,7 +20,7 @@ from c2b_ray.tables.failures import FAILURES_COMPARISON
 
 
 class ComparedRow(TypedDict):
-    """A row of `schemas.FAILURES_COMPARISON`."""
+    """A row of `tables.FAILURES_COMPARISON`."""
 
     label: str
     target: str | None
@@ -52,7 +52,7 @@ _NOTHING: Mapping[str, Any] = {"failures": 0, "draws": 0, "rate": None, "q_value
 
 
 def compare(a: Iterable[Mapping[str, Any]], b: Iterable[Mapping[str, Any]], alpha: float) -> pa.Table:
-    """Returns a table of `schemas.FAILURES_COMPARISON`: changed rows first, the largest difference first.
+    """Returns a table of `tables.FAILURES_COMPARISON`: changed rows first, the largest difference first.
 
     `a`, `b`: rows with `KEY`, `failures`, `draws`, `rate`, `q_value`, `verdict`, `doubts`: hypotheses of confirmation
     and baselines of one classifier each. Both may rest on the same images: p-values and limits hold however the

@@ -1,4 +1,4 @@
-"""Measures how reliably a generator draws a label, as a verifier sees it: rows of `schemas.RELIABILITY`.
+"""Measures how reliably a generator draws a label, as a verifier sees it: rows of `tables.RELIABILITY`.
 
 Wiles et al. 2022, App. B.3: the share of images of the baseline prompt that show the label, or at least one with the
 same parent; Fig. 5b: which values of an attribute they show ("9 % of the crayfish are blue"). A verifier errs too, and
@@ -74,7 +74,7 @@ def reliability(
     answers: Sequence[Sequence[Sequence[Answer]]],
     hierarchy: Hierarchy | None = None,
 ) -> pa.Table:
-    """Returns a table of `schemas.RELIABILITY`: a row per label, then one per value of each of its attributes.
+    """Returns a table of `tables.RELIABILITY`: a row per label, then one per value of each of its attributes.
 
     `answers`: for each inspection and image, one per question, in order. An answer that is an error counts neither for
     nor against; the rate without answers is null. Intervals are Wilson's, at 95 %. Raises ConfigError where the
@@ -140,7 +140,7 @@ def _shares(hierarchy: Hierarchy, name: str, label: str) -> bool:
 
 
 def inspect(images: pa.Table, verifier: Captioner) -> pa.Table:
-    """Returns a table of `schemas.DESCRIPTIONS`, a row per row of `images`.
+    """Returns a table of `tables.DESCRIPTIONS`, a row per row of `images`.
 
     `images`: `description_id`, `label`, `image`, and `labels`, the other labels that it may show. `text` in the result
     is the label that the verifier sees.

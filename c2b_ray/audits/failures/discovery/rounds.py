@@ -321,7 +321,7 @@ def kind_of(classifier: str, predicted: str | None) -> str:
 
 
 def draw_rounds(orders: pa.Table, models: RoundModels) -> pa.Table:
-    """Returns a table of `schemas.ROUNDS`: a row per order and classifier, for the ids that the order still has.
+    """Returns a table of `tables.ROUNDS`: a row per order and classifier, for the ids that the order still has.
 
     `orders`: a table of `ORDERS`. Raises SourceError where a source gives no usable image, or a classifier no answer,
     for a whole round of `FEW` draws or more.
@@ -433,7 +433,7 @@ class LabelledModels:
 
 
 def answer_images(batch: pa.Table, models: LabelledModels) -> pa.Table:
-    """Returns a table of `schemas.ANSWERS`: a row per image and classifier, for the ids that the image still has.
+    """Returns a table of `tables.ANSWERS`: a row per image and classifier, for the ids that the image still has.
 
     `batch`: `answer_id` (a list: one per classifier that has not answered), `row` in the source, `name` of the image in
     it, and `label`.

@@ -58,7 +58,7 @@ class RoundStage:
     seed: int
 
     def run(self, orders: pa.Table, on_progress: OnProgress) -> None:
-        """Writes a round (`schemas.ROUNDS`) per order and classifier, except those that are written already."""
+        """Writes a round (`tables.ROUNDS`) per order and classifier, except those that are written already."""
         total = orders.num_rows * len(self.contenders)
         config = replace(ROUND_STAGE, total=total, weigh=_draws)
         load = partial(_loaded, self.source, self.contenders)
@@ -81,7 +81,7 @@ def answer_all(
     out: str,
     on_progress: OnProgress,
 ) -> None:
-    """Writes a row of `schemas.ANSWERS` per labelled image (`answer_id`, `row`, `label`) and classifier into parts
+    """Writes a row of `tables.ANSWERS` per labelled image (`answer_id`, `row`, `label`) and classifier into parts
     under `out`."""
     total = rows.num_rows * len(contenders)
     runner.run(
@@ -108,7 +108,7 @@ def read_pictures(
 def describe_all(
     runner: Runner, images: pa.Table, captioner: Callable[[], Captioner], out: str, on_progress: OnProgress
 ) -> None:
-    """Writes a row of `schemas.DESCRIPTIONS` per image (`description_id`, `label`, `image`) into parts under `out`."""
+    """Writes a row of `tables.DESCRIPTIONS` per image (`description_id`, `label`, `image`) into parts under `out`."""
     config = replace(DESCRIBE, total=images.num_rows)
     runner.run(
         Rows.of(images, _BLOCK),
@@ -125,7 +125,7 @@ def inspect_all(
     runner: Runner, images: pa.Table, verifier: Callable[[], Captioner], out: str, on_progress: OnProgress
 ) -> None:
     """Writes what a verifier sees in each image (`description_id`, `label`, `labels`, `image`), as
-    `schemas.DESCRIPTIONS`, into parts under `out`."""
+    `tables.DESCRIPTIONS`, into parts under `out`."""
     config = replace(DESCRIBE, total=images.num_rows)
     runner.run(
         Rows.of(images, _BLOCK),

@@ -1,6 +1,6 @@
 """The hypotheses of a run of `c2b failures` in the formats that other programs read: CSV, JSON, Parquet.
 
-Rows of both stages are included; `stage` tells them apart. Knows the columns of `schemas.HYPOTHESES`; knows nothing of
+Rows of both stages are included; `stage` tells them apart. Knows the columns of `tables.HYPOTHESES`; knows nothing of
 where an export goes.
 """
 

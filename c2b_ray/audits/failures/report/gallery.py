@@ -1,7 +1,7 @@
 """Chooses the failures that a caption shows, with pictures: those towards the target first, then in order of drawing.
 
 Failures of confirmation are shown. Those of discovery, from which captions were derived, are shown only where there are
-no others, or none towards the target, and are marked. Knows the examples of `schemas.ROUNDS`; knows nothing of pages.
+no others, or none towards the target, and are marked. Knows the examples of `tables.ROUNDS`; knows nothing of pages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether the generator draws what the prompt says: each label, and with which attributes (Wiles et al. 2022, App. B.3
 and Fig. 5b).
 
-Knows the table of `schemas.RELIABILITY`; knows nothing of pages.
+Knows the table of `tables.RELIABILITY`; knows nothing of pages.
 """
 
 from __future__ import annotations

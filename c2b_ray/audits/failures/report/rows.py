@@ -25,7 +25,7 @@ _NUMBERS = (
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A row of `schemas.HYPOTHESES`. `sentences`: what stands behind the baseline's prompt; empty where the caption is
+    """A row of `tables.HYPOTHESES`. `sentences`: what stands behind the baseline's prompt; empty where the caption is
     a text of its own. `target`: None for any failure."""
 
     classifier: str

@@ -2,7 +2,7 @@
 
 Rates of other classifiers on the images that measured a finding are no rows here: `compared` shows them.
 
-Knows the table of `schemas.TRANSFERS`; knows nothing of pages.
+Knows the table of `tables.TRANSFERS`; knows nothing of pages.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ BEFORE = "asked before; these are the answers of then, and nothing was drawn now
 
 
 def answer_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """`rows`: hypotheses of confirmation (`schemas.HYPOTHESES`), with the counts of their baselines."""
+    """`rows`: hypotheses of confirmation (`tables.HYPOTHESES`), with the counts of their baselines."""
     return [_line_of_answered(row) for row in rows]
 
 
