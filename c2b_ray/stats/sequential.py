@@ -206,7 +206,7 @@ def chances_to_settle(
 
     Args: outcomes: booleans of shape (rounds so far, cells); rounds: the number in all; tau, alpha and step as for
     `rounds_to_settle`; between: B, the standard deviation of phi over samples of captions, 0 or more, of a shape that
-    broadcasts to (cells,) (`metrics.bias_score_deviations`).
+    broadcasts to (cells,) (`stats.bias_score_deviations`).
     Returns: (of a bias, of "none"), float64 (cells,) in [0, 1]. Before the first round, 1 each; without further rounds,
     0 each.
     """

@@ -35,7 +35,7 @@ def compare(a: Sequence[Row], b: Sequence[Row], pairs: Iterable[tuple[str, str]]
     """Returns a table of `EVALUATION_COMPARISON`, B minus A: changed rows first, smallest q first.
 
     `a`, `b`: outcomes of both sides. `pairs`: methods of A and B to compare. The bootstrap draws classes of
-    classifiers, the same for both sides (`metrics.outcome_difference`); q is computed over all comparable rows
+    classifiers, the same for both sides (`stats.outcome_difference`); q is computed over all comparable rows
     (Benjamini & Hochberg 1995).
     """
     sides = [_by_method(rows) for rows in (a, b)]

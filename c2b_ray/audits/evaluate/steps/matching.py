@@ -34,7 +34,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Rule:
-    """When two biases match, and which count: see `metrics.bias_outcomes`. `tau`: None: only the sign counts."""
+    """When two biases match, and which count: see `stats.bias_outcomes`. `tau`: None: only the sign counts."""
 
     rule: str
     threshold: float
