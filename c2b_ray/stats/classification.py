@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import rankdata
 
 from c2b_ray.stats.scores import Floats, Ints
 
@@ -258,9 +258,9 @@ def _area(outcomes: Outcomes) -> tuple[float, float]:
     m, n = int(y.sum()), int((~y).sum())
     if not m or not n or np.isnan(p).any():
         return float("nan"), float("nan")
-    ranks = rankdata(p)
-    of_class = (ranks[y] - rankdata(p[y])) / n
-    of_others = 1 - (ranks[~y] - rankdata(p[~y])) / m
+    ranks = scipy.stats.rankdata(p)
+    of_class = (ranks[y] - scipy.stats.rankdata(p[y])) / n
+    of_others = 1 - (ranks[~y] - scipy.stats.rankdata(p[~y])) / m
     area = float(of_class.mean())
     if min(m, n) < 2:
         return area, float("nan")

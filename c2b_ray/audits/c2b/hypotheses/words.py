@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import fisher_exact
 
 from c2b_ray.names import normalise, plural
 
@@ -77,7 +77,7 @@ def telling_words(captions: Sequence[str], target_class: str, finding: Mask, wro
         n, k = int(finding[at].sum()), int(failed[at].sum())
         if min(n, images - n) < FEWEST:
             continue
-        p_value = float(fisher_exact([[k, n - k], [errors - k, images - n - errors + k]]).pvalue)
+        p_value = float(scipy.stats.fisher_exact([[k, n - k], [errors - k, images - n - errors + k]]).pvalue)
         if p_value <= LARGEST_P:
             has = np.zeros(len(captions), bool)
             has[at] = True

@@ -20,7 +20,7 @@ FORMS = {
          "search": {"images": 4}},
     ),
     "clip-bias": (
-        {"models": "small: world:clip-05\nlarge: world:clip", "datasets.images.table": "data/people.parquet",
+        {"models": "small: world:clip-09\nlarge: world:clip", "datasets.images.table": "data/people.parquet",
          "datasets.images.attributes": "coin", "groups.k": "1",
          "yaml": "datasets: {images: {texts: [a smart person]}}"},
         {"models": {"small": "world:clip-05", "large": "world:clip"}, "groups": {"k": 1},
@@ -78,7 +78,7 @@ def test_what_is_wrong_stands_beside_its_field(visitor):
     assert 'id="datasets.images.table" name="datasets.images.table" aria-describedby' in answer.text
     assert 'id="datasets.images.table-error">' in answer.text
     sent["models"] = "without a spec"
-    assert "small: world:clip-05" in visitor("a").post("/ui/submit", sent).text
+    assert "small: world:clip-09" in visitor("a").post("/ui/submit", sent).text
 
 
 def test_every_kind_but_questions_has_a_form_and_every_list_of_models_has_some():
