@@ -112,9 +112,8 @@ def test_files_stay_where_they_are_and_what_is_gone_is_left_out(labelled, tmp_pa
     dark = {f"photos/{n}.png" for n in range(48) if n % 2 and n // 2 % 2} - {"photos/3.png"}
     counted = export_images(run, "fiftyone", tmp_path / "fiftyone")
     samples = read(tmp_path / "fiftyone" / "samples.json")["samples"]
-    assert {sample["filepath"] for sample in samples} - {f"{folder}/photos/3.png"} == {
-        f"{folder}/{name}" for name in dark
-    }
+    there = {sample["filepath"] for sample in samples if sample["key"] != "photos/3.png"}
+    assert there == {f"{folder}/{name}" for name in dark}
     # The report keeps a small copy of the images that it shows.
     gone = [sample for sample in samples if sample["key"] == "photos/3.png"]
     assert (counted.images, counted.copied) == (len(dark) + len(gone), len(gone))

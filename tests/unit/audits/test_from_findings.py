@@ -150,4 +150,4 @@ def _limits(k):
 
 def test_an_audit_without_findings_has_neither_gates_nor_exports(tmp_path):
     bare = audit_named("dataset")
-    assert (bare.export_names, bare.is_compared, bare.has_estimate) == ([], False, False)
+    assert (bare.export_names, bare.is_compared) == ([], False)

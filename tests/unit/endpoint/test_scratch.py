@@ -14,9 +14,9 @@ from c2b_ray.endpoint.work.process import ProcessStarter
 
 OWNER = """
 import sys
-from c2b_ray.endpoint.scratch import Scratch
+from c2b_ray.endpoint.scratch import ScratchFolder
 
-print(Scratch("own-").path, flush=True)
+print(ScratchFolder("own-").path, flush=True)
 sys.stdin.read()
 """
 

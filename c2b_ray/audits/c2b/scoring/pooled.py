@@ -197,7 +197,7 @@ def _without_false_accepts(estimates: Sequence[Estimate], thresholds: Thresholds
     every_class = np.ones(len(estimates), dtype=bool)
     test, _ = _tested(cells, every_class, thresholds)
     low, high = farther(test.phi, (test.low, test.high), _reach(estimates, cells, test.shares, thresholds.confidence))
-    one, _ = _tested(cells, every_class, Thresholds(tau, 2 * alpha))
+    one, _ = _tested(cells, every_class, Thresholds(tau, 1 - one_sided(alpha)))
     reach = _reach(estimates, cells, test.shares, one_sided(alpha))
     least, most = farther(one.phi, (one.low, one.high), reach)
     is_small = (-tau <= least) & (most <= tau)

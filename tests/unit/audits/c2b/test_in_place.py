@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
@@ -18,11 +18,13 @@ import pytest
 from PIL import Image
 
 import c2b_ray
+from c2b_ray.audits.c2b.report import page
 from c2b_ray.audits.c2b.run import C2BRun, load_c2b_run
 from c2b_ray.audits.runs import write_report
 from c2b_ray.endpoint.api.problems import ProblemError
 from c2b_ray.endpoint.api.reads import Results
 from c2b_ray.errors import ImageError, SourceError
+from c2b_ray.report import explore
 from c2b_ray.report.pictures import read_pictures
 from c2b_ray.steps import prepared
 from c2b_ray.steps.draw import fetch, wanted
@@ -206,7 +208,13 @@ def test_a_picture_is_read_where_it_lies_and_else_as_the_report_showed_it(photos
     assert bytes_of(run) < 200_000
 
 
-def test_an_endpoint_shows_what_the_run_holds_and_nothing_of_the_folder(photos: Path) -> None:
+def test_an_endpoint_shows_what_the_run_holds_and_nothing_of_the_folder(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reduced(ids: Sequence[str], pictures: Mapping[str, bytes]) -> tuple[dict[str, bytes], int]:
+        return explore.reduced(ids[: COUNT // 2], pictures)
+
+    monkeypatch.setattr(page, "reduced", reduced)  # a page has room for 600 pictures
     run = audit(photos)
     shown = pq.read_table(Path(run.location("shown")))
     kept = dict(zip(*(shown[name].to_pylist() for name in ("image_id", "bytes")), strict=True))

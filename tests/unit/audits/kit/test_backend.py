@@ -3,8 +3,8 @@
 from functools import partial
 
 from c2b_ray.audits.kit.backend import HereBackend
-from c2b_ray.audits.kit.served import RunningApps
 from c2b_ray.audits.kit.loaders import InCallingProcess, load
+from c2b_ray.audits.kit.served import RunningApps
 from c2b_ray.config.placement import read_placement
 from c2b_ray.models import catalog
 from c2b_ray.serving.handles import ServedClassifier, ServedEncoder, ServedIndex

@@ -23,7 +23,7 @@ FORMS = {
         {"models": "small: world:clip-09\nlarge: world:clip", "datasets.images.table": "data/people.parquet",
          "datasets.images.attributes": "coin", "groups.k": "1",
          "yaml": "datasets: {images: {texts: [a smart person]}}"},
-        {"models": {"small": "world:clip-05", "large": "world:clip"}, "groups": {"k": 1},
+        {"models": {"small": "world:clip-09", "large": "world:clip"}, "groups": {"k": 1},
          "datasets": {"images": {"table": "data/people.parquet", "attributes": ["coin"], "texts": ["a smart person"]}}},
     ),
     "latent": (
