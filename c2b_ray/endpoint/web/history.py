@@ -31,7 +31,7 @@ from c2b_ray.tables import content_id
 # Draws one cell's φ from audit to audit as a small inline SVG: points with their intervals around zero.
 
 
-WIDTH, HEIGHT, MARGIN = 220.0, 76.0, 8.0
+WIDTH, HEIGHT, MARGIN, LEFT = 220.0, 76.0, 8.0, 24.0
 _SCALE = (("+1", 9.0), ("0", HEIGHT / 2 - 2), ("−1", HEIGHT - 2))
 """What the left edge says of the scale, and the baselines of its texts."""
 _MARKS = {"against": "against", "for": "for", "none": "none"}
@@ -69,7 +69,8 @@ def sparkline(points: Sequence[HistoryPoint | None], title: str, audits: int) ->
 
 
 def _x(number: int, audits: int) -> float:
-    return WIDTH / 2 if audits < 2 else MARGIN + (WIDTH - 2 * MARGIN) * number / (audits - 1)
+    """`LEFT` is kept for the scale."""
+    return WIDTH / 2 if audits < 2 else LEFT + (WIDTH - LEFT - MARGIN) * number / (audits - 1)
 
 
 def _y(phi: float) -> float:

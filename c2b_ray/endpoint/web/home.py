@@ -128,7 +128,8 @@ def compare_page(visit: PageRequest) -> Response:
         "summaries": [], "page_link": "",
     }  # fmt: skip
     if len(chosen) == 2:
-        values |= {"a": _first(sides, chosen[0]), "b": _first(sides, chosen[1])}
+        a, b = (_first(sides, side, visit.query(name)) for side, name in zip(chosen, _NAMES, strict=True))
+        values |= {"a": a, "b": b}
         try:
             comparison = _comparison(visit, chosen)
         except ConfigError:
@@ -162,9 +163,12 @@ def _sides(job: Job) -> list[Side]:
     return [Side(f"{job.id}{_MARK}{number}", f"{label}: {names[name]}") for number, name in enumerate(known)]
 
 
-def _first(sides: Sequence[Side], value: str) -> str:
-    """Returns the choice of this value, or the first of the audit with this id; empty if there is none."""
-    return next((one.value for one in sides if value in (one.value, one.value.partition(_MARK)[0])), "")
+def _first(sides: Sequence[Side], value: str, name: str = "") -> str:
+    """Returns the choice of this value, or of the audit with this id that of the classifier `name`, or else its first;
+    empty if there is none."""
+    of_audit = [one for one in sides if value in (one.value, one.value.partition(_MARK)[0])]
+    named = [one for one in of_audit if name and one.label.endswith(f": {name}")]
+    return next((one.value for one in (*named, *of_audit)), "")
 
 
 def _chosen(visit: PageRequest) -> list[str]:

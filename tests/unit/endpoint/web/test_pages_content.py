@@ -101,6 +101,8 @@ def test_two_classifiers_of_two_audits_are_chosen_to_be_compared(endpoint, visit
         assert re.findall(r'<option value="([^"]+)" selected>', page) == [a, b]
         link = html.unescape(re.search(r'href="(/ui/compare/report[^"]+)"', page)[1])
         assert visitor("a").get(link).status_code == 200
+    named = visitor("a").get(f"/ui/compare?a={first}&b={second}&classifier_a={CONTROL}&classifier_b={PLANTED}").text
+    assert re.findall(r'<option value="([^"]+)" selected>', named) == [f"{first}~1", f"{second}~0"]
     assert visitor("a").get(f"/ui/compare?a={first}~2&b={second}~0").status_code == 404
     assert visitor("a").get(f"/ui/compare?a={first}~x&b={second}~0").status_code == 404
     assert visitor("b").get(f"/ui/compare?a={first}~0&b={second}~0").status_code == 404
