@@ -108,6 +108,12 @@ class Option:
     help: str
 
 
+def names_in(config: Mapping[str, Any], field_name: str) -> list[str]:
+    """Returns the names in a field that holds one name, a list, or a mapping from names; none if it is left out."""
+    named = config.get(field_name) or []
+    return [named] if isinstance(named, str) else [str(name) for name in named]
+
+
 @dataclass(frozen=True)
 class Audit:
     """An audit. References have the form "module:name".
@@ -130,7 +136,8 @@ class Audit:
       comparisons show where the audit brings none of its own, from the columns `verdict`, `value` (larger is worse),
       `value_low`, `value_high`, `n` and `doubt`. `same`: fields of the config that must be equal in two
       runs for their findings to mean the same. `compare`: (run A, run B, classifier of A, classifier of B) → a
-      `runs.Comparison`. `summary`: (run) → `report.words.Summary`. `report`: (run) writes report.html, → its path.
+      `runs.Comparison`. `compared_by`: the config's field with the names that these classifiers have, where it is not
+      `models`. `summary`: (run) → `report.words.Summary`. `report`: (run) writes report.html, → its path.
       `exports`: by format, (run, classifier or None) → bytes. `images`: (run, classifier or None) →
       `report.formats.images.RunImages`, from which formats of images and notebooks follow; empty where runs hold none.
       `main_table`: the table that notebooks show. `questions`: None where runs answer none.
@@ -157,6 +164,7 @@ class Audit:
     findings: str = ""
     same: tuple[str, ...] = ()
     compare: str = ""
+    compared_by: str = ""
     summary: str = ""
     report: str = ""
     exports: Mapping[str, str] = field(default_factory=dict)
@@ -242,6 +250,10 @@ class Audit:
             named = list(named.values())
         specs = named if isinstance(named, list | tuple) else [named]
         return list(dict.fromkeys(spec for spec in specs if isinstance(spec, str) and spec))
+
+    def compared_names(self, config: Mapping[str, Any]) -> list[str]:
+        """Returns the names of the classifiers, or of what else a run of this config compares with another's."""
+        return names_in(config, self.compared_by or self.models)
 
     def images_at_most(self, config: Mapping[str, Any]) -> int | None:
         """Returns the most images that models answer about, without reading any file; None if the config does not

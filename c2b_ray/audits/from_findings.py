@@ -85,7 +85,7 @@ def summary(run: Run) -> Summary:
     line = f"{words.plural(total, 'finding')} among {words.plural(len(findings), 'result')}"
     first = f"{rows[0].name}: {_number(rows[0].values.get('value'))}. " if total else ""
     return Summary(
-        title=f"Results ({len(shown)} of {len(rows)})",
+        title=words.shown_of("Results", len(shown), len(rows)),
         columns=[Column(one.name, one.number) for one in _HEADINGS],
         rows=[_texts(one) for one in shown],
         marks=["bad" if _is_problem(one) else "" for one in shown],

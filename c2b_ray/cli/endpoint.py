@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from c2b_ray.cli import show
+from c2b_ray.cli.ledger import Config
 from c2b_ray.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,14 +39,6 @@ app = typer.Typer(
     help="Run a shared audit endpoint: submit audits over HTTP, watch them, read their reports.",
     invoke_without_command=True,
 )
-Config = Annotated[
-    str | None,
-    typer.Option(
-        "--config",
-        metavar="ENDPOINT.yaml",
-        help="The endpoint's file. Default: an endpoint in the folder c2b-endpoint.",
-    ),
-]
 
 
 @app.callback()
@@ -62,15 +60,16 @@ def endpoint(
     from c2b_ray.endpoint.work.dispatcher import first_key, prepared, working
 
     settings = _settings(config, folder, listen)
-    db = prepared(settings)
-    key = first_key(db)
-    server = _server(settings)
-    if key is not None:
-        # Nothing can show it again, so it goes to standard output, apart from the log.
-        print(f"first key, of the tenant default (shown only once): {key}", flush=True)
-    with working(db, settings):
-        show.line(f"the endpoint listens at {settings.url}; Ctrl-C stops it, and its jobs resume at the next start")
-        server.run()
+    with _listening(settings) as sockets:  # before the ledger is made: a key is shown once, and only if it can be used
+        db = prepared(settings)
+        key = first_key(db)
+        server = _server(settings)
+        if key is not None:
+            # Nothing can show it again, so it goes to standard output, apart from the log.
+            print(f"first key, of the tenant default (shown only once): {key}", flush=True)
+        with working(db, settings):
+            show.line(f"the endpoint listens at {settings.url}; Ctrl-C stops it, and its jobs resume at the next start")
+            server.run(sockets)
 
 
 @app.command()
@@ -173,6 +172,35 @@ def _current(settings: EndpointConfig, wait: bool = True) -> Database:
             time.sleep(START_AGAIN_S)
         else:
             return db
+
+
+@contextmanager
+def _listening(settings: EndpointConfig) -> Iterator[list[socket.socket]]:
+    """Yields sockets that listen at the API's address, one for each address of its host, and closes them afterwards.
+
+    Raises ConfigError where another process has the port, or the address is none of this machine.
+    """
+    with ExitStack() as opened:
+        sockets: list[socket.socket] = []
+        try:
+            kind = socket.SOCK_STREAM
+            for family, _, _, _, address in socket.getaddrinfo(settings.host, settings.port, type=kind):
+                try:
+                    one = socket.create_server((str(address[0]), settings.port), family=family)
+                except OSError as error:
+                    # `localhost` may name an address of IPv6 on a machine that has none
+                    if not (sockets and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)):
+                        raise
+                else:
+                    sockets.append(opened.enter_context(one))
+        except OSError as error:
+            reason = error.strerror if isinstance(error, socket.gaierror) else os.strerror(error.errno or 0)
+            raise ConfigError(
+                "listen",
+                f"the endpoint cannot listen at {settings.listen}: {reason}; stop what listens there, "
+                "or choose another address: c2b endpoint --listen HOST:PORT, or the file's `listen`",
+            ) from error
+        yield sockets
 
 
 def _server(settings: EndpointConfig) -> uvicorn.Server:

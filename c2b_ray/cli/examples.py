@@ -64,7 +64,7 @@ EXAMPLES = {
     "remote tables": "job_0123456789abcdef scores --out scores.parquet",
     "remote report": "job_0123456789abcdef --out report.html",
     "remote export": "job_0123456789abcdef --format csv --out scores.csv",
-    "remote upload": "net.onnx --kind onnx",
+    "remote upload": "net.onnx",
     "remote gate": "job_0123456789abcdef --fail-on against",
     "remote compare": "job_0123456789abcdef job_fedcba9876543210 --fail-on worse",
     "remote ask": 'job_0123456789abcdef "a tram in the rain at dusk"',

@@ -15,6 +15,7 @@ from rich.table import Table
 from c2b_ray.cli import show
 from c2b_ray.cli.ledger import AsJson, Config, moment, opened, seconds
 from c2b_ray.errors import ConfigError, InputError
+from c2b_ray.text import visible
 
 if TYPE_CHECKING:
     from c2b_ray.endpoint.ledger.database import Database
@@ -78,11 +79,20 @@ def list_(
 
 @app.command()
 def revoke(key: Ref, config: Config = None) -> None:
-    """Revoke a key; it may work for two more seconds at replicas of the API that have just checked it."""
+    """Revoke a key; it may work for two more seconds at replicas of the API that have just checked it.
+
+    In a terminal it asks first: a key that was revoked cannot be brought back.
+    """
     from c2b_ray.endpoint.ledger import keys
 
     db = opened(config)
-    revoked = keys.revoke(db, None, _existing(db, key).id)
+    existing = _existing(db, key)
+    if sys.stdin.isatty():
+        used = f"last used {moment(existing.last_used)} UTC" if existing.last_used is not None else "never used"
+        typer.confirm(
+            f"Revoke {existing.id}, named {visible(existing.name)}, {used}? No one can use it again", abort=True
+        )
+    revoked = keys.revoke(db, None, existing.id)
     assert revoked is not None
     show.line(f"{revoked.id} was revoked at {moment(revoked.revoked)} UTC")
 

@@ -26,7 +26,7 @@ Config = Annotated[
     typer.Option(
         "--config",
         metavar="ENDPOINT.yaml",
-        help="The endpoint's file. Default: an endpoint in the folder c2b-endpoint.",
+        help="The endpoint's file or folder. Default: this folder, if an endpoint is in it, or its c2b-endpoint.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -49,7 +49,7 @@ def opened(config: str | None, *, create: bool = False) -> Database:
     path = url.removeprefix("sqlite:///")
     is_new = path != url and not Path(path).is_file()
     if is_new and not create:
-        raise ConfigError("database", f"{path}: there is no ledger; name the endpoint's file with --config")
+        raise ConfigError("database", f"{path}: there is no ledger; name the endpoint's file or folder with --config")
     with needed_by("the endpoint's ledger"):
         db = Database(url)
         if create:
@@ -171,7 +171,8 @@ def show_(
     """Print the latest entries, the newest first."""
     from c2b_ray.endpoint.ledger import audit_log
 
-    entries = audit_log.page(opened(config), limit=limit)
+    db = opened(config)
+    entries, total = audit_log.page(db, limit=limit), audit_log.head(db).seq
     if as_json:
         show.print_json([vars(entry) for entry in entries])
         return
@@ -182,6 +183,8 @@ def show_(
         who = (entry.actor, entry.action, entry.tenant_id or "", entry.subject or "", entry.data)
         table.add_row(str(entry.seq), moment(entry.at), *map(escape, who))
     show.out().print(table)
+    if len(entries) < total:
+        show.line(f"the latest {words.count(len(entries))} of {words.plural(total, 'entry', 'entries')}; --limit N")
 
 
 def _head(text: str) -> Head:

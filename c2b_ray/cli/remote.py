@@ -18,6 +18,7 @@ from c2b_ray.cli.remote_judging import JOB, NAME, Json, app_of_judging, connecte
 from c2b_ray.errors import ConfigError
 from c2b_ray.report import words
 from c2b_ray.storage import files
+from c2b_ray.storage.folders import IMAGES
 from c2b_ray.text import visible
 
 if TYPE_CHECKING:
@@ -153,17 +154,42 @@ def export(
 @app.command()
 def upload(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A model, an image, an archive of images, a table.")],
-    kind: Annotated[str, typer.Option(help="onnx, safetensors, image, images or table.")],
+    kind: Annotated[
+        str | None,
+        typer.Option(help="onnx, safetensors, image, images or table. Default: what the file's name ends with says."),
+    ] = None,
     name: NAME = None,
     as_json: Json = False,
 ) -> None:
     """Upload a file and print the spec that names it in a config."""
+    known = kind or _kind_of(file)
     with connected() as endpoint:
-        kept = endpoint.upload(file, kind, name)
+        kept = endpoint.upload(file, known, name)
     if as_json:
         show.print_json(kept)
     else:
         show.line(str(kept["spec"]))
+
+
+_KIND_OF_SUFFIX = {
+    ".onnx": "onnx",
+    ".safetensors": "safetensors",
+    ".parquet": "table",
+    **dict.fromkeys((".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz"), "images"),
+    **dict.fromkeys(IMAGES, "image"),
+}
+
+
+def _kind_of(file: str) -> str:
+    """Returns what an upload is, by the end of its file's name."""
+    kind = next((kind for suffix, kind in _KIND_OF_SUFFIX.items() if file.lower().endswith(suffix)), None)
+    if kind is None:
+        raise ConfigError(
+            "--kind",
+            f"{file}: its name does not say what it is; end it in .onnx, .safetensors, .parquet, .zip or .tar or as an "
+            "image, or write --kind onnx, safetensors, table, images or image",
+        )
+    return kind
 
 
 def _submit(kind: str, file: str, naming: tuple[str | None, str | None], how: tuple[bool, bool, bool]) -> None:

@@ -20,6 +20,8 @@ from c2b_ray.storage.manifest import FileOrFields, read_yaml
 
 DATABASE_VARIABLE = "C2B_DATABASE_URL"
 SECRET_VARIABLE = "C2B_ENDPOINT_SECRET"  # noqa: S105 — its name
+LEDGER = "ledger.db"
+"""The database in an endpoint's folder, unless another one is named."""
 GIB = 2**30
 
 
@@ -157,7 +159,7 @@ class EndpointConfig(StrictModel):
     @property
     def database_url(self) -> str:
         """The file's database, else the environment's, else SQLite in the folder."""
-        default = f"sqlite:///{Path(self.folder).absolute() / 'ledger.db'}"
+        default = f"sqlite:///{Path(self.folder).absolute() / LEDGER}"
         return self.database or os.environ.get(DATABASE_VARIABLE) or default
 
     @property
@@ -166,12 +168,17 @@ class EndpointConfig(StrictModel):
 
 
 def read_endpoint(source: FileOrFields | EndpointConfig | None) -> EndpointConfig:
-    """Returns an endpoint from a YAML file, a mapping of its fields, or a config; None is the default one.
+    """Returns an endpoint from a YAML file, its folder, a mapping of its fields, or a config.
 
+    None is the endpoint of the working directory, if that is an endpoint's folder, or else of its `c2b-endpoint`.
     Relative paths become absolute, relative to the file. Raises ConfigError, which names file and field.
     """
     if isinstance(source, EndpointConfig):
         return source
+    if isinstance(source, str | Path) and Path(source).is_dir():
+        source = {"folder": str(source)}
+    if source is None and Path(LEDGER).is_file() and not Path(EndpointConfig().folder).exists():
+        source = {"folder": "."}
     if source is None or isinstance(source, dict):
         return _located(_validated(source or {}, None), Path.cwd())
     data = read_yaml(source)

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from c2b_ray.config.audit import AuditConfig
 from c2b_ray.config.classifiers import read_label_map
 from c2b_ray.config.defaults import with_defaults
+from c2b_ray.config.dialect import audit_words
 from c2b_ray.config.hierarchy import PACKAGED
 from c2b_ray.config.named import MODELS, Names, replaced_texts
 from c2b_ray.config.problems import first_problem
@@ -32,16 +33,21 @@ def _nothing_more(fields: dict[str, Any], file: Path) -> dict[str, Any]:
     return fields
 
 
+def _as_written(fields: dict[str, Any]) -> dict[str, Any]:
+    return fields
+
+
 @dataclass(frozen=True)
 class ConfigFile(Generic[Config]):
     """A kind of config file. `command`: the command that takes it. `classes`: the field with the classes to which the
     label map of a file is cut; empty: it is kept whole. `completed`: reads what the fields of a file name instead of
-    holding it."""
+    holding it. `worded`: reads what files of another kind call differently (`dialect`)."""
 
     model: type[Config]
     command: str
     classes: str = ""
     completed: Callable[[dict[str, Any], Path], dict[str, Any]] = _nothing_more
+    worded: Callable[[dict[str, Any]], dict[str, Any]] = _as_written
 
     def read(self, source: FileOrFields | Config, classifier: str | dict[str, str] | None = None) -> Config:
         """Returns the config from a YAML file, a mapping of its fields, or a config.
@@ -54,12 +60,12 @@ class ConfigFile(Generic[Config]):
             refuse_keys_within(source.model_dump(), None)
             return self._located(source.model_copy(update=instead), Path.cwd())
         if isinstance(source, dict):
-            return self._located(self._validated({**source, **instead}, None), Path.cwd())
+            return self._located(self._validated({**self.worded(source), **instead}, None), Path.cwd())
         if not isinstance(source, str | Path):
             raise ConfigError(
                 "", f"expected the path of a file of {self.command}, or a mapping of its fields, found {_kind(source)}"
             )
-        fields = self.completed(self._fields(source), Path(source))
+        fields = self.completed(self.worded(self._fields(source)), Path(source))
         return self._located(self._validated({**fields, **instead}, str(source)), Path(source).parent)
 
     def _fields(self, file: str | Path) -> dict[str, Any]:
@@ -124,7 +130,7 @@ def refuse_keys_within(value: object, file: str | None, field: str = "", depth: 
             refuse_keys_within(item, file, f"{field}.{name}" if field else str(name), depth + 1)
 
 
-_AUDIT = ConfigFile(AuditConfig, "c2b audit", classes="classes")
+_AUDIT = ConfigFile(AuditConfig, "c2b audit", classes="classes", worded=audit_words)
 
 
 def read_audit(source: FileOrFields | AuditConfig, classifier: str | dict[str, str] | None = None) -> AuditConfig:

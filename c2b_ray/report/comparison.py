@@ -111,7 +111,7 @@ class Pages:
             changed = [row for row in rows if row["change"] == change]
             texts = [self.texts(row) for row in changed[:MOST_LINES]]
             lines = [tuple(words.shortened(one[at], LONGEST) for at in chosen) for one in texts]
-            title = f"{self.titles[change]} ({len(lines)} of {len(changed)})"
+            title = words.shown_of(self.titles[change], len(lines), len(changed))
             result.append(Summary(title, columns, lines, [MARKS[change][2]] * len(lines), []))
         remark = self.remark(rows)
         return [*result, Summary("", columns, [], [], [_tally_line(rows), *([remark] if remark else [])])]

@@ -142,6 +142,11 @@ def plural(number: int, one: str, many: str = "") -> str:
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
 
 
+def shown_of(title: str, shown: int, whole: int) -> str:
+    """Returns a table's title with the number of its rows, if all are shown, or else how many of them are."""
+    return f"{title} ({count(whole)})" if shown == whole else f"{title} ({count(shown)} of {count(whole)})"
+
+
 def part(part: int, whole: int) -> str:
     """Returns 52 of 100, all 100, or none of 100."""
     if whole and part == whole:

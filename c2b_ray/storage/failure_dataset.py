@@ -21,7 +21,7 @@ from c2b_ray.storage.s3 import patiently
 from c2b_ray.storage.sealed import SealedParquet
 from c2b_ray.storage.tables import RowGroups
 from c2b_ray.tables import content_id
-from c2b_ray.tables.dataset import DATASET_ROWS
+from c2b_ray.tables.dataset import DATASET_ROWS, with_keys
 
 ROWS_AT_ONCE = 64
 _JUDGE = "classifier "  # the prefix of its name among the models of dataset.json
@@ -92,6 +92,7 @@ class FailureDataset:
         read = list(dict.fromkeys([*names, "answers", "rule"])) if self.classifier else names
         for shard in shards:
             for group in self._groups(shard, read):
+                group = with_keys(group)
                 chosen = group if self.classifier is None else of_classifier(group, self.classifier)
                 for start in range(0, chosen.num_rows, ROWS_AT_ONCE):
                     yield chosen.slice(start, ROWS_AT_ONCE).select(names)

@@ -43,8 +43,19 @@ DATASET_ROWS = pa.schema(
         pa.field("fingerprint", pa.uint64(), nullable=False),  # perceptual hash
         pa.field("caption_number", pa.int32(), nullable=False),  # of the caption in the plan, from 0
         pa.field("draw", _count, nullable=False),  # of the caption's draws, from 0
+        pa.field("key", _text),  # the image's name in its source; null for a generated one. Older releases lack it
     ]
 )
+OLDER_ROWS = pa.schema([column for column in DATASET_ROWS if column.name != "key"])
+"""`DATASET_ROWS` as older releases wrote them."""
+
+
+def with_keys(rows: pa.Table) -> pa.Table:
+    """Returns rows with the column `key`, which those of older releases lack: theirs are null."""
+    if "key" in rows.column_names:
+        return rows
+    return rows.append_column(DATASET_ROWS.field("key"), pa.nulls(rows.num_rows, _text))
+
 
 DROPS = pa.schema(
     [
@@ -113,6 +124,7 @@ class DatasetRow(TypedDict):
     fingerprint: int
     caption_number: int
     draw: int
+    key: str | None
 
 
 class PlannedRow(TypedDict):

@@ -14,6 +14,7 @@ class ExampleRow(TypedDict):
     """`EXAMPLE`."""
 
     seed: int
+    key: str | None
     predicted: str | None
     top3: list[str]
     confidence: float | None
@@ -161,7 +162,9 @@ CANDIDATES = pa.schema(
 
 EXAMPLE = pa.struct(
     [
-        pa.field("seed", _count),
+        pa.field("seed", _count),  # of a labelled image, its row
+        # The image's name in its source; null for a generated image. Runs of older releases lack it.
+        pa.field("key", _text),
         pa.field("predicted", _text),  # the likeliest label; null where several are
         pa.field("top3", pa.list_(_text)),  # likeliest first
         pa.field("confidence", pa.float32()),  # the probability of the likeliest label

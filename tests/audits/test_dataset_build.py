@@ -1,5 +1,6 @@
 """Datasets of failures, built without Ray: what is in them, and what their captions and images may be."""
 
+import hashlib
 import json
 import socket
 from urllib.request import urlopen
@@ -19,6 +20,7 @@ from c2b_ray.audits.dataset.verify import verify
 from c2b_ray.errors import ConfigError, SourceError
 from c2b_ray.roles import GenerationRequest
 from c2b_ray.steps.decode import decode
+from c2b_ray.storage.files import read_table, write_table
 from c2b_ray.world.reader import read
 from c2b_ray.world.render import Renderer, render
 from c2b_ray.world.scenes import sample
@@ -120,8 +122,24 @@ def test_labelled_images_stand_in_for_draws_and_keep_their_bytes(tmp_path):
     ]
     assert sorted(row["seed"] for row in rows) == expected
     assert all(row["image"] == files[row["seed"]].read_bytes() for row in rows)
+    assert all(row["key"] == files[row["seed"]].name for row in rows)
     assert {row["caption"] for row in rows} <= {f"a photo of a {c}, kind: {k}" for c in ("boat", "mug") for k in "ab"}
     assert result.draws == 24
+
+
+def test_a_dataset_whose_rows_an_older_release_wrote_is_whole(tmp_path):
+    """Its rows have no column `key`; a dataset that lacks another one is not whole."""
+    built(tmp_path)
+    manifest = tmp_path / "out" / "manifest.json"
+    for lost, problems in ((["key"], 0), (["draw"], 1)):
+        about = json.loads(manifest.read_text())
+        for entry in about["shards"][:1]:
+            shard = tmp_path / "out" / "shards" / entry["name"]
+            write_table(shard, read_table(shard).drop_columns(lost))
+            entry |= {"bytes": shard.stat().st_size, "sha256": hashlib.sha256(shard.read_bytes()).hexdigest()}
+        manifest.write_text(json.dumps(about))
+        found = [one for one in verify(str(tmp_path / "out")).problems if "other columns" in one]
+        assert len(found) == problems  # and that the manifest was changed here
 
 
 def test_rows_of_a_table_without_a_value_are_counted_wherever_the_build_says_what_it_left_out(tmp_path):

@@ -73,6 +73,9 @@ def test_values_of_columns_that_fail_are_found_tested_and_measured_on_different_
     buses = sum(label == "bus" for label in pq.read_table(table)["target_class"].to_pylist())
     assert sum(row["draws"] for row in rounds) == buses
     assert {row["part"] for row in rounds} == {"search", "test", "measure"}
+    kept = [(one["key"], one["seed"]) for row in run.read("rounds").to_pylist() for one in row["examples"]]
+    assert kept
+    assert all(key == f"row {row}" for key, row in kept)  # the table holds the bytes, so that no image has a file
     measured = next(row for row in rounds if row["part"] == "measure")
     assert pair["draws"] + pair["baseline_draws"] == measured["draws"] < buses / 2
     assert "its lighting is night" in Path(run.report).read_text()

@@ -18,7 +18,7 @@ from PIL import Image
 
 from c2b_ray.storage import files
 from c2b_ray.tables import content_id
-from c2b_ray.tables.dataset import DATASET_ROWS, DROPS
+from c2b_ray.tables.dataset import DATASET_ROWS, DROPS, OLDER_ROWS
 from c2b_ray.world.render import render
 from c2b_ray.world.scenes import CLASSES, Scene, sample
 from c2b_ray.world.table import write_sample
@@ -36,6 +36,7 @@ class Recipe:
     shard_rows: int = 10
     labels: dict[str, str] | None = None
     seed: int = 100_000
+    older: bool = False  # as releases wrote them whose rows had no `key`
 
 
 def captions_of(plants: Sequence[Plant]) -> list[tuple[str, dict[str, str]]]:
@@ -64,7 +65,9 @@ def write_dataset(location: Path, recipe: Recipe | None = None) -> dict[str, Any
     (location / "drops").mkdir()
     for number, shard in enumerate(shards):
         name = f"{number:06d}-{content_id(number)}.parquet"
-        files.write_table(location / "shards" / name, pa.Table.from_pylist(shard, DATASET_ROWS))
+        files.write_table(
+            location / "shards" / name, pa.Table.from_pylist(shard, OLDER_ROWS if recipe.older else DATASET_ROWS)
+        )
         files.write_table(location / "drops" / name, DROPS.empty_table())
         data = (location / "shards" / name).read_bytes()
         listed.append(

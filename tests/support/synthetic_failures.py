@@ -84,8 +84,9 @@ class _Maker:
         for number, name in enumerate(names[:14] if self.recipe.pictures else []):
             shape = ("bus", "boat", "umbrella")[len(label) % 3]
             image = draw_picture(shape, "sunset" if name == names[0] else "day", number)
-            yield {"seed": number, "predicted": name, "top3": [name, "a", "b"], "confidence": 0.9 - number / 50,
-                   "image": image}  # fmt: skip
+            key = f"photos/{label}-{number}.jpg" if "labelled" in self.recipe.config.get("images", {}) else None
+            yield {"seed": number, "key": key, "predicted": name, "top3": [name, "a", "b"],
+                   "confidence": 0.9 - number / 50, "image": image}  # fmt: skip
 
     def hypothesis(self, candidate: Mapping[str, Any], classifier: str, cause: Cause, target: str | None) -> None:
         own, base = (self.counted(each, classifier) for each in (candidate, self.baseline(cause.label)))

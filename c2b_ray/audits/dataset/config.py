@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from c2b_ray.audits.failures.config import FailureRule
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
+from c2b_ray.config.dialect import dataset_words
 from c2b_ray.config.images import Columns
 from c2b_ray.config.named import (
     CaptionerSpec,
@@ -195,7 +196,7 @@ class DatasetConfig(StrictModel):
 # Reads and checks a dataset file once, at the edge; its paths become absolute, relative to that file.
 
 
-_FILE = ConfigFile(DatasetConfig, "c2b dataset build")
+_FILE = ConfigFile(DatasetConfig, "c2b dataset build", worded=dataset_words)
 
 
 def read_dataset_config(

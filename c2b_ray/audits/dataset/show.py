@@ -33,7 +33,7 @@ ON_A_PAGE = 60
 SIDE = 128  # pixels of a thumbnail
 HELD_BYTES = 32 * 2**20
 UNDECIDED = "several labels alike"
-_COLUMNS = ["image_id", "image", "label", "caption", "predicted", "kept_because", "seed"]
+_COLUMNS = ["image_id", "image", "label", "caption", "predicted", "kept_because", "seed", "key"]
 
 
 @dataclass(frozen=True)

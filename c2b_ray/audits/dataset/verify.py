@@ -27,7 +27,7 @@ from c2b_ray.engine.progress import Progress, ProgressCounter
 from c2b_ray.errors import C2BError, ImageError, SourceError
 from c2b_ray.steps.decode import decode
 from c2b_ray.storage.parts import digests
-from c2b_ray.tables.dataset import DATASET_ROWS, DROPS
+from c2b_ray.tables.dataset import DATASET_ROWS, DROPS, OLDER_ROWS
 
 IDS_AT_ONCE = 1_000_000
 MOST_LISTED = 20
@@ -125,7 +125,7 @@ class _Check:
             return
         rows, problem_count, drawn = 0, 0, [_pairs(drops)]
         for table in self._files.pieces(f"{SHARDS}/{entry['name']}"):
-            if not table.schema.equals(DATASET_ROWS):
+            if not any(map(table.schema.equals, (DATASET_ROWS, OLDER_ROWS))):
                 yield f"{SHARDS}/{entry['name']}: has other columns than a dataset's rows"
                 return
             rows += table.num_rows

@@ -43,6 +43,7 @@ AUDIT = Audit(
     main_table="outcomes",
     findings="c2b_ray.audits.evaluate.comparison:findings",
     compare="c2b_ray.audits.evaluate.comparison:compare",
+    compared_by="methods",
     form=(
         FormField("task", "Task", "What the classifier is for, in a sentence."),
         CLASSIFIER_FIELD,

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
+from c2b_ray.config.dialect import search_words
 from c2b_ray.config.images import Columns
 from c2b_ray.config.named import (
     CaptionerSpec,
@@ -270,7 +271,7 @@ def most_images(config: FailuresConfig) -> int:
 # Reads and checks a failures file once, at the edge; its paths become absolute, relative to that file.
 
 
-_FILE = ConfigFile(FailuresConfig, "c2b failures", classes="labels")
+_FILE = ConfigFile(FailuresConfig, "c2b failures", classes="labels", worded=search_words)
 
 
 def read_failures_config(

@@ -105,16 +105,19 @@ def _round(
 
 
 def _examples(images: LabelledTable, failed: Sequence[tuple[int, AnswerRow]]) -> list[ExampleRow]:
-    files = images.fetch([row for row, _ in failed])["bytes"].to_pylist()
+    fetched = images.fetch([row for row, _ in failed])
     return [
         {
             "seed": row,
+            "key": key,
             "predicted": answer["predicted"],
             "top3": answer["top3"],
             "confidence": answer["confidence"],
             "image": file,
         }
-        for (row, answer), file in zip(failed, files, strict=True)
+        for (row, answer), key, file in zip(
+            failed, fetched["key"].to_pylist(), fetched["bytes"].to_pylist(), strict=True
+        )
         if file is not None
     ]
 

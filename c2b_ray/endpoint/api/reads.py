@@ -27,7 +27,7 @@ from c2b_ray.storage.failure_dataset import FailureDataset, open_dataset
 from c2b_ray.storage.manifest import TableRecord
 from c2b_ray.storage.run import MANIFEST, Run, load_run
 from c2b_ray.storage.tables import IdIndex, RowGroups
-from c2b_ray.tables.dataset import DATASET_ROWS
+from c2b_ray.tables.dataset import DATASET_ROWS, with_keys
 
 ROWS, ANSWER, REPORT = "rows", "answer.json", "report.html"
 INDEX_BYTES = 256 * 2**20
@@ -192,7 +192,8 @@ class Results:
         return {column: self.names[name, column] for column in schema.names if (name, column) in self.names}
 
     def _completed(self, name: str, columns: list[str], table: pa.Table) -> pa.Table:
-        return (table if self.dataset is not None else self._run.complete(name, table, columns)).select(columns)
+        whole = with_keys(table) if self.dataset is not None else self._run.complete(name, table, columns)
+        return whole.select(columns)
 
     @property
     def _run(self) -> Run:

@@ -109,8 +109,14 @@ def _failures(results: Results, drawn: Mapping[str, str]) -> Iterator[dict[str, 
     for row, kept in zip(rounds, examples, strict=True):
         for position, failure in enumerate(kept):
             if failure["image"] is not None:
-                said = {"predicted": clean(failure["predicted"] or ""), "confidence": failure["confidence"]}
-                yield {**said, "stage": row["stage"], "image": f"{row['number']}/{position}", "seed": failure["seed"]}
+                yield {
+                    "predicted": clean(failure["predicted"] or ""),
+                    "confidence": failure["confidence"],
+                    "stage": row["stage"],
+                    "image": f"{row['number']}/{position}",
+                    "file": clean(failure.get("key") or ""),  # a generated image has none, nor has one of an older run
+                    "seed": failure["seed"],
+                }
 
 
 def _results(visit: PageRequest) -> Results:

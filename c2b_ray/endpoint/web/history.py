@@ -31,7 +31,9 @@ from c2b_ray.tables import content_id
 # Draws one cell's φ from audit to audit as a small inline SVG: points with their intervals around zero.
 
 
-WIDTH, HEIGHT, MARGIN = 220.0, 76.0, 8.0
+WIDTH, HEIGHT, MARGIN, LEFT = 220.0, 76.0, 8.0, 24.0
+_SCALE = (("+1", 9.0), ("0", HEIGHT / 2 - 2), ("−1", HEIGHT - 2))
+"""What the left edge says of the scale, and the baselines of its texts."""
 _MARKS = {"against": "against", "for": "for", "none": "none"}
 
 
@@ -48,10 +50,11 @@ class HistoryPoint:
 
 def sparkline(points: Sequence[HistoryPoint | None], title: str, audits: int) -> str:
     """Returns the SVG. All share one scale from −1 to +1, so that small multiples can be compared by eye."""
-    words = escape(_words(points, title))
+    words = escape(f"{title}: {described(points)}")
     parts = [
         f'<svg class="history" viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}" role="img" aria-label="{words}">',
         f'<line class="zero" x1="0" x2="{WIDTH:.0f}" y1="{_y(0):.1f}" y2="{_y(0):.1f}"></line>',
+        *(f'<text class="scale" x="2" y="{y:.0f}">{name}</text>' for name, y in _SCALE),
     ]
     known = [(_x(i, audits), point) for i, point in enumerate(points) if point is not None]
     path = " ".join(f"{x:.1f},{_y(point.phi):.1f}" for x, point in known)
@@ -66,19 +69,21 @@ def sparkline(points: Sequence[HistoryPoint | None], title: str, audits: int) ->
 
 
 def _x(number: int, audits: int) -> float:
-    return WIDTH / 2 if audits < 2 else MARGIN + (WIDTH - 2 * MARGIN) * number / (audits - 1)
+    """`LEFT` is kept for the scale."""
+    return WIDTH / 2 if audits < 2 else LEFT + (WIDTH - LEFT - MARGIN) * number / (audits - 1)
 
 
 def _y(phi: float) -> float:
     return MARGIN + (HEIGHT - 2 * MARGIN) * (1.0 - max(-1.0, min(1.0, phi))) / 2.0
 
 
-def _words(points: Sequence[HistoryPoint | None], title: str) -> str:
+def described(points: Sequence[HistoryPoint | None]) -> str:
+    """Returns what a sparkline shows, in words."""
     scored = [point for point in points if point is not None]
     if not scored:
-        return f"{title}: no audit has a score"
+        return "no audit has a score"
     first, last = scored[0], scored[-1]
-    return f"{title}: φ from {signed(first.phi)} to {signed(last.phi)} over {len(scored)} of {len(points)} audits"
+    return f"φ from {signed(first.phi)} to {signed(last.phi)} over {len(scored)} of {len(points)} audits"
 
 
 LATEST, AUDITS, PANELS = 200, 24, 60
@@ -132,7 +137,7 @@ def history_page(visit: PageRequest) -> Response:
     linked = [one is not None and job.id in found[one] for job, one in zip(audits, hashes, strict=True)]
     series = [one for one in every if wanted[0] in ("", one.attribute) and wanted[1] in ("", one.target_class)]
     panels = [
-        {"series": one, "plot": trusted(sparkline(one.points, one.title, len(audits)))}
+        {"series": one, "plot": trusted(sparkline(one.points, one.title, len(audits))), "says": described(one.points)}
         for one in sorted(series, key=lambda one: -one.strength)[:PANELS]
     ]
     return shown(visit, "history.html.j2", {

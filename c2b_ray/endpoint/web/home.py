@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from c2b_ray.audits.audit import audit_of
+from c2b_ray.audits.audit import audit_of, names_in
 from c2b_ray.audits.runs import Comparison
 from c2b_ray.endpoint.api.judging import run_of
-from c2b_ray.endpoint.api.problems import FieldError, ProblemError
+from c2b_ray.endpoint.api.problems import FieldError, ProblemError, not_found
 from c2b_ray.endpoint.api.results import page_policy
 from c2b_ray.endpoint.kinds import compared_kinds, kinds
 from c2b_ray.endpoint.ledger import jobs
-from c2b_ray.endpoint.ledger.job import Filters
+from c2b_ray.endpoint.ledger.job import Filters, Job
 from c2b_ray.endpoint.ledger.jobs import ORDERS, JobFilters, Listing, listing
 from c2b_ray.endpoint.web.rendering import STATES, shown
 from c2b_ray.endpoint.web.session import PageRequest
+from c2b_ray.errors import C2BError, ConfigError
+from c2b_ray.report.redact import clean, clean_setting, names_of
+from c2b_ray.storage import THREADS
+from c2b_ray.storage.run import read_run
 
 PAGE = 25
+_CLASSIFIERS = 2
+"""The classifiers of an audit that the list names."""
 
 
 def home(visit: PageRequest) -> Response:
@@ -26,12 +35,34 @@ def home(visit: PageRequest) -> Response:
     about = ("pages", visit.tenant_id, *vars(look).values())
     position = visit.context.signer.open(visit.query("cursor") or None, *about)
     rows = listing(visit.context.db, visit.tenant_id, look, None if position is None else tuple(position), PAGE)
+    with ThreadPoolExecutor(THREADS) as pool:  # a store answers slowly, and many at once
+        results = list(pool.map(lambda job: _result(visit, job), rows.items))
     return shown(visit, "home.html.j2", {
-        "jobs": rows.items, "look": look, "kinds": list(kinds()), "sorts": _sorts(look),
+        "jobs": list(zip(rows.items, map(_classifiers, rows.items), results, strict=True)),
+        "look": look, "kinds": list(kinds()), "sorts": _sorts(look),
         "next": _next(visit, rows, look, about), "begins": position is None,
         "compared": compared_kinds(),
         "comparable": sum(job.state == "finished" and job.kind in compared_kinds() for job in rows.items) > 1,
     })  # fmt: skip
+
+
+def _result(visit: PageRequest, job: Job) -> str:
+    """Returns a job's result in one line, or why it failed; empty if there is neither."""
+    if job.state != "finished":
+        return str((job.failure or {}).get("title", ""))
+    try:
+        headline = read_run(job.run_path or visit.context.run_path(visit.tenant_id, job.id)).record.headline
+    except C2BError:  # a dataset or a question, which makes no run, or one that is damaged or gone
+        return ""
+    return "" if headline is None else clean(headline.text)
+
+
+def _classifiers(job: Job) -> str:
+    """Returns the names of what a job is about; of many, the first ones and the number of the others."""
+    kind = kinds().get(job.kind)  # None for an audit of a package that is not installed any more
+    names = [] if kind is None else [clean_setting(name) for name in names_in(job.resolved, kind.models)]
+    more = len(names) - _CLASSIFIERS
+    return ", ".join(names[:_CLASSIFIERS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _look(visit: PageRequest) -> JobFilters:
@@ -75,22 +106,41 @@ def _next(visit: PageRequest, rows: Listing, look: JobFilters, about: tuple[obje
 
 
 _CHOICES = 100
+_MARK = "~"
+"""Between an audit's id and the number of one of its classifiers, from 0, in the order of its config."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A choice of what is compared: an audit, or one classifier of an audit that has several."""
+
+    value: str
+    label: str
 
 
 def compare_page(visit: PageRequest) -> Response:
     """Shows the comparison of two audits, or a form to choose them."""
     chosen = _chosen(visit)
     finished = jobs.page(visit.context.db, visit.tenant_id, Filters(state="finished"), limit=_CHOICES).items
+    sides = [side for job in finished if job.kind in compared_kinds() for side in _sides(job)]
     values = {
-        "jobs": [job for job in finished if job.kind in compared_kinds()], "a": "", "b": "",
-        "classifier_a": visit.query("classifier_a"), "classifier_b": visit.query("classifier_b"),
+        "sides": sides, "a": _first(sides, visit.query("a")), "b": _first(sides, visit.query("b")), "unclear": "",
         "summaries": [], "page_link": "",
     }  # fmt: skip
     if len(chosen) == 2:
-        comparison = _comparison(visit, chosen)
-        link = {"a": chosen[0], "b": chosen[1], **comparison_names(comparison)}
-        values |= {"a": chosen[0], "b": chosen[1], "summaries": comparison.summaries(),
-                   "page_link": f"/ui/compare/report?{urlencode(link)}", **comparison_names(comparison)}  # fmt: skip
+        a, b = (_first(sides, side, visit.query(name)) for side, name in zip(chosen, _NAMES, strict=True))
+        values |= {"a": a, "b": b}
+        try:
+            comparison = _comparison(visit, chosen)
+        except ConfigError:
+            if not any(one.value.startswith(f"{side}{_MARK}") for one in sides for side in chosen):
+                raise
+            values["unclear"] = "An audit has several classifiers: choose one on each side."
+        else:
+            link = dict(zip(("a", "b"), chosen, strict=True)) | {
+                name: visit.query(name) for name in _NAMES if visit.query(name)
+            }
+            values |= {"summaries": comparison.summaries(), "page_link": f"/ui/compare/report?{urlencode(link)}"}
     return shown(visit, "compare.html.j2", values)
 
 
@@ -100,13 +150,29 @@ def compare_report(visit: PageRequest) -> Response:
     return Response(page, media_type="text/html", headers={"Content-Security-Policy": page_policy(page)})
 
 
-def comparison_names(comparison: Comparison) -> dict[str, str]:
-    names = comparison.properties()
-    return {name: names[name] for name in ("classifier_a", "classifier_b")}
+_NAMES = ("classifier_a", "classifier_b")
+
+
+def _sides(job: Job) -> list[Side]:
+    """Returns what can be chosen of a finished audit."""
+    label = f"{job.name or job.id} ({job.kind})"
+    known = kinds()[job.kind].compared_names(job.resolved)
+    if len(known) < 2:
+        return [Side(job.id, label)]
+    names = names_of(known)
+    return [Side(f"{job.id}{_MARK}{number}", f"{label}: {names[name]}") for number, name in enumerate(known)]
+
+
+def _first(sides: Sequence[Side], value: str, name: str = "") -> str:
+    """Returns the choice of this value, or of the audit with this id that of the classifier `name`, or else its first;
+    empty if there is none."""
+    of_audit = [one for one in sides if value in (one.value, one.value.partition(_MARK)[0])]
+    named = [one for one in of_audit if name and one.label.endswith(f": {name}")]
+    return next((one.value for one in (*named, *of_audit)), "")
 
 
 def _chosen(visit: PageRequest) -> list[str]:
-    """Returns the two audits, from a=…&b=… or from two ticked boxes of the list, the older first."""
+    """Returns the two sides, from a=…&b=… or from two ticked boxes of the list, the older first."""
     ticked = visit.request.query_params.getlist("job")
     named = [visit.query(name) for name in ("a", "b") if visit.query(name)]
     if not ticked:
@@ -121,7 +187,19 @@ def _chosen(visit: PageRequest) -> list[str]:
 def _comparison(visit: PageRequest, chosen: list[str]) -> Comparison:
     if len(chosen) != 2:
         raise ProblemError(422, "invalid", "name two audits: a and b", [FieldError("a", "expected an audit's id")])
-    run_a, run_b = (run_of(visit.context, visit.caller, job_id) for job_id in chosen)
-    names = visit.query("classifier_a") or None, visit.query("classifier_b") or None
+    run_a, run_b = (run_of(visit.context, visit.caller, side.partition(_MARK)[0]) for side in chosen)
+    names = [visit.query(field) or _name(visit, side) for field, side in zip(_NAMES, chosen, strict=True)]
     comparison: Comparison = audit_of(run_a).comparison(run_a, run_b, *names)
     return comparison
+
+
+def _name(visit: PageRequest, side: str) -> str | None:
+    """Returns the name, as pages show it, of a side's classifier; None for a whole audit. Raises 404 for none such."""
+    job_id, mark, number = side.partition(_MARK)
+    if not mark:
+        return None
+    job = jobs.get(visit.context.db, visit.tenant_id, job_id)
+    known = [] if job is None else kinds()[job.kind].compared_names(job.resolved)
+    if not (number.isascii() and number.isdigit() and len(number) < 5 and int(number) < len(known)):
+        raise not_found("classifier")
+    return names_of(known)[known[int(number)]]

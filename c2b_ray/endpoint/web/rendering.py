@@ -34,7 +34,7 @@ from c2b_ray.endpoint.web import session as sessions
 from c2b_ray.endpoint.web.session import NOBODY, PageRequest, goto
 from c2b_ray.report.page import without_hidden
 from c2b_ray.report.redact import clean
-from c2b_ray.report.words import count, duration, plural, signed
+from c2b_ray.report.words import count, duration, plural, signed, small_probability
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -116,6 +116,11 @@ def number(value: Any) -> str:
     return str(value)
 
 
+def probability(value: float | None) -> str:
+    """Formats a p- or q-value as reports do: three decimals, `<0.001` below them."""
+    return UNKNOWN if value is None or math.isnan(value) else small_probability(value)
+
+
 def _menu(visit: PageRequest) -> list[MenuItem]:
     if visit.key is None:
         return []
@@ -138,7 +143,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "epoch": epoch, "size": size, "number": number, "duration": duration, "count": count, "signed": signed,
-        "clean": clean,
+        "clean": clean, "probability": probability,
     }  # fmt: skip
     environment.globals |= {"states": STATES, "plural": plural, "phrase": lambda status: HTTPStatus(status).phrase}
     return environment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sqlite3
 import stat
@@ -85,6 +86,42 @@ def test_a_key_of_a_new_ledger_says_so(c2b: C2b, folder: Path) -> None:
     made = f"made a new ledger, {folder / 'ledger.db'}; an endpoint with another one does not know it"
     assert made in c2b("keys", "create", "--tenant", "acme")[2]
     assert "new ledger" not in c2b("keys", "create", "--tenant", "acme")[2]
+
+
+def test_the_folder_is_found_from_inside_and_may_be_named(
+    c2b: C2b, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `c2b endpoint --folder site`, which has no file."""
+    site = folder.with_name("site")
+    c2b("keys", "create", "--tenant", "acme")
+    folder.rename(site)
+    assert "name the endpoint's file or folder with --config" in c2b("keys", "list")[2]
+    for arguments in (("--config", str(site)), ("--config", site.name)):
+        status, listed, _ = c2b("keys", "list", "--json", *arguments)
+        assert (status, [row["tenant"] for row in json.loads(listed)]) == (0, ["acme"])
+    monkeypatch.chdir(site)
+    assert [row["tenant"] for row in json.loads(c2b("keys", "list", "--json")[1])] == ["acme"]
+
+
+@pytest.mark.parametrize(("answer", "works"), [("n\n", True), ("y\n", False)])
+def test_in_a_terminal_a_key_is_revoked_after_a_question(
+    c2b: C2b, folder: Path, monkeypatch: pytest.MonkeyPatch, answer: str, works: bool
+) -> None:
+    text = c2b("keys", "create", "--tenant", "acme", "--name", "ci")[1].strip()
+    stdin = io.StringIO(answer)
+    monkeypatch.setattr(stdin, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", stdin)
+    status, shown, said = c2b("keys", "revoke", text[: len("c2b_XXXXXXXX")])
+    assert "named ci, never used? No one can use it again" in shown + said
+    assert (status == 0) == (not works)
+    assert (verified(folder, text) is not None) == works
+
+
+def test_the_log_says_of_how_many_entries_it_shows_the_latest(c2b: C2b, folder: Path) -> None:
+    for name in ("one", "two"):
+        c2b("keys", "create", "--tenant", "acme", "--name", name)
+    assert "the latest 2 of 3 entries; --limit N" in c2b("audit-log", "show", "--limit", "2")[1]
+    assert "the latest" not in c2b("audit-log", "show")[1]
 
 
 def test_an_unknown_key_or_tenant_is_said(c2b: C2b, folder: Path) -> None:

@@ -63,3 +63,25 @@ def test_tables_are_printed_or_written(c2b, tmp_path, options, expected):
 def test_an_option_without_effect_is_refused(c2b, arguments, words):
     status, _, said = c2b("remote", *arguments)
     assert (status, words in said) == (2, True), said
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("net.onnx", "onnx"), ("NET.SafeTensors", "safetensors"), ("photos.zip", "images"), ("photos.tar.gz", "images"),
+        ("bus.jpeg", "image"), ("rows.parquet", "table"),
+    ],
+)  # fmt: skip
+def test_what_an_upload_is_follows_from_its_name(c2b, monkeypatch, name, kind):
+    sent = []
+    upload = lambda self, *what: sent.append(what) or {"spec": "upload:1"}  # noqa: E731
+    monkeypatch.setattr(Endpoint, "upload", upload, raising=False)
+    assert c2b("remote", "upload", name)[:2] == (0, "upload:1\n")
+    assert c2b("remote", "upload", name, "--kind", "table")[0] == 0
+    assert sent == [(name, kind, None), (name, "table", None)]
+
+
+def test_an_upload_whose_name_does_not_say_what_it_is_is_refused(c2b):
+    status, _, said = c2b("remote", "upload", "labels.csv")
+    assert status == 2
+    assert "labels.csv: its name does not say what it is" in said

@@ -33,6 +33,11 @@ def test_signed(value: float, written: str) -> None:
     assert words.signed(value) == written
 
 
+def test_a_title_says_how_many_rows_are_left_out_only_where_some_are() -> None:
+    assert words.shown_of("Findings", 4, 4) == "Findings (4)"
+    assert words.shown_of("Findings", 15, 1040) == "Findings (15 of 1,040)"
+
+
 @pytest.mark.parametrize(
     ("name", "article"),
     [("bus", "a "), ("umbrella", "an "), ("unicycle", "a "), ("hourglass", "an "), ("eyeglasses", ""), ("glass", "a "),

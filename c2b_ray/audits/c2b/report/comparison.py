@@ -341,7 +341,8 @@ def summaries(classifiers: tuple[str, str], tables: tuple[pa.Table, pa.Table], i
     for change, mark in MARKS.items():
         chosen = by_change(rows, change)
         shown = [_row_of_summary(row) for row in chosen[:MOST_SUMMARY_ROWS]]
-        result.append(Summary(f"Got {change} ({len(shown)} of {len(chosen)})", COLUMNS, shown, [mark] * len(shown), []))
+        title = words.shown_of(f"Got {change}", len(shown), len(chosen))
+        result.append(Summary(title, COLUMNS, shown, [mark] * len(shown), []))
     lines = [*images[:MOST_SUMMARY_ROWS], *pooled_lines(tables[1].to_pylist()), tally(rows), left_out(rows)]
     return [*result, Summary("", COLUMNS, [], [], [line for line in (*lines, one_caption_line(rows)) if line])]
 

@@ -434,7 +434,11 @@ def findings_table(groups: Sequence[tuple[Group, Sequence[Group]]]) -> Summary:
             )
         )
         marks.append(_MARKS[cell.verdict])
-    title = f"Strongest findings ({min(MOST_ROWS, len(groups))} of {len(groups)})"
+    found = sum(cell.is_finding for group, alike in groups for one in (group, *alike) for cell in one.cells)
+    if len(rows) == len(groups) < found:  # a row stands for several
+        title = f"Strongest findings ({words.count(found)} in {words.plural(len(groups), 'group')})"
+    else:
+        title = words.shown_of("Strongest findings", len(rows), len(groups))
     metric = next((one.metric for group, _ in groups for one in group.cells), ACCURACY)
     columns = [Column(named(metric), number=True) if column.name == "right" else column for column in COLUMNS]
     return Summary(title, COLUMNS if metric == ACCURACY else columns, rows, marks, lines=())

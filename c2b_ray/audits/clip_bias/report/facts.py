@@ -238,7 +238,7 @@ def summary(run: Run) -> Summary:
     ]
     shown = significant[:MOST_ROWS]
     return Summary(
-        title=f"Biases ({len(shown)} of {len(significant)})",
+        title=words.shown_of("Biases", len(shown), len(significant)),
         columns=COLUMNS,
         rows=[_row(row) for row in shown],
         marks=["bad"] * len(shown),

@@ -33,6 +33,7 @@ _PLAIN = (
     "verified",
     "caption_number",
     "draw",
+    "key",
     "fingerprint",
 )
 

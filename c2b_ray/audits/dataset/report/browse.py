@@ -143,7 +143,7 @@ def _picture(record: Mapping[str, Any]) -> Picture:
     predicted = record["predicted"] or "several labels alike"
     return Picture(
         source=record["image"],
-        key=clean(record["image_id"]),
+        key=clean(record["key"] or record["image_id"]),  # exports name the file of a generated image by its id
         alt=clean(f"{record['label']}; {record['kept_because']}; seed {record['seed']}"),
         label=f"{record['label']} → {predicted}",
         probability="",

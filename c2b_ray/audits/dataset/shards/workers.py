@@ -46,7 +46,7 @@ from c2b_ray.roles import Captioner, Classifier, ImageGenerator, ImageIndex, Tex
 from c2b_ray.steps.classify import check_revision
 from c2b_ray.steps.draw import ImageSource
 from c2b_ray.storage.tables import RowsFile
-from c2b_ray.tables.dataset import CANDIDATE, DATASET_ROWS
+from c2b_ray.tables.dataset import CANDIDATE, DATASET_ROWS, with_keys
 
 # Counts the work of a build live, in each process that works on it. It knows only names and numbers.
 
@@ -200,12 +200,12 @@ class TaskWorker:
         name = f"{CANDIDATES}/{self._plan.name(number)}{ENDING}"
         there = self._positions_of(number, name)
         if there is not None and np.isin(wanted, there).all():
-            for table in self._files.pieces(name):
+            for table in map(with_keys, self._files.pieces(name)):
                 mask = np.isin(self._captions.positions(table), wanted)
                 out.add(table.filter(pa.array(mask)))
             return
         known = np.zeros(0, np.int64) if there is None else there
-        kept = [] if there is None else list(self._files.pieces(name))
+        kept = [] if there is None else list(map(with_keys, self._files.pieces(name)))
         anew = self._drawn_anew(number, np.setdiff1d(wanted, known))
         whole = pa.concat_tables([DATASET_ROWS.empty_table(), *kept, *anew])
         order = np.argsort(self._captions.positions(whole), kind="stable")

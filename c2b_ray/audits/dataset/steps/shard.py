@@ -254,6 +254,7 @@ def _row(candidate: Candidate, rule: FailureRule) -> DatasetRow:
         "fingerprint": candidate.hash,
         "caption_number": wanted.caption.number,
         "draw": wanted.draw,
+        "key": None if candidate.drawn.data is None else candidate.drawn.key,  # what has no bytes yet was generated
     }
 
 

@@ -220,6 +220,7 @@ class RoundSample:
     key: str
     pixels: Pixels | None
     error: str | None
+    generated: bool = False
 
 
 class Draws(Protocol):
@@ -240,7 +241,7 @@ class GeneratedDraws:
         seeds = [seed_of("failures", self.seed, stage, text, number) for number in numbers]
         images = images_of(self.generator, [GenerationRequest(text, seed) for seed in seeds])
         return [
-            RoundSample(seed, f"{text} (seed {seed})", image.pixels, image.error)
+            RoundSample(seed, f"{text} (seed {seed})", image.pixels, image.error, generated=True)
             for seed, image in zip(seeds, images, strict=True)
         ]
 
@@ -378,6 +379,7 @@ def _example(
     assert drawn.pixels is not None
     return {
         "seed": drawn.seed,
+        "key": None if drawn.generated else drawn.key,
         "predicted": name,
         "top3": [decider.names[label] for label in decisions.top3[index].tolist() if label >= 0],
         "confidence": float(decisions.confidence[index]),

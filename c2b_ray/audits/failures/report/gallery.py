@@ -28,10 +28,12 @@ _OTHERS = None
 
 @dataclass(frozen=True)
 class Example:
-    """`key`: a hash of the image; `predicted`: `UNDECIDED` where no label is the likeliest."""
+    """`key`: a hash of the image; `file`: its name in its source, empty for a generated one; `predicted`: `UNDECIDED`
+    where no label is the likeliest."""
 
     stage: str
     key: str
+    file: str
     predicted: str
     confidence: float | None
     image: bytes
@@ -77,7 +79,8 @@ def _keep(by_label: dict[str | None, list[_Placed]], targets: Collection[str], r
         label = example_row["predicted"] or UNDECIDED
         key = hashlib.sha256(example_row["image"]).hexdigest()[:16]
         several = by_label.setdefault(label if label in targets else _OTHERS, [])
-        example = Example(row["stage"], key, label, example_row["confidence"], example_row["image"])
+        file = example_row.get("key") or ""  # examples of older runs lack it
+        example = Example(row["stage"], key, file, label, example_row["confidence"], example_row["image"])
         several.append((row["stage"] != CONFIRMATION, row["first"], number, example))
         several.sort(key=lambda placed: placed[:3])
         del several[MOST_SHOWN:]
@@ -101,8 +104,8 @@ def _picture(example: Example, thumbnails: Mapping[str, str], name: str, label: 
     sure = "" if example.confidence is None else f"{example.confidence:.2f}"
     return Picture(
         source=thumbnails.get(example.key, ""),
-        key="",
-        alt=f"Drawn as {words.article(label)}{label}; {name} says {predicted}"
+        key=clean(example.file),
+        alt=f"{'Labelled' if example.file else 'Drawn as'} {words.article(label)}{label}; {name} says {predicted}"
         f"{f' with probability {sure}' if sure else ''}.",
         label=predicted,
         probability=sure,

@@ -55,7 +55,7 @@ def summary(run: Run) -> Summary:
     shown = facts.findings[:MOST_ROWS]
     by_classifier = Counter(finding.lead.classifier for finding in facts.findings)
     return Summary(
-        title=f"Findings ({len(shown)} of {len(facts.findings)})",
+        title=words.shown_of("Findings", len(shown), len(facts.findings)),
         columns=COLUMNS,
         rows=[_row(finding, facts) for finding in shown],
         marks=["bad"] * len(shown),

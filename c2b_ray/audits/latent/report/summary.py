@@ -37,7 +37,7 @@ def summary(run: Run) -> Summary:
     ]
     found = [row for row in shown if row["verdict"] == "found"]
     return Summary(
-        title=f"Directions ({len(shown)} of {len(rows)})",
+        title=words.shown_of("Directions", len(shown), len(rows)),
         columns=COLUMNS,
         rows=[_row(row) for row in shown],
         marks=["bad" if row["verdict"] == "found" else "" for row in shown],

@@ -9,6 +9,8 @@ import pytest
 from synthetic_dataset import Recipe, write_dataset
 
 from c2b_ray.audits.dataset import show as showing
+from c2b_ray.audits.dataset.export import load_dataset
+from c2b_ray.audits.dataset.report.browse import PageOf, value_page
 from c2b_ray.audits.dataset.show import limit_of, show
 from c2b_ray.errors import RunError
 from c2b_ray.storage.failure_dataset import open_dataset
@@ -70,6 +72,24 @@ def test_one_classifiers_failures_are_shown_with_its_answers(dataset, tmp_path):
     result = show(dataset, str(tmp_path / "out"), "world:resnet-planted-0")
     assert result.rows == 18
     assert "../bus → house" in (tmp_path / "out" / "label" / "0-1.html").read_text()
+
+
+def test_a_dataset_of_an_older_release_is_shown_and_loaded(tmp_path):
+    """Its rows have no column `key`."""
+    location = tmp_path / "older"
+    write_dataset(location, Recipe(older=True))
+    assert show(str(location), str(tmp_path / "out")).images == 48
+    rows = load_dataset(location).to_table(columns=["image_id", "key"])
+    assert (rows.num_rows, rows["key"].null_count) == (48, 48)
+
+
+def test_an_image_with_a_file_shows_its_name_and_a_generated_one_its_id():
+    record = {"image": "", "image_id": "ab12", "label": "bus", "caption": "a bus", "predicted": "boat",
+              "kept_because": "top1", "seed": 3}  # fmt: skip
+    pages = [
+        value_page(PageOf("label", "bus", 0, (1, 1), (1, 1)), [record | {"key": key}], 0) for key in ("n/7.jpg", None)
+    ]
+    assert [re.findall(r'class="file">([^<]+)<', page) for page in pages] == [["n/7.jpg"], ["ab12"]]
 
 
 def test_a_limit_is_the_largest_that_fits():

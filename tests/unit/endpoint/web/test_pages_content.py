@@ -65,6 +65,49 @@ def test_an_audit_of_labelled_images_offers_no_question_and_refuses_one(endpoint
     assert jobs.page(endpoint.db, endpoint.tenants["a"]).items == before
 
 
+def finished_of_two(endpoint, name):
+    """Returns the id of a finished audit of two classifiers, of which one is worse on snow."""
+    config = {**CONFIG, "classifier": [PLANTED, CONTROL]}
+    job, _ = jobs.submit(
+        endpoint.db, endpoint.tenants["a"], None, NewJob("c2b", config, config, name=name), endpoint.config.quotas
+    )
+    path = endpoint.run_path(job.id)
+    recipe = Recipe(classes=("bus", "boat"), attributes={"weather": ("clear", "snow")}, classifiers=(PLANTED, CONTROL),
+                    accuracy={(PLANTED, "bus", "snow"): 0.1}, images_per_cell=60, pictures=False)  # fmt: skip
+    make_run(path, recipe)
+    jobs.finish(endpoint.db, job.id, endpoint.claim(job.id).fence, str(path), "weights")
+    return job.id
+
+
+def test_the_list_says_what_each_audit_is_of_and_what_it_found(endpoint, visitor):
+    job_id = finished_of_two(endpoint, "nightly-two")
+    page = visitor("a").get("/ui/?name=nightly-two").text
+    row = re.search(rf'<a href="/ui/audits/{job_id}">.*?</tr>', page, re.S)[0]
+    assert f'<td class="word">{PLANTED}, {CONTROL}</td>' in row
+    assert "bus, weather snow: 10% right" in row
+    assert "findings" in row
+
+
+def test_two_classifiers_of_two_audits_are_chosen_to_be_compared(endpoint, visitor):
+    first, second = (finished_of_two(endpoint, f"two-{number}") for number in (1, 2))
+    page = visitor("a").get(f"/ui/compare?job={second}&job={first}").text
+    assert "choose one on each side" in page
+    sides = re.findall(r'<option value="([^"]+)" selected>([^<]+)</option>', page)
+    assert sides == [(f"{first}~0", f"two-1 (c2b): {PLANTED}"), (f"{second}~0", f"two-2 (c2b): {PLANTED}")]
+    assert 'name="classifier_a"' not in page
+    for a, b, said in ((f"{first}~1", f"{second}~0", "Got worse"), (f"{first}~0", f"{first}~1", "Got better")):
+        page = visitor("a").get(f"/ui/compare?a={a}&b={b}").text
+        assert re.search(rf"{said}[^<]*</h2>\s*<div[^>]*>\s*<table.*?bus.*?snow", page, re.S), (a, b)
+        assert re.findall(r'<option value="([^"]+)" selected>', page) == [a, b]
+        link = html.unescape(re.search(r'href="(/ui/compare/report[^"]+)"', page)[1])
+        assert visitor("a").get(link).status_code == 200
+    named = visitor("a").get(f"/ui/compare?a={first}&b={second}&classifier_a={CONTROL}&classifier_b={PLANTED}").text
+    assert re.findall(r'<option value="([^"]+)" selected>', named) == [f"{first}~1", f"{second}~0"]
+    assert visitor("a").get(f"/ui/compare?a={first}~2&b={second}~0").status_code == 404
+    assert visitor("a").get(f"/ui/compare?a={first}~x&b={second}~0").status_code == 404
+    assert visitor("b").get(f"/ui/compare?a={first}~0&b={second}~0").status_code == 404
+
+
 def test_no_page_but_the_first_is_for_who_is_not_signed_in(endpoint):
     from signed_in import Visitor
 

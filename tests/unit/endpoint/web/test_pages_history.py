@@ -29,7 +29,8 @@ def test_a_history_has_a_point_of_each_audit_and_says_where_the_weights_changed(
     page = visitor("a").get(f"/ui/classifiers/history?name={CONTROL}").text
     assert page.count("<circle") == 4
     assert "changed" in page
-    assert "over 2 of 2 audits" in page
+    assert page.count('<span class="caption">φ from ') == 2, "below each picture, for everyone to see"
+    assert "over 2 of 2 audits</span>" in page
     assert visitor("b").get(f"/ui/classifiers/history?name={CONTROL}").status_code == 404
     of_weights = visitor("a").get("/ui/classifiers/history?hash=weights-2").text
     assert of_weights.count("<circle") == 2
@@ -83,3 +84,8 @@ def test_a_sparkline_escapes_its_title_and_leaves_gaps():
     assert "<img" not in plot
     assert plot.count("<circle") == 2
     assert "φ from +0.50 to −2.00 over 2 of 3 audits" in plot
+
+
+def test_a_sparkline_says_its_scale():
+    plot = sparkline([HistoryPoint(0.5, 0.2, 0.8, "for", 9)], "bus", 1)
+    assert re.findall(r'<text class="scale"[^>]*>([^<]+)</text>', plot) == ["+1", "0", "−1"]

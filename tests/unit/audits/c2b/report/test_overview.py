@@ -119,6 +119,14 @@ def test_findings_on_one_caption_say_so_wherever_they_are_told() -> None:
     assert "on one caption" not in "".join(span.text for span in told.sentence)
 
 
+def test_a_title_says_of_how_many_findings_a_row_of_the_table_stands() -> None:
+    """ "1 of 1" above a line that says "2 findings" seemed to contradict it."""
+    (both,) = groups_of(row("fog", -0.3, "against"), row("clear", 0.3, "for"))
+    (one,) = groups_of(row("fog", -0.3, "against"), row("clear", 0.3))
+    assert findings_table([(both, ())]).title == "Strongest findings (2 in 1 group)"
+    assert findings_table([(one, ())]).title == "Strongest findings (1)"
+
+
 def test_what_one_caption_a_class_shows_over_all_classes_says_so() -> None:
     whole = {"classifier": "m", "attribute": "weather", "bias_class": "fog", "classes": 3, "n": 150, "correct": 90,
              "phi": -0.1, "phi_low": -0.15, "phi_high": -0.05, "verdict": "against", "basis": "captions",

@@ -168,6 +168,28 @@ def test_labelled_images_are_counted_once_and_not_called_drawn(tmp_path: Path) -
         assert wrong not in text
 
 
+def test_a_labelled_image_shows_the_name_of_its_file_and_a_drawn_one_none(tmp_path: Path) -> None:
+    drawn = Recipe(causes=(FLY,), more_labels=())
+    files = re.compile(r'<span class="file">([^<]+)</span>')
+    assert not files.findall(html_of(make_run(tmp_path / "drawn", drawn)))
+    run = make_run(tmp_path / "run", replace(drawn, config={"images": {"labelled": {"table": "photos.csv"}}}))
+    html = html_of(run)
+    assert "photos/fly-0.jpg" in files.findall(html)
+    assert 'alt="Labelled a fly;' in html
+
+
+def test_examples_of_an_older_run_have_no_names_and_are_shown(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", Recipe(causes=(FLY,)))
+    rows = run.read("rounds").to_pylist()
+    for row in rows:
+        row["examples"] = [{name: one[name] for name in one if name != "key"} for one in row["examples"]]
+    old = pa.Table.from_pylist(rows)
+    assert "key" not in old.schema.field("examples").type.value_type.names
+    shown = read_facts(run).shown()
+    examples = Examples([old], shown)
+    assert {one.file for key in shown for one in examples.of(key, "bee")} == {""}
+
+
 def test_images_of_other_generators_have_no_part_in_the_baseline(tmp_path: Path) -> None:
     facts = read_facts(make_run(tmp_path / "run", Recipe(causes=(FLY,), others=("other:generator",))))
     rounds = facts.tables.rounds.to_pylist()
