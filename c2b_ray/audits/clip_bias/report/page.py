@@ -160,6 +160,10 @@ def build_view(facts: Facts, thumbnails: Mapping[str, str]) -> View:
     )
 
 
+FEWEST = 10
+"""Images of a value whose rate a headline may name: a rate of one image says nothing."""
+
+
 def answers(facts: Facts) -> tuple[Answer, ...]:
     """Returns who is favoured, and by how much: of each attribute the strongest bias beyond chance, over all images
     where there is one, the surest first; without any that none is established."""
@@ -193,7 +197,9 @@ def _favoured(one: Bias, model: str, facts: Facts) -> Sentence:
     rates = [
         rate
         for rate in facts.rates
-        if (rate.model, rate.dataset, rate.metric, rate.attribute, rate.group) == of and math.isfinite(rate.rate)
+        if (rate.model, rate.dataset, rate.metric, rate.attribute, rate.group) == of
+        and math.isfinite(rate.rate)
+        and rate.n >= FEWEST
     ]
     attribute = clean(one.attribute)
     if len(rates) > 1 and all(0 <= rate.rate <= 1 for rate in rates):

@@ -23,6 +23,16 @@ def test_unequal_performance_names_both_values_and_their_images():
     assert "chance alone gives 0.01" in answer.beneath[0]
 
 
+def test_a_rate_of_few_images_is_no_headline():
+    rates = [
+        Rate("m", "people", "recall@5", "gender", name, "all", rate, n)
+        for name, rate, n in (("man", 0.0, 1), ("woman", 0.8, 250))
+    ]
+    (answer,) = told([bias("kl_recall@5", 0.3, 0.01)], rates)
+    assert "favours" not in answer.text
+    assert "of gender is 0.3" in answer.text
+
+
 def test_a_skew_is_told_as_how_many_times_more_frequent():
     (answer,) = told([bias("max_skew@100", 0.693147, 0.0953)])
     assert "it is 2.00 times as frequent as among all, on average; chance alone gives 1.10 times" in answer.text
