@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from random import Random
 
 import numpy as np
@@ -23,8 +24,9 @@ from c2b_ray.errors import ConfigError, InputError
 from c2b_ray.steps.draw import png
 from c2b_ray.storage.run import finished
 from c2b_ray.world import CLASSES, Scene, render, sample
-from c2b_ray.world import render as renderer
 from c2b_ray.world.reader import read
+
+renderer = import_module("c2b_ray.world.render")  # `c2b_ray.world.render` is the function
 
 CONFIG = {
     "labels": ["bus"],
