@@ -189,14 +189,15 @@ def compare(run_a: Run, run_b: Run, classifier_a: str | None = None, classifier_
 
     The difference of two values has the MOVER interval of Zou & Donner (2008) from both intervals, for independent
     samples: conservative where both saw the same images. Intervals are taken to be of level 1 - `alpha` of the config,
-    by default 0.05. Changes are those with q at most alpha (Benjamini & Hochberg 1995) over all that can be compared.
+    by default 0.05; runs with another alpha are refused. Changes are those with q at most alpha (Benjamini & Hochberg
+    1995) over all that can be compared.
 
     Raises ConfigError where it is unclear which classifiers are meant; RunError for runs that differ in the fields that
     the audit declares as `same`, or without a finding in common.
     """
     audit = audit_of(run_a)
     a, b = compared_names((run_a, run_b), (classifier_a, classifier_b), _classifiers_of, _check_same)
-    alpha = float(run_a.config.get("alpha", ALPHA))
+    alpha = _alpha_of(run_a)
     of_a, of_b = ({one.name: one for one in findings_of(run, who)} for run, who in ((run_a, a), (run_b, b)))
     rows = [_row(name, of_a[name], of_b[name], alpha) for name in of_a if name in of_b]
     if not any(row["p_value"] is not None for row in rows):
@@ -218,6 +219,13 @@ def _check_same(run_a: Run, run_b: Run) -> None:
     audit = audit_of(run_a)
     why = f"their findings mean different things: run {audit.command} for both with the same settings"
     refuse(run_a, run_b, differing(run_a, run_b, audit.same), why)
+    if _alpha_of(run_a) != _alpha_of(run_b):
+        why = f"their intervals are of different levels: run {audit.command} for both with the same alpha"
+        refuse(run_a, run_b, ["alpha"], why)
+
+
+def _alpha_of(run: Run) -> float:
+    return float(run.config.get("alpha", ALPHA))
 
 
 def _row(name: str, a: GateCell, b: GateCell, alpha: float) -> FindingCompared:

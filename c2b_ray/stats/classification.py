@@ -174,7 +174,7 @@ def top_k_accuracy(truth: ArrayLike, probabilities: ArrayLike, k: int) -> float:
 
     Args: truth: int (images,), the position of each image's class; probabilities, or logits: (images, classes); k: 1 or
     more. A tie at the last rank counts as right: no order of equal numbers is the classifier's own.
-    Returns: float in [0, 1]; NaN without images.
+    Returns: float in [0, 1]; NaN without images, or where a probability is.
     Raises: ValueError for shapes, for a class that has no column, or for k.
     """
     y, p = np.asarray(truth, np.int64), np.asarray(probabilities, np.float64)
@@ -184,7 +184,7 @@ def top_k_accuracy(truth: ArrayLike, probabilities: ArrayLike, k: int) -> float:
         raise ValueError(f"k = {k}; need 1 or more")
     for row in np.flatnonzero((y < 0) | (y >= p.shape[1])):
         raise ValueError(f"truth[{row}] = {y[row]}: there are {p.shape[1]} classes")
-    if not len(y):
+    if not len(y) or np.isnan(p).any():
         return float("nan")
     above = (p > p[np.arange(len(y)), y][:, None]).sum(axis=1)
     return float((above < k).mean())
@@ -203,19 +203,19 @@ def calibration_error(truth: ArrayLike, probabilities: ArrayLike, bins: int = BI
     stand.
 
     Args: truth: bool (images,); probabilities: (images,), in [0, 1]; bins: 1 or more.
-    Returns: float in [0, 1]. 0: in each bin the share is the mean probability. NaN without images.
+    Returns: float in [0, 1]. 0: in each bin the share is the mean probability. NaN without images, or where a
+    probability is.
     Raises: ValueError as `Outcomes.of` does, and for bins.
     """
     if bins < 1:
         raise ValueError(f"bins = {bins}; need 1 or more")
-    outcomes = Outcomes.of(truth, truth, probabilities)
-    if not len(outcomes) or np.isnan(outcomes.probabilities).any():
-        return float("nan")
-    return _calibration_error(outcomes, bins)
+    return _calibration_error(Outcomes.of(truth, truth, probabilities), bins)
 
 
 def _calibration_error(outcomes: Outcomes, bins: int = BINS) -> float:
     p = outcomes.probabilities
+    if not len(p) or np.isnan(p).any():
+        return float("nan")
     place = np.maximum(np.ceil(p * bins).astype(np.int64) - 1, 0)
     gap = np.bincount(place, outcomes.truth - p, minlength=bins)
     return float(np.abs(gap).sum() / len(p))
@@ -326,7 +326,7 @@ def _areas(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
 def _calibrations(outcomes: Outcomes, groups: Ints, number: int) -> Estimated:
     sizes = np.bincount(groups, minlength=number).astype(np.float64)
     some = [outcomes.where(groups == group) for group in range(number)]
-    values = np.array([1 - _calibration_error(one) if len(one) else np.nan for one in some])
+    values = np.array([1 - _calibration_error(one) for one in some])
     return Estimated(values, _held(values, sizes))
 
 

@@ -45,8 +45,9 @@ def confident_disagreements(labels: ArrayLike, probabilities: ArrayLike) -> Ints
     """Returns for every image the other class that the classifier confidently takes it for; -1 where there is none.
 
     j = argmax of p_l over the classes l with p_l >= t_l; the image is off the confident joint's diagonal where j is not
-    its label. Northcutt et al. 2021, Eq. 1. The classifier must not have been trained on these images: of those it has
-    learned the errors too.
+    its label. Northcutt et al. 2021, Eq. 1. An image whose label is more probable than j is none, although its label
+    may lie below its threshold, and j above: the classifier did not take it for j. The classifier must not have been
+    trained on these images: of those it has learned the errors too.
 
     Args, raises: as for `confident_thresholds`.
     Returns: int64 (images,). A tie goes to the label, and then to the first class.
@@ -58,7 +59,7 @@ def confident_disagreements(labels: ArrayLike, probabilities: ArrayLike) -> Ints
     if not p.size:
         return np.full(len(y), -1, np.int64)
     best = sure.argmax(axis=1)
-    disagrees = (sure[rows, best] >= 0) & (best != y) & (sure[rows, best] > sure[rows, y])
+    disagrees = (sure[rows, best] >= 0) & (best != y) & (p[rows, best] > p[rows, y])
     return np.where(disagrees, best, -1).astype(np.int64)
 
 

@@ -8,7 +8,7 @@ answers that chose it. It joins the config with the stages of `hypotheses.observ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -71,16 +71,14 @@ def found_attributes(
     other; and of those kinds that give none: name → the reason. `clusters`: of all rows of the table, where the config
     names them. The classifiers answer about the finding half."""
     halves = _halves(config, run, models, classifiers, looked, clusters, steps)
-    found: list[Derived] = []
     reasons: dict[str, str] = {}
     several = len(classifiers) > 1
+    words = {} if halves.captions is None else {name: _words(halves, name, looked.of) for name in halves.wrong}
+    found = _attributes_of(words, halves, looked.of)
     for name in halves.wrong:
         of_name = f" of {name}" if several else ""
-        if halves.captions is not None:
-            words = _words(halves, name, looked.of)
-            found += [one for one in words if one.attribute not in {other.attribute for other in found}]
-            if not words:
-                reasons[f"word of a caption{of_name}"] = "no word goes with wrong answers in one half of the images"
+        if name in words and not any(words[name].values()):
+            reasons[f"word of a caption{of_name}"] = "no word goes with wrong answers in one half of the images"
         if halves.vectors is not None:
             attribute = f"slice{of_name}"
             slices = _slices(config, halves, name, attribute, looked.of)
@@ -177,17 +175,26 @@ def _answers(predictions: pa.Table, classifier: str, looked: Looked, rows: NDArr
     return known & (taken != target), known
 
 
-def _words(halves: Halves, classifier: str, of: OfClasses) -> list[Derived]:
-    """Returns an attribute for each word that was found in any class, with values in those classes."""
+def _words(halves: Halves, classifier: str, of: OfClasses) -> dict[int, list[Word]]:
+    """Returns the words that were found in each class, by its place."""
     assert halves.captions is not None
-    places: dict[str, NDArray[np.int64]] = {}
+    found = {}
     for place, name in enumerate(of.classes):
         here = np.flatnonzero(of.places[halves.rows] == place)
         finding = halves.finding[here] & halves.answered[classifier][here]
         texts = [halves.captions[at] for at in here.tolist()]
-        for word in telling_words(texts, name, finding, halves.wrong[classifier][here]):
-            column = places.setdefault(word.text, np.full(len(of.places), -1, np.int64))
-            _mark(column, word, halves, here)
+        found[place] = telling_words(texts, name, finding, halves.wrong[classifier][here])
+    return found
+
+
+def _attributes_of(words: Mapping[str, Mapping[int, Sequence[Word]]], halves: Halves, of: OfClasses) -> list[Derived]:
+    """Returns an attribute for each word, with values in all classes in which it was found, of any classifier."""
+    places: dict[str, NDArray[np.int64]] = {}
+    for by_class in words.values():
+        for place, of_class in by_class.items():
+            here = np.flatnonzero(of.places[halves.rows] == place)
+            for word in of_class:
+                _mark(places.setdefault(word.text, np.full(len(of.places), -1, np.int64)), word, halves, here)
     return [
         Derived(f"caption says {text}", "word", f"whether a caption of the image says “{text}”", coded(at, [YES, NO]))
         for text, at in places.items()

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from c2b_ray.audits.c2b.budget import call_with_run, duplicates
+from c2b_ray.audits.c2b.budget import call_with_run, clusters, duplicates, read_of
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.c2b.scoring.metric import Measure
 from c2b_ray.audits.c2b.scoring.score import scored
@@ -120,7 +120,14 @@ def _tables(run: C2BRun, config: AuditConfig, revision: str | None) -> dict[str,
     rows: list[dict[str, Any]] = []
     without = [SCORES.empty_table()]
     thresholds = Thresholds(config.tau, config.alpha)
-    measure = Measure.of(config.metric, config.classes, config.seed)
+    # As the run's scores are made, so that they differ by the suspects alone.
+    scored_as_before = partial(
+        scored,
+        distinct=duplicates(run),
+        clusters=clusters(run),
+        measure=Measure.of(config.metric, config.classes, config.seed),
+        read=read_of(run),
+    )
     for classifier in config.classifiers:
         of_classifier = predictions.filter(pc.equal(predictions["classifier"], classifier))
         known_bad = (
@@ -130,9 +137,7 @@ def _tables(run: C2BRun, config: AuditConfig, revision: str | None) -> dict[str,
         rows += [{"classifier": classifier, **row} for row in found]
         suspects = pa.array([row["image_id"] for row in found], pa.string())
         left = draws.filter(pc.invert(pc.is_in(draws["image_id"], suspects)))
-        without.append(
-            scored(captions, left, predictions, [classifier], thresholds, distinct=duplicates(run), measure=measure)[0]
-        )
+        without.append(scored_as_before(captions, left, predictions, [classifier], thresholds)[0])
     errors = pa.Table.from_pylist([row | {"key": None} for row in rows], LABEL_ERRORS)
     named = keys["key"].take(pc.index_in(errors["image_id"], keys["image_id"].combine_chunks()))
     place = errors.schema.get_field_index("key")

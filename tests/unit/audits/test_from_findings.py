@@ -133,6 +133,16 @@ def test_runs_that_mean_different_things_or_share_nothing_are_refused(made):
         runs.compare(a, made("c", [("net", "z", 38, 40)], below=60))
 
 
+def test_intervals_of_other_levels_are_not_compared(made):
+    a, same, other = (
+        made(name, [("net", "x", 20, 40)], **c)
+        for name, c in (("a", {}), ("b", {"alpha": 0.05}), ("c", {"alpha": 0.2}))
+    )
+    assert runs.compare(a, same).alpha == 0.05
+    with pytest.raises(RunError, match=r"differ in alpha, so their intervals are of different levels"):
+        runs.compare(a, other)
+
+
 def test_equal_shares_are_hardly_ever_called_changed(made):
     """2,000 comparisons of two binomial samples of one share: p of at most .05 in .05 of them, within the error of
     counting at .005."""

@@ -73,6 +73,17 @@ def test_what_is_not_defined_is_nan() -> None:
     assert f1_score(some, none) == 0
 
 
+def test_where_a_probability_is_not_known_nothing_is_said() -> None:
+    truth, probabilities = [True, False, True], [0.9, np.nan, 0.8]
+    assert np.isnan(top_k_accuracy([0, 1], [[0.9, 0.1], [np.nan, np.nan]], 1))
+    assert np.isnan([calibration_error(truth, probabilities), area_under_roc(truth, probabilities)]).all()
+    for name in ("calibration", "auroc"):
+        groups = np.array([0, 1, 0])
+        both = METRICS[name].estimate(Outcomes.of([True, False, False], truth, probabilities), groups, 2)
+        assert np.isnan(METRICS[name].value(Outcomes.of(truth, truth, probabilities)))
+        assert np.isfinite(both.value).tolist() == [True, False]
+
+
 def test_delongs_variance_is_that_of_resampling() -> None:
     truth, _, probabilities = outcomes(7, 400)
     random = np.random.default_rng(0)

@@ -22,6 +22,12 @@ def test_an_image_without_an_answer_and_a_class_without_images_disagree_with_not
     assert confident_disagreements([], np.zeros((0, 3))).tolist() == []
 
 
+def test_an_image_that_is_taken_for_its_label_is_none_though_another_class_is_above_its_threshold() -> None:
+    # Thresholds: mean of .95, .95, .6 = .8333, above the third's .6; mean of .3, .4 = .35, below its .4.
+    probabilities = [[0.95, 0.05], [0.95, 0.05], [0.6, 0.4], [0.7, 0.3], [0.6, 0.4]]
+    assert confident_disagreements([0, 0, 0, 1, 1], probabilities).tolist() == [-1] * 5
+
+
 def test_flipped_labels_are_found_and_sound_ones_are_not() -> None:
     random = np.random.default_rng(0)
     truth = random.integers(0, 4, 2000)

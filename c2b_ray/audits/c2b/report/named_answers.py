@@ -53,11 +53,14 @@ def named_by_attributes(
 ) -> tuple[NamedByAttribute, ...]:
     """Returns the attributes whose names explain wrong answers, largest effect first: the test of
     `stats.confusions.wrong_answers_named` at α over the number of tests (Bonferroni), and more than τ of the images
-    explained at the lower limit: with very many images a difference that does not matter is significant."""
+    explained at the lower limit: with very many images a difference that does not matter is significant. None where
+    images come in clusters: the test takes them as independent."""
     asked = dict.fromkeys(
         (cell.classifier, cell.attribute)
         for cell in cells
-        if cell.answered_bias_class is not None and normalise(cell.bias_class) != normalise(cell.target_class)
+        if cell.clusters is None
+        and cell.answered_bias_class is not None
+        and normalise(cell.bias_class) != normalise(cell.target_class)
     )
     if not asked:
         return ()

@@ -52,6 +52,7 @@ class Cell:
     because: str = ""  # why it is undetermined
     basis: str = ""  # labels, captions, verifier, calibrated
     captions: int | None = None
+    clusters: int | None = None  # of the cell's images; None where images are independent
     caption_spread: float = math.nan  # standard deviation of the accuracy between captions of one cell
     wanted: int | None = None  # distinct images that the cell wanted
     undecided: int = 0

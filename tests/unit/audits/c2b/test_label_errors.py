@@ -114,6 +114,17 @@ def test_without_an_encoder_a_models_weakness_is_left_out(tmp_path: Path) -> Non
     assert not run.has("embeddings")
 
 
+def test_scores_without_them_take_clusters_as_the_scores_do(tmp_path: Path) -> None:
+    fields, _ = planted(tmp_path)
+    table = tmp_path / "labels.csv"
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join(f"{line},{'room' if n == 0 else n % 7}" for n, line in enumerate(lines)))
+    fields |= {"label_errors": True, "images": {**fields["images"], "cluster": "room"}}
+    run = c2b_ray.audit(fields, out=tmp_path / "run", via="here")
+    before, after = (run.read(name) for name in ("scores", "scores_without"))
+    assert before["clusters"].to_pylist() == after["clusters"].to_pylist() == [7] * 6
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +159,12 @@ def test_a_column_without_a_part_in_the_answers_is_none():
         table, captions, draws, predictions = shapes_and_textures(0.0, seed)
         found += len(named_by_attributes(cells_of(table), captions, draws, predictions, 0.05, 0.05))
     assert found <= 2
+
+
+def test_images_that_come_in_clusters_are_not_tested_as_independent():
+    table, captions, draws, predictions = shapes_and_textures(0.6)
+    clustered = [replace(cell, clusters=2) for cell in cells_of(table)]
+    assert not named_by_attributes(clustered, captions, draws, predictions, 0.05, 0.05)
 
 
 def test_a_significant_share_that_does_not_matter_is_none():
