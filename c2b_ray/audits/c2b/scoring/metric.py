@@ -38,6 +38,8 @@ OWN = "python:"
 """The prefix of the name of a metric that is a Python function."""
 COUNTED = (ACCURACY, RECALL)
 """The metrics that are the share of right answers to the cell's images: of images of one class, recall is accuracy."""
+CERTAIN = 1e-9
+"""A probability this near to 0 or 1 is one."""
 LEAST_PERMUTATIONS, MOST_PERMUTATIONS = 999, 9_999
 
 Function = Callable[[Mask, Mask, Floats], float]
@@ -97,12 +99,14 @@ def measured(
     is beyond τ.
 
     A value without any image of the class, or for AUROC and functions of one's own of another class, has no value of
-    the metric. Each attribute of a class has a seed of its own.
+    the metric. Each attribute of a class has a seed of its own. A metric of probabilities is in doubt where the
+    classifier gave none, such as a table of labels alone.
     """
     z = np.float64(deviations(thresholds.confidence))
     tests = sum(len(estimate.values) for estimate in estimates)
     most = min(MOST_PERMUTATIONS, max(LEAST_PERMUTATIONS, ceil(2 * tests / thresholds.alpha)))
     images = _Images.of(answers, measure.classes)
+    lacks = metric.needs_probabilities and measure.name in METRICS and not images.have_probabilities()
     for estimate in estimates:
         group = answers.cells.group_named[GroupName(estimate.target_class, estimate.attribute)]
         outcomes, place, classes = images.of_group(group, metric)
@@ -127,11 +131,17 @@ def measured(
         wanted = np.abs(phi) > thresholds.tau
         test = permuted_scores(metric, outcomes, place, number, classes, wanted, own_seed, most)
         doubts = tuple(
-            _doubt(score, mix, estimate.attribute, thresholds.tau)
+            _NO_PROBABILITIES if lacks else _doubt(score, mix, estimate.attribute, thresholds.tau)
             for score, mix in zip(phi.tolist(), test.mean.tolist(), strict=True)
         )
         estimate.permuted = Permuted(test.p_value, test.mean, doubts, test.smallest)
         estimate.columns["phi_of_mix"] = test.mean
+
+
+_NO_PROBABILITIES = (
+    "the classifier gave answers without probabilities (0 and 1 alone), so that this is a rate of right answers under "
+    "another name"
+)
 
 
 def _doubt(phi: float, mix: float, attribute: str, tau: float) -> str | None:
@@ -167,6 +177,11 @@ class _Images:
         number = {name: i for i, name in enumerate(classes)}
         target = np.array([number[name.target_class] for name in cells.names], np.int64)[cells.cell]
         return _Images(answers, answers.answers.rows_of(cells.ids)[cells.image], target, by_attribute, number)
+
+    def have_probabilities(self) -> bool:
+        """Tells whether any answer is more or less than certain: an answer without a probability is given 1."""
+        by_class = (self.answers.answers.probability(self.rows, at) for at in self.position.values())
+        return any(bool(((p > CERTAIN) & (p < 1 - CERTAIN)).any()) for p in by_class)
 
     def of_group(self, group: CellGroup, metric: ClassMetric) -> tuple[Outcomes, Ints, Ints]:
         """Returns the outcomes of the images that a metric looks at in the cells of an attribute, one class against the
