@@ -29,6 +29,7 @@ from c2b_ray.audits.kit.loaders import Backend
 from c2b_ray.audits.kit.session import Steps
 from c2b_ray.audits.kit.tables_of_predictions import compared_with, is_table
 from c2b_ray.config import AuditConfig
+from c2b_ray.config.audit import OF_CLASS
 from c2b_ray.engine.images import AuditedClassifier, OnProgress, OutputDirectories, look_and_classify
 from c2b_ray.steps.cells import pairs
 from c2b_ray.steps.draw import Rows, image_ids, wanted
@@ -192,7 +193,7 @@ def _remarks(
     by_half = {one.attribute for one in attributes.derived if one.origin in FOUND_ON_A_HALF}
     compared = [name for name in pc.unique(proposals["attribute"]).to_pylist() if name not in by_half]
     blank = blanks(attributes.labels, config.classes, compared)
-    warnings = _warnings(config, table, attributes, proposals)
+    warnings = [*_warnings(config, table, attributes, proposals), *_not_among_others(config, proposals)]
     said = [*table.left_out.sentences(), *_of_predictions(config, table, attributes), *warnings]
     return blank, [*said, *map(_of_blank, blank.items())]
 
@@ -217,6 +218,23 @@ def _warnings(config: AuditConfig, table: LabelledTable, attributes: Attributes,
     ours = {one.attribute for one in attributes.derived}
     names = [name for name in labels.column_names if name != TARGET and name not in reasons and name not in ours]
     return [*clusters, *derived, *said, *not_compared(labels, config.classes, names)]
+
+
+def _not_among_others(config: AuditConfig, proposals: pa.Table) -> list[str]:
+    """Returns whose images a metric of all classes does not look at: those of classes with one value of an attribute,
+    which are in no cell of it."""
+    if config.metric in OF_CLASS:
+        return []
+    compared: dict[str, set[str]] = {}
+    for name, target in zip(*(proposals[column].to_pylist() for column in ("attribute", "target_class")), strict=True):
+        compared.setdefault(name, set()).add(target)
+    absent = {name: [one for one in config.classes if one not in targets] for name, targets in compared.items()}
+    return [
+        f"{config.metric} of {name} looks at no image of {', '.join(classes)}, which have fewer than two values of it: "
+        "that some of them are taken for another class is not counted"
+        for name, classes in absent.items()
+        if classes
+    ]
 
 
 def _of_predictions(config: AuditConfig, table: LabelledTable, attributes: Attributes) -> list[str]:

@@ -3,9 +3,9 @@
 A cell is a class and a value of an attribute. Metrics of the class's images alone (recall, mean probability) look at
 the cell's images. The others (precision, F1, AUROC, calibration, a function of one's own) ask how well the class is
 told from the others *among the images with this value*, so that they look at the images of all of the audit's classes
-with the value: one class against the rest. φ is the value of the cell minus the mean over the attribute's other values,
-as for accuracy. `stats.classification` has the metrics, `judge` the tests of shares; metrics without a known variance
-are judged here, by permutation.
+with the value: one class against the rest. A class with one value of the attribute has no cell of it and is left out.
+φ is the value of the cell minus the mean over the attribute's other values, as for accuracy. `stats.classification` has
+the metrics, `judge` the tests of shares; metrics without a known variance are judged here, by permutation.
 """
 
 from __future__ import annotations

@@ -66,3 +66,23 @@ def test_with_probabilities_and_for_metrics_of_answers_there_are_findings(
     asked: list[tuple[str, Any]] = [("sure.csv", "confidence"), ("labels.csv", "precision"), ("labels.csv", share)]
     for at, (answers, metric) in enumerate(asked):
         assert verdicts(fields, answers, metric, tmp_path / str(at))[0] == {"for", "against"}
+
+
+def test_a_class_that_a_metric_of_all_classes_does_not_look_at_is_named(fields: dict[str, Any], tmp_path: Path) -> None:
+    """Owls have one value: those that are called cats are not in the precision of cats."""
+    folder = Path(fields["images"]["table"]).parent
+    rows = (folder / "table.csv").read_text().splitlines()
+    table = [line.replace("cat,day", "owl,day") if n % 3 == 0 else line for n, line in enumerate(rows)]
+    (folder / "owls.csv").write_text("\n".join(table))
+    answers = (folder / "labels.csv").read_text().splitlines()
+    answers[1] = "0.png,owl"
+    (folder / "with_owls.csv").write_text("\n".join(answers))
+    more = {"classes": [*CLASSES, "owl"], "images": {**fields["images"], "table": str(folder / "owls.csv")}}
+    said = {}
+    for metric in ("precision", "confidence"):
+        own = {"metric": metric, "classifier": f"table:{folder / 'with_owls.csv'}"}
+        run = c2b_ray.audit({**fields, **more, **own}, out=tmp_path / metric, via="here")
+        said[metric] = [line for line in run.manifest["warnings"] if "looks at no image" in line]
+    assert said["confidence"] == []
+    assert len(said["precision"]) == 1
+    assert said["precision"][0].startswith("precision of light looks at no image of owl,")
