@@ -326,7 +326,8 @@ def _fields_of(config: type[BaseModel]) -> Iterator[FormField]:
         kind = info.annotation
         label, hint = name.replace("_", " ").capitalize(), info.description or ""
         choices = get_args(kind) if get_origin(kind) is Literal else ()
-        default = "" if info.is_required() or info.default is None else str(info.default)
+        value = None if info.is_required() else info.get_default(call_default_factory=True)
+        default = "" if value is None else str(value)
         if choices:
             yield FormField(name, label, hint, "choice", tuple(map(str, choices)), default)
         elif kind is int:

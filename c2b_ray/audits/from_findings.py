@@ -120,20 +120,25 @@ def _order(finding: GateCell) -> tuple[bool, float]:
 
 def _texts(finding: GateCell) -> tuple[str, ...]:
     of = finding.values
-    low, high = of.get("value_low"), of.get("value_high")
+    low, high = _number(of.get("value_low")), _number(of.get("value_high"))
     return (
         clean(finding.classifier),
         clean(finding.name),
         str(of.get("verdict") or words.UNKNOWN),
         _number(of.get("value")),
-        f"{_number(low)} to {_number(high)}" if low is not None and high is not None else words.UNKNOWN,
+        words.UNKNOWN if words.UNKNOWN in (low, high) else f"{low} to {high}",
         words.count(int(of.get("n") or 0)),
         clean(str(of.get("doubt") or "")),
     )
 
 
 def _number(value: float | None) -> str:
-    return words.UNKNOWN if value is None or value != value else f"{value:.4g}"
+    return words.UNKNOWN if value is None or value != value else f"{value:.4g}".replace("-", words.MINUS)
+
+
+def _signed(value: float) -> str:
+    """Returns a difference to as many digits as the values: nobody knows their unit, so decimals might hide it."""
+    return f"{'+' if value > 0 else ''}{_number(value)}"
 
 
 @dataclass(frozen=True)
@@ -257,8 +262,8 @@ def _compared_texts(row: Mapping[str, Any]) -> tuple[str, ...]:
         clean(row["finding"]),
         _number(row["value_a"]),
         _number(row["value_b"]),
-        words.signed(row["difference"]) if known else words.UNKNOWN,
-        words.signed_range(row["difference_low"], row["difference_high"]) if known else "",
+        _signed(row["difference"]) if known else words.UNKNOWN,
+        f"{_signed(row['difference_low'])} to {_signed(row['difference_high'])}" if known else "",
         words.small_probability(row["q_value"]) if known else words.UNKNOWN,
     )
 

@@ -148,6 +148,7 @@ class Fields(StrictModel):
     classifier: ClassifierSpec
     rule: Literal["top1", "top3"] = Field("top1", description="Which answers are failures.")
     least: int = 3
+    most: int = Field(default_factory=lambda: 7)
     share: float = 0.1
     classes: list[str] = []  # noqa: RUF012
     sections: dict[str, int] = {}  # noqa: RUF012
@@ -156,12 +157,13 @@ class Fields(StrictModel):
 def test_the_form_follows_from_the_config_where_none_is_declared():
     form = {field.name: field for field in replace(AUDIT, config="test_audit:Fields").form_fields}
     assert {name: field.type for name, field in form.items()} == {
-        "images": "model", "classifier": "model", "rule": "choice", "least": "number", "classes": "words",
+        "images": "model", "classifier": "model", "rule": "choice", "least": "number", "most": "number",
+        "classes": "words",
     }  # fmt: skip
     assert (form["images"].options, form["images"].default) == ("tables", "x")
     assert (form["classifier"].options, form["classifier"].default) == ("classifiers", "")
     assert (form["rule"].options, form["rule"].hint) == (("top1", "top3"), "Which answers are failures.")
-    assert form["least"].default == "3"
+    assert (form["least"].default, form["most"].default) == ("3", "7")
 
 
 @pytest.fixture
