@@ -21,7 +21,7 @@ from c2b_ray.config.reading import ConfigFile
 from c2b_ray.config.strict import StrictModel
 from c2b_ray.errors import RunError
 from c2b_ray.report import words
-from c2b_ray.report.comparison import Heading, Pages
+from c2b_ray.report.comparison import Heading, Pages, difference_texts
 from c2b_ray.report.export import about, csv_of, exported, json_of, parquet_of
 from c2b_ray.report.method import Method, method_of, times
 from c2b_ray.report.page import render
@@ -257,14 +257,11 @@ def _gated(classifier: str, row: FindingCompared) -> GateCell:
 
 
 def _compared_texts(row: Mapping[str, Any]) -> tuple[str, ...]:
-    known = row["p_value"] is not None
     return (
         clean(row["finding"]),
         _number(row["value_a"]),
         _number(row["value_b"]),
-        _signed(row["difference"]) if known else words.UNKNOWN,
-        f"{_signed(row['difference_low'])} to {_signed(row['difference_high'])}" if known else "",
-        words.small_probability(row["q_value"]) if known else words.UNKNOWN,
+        *difference_texts(row, _signed),
     )
 
 
