@@ -18,6 +18,9 @@ import c2b_ray
 from c2b_ray import load_run
 from c2b_ray.audits import audit, runs
 from c2b_ray.audits.audit import AUDITS, Audit, audit_named
+from c2b_ray.audits.c2b.run import load_c2b_run
+from c2b_ray.audits.failures.run import load_failures_run
+from c2b_ray.audits.tracking.record import record
 from c2b_ray.config.named import ClassifierSpec, TablePath
 from c2b_ray.config.strict import StrictModel
 from c2b_ray.errors import ConfigError, RunError
@@ -81,6 +84,18 @@ def test_an_audit_is_one_declaration(counts):
     assert runs.write_report(run) == f"{counts}/report.html"
     assert runs.summary(run).rows == [("a bus in fog",)]
     assert runs.export(counts, "txt") == b"a bus in fog"
+
+
+def test_what_is_logged_of_a_run_are_the_exports_that_its_audit_has(counts):
+    logged = record(load_run(counts))
+    assert (logged.kind, logged.table, dict(logged.files)) == ("counts", None, {})
+
+
+def test_a_run_of_another_kind_is_refused_by_both_commands(counts):
+    with pytest.raises(ConfigError, match="is a run of c2b count; this needs one of c2b failures"):
+        load_failures_run(counts)
+    with pytest.raises(ConfigError, match="this needs one of c2b audit"):
+        load_c2b_run(counts)
 
 
 def test_what_a_kind_does_not_have_is_refused_by_name(counts, tmp_path):

@@ -212,6 +212,9 @@ def test_directions_prompts_and_groups_have_their_images_too(tmp_path):
         )
     assert [(row["text"], row["cells"]) for row in run_images(run).rows()] == [("an owl", ["time/night"])] * 2
     assert export_images(run, "coco", tmp_path / "coco-of-prompts").images == 2
+    about = (tmp_path / "coco-of-prompts" / "README.md").read_text()
+    assert "annotations.json" in about
+    assert "results-0.json" not in about  # nobody answered about these images
 
     bias = {one.name: 0.1 if pa.types.is_floating(one.type) else None for one in CLIP_BIAS} | {
         "model": "clip", "dataset": "people", "metric": "kl_recall@5", "attribute": "gender", "view": "local",
