@@ -140,7 +140,7 @@ class Audit:
       `models`. `summary`: (run) → `report.words.Summary`. `report`: (run) writes report.html, → its path.
       `exports`: by format, (run, classifier or None) → bytes. `images`: (run, classifier or None) →
       `report.formats.images.RunImages`, from which formats of images and notebooks follow; empty where runs hold none.
-      `main_table`: the table that notebooks show. `questions`: None where runs answer none.
+      `main_table`: the table that notebooks show, by default the first. `questions`: None where runs answer none.
 
     What is known before a run:
       `estimate`: (file, via) → a `Summary` or `kit.costs.Cost`s. `estimates_first`: the command shows the estimate

@@ -17,6 +17,7 @@ import pyarrow as pa
 from c2b_ray.audits.audit import Audit, audit_of
 from c2b_ray.audits.gate import GateCell
 from c2b_ray.audits.kit.comparison import Comparison, compared, compared_names, decide, differing, importance, refuse
+from c2b_ray.audits.kit.models import one_of
 from c2b_ray.config.reading import ConfigFile
 from c2b_ray.config.strict import StrictModel
 from c2b_ray.errors import RunError
@@ -78,7 +79,7 @@ def table_of(findings: Sequence[GateCell]) -> pa.Table:
 def summary(run: Run) -> Summary:
     findings = findings_of(run)
     rows = sorted(findings, key=_order)
-    counted = dict.fromkeys(dict.fromkeys(one.classifier for one in findings), 0)
+    counted = dict.fromkeys((one.classifier for one in findings), 0)
     for one in findings:
         counted[one.classifier] += _is_problem(one)
     shown, total = rows[:MOST_ROWS], sum(counted.values())
@@ -172,16 +173,22 @@ def write_report(run: Run) -> str:
 
 
 def csv(run: Run, classifier: str | None = None) -> bytes:
-    return csv_of(exported(table_of(findings_of(run, classifier))))
+    return csv_of(_exported(run, classifier))
 
 
 def parquet(run: Run, classifier: str | None = None) -> bytes:
-    return parquet_of(exported(table_of(findings_of(run, classifier))))
+    return parquet_of(_exported(run, classifier))
 
 
 def json(run: Run, classifier: str | None = None) -> bytes:
     """One object: the run's id, its settings and models, and its findings."""
-    return json_of({**about(run), "findings": exported(table_of(findings_of(run, classifier))).to_pylist()})
+    return json_of({**about(run), "findings": _exported(run, classifier).to_pylist()})
+
+
+def _exported(run: Run, classifier: str | None) -> pa.Table:
+    """Returns the findings of a classifier, or all (None). Raises ConfigError for one that has no finding."""
+    named = None if classifier is None else one_of(_classifiers_of(run), classifier, "--classifier", run.path)
+    return exported(table_of(findings_of(run, named)))
 
 
 EXPORTS: Mapping[str, Callable[[Run, str | None], bytes]] = MappingProxyType(

@@ -84,6 +84,9 @@ def test_an_audit_is_one_declaration(counts):
     assert runs.write_report(run) == f"{counts}/report.html"
     assert runs.summary(run).rows == [("a bus in fog",)]
     assert runs.export(counts, "txt") == b"a bus in fog"
+    assert run.to_pandas()["failed"].tolist() == [3]
+    with pytest.raises(ConfigError, match=r"^RUN: .* holds no images"):
+        run.failures()
 
 
 def test_what_is_logged_of_a_run_are_the_exports_that_its_audit_has(counts):

@@ -83,6 +83,8 @@ def test_exports_hold_every_finding_or_those_of_one_classifier(made):
     run = made("a", [("net", "small", 1, 40), ("other", "small", 9, 40)])
     assert [one["value"] for one in json.loads(runs.export(run, "json"))["findings"]] == [0.025, 0.225]
     assert runs.export(run, "csv", "other").count(b"\n") == 2
+    with pytest.raises(ConfigError, match="has no predictions of 'ohter'; did you mean 'other'"):
+        runs.export(run, "csv", "ohter")
     assert pq.read_table(pa.BufferReader(runs.export(run, "parquet"))).schema.names == [
         one.name for one in from_findings.FINDINGS
     ]
