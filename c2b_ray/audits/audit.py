@@ -140,7 +140,7 @@ class Audit:
       `models`. `summary`: (run) → `report.words.Summary`. `report`: (run) writes report.html, → its path.
       `exports`: by format, (run, classifier or None) → bytes. `images`: (run, classifier or None) →
       `report.formats.images.RunImages`, from which formats of images and notebooks follow; empty where runs hold none.
-      `main_table`: the table that notebooks show. `questions`: None where runs answer none.
+      `main_table`: the table that notebooks show, by default the first. `questions`: None where runs answer none.
 
     What is known before a run:
       `estimate`: (file, via) → a `Summary` or `kit.costs.Cost`s. `estimates_first`: the command shows the estimate
@@ -326,7 +326,8 @@ def _fields_of(config: type[BaseModel]) -> Iterator[FormField]:
         kind = info.annotation
         label, hint = name.replace("_", " ").capitalize(), info.description or ""
         choices = get_args(kind) if get_origin(kind) is Literal else ()
-        default = "" if info.is_required() or info.default is None else str(info.default)
+        value = None if info.is_required() else info.get_default(call_default_factory=True)
+        default = "" if value is None else str(value)
         if choices:
             yield FormField(name, label, hint, "choice", tuple(map(str, choices)), default)
         elif kind is int:

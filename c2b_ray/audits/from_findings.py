@@ -17,11 +17,12 @@ import pyarrow as pa
 from c2b_ray.audits.audit import Audit, audit_of
 from c2b_ray.audits.gate import GateCell
 from c2b_ray.audits.kit.comparison import Comparison, compared, compared_names, decide, differing, importance, refuse
+from c2b_ray.audits.kit.models import one_of
 from c2b_ray.config.reading import ConfigFile
 from c2b_ray.config.strict import StrictModel
 from c2b_ray.errors import RunError
 from c2b_ray.report import words
-from c2b_ray.report.comparison import Heading, Pages
+from c2b_ray.report.comparison import Heading, Pages, difference_texts
 from c2b_ray.report.export import about, csv_of, exported, json_of, parquet_of
 from c2b_ray.report.method import Method, method_of, times
 from c2b_ray.report.page import render
@@ -78,7 +79,7 @@ def table_of(findings: Sequence[GateCell]) -> pa.Table:
 def summary(run: Run) -> Summary:
     findings = findings_of(run)
     rows = sorted(findings, key=_order)
-    counted = dict.fromkeys(dict.fromkeys(one.classifier for one in findings), 0)
+    counted = dict.fromkeys((one.classifier for one in findings), 0)
     for one in findings:
         counted[one.classifier] += _is_problem(one)
     shown, total = rows[:MOST_ROWS], sum(counted.values())
@@ -120,20 +121,25 @@ def _order(finding: GateCell) -> tuple[bool, float]:
 
 def _texts(finding: GateCell) -> tuple[str, ...]:
     of = finding.values
-    low, high = of.get("value_low"), of.get("value_high")
+    low, high = _number(of.get("value_low")), _number(of.get("value_high"))
     return (
         clean(finding.classifier),
         clean(finding.name),
         str(of.get("verdict") or words.UNKNOWN),
         _number(of.get("value")),
-        f"{_number(low)} to {_number(high)}" if low is not None and high is not None else words.UNKNOWN,
+        words.UNKNOWN if words.UNKNOWN in (low, high) else f"{low} to {high}",
         words.count(int(of.get("n") or 0)),
         clean(str(of.get("doubt") or "")),
     )
 
 
 def _number(value: float | None) -> str:
-    return words.UNKNOWN if value is None or value != value else f"{value:.4g}"
+    return words.UNKNOWN if value is None or value != value else f"{value:.4g}".replace("-", words.MINUS)
+
+
+def _signed(value: float) -> str:
+    """Returns a difference to as many digits as the values: nobody knows their unit, so decimals might hide it."""
+    return f"{'+' if value > 0 else ''}{_number(value)}"
 
 
 @dataclass(frozen=True)
@@ -167,16 +173,22 @@ def write_report(run: Run) -> str:
 
 
 def csv(run: Run, classifier: str | None = None) -> bytes:
-    return csv_of(exported(table_of(findings_of(run, classifier))))
+    return csv_of(_exported(run, classifier))
 
 
 def parquet(run: Run, classifier: str | None = None) -> bytes:
-    return parquet_of(exported(table_of(findings_of(run, classifier))))
+    return parquet_of(_exported(run, classifier))
 
 
 def json(run: Run, classifier: str | None = None) -> bytes:
     """One object: the run's id, its settings and models, and its findings."""
-    return json_of({**about(run), "findings": exported(table_of(findings_of(run, classifier))).to_pylist()})
+    return json_of({**about(run), "findings": _exported(run, classifier).to_pylist()})
+
+
+def _exported(run: Run, classifier: str | None) -> pa.Table:
+    """Returns the findings of a classifier, or all (None). Raises ConfigError for one that has no finding."""
+    named = None if classifier is None else one_of(_classifiers_of(run), classifier, "--classifier", run.path)
+    return exported(table_of(findings_of(run, named)))
 
 
 EXPORTS: Mapping[str, Callable[[Run, str | None], bytes]] = MappingProxyType(
@@ -260,14 +272,11 @@ def _gated(classifier: str, row: FindingCompared) -> GateCell:
 
 
 def _compared_texts(row: Mapping[str, Any]) -> tuple[str, ...]:
-    known = row["p_value"] is not None
     return (
         clean(row["finding"]),
         _number(row["value_a"]),
         _number(row["value_b"]),
-        words.signed(row["difference"]) if known else words.UNKNOWN,
-        words.signed_range(row["difference_low"], row["difference_high"]) if known else "",
-        words.small_probability(row["q_value"]) if known else words.UNKNOWN,
+        *difference_texts(row, _signed),
     )
 
 

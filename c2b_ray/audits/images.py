@@ -33,7 +33,7 @@ def run_images(run: str | Path | Run, classifier: str | None = None) -> RunImage
     loaded = run if isinstance(run, Run) else load_run(run)
     declared = audit_of(loaded).images
     if not declared:
-        raise ConfigError("--format", f"{loaded.path} is a run of {loaded.kind.command}, which holds no images")
+        raise ConfigError("RUN", f"{loaded.path} is a run of {loaded.kind.command}, which holds no images")
     images: RunImages = resolve_name(declared)(loaded, classifier)
     return images
 

@@ -58,7 +58,7 @@ def html(run: Run) -> str:
 def to_pandas(run: Run, table: str | None = None) -> pandas.DataFrame:
     """Returns a table of the run; by default its results, such as the scores of `c2b audit`. Raises ConfigError for a
     table that such runs do not have."""
-    name = table or audit_of(run).main_table
+    name = table or audit_of(run).main_table or next(iter(run.kind.tables))
     if name not in run.kind.tables:
         raise ConfigError(
             "table", f"a run of {run.kind.command} has no table {name!r}; {nearest(name, run.kind.tables)}"

@@ -134,6 +134,15 @@ def tally(rows: Rows) -> dict[str, int]:
     return {name: of[name] for name in (*MARKS, "not compared")}
 
 
+def difference_texts(row: Mapping[str, Any], signed: Callable[[float], str] = words.signed) -> tuple[str, str, str]:
+    """Returns the texts of a row's `difference`, of its interval and of its `q_value`; of a row that could not be
+    compared, that they are unknown. `signed`: formats a difference in the unit of the kind's values."""
+    if row["p_value"] is None:
+        return words.UNKNOWN, "", words.UNKNOWN
+    interval = f"{signed(row['difference_low'])} to {signed(row['difference_high'])}"
+    return signed(row["difference"]), interval, words.small_probability(row["q_value"])
+
+
 def _tally_line(rows: Rows) -> str:
     return ", ".join(f"{words.count(count)} {name}" for name, count in tally(rows).items())
 

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
 
-from c2b_ray.errors import RunError, SourceError
+from c2b_ray.errors import ConfigError, RunError, SourceError
 from c2b_ray.storage import absent_bucket, files, tables, writers
 from c2b_ray.storage.manifest import (
     FORMAT,
@@ -33,6 +33,7 @@ from c2b_ray.storage.manifest import (
 from c2b_ray.storage.tables import RowGroups
 
 _AUDITS = "c2b_ray.audits.audit"
+R = TypeVar("R", bound="Run")
 
 
 class RunKind(Protocol):
@@ -387,6 +388,15 @@ def load_run(path: str | Path) -> Run:
         raise SourceError(absent_bucket(path) or f"{path}: no run there (expected {MANIFEST}); c2b audit makes one")
     run = read_run(path)
     run.check()
+    return run
+
+
+def load_run_of(path: str | Path | Run, kind: RunKind, run_class: type[R]) -> R:
+    """Does what `load_run` does for a run of this kind, of the class `run_class`. Raises ConfigError for a run of
+    another kind."""
+    run = path if isinstance(path, Run) else load_run(path)
+    if not isinstance(run, run_class):
+        raise ConfigError("RUN", f"{run.path} is a run of {run.kind.command}; this needs one of {kind.command}")
     return run
 
 

@@ -84,6 +84,7 @@ AUDIT = Audit(
     ),
     estimate="c2b_ray.audits.c2b.estimate:estimate",
     most_images="c2b_ray.audits.c2b.estimate:most_answers",
+    check="c2b_ray.audits.c2b.scoring.metric:check_metric",
     command_name="audit",
     form=(
         FormField("task", "Task", "What the classifier is for, in a sentence."),

@@ -13,6 +13,7 @@ import numpy as np
 
 from c2b_ray.audits.c2b.deriving import attributes_of, proposals_of
 from c2b_ray.audits.c2b.reading import check_reading
+from c2b_ray.audits.c2b.scoring.metric import check_metric
 from c2b_ray.audits.c2b.verification.calibration import check_calibration
 from c2b_ray.audits.c2b.verification.stage import calibration_table
 from c2b_ray.audits.kit.backend import check_via
@@ -145,6 +146,7 @@ INDEX_MANIFEST = "manifest.json"
 def check(config: AuditConfig, via: str) -> None:
     """Raises the errors that the audit itself would raise, before anything is started or written."""
     check_via(via)
+    check_metric(config)
     check_specs(config)
     _check_pairs(config)
     if config.images.index is not None:

@@ -40,11 +40,11 @@ import pyarrow.compute as pc
 from c2b_ray.audits.c2b.kind import AUDIT
 from c2b_ray.engine.images import FETCH
 from c2b_ray.engine.stage import Runner
-from c2b_ray.errors import ConfigError, RunError
+from c2b_ray.errors import RunError
 from c2b_ray.steps.draw import ImageSource, Rows
 from c2b_ray.storage.manifest import Manifest
 from c2b_ray.storage.parts import Parts, digests, opened
-from c2b_ray.storage.run import Run, load_run, open_run
+from c2b_ray.storage.run import Run, load_run_of, open_run
 from c2b_ray.tables import has_content
 
 CLASSIFIER = "classifier "
@@ -164,10 +164,7 @@ class C2BRun(Run):
 
 def load_c2b_run(path: str | Path | Run) -> C2BRun:
     """Does what `load_run` does. Raises ConfigError for a run of another kind."""
-    run = path if isinstance(path, Run) else load_run(path)
-    if not isinstance(run, C2BRun):
-        raise ConfigError("RUN", f"{run.path} is a run of {run.kind.command}; this needs one of c2b audit")
-    return run
+    return load_run_of(path, AUDIT, C2BRun)
 
 
 @contextmanager

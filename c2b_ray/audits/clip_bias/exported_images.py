@@ -10,6 +10,7 @@ import pyarrow as pa
 from c2b_ray.audits.clip_bias.report import method
 from c2b_ray.audits.clip_bias.run import ClipBiasRun
 from c2b_ray.errors import ConfigError, RunError, nearest
+from c2b_ray.report import words
 from c2b_ray.report.export import about
 from c2b_ray.report.formats.images import Finding, RunImages
 from c2b_ray.report.redact import names_of
@@ -40,7 +41,9 @@ def run_images(run: ClipBiasRun, model: str | None = None) -> RunImages:
         for row in sorted(rows, key=lambda row: (row["q_value"], -row["value"]))
     ]
     tables = partial(_tables, run, {one.tag for one in found})
-    return RunImages(tables, found, f"Groups in which {', '.join(names.values())} are biased", about(run))
+    shown = [names[name] for name in names if model in (None, name)]
+    title = f"Groups in which {words.listed(shown)} {'is' if len(shown) == 1 else 'are'} biased"
+    return RunImages(tables, found, title, about(run))
 
 
 def _tables(run: ClipBiasRun, tags: set[str], with_bytes: bool) -> Iterator[pa.Table]:

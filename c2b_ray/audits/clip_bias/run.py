@@ -17,9 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from c2b_ray.audits.clip_bias.kind import AUDIT
-from c2b_ray.errors import ConfigError
 from c2b_ray.storage.manifest import Manifest
-from c2b_ray.storage.run import Run, load_run, open_run
+from c2b_ray.storage.run import Run, load_run_of, open_run
 
 
 class ClipBiasManifest(Manifest):
@@ -62,10 +61,7 @@ class ClipBiasRun(Run):
 
 def load_clip_bias_run(path: str | Path | Run) -> ClipBiasRun:
     """Does what `load_run` does. Raises ConfigError for a run of another kind."""
-    run = path if isinstance(path, Run) else load_run(path)
-    if not isinstance(run, ClipBiasRun):
-        raise ConfigError("RUN", f"{run.path} is a run of {run.kind.command}; this needs one of c2b clip-bias")
-    return run
+    return load_run_of(path, AUDIT, ClipBiasRun)
 
 
 @contextmanager

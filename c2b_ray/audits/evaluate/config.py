@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from c2b_ray.config.audit import AuditConfig, Right
+from c2b_ray.config.audit import OWN_METRIC, AuditConfig, Right
 from c2b_ray.config.classifiers import Classifiers, LabelMap, specs_by_name
 from c2b_ray.config.images import Columns
 from c2b_ray.config.named import CaptionerSpec, EncoderSpec, Name, Names, SentenceEncoderSpec, TablePath, names_by_field
@@ -221,6 +221,11 @@ class EvaluateConfig(StrictModel):
             taken = set(method) & {"classifier", "label_map", "right"} if isinstance(method, dict) else set()
             if taken:
                 raise ValueError(f"{name}: {', '.join(sorted(taken))} is set for the whole evaluation; omit it here")
+            if isinstance(method, dict) and str(method.get("metric")).startswith(OWN_METRIC):
+                raise ValueError(
+                    f"{name}: metric: {method['metric']} is a function, which no evaluation passes on; run this audit "
+                    "from Python first, and name its finished run here"
+                )
         return methods
 
     @model_validator(mode="after")

@@ -18,9 +18,8 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from c2b_ray.audits.failures.kind import AUDIT
-from c2b_ray.errors import ConfigError
 from c2b_ray.storage.manifest import Manifest
-from c2b_ray.storage.run import Run, load_run, open_run
+from c2b_ray.storage.run import Run, load_run_of, open_run
 
 
 class LeastRate(BaseModel):
@@ -169,10 +168,7 @@ class FailuresRun(Run):
 
 def load_failures_run(path: str | Path | Run) -> FailuresRun:
     """Does what `load_run` does. Raises ConfigError for a run of another kind."""
-    run = path if isinstance(path, Run) else load_run(path)
-    if not isinstance(run, FailuresRun):
-        raise ConfigError("RUN", f"{run.path} is a run of {run.kind.command}; this needs one of c2b failures")
-    return run
+    return load_run_of(path, AUDIT, FailuresRun)
 
 
 @contextmanager

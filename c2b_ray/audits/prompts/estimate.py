@@ -43,10 +43,10 @@ def estimate_summary(file: str, via: str = AUTO) -> Summary:
     cost = estimate(config, via)
     images, seconds = cost.images, cost.seconds
     columns = [Column("part"), Column("most images", number=True), Column("most time", number=True)]
-    rows = [(name, words.count(count), f"{seconds[name] / 60:.1f} min") for name, count in images.items()]
+    rows = [(name, words.count(count), words.duration(seconds[name])) for name, count in images.items()]
     reads = "; a search reads activations, which cost less than images" if config.guide == "heads" else ""
     total = f"At most {words.plural(sum(images.values()), 'image')}{reads}."
-    minutes = words.count(round(sum(seconds.values()) / 60))
-    speed = f"At most {minutes} minutes of one process, at {cost.seconds_an_image:.2g} s an image in a short trial."
+    whole = words.duration(sum(seconds.values()))
+    speed = f"At most {whole} of one process, at {cost.seconds_an_image:.2g} s an image in a short trial."
     counts = {"images_at_most": images, "total": sum(images.values()), "most_seconds": seconds}
     return Summary("Images to generate", columns, rows, [""] * len(rows), [total, speed], to_json=counts)

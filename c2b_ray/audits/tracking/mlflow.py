@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import mlflow
+import pyarrow as pa
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
@@ -56,16 +57,18 @@ class MlflowTracker:
             now = int(1000 * time.time())
             metrics = [Metric(_name(name), value, now, 0) for name, value in record.metrics.items()]
             settings = [Param(_name(name), value[:LONGEST_SETTING]) for name, value in record.settings.items()]
-            # What the tracking UI shows as a table, beside the files.
-            shown = {"mlflow.loggedArtifacts": json.dumps([{"path": f"{TABLE}.table.json", "type": "table"}])}
-            tags = [RunTag(name, value[:LONGEST_TAG]) for name, value in {**record.tags, **shown}.items()]
+            files, shown = dict(record.files), dict(record.tags)
+            if record.table is not None:  # what the tracking UI shows as a table, beside the files
+                files[f"{TABLE}.table.json"] = _table(record.table)
+                shown["mlflow.loggedArtifacts"] = json.dumps([{"path": f"{TABLE}.table.json", "type": "table"}])
+            tags = [RunTag(name, value[:LONGEST_TAG]) for name, value in shown.items()]
             for some in batches(metrics):
                 self.client.log_batch(run_id, metrics=some)
             for few in batches(settings):
                 self.client.log_batch(run_id, params=few)
             self.client.log_batch(run_id, tags=tags)
             with tempfile.TemporaryDirectory(prefix="c2b-mlflow-") as folder:
-                for name, data in {**record.files, f"{TABLE}.table.json": _table(record)}.items():
+                for name, data in files.items():
                     (Path(folder) / name).write_bytes(data)
                 self.client.log_artifacts(run_id, folder)
             self.client.set_terminated(run_id, "FINISHED", int(1000 * record.ended) or None)
@@ -91,10 +94,9 @@ def _name(text: str) -> str:
     return re.sub(r"[^\w\-. :/]", "_", text, flags=re.ASCII)[:LONGEST_NAME]
 
 
-def _table(record: Record) -> bytes:
+def _table(table: pa.Table) -> bytes:
     """Returns the table in the form of MLflow's own tables: pandas' `split`."""
-    rows = record.table.to_pylist()
-    columns = record.table.column_names
+    rows, columns = table.to_pylist(), table.column_names
     document: dict[str, Any] = {"columns": columns, "data": [[row[name] for name in columns] for row in rows]}
     return json.dumps(document, ensure_ascii=False, default=str).encode()
 

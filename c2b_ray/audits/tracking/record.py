@@ -26,21 +26,23 @@ from c2b_ray.storage.run import Run, finished
 
 TABLE = "results"
 """What the table is called in a tracker: the rows of the run's Parquet export."""
+EXPORTS = ("csv", "json", "parquet")
+"""The exports that are logged; an audit of another package may have others alone."""
 
 
 @dataclass(frozen=True)
 class Record:
     """`run_id`, `kind`: of the run. `settings`: its config, each field as text. `metrics`: numbers by name, finite.
-    `tags`: short texts. `table`: the rows of its Parquet export. `files`: name → content: report.html, the exports, and
-    the checks of gates. `passed`: whether all gates hold; None where none was checked. `began`, `ended`: Unix time in
-    seconds."""
+    `tags`: short texts. `table`: the rows of its Parquet export, None where its audit has none. `files`: name →
+    content: report.html, the exports, and the checks of gates. `passed`: whether all gates hold; None where none was
+    checked. `began`, `ended`: Unix time in seconds."""
 
     run_id: str
     kind: str
     settings: Mapping[str, str]
     metrics: Mapping[str, float]
     tags: Mapping[str, str]
-    table: pa.Table
+    table: pa.Table | None
     files: Mapping[str, bytes]
     passed: bool | None
     began: float
@@ -54,8 +56,9 @@ class Record:
 def record(run: Run, checks: Sequence[Check] = ()) -> Record:
     """Returns the record of a finished run. Raises RunError for one that is not finished."""
     manifest = finished(run).manifest
-    summary = audit_of(run).summarise(run)
-    exports = {form: audit_of(run).export(run, form, None) for form in ("csv", "json", "parquet")}
+    audit = audit_of(run)
+    summary = audit.summarise(run)
+    exports = {form: audit.export(run, form, None) for form in EXPORTS if form in audit.export_names}
     documents = {f"{TABLE}.{form}": data for form, data in exports.items()}
     if files.exists(run.report):
         documents["report.html"] = files.read_bytes(run.report)
@@ -71,7 +74,7 @@ def record(run: Run, checks: Sequence[Check] = ()) -> Record:
         settings={name: _text(value) for name, value in config.items() if value is not None},
         metrics=dict(_metrics(manifest, summary.to_json, summary.findings, checks)),
         tags=_tags(manifest, run.kind.name, summary.headline, passed),
-        table=pq.read_table(BytesIO(exports["parquet"])),
+        table=pq.read_table(BytesIO(exports["parquet"])) if "parquet" in exports else None,
         files=documents,
         passed=passed,
         began=_seconds(manifest.get("created")),

@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import wandb
 from wandb.errors import Error as WandbError
 
@@ -45,7 +46,7 @@ class WandbTracker:
             run.tags = tuple(f"{name}: {value}"[:64] for name, value in record.tags.items() if name != "c2b.headline")
             run.notes = record.tags.get("c2b.headline", "")
             run.summary.update({**record.metrics, **record.tags})
-            shown: dict[str, object] = {TABLE: _table(record)}
+            shown: dict[str, object] = {} if record.table is None else {TABLE: _table(record.table)}
             if page := record.files.get("report.html"):
                 shown["report"] = wandb.Html(page.decode(), inject=False)
             run.log(shown)
@@ -63,8 +64,8 @@ class WandbTracker:
         return f"W&B run {record.run_id} of {self.project}: {url}"
 
 
-def _table(record: Record) -> wandb.Table:
-    rows = record.table.slice(0, MOST_ROWS)
+def _table(table: pa.Table) -> wandb.Table:
+    rows = table.slice(0, MOST_ROWS)
     columns = rows.column_names
     return wandb.Table(columns=columns, data=[[_plain(row[name]) for name in columns] for row in rows.to_pylist()])
 

@@ -15,7 +15,7 @@ from c2b_ray.endpoint.api.auth import Caller, Json, answers, body, enter, errors
 from c2b_ray.endpoint.api.catalog import job_body
 from c2b_ray.endpoint.api.context import Context
 from c2b_ray.endpoint.api.envelope import Document, canonical, document
-from c2b_ray.endpoint.api.models import CheckedConfig, JobList, Kind, State, Submission, Text
+from c2b_ray.endpoint.api.models import Checked, JobList, Kind, State, Submission, Text
 from c2b_ray.endpoint.api.models import Job as JobBody
 from c2b_ray.endpoint.api.problems import LONGEST, FieldError, ProblemError, not_found
 from c2b_ray.endpoint.booking import UNKNOWN, images_of_question, models_of
@@ -175,7 +175,7 @@ def submit(
     return submit_job(context, caller, resolved, submission.name, once)
 
 
-@routes.post("/audits/check", responses={**answers(CheckedConfig), **errors(415, 422)}, openapi_extra=body(Submission))
+@routes.post("/audits/check", responses={**answers(Checked), **errors(415, 422)}, openapi_extra=body(Submission))
 def check(request: Request, sent: Annotated[Document, Depends(document)]) -> Json:
     """Check a config like a submission, and return how many images and seconds it takes at most. Nothing is stored."""
     context, caller = enter(request, "submit")

@@ -156,7 +156,7 @@ class JobList(Answer):
     next: str | None
 
 
-class CheckedConfig(Answer):
+class Checked(Answer):
     """A valid config. `images_at_most`: null if a model's proposals decide. Seconds: from the tenant's past use."""
 
     valid: Literal[True]

@@ -70,10 +70,10 @@ def size_of(data: bytes) -> tuple[int, int] | None:
 def _loading(images: RunImages, classifiers: list[str]) -> str:
     listed = "\n".join(f"- `results-{number}.json`: the answers of `{name}`" for number, name in enumerate(classifiers))
     root = f"File names are relative to `{images.root}`.\n\n" if images.root else ""
+    answers = '\nanswers = truth.loadRes("results-0.json")' if classifiers else ""
     return f"""{root}```python
 from pycocotools.coco import COCO
-truth = COCO("annotations.json")
-answers = truth.loadRes("results-0.json")
+truth = COCO("annotations.json"){answers}
 ```
 
 {listed}

@@ -24,7 +24,7 @@ COPIES = "images"
 @dataclass(frozen=True)
 class Finding:
     """What a run found of images. `tag`: on each image that is part of it. `sentence`: what was found. `classifier`:
-    whose failures it is about, by the name in the predictions; "" where it is about none."""
+    whose failures it is about, by the name in the predictions; "" where it is about no failures."""
 
     tag: str
     sentence: str

@@ -18,6 +18,9 @@ import c2b_ray
 from c2b_ray import load_run
 from c2b_ray.audits import audit, runs
 from c2b_ray.audits.audit import AUDITS, Audit, audit_named
+from c2b_ray.audits.c2b.run import load_c2b_run
+from c2b_ray.audits.failures.run import load_failures_run
+from c2b_ray.audits.tracking.record import record
 from c2b_ray.config.named import ClassifierSpec, TablePath
 from c2b_ray.config.strict import StrictModel
 from c2b_ray.errors import ConfigError, RunError
@@ -81,6 +84,21 @@ def test_an_audit_is_one_declaration(counts):
     assert runs.write_report(run) == f"{counts}/report.html"
     assert runs.summary(run).rows == [("a bus in fog",)]
     assert runs.export(counts, "txt") == b"a bus in fog"
+    assert run.to_pandas()["failed"].tolist() == [3]
+    with pytest.raises(ConfigError, match=r"^RUN: .* holds no images"):
+        run.failures()
+
+
+def test_what_is_logged_of_a_run_are_the_exports_that_its_audit_has(counts):
+    logged = record(load_run(counts))
+    assert (logged.kind, logged.table, dict(logged.files)) == ("counts", None, {})
+
+
+def test_a_run_of_another_kind_is_refused_by_both_commands(counts):
+    with pytest.raises(ConfigError, match="is a run of c2b count; this needs one of c2b failures"):
+        load_failures_run(counts)
+    with pytest.raises(ConfigError, match="this needs one of c2b audit"):
+        load_c2b_run(counts)
 
 
 def test_what_a_kind_does_not_have_is_refused_by_name(counts, tmp_path):
@@ -148,6 +166,7 @@ class Fields(StrictModel):
     classifier: ClassifierSpec
     rule: Literal["top1", "top3"] = Field("top1", description="Which answers are failures.")
     least: int = 3
+    most: int = Field(default_factory=lambda: 7)
     share: float = 0.1
     classes: list[str] = []  # noqa: RUF012
     sections: dict[str, int] = {}  # noqa: RUF012
@@ -156,12 +175,13 @@ class Fields(StrictModel):
 def test_the_form_follows_from_the_config_where_none_is_declared():
     form = {field.name: field for field in replace(AUDIT, config="test_audit:Fields").form_fields}
     assert {name: field.type for name, field in form.items()} == {
-        "images": "model", "classifier": "model", "rule": "choice", "least": "number", "classes": "words",
+        "images": "model", "classifier": "model", "rule": "choice", "least": "number", "most": "number",
+        "classes": "words",
     }  # fmt: skip
     assert (form["images"].options, form["images"].default) == ("tables", "x")
     assert (form["classifier"].options, form["classifier"].default) == ("classifiers", "")
     assert (form["rule"].options, form["rule"].hint) == (("top1", "top3"), "Which answers are failures.")
-    assert form["least"].default == "3"
+    assert (form["least"].default, form["most"].default) == ("3", "7")
 
 
 @pytest.fixture

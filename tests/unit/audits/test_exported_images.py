@@ -198,6 +198,8 @@ def test_directions_prompts_and_groups_have_their_images_too(tmp_path):
     assert [row["predictions"][0]["confidence"] for row in rows] == [0.0, 0.5, 1.0]
     assert {(row["truth"], row["predictions"][0]["failed"], len(row["tags"])) for row in rows} == {(None, None, 1)}
     assert {export_images(run, form, tmp_path / form).images for form in FORMATS} == {3}
+    (view,) = read(tmp_path / "fiftyone" / "views.json")["views"]
+    assert view["field"] is None  # no image of a strip failed: a view of those that did would be empty
 
     with open_prompts_run(tmp_path / "prompts", "prompts-1", {}) as run:
         run.write("prompts", PROMPTS.empty_table())
@@ -210,6 +212,9 @@ def test_directions_prompts_and_groups_have_their_images_too(tmp_path):
         )
     assert [(row["text"], row["cells"]) for row in run_images(run).rows()] == [("an owl", ["time/night"])] * 2
     assert export_images(run, "coco", tmp_path / "coco-of-prompts").images == 2
+    about = (tmp_path / "coco-of-prompts" / "README.md").read_text()
+    assert "annotations.json" in about
+    assert "results-0.json" not in about  # nobody answered about these images
 
     bias = {one.name: 0.1 if pa.types.is_floating(one.type) else None for one in CLIP_BIAS} | {
         "model": "clip", "dataset": "people", "metric": "kl_recall@5", "attribute": "gender", "view": "local",
@@ -217,7 +222,7 @@ def test_directions_prompts_and_groups_have_their_images_too(tmp_path):
     }  # fmt: skip
     with open_clip_bias_run(tmp_path / "clip", "clip-1", {"alpha": 0.05}) as run:
         whole = {one.name: 1 for one in CLIP_BIAS if pa.types.is_integer(one.type)}
-        rows = [bias | whole]
+        rows = [bias | whole, bias | whole | {"model": "other"}]
         run.write("clip_bias", pa.Table.from_pylist(rows, CLIP_BIAS))
         examples = [
             {"dataset": "people", "group": group, "key": f"{group}.jpg", "caption": "a cook", "bytes": png((9, 9, 9))}
@@ -225,6 +230,8 @@ def test_directions_prompts_and_groups_have_their_images_too(tmp_path):
         ]
         run.write("examples", pa.Table.from_pylist(examples, GROUP_EXAMPLES))
     assert [row["tags"] for row in run_images(run).rows()] == [[], ["people/2"]]
+    assert run_images(run, "clip").title == "Groups in which clip is biased"
+    assert run_images(run).title == "Groups in which clip and other are biased"
 
 
 def test_what_cannot_be_exported_says_why(generated, tmp_path):

@@ -15,6 +15,7 @@ from c2b_ray.audits import audit, from_findings, runs
 from c2b_ray.audits.audit import AUDITS, Audit, audit_named
 from c2b_ray.audits.gate import GateCell, failed
 from c2b_ray.errors import ConfigError, RunError
+from c2b_ray.report import words
 from c2b_ray.stats import wilson_interval
 from c2b_ray.storage.run import open_run
 
@@ -82,6 +83,8 @@ def test_exports_hold_every_finding_or_those_of_one_classifier(made):
     run = made("a", [("net", "small", 1, 40), ("other", "small", 9, 40)])
     assert [one["value"] for one in json.loads(runs.export(run, "json"))["findings"]] == [0.025, 0.225]
     assert runs.export(run, "csv", "other").count(b"\n") == 2
+    with pytest.raises(ConfigError, match="has no predictions of 'ohter'; did you mean 'other'"):
+        runs.export(run, "csv", "ohter")
     assert pq.read_table(pa.BufferReader(runs.export(run, "parquet"))).schema.names == [
         one.name for one in from_findings.FINDINGS
     ]
@@ -118,6 +121,24 @@ def test_two_runs_are_compared_by_their_intervals(made):
     assert failed(compared.check(["x:worse"]))
     assert not failed(compared.check(["y:worse"]))
     assert {row["change"] for row in runs.compare(b, a).cells.to_pylist()} == {"better", "undetermined"}
+
+
+def test_differences_are_shown_in_the_unit_of_the_values():
+    """Of values such as a rate of 1 in 10,000, two decimals would show +0.00 for every difference."""
+    of_a = GateCell("net", "x", {"value": 0.0001, "value_low": 0.00005, "value_high": 0.00015, "n": 9})
+    of_b = GateCell("net", "x", {"value": 0.0012, "value_low": 0.0011, "value_high": 0.0013, "n": 9})
+    row = {**from_findings._row("x", of_a, of_b, 0.05), "q_value": 0.01}
+    shown = from_findings._compared_texts(row)
+    assert shown[1:4] == ("0.0001", "0.0012", "+0.0011")
+    assert shown[4] == "+0.0009882 to +0.001212"  # 0.0011 ∓ the root of 0.0001² + 0.00005² (MOVER)
+    fewer = from_findings._compared_texts({**from_findings._row("x", of_b, of_a, 0.05), "q_value": 0.01})
+    assert fewer[3] == "−0.0011"
+
+
+def test_an_interval_without_a_limit_is_unknown():
+    for low in (None, np.nan):
+        one = GateCell("net", "x", {"value": 0.5, "value_low": low, "value_high": 0.9, "n": 9})
+        assert from_findings._texts(one)[4] == words.UNKNOWN
 
 
 def test_two_classifiers_of_one_run_are_compared(made):

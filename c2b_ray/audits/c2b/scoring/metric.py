@@ -22,6 +22,7 @@ import numpy as np
 from c2b_ray import stats
 from c2b_ray.audits.c2b.scoring.judge import Estimate, Floats, Permuted, ScoreRow
 from c2b_ray.audits.c2b.thresholds import Thresholds
+from c2b_ray.config import AuditConfig
 from c2b_ray.errors import ConfigError
 from c2b_ray.stats.classification import METRICS, ClassMetric, Mask, Outcomes
 from c2b_ray.stats.intervals import wilson
@@ -72,6 +73,12 @@ def metric_named(name: str) -> ClassMetric | None:
             raise ConfigError("metric", f"{name} is a function: run the audit from Python, with metric=the function")
         return _held[name]
     return METRICS[name]
+
+
+def check_metric(config: AuditConfig) -> None:
+    """Raises ConfigError for a function of one's own that this process does not hold. It reads no file and loads no
+    model, so that the endpoint can call it when a config is submitted."""
+    metric_named(config.metric)
 
 
 @dataclass(frozen=True)

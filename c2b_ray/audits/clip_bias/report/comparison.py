@@ -10,7 +10,7 @@ from typing import Any
 
 from c2b_ray.audits.clip_bias.report import method
 from c2b_ray.report import words
-from c2b_ray.report.comparison import Heading, Pages
+from c2b_ray.report.comparison import Heading, Pages, difference_texts
 from c2b_ray.report.redact import clean
 
 HEADINGS = (
@@ -39,9 +39,7 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
         method.group(row["group"]),
         value_a,
         value_b,
-        _signed(row["difference"]) if known else words.UNKNOWN,
-        f"{_signed(row['difference_low'])} to {_signed(row['difference_high'])}" if known else "",
-        words.small_probability(row["q_value"]) if known else words.UNKNOWN,
+        *difference_texts(row, _signed),
         "the same" if row["paired"] else "others" if known else words.UNKNOWN,
     )
 

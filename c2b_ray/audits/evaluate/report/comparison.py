@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from c2b_ray.audits.evaluate.report.page import results_of
 from c2b_ray.report import words
-from c2b_ray.report.comparison import Heading, Pages
+from c2b_ray.report.comparison import Heading, Pages, difference_texts
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Column, Summary
 from c2b_ray.storage.run import Run
@@ -114,7 +114,6 @@ HEADINGS = (
 
 
 def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
-    known = row["p_value"] is not None
     values = [row[f"hit_minus_false_{side}"] for side in "ab"]
     value_a, value_b = (words.UNKNOWN if value is None else words.signed(value) for value in values)
     return (
@@ -124,9 +123,7 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
         row["threshold_kind"],
         value_a,
         value_b,
-        words.signed(row["difference"]) if known else words.UNKNOWN,
-        words.signed_range(row["difference_low"], row["difference_high"]) if known else "",
-        words.small_probability(row["q_value"]) if known else words.UNKNOWN,
+        *difference_texts(row),
         f"{words.count(row['biases_a'])}, {words.count(row['biases_b'])}",
     )
 

@@ -14,7 +14,7 @@ from c2b_ray.audits.failures.report.labels import at_baseline
 from c2b_ray.audits.failures.report.rows import Hypothesis, Tally, share
 from c2b_ray.audits.failures.report.sentences import Facts, says, target_of
 from c2b_ray.report import words
-from c2b_ray.report.comparison import Heading, Pages, Rows
+from c2b_ray.report.comparison import Heading, Pages, Rows, difference_texts
 from c2b_ray.report.redact import clean
 
 HEADINGS = (
@@ -34,6 +34,7 @@ LONGEST = 400  # characters of a caption on the page
 
 def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
     known = row["p_value"] is not None
+    difference, interval, q = difference_texts(row, _signed)
     verdicts = (row[f"verdict_{side}"] for side in "ab")
     return (
         clean(row["label"]),
@@ -41,10 +42,10 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
         words.shortened(clean(row["caption"]), LONGEST),
         words.rate(row["rate_a"]) if row["draws_a"] else words.UNKNOWN,
         words.rate(row["rate_b"]) if row["draws_b"] else words.UNKNOWN,
-        _signed(row["difference"]) if known else words.UNKNOWN,
-        f"{_signed(row['difference_low'])} to {_signed(row['difference_high'])}" if known else "",
+        difference,
+        interval,
         words.times(row["ratio"]) if known else words.UNKNOWN,
-        words.small_probability(row["q_value"]) if known else words.UNKNOWN,
+        q,
         " → ".join("not tested" if one is None else one.replace("_", " ") for one in verdicts),
     )
 

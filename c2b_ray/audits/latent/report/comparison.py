@@ -10,7 +10,7 @@ from typing import Any
 
 from c2b_ray.audits.latent.report.page import METHODS, target_of
 from c2b_ray.report import words
-from c2b_ray.report.comparison import Heading, Pages
+from c2b_ray.report.comparison import Heading, Pages, difference_texts
 from c2b_ray.report.redact import clean
 
 HEADINGS = (
@@ -31,7 +31,7 @@ HEADINGS = (
 
 
 def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
-    known, paired = row["p_value"] is not None, row["cosine"] is not None
+    paired = row["cosine"] is not None
     effect_a, effect_b = (
         words.UNKNOWN if row[f"effect_{side}"] is None else words.signed(row[f"effect_{side}"]) for side in "ab"
     )
@@ -44,9 +44,7 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
         effect_a,
         effect_b,
         ", ".join(row[f"verdict_{side}"] or words.UNKNOWN for side in "ab"),
-        words.signed(row["difference"]) if known else words.UNKNOWN,
-        words.signed_range(row["difference_low"], row["difference_high"]) if known else "",
-        words.small_probability(row["q_value"]) if known else words.UNKNOWN,
+        *difference_texts(row),
         f"{row['cosine']:.2f}" if paired else words.UNKNOWN,
         f"by chance below {row['cosine_by_chance']:.2f}" if paired else "",
     )

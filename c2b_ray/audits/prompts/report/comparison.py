@@ -10,7 +10,7 @@ from typing import Any
 
 from c2b_ray.audits.prompts.report.rows import method_name
 from c2b_ray.report import words
-from c2b_ray.report.comparison import Heading, Pages, Rows
+from c2b_ray.report.comparison import Heading, Pages, Rows, difference_texts
 from c2b_ray.report.redact import clean
 
 HEADINGS = (
@@ -30,7 +30,6 @@ _MEASURES = {"gain": "gain", "frequency": "frequency", "word": "effect of a word
 
 
 def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
-    known = row["p_value"] is not None
     word = row["measure"] == "word"
     return (
         _MEASURES[row["measure"]],
@@ -38,9 +37,7 @@ def _texts(row: Mapping[str, Any]) -> tuple[str, ...]:
         clean(row["value"]),
         f"“{clean(row['name'])}”" if word else method_name(row["name"]),
         *(_amount(row, row[f"value_{side}"]) for side in "ab"),
-        words.signed(row["difference"]) if known else words.UNKNOWN,
-        words.signed_range(row["difference_low"], row["difference_high"]) if known else "",
-        words.small_probability(row["q_value"]) if known else words.UNKNOWN,
+        *difference_texts(row),
         f"{_verdict(row['verdict_a'])} → {_verdict(row['verdict_b'])}" if word else "",
     )
 

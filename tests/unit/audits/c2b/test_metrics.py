@@ -189,6 +189,12 @@ def test_what_cannot_be_tested_is_refused(tmp_path: Path, changes: dict[str, Any
         c2b_ray.audit(written(tmp_path) | changes, out=tmp_path / "run", via="here")
 
 
+def test_a_function_that_nobody_passed_is_refused_before_any_model_answers(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="run the audit from Python"):
+        c2b_ray.audit(written(tmp_path) | {"metric": "python:mine"}, out=tmp_path / "run", via="here")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_metric_of_ones_own_is_called_in_this_process(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="called in this process"):
         c2b_ray.audit(written(tmp_path), out=tmp_path / "run", via="actors", metric=lambda t, a, p: 0.0)

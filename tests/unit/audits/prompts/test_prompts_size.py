@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,8 @@ def test_the_estimate_speaks_of_activations_only_where_heads_read_them(c2b, tmp_
         (tmp_path / "prompts.yaml").write_text(json.dumps({**SMALL, "guide": guide}))
         _, out, _ = c2b("prompts", tmp_path / "prompts.yaml", "--estimate")
         assert ("activations" in out) == reads
+        assert "0 minutes" not in out, "a most that rounds to nothing is no most"
+        assert re.search(r"At most [\d.]*[1-9]\d*\W(s|min \d+\Ws) of one process", out), out
 
 
 @pytest.mark.parametrize("words", [["rusty"], ["rusty", "fence"], ["rusty", "quiet", "fence", "bench", "ladder"]])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -124,6 +125,23 @@ def test_a_wrong_config_names_its_field_and_is_not_kept(endpoint, config, field)
         assert answer.json()["code"] == "invalid_config"
         assert answer.json()["errors"][0]["field"] == field
     assert len(endpoint.as_("a").get("/v1/audits?limit=200").json()["items"]) == before
+
+
+def test_a_metric_that_is_a_function_is_refused_before_there_is_a_job(endpoint):
+    folder = Path(endpoint.context.tenant_root(endpoint.tenants["a"]), "data")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "metric.csv").write_text("image,target_class,weather\na.png,bus,clear\n")
+    labelled = {name: value for name, value in CONFIG.items() if name not in ("attributes", "images_per_caption")}
+    labelled["images"] = {"source": "labelled", "table": "data/metric.csv"}
+    check = "/v1/audits/check"
+    good = endpoint.as_("a").post(check, json={"kind": "c2b", "config": {**labelled, "metric": "f1"}})
+    assert good.status_code == 200, good.text
+    for path in ("/v1/audits", check):
+        answer = endpoint.as_("a").post(path, json={"kind": "c2b", "config": {**labelled, "metric": "python:mine"}})
+        assert answer.status_code == 422, answer.text
+        [error] = answer.json()["errors"]
+        assert error["field"] == "config.metric"
+        assert "run the audit from Python" in error["message"]
 
 
 def test_check_counts_images_and_keeps_nothing(endpoint):

@@ -111,6 +111,7 @@ def test_ways_out_are_refused_at_every_place(root: Path, place: str) -> None:
         ({"images": DRAWN, "verification": {"model": "scripted:/etc/x"}}, "methods.own.verification.model"),
         ({"images": DRAWN, "plugin": "x"}, "methods.own.plugin"),
         ({"images": DRAWN, "classifier": "onnx:/etc/x"}, "methods"),
+        ({"images": {"source": "labelled", "table": "data/t.csv"}, "metric": "python:mine"}, "methods"),
     ],
 )  # fmt: skip
 def test_what_an_audit_may_not_name_a_method_may_not_either(root: Path, method: Any, field: str) -> None:
