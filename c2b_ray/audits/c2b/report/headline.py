@@ -181,6 +181,8 @@ NEAR = 20
 LEAST_IMAGES = 20
 """Of fewer images a share says nothing about a classifier's set-up."""
 HARDLY_ANY = 0.1
+MOST_ACCURACIES = 3
+"""Classifiers at the head of the page; the others are in a table."""
 CAUSES = (
     "another normalisation, scale or order of colours (BGR) than the weights were trained with, label names in another "
     "order than the outputs, or an incomplete `label_map`. `c2b check` on the audit file shows answers beside labels"
@@ -242,7 +244,21 @@ def accuracy_in_brief(of: Accuracy, names: Mapping[str, str]) -> str:
     if not of.images:
         return f"{who}no image has an answer."
     share = words.percent(of.right / of.images)
-    return f"{who}{words.count(of.right)} of {words.plural(of.images, 'answer')} right in all ({share})."
+    return f"{who}{words.count(of.right)} of {words.plural(of.images, 'answer')} right ({share})."
+
+
+def accuracies_in_brief(of: Sequence[Accuracy], names: Mapping[str, str], images: int) -> tuple[str, ...]:
+    """Returns this of the first classifiers, and what is left out. `images`: of the run, whose attributes may have
+    images each of their own."""
+    lines = [accuracy_in_brief(one, names) for one in of[:MOST_ACCURACIES]]
+    if len(of) > MOST_ACCURACIES:
+        lines.append(f"{words.plural(len(of) - MOST_ACCURACIES, 'more classifier')} below.")
+    if 0 < max((one.images for one in of), default=0) < images:
+        lines.append(
+            f"Counted are, of the run’s {words.count(images)} images, those of one attribute of each class: the one "
+            "with most answers."
+        )
+    return tuple(lines)
 
 
 def implausible_line(of: Accuracy) -> str:

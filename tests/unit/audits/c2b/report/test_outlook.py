@@ -7,6 +7,7 @@ import pytest
 
 from c2b_ray.audits.c2b.report.headline import (
     accuracies,
+    accuracies_in_brief,
     accuracy_line,
     implausible_line,
     near_line,
@@ -102,3 +103,15 @@ def test_no_number_of_images_is_named_where_only_the_other_tests_keep_a_differen
     config = {"images": {"source": "retrieve"}, "tau": 0.1}
     assert "images_per_caption" not in next_step(near, config)
     assert "images_per_caption: 70" in next_step([*near, replace(near[0], phi_high=0.0, images_to_settle=70)], config)
+
+
+def test_the_head_says_which_images_and_classifiers_its_accuracies_leave_out():
+    cells = [cell("bus", "weather", "fog", 60, 30, classifier=str(i)) for i in range(5)]
+    cells += [replace(one, attribute="side", n=40, correct=40) for one in cells]
+    names = {str(i): f"net {i}" for i in range(5)}
+    said = accuracies_in_brief(accuracies(cells), names, 100)
+    assert said[0].replace("\u202f", " ") == "net 0: 30 of 60 answers right (50 %)."
+    assert said[3] == "2 more classifiers below."
+    assert "of the run’s 100 images, those of one attribute of each class" in said[4]
+    of_one = accuracies_in_brief(accuracies(cells)[:1], {"0": "net"}, 60)  # labelled: every attribute has them all
+    assert len(of_one) == 1
