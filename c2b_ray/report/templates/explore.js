@@ -10,7 +10,6 @@
     element.append(...children);
     return element;
   };
-  const MOST_MATRIX = 24; // classes that a matrix holds; beyond them those with the most wrong answers
   const MOST_TILES = 48;
   const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8a7a9b", "#6f7b86"]; // Okabe and Ito's
   const total = data.keys.length;
@@ -75,20 +74,12 @@
   let columns = new Map(); // answer → its column
   const drawMatrix = () => {
     const rows = data.confusions[model];
-    const wrong = new Map(data.classes.map((_, i) => [i, 0]));
-    for (const [t, a, n] of rows) if (t !== a) wrong.set(t, wrong.get(t) + n);
-    const classes = [...wrong.keys()];
-    if (classes.length > MOST_MATRIX) {
-      classes.sort((x, y) => wrong.get(y) - wrong.get(x) || x - y);
-      classes.length = MOST_MATRIX;
-      classes.sort((x, y) => x - y);
-    }
+    const classes = data.matrix[model];
     const place = new Map(classes.map((c, i) => [c, i]));
     columns = place;
     const width = classes.length;
     const cells = classes.map(() => Array(width + 1).fill(0));
     for (const [t, a, n] of rows) {
-      if (!place.has(t)) continue;
       cells[place.get(t)][place.has(a) ? place.get(a) : width] += n;
     }
     const outside = cells.some((row) => row[width]);
@@ -129,7 +120,7 @@
       make("table", { className: "confusion" }, make("caption", { textContent: "Rows: the class; columns: the answer. A click shows the images." }), make("thead", {}, head), body),
     );
     matrixLine.textContent =
-      classes.length < data.classes.length ? `The ${MOST_MATRIX} of ${data.classes.length} classes with the most wrong answers.` : "";
+      classes.length < data.classes.length ? `The ${classes.length} of ${data.classes.length} classes with the most wrong answers.` : "";
   };
 
   // Map: images that lie near one another look alike; a line drawn around some of them selects them.
