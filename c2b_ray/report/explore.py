@@ -66,7 +66,7 @@ MOST_CHARACTERS = 1_500_000
 """Of their pictures, so that a page stays below 5 MB."""
 LARGEST = 96  # pixels of the longer side
 QUALITY = 60
-MOST_CONFUSIONS = 2_000
+MOST_MATRIX = 24  # classes in the confusion matrix
 MOST_ROWS = 200  # classes in the table of a classifier
 COARSE = 8  # pixels of each side of a picture where no embeddings are at hand
 
@@ -170,6 +170,7 @@ def explore(
         "classes": [visible(name) for name in images.classes],
         "names": [visible(name) for name in images.names],
         "classifiers": [visible(answered.name) for answered in images.answered],
+        "matrix": [_in_matrix(images, answered) for answered in images.answered],
         "confusions": [_confusions(images, answered) for answered in images.answered],
         "keys": [visible(key) for key in keys],
         "cells": [visible(cell) for cell in cells],
@@ -226,14 +227,22 @@ def coarse(pictures: Sequence[bytes | None]) -> Floats:
     return rows
 
 
+def _in_matrix(images: Images, answered: Answered) -> list[int]:
+    """Returns the classes that the matrix holds, in their order: those with the most wrong answers."""
+    wrong = (answered.answer >= 0) & (answered.answer != images.truth)
+    counts = np.bincount(images.truth[wrong], minlength=len(images.classes))
+    chosen: list[int] = np.sort(np.argsort(-counts, kind="stable")[:MOST_MATRIX]).tolist()
+    return chosen
+
+
 def _confusions(images: Images, answered: Answered) -> list[list[int]]:
-    """Returns [class, answer, images] of every pair that occurs, most images first."""
-    known = answered.answer >= 0
-    pairs = images.truth[known] * len(images.names) + answered.answer[known]
-    found, counts = np.unique(pairs, return_counts=True)
-    order = np.argsort(-counts, kind="stable")[:MOST_CONFUSIONS]
-    truth, answer = np.divmod(found[order], max(len(images.names), 1))
-    rows: list[list[int]] = np.stack([truth, answer, counts[order]], axis=1).tolist()
+    """Returns [class, answer, images] of every pair of the matrix that occurs; −1 stands for all answers that have no
+    column there, of which there may be many thousands."""
+    inside = _in_matrix(images, answered)
+    known = (answered.answer >= 0) & np.isin(images.truth, inside)
+    answer = np.where(np.isin(answered.answer, inside), answered.answer, -1)[known]
+    pairs, counts = np.unique(np.stack([images.truth[known], answer], axis=1), axis=0, return_counts=True)
+    rows: list[list[int]] = np.column_stack([pairs, counts]).tolist()
     return rows
 
 

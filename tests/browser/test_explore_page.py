@@ -49,6 +49,27 @@ def test_a_click_in_the_matrix_shows_the_images_behind_it(page: sync_api.Page) -
     assert page.locator("#explorer .count").first.inner_text() == "600 of 600 images"
 
 
+def test_a_click_on_other_answers_shows_those_without_a_column_of_their_own(
+    browser: sync_api.Browser, tmp_path: Path
+) -> None:
+    classes = tuple(f"class {i}" for i in range(30))  # of which a matrix has 24
+    accuracy = {("m", name, value): 0.5 for name in classes for value in ("small", "large")}
+    recipe = Recipe(
+        classes, {"size": ("small", "large")}, ("m",), images_per_cell=58, accuracy=accuracy, pictures=False
+    )
+    page = browser.new_page()
+    page.set_default_timeout(SLOW)
+    page.goto(Path(write_report(make_run(tmp_path / "run", recipe))).as_uri(), wait_until="load")
+    cell = page.locator(".confusion button[aria-label*='answered other answers']").first
+    cell.click()
+    assert cell.get_attribute("aria-pressed") == "true"
+    answered = {label.split(" answered ")[1] for label in _labels(page.locator(".tiles button"))}
+    named = set(page.locator(".confusion thead th").evaluate_all("all => all.map(one => one.title)"))
+    assert answered
+    assert not answered & named
+    page.close()
+
+
 def test_filters_by_class_attribute_outcome_and_confidence(page: sync_api.Page) -> None:
     find = page.locator("#explorer select[aria-label=Class]")
     find.select_option(label="boat")

@@ -10,7 +10,6 @@
     element.append(...children);
     return element;
   };
-  const MOST_MATRIX = 24; // classes that a matrix holds; beyond them those with the most wrong answers
   const MOST_TILES = 48;
   const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#8a7a9b", "#6f7b86"]; // Okabe and Ito's
   const total = data.keys.length;
@@ -39,7 +38,9 @@
     make("input", { type: "number", min: "0", max: "1", step: "0.05", value, ariaLabel: label });
   const classifier = choice("Classifier", numbered(data.classifiers), "");
   const truth = choice("Class", numbered(data.classes), "every class");
+  const OTHER = "other"; // answers that have no column of their own in the matrix
   const answers = choice("Answer", numbered(data.names), "every answer");
+  answers.append(make("option", { value: OTHER, textContent: "other answers" }));
   const outcome = choice("Right or wrong", [["right", "right"], ["wrong", "wrong"]], "right and wrong");
   const valued = data.attributes.flatMap((attribute, a) =>
     attribute.values.map((value, v) => [`${a},${v}`, `${attribute.name}: ${value}`]),
@@ -53,7 +54,7 @@
   const filters = [truth, answers, outcome, attribute, least, greatest, key];
   const fits = (i) => {
     if (truth.value && data.truth[i] !== Number(truth.value)) return false;
-    if (answers.value && answer(i) !== Number(answers.value)) return false;
+    if (answers.value === OTHER ? answer(i) < 0 || columns.has(answer(i)) : answers.value && answer(i) !== Number(answers.value)) return false;
     if (outcome.value && right(i) !== (outcome.value === "right")) return false;
     if (attribute.value) {
       const [a, v] = attribute.value.split(",").map(Number);
@@ -70,26 +71,19 @@
   matrix.setAttribute("role", "region");
   const matrixLine = make("p", { className: "beneath" });
   const pairs = new Map();
+  let columns = new Map(); // answer → its column
   const drawMatrix = () => {
     const rows = data.confusions[model];
-    const wrong = new Map(data.classes.map((_, i) => [i, 0]));
-    for (const [t, a, n] of rows) if (t !== a) wrong.set(t, wrong.get(t) + n);
-    const classes = [...wrong.keys()];
-    if (classes.length > MOST_MATRIX) {
-      classes.sort((x, y) => wrong.get(y) - wrong.get(x) || x - y);
-      classes.length = MOST_MATRIX;
-      classes.sort((x, y) => x - y);
-    }
+    const classes = data.matrix[model];
     const place = new Map(classes.map((c, i) => [c, i]));
+    columns = place;
     const width = classes.length;
     const cells = classes.map(() => Array(width + 1).fill(0));
-    const elsewhere = classes.map(() => new Map());
     for (const [t, a, n] of rows) {
-      if (!place.has(t)) continue;
       cells[place.get(t)][place.has(a) ? place.get(a) : width] += n;
-      if (!place.has(a)) elsewhere[place.get(t)].set(a, n);
     }
     const outside = cells.some((row) => row[width]);
+    answers.lastChild.hidden = !outside;
     const head = make("tr", {}, make("th", { scope: "col" }, make("span", { className: "unseen", textContent: "Class" })));
     for (const c of [...classes.map((c) => data.classes[c]), ...(outside ? ["other answers"] : [])]) {
       head.append(make("th", { scope: "col", title: c }, make("span", { className: "turn", textContent: shortened(c, 18) })));
@@ -110,12 +104,12 @@
           button.addEventListener("click", () => {
             const on = button.getAttribute("aria-pressed") === "true";
             truth.value = on ? "" : String(c);
-            outcome.value = !on && j === width ? "wrong" : "";
-            answers.value = on || j === width ? "" : String(classes[j]);
+            outcome.value = "";
+            answers.value = on ? "" : j === width ? OTHER : String(classes[j]);
             update();
             if (!on) list.scrollIntoView({ block: "nearest" });
           });
-          pairs.set(`${c},${j === width ? "" : classes[j]}`, button);
+          pairs.set(`${c},${j === width ? OTHER : classes[j]}`, button);
           cell.append(button);
         }
         row.append(cell);
@@ -126,7 +120,7 @@
       make("table", { className: "confusion" }, make("caption", { textContent: "Rows: the class; columns: the answer. A click shows the images." }), make("thead", {}, head), body),
     );
     matrixLine.textContent =
-      classes.length < data.classes.length ? `The ${MOST_MATRIX} of ${data.classes.length} classes with the most wrong answers.` : "";
+      classes.length < data.classes.length ? `The ${classes.length} of ${data.classes.length} classes with the most wrong answers.` : "";
   };
 
   // Map: images that lie near one another look alike; a line drawn around some of them selects them.
@@ -380,7 +374,7 @@
     most = MOST_TILES;
     count.textContent = `${shown.length} of ${total} images`;
     const pressed = `${truth.value},${answers.value}`;
-    for (const [pair, button] of pairs) button.setAttribute("aria-pressed", String(truth.value !== "" && pair === pressed && (answers.value !== "" || outcome.value === "wrong")));
+    for (const [pair, button] of pairs) button.setAttribute("aria-pressed", String(truth.value !== "" && pair === pressed));
     drawTiles();
     drawMap();
     tell();

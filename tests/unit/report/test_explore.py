@@ -64,11 +64,23 @@ def test_names_that_hide_what_is_beside_them_are_made_visible():
 def test_counts_are_of_all_images_and_missing_answers_of_none():
     of = images([0, 0, 0, 1, 1], [0, 2, 0, 1, -1], others=("a label",))
     data = json.loads(explored(of).data)
-    assert sorted(data["confusions"][0]) == [[0, 0, 2], [0, 2, 1], [1, 1, 1]]
+    assert sorted(data["confusions"][0]) == [[0, -1, 1], [0, 0, 2], [1, 1, 1]]
     cat, dog = explored(of).measured[0].rows
     assert (cat.name, cat.images, cat.recall, cat.precision) == ("cat", "3", "67\u202f%", "100\u202f%")
     assert cat.taken_for == "a label (1 of 1 wrong)"
     assert (dog.name, dog.images, dog.recall) == ("dog", "1", "100\u202f%")
+
+
+def test_the_matrix_counts_every_answer_of_its_classes_however_many_pairs_there_are():
+    # 100 classes of 60 images, each taken for 59 others once: 6,000 pairs.
+    truth = np.repeat(np.arange(100), 60)
+    answer = (truth + np.tile(np.arange(60), 100)) % 100
+    data = json.loads(explored(images(truth, answer, classes=tuple(f"class {i}" for i in range(100)))).data)
+    counted: dict[int, int] = {}
+    for of, _, number in data["confusions"][0]:
+        counted[of] = counted.get(of, 0) + number
+    assert counted == dict.fromkeys(data["matrix"][0], 60)
+    assert len(counted) == 24
 
 
 def test_curves_of_two_classes_rank_by_the_probability_of_the_second():

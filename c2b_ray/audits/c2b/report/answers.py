@@ -18,7 +18,7 @@ from c2b_ray.audits.c2b.report import intersections, perturbations
 from c2b_ray.audits.c2b.report.derived import DerivedValues
 from c2b_ray.audits.c2b.report.findings import SIGNS, caveats, finding, galleries, mistaken
 from c2b_ray.audits.c2b.report.gallery import Examples
-from c2b_ray.audits.c2b.report.headline import near_misses
+from c2b_ray.audits.c2b.report.headline import near_misses, what_settles
 from c2b_ray.audits.c2b.report.measured import ACCURACY, shown, titled
 from c2b_ray.audits.c2b.report.named_answers import NamedByAttribute, named_sentence
 from c2b_ray.audits.c2b.report.overview import pooled_sentence, strongest_pooled
@@ -63,7 +63,7 @@ def answers(
     if not chosen and not cells and others[2].num_rows:
         line = f"No perturbation is established to change the accuracy of a class by more than {_points(tau)}."
         chosen = [Answer("undetermined", SIGNS["undetermined"], (Span(line),), link="perturbations")]
-    return tuple(chosen) or (nothing_found(cells, tau, 1 - alpha),)
+    return tuple(chosen) or (nothing_found(cells, names, tau, 1 - alpha),)
 
 
 def _named_answer(
@@ -185,13 +185,15 @@ def _evidence(lead: Cell, confidence: float) -> list[str]:
 
 
 def _also(rest: Sequence[Cell], lead: Cell) -> list[str]:
-    """Returns the other classes of which the same value is a finding."""
-    classes = dict.fromkeys(
-        f"{cell.target_class} ({words.signed(cell.phi)})" for cell in rest if cell.target_class != lead.target_class
-    )
+    """Returns the other classes of which the same value is a finding, each with its strongest φ of any classifier.
+    `rest`: strongest first."""
+    classes: dict[str, str] = {}
+    for cell in rest:
+        if cell.target_class != lead.target_class:
+            classes.setdefault(cell.target_class, f"{cell.target_class} ({words.signed(cell.phi)})")
     if not classes:
         return []
-    first = list(classes)[:MOST_ALIKE]
+    first = list(classes.values())[:MOST_ALIKE]
     more = [f"{words.count(len(classes) - MOST_ALIKE)} more"] if len(classes) > MOST_ALIKE else []
     return [f"The same of {words.listed([*first, *more])}."]
 
@@ -236,7 +238,7 @@ def besides(cells: Sequence[Cell], tau: float) -> str:
     return " ".join(filter(None, lines))
 
 
-def nothing_found(cells: Sequence[Cell], tau: float, confidence: float) -> Answer:
+def nothing_found(cells: Sequence[Cell], names: Mapping[str, str], tau: float, confidence: float) -> Answer:
     """Returns what is ruled out, and what it would take to know more, of an audit without a finding."""
     if not cells:
         return Answer("undetermined", SIGNS["undetermined"], (Span("Nothing was scored, so nothing can be said."),))
@@ -252,10 +254,10 @@ def nothing_found(cells: Sequence[Cell], tau: float, confidence: float) -> Answe
     if near:
         cell = near[0]
         lines.append(
-            f"The largest difference that is not settled: {cell.target_class} when {cell.attribute} is "
-            f"{cell.bias_class}, {_value(cell)} (φ{words.FIXED}{words.signed(cell.phi)}, "
-            f"{words.percent(confidence)} interval {words.signed_range(cell.phi_low, cell.phi_high)}); about "
-            f"{words.count(cell.images_to_settle or 0)} images of each value would settle it."
+            f"The largest difference that is not settled: {_of_classifier([cell.classifier], names)}"
+            f"{cell.target_class} when {cell.attribute} is {cell.bias_class}, {_value(cell)} "
+            f"(φ{words.FIXED}{words.signed(cell.phi)}, {words.percent(confidence)} interval "
+            f"{words.signed_range(cell.phi_low, cell.phi_high)}); {what_settles(cell, tau)}."
         )
     if len(clear) == len(cells):
         first = f"No attribute makes a difference of more than {points}: that is ruled out for every value."
@@ -299,7 +301,8 @@ def _would_take(left: Sequence[Cell], points: str) -> str:
     if not known:
         return f"{line}: no number of images at hand would settle them."
     now, then = median(cell.n for cell in known), median(cell.images_to_settle or 0 for cell in known)
+    some = f"Of {words.count(len(known))} of them it is known what they take: a" if len(known) < len(left) else "A"
     return (
-        f"{line}: they may differ by more than {points} or not. A value has {words.count(round(now))} images, and "
+        f"{line}: they may differ by more than {points} or not. {some} value has {words.count(round(now))} images, and "
         f"would need about {words.count(round(then))} (medians)."
     )

@@ -29,7 +29,7 @@ from c2b_ray.audits.c2b.report.undetermined import copies_line, one_caption_line
 from c2b_ray.audits.c2b.run import C2BRun
 from c2b_ray.audits.c2b.scoring.judge import ScoreRow
 from c2b_ray.report import words
-from c2b_ray.report.method import setup_lines
+from c2b_ray.report.method import number, setup_lines
 from c2b_ray.report.redact import clean
 from c2b_ray.report.words import Column, Summary
 from c2b_ray.stats import wilson_interval
@@ -181,6 +181,8 @@ NEAR = 20
 LEAST_IMAGES = 20
 """Of fewer images a share says nothing about a classifier's set-up."""
 HARDLY_ANY = 0.1
+MOST_ACCURACIES = 3
+"""Classifiers at the head of the page; the others are in a table."""
 CAUSES = (
     "another normalisation, scale or order of colours (BGR) than the weights were trained with, label names in another "
     "order than the outputs, or an incomplete `label_map`. `c2b check` on the audit file shows answers beside labels"
@@ -242,7 +244,21 @@ def accuracy_in_brief(of: Accuracy, names: Mapping[str, str]) -> str:
     if not of.images:
         return f"{who}no image has an answer."
     share = words.percent(of.right / of.images)
-    return f"{who}{words.count(of.right)} of {words.plural(of.images, 'answer')} right in all ({share})."
+    return f"{who}{words.count(of.right)} of {words.plural(of.images, 'answer')} right ({share})."
+
+
+def accuracies_in_brief(of: Sequence[Accuracy], names: Mapping[str, str], images: int) -> tuple[str, ...]:
+    """Returns this of the first classifiers, and what is left out. `images`: of the run, whose attributes may have
+    images each of their own."""
+    lines = [accuracy_in_brief(one, names) for one in of[:MOST_ACCURACIES]]
+    if len(of) > MOST_ACCURACIES:
+        lines.append(f"{words.plural(len(of) - MOST_ACCURACIES, 'more classifier')} below.")
+    if 0 < max((one.images for one in of), default=0) < images:
+        lines.append(
+            f"Counted are, of the run’s {words.count(images)} images, those of one attribute of each class: the one "
+            "with most answers."
+        )
+    return tuple(lines)
 
 
 def implausible_line(of: Accuracy) -> str:
@@ -271,20 +287,31 @@ def near_misses(cells: Sequence[Cell], tau: float) -> list[Cell]:
     return sorted(near, key=lambda cell: -cell.weight)[:MOST_NEAR]
 
 
-def near_line(cell: Cell, several: bool) -> str:
+def near_line(cell: Cell, several: bool, tau: float) -> str:
     who = f"{cell.classifier}: " if several else ""
     return (
         f"not settled: {who}{cell.target_class}, {cell.attribute}: {cell.bias_class}: φ {words.signed(cell.phi)} "
-        f"({words.signed_range(cell.phi_low, cell.phi_high)}) on {words.plural(cell.n, 'image')}; about "
-        f"{words.count(cell.images_to_settle or 0)} images of each of its values would settle it."
+        f"({words.signed_range(cell.phi_low, cell.phi_high)}) on {words.plural(cell.n, 'image')}; "
+        f"{what_settles(cell, tau)}."
     )
+
+
+def what_settles(cell: Cell, tau: float) -> str:
+    """Returns what would settle a near miss: a number of images; or, where the cell's own interval lies beyond τ
+    already and only the other tests keep it open, this reason: `images_to_settle` is of a cell that is tested alone."""
+    if _beyond_alone(cell, tau):
+        return clean(cell.because) or "it is one of many tests, of which some lie as far by chance"
+    return f"about {words.count(cell.images_to_settle or 0)} images of each of its values would settle it"
+
+
+def _beyond_alone(cell: Cell, tau: float) -> bool:
+    return cell.phi_low > tau or cell.phi_high < -tau
 
 
 def next_step(near: Sequence[Cell], config: Mapping[str, Any]) -> str:
     """Returns what to do about open differences; "" where there are none."""
     if not near:
         return ""
-    wanted = max(cell.images_to_settle or 0 for cell in near)
     images = config.get("images")
     if isinstance(images, Mapping) and images.get("source") == "labelled":
         return (
@@ -293,6 +320,13 @@ def next_step(near: Sequence[Cell], config: Mapping[str, Any]) -> str:
         )
     if config.get("budget"):
         return "next: a larger `budget`, which goes on from the images at hand"
+    tau = number(config.get("tau"), 0.05)
+    wanted = max((cell.images_to_settle or 0 for cell in near if not _beyond_alone(cell, tau)), default=0)
+    if not wanted:
+        return (
+            "next: an audit of these classes and attributes alone, on other images: among fewer tests less is expected "
+            "by chance"
+        )
     per_caption = ceil(wanted / max(1, int(config.get("captions_per_cell") or 1)))
     return (
         f"next: `images_per_caption: {per_caption}` draws that many; `budget: {{images: N}}` draws images until each "
@@ -346,8 +380,9 @@ def summary(run: C2BRun) -> Summary:
     rule, cautions = right_line(run.config), [line for line in (one_caption_line(cells), copies_line(cells)) if line]
     right = accuracies(cells)
     noted = setup_lines(run.manifest)
-    near = near_misses(cells, float(run.config.get("tau", 0.05)))
-    ahead = [*(near_line(cell, len(right) > 1) for cell in near), next_step(near, run.config)] if cells else []
+    tau = float(run.config.get("tau", 0.05))
+    near = near_misses(cells, tau)
+    ahead = [*(near_line(cell, len(right) > 1, tau) for cell in near), next_step(near, run.config)] if cells else []
     of_findings, derived = findings_table(groups), DerivedValues(run.manifest)
     leads = [group.lead for group, _ in groups[:MOST_ROWS] if group.lead is not None]
     meant = dict.fromkeys(

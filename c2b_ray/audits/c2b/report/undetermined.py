@@ -108,7 +108,9 @@ def _line(left: Sequence[Cell], everything: int, tau: float) -> str:
     empty = sum(cell.n == 0 for cell in left)
     doubted = sum(bool(cell.doubt) for cell in left)
     clustered = sum(cell.because.startswith(TOO_FEW_CLUSTERS) for cell in left)
-    hopeless = sum(cell.n > 0 and cell.images_to_settle is None and not cell.doubt for cell in left) - clustered
+    endless = [cell for cell in left if cell.n > 0 and cell.images_to_settle is None and not cell.doubt]
+    unseen = sum(0 <= cell.size <= tau and cell.basis in BASES for cell in endless)
+    hopeless = len(endless) - clustered - unseen
     stays = "stays" if len(left) == 1 else "stay"
     parts = [
         f"{words.count(len(left))} of {words.plural(everything, 'cell')} {stays} open: the images at hand neither "
@@ -128,6 +130,11 @@ def _line(left: Sequence[Cell], everything: int, tau: float) -> str:
         parts.append(
             f"{words.plural(clustered, 'of them needs', 'of them need')} images of more clusters; more of the "
             "same ones would tell little."
+        )
+    if unseen:
+        parts.append(
+            f"Of {words.count(unseen)} of them φ lies within ±{words.decimal(tau)}, but on images of which it is not "
+            "known what they show: no number of these rules a difference out."
         )
     if hopeless:
         parts.append(
@@ -237,11 +244,13 @@ def notes(config: Mapping[str, Any], cells: Sequence[Cell]) -> tuple[str, ...]:
 
 def _of_answers(config: Mapping[str, Any], cells: Sequence[Cell]) -> Iterator[str]:
     yield from filter(None, (compared_by(config), right_line(config)))
-    left = [cell for cell in cells if cell.verdict == "undetermined" and cell.images_to_settle]
-    if left:
+    left = [cell for cell in cells if cell.verdict == "undetermined"]
+    known = [cell for cell in left if cell.images_to_settle]
+    if known:
+        such = f" of the {words.count(len(known))} of which that is known" if len(known) < len(left) else ""
         yield (
-            f"An undetermined cell holds {_median(cell.n for cell in left)} images and would need about "
-            f"{_median(cell.images_to_settle or 0 for cell in left)} to be settled (medians): until then it may be "
+            f"An undetermined cell{such} holds {_median(cell.n for cell in known)} images and would need about "
+            f"{_median(cell.images_to_settle or 0 for cell in known)} to be settled (medians): until then it may be "
             "biased or not."
         )
 

@@ -79,7 +79,6 @@ from c2b_ray.tables import (
 MOST_DETAILED = 24  # groups with a plot and pictures; the others are tables
 MOST_TABLES = 120  # groups that are tables; the others are counted
 MOST_SENTENCES = 40
-MOST_ACCURACIES = 3  # classifiers at the head of the page; the others are in a table
 
 
 @dataclass(frozen=True)
@@ -299,7 +298,9 @@ def _headline(
         title=clean(str(config.get("task") or "Classifier audit")),
         date=words.moment(str(manifest.get("finished") or manifest.get("created") or "")),
         unfinished=headline.unfinished(manifest),
-        accuracy=tuple(headline.accuracy_in_brief(of, names) for of in headline.accuracies(cells)[:MOST_ACCURACIES]),
+        accuracy=headline.accuracies_in_brief(
+            headline.accuracies(cells), names, pc.count_distinct(tables.draws["image_id"]).as_py()
+        ),
         answers=answered,
         rest=besides(cells, number(config.get("tau"), 0.05)) if any(cell.is_finding for cell in cells) else "",
         tally=counted,

@@ -175,6 +175,8 @@ def answers(facts: Facts) -> tuple[Answer, ...]:
     if strongest_of:
         return tuple(_answer(one, facts) for one in list(strongest_of.values())[:MOST])
     known = sum(one.known for one in facts.biases)
+    if not known:
+        return (Answer("undetermined", "◇", (Span("No bias could be measured."),), (), "numbers"),)
     line = f"None of {words.plural(known, 'bias', 'biases')} is beyond what chance alone gives."
     return (Answer("undetermined", "◇", (Span(line),), ("That does not show that there is none.",), "numbers"),)
 

@@ -287,16 +287,17 @@ def _along(strips: Sequence[Sequence[Frame]]) -> tuple[Gallery, ...]:
 def _no_answer(rows: Sequence[Row]) -> Answer:
     if not rows:
         return Answer("undetermined", "?", (Span("Nothing was searched."),))
-    nothing = all(row["verdict"] == NOTHING for row in rows)
-    labels = words.listed([f"“{clean(label)}”" for label in dict.fromkeys(row["label"] for row in rows[:MOST])])
+    left = [row for row in rows if row["verdict"] != NOTHING]
+    told = left or rows
+    of = list(dict.fromkeys(f"“{clean(row['label'])}”" for row in told))
+    more = [f"{words.count(len(of) - MOST)} more"] if len(of) > MOST else []
+    labels = words.listed([*of[:MOST], *more])
     line = (
-        f"Nothing was found that moves the probability of {labels} by more than {rows[0]['margin']:.3f}."
-        if nothing
-        else f"Whether anything moves the probability of {labels} is not decided."
+        f"Whether anything moves the probability of {labels} is not decided."
+        if left
+        else f"Nothing was found that moves the probability of {labels} by more than {told[0]['margin']:.3f}."
     )
-    return Answer(
-        "none" if nothing else "undetermined", "○" if nothing else "?", (Span(line),), (sentence_of(rows[0]),)
-    )
+    return Answer("undetermined" if left else "none", "?" if left else "○", (Span(line),), (sentence_of(told[0]),))
 
 
 def verdict_of(row: Row) -> tuple[str, str]:

@@ -205,13 +205,18 @@ def answers(tables: Tables, alpha: float) -> tuple[Answer, ...]:
     tested = len({row["word"] for row in tables.associations})
     beneath = search_sentences(tables.gains)
     line = (
-        f"None of {words.plural(tested, 'word')} raises any value by more than the least effect."
+        none_raises(tested)
         if tested
         else "The search found no prompts that bring a value about more often than the language model’s own."
         if beneath
         else f"{words.plural(len(tables.prompts), 'prompt')} judged; nothing was compared."
     )
     return (Answer("undetermined", "◇", (Span(line),), tuple(beneath)),)
+
+
+def none_raises(tested: int) -> str:
+    """Says that no word is established to raise a value; that none does was not tested."""
+    return f"Of {words.plural(tested, 'word')} none is established to raise a value by more than the least effect."
 
 
 def _word_answer(row: Mapping[str, Any], alpha: float) -> Answer:
@@ -277,7 +282,7 @@ def _words_line(listed: Sequence[WordRow], raising: int) -> str:
         return ""
     tested = len({row.word for row in listed})
     if not raising:
-        return f"None of {words.plural(tested, 'word')} raises any value by more than the least effect."
+        return none_raises(tested)
     return f"{words.plural(raising, 'association')} of {words.plural(tested, 'word')} and their values."
 
 

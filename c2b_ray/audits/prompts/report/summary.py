@@ -75,7 +75,7 @@ def summary(run: Run) -> Summary:
     gains = exported(run.read("gains")).to_pylist()
     lines = [_word_line(row) for row in raising[:MOST_WORDS]]
     if run.has("associations") and not raising:
-        lines = ["No word raises any value by more than the least effect."]
+        lines = ["No word is established to raise a value by more than the least effect."]
     said = [*search_sentences(gains), *lines]
     return Summary(
         title="Mean frequency by method",

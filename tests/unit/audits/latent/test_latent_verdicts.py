@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from c2b_ray.audits.latent.report.page import answers
 from c2b_ray.audits.latent.verdicts import FOUND, NOTHING, UNDETERMINED, decide, ties_with, with_q_values
 from c2b_ray.config.latent import EvidenceConfig
 from c2b_ray.stats.latent import Target, weigh_direction
@@ -123,3 +124,16 @@ def test_what_chance_may_explain_but_an_interval_does_not_exclude_stays_open():
     assert "an effect of 0.1 is not excluded" in first["reason"]
     margin_0 = EvidenceConfig(margin=0.0)  # every effect counts: none can be excluded
     assert with_q_values(rows(uniform, high=0.3), margin_0)[0]["verdict"] == "nothing found"
+
+
+def test_the_head_speaks_of_every_label_and_calls_open_only_what_is():
+    def row(label, verdict):
+        about = {"classifier": "m", "label": label, "verdict": verdict, "margin": 0.1, "reason": f"why {label}"}
+        return about | dict.fromkeys(("effect", "effect_low", "effect_high"))
+
+    nothing = [row("cat", NOTHING)] * 3 + [row("dog", NOTHING)]
+    (answer,) = answers(nothing, {}, {})
+    assert answer.text == "Nothing was found that moves the probability of “cat” and “dog” by more than 0.100."
+    (answer,) = answers([*nothing, row("owl", UNDETERMINED)], {}, {})
+    assert answer.text == "Whether anything moves the probability of “owl” is not decided."
+    assert answer.beneath == ("why owl.",)

@@ -90,17 +90,38 @@ def test_without_a_finding_it_says_what_is_ruled_out_and_what_the_rest_would_tak
             row("large", 0.08, attribute="size", images_to_settle=900),
         )
     )
-    answer = nothing_found(cells, 0.05, 0.95)
+    answer = nothing_found(cells, {"m": "m"}, 0.05, 0.95)
     assert answer.text == "No difference of more than 5 points was found."
     said = " ".join(answer.beneath)
     assert "Ruled out is a difference of more than 5 points in 2 of 4 values of a class: weather (2)." in said
     assert "2 stay open" in said
     assert "A value has 200 images, and would need about 900 (medians)." in said
     assert "The largest difference that is not settled: bus when size is" in said
-    all_clear = nothing_found(cells[:2], 0.05, 0.95)
+    all_clear = nothing_found(cells[:2], {"m": "m"}, 0.05, 0.95)
     assert "ruled out for every value" in all_clear.text
     assert all_clear.verdict == "none"
-    assert nothing_found([], 0.05, 0.95).text.startswith("Nothing was scored")
+    assert nothing_found([], {}, 0.05, 0.95).text.startswith("Nothing was scored")
+
+
+def test_a_number_of_images_is_said_of_the_values_for_which_it_is_known():
+    cells = cells_of(scores(row("fog", -0.08, images_to_settle=900), *(row(f"v{i}", 0.01) for i in range(9))))
+    said = " ".join(nothing_found(cells, {"m": "m"}, 0.05, 0.95).beneath)
+    assert "10 stay open" in said
+    assert "Of 1 of them it is known what they take: a value has 200 images, and would need about 900" in said
+
+
+def test_the_largest_open_difference_names_its_classifier_where_there_are_several():
+    cells = cells_of(scores(row("fog", -0.08, images_to_settle=900)))
+    said = " ".join(nothing_found(cells, {"m": "first", "n": "second"}, 0.05, 0.95).beneath)
+    assert "not settled: first: bus when weather is fog" in said
+
+
+def test_a_class_that_several_classifiers_fail_is_listed_once():
+    more = [
+        fog(phi=-0.3 + i / 100, target_class="boat", classifier=name, group=1) for i, name in enumerate(("m", "n", "o"))
+    ]
+    (found,) = told(fog(group=1), *more, names={name: name for name in ("m", "n", "o")})
+    assert "The same of boat (−0.30)." in found.beneath
 
 
 def shapes_and_textures(follow: float, seed: int = 1) -> tuple[pa.Table, ...]:

@@ -7,6 +7,7 @@ import pytest
 
 from c2b_ray.audits.c2b.report.headline import (
     accuracies,
+    accuracies_in_brief,
     accuracy_line,
     implausible_line,
     near_line,
@@ -83,10 +84,34 @@ def test_near_misses_are_the_largest_open_differences_that_images_would_settle()
     ]
     near = near_misses(cells, 0.05)
     assert [(one.attribute, one.bias_class) for one in near] == [("weather", "foggy")]
-    line = near_line(near[0], several=False).replace("\u202f", " ")
+    line = near_line(near[0], several=False, tau=0.05).replace("\u202f", " ")
     assert line.startswith("not settled: bus, weather: foggy: φ −0.71 (−1.00 to −0.03) on 12 images; about 40 images")
     labelled = {"images": {"source": "labelled"}}
     assert "c2b failures" in next_step(near, labelled)
     assert "images_per_caption: 8" in next_step(near, {"images": {"source": "retrieve"}, "captions_per_cell": 5})
     assert "larger `budget`" in next_step(near, {"images": {"source": "retrieve"}, "budget": {"images": 100}})
     assert next_step([], labelled) == ""
+
+
+def test_no_number_of_images_is_named_where_only_the_other_tests_keep_a_difference_open():
+    # Alone it would be a finding of the 100 images at hand, so that "about 30 images" would be advice to draw fewer.
+    reason = "its interval alone lies beyond ±0.1, but among 54 tests that is expected of some by chance"
+    more = {"phi": -0.5, "phi_low": -0.6, "phi_high": -0.39, "images_to_settle": 30, "because": reason}
+    near = near_misses([cell("bus", "weather", "snow", 100, 30, **more)], 0.1)
+    line = near_line(near[0], several=False, tau=0.1)
+    assert line.endswith(f"on 100 images; {reason}.")
+    config = {"images": {"source": "retrieve"}, "tau": 0.1}
+    assert "images_per_caption" not in next_step(near, config)
+    assert "images_per_caption: 70" in next_step([*near, replace(near[0], phi_high=0.0, images_to_settle=70)], config)
+
+
+def test_the_head_says_which_images_and_classifiers_its_accuracies_leave_out():
+    cells = [cell("bus", "weather", "fog", 60, 30, classifier=str(i)) for i in range(5)]
+    cells += [replace(one, attribute="side", n=40, correct=40) for one in cells]
+    names = {str(i): f"net {i}" for i in range(5)}
+    said = accuracies_in_brief(accuracies(cells), names, 100)
+    assert said[0].replace("\u202f", " ") == "net 0: 30 of 60 answers right (50 %)."
+    assert said[3] == "2 more classifiers below."
+    assert "of the run’s 100 images, those of one attribute of each class" in said[4]
+    of_one = accuracies_in_brief(accuracies(cells)[:1], {"0": "net"}, 60)  # labelled: every attribute has them all
+    assert len(of_one) == 1

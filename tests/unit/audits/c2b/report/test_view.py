@@ -10,7 +10,7 @@ from c2b_ray import tables as schemas
 from c2b_ray.audits.c2b.report.gallery import MOST, choose
 from c2b_ray.audits.c2b.report.method import method
 from c2b_ray.audits.c2b.report.ranking import cells_of, ranked, worst_first
-from c2b_ray.audits.c2b.report.undetermined import clear, no_clear, problems, undetermined
+from c2b_ray.audits.c2b.report.undetermined import clear, no_clear, notes, problems, undetermined
 from c2b_ray.audits.c2b.report.view import Tables, View, build_view, plan
 from c2b_ray.storage.run import Run
 
@@ -31,6 +31,18 @@ def view_of(run: Run) -> View:
 def test_disagreement_with_the_paper(verdict: str, paper: int, disagrees: bool) -> None:
     (cell,) = cells_of(scores(row("a", 0.1, verdict, paper_verdict=paper)))
     assert cell.disagrees is disagrees
+
+
+def test_no_effect_on_unverified_images_is_not_told_to_lie_next_to_tau() -> None:
+    rows = [row("a", 0.0, basis="captions"), row("b", 0.0, basis="captions"), row("c", 0.05)]
+    line = undetermined(ranked(scores(*rows)), NAMES, 0.05).line
+    assert "Of 2 of them φ lies within ±0.05, but on images of which it is not known what they show" in line
+    assert "No number of images would settle 1 of them: φ lies next to" in line
+
+
+def test_a_number_of_images_is_said_of_the_cells_for_which_it_is_known() -> None:
+    cells = cells_of(scores(row("a", 0.08, images_to_settle=900), row("b", 0.0), row("c", 0.0)))
+    assert any("An undetermined cell of the 1 of which that is known holds 200" in note for note in notes({}, cells))
 
 
 def test_undetermined_counts_and_order() -> None:

@@ -42,3 +42,8 @@ def test_no_bias_beyond_chance_is_said():
     (answer,) = told([bias("max_skew@100", 0.2, 0.19, q_value=0.4)])
     assert answer.text == "None of 1 bias is beyond what chance alone gives."
     assert answer.verdict == "undetermined"
+
+
+def test_where_no_bias_has_a_number_none_is_said_to_be_explained_by_chance():
+    (answer,) = told([bias("max_skew@100", float("nan"), 0.19, q_value=float("nan"))])
+    assert answer.text == "No bias could be measured."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from c2b_ray.audits.prompts.report.page import Tables, build_view
+from c2b_ray.audits.prompts.report.page import Tables, answers, build_view
 from c2b_ray.report import words
 from c2b_ray.tables.prompts import METHODS, MODIFIERS, PROMPTS
 
@@ -63,3 +63,9 @@ def test_the_prompt_that_did_best_is_shown_with_a_fresh_frequency_or_none() -> N
     view = build_view({}, Tables(prompts, methods, [], [], edits, [], pictures), {})
     assert [row.prompt for row in view.targets] == [f"a bus 1 ({words.percent(0.7)})", "a bus 1"]
     assert [one.frequency for one in view.examples] == [words.percent(0.7), ""]
+
+
+def test_words_without_an_established_effect_are_not_said_to_have_none() -> None:
+    rows = [{"word": word, "raises": False, "effect": 0.3} for word in ("rusty", "old")]
+    (answer,) = answers(Tables([], [], [], rows, [], [], []), 0.05)
+    assert answer.text == "Of 2 words none is established to raise a value by more than the least effect."
