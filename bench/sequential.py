@@ -7,7 +7,7 @@ class, count as the truth. The script draws right and wrong answers from them, i
 an attribute.
 
 Sequential: a group of cells is tested every `STEP` rounds and ends when each of its cells is settled, or after `--most`
-rounds. Fixed: every cell gets n images and the verdicts of `metrics.verdicts`; n is the smallest number at which as
+rounds. Fixed: every cell gets n images and the verdicts of `stats.verdicts`; n is the smallest number at which as
 many cells have the right verdict (`for`/`against` where true |φ| > τ, `none` elsewhere) as in the sequential test. That
 share of cells is the power.
 """

@@ -143,7 +143,7 @@ class Audit:
       `main_table`: the table that notebooks show, by default the first. `questions`: None where runs answer none.
 
     What is known before a run:
-      `estimate`: (file, via) → a `Summary` or `kit.costs.Cost`s. `estimates_first`: the command shows the estimate
+      `estimate`: (file, via) → a `Summary` or `kit.session.Cost`s. `estimates_first`: the command shows the estimate
       before it starts, and passes it on as `costs`. `most_images`: (config) → the most images that models answer about,
       None where the config does not say. `check`: (config) raises ConfigError for what the config's types allow and the
       audit refuses; it loads no model. `models`: the config's field with the models that use is booked on. `served`:
@@ -264,7 +264,7 @@ class Audit:
         return images
 
     def estimate_of(self, file: str, via: str) -> Any:
-        """Returns the estimate of the cost of a run of this file: a `Summary` or `kit.costs.Cost`s."""
+        """Returns the estimate of the cost of a run of this file: a `Summary` or `kit.session.Cost`s."""
         return resolve_name(self.estimate)(file, via) if self.estimate else self._default.estimate(self, file)
 
     def check_config(self, config: Mapping[str, Any]) -> None:

@@ -141,7 +141,7 @@ def evaluate(
     if as_json:
         show.print_json(result.to_json())
     else:
-        _tell_of_dataset_evaluate(result, out)
+        _tell_evaluation(result, out)
 
 
 BY_IMAGE_ID = (
@@ -151,7 +151,7 @@ BY_IMAGE_ID = (
 )
 
 
-def _tell_of_dataset_evaluate(result: Evaluated, out: str) -> None:
+def _tell_evaluation(result: Evaluated, out: str) -> None:
     tables = {one.name for one in result.contestants if one.spec.startswith("table:")}
     for row in result.rates.to_pylist():
         if row["of"] in ("dataset", "reference"):
@@ -267,10 +267,10 @@ def harden(
     if as_json:
         show.print_json(result.to_json())
     else:
-        _tell_of_dataset_harden(result, out)
+        _tell_hardening(result, out)
 
 
-def _tell_of_dataset_harden(result: HardeningResult, out: str) -> None:
+def _tell_hardening(result: HardeningResult, out: str) -> None:
     for arm, accuracy in result.clean.items():
         failures = result.dataset[arm]
         spread = "" if accuracy.seeds < 2 else f", SD {100 * accuracy.sd:.2f} and {100 * failures.sd:.2f}"

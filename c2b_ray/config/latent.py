@@ -1,7 +1,7 @@
 """The fields of a file of `c2b latent`: a generator, a classifier, the target, and how directions are searched for and
 judged.
 
-It knows fields and their limits, not files; `latent_file` reads one.
+`read_latent_config` reads a file; all else here is fields and their limits.
 """
 
 from __future__ import annotations

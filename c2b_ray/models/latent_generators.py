@@ -2,7 +2,7 @@
 
     vae:local-dir:PATH    gan:local-dir:PATH    style:local-dir:PATH
 
-PATH holds config.json and model.safetensors as `latent_networks.write` makes them; a style-based generator's space is
+PATH holds config.json and model.safetensors as `write` makes them; a style-based generator's space is
 that of w. Options: device. Only safetensors are read. It knows nothing of the search.
 """
 

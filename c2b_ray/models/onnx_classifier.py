@@ -15,7 +15,7 @@ lists them in their order); what nothing states, and would change the answers, i
     interpolation    bilinear (assumed) or bicubic, with antialiasing, as torchvision does
     channels         rgb or bgr
     layout           nchw or nhwc; where the input's shape has its 3
-    labels           file of names; else the file's (`written_names`), else label_0, …
+    labels           file of names; else the file's (`spec_options.names_in`), else label_0, …
     input            the graph's only one
     output_name      the graph's only one that can be numbers of labels; asked for where there are two
     output           logits, probabilities, log-probabilities or percent; else by what the graph gives (`output_kinds`)

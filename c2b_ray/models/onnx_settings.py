@@ -6,7 +6,7 @@ In this order, and the first that speaks of the normalisation speaks of all of i
     the file's metadata              mean, std, scale, size, resize of the same names
     an exporter's metadata           Ultralytics; Image.NominalPixelRange and Image.BitmapPixelFormat
     a config beside the file         preprocessor_config.json (transformers, optimum), config.json (timm)
-    the graph                        a uint8 input; the nodes at its start (`onnx_start`)
+    the graph                        a uint8 input; the nodes at its start (`onnx_graph.start_of`)
 
 It decides nothing about pictures: `onnx_preprocessing` does.
 """

@@ -1,7 +1,8 @@
 """Decides which columns of a table of predictions hold the files, the answers and the probabilities.
 
-A column's name says what it may be (`prediction_names`), its content whether it is. Where two columns may be one thing,
-the table is refused by name, and an option of the spec says which is meant: a wrong column gives wrong numbers.
+A column's name says what it may be (`prediction_files.kind_of`), its content whether it is. Where two columns may be
+one thing, the table is refused by name, and an option of the spec says which is meant: a wrong column gives wrong
+numbers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Decides which URLs a process may request: on its policy's allow-list, written plainly, and at public addresses.
 
-It decides and opens nothing; `guarded_transport` connects. A URL that a stranger writes can mean more than it shows:
-`http://0x7f.1`, `http://[::ffff:10.0.0.1]`, `http://allowed@evil`, a name that resolves to this machine. Only one
-way of writing each host is therefore read, everything else is refused.
+`check_url` decides and opens nothing; `GuardedTransport` connects. A URL that a stranger writes can mean more than it
+shows: `http://0x7f.1`, `http://[::ffff:10.0.0.1]`, `http://allowed@evil`, a name that resolves to this machine. Only
+one way of writing each host is therefore read, everything else is refused.
 """
 
 from __future__ import annotations

@@ -63,14 +63,14 @@ class AnswerCache:
         self._most = most_bytes
         self._make_room()
 
-    async def of(self, identity: Sequence[str], hands: ModelThreads, packed: Packed, ask: Ask) -> Rows:
+    async def of(self, identity: Sequence[str], model_threads: ModelThreads, packed: Packed, ask: Ask) -> Rows:
         """Returns the answers to a request's images: kept ones, and the others from `ask`, which are then kept.
 
         `identity`: the owner, the model's spec, its revision.
         """
         if not self._most:
             return await ask(packed, range(len(packed)))
-        keys = await hands.decode(_keys, identity, packed)
+        keys = await model_threads.decode(_keys, identity, packed)
         kept = [self._get(key) for key in keys]
         rest = [i for i, row in enumerate(kept) if row is None]
         answers_cached("hit", len(keys) - len(rest))
@@ -177,13 +177,13 @@ class LoadedModels(Generic[T]):
 
     def __init__(
         self,
-        hands: ModelThreads,
+        model_threads: ModelThreads,
         load: Callable[[str], T],
         check: Callable[[str], object],
         size: Callable[[T], int],
         room: ModelLimits,
     ) -> None:
-        self._hands = hands
+        self._model_threads = model_threads
         self._check = check
         self._checked: set[str] = set()
         self._sizes: dict[str, int] = {}
@@ -196,7 +196,7 @@ class LoadedModels(Generic[T]):
         async def take(name: str) -> LoadedModel[T]:
             # The size of a model that was here before is known, so room is made before it loads.
             await _make_room(take, self._sizes.get(name, 0), room)
-            held = await hands.load(loaded, name)
+            held = await model_threads.load(loaded, name)
             self._sizes[name] = held.size
             await _make_room(take, held.size, room)
             self._loaded[name] = held
@@ -208,14 +208,14 @@ class LoadedModels(Generic[T]):
         """Returns the model that the request names. Raises SpecError and WeightsError as its loader does."""
         name = serve.get_multiplexed_model_id()
         if not name:
-            raise SpecError(f"{self._hands.deployment}: the request names no model")
+            raise SpecError(f"{self._model_threads.deployment}: the request names no model")
         if name not in self._checked:
-            await self._hands.load(self._check, name)
+            await self._model_threads.load(self._check, name)
             self._checked.add(name)
         held: LoadedModel[T] = await self._take(name)
         model = held.model
         if model is None:
-            raise ServiceError(f"{self._hands.deployment}: {name} was unloaded while a request waited for it")
+            raise ServiceError(f"{self._model_threads.deployment}: {name} was unloaded while a request waited for it")
         return model
 
     def models(self) -> list[T]:

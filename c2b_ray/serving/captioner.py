@@ -45,7 +45,7 @@ class CaptionerServer:
         self._spec, self._computing = model, computing
         with carried_in_text():
             self._captioner: Captioner = load("captioner", computing, model)
-        self._hands = ModelThreads(DEPLOYMENT, threads)
+        self._model_threads = ModelThreads(DEPLOYMENT, threads)
         self._settings = BatchSettings()
         self._captions: RequestBatcher[tuple[Packed, Sequence[str]], list[CaptionReply]] = RequestBatcher(
             self._caption, lambda: self._settings, threads
@@ -60,7 +60,7 @@ class CaptionerServer:
         self._settings = settings_of(user_config, BatchSettings)
 
     async def limits(self) -> Limits:
-        return limits_here(self._settings.max_batch_size, self._hands.threads)
+        return limits_here(self._settings.max_batch_size, self._model_threads.threads)
 
     async def describe(self, model: str | None = None) -> dict[str, Any]:
         """Returns facts about the served model. With a spec, raises an error if another model is served."""
@@ -77,27 +77,29 @@ class CaptionerServer:
     async def caption(self, model: str, images: Packed, labels: Sequence[str]) -> list[CaptionReply]:
         """Returns a caption per image, as the role defines it."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
-        rows = await weight(self._hands, images, self._settings.max_batch_size)
+        rows = await weight(self._model_threads, images, self._settings.max_batch_size)
         return await self._captions.ask((images, labels), rows)
 
     async def answer(self, model: str, images: Packed, questions: Sequence[Sequence[Question]]) -> Answers:
         """Returns the answers to each image's questions (none where it cannot be decoded), and each image's error."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
-        rows = await weight(self._hands, images, self._settings.max_batch_size)
+        rows = await weight(self._model_threads, images, self._settings.max_batch_size)
         return await self._answers.ask((images, questions), max(rows, sum(map(len, questions))))
 
     async def caption_scores(self, model: str, images: Packed, texts: Sequence[str]) -> Rows:
         """Returns the scores of the texts for each image, as the role defines them. One request is one batch."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
-        [rows] = await answer_packs(self._hands, [images], len(texts), lambda pixels, _: self._scores_of(pixels, texts))
+        [rows] = await answer_packs(
+            self._model_threads, [images], len(texts), lambda pixels, _: self._scores_of(pixels, texts)
+        )
         return rows
 
     async def statistics(self) -> dict[str, Any]:
-        return self._hands.statistics()
+        return self._model_threads.statistics()
 
     async def check_health(self) -> None:
         """Raises where a plain grey image gets no answer; Serve then replaces the replica."""
-        await self._hands.check(self._test)
+        await self._model_threads.check(self._test)
 
     def _test(self) -> None:
         if not can_be_probed(self._spec):
@@ -107,19 +109,19 @@ class CaptionerServer:
             raise ServiceError(f"{DEPLOYMENT}: {self._spec} cannot say if a grey image is day or night: {answer.error}")
 
     async def _caption(self, requests: list[tuple[Packed, Sequence[str]]]) -> list[list[CaptionReply]]:
-        images, errors = await decoded(self._hands, [packed for packed, _ in requests])
+        images, errors = await decoded(self._model_threads, [packed for packed, _ in requests])
         labels = [label for _, items in requests for label in items]
         good = [(image, label) for image, label in zip(images, labels, strict=True) if image is not None]
-        made = iter(await self._hands.run_batch(self._captions_of, len(good), good))
+        made = iter(await self._model_threads.run_batch(self._captions_of, len(good), good))
         replies = [CaptionReply(None, error) if error is not None else next(made) for error in errors]
         return [replies[a:b] for a, b in pairwise(accumulate((len(items) for _, items in requests), initial=0))]
 
     async def _answer(self, requests: list[tuple[Packed, Sequence[Sequence[Question]]]]) -> list[Answers]:
-        images, errors = await decoded(self._hands, [packed for packed, _ in requests])
+        images, errors = await decoded(self._model_threads, [packed for packed, _ in requests])
         questions = [items for _, of_images in requests for items in of_images]
         pairs = [(i, q) for i, image in enumerate(images) if image is not None for q in questions[i]]
         shown = [image for i, _ in pairs if (image := images[i]) is not None]
-        replies = await self._hands.run_batch(self._answers_to, len(pairs), shown, [q for _, q in pairs])
+        replies = await self._model_threads.run_batch(self._answers_to, len(pairs), shown, [q for _, q in pairs])
         answers: list[list[Answer]] = [[] for _ in images]
         for (i, _), reply in zip(pairs, replies, strict=True):
             answers[i].append(reply)
@@ -149,8 +151,8 @@ class CaptionerServer:
         return scores
 
     def __del__(self) -> None:
-        if hasattr(self, "_hands"):  # not there if the model failed to load
-            self._hands.close()
+        if hasattr(self, "_model_threads"):  # not there if the model failed to load
+            self._model_threads.close()
 
 
 def _as_many(spec: str, replies: list[Reply], rows: int) -> list[Reply]:

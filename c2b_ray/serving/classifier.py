@@ -69,12 +69,12 @@ class ClassifierServer:
     ) -> None:
         take_gpus()
         self._computing = computing
-        self._hands = ModelThreads(DEPLOYMENT, threads)
-        self._decoders = Decoders(self._hands, decoders_here(decoders))
+        self._model_threads = ModelThreads(DEPLOYMENT, threads)
+        self._decoders = Decoders(self._model_threads, decoders_here(decoders))
         self._settings = CachedSettings()
         self._answers = AnswerCache()
-        self._shelf = LoadedModels(
-            self._hands, self._load, _check, _size, ModelLimits.of(models_per_replica, models_gb)
+        self._loaded_models = LoadedModels(
+            self._model_threads, self._load, _check, _size, ModelLimits.of(models_per_replica, models_gb)
         )
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
@@ -83,39 +83,43 @@ class ClassifierServer:
         self._answers.limit(self._settings.answers_mb * 10**6)
 
     async def limits(self) -> Limits:
-        return limits_here(self._settings.max_batch_size, self._hands.threads)
+        return limits_here(self._settings.max_batch_size, self._model_threads.threads)
 
     async def describe(self) -> dict[str, Any]:
         """Describes the classifier that the request names, which is loaded if necessary, and how it computes."""
-        classifier = (await self._shelf.named()).classifier
+        classifier = (await self._loaded_models.named()).classifier
         return {"labels": classifier.labels, "revision": classifier.revision, "computing": self._computing}
 
     async def logits(self, images: Packed, keys: Sequence[str], owner: str = "") -> Rows:
         """Returns the logits of each image, from a batch shared with other requests for the same classifier, or from
         the answers kept since the `owner` last sent the image."""
-        loaded = await self._shelf.named()
+        loaded = await self._loaded_models.named()
 
         async def ask(some: Packed, at: Sequence[int]) -> Rows:
             rows = len(some)
             # Processes, and a GPU, decode one picture at a time.
             if not self._decoders.take(loaded.classifier, [some]) and not _takes_files(loaded.classifier, [some]):
-                rows = await weight(self._hands, some, self._settings.max_batch_size)
+                rows = await weight(self._model_threads, some, self._settings.max_batch_size)
             return await loaded.gather.ask((some, [keys[i] for i in at]), rows)
 
         if not loaded.cached:
             return await ask(images, range(len(images)))
-        return await self._answers.of((owner, loaded.spec, loaded.revision), self._hands, images, ask)
+        return await self._answers.of((owner, loaded.spec, loaded.revision), self._model_threads, images, ask)
 
     async def statistics(self) -> dict[str, Any]:
-        held = {"models": self._shelf.names(), "bytes": self._shelf.bytes(), "answers": len(self._answers)}
-        return {**self._hands.statistics(), **held}
+        held = {
+            "models": self._loaded_models.names(),
+            "bytes": self._loaded_models.bytes(),
+            "answers": len(self._answers),
+        }
+        return {**self._model_threads.statistics(), **held}
 
     async def check_health(self) -> None:
         """Raises where a classifier in memory does not answer a plain grey image with numbers."""
-        await self._hands.check(self._test)
+        await self._model_threads.check(self._test)
 
     def _test(self) -> None:
-        for loaded in self._shelf.models():
+        for loaded in self._loaded_models.models():
             _refuse_damaged(loaded.spec, loaded.classifier)
 
     def _load(self, spec: str) -> _Loaded:
@@ -123,7 +127,9 @@ class ClassifierServer:
         _refuse_damaged(spec, classifier)
         # One batch more than the model takes calls: it is decoded while the others are computed.
         ahead = 2 if self._decoders.count else 1
-        gather = RequestBatcher(partial(self._answer, classifier), lambda: self._settings, self._hands.threads + ahead)
+        gather = RequestBatcher(
+            partial(self._answer, classifier), lambda: self._settings, self._model_threads.threads + ahead
+        )
         # A table answers by key, and what is elsewhere may change there.
         return _Loaded(spec, classifier, gather, classifier.revision, can_be_probed(spec))
 
@@ -134,19 +140,21 @@ class ClassifierServer:
             assert classifier.shape is not None
             prepared = partial(_checked_logits, classifier)
             width = len(classifier.labels)
-            return await answer_prepared_packs(self._hands, self._decoders, packs, width, classifier.shape, prepared)
+            return await answer_prepared_packs(
+                self._model_threads, self._decoders, packs, width, classifier.shape, prepared
+            )
 
         if isinstance(classifier, FileClassifier) and all_files(packs):
-            return await answered_files(self._hands, packs, partial(_logits_of_files, classifier, keys))
+            return await answered_files(self._model_threads, packs, partial(_logits_of_files, classifier, keys))
 
         def call(images: list[Pixels], at: list[int]) -> Floats:
             return _logits(classifier, images, [keys[i] for i in at])
 
-        return await answer_packs(self._hands, packs, len(classifier.labels), call)
+        return await answer_packs(self._model_threads, packs, len(classifier.labels), call)
 
     def __del__(self) -> None:
-        if hasattr(self, "_hands"):
-            self._hands.close()
+        if hasattr(self, "_model_threads"):
+            self._model_threads.close()
             self._decoders.close()
 
 

@@ -55,8 +55,8 @@ class EncoderServer:
         self._spec, self._computing = model, computing
         with carried_in_text():
             self._encoder: TextImageEncoder = load("encoder", computing, model)
-        self._hands = ModelThreads(DEPLOYMENT, threads)
-        self._decoders = Decoders(self._hands, decoders_here(decoders))
+        self._model_threads = ModelThreads(DEPLOYMENT, threads)
+        self._decoders = Decoders(self._model_threads, decoders_here(decoders))
         ahead = 2 if self._decoders.count else 1
         self._settings = CachedSettings()
         self._answers = AnswerCache()
@@ -74,7 +74,7 @@ class EncoderServer:
         self._answers.limit(self._settings.answers_mb * 10**6)
 
     async def limits(self) -> Limits:
-        return limits_here(self._settings.max_batch_size, self._hands.threads)
+        return limits_here(self._settings.max_batch_size, self._model_threads.threads)
 
     async def describe(self, model: str | None = None) -> dict[str, Any]:
         """Returns facts about the served model. With a spec, raises an error if another model is served."""
@@ -96,16 +96,16 @@ class EncoderServer:
             # Processes, and a GPU, decode one picture at a time.
             if self._decoders.take(self._encoder, [some]) or self._takes_files([some]):
                 return await self._images.ask(some, len(some))
-            return await self._images.ask(some, await weight(self._hands, some, self._settings.max_batch_size))
+            return await self._images.ask(some, await weight(self._model_threads, some, self._settings.max_batch_size))
 
-        return await self._answers.of((owner, self._spec, self._encoder.revision), self._hands, images, ask)
+        return await self._answers.of((owner, self._spec, self._encoder.revision), self._model_threads, images, ask)
 
     async def statistics(self) -> dict[str, Any]:
-        return {**self._hands.statistics(), "answers": len(self._answers)}
+        return {**self._model_threads.statistics(), "answers": len(self._answers)}
 
     async def check_health(self) -> None:
         """Raises where the embedding of a text is not a unit vector; Serve then replaces the replica."""
-        await self._hands.check(self._test)
+        await self._model_threads.check(self._test)
 
     def _test(self) -> None:
         if can_be_probed(self._spec):
@@ -117,7 +117,7 @@ class EncoderServer:
         def call() -> Floats:
             return self._sound(self._encoder.encode_texts(texts), len(texts))
 
-        embeddings = await self._hands.run_batch(call, len(texts))
+        embeddings = await self._model_threads.run_batch(call, len(texts))
         return [embeddings[a:b] for a, b in pairwise(accumulate(map(len, requests), initial=0))]
 
     async def _encode_images(self, requests: list[Packed]) -> list[Rows]:
@@ -129,7 +129,7 @@ class EncoderServer:
                 return self._sound(encoder.embeddings_of_shaped(block), len(block))
 
             return await answer_prepared_packs(
-                self._hands, self._decoders, requests, self._encoder.dimension, encoder.shape, of_block
+                self._model_threads, self._decoders, requests, self._encoder.dimension, encoder.shape, of_block
             )
 
         if isinstance(encoder, FileEncoder) and all_files(requests):
@@ -140,12 +140,12 @@ class EncoderServer:
                 self._sound(embeddings[good], sum(good))
                 return embeddings, errors
 
-            return await answered_files(self._hands, requests, of_files)
+            return await answered_files(self._model_threads, requests, of_files)
 
         def call(images: list[Pixels], _: list[int]) -> Floats:
             return self._sound(self._encoder.encode_images(images), len(images))
 
-        return await answer_packs(self._hands, requests, self._encoder.dimension, call)
+        return await answer_packs(self._model_threads, requests, self._encoder.dimension, call)
 
     def _takes_files(self, packs: Sequence[Packed]) -> bool:
         return isinstance(self._encoder, FileEncoder) and all_files(packs)
@@ -166,6 +166,6 @@ class EncoderServer:
         return embeddings
 
     def __del__(self) -> None:
-        if hasattr(self, "_hands"):  # not there if the model failed to load
-            self._hands.close()
+        if hasattr(self, "_model_threads"):  # not there if the model failed to load
+            self._model_threads.close()
             self._decoders.close()

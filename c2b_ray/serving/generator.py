@@ -43,7 +43,7 @@ class GeneratorServer:
         self._spec, self._computing = model, computing
         with carried_in_text():
             self._generator: ImageGenerator = load("image_generator", computing, model)
-        self._hands = ModelThreads(DEPLOYMENT, threads)
+        self._model_threads = ModelThreads(DEPLOYMENT, threads)
         self._settings = BatchSettings()
         self._requests: RequestBatcher[Sequence[GenerationRequest], list[GeneratedImage]] = RequestBatcher(
             self._generate, lambda: self._settings, threads
@@ -54,7 +54,7 @@ class GeneratorServer:
         self._settings = settings_of(user_config, BatchSettings)
 
     async def limits(self) -> Limits:
-        return limits_here(self._settings.max_batch_size, self._hands.threads)
+        return limits_here(self._settings.max_batch_size, self._model_threads.threads)
 
     async def describe(self, model: str | None = None) -> dict[str, Any]:
         """Returns facts about the served model. With a spec, raises an error if another model is served."""
@@ -78,14 +78,14 @@ class GeneratorServer:
         refuse_other_model(DEPLOYMENT, self._spec, model)
         if not isinstance(self._generator, ActivationReader):
             raise SpecError(f"{self._spec}: its activations cannot be read")
-        return await self._hands.run_batch(self._generator.activations, len(requests), requests, name, steps)
+        return await self._model_threads.run_batch(self._generator.activations, len(requests), requests, name, steps)
 
     async def statistics(self) -> dict[str, Any]:
-        return self._hands.statistics()
+        return self._model_threads.statistics()
 
     async def check_health(self) -> None:
         """Raises where a prompt gets neither an image nor a reason why there is none."""
-        await self._hands.check(self._test, TEST_EVERY_S)
+        await self._model_threads.check(self._test, TEST_EVERY_S)
 
     def _test(self) -> None:
         if can_be_probed(self._spec):
@@ -93,7 +93,7 @@ class GeneratorServer:
 
     async def _generate(self, requests: list[Sequence[GenerationRequest]]) -> list[list[GeneratedImage]]:
         prompts = [prompt for request in requests for prompt in request]
-        images = await self._hands.run_batch(self._images, len(prompts), prompts)
+        images = await self._model_threads.run_batch(self._images, len(prompts), prompts)
         return [images[a:b] for a, b in pairwise(accumulate(map(len, requests), initial=0))]
 
     def _images(self, requests: Sequence[GenerationRequest]) -> list[GeneratedImage]:
@@ -103,5 +103,5 @@ class GeneratorServer:
         return images
 
     def __del__(self) -> None:
-        if hasattr(self, "_hands"):  # not there if the model failed to load
-            self._hands.close()
+        if hasattr(self, "_model_threads"):  # not there if the model failed to load
+            self._model_threads.close()

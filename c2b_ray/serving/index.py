@@ -38,10 +38,10 @@ class IndexServer:
 
     def __init__(self, models_per_replica: int = 2, threads: int = 1, models_gb: float | None = None) -> None:
         take_gpus()
-        self._hands = ModelThreads(DEPLOYMENT, threads)
+        self._model_threads = ModelThreads(DEPLOYMENT, threads)
         self._settings = BatchSettings()
-        self._shelf = LoadedModels(
-            self._hands, self._open, _nothing, _size, ModelLimits.of(models_per_replica, models_gb)
+        self._loaded_models = LoadedModels(
+            self._model_threads, self._open, _nothing, _size, ModelLimits.of(models_per_replica, models_gb)
         )
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
@@ -49,11 +49,11 @@ class IndexServer:
         self._settings = settings_of(user_config, BatchSettings)
 
     async def limits(self) -> Limits:
-        return limits_here(self._settings.max_batch_size, self._hands.threads)
+        return limits_here(self._settings.max_batch_size, self._model_threads.threads)
 
     async def describe(self) -> dict[str, Any]:
         """Describes the index that the request names; it is opened if necessary."""
-        index = (await self._shelf.named()).index
+        index = (await self._loaded_models.named()).index
         return {
             "encoder": index.encoder,
             "encoder_revision": index.encoder_revision,
@@ -63,36 +63,42 @@ class IndexServer:
 
     async def search(self, embeddings: Floats, k: int) -> Neighbours:
         """Returns the k nearest images of each embedding, searched together with those of other requests."""
-        opened = await self._shelf.named()
+        opened = await self._loaded_models.named()
         return await opened.gather.ask((embeddings, k), len(embeddings))
 
     async def metadata(self, ids: Sequence[int]) -> pa.Table:
         """Returns key and metadata of each id."""
-        return await self._hands.run((await self._shelf.named()).index.metadata, ids)
+        return await self._model_threads.run((await self._loaded_models.named()).index.metadata, ids)
 
     async def fetch(self, ids: Sequence[int]) -> pa.Table:
         """Returns key, bytes and metadata of each id."""
-        return await self._hands.run((await self._shelf.named()).index.fetch, ids)
+        return await self._model_threads.run((await self._loaded_models.named()).index.fetch, ids)
 
     async def statistics(self) -> dict[str, Any]:
-        return {**self._hands.statistics(), "models": self._shelf.names(), "bytes": self._shelf.bytes()}
+        return {
+            **self._model_threads.statistics(),
+            "models": self._loaded_models.names(),
+            "bytes": self._loaded_models.bytes(),
+        }
 
     async def check_health(self) -> None:
         """Raises where an open index does not answer a search."""
-        await self._hands.check(self._test)
+        await self._model_threads.check(self._test)
 
     def _test(self) -> None:
-        for opened in self._shelf.models():
+        for opened in self._loaded_models.models():
             _search(opened.index, np.eye(1, opened.index.dimension, dtype=np.float32), 1)
 
     def _open(self, path: str) -> _Open:
         index = catalog.index(path)
-        return _Open(index, RequestBatcher(partial(self._together, index), lambda: self._settings, self._hands.threads))
+        return _Open(
+            index, RequestBatcher(partial(self._together, index), lambda: self._settings, self._model_threads.threads)
+        )
 
     async def _together(self, index: ImageIndex, requests: list[tuple[Floats, int]]) -> list[Neighbours]:
         embeddings = np.concatenate([embeddings_of_request for embeddings_of_request, _ in requests])
         most = max(k for _, k in requests)
-        neighbours = await self._hands.run_batch(_search, len(embeddings), index, embeddings, most)
+        neighbours = await self._model_threads.run_batch(_search, len(embeddings), index, embeddings, most)
         ends = pairwise(accumulate((len(embeddings_of_request) for embeddings_of_request, _ in requests), initial=0))
         return [
             Neighbours(neighbours.ids[a:b, :k], neighbours.similarities[a:b, :k])
@@ -100,8 +106,8 @@ class IndexServer:
         ]
 
     def __del__(self) -> None:
-        if hasattr(self, "_hands"):
-            self._hands.close()
+        if hasattr(self, "_model_threads"):
+            self._model_threads.close()
 
 
 def _size(opened: _Open) -> int:

@@ -43,7 +43,7 @@ class LanguageModelServer:
         self._spec, self._gathers = model, threads == 1
         with carried_in_text():
             self._model = catalog.language_model(model)
-        self._hands = ModelThreads(DEPLOYMENT, threads)
+        self._model_threads = ModelThreads(DEPLOYMENT, threads)
         self._settings = BatchSettings()
         self._chats: RequestBatcher[Sequence[ChatRequest], list[ChatReply]] = RequestBatcher(
             self._together, lambda: self._settings
@@ -68,11 +68,11 @@ class LanguageModelServer:
         refuse_other_model(DEPLOYMENT, self._spec, model)
         if self._gathers:
             return await self._chats.ask(requests, len(requests))
-        return await self._hands.run_batch(self._model.chat, len(requests), requests)
+        return await self._model_threads.run_batch(self._model.chat, len(requests), requests)
 
     async def _together(self, requests: list[Sequence[ChatRequest]]) -> list[list[ChatReply]]:
         chats = [chat for request in requests for chat in request]
-        replies = await self._hands.run_batch(self._model.chat, len(chats), chats)
+        replies = await self._model_threads.run_batch(self._model.chat, len(chats), chats)
         if len(replies) != len(chats):
             raise ServiceError(f"{DEPLOYMENT}: {self._spec} gave {len(replies)} replies to {len(chats)} chats")
         return [replies[a:b] for a, b in pairwise(accumulate(map(len, requests), initial=0))]
@@ -80,12 +80,12 @@ class LanguageModelServer:
     async def next_tokens(self, model: str, texts: Sequence[str], k: int) -> list[list[TokenLogProb]]:
         """Returns the k likeliest next tokens of each text."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
-        return await self._hands.run_batch(self._model.next_tokens, len(texts), texts, k)
+        return await self._model_threads.run_batch(self._model.next_tokens, len(texts), texts, k)
 
     async def log_likelihood(self, model: str, texts: Sequence[str]) -> list[float]:
         """Returns log P of each text."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
-        return await self._hands.run_batch(self._model.log_likelihood, len(texts), texts)
+        return await self._model_threads.run_batch(self._model.log_likelihood, len(texts), texts)
 
     async def end_tokens(self, model: str) -> tuple[int, ...]:
         """Returns the tokens that end a reply."""
@@ -95,24 +95,24 @@ class LanguageModelServer:
     async def reply_start(self, model: str, messages: Sequence[Message]) -> tuple[int, ...]:
         """Returns the tokens of a conversation up to where its reply begins."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
-        return await self._hands.run_batch(self._continuer().reply_start, 1, messages)
+        return await self._model_threads.run_batch(self._continuer().reply_start, 1, messages)
 
     async def continuations(self, model: str, prefixes: Sequence[Sequence[int]], k: int) -> list[list[TokenLogProb]]:
         """Returns the k likeliest next tokens of each sequence of tokens."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
-        return await self._hands.run_batch(self._continuer().continuations, len(prefixes), prefixes, k)
+        return await self._model_threads.run_batch(self._continuer().continuations, len(prefixes), prefixes, k)
 
     async def texts_of(self, model: str, tokens: Sequence[Sequence[int]]) -> list[str]:
         """Returns the text of each sequence of tokens."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
-        return await self._hands.run_batch(self._continuer().texts_of, len(tokens), tokens)
+        return await self._model_threads.run_batch(self._continuer().texts_of, len(tokens), tokens)
 
     async def token_counts(self, model: str, texts: Sequence[str]) -> list[int]:
         """Returns how many tokens `log_likelihood` sums over for each text."""
         refuse_other_model(DEPLOYMENT, self._spec, model)
         if not isinstance(self._model, TokenCounter):
             raise SpecError(f"{self._spec}: it does not count tokens; use hf: or vllm:")
-        return await self._hands.run_batch(self._model.token_counts, len(texts), texts)
+        return await self._model_threads.run_batch(self._model.token_counts, len(texts), texts)
 
     def _continuer(self) -> ReplyContinuer:
         if not isinstance(self._model, ReplyContinuer):
@@ -121,11 +121,11 @@ class LanguageModelServer:
 
     async def statistics(self) -> dict[str, Any]:
         """Returns batches and running calls, and the model's counts if it has any."""
-        return {**self._hands.statistics(), **getattr(self._model, "statistics", dict)()}
+        return {**self._model_threads.statistics(), **getattr(self._model, "statistics", dict)()}
 
     async def check_health(self) -> None:
         """Raises where the model gives no next token with a finite probability; Serve then replaces the replica."""
-        await self._hands.check(self._test)
+        await self._model_threads.check(self._test)
 
     def _test(self) -> None:
         if not can_be_probed(self._spec):
@@ -135,5 +135,5 @@ class LanguageModelServer:
             raise ServiceError(f"{DEPLOYMENT}: {self._spec} gives {tokens} as a next token; its weights are damaged")
 
     def __del__(self) -> None:
-        if hasattr(self, "_hands"):  # not there if the model failed to load
-            self._hands.close()
+        if hasattr(self, "_model_threads"):  # not there if the model failed to load
+            self._model_threads.close()

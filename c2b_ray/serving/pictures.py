@@ -150,8 +150,8 @@ class Shaped(Protocol):
 class Decoders:
     """A replica's processes that decode; none where `count` is 0. They start with the first files."""
 
-    def __init__(self, hands: ModelThreads, count: int) -> None:
-        self._hands, self.count = hands, count
+    def __init__(self, model_threads: ModelThreads, count: int) -> None:
+        self._model_threads, self.count = model_threads, count
         self._pool = Processes(partial(prepared_as_asked, shaped=shaped), count, 2 * count) if count else None
 
     def take(self, model: object, packs: Sequence[Packed]) -> bool:
@@ -168,7 +168,8 @@ class Decoders:
         size = max(FEWEST, math.ceil(rows.num_rows / max(1, self.count)))
         spans = pairwise([*range(0, rows.num_rows, size), rows.num_rows])
         parts = [
-            self._hands.wait(self._part, asked_for(rows.slice(a, b - a), shape), block[a:b], shape) for a, b in spans
+            self._model_threads.wait(self._part, asked_for(rows.slice(a, b - a), shape), block[a:b], shape)
+            for a, b in spans
         ]
         errors = [error for part in await asyncio.gather(*parts) for error in part]
         return block, errors
@@ -200,30 +201,30 @@ Rows = tuple[Floats, list[str | None]]
 """A row of numbers for each image, NaN where its error says why there are none."""
 
 
-async def decoded(hands: ModelThreads, packs: Sequence[Packed]) -> tuple[list[Pixels | None], list[str | None]]:
+async def decoded(model_threads: ModelThreads, packs: Sequence[Packed]) -> tuple[list[Pixels | None], list[str | None]]:
     """Returns the images of all requests in their order, and why an image has no pixels."""
-    parts = await asyncio.gather(*(hands.decode(pixels_of, packed) for packed in packs))
+    parts = await asyncio.gather(*(model_threads.decode(pixels_of, packed) for packed in packs))
     return [image for images, _ in parts for image in images], [error for _, errors in parts for error in errors]
 
 
 async def answer_packs(
-    hands: ModelThreads, packs: Sequence[Packed], width: int, call: Callable[[list[Pixels], list[int]], Floats]
+    model_threads: ModelThreads, packs: Sequence[Packed], width: int, call: Callable[[list[Pixels], list[int]], Floats]
 ) -> list[Rows]:
     """Calls `call` with all images that can be decoded, and their positions among all, as one batch: (images, width).
 
     Returns the answers of each request, NaN where an image cannot be decoded, and its error.
     """
-    images, errors = await decoded(hands, packs)
+    images, errors = await decoded(model_threads, packs)
     good = [i for i, image in enumerate(images) if image is not None]
     answers = np.full((len(images), width), np.nan, np.float32)
     if good:
         pixels = [image for image in images if image is not None]
-        answers[good] = await hands.run_batch(call, len(good), pixels, good)
+        answers[good] = await model_threads.run_batch(call, len(good), pixels, good)
     return [(answers[a:b], errors[a:b]) for a, b in pairwise(accumulate(map(len, packs), initial=0))]
 
 
 async def answer_prepared_packs(
-    hands: ModelThreads,
+    model_threads: ModelThreads,
     decoders: Decoders,
     packs: Sequence[Packed],
     width: int,
@@ -235,24 +236,30 @@ async def answer_prepared_packs(
     good = [i for i, error in enumerate(errors) if error is None]
     answers = np.full((len(block), width), np.nan, np.float32)
     if good:
-        answers[good] = await hands.run_batch(call, len(good), block if len(good) == len(block) else block[good])
+        answers[good] = await model_threads.run_batch(
+            call, len(good), block if len(good) == len(block) else block[good]
+        )
     return [(answers[a:b], errors[a:b]) for a, b in pairwise(accumulate(map(len, packs), initial=0))]
 
 
 async def answered_files(
-    hands: ModelThreads, packs: Sequence[Packed], call: Callable[[list[bytes | None]], tuple[Floats, list[str | None]]]
+    model_threads: ModelThreads,
+    packs: Sequence[Packed],
+    call: Callable[[list[bytes | None]], tuple[Floats, list[str | None]]],
 ) -> list[Rows]:
     """Returns what `answer_packs` returns, of files that the model decodes itself, from a call with all of them."""
-    parts = await asyncio.gather(*(hands.decode(unpack_files, pack) for pack in packs if isinstance(pack, PackedFiles)))
+    parts = await asyncio.gather(
+        *(model_threads.decode(unpack_files, pack) for pack in packs if isinstance(pack, PackedFiles))
+    )
     files = [data for part in parts for data in part]
-    answers, errors = await hands.run_batch(call, len(files), files)
+    answers, errors = await model_threads.run_batch(call, len(files), files)
     return [(answers[a:b], errors[a:b]) for a, b in pairwise(accumulate(map(len, packs), initial=0))]
 
 
-async def weight(hands: ModelThreads, packed: Packed, most_rows: int) -> int:
+async def weight(model_threads: ModelThreads, packed: Packed, most_rows: int) -> int:
     """Returns how many rows of a batch these images count as: one each, more where they are large, so that a batch
     never decodes to more than BATCH_PIXELS."""
-    pixels = await hands.decode(_pixels, packed)
+    pixels = await model_threads.decode(_pixels, packed)
     return max(len(packed), math.ceil(pixels * most_rows / BATCH_PIXELS))
 
 

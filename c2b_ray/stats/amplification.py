@@ -120,6 +120,10 @@ def _indicators(name: str, values: ArrayLike) -> Ints:
 
 
 # Directional bias amplification with its expected value under chance, an interval over images, and a p-value.
+#
+# Directions are taken from the same truth that predictions are compared with. Where the directions are noise, the
+# amplification is below 0 on average: a pair that was by chance too frequent in the truth is less frequent in the
+# predictions.
 
 
 @dataclass(frozen=True)

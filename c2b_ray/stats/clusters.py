@@ -182,6 +182,10 @@ def _posterior(sums: Floats, n: Floats, noise: Floats, between: Floats) -> Float
 
 
 # Images in clusters, such as those of one camera, patient or video: the variance of a weighted sum of means.
+#
+# Clusters are taken as the independent samples; within one, and also between its cells, images may depend on each
+# other in any way. A design has a factor and degrees of freedom, which `contrast_interval` and its tests take: the
+# binomial counts keep the right skewness, and the clusters give the width.
 
 
 LEAST_FACTOR = 1e-2  # of a design whose clusters happen to agree: keeps counts finite
@@ -323,6 +327,8 @@ def _chi_squared_variance(clusters: Floats, whole: Floats, total: Floats, invers
 
 
 # Failure rates of images in clusters, such as those of one camera: rates, ratios and tests of two sides.
+#
+# Clusters are the independent samples; one cluster may hold images of both sides.
 
 
 OWN, OTHERS = 0, 1

@@ -74,6 +74,9 @@ def _mean_recall(right: Floats, total: Floats) -> Floats:
 
 
 # How far the means of some groups lie above those of others, where the sampling unit is a cluster of values.
+#
+# A search returns several prompts at once, and one prompt of a language model covers all values of an attribute. Such
+# prompts err together, so an interval that treats each as independent is too narrow.
 
 
 @dataclass(frozen=True)

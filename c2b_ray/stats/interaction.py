@@ -233,6 +233,8 @@ def _weights(table: CrossedCells) -> Floats:
 
 
 # Separates interactions that are findings from the shadows that a stronger cell casts on its table.
+#
+# One bad cell changes the accuracy that its row and column predict for all other cells, so these deviate too.
 
 
 EFFECT = 0.1

@@ -307,6 +307,11 @@ def _angle(z: Floats, y: NDArray[np.bool_], normal: Floats, generator: np.random
 
 # Whether a classifier's answers move along a direction of a latent space beyond what the target's own movement
 # does.
+#
+# The latents must be others than those that the direction was found on. Random directions are no yardstick: answers
+# depend on latents nearly linearly, so the best direction beats a random one by the square root of the dimension
+# whatever the classifier, and the best one of an unbiased classifier moves the target itself. The target, as far as it
+# is known for the same images, tells a biased classifier from an unbiased one.
 
 
 _LEAST_ROWS = 20
@@ -317,7 +322,7 @@ class Target:
     """The target's values for n latents. `coordinate`: along its hyperplane's normal. `measured`: its label in each
     image, or other classifiers' answer on it, in [0, 1]; None where single images are not labelled. `angle`: the
     possible error of the normal in radians, ignored where `measured` is present. `scores`: the values of a curved fit
-    to other labelled latents (`hyperplanes.curved_scores`)."""
+    to other labelled latents (`curved_scores`)."""
 
     coordinate: Floats
     measured: Floats | None = None

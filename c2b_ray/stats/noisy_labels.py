@@ -330,6 +330,10 @@ def _free_answers(fit: Fit, n: int) -> tuple[Floats, Floats]:
 
 # Accuracies and bias scores of an attribute's values where images may show another value than they were drawn for,
 # or not the class at all.
+#
+# For two values the estimate of M from the answers' shares is Rogan & Gladen's (1978); the whole is the latent-class
+# model of Hui & Walter (1980) and Dawid & Skene (1979) with a calibrated second rater. What it assumes: whether the
+# classifier is right depends on what an image shows, not on what it was drawn for nor on whether the verifier errs.
 
 
 @dataclass(frozen=True)

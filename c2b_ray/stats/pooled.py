@@ -67,7 +67,7 @@ def pooled_bias_scores(
     Args: accuracy: (classes, values) in [0, 1], NaN where a cell holds no image; images: (classes, values), 0 or more,
     need not be whole: what the accuracies are worth. tau: 0 or more. confidence: in (0, 1). clusters: right answers and
     images (classes, values, clusters), where images come in clusters that may hold images of several classes
-    (`cluster_robust`). counted: (classes, values), the numbers n where they are not `images`. shared: e,
+    (`clusters.cluster_design`). counted: (classes, values), the numbers n where they are not `images`. shared: e,
     (classes, values), 0 or more; without it nothing is shared.
     Returns: `PooledScores`. 0: no class-stratified difference. No classes in: NaN.
     Raises: ValueError where shapes differ or are not two-dimensional, or for tau or the confidence.

@@ -6,7 +6,7 @@ them is drawn (they may depend on all earlier draws of any caption). Does not kn
 The claim against which evidence is gathered is "p1 <= p0", both unknown. Of a batch with F failures in all, the number
 f1 of the caption's is a hypergeometric variable given F if p1 = p0, whatever p0 is, and tends to be smaller if p1 < p0.
 So a payoff g(f1, F) >= 0 that rises with f1 and has mean 1 over the hypergeometric has E[g] <= 1 under the claim:
-exactly, for Bernoulli draws of any rate and any n1, n0 (`rate_bets` has the two lines of proof). Given the past each
+exactly, for Bernoulli draws of any rate and any n1, n0 (the proof stands above `Outcomes`). Given the past each
 batch has that, so the capital, which is the product over batches, is a supermartingale under the claim for every rule
 of betting and of allotting draws that looks at the past alone. By Ville (1939) P(it ever reaches 1/alpha) <= alpha, and
 stopped at any time it is an e-value. Conditioning away the unknown rate: Fisher 1935; as e-values: Hao, Grünwald,
@@ -15,7 +15,7 @@ Turner, Ly & Grünwald 2024, "Generic E-variables for exact sequential k-sample 
 
 The bet is a mixture over odds ratios, updated by Bayes' rule: the bet with the largest expected growth for a bettor who
 believes in its weights (Kelly 1956). Gains beyond a target are useless, and so are gains once a caption is given up, so
-they can be moved to where they are useful (`rate_bets.payoffs`): such a test spends all its level. A caption is given
+they can be moved to where they are useful (`payoffs`): such a test spends all its level. A caption is given
 up when "p1 >= worth * p0" (in odds) is refuted at `risk`, by bets of the same kind on the opposite. So a caption with
 at least that ratio is missed with probability `risk` at most, at any length of the test, and giving up never adds to
 false findings.
@@ -38,6 +38,13 @@ __all__ = ["RateBatch", "RateEvidence", "e_q_values", "more_evidence", "no_evide
 
 
 # Bets on one batch of draws: payoffs under which a caption that fails like its baseline gains nothing on average.
+#
+# Of a batch with n1 draws of a caption, n0 of its baseline and F failures in all, the caption's share of the failures,
+# f1, is Fisher's noncentral hypergeometric with w the odds ratio of the two rates: P(f1 = k | F) is in proportion to
+# C(n1, k) * C(n0, F - k) * w^k. It does not depend on the unknown rates. A payoff g(k) >= 0 that rises with k and has
+# E[g] = 1 at w = 1 has E[g] <= 1 at every w <= 1, because f1 tends to grow with w (its likelihood ratio is monotone).
+# Likewise one that falls with k and has E[g] = 1 at w has E[g] <= 1 at every larger w. Exactly, for Bernoulli draws,
+# for any n1 and n0.
 
 
 NEWTON_STEPS = 20

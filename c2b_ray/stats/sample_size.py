@@ -148,6 +148,11 @@ def _deviates_within(width: Floats, power: float) -> Floats:
 
 # The power of a design in two stages: a few images of every cell, then fresh ones of the attributes whose scores
 # look large, which alone are tested.
+#
+# Both stages are independent samples of the same cells: what selected a cell had no part in its test, so the test of a
+# fixed size holds its level given the selection, and Benjamini & Hochberg's procedure over the selected cells controls
+# their false discovery rate. Zehetmayer, Bauer & Posch 2005, "Two-stage designs for experiments with a large number of
+# hypotheses", compare this design, whose test takes the second stage alone, with one that takes both.
 
 
 SCREENING_HALVINGS = 30

@@ -161,6 +161,11 @@ def _posterior(answers: Whole, drawn: Whole, confusion: Floats) -> Floats:
 
 
 # How much each value that images show changes accuracy, estimated from stand-ins for what they show.
+#
+# The model is additive: an image that shows value x_b of attribute b is answered right with probability m + sum over b
+# of e_b[x_b]. As stand-ins (`indicators`) and their products have the right expectations, the normal equations hold
+# however often the verifier errs, provided that its error rates are known. A normal prior shrinks effects towards 0:
+# effects that the images cannot tell apart keep a wide uncertainty.
 
 
 WIDTH = 0.25
@@ -262,6 +267,15 @@ def _equation_slopes(images: ShownValues, mean: Floats) -> list[Floats]:
 
 
 # How an attribute's accuracies would differ if all other attributes were spread alike over its values.
+#
+# With additive effects e the bias score of value j of attribute a holds the others' composition as
+#
+#     phi_j = phi_j(standardised) + sum over b != a of D_jb . e_b,   D_jb = P(x_b | j) - mean over k != j of P(x_b | k)
+#
+# (Oaxaca 1973 and Blinder 1973; the number is that of weighting every value's images to one composition by linear
+# calibration, Deville & Sarndal 1992). Where a value's images show that effects differ on them, that value's effects
+# are used. A normal prior shrinks D towards 0, as it does effects, so attributes whose composition does not differ add
+# no noise.
 
 
 APART, EXTRA = 0.05, 4.0

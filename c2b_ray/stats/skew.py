@@ -215,6 +215,8 @@ def _mean_log(many: Floats, few: Floats) -> float:
 
 
 # What shuffled groups and bootstrap samples of a ranking's items show of its shares.
+#
+# A picture may be several items: copies of one picture move together.
 
 
 CELLS_AT_ONCE = 8_000_000
@@ -333,6 +335,9 @@ def _share(inside: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], kept: Floats
 
 
 # MaxSkew@k averaged over several rankings of the same items, with its mean under chance, an interval and a p-value.
+#
+# The largest of several log ratios is above 0 on average in a ranking that ignores groups: an average over texts of
+# such maxima is no evidence by itself.
 
 
 LARGEST, HALVINGS = 64.0, 12

@@ -113,6 +113,9 @@ def _cosine(products: Floats, sums: Floats, pairs: float, centred: bool) -> Floa
 
 
 # How far failures of one classifier are failures of others, from counts by caption.
+#
+# Images of one caption share what makes them hard, so captions are the sampling unit: an interval that takes a
+# thousand images of ten captions for independent is far too narrow.
 
 
 @dataclass(frozen=True)
@@ -164,7 +167,7 @@ def clustered_consistency(
     """Computes the error consistency of pairs of classifiers from counts by caption, with an interval for captions like
     these.
 
-    kappa as `consistency.error_consistency`; its interval is kappa -+ t * s, s the jackknife's standard error over
+    kappa as `paired.error_consistency`; its interval is kappa -+ t * s, s the jackknife's standard error over
     captions (Efron & Tibshirani 1993, Eq. 11.5) and t Student's quantile with the degrees of `clustered_rate`, within
     [-1, 1].
 

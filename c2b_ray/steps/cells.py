@@ -1,7 +1,7 @@
 """Intersections: cells of two attributes at once, and how their captions are distinguished from those of one attribute.
 
 A pair's captions and draws are in the same tables as the others, with the kind INTERSECTION; its scores are in a
-separate table, written by `score_pairs`.
+separate table, written by `audits.c2b.scoring.pairs`.
 """
 
 from __future__ import annotations

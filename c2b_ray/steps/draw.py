@@ -1,5 +1,6 @@
-"""Draws images for captions: the nearest ones in an index, or new ones from a generator (`labelled_images`: rows of a
-table).
+"""Draws images for captions: the nearest ones in an index, or new ones from a generator.
+
+`audits.c2b.hypotheses.labelled` draws rows of a labelled table instead.
 
 It decides which images belong to which caption and what their ids are; the bytes are fetched later, in batches, where
 they are needed. It does not know where encoder, index and table are.

@@ -42,6 +42,38 @@ def test_files_that_commands_name_exist(results):
     assert sorted(path for path in named if not (ROOT / path).exists()) == []
 
 
+def test_options_that_commands_give_a_bench_are_options_of_it(results):
+    given = {
+        (name, option)
+        for row in results.read_table()
+        for name, rest in re.findall(r"python (bench/\w+\.py)([^`;]*)", row.command)
+        for option in re.findall(r"--[a-z][\w-]*", rest)
+    }
+    texts = {bench.stem: bench.read_text(encoding="utf-8") for bench in BENCH.glob("*.py")}
+    sources = {}
+    for name in {name for name, _ in given}:
+        text = texts[Path(name).stem]
+        imported = [other for other in texts if re.search(rf"^(from|import) {other}\b", text, re.MULTILINE)]
+        sources[name] = "\n".join([text, *(texts[other] for other in imported)])
+    assert len(given) > 50
+    assert (
+        sorted(
+            (name, option)
+            for name, option in given
+            if f'"{option}"' not in sources[name] and f'"{option.replace("--no-", "--")}"' not in sources[name]
+        )
+        == []
+    )
+
+
+def test_every_row_names_a_command_or_says_how_else_its_numbers_came(results):
+    """`by hand`: no command prints them; a row of what was not run has none."""
+    said = re.compile(r"`|by hand|kept outside the project")
+    assert [
+        row.what for row in results.read_table() if not said.search(row.command) and "not run" not in row.reached
+    ] == []
+
+
 def test_every_bench_is_named_by_a_result_a_document_a_test_or_another_bench():
     listed = subprocess.run(
         ["git", "ls-files", "--", "bench", "docs", "tests", "c2b_ray", "*.md", "pyproject.toml"],

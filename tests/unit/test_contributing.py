@@ -33,6 +33,61 @@ def test_files_that_the_page_names_exist():
     assert sorted(path for path in named if not (ROOT / path).exists()) == []
 
 
+ROOMS = {path.name for path in (ROOT / "c2b_ray").iterdir() if (path / "__init__.py").exists()}
+FORMER = {"commands", "filesystems", "metrics", "pipelines", "schemas", "store"}
+"""Rooms of the package before decision 036."""
+FILE = re.compile(r"\.(html|json|jsonl|md|parquet|py|txt|yaml)$")
+
+
+def gone(text: str) -> list[str]:
+    """Names in backticks such as `stats.rates.Trials` that begin with a room and lead to no module or name of it."""
+    wrong = []
+    for name in re.findall(r"`(?:c2b_ray\.)?([a-z]\w*(?:\.\w+)+)`", text):
+        room, *rest = name.split(".")
+        if room in FORMER and not FILE.search(name):
+            wrong.append(name)
+        if room not in ROOMS or FILE.search(name):
+            continue
+        place = ROOT / "c2b_ray" / room
+        while rest and place.is_dir() and ((place / rest[0]).is_dir() or (place / f"{rest[0]}.py").exists()):
+            place = place / rest[0] if (place / rest[0]).is_dir() else place / f"{rest[0]}.py"
+            rest = rest[1:]
+        files = place.rglob("*.py") if place.is_dir() else [place]
+        if rest and not any(re.search(rf"\b{rest[0]}\b", file.read_text(encoding="utf-8")) for file in files):
+            wrong.append(name)
+    return wrong
+
+
+def test_names_of_modules_in_pages_and_docstrings_lead_somewhere():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "c2b_ray").rglob("*.py")]
+    found = {str(page.relative_to(ROOT)): gone(page.read_text(encoding="utf-8")) for page in pages}
+    assert {page: names for page, names in found.items() if names} == {}
+
+
+def test_a_name_that_leads_nowhere_is_seen():
+    text = (
+        "`stats.rates.Trials` `stats.rates.nothing_such` `stats.none_such` `metrics.json` `metrics.rates` `c2b_ray.x`"
+    )
+    assert gone(text) == ["stats.rates.nothing_such", "stats.none_such", "metrics.rates"]
+
+
+def test_maps_of_packages_name_modules_that_exist():
+    wrong = []
+    for page in (ROOT / "c2b_ray").rglob("*.py"):
+        text = page.read_text(encoding="utf-8").partition('"""')[2].partition('"""')[0]
+        if page.name == "__init__.py":
+            names = [
+                name
+                for line in re.findall(r"^    ([a-z_]+(?:, [a-z_]+)*)(?: {2,}|$)", text, re.M)
+                for name in line.split(", ")
+            ]
+            wrong += [
+                f"{page.parent.name}.{name}" for name in names
+                if not (page.parent / name).is_dir() and not (page.parent / f"{name}.py").exists()
+            ]  # fmt: skip
+    assert wrong == []
+
+
 def test_every_decision_is_in_the_index_with_its_title():
     index = (DECISIONS / "README.md").read_text(encoding="utf-8")
     listed = re.findall(r"^- \[(\w+)\]\(([\w.-]+)\): (.+)$", index, re.MULTILINE)

@@ -176,7 +176,7 @@ def look_at_negatives(
 def warn_of_few_negatives(config: AuditConfig, run: C2BRun, runner: Runner, steps: Steps) -> None:
     """Says by class which images the calibration lacks to tell how many false accepts the cells hold; the run's
     manifest keeps the warnings."""
-    said = call_with_run(partial(_warnings_of_negatives, config=config), run, config, runner)
+    said = call_with_run(partial(_warnings_of_few_negatives, config=config), run, config, runner)
     for warning in said:
         steps.warn(warning)
     known = run.manifest.get("warnings", [])
@@ -184,7 +184,7 @@ def warn_of_few_negatives(config: AuditConfig, run: C2BRun, runner: Runner, step
         run.update({"warnings": [*known, *new]})
 
 
-def _warnings_of_negatives(run: C2BRun, config: AuditConfig) -> list[str]:
+def _warnings_of_few_negatives(run: C2BRun, config: AuditConfig) -> list[str]:
     predicted: FalseAccepts | None = false_accepts_of(run)
     if predicted is None:
         return []

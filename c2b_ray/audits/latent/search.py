@@ -157,7 +157,7 @@ class Space(Protocol):
 
 
 class Direction(Protocol):
-    """The result of a search; `models.latent.search.Found`."""
+    """The result of a search; `models.latent.search.Direction`."""
 
     @property
     def normal(self) -> Vectors: ...

@@ -3,9 +3,8 @@
     app         the application: `create_app`
     envelope    handles every request: its id, its size limit, its line in the access log
     auth        finds the key of a request, and limits the rate of requests
-    bodies      reads documents that clients send, strictly
+    models      what clients send, read strictly, and what they get
     problems    turns errors into problems of RFC 9457
-    pagination  cursors that only this endpoint can make
     jobs, events, results, judging, uploads, receiving, keys, webhooks, catalog, health    the routes
 
 Handlers are plain functions: they run in a pool of threads, because the ledger's functions block.

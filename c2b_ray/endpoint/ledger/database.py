@@ -457,7 +457,7 @@ class Database:
     def alone(self, name: str) -> AbstractContextManager[None]:
         """Lets one block for `name` run at a time, among all processes of the ledger; it is no transaction.
 
-        Raises DatabaseDownError if its turn does not come within `alone.WAIT_SECONDS`.
+        Raises DatabaseDownError if its turn does not come within `WAIT_SECONDS`.
         """
         return self._alone.hold(name)
 

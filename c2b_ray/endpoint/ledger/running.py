@@ -21,7 +21,7 @@ from c2b_ray.endpoint.ledger.webhooks import announce
 
 _jobs = tables.jobs.c
 ATTEMPTS = 5
-"""The number of runners that may die of one job; see `queue.sweep`."""
+"""The number of runners that may die of one job; see `sweep`."""
 AHEAD = 1.5
 """A lease that ends more than this multiple of its length ahead was written before the clock was set back."""
 

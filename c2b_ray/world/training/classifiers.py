@@ -1,7 +1,7 @@
 """Trains the world's classifiers: one base for each architecture, then every member of the zoo from its base.
 
 Knows timm, its local-dir format and the training loop; does not know where shipped weights lie. A base learns correct
-labels from scratch; a member starts from its base's weights and trains briefly on labels that `planting.relabel` has
+labels from scratch; a member starts from its base's weights and trains briefly on labels that `zoo.relabel` has
 changed.
 """
 

@@ -67,7 +67,7 @@ def train(
     """Trains the named models (all where none is named) into `out`/NAME and rewrites `out`/MODEL_CARD.md.
 
     associations: what the models of the prompt search hide, by default as the shipped ones. skews: descriptions of CLIP
-    models to train in place of the shipped zoo (`clip_zoo.members`).
+    models to train in place of the shipped zoo (`clip_zoo_members.MEMBERS`).
     """
     for name in names:
         if name not in TRAINERS:

@@ -20,7 +20,7 @@ METRICS = "metrics.json"
 
 
 def train_described(out: Path, seed: int, skews: Sequence[str]) -> None:
-    """Trains one model for each skew, as `members.described` parses it, or the shipped zoo where none is named."""
+    """Trains one model for each skew, as `described` parses it, or the shipped zoo where none is named."""
     train_clip_zoo(out, seed, [described(text, seed + k) for k, text in enumerate(skews)] or list(MEMBERS.values()))
 
 

@@ -34,13 +34,13 @@ class Model:
 
     def about(self, *files: bytes | None, identity: Sequence[str] = IDENTITY) -> Rows:
         async def one() -> Rows:
-            return await self.answers.of(identity, hands, pack_files(files), self.ask)
+            return await self.answers.of(identity, model_threads, pack_files(files), self.ask)
 
-        hands = ModelThreads("Test")
+        model_threads = ModelThreads("Test")
         try:
             return asyncio.run(one())
         finally:
-            hands.close()
+            model_threads.close()
 
 
 def test_what_was_computed_comes_again_bit_for_bit_and_only_the_rest_is_computed() -> None:
@@ -99,10 +99,10 @@ def test_pixels_of_the_same_bytes_and_another_shape_are_another_image() -> None:
         return np.ones((len(packed), 2), np.float32), [None] * len(packed)
 
     async def each() -> None:
-        answers, hands = AnswerCache(10**6), ModelThreads("Test")
+        answers, model_threads = AnswerCache(10**6), ModelThreads("Test")
         for image in shapes:
-            await answers.of(IDENTITY, hands, pack([image]), ask)
-        hands.close()
+            await answers.of(IDENTITY, model_threads, pack([image]), ask)
+        model_threads.close()
 
     asyncio.run(each())
     assert asked == [1, 1]

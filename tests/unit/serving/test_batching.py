@@ -113,12 +113,12 @@ def test_only_what_keeps_answers_takes_their_size() -> None:
 
 def test_the_loop_stays_free_while_the_model_works() -> None:
     async def both() -> bool:
-        hands, go = ModelThreads("D"), threading.Event()
-        work = asyncio.create_task(hands.run(go.wait, 20))
+        model_threads, go = ModelThreads("D"), threading.Event()
+        work = asyncio.create_task(model_threads.run(go.wait, 20))
         await asyncio.sleep(0.01)
         go.set()  # which a loop that waits for the model never comes to
         there = await work
-        hands.close()
+        model_threads.close()
         return there
 
     assert asyncio.run(both())
@@ -135,10 +135,10 @@ def test_calls_are_made_one_at_a_time_and_counted() -> None:
         at_once -= 1
 
     async def many() -> dict[str, object]:
-        hands = ModelThreads("D")
-        await asyncio.gather(*(hands.run_batch(call, rows) for rows in (3, 1, 2)))
-        hands.close()
-        return hands.statistics()
+        model_threads = ModelThreads("D")
+        await asyncio.gather(*(model_threads.run_batch(call, rows) for rows in (3, 1, 2)))
+        model_threads.close()
+        return model_threads.statistics()
 
     assert asyncio.run(many()) == {"batches": [3, 1, 2], "running": 0}
     assert most == 1
@@ -146,13 +146,13 @@ def test_calls_are_made_one_at_a_time_and_counted() -> None:
 
 def test_a_model_that_loads_keeps_no_other_from_answering() -> None:
     async def both() -> str:
-        hands, loaded = ModelThreads("D"), threading.Event()
-        loading = asyncio.create_task(hands.load(loaded.wait, 20))
-        answer = await asyncio.wait_for(hands.run(lambda: "answered"), 10)
+        model_threads, loaded = ModelThreads("D"), threading.Event()
+        loading = asyncio.create_task(model_threads.load(loaded.wait, 20))
+        answer = await asyncio.wait_for(model_threads.run(lambda: "answered"), 10)
         assert not loading.done()
         loaded.set()
         assert await loading
-        hands.close()
+        model_threads.close()
         return answer
 
     assert asyncio.run(both()) == "answered"
@@ -164,20 +164,20 @@ def sick() -> None:
 
 def test_health_is_tested_when_idle_and_taken_at_its_word_when_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     async def check() -> None:
-        hands = ModelThreads("D")
+        model_threads = ModelThreads("D")
         with pytest.raises(ServiceError, match="NaN"):
-            await hands.check(sick)
-        await hands.check(lambda: None)  # sound again
+            await model_threads.check(sick)
+        await model_threads.check(lambda: None)  # sound again
         go = threading.Event()
-        work = asyncio.create_task(hands.run(go.wait))
+        work = asyncio.create_task(model_threads.run(go.wait))
         await asyncio.sleep(0.05)
-        await hands.check(sick, every_s=0.0)
+        await model_threads.check(sick, every_s=0.0)
         monkeypatch.setattr(hands_module, "STUCK_AFTER_S", 0.01)
         with pytest.raises(ServiceError, match="has been running"):
-            await hands.check(sick)
+            await model_threads.check(sick)
         go.set()
         await work
-        hands.close()
+        model_threads.close()
 
     asyncio.run(check())
 
@@ -189,15 +189,15 @@ def test_after_a_failed_call_a_busy_model_is_tested_too() -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     async def check() -> None:
-        hands = ModelThreads("D")
+        model_threads = ModelThreads("D")
         with pytest.raises(RuntimeError):
-            await hands.run(broken)
-        waiting = [asyncio.create_task(hands.run(time.sleep, 0.01)) for _ in range(5)]
+            await model_threads.run(broken)
+        waiting = [asyncio.create_task(model_threads.run(time.sleep, 0.01)) for _ in range(5)]
         await asyncio.sleep(0)
         with pytest.raises(RuntimeError, match="CUDA error"):
-            await hands.check(broken)
+            await model_threads.check(broken)
         await asyncio.gather(*waiting)
-        hands.close()
+        model_threads.close()
 
     asyncio.run(check())
 
@@ -207,13 +207,13 @@ def test_an_answer_is_a_sign_of_health_for_a_while_and_a_wrong_question_none_of_
         raise SpecError("names nothing")
 
     async def check() -> None:
-        hands = ModelThreads("D")
-        await hands.run(lambda: None)
+        model_threads = ModelThreads("D")
+        await model_threads.run(lambda: None)
         with pytest.raises(SpecError):
-            await hands.run(misspelt)
-        await hands.check(sick, every_s=60.0)
+            await model_threads.run(misspelt)
+        await model_threads.check(sick, every_s=60.0)
         with pytest.raises(ServiceError, match="NaN"):
-            await hands.check(sick, every_s=0.0)
-        hands.close()
+            await model_threads.check(sick, every_s=0.0)
+        model_threads.close()
 
     asyncio.run(check())

@@ -41,7 +41,7 @@ def test_a_replica_compiles_the_model_and_it_answers_as_one_that_the_stage_compi
     server = ClassifierServer.func_or_class(computing=COMPILED)  # Serve's multiplexing needs a replica
     there, here = server._load(spec).classifier, load("classifier", COMPILED, spec)
     [(logits, _)] = asyncio.run(server._answer(there, [(pack(images), [""] * 3)]))
-    server._hands.close()
+    server._model_threads.close()
     assert there.revision == here.revision != catalog.load("classifier", spec).revision
     np.testing.assert_allclose(logits, here.logits(images, [""] * 3), atol=1e-5)
 
@@ -56,7 +56,7 @@ def test_a_gpu_that_is_to_decode_and_is_not_there_is_an_error_before_the_first_i
     server = ClassifierServer.func_or_class(computing=how)
     with pytest.raises(SpecError, match="decode: gpu` needs a GPU"):
         server._load("world:resnet-control-0")
-    server._hands.close()
+    server._model_threads.close()
 
 
 class OfFiles:
@@ -100,7 +100,7 @@ def test_a_model_that_decodes_files_gets_them_as_they_came(monkeypatch: pytest.M
     of_classifier = asyncio.run(
         server._answer(server._load("toy:x").classifier, [(one, [""] * len(one)) for one in packs])
     )
-    server._hands.close()
+    server._model_threads.close()
     together = np.concatenate([rows for rows, _ in of_classifier]), [error for _, of in of_classifier for error in of]
     for found, errors in (there, together):
         np.testing.assert_array_equal(found, expected)

@@ -47,7 +47,7 @@ def checked(server: Any, model: OnGpu, ask: Any) -> None:
                 await server.check_health()
 
     asyncio.run(check())
-    server._hands.close()
+    server._model_threads.close()
 
 
 def test_a_generator_whose_device_failed_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,6 +62,6 @@ def test_classifiers_whose_device_failed_are_not_healthy(monkeypatch: pytest.Mon
     monkeypatch.setattr(catalog, "load", lambda role, spec: model)
     server = ClassifierServer.func_or_class()
     held = LoadedModel(server._load("timm:x"), 0)
-    server._shelf._loaded["timm:x"] = held  # as Serve's multiplexing, which needs a replica, would do
+    server._loaded_models._loaded["timm:x"] = held  # as Serve's multiplexing, which needs a replica, would do
     grey = np.full((4, 4, 3), 128, np.uint8)
-    checked(server, model, lambda: server._hands.run(model.logits, [grey], [""]))
+    checked(server, model, lambda: server._model_threads.run(model.logits, [grey], [""]))

@@ -340,7 +340,7 @@ def summaries(classifiers: tuple[str, str], tables: tuple[pa.Table, pa.Table], i
     result = [Summary("", COLUMNS, [], [], [f"A: {classifiers[0]}", f"B: {classifiers[1]}"])]
     for change, mark in MARKS.items():
         chosen = by_change(rows, change)
-        shown = [_row_of_summary(row) for row in chosen[:MOST_SUMMARY_ROWS]]
+        shown = [_summary_row(row) for row in chosen[:MOST_SUMMARY_ROWS]]
         title = words.shown_of(f"Got {change}", len(shown), len(chosen))
         result.append(Summary(title, COLUMNS, shown, [mark] * len(shown), []))
     lines = [*images[:MOST_SUMMARY_ROWS], *pooled_lines(tables[1].to_pylist()), tally(rows), left_out(rows)]
@@ -357,7 +357,7 @@ def counted(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
     }
 
 
-def _row_of_summary(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _summary_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         row["target_class"],
         row["attribute"],

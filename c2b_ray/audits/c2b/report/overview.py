@@ -304,12 +304,12 @@ def versus(groups: Sequence[Group], names: Mapping[str, str], links: Mapping[Key
     return Versus(
         classifiers=tuple(names[classifier] for classifier in classifiers),
         turned=len(classifiers) > MOST_NAMED,
-        rows=tuple(_row_of_versus(at, [of.get(name) for name in classifiers], link_of) for at, of in rows[:MOST_ROWS]),
+        rows=tuple(_versus_row(at, [of.get(name) for name in classifiers], link_of) for at, of in rows[:MOST_ROWS]),
         more=max(len(rows) - MOST_ROWS, 0),
     )
 
 
-def _row_of_versus(at: tuple[str, str, str], cells: Sequence[Cell | None], links: Mapping[Key, str]) -> VersusRow:
+def _versus_row(at: tuple[str, str, str], cells: Sequence[Cell | None], links: Mapping[Key, str]) -> VersusRow:
     entries = tuple(
         EMPTY if cell is None else heat_of(cell, links[cell.classifier, cell.target_class, cell.attribute])
         for cell in cells
@@ -379,14 +379,14 @@ def sources(table: pa.Table, names: Mapping[str, str], tau: float) -> Sources:
     )
     return Sources(
         present=True,
-        line=_line_of_sources(rows),
+        line=_sources_line(rows),
         differing=tuple(_differing(row, names) for row in differing[:MOST]),
         more=max(len(differing) - MOST, 0),
         margin=words.decimal(MARGIN * tau),
     )
 
 
-def _line_of_sources(rows: Sequence[Row]) -> str:
+def _sources_line(rows: Sequence[Row]) -> str:
     said = [row["agreement"] for row in rows]
     same, different, left = (said.count(name) for name in ("same", "different", "undetermined"))
     line = (

@@ -1,8 +1,8 @@
 """The report of a C2B run: scores → view model → HTML, one self-contained file.
 
-    ranking    scores as cells and groups, worst first          examples   which images are shown
-    findings   groups as sentences                              forest     φ and its intervals as a plot
-    view       everything above as a tree of text               page       the tree as HTML
+    ranking    scores as cells and groups, worst first
+    findings   groups as sentences, with the images that are shown
+    view       everything above as a tree of text
 
 It reads a run and writes its report.html; it knows nothing of models or of how the run was computed.
 """

@@ -191,7 +191,7 @@ def _name(row: ScoreRow) -> str:
 def explained(scores: pa.Table, answers: Mapping[str, CellAnswers], derived: AbstractSet[str], tau: float) -> pa.Table:
     """Returns the scores, a finding that a stronger one explains in the group of that one, with the reason.
 
-    `scores`: with groups (`group.grouped`). `answers`: by classifier. `derived`: the derived attributes; of two other
+    `scores`: with groups (`grouped`). `answers`: by classifier. `derived`: the derived attributes; of two other
     attributes none explains the other. Strongest first, a finding that leads a group joins that of the first lead
     before it, of another attribute of its class, without whose images its φ is at most `tau`, or has the other sign;
     so do the findings of its attribute that mirror it. Verdicts, φ and the family of tests stay as they are.

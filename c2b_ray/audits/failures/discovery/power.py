@@ -7,7 +7,7 @@ where three conditions hold, each about rare events (Poisson):
     promising    the caption made from its description fails twice in c draws                      P(Poisson(c*r) >= 2)
     confirmed    its fresh draws, t of the caption, fail as often as the test requires             P(Poisson(t*r) >= k)
 
-k is `costs.expected_draws` at these rates, times r. It is assumed that the captioner describes the failing image
+k is `race.expected_draws` at these rates, times r. It is assumed that the captioner describes the failing image
 correctly, and that no other failure takes the draws: so this is an upper limit of what a budget achieves. In
 simulations, a test decides in time as often as computed where that is four times in five.
 

@@ -1,8 +1,8 @@
 """The report of a run of `c2b failures`: tables → view model → HTML, one self-contained file.
 
-    rows       hypotheses, typed                                families   which captions say the same: findings
-    tallies    what rounds add up to                            sentences  findings in words
-    facts      all of it together                               view       the page as a tree of text
+    rows       hypotheses as typed rows, and what the rounds of draws add up to
+    sentences  findings in words
+    headline   the head of the page
 
 It reads a run and writes its report.html; it knows nothing of models or of how the run was computed.
 """

@@ -216,7 +216,7 @@ MOST_DETAILED = 24
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of a run; `rounds` of `tallies.COLUMNS`, without its pictures."""
+    """The tables of a run; `rounds` of `rows.COLUMNS`, without its pictures."""
 
     candidates: pa.Table
     rounds: pa.Table

@@ -198,10 +198,10 @@ BEFORE = "asked before; these are the answers of then, and nothing was drawn now
 
 def answer_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """`rows`: hypotheses of confirmation (`tables.HYPOTHESES`), with the counts of their baselines."""
-    return [_line_of_answered(row) for row in rows]
+    return [_answered_line(row) for row in rows]
 
 
-def _line_of_answered(row: Mapping[str, Any]) -> str:
+def _answered_line(row: Mapping[str, Any]) -> str:
     towards = "any failure" if row["target"] is None else f"taken for {row['target']}"
     return (
         f"{row['classifier']} on {row['caption']!r}: {towards} {row['failures']} of {row['draws']} "

@@ -1,4 +1,4 @@
-"""Trains variational autoencoders of five kinds on the pictures of a world, in the format of `latent_networks`.
+"""Trains variational autoencoders of five kinds on the pictures of a world, as `models.latent_generators` reads them.
 
     vae        Kingma & Welling 2014
     beta       Higgins et al. 2017: β times the divergence

@@ -15,7 +15,7 @@ from synthetic_dataset import Recipe, renamed, write_dataset
 from c2b_ray.audits.dataset.evaluation import ReferenceImages, _apart, evaluate
 from c2b_ray.audits.dataset.evaluation_rows import family, listed
 from c2b_ray.audits.kit.session import Session
-from c2b_ray.cli.dataset import _tell_of_dataset_evaluate
+from c2b_ray.cli.dataset import _tell_evaluation
 from c2b_ray.cli.dataset import evaluate as evaluate_command
 from c2b_ray.errors import ConfigError, RunError
 from c2b_ray.storage import files
@@ -130,7 +130,7 @@ def test_a_reference_that_is_too_small_says_how_many_it_needs(dataset, tmp_path,
     neighbours = result.compared.neighbours.to_pylist()
     assert len({row["image_id"] for row in neighbours}) == 3
     assert all(row["label"] == row["neighbour_label"] for row in neighbours if row["among"] == "same_label")
-    _tell_of_dataset_evaluate(result, str(tmp_path / "out"))
+    _tell_evaluation(result, str(tmp_path / "out"))
     told = capsys.readouterr().out
     assert "Fréchet distance none; Kernel distance" in told
     page = (tmp_path / "out" / "index.html").read_text()
