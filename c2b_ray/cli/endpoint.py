@@ -59,6 +59,7 @@ def endpoint(
         return
     from c2b_ray.endpoint.work.dispatcher import first_key, prepared, working
 
+    _refuse_without_isolation()
     settings = _settings(config, folder, listen)
     with _listening(settings) as sockets:  # before the ledger is made: a key is shown once, and only if it can be used
         db = prepared(settings)
@@ -86,6 +87,7 @@ def runner(config: Config = None, metrics: Metrics = None) -> None:
     from c2b_ray.endpoint.operate.metrics import served
     from c2b_ray.endpoint.work.runner import Runner, name_of_this_process
 
+    _refuse_without_isolation()
     settings = _settings(config)
     db = _current(settings)
     with served(db, metrics):
@@ -139,6 +141,17 @@ def migrate(
 
     before, after = migrations.migrate(Database(_settings(config).database_url), to, discard=discard)
     show.line(f"the database was at revision {before} and is now at {after}")
+
+
+def _refuse_without_isolation() -> None:
+    """Raises ConfigError where jobs of several tenants could read each other's files: other systems than Linux have no
+    Landlock, no namespaces and no flags of a process that these jobs are confined by."""
+    if sys.platform != "linux":
+        raise ConfigError(
+            "",
+            f"the endpoint isolates the jobs of its tenants by what only Linux has, and this is {sys.platform}; "
+            "run it on Linux, in a container or a virtual machine. Audits run here: c2b audit",
+        )
 
 
 def _settings(config: str | None, folder: str | None = None, listen: str | None = None) -> EndpointConfig:

@@ -25,6 +25,7 @@ from c2b_ray.roles import Floats, Neighbours
 
 QUERIES_AT_ONCE = 64
 ROWS_AT_ONCE = 65536
+CAN_ADVISE = hasattr(os, "posix_fadvise")  # macOS has neither this nor preadv
 EXHAUSTIVE_SHARE = 4
 """All vectors are compared where the shortlist would exceed 1 / this of them, a quarter."""
 
@@ -151,7 +152,8 @@ class StoredVectors:
             raise SourceError(
                 f"{path}: damaged: {size} bytes, expected {count * self._row}; rebuild with c2b index build"
             )
-        os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_RANDOM)
+        if CAN_ADVISE:
+            os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_RANDOM)
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):
@@ -171,11 +173,13 @@ class StoredVectors:
         """Returns vectors, float32 (ids, dimension)."""
         held = bytearray(len(ids) * self._row)
         view, offsets = memoryview(held), (ids * self._row).tolist()
-        for offset in offsets:  # all are asked for before the first is waited for
+        for offset in offsets if CAN_ADVISE else ():  # all are asked for before the first is waited for
             os.posix_fadvise(self._file, offset, self._row, os.POSIX_FADV_WILLNEED)
         for n, offset in enumerate(offsets):
-            if os.preadv(self._file, [view[n * self._row : (n + 1) * self._row]], offset) != self._row:
+            row = os.pread(self._file, self._row, offset)
+            if len(row) != self._row:
                 raise SourceError(f"{self._path}: ends early; rebuild with c2b index build")
+            view[n * self._row : (n + 1) * self._row] = row
         return np.frombuffer(held, np.float16).reshape(len(ids), self._dimension).astype(np.float32)
 
     def blocks(self) -> Iterator[tuple[int, Floats]]:

@@ -1,6 +1,7 @@
 """The server of `c2b endpoint`: how it treats connections."""
 
 import socket
+import sys
 
 from c2b_ray.cli.endpoint import _server
 from c2b_ray.config.endpoint import read_endpoint
@@ -18,4 +19,12 @@ def test_a_port_that_is_taken_is_said_before_a_ledger_is_made_or_a_key_is_shown(
     assert status == 2
     assert shown == ""
     assert f"cannot listen at {address}: Address already in use; stop what listens there, or choose" in said
+    assert not (tmp_path / "site").exists()
+
+
+def test_a_system_that_cannot_isolate_jobs_is_refused_before_anything_is_made(c2b, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    status, shown, said = c2b("endpoint", "--folder", str(tmp_path / "site"))
+    assert (status, shown) == (2, "")
+    assert "what only Linux has, and this is darwin; run it on Linux" in said
     assert not (tmp_path / "site").exists()
