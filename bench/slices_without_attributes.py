@@ -2,6 +2,7 @@
 ten findings with the first ten slices of Domino and the first ten words of B2T on the same images.
 
     python bench/slices_without_attributes.py --out FOLDER [--runs 6] [--seed 100800] [--images 400] [--how read ...]
+        [--domino PYTHON]
 
 Scenes of the world, four classes, are written as files. A classifier, a table of predictions, is right on 93 % of the
 images, and in each of three classes on 40 % of those that show one value, such as fog. The audit gets the folder and
@@ -17,10 +18,10 @@ are less accurate than the rest of their class by more than τ, by the probabili
 images at least half show a value planted in their class; and how many there are. Ours are the findings `against`,
 strongest first, one for each group; sets with fewer than ten are judged by these.
 
-Domino (Eyuboglu et al. 2022): its package (PyPI `domino` 0.1.5) needs `meerkat` and scikit-learn 0.24.2, which no
-Python that this project runs on installs, so its mixture is written here after the paper and that code. Its slices are
-fitted on half of the images and hold images of the other half by embedding and label: a slice that images belong to by
-the answers to them is less accurate by definition. B2T (Kim et al. 2024): YAKE keywords (n = 3, 20 of each class) of
+Domino (Eyuboglu et al. 2022): the slicer of PyPI's `domino` 0.1.5, where --domino names the Python of an environment
+that has it (`domino_slicer.py` says how it is made). Its slices are fitted on half of the images and hold images of the
+other half by embedding and label: a slice that images belong to by the answers to them is less accurate by definition.
+B2T (Kim et al. 2024): YAKE keywords (n = 3, 20 of each class) of
 the captions of wrongly answered images, ranked by the CLIP score: mean similarity of word and wrongly answered images
 minus that to the others, times 100; a slice holds the images whose captions have the word. Both use `world:clip`.
 """
@@ -30,6 +31,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +42,6 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 from PIL import Image
-from scipy.special import logsumexp
 
 from c2b_ray import audit
 from c2b_ray.audits.c2b.hypotheses.words import words_of
@@ -55,7 +56,6 @@ PLANTS = (
     ("pattern", "striped"), ("companion", "dog"), ("size", "small"), ("lighting", "sunset"), ("setting", "forest"),
 )  # fmt: skip
 Mask = NDArray[np.bool_]
-COMPONENTS = 25
 
 
 @dataclass(frozen=True)
@@ -146,39 +146,18 @@ def findings(run: C2BRun, world: World) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: -one["weight"])
 
 
-def domino(world: World, vectors: NDArray[np.float32], answers: NDArray[np.int64]) -> list[tuple[str, Mask]]:
-    """Returns the ten slices of Domino's mixture, each with the class of most of its images: EM over embeddings, labels
-    and predictions, both weighted tenfold, 25 components, diagonal covariances, started from cells of the confusion
-    matrix; the ten whose label and prediction differ most. It is fitted on one half; the slices hold images of the
-    other half, by their embeddings and labels."""
-    random = np.random.default_rng(0)
-    fitted = random.random(len(vectors)) < 0.5
-    x = (vectors - vectors[fitted].mean(axis=0)).astype(np.float64)
-    x = x @ np.linalg.svd(x[fitted], full_matrices=False)[2][:128].T
-    y = np.eye(len(CHOSEN))[[CHOSEN.index(name) for name in world.classes]]
-    y_hat = np.eye(len(CHOSEN))[answers]
-    cells = [divmod(number % len(CHOSEN) ** 2, len(CHOSEN)) for number in range(COMPONENTS)]
-    start = np.stack([y[fitted, a] * y_hat[fitted, b] for a, b in cells], axis=1)
-    start = start + random.random(start.shape) * 1e-3
-    resp = start / start.sum(axis=1, keepdims=True)
-    before = -np.inf
-    for _ in range(100):
-        mass = resp.sum(axis=0) + 1e-9
-        means = resp.T @ x[fitted] / mass[:, None]
-        variances = np.maximum(resp.T @ x[fitted] ** 2 / mass[:, None] - means**2, 0.0) + 1e-6
-        of_y, of_answer = resp.T @ y[fitted] / mass[:, None], resp.T @ y_hat[fitted] / mass[:, None]
-        apart = (x**2) @ (1 / variances).T - 2 * x @ (means / variances).T + (means**2 / variances).sum(axis=1)
-        joint = np.log(mass / mass.sum()) - 0.5 * (apart + np.log(2 * np.pi * variances).sum(axis=1))
-        joint += 10 * np.log(np.maximum(y @ of_y.T, 1e-12))
-        with_answers = joint[fitted] + 10 * np.log(np.maximum(y_hat[fitted] @ of_answer.T, 1e-12))
-        whole = logsumexp(with_answers, axis=1)
-        resp = np.exp(with_answers - whole[:, None])
-        if abs(float(whole.mean()) - before) < 1e-3:
-            break
-        before = float(whole.mean())
-    member = np.where(fitted, -1, joint.argmax(axis=1))
-    order = np.argsort(-np.abs((of_answer - of_y).max(axis=1)), kind="stable")[:10]
-    return [(_commonest(world.classes[member == k]), member == k) for k in order.tolist() if (member == k).any()]
+def domino(
+    world: World, vectors: NDArray[np.float32], answers: NDArray[np.int64], python: str, folder: Path
+) -> list[tuple[str, Mask]]:
+    """Returns the ten slices of Domino's package, in its order, each with the class of most of its images. The mixture
+    is fitted on one half; the slices hold images of the other half, by their embeddings and labels."""
+    labels = np.array([CHOSEN.index(name) for name in world.classes])
+    fitted = np.random.default_rng(0).random(len(vectors)) < 0.5
+    arrays, slices = folder / "domino.npz", folder / "domino.npy"
+    np.savez(arrays, vectors=vectors, labels=labels, answers=answers, fitted=fitted)
+    script = Path(__file__).with_name("domino_slicer.py")
+    subprocess.run([python, str(script), str(arrays), str(slices)], check=True, capture_output=True)
+    return [(_commonest(world.classes[member]), member) for member in np.load(slices).T if member.any()]
 
 
 def _commonest(names: NDArray[np.str_]) -> str:
@@ -241,6 +220,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=100_800)
     parser.add_argument("--images", type=int, default=400)
     parser.add_argument("--how", nargs="+", default=["read", "words", "slices", "properties"])
+    parser.add_argument("--domino", metavar="PYTHON")
     args = parser.parse_args()
     began = time.process_time()
     encoder = catalog.encoder("world:clip")
@@ -292,7 +272,8 @@ def main() -> None:
             vectors, captions = _observed(run, world)
             slices = {"ours": ours}
             if vectors is not None:
-                slices["domino"] = domino(world, vectors, answers)
+                if args.domino:
+                    slices["domino"] = domino(world, vectors, answers, args.domino, folder)
                 if captions is not None:
                     slices["b2t"] = b2t(world, captions, vectors, wrong, encoder)
             for name, chosen in slices.items():

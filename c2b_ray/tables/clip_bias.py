@@ -43,6 +43,9 @@ CLIP_BIAS = pa.schema(
         pa.field("stage", _text, nullable=False),  # pretraining, downstream
         pa.field("k", _count),  # of MaxSkew: k after it was limited by the view's size
         pa.field("rule", _text),  # of MaxSkew and of bias amplification, where there are several
+        pa.field("favoured", _text),  # of MaxSkew: the value that is the most over-represented one for the most texts
+        pa.field("favoured_texts", _count),  # for how many of
+        pa.field("texts", _count),  # so many
         pa.field("note", _text),
     ]
 )

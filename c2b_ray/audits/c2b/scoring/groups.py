@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from c2b_ray.audits.c2b.scoring.judge import ScoreRow
-from c2b_ray.stats import bias_scores
+from c2b_ray.stats import bias_score_p_values, bias_scores
 from c2b_ray.steps.answers import CellAnswers
 from c2b_ray.steps.cells import CellImages, CellName, GroupName
 from c2b_ray.steps.draw import Ints, counted
@@ -188,13 +188,20 @@ def _name(row: ScoreRow) -> str:
 # Finds which findings of derived attributes are only seen through a stronger one's images.
 
 
-def explained(scores: pa.Table, answers: Mapping[str, CellAnswers], derived: AbstractSet[str], tau: float) -> pa.Table:
+LEFT = 0.5  # of a finding's φ
+
+
+def explained(
+    scores: pa.Table, answers: Mapping[str, CellAnswers], derived: AbstractSet[str], tau: float, alpha: float
+) -> pa.Table:
     """Returns the scores, a finding that a stronger one explains in the group of that one, with the reason.
 
     `scores`: with groups (`grouped`). `answers`: by classifier. `derived`: the derived attributes; of two other
     attributes none explains the other. Strongest first, a finding that leads a group joins that of the first lead
-    before it, of another attribute of its class, without whose images its φ is at most `tau`, or has the other sign;
-    so do the findings of its attribute that mirror it. Verdicts, φ and the family of tests stay as they are.
+    before it, of another attribute of its class, without whose images its φ is at most `tau`, or has the other sign, or
+    is at most `LEFT` of what it was and no longer established beyond `tau` at `alpha`: values that are read off images
+    miss some of them, which carry on what the others showed. So do the findings of its attribute that mirror it.
+    Verdicts, φ and the family of tests stay as they are.
     """
     rows = scores.to_pylist()
     leads: dict[tuple[str, str], list[ScoreRow]] = defaultdict(list)
@@ -205,18 +212,23 @@ def explained(scores: pa.Table, answers: Mapping[str, CellAnswers], derived: Abs
         for lead in before:
             if lead["attribute"] == row["attribute"] or derived.isdisjoint({lead["attribute"], row["attribute"]}):
                 continue
-            phi = _phi_without(row, lead, answers[row["classifier"]])
-            if phi is None or phi * np.sign(row["phi"]) <= tau:
-                _join(row, lead, rows, phi)
+            without = _phi_without(row, lead, answers[row["classifier"]], tau)
+            if without is None or _no_longer_found(row, *without, tau, alpha):
+                _join(row, lead, rows, None if without is None else without[0])
                 break
         else:
             before.append(row)
     return pa.Table.from_pylist(rows, SCORES)
 
 
-def _phi_without(row: ScoreRow, lead: ScoreRow, answers: CellAnswers) -> float | None:
-    """Returns the φ of a row on the images that are not in the lead's cell; None where it has none left, or nothing to
-    compare with."""
+def _no_longer_found(row: ScoreRow, phi: float, p_value: float, tau: float, alpha: float) -> bool:
+    left = phi * np.sign(row["phi"])
+    return bool(left <= tau or (left <= LEFT * abs(row["phi"]) and p_value > alpha))
+
+
+def _phi_without(row: ScoreRow, lead: ScoreRow, answers: CellAnswers, tau: float) -> tuple[float, float] | None:
+    """Returns the φ of a row on the images that are not in the lead's cell, and the p-value of its being beyond `tau`;
+    None where no image is left, or nothing to compare with."""
     cells = answers.cells
     group = cells.group_named[GroupName(row["target_class"], row["attribute"])]
     theirs = cells.of_cell(cells.number[CellName(lead["target_class"], lead["attribute"], lead["bias_class"])])
@@ -225,8 +237,9 @@ def _phi_without(row: ScoreRow, lead: ScoreRow, answers: CellAnswers) -> float |
     places = (cells.cell[here] - group.cells.start)[kept]
     size = len(group.values)
     right = np.bincount(places[answers.right[here][kept]], minlength=size)
-    phi = float(bias_scores(right, np.bincount(places, minlength=size))[group.values.index(row["bias_class"])])
-    return None if np.isnan(phi) else phi
+    total, place = np.bincount(places, minlength=size), group.values.index(row["bias_class"])
+    phi = float(bias_scores(right, total)[place])
+    return None if np.isnan(phi) else (phi, float(bias_score_p_values(right, total, tau)[place]))
 
 
 def _join(row: ScoreRow, lead: ScoreRow, rows: Sequence[ScoreRow], phi: float | None) -> None:

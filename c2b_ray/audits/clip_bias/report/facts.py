@@ -39,6 +39,9 @@ class Bias:
     q_value: float
     stage: str
     note: str | None
+    favoured: str | None = None  # of MaxSkew; this and the two below are not in runs of older releases
+    favoured_texts: int | None = None
+    texts: int | None = None
 
     @property
     def of(self) -> tuple[str, str, str]:
@@ -200,7 +203,7 @@ def read_facts(run: Run) -> Facts:
 
 
 def _typed(table: pa.Table, kind: type[T]) -> list[T]:
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    names = [field.name for field in fields(kind) if field.name in table.column_names]  # type: ignore[arg-type]
     return [kind(**row) for row in table.select(names).to_pylist()]
 
 

@@ -219,12 +219,27 @@ def _favoured(one: Bias, model: str, facts: Facts) -> Sentence:
             Span("."),
         )
     if one.metric.startswith("max_skew@"):  # a logarithm of a ratio of shares
+        times = f"{math.exp(one.value):.2f} times as frequent"
+        usual = f" as among all, on average; chance alone gives {math.exp(one.expected):.2f} times."
+        if one.favoured is not None and one.texts and (one.favoured_texts or 0) > one.texts / 2:
+            return (
+                Span(f"{model} favours "),
+                Span(f"{attribute}: {clean(one.favoured)}", strong=True),
+                Span(
+                    f", the most over-represented value for {words.count(one.favoured_texts or 0)} of "
+                    f"{words.plural(one.texts, 'neutral text')}. Among the images that it ranks first for a text, the "
+                    "most over-represented value is "
+                ),
+                Span(times, strong=True),
+                Span(usual),
+            )
+        apart = " for some neutral texts, and another for others" if one.texts else " over the others"
         return (
             Span(f"{model} favours one value of "),
             Span(attribute, strong=True),
-            Span(" over the others: among the images that it ranks first it is "),
-            Span(f"{math.exp(one.value):.2f} times as frequent", strong=True),
-            Span(f" as among all, on average; chance alone gives {math.exp(one.expected):.2f} times."),
+            Span(f"{apart}: among the images that it ranks first it is "),
+            Span(times, strong=True),
+            Span(usual),
         )
     return (
         Span(f"{model}: {wording.metric(one.metric)} of "),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +53,9 @@ class BiasRow:
     q_value: float = NAN
     k: int | None = None
     rule: str | None = None
+    favoured: str | None = None
+    favoured_texts: int | None = None
+    texts: int | None = None
     note: str | None = None
     replicates: Floats | None = None
 
@@ -283,9 +287,24 @@ def measure_skew(
             low, high = min(low, value), max(high, value)
         row = BiasRow(
             model, key, value, low, high, len(members), result.expected, result.p_value, k=k,
-            rule=skew.rule, note=note, replicates=result.replicates,
+            rule=skew.rule, note=note, replicates=result.replicates, **_favoured(result, attribute.values),
         )  # fmt: skip
         measured.biases.append(row)
+
+
+class _Favoured(TypedDict, total=False):
+    favoured: str
+    favoured_texts: int
+    texts: int
+
+
+def _favoured(skew: MeanSkew, values: Sequence[str]) -> _Favoured:
+    """Returns the value that is the most over-represented one for the most texts; none where two are for as many."""
+    texts = int(skew.leads.sum())
+    first, *others = np.sort(skew.leads)[::-1].tolist()
+    if not first or first in others:
+        return {"texts": texts}
+    return {"favoured": values[int(skew.leads.argmax())], "favoured_texts": first, "texts": texts}
 
 
 def _by_chance(skew: MeanSkew, values: Sequence[str]) -> str:

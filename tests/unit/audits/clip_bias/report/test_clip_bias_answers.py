@@ -1,5 +1,7 @@
 """The head of a page of CLIP models: who is favoured, and by how much."""
 
+from dataclasses import replace
+
 from c2b_ray.audits.clip_bias.report.facts import Bias, Facts, Rate
 from c2b_ray.audits.clip_bias.report.page import answers
 
@@ -36,6 +38,16 @@ def test_a_rate_of_few_images_is_no_headline():
 def test_a_skew_is_told_as_how_many_times_more_frequent():
     (answer,) = told([bias("max_skew@100", 0.693147, 0.0953)])
     assert "it is 2.00 times as frequent as among all, on average; chance alone gives 1.10 times" in answer.text
+
+
+def test_a_skew_names_the_value_that_most_texts_favour():
+    skewed = replace(bias("max_skew@100", 0.693147, 0.0953), favoured="man", favoured_texts=9, texts=12)
+    (answer,) = told([skewed])
+    assert "m favours gender: man, the most over-represented value for 9 of 12 neutral texts." in answer.text
+    assert "2.00 times as frequent as among all" in answer.text
+    for apart in (replace(skewed, favoured_texts=6), replace(skewed, favoured=None, favoured_texts=None)):
+        (answer,) = told([apart])
+        assert "favours one value of gender for some neutral texts, and another for others" in answer.text
 
 
 def test_no_bias_beyond_chance_is_said():

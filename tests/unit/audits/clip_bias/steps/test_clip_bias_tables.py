@@ -20,6 +20,7 @@ from c2b_ray.audits.clip_bias.steps.measure import (
     Skew,
     measure_disparity,
     measure_skew,
+    bias_table,
     views_of,
     with_q_values,
 )
@@ -179,3 +180,16 @@ def test_a_value_of_few_images_is_named_beside_its_skew():
     how = (Skew(6, 1.0, "formula"), Chance(100, 50))
     measure_skew(measured, key, {"m": similar}, (attribute, ImageSubset.everything(61)), how)
     assert measured.biases[0].note.endswith("only 1 image has the coin 'edge', so the interval is wide")
+
+
+def test_the_value_that_leads_for_the_most_texts_is_kept():
+    """Three texts: two rank all heads first, one all tails; of two texts that disagree neither is favoured."""
+    attribute = Attribute.of("coin", ["heads"] * 20 + ["tails"] * 20)
+    heads = np.r_[np.ones(20), np.zeros(20)].astype(np.float32)
+    key = Key("d", "max_skew@10", "coin", "global", "all", PRETRAINING)
+    how = (Skew(10, 1.0, "formula"), Chance(100, 50))
+    measured = MeasuredModels()
+    similar = {"m": np.stack([heads, heads, 1 - heads]), "n": np.stack([heads, 1 - heads])}
+    measure_skew(measured, key, similar, (attribute, ImageSubset.everything(40)), how)
+    leads = [(row["favoured"], row["favoured_texts"], row["texts"]) for row in bias_table(measured.biases).to_pylist()]
+    assert leads == [("heads", 2, 3), (None, None, 2)]
