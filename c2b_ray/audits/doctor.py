@@ -107,8 +107,8 @@ def system(name: str, version: tuple[int, ...], text: str) -> Row:
         return Row(
             "Python",
             "note",
-            f"{text} on macOS, where c2b-ray was never tested: audits need nothing that only Linux has; the shared endpoint "
-            "isolates its jobs by Linux's own means",
+            f"{text} on macOS, where c2b-ray was never tested: audits need nothing that only Linux has; the shared "
+            "endpoint isolates its jobs by Linux's own means",
             "for c2b endpoint use Linux, in a container or a virtual machine",
         )
     if name != "linux":

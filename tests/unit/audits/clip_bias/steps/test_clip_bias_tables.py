@@ -18,9 +18,9 @@ from c2b_ray.audits.clip_bias.steps.measure import (
     Key,
     MeasuredModels,
     Skew,
+    bias_table,
     measure_disparity,
     measure_skew,
-    bias_table,
     views_of,
     with_q_values,
 )
