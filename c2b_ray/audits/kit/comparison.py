@@ -20,7 +20,7 @@ from c2b_ray.report.words import Summary
 from c2b_ray.stats.multiplicity import benjamini_hochberg
 from c2b_ray.storage import files, resolve
 from c2b_ray.storage.run import Run
-from c2b_ray.tables.comparison_rows import ComparedRow
+from c2b_ray.tables.rows import ComparedRow
 
 R = TypeVar("R", bound=Run)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ from c2b_ray.report.method import mapping, number
 from c2b_ray.report.redact import clean, distinct_names
 from c2b_ray.report.words import Column, Summary
 from c2b_ray.storage.run import Run
+from c2b_ray.tables.clip_bias import BiasRow
 from c2b_ray.text import finite
 
 T = TypeVar("T")
@@ -257,22 +258,6 @@ def summary(run: Run) -> Summary:
             "correlations": len(transfer),
         },
     )
-
-
-class BiasRow(TypedDict):
-    """The shown columns of a row of `tables.clip_bias.CLIP_BIAS`."""
-
-    model: str
-    dataset: str
-    metric: str
-    attribute: str
-    view: str
-    group: str
-    value: float
-    value_low: float
-    value_high: float
-    expected: float
-    q_value: float
 
 
 def _row(row: BiasRow) -> tuple[str, ...]:
