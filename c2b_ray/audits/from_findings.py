@@ -170,11 +170,11 @@ class View:
 
 def write_report(run: Run) -> str:
     """Writes report.html, whole or not at all; returns its path."""
-    audit, shown, manifest = audit_of(run), summary(run), run.manifest
+    audit, shown, manifest, config = audit_of(run), summary(run), run.manifest, run.config
     counts = {name: name.replace("_", " ") for name in audit.tables}
     view = View(
         question=audit.question,
-        title=clean(str(run.config.get("task") or run.config.get("name") or audit.name)),
+        title=clean(str(getattr(config, "task", None) or getattr(config, "name", None) or audit.name)),
         headline=f"{shown.headline}.",
         headings=_HEADINGS,
         rows=tuple(_texts(one) for one in sorted(findings_of(run), key=_order)),
@@ -250,7 +250,7 @@ def _check_same(run_a: Run, run_b: Run) -> None:
 
 
 def _alpha_of(run: Run) -> float:
-    return float(run.config.get("alpha", ALPHA))
+    return float(getattr(run.config, "alpha", ALPHA))
 
 
 def _row(name: str, a: GateCell, b: GateCell, alpha: float) -> FindingsComparisonRow:

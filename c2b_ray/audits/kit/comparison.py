@@ -105,7 +105,8 @@ def compared_names(
 
 def differing(run_a: Run, run_b: Run, fields: Sequence[str]) -> list[str]:
     """Returns the fields of the config in which the runs differ."""
-    return [name for name in fields if run_a.config.get(name) != run_b.config.get(name)]
+    a, b = run_a.config, run_b.config
+    return [name for name in fields if getattr(a, name, None) != getattr(b, name, None)]
 
 
 def refuse(run_a: Run, run_b: Run, different: Sequence[str], why: str) -> None:
