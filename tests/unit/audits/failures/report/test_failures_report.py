@@ -290,8 +290,9 @@ def test_nothing_to_say_is_said(tmp_path: Path, recipe: Recipe, said: str) -> No
 
 def test_a_run_that_has_only_begun_has_a_page(tmp_path: Path) -> None:
     empty = Tables(*(getattr(schemas, name.upper()).empty_table() for name in Tables.__dataclass_fields__))
-    images = {"generate": {"generator": "world:renderer"}}
-    config = FailuresConfig.model_validate({"labels": ["bus"], "classifier": "world:resnet-planted-0", "images": images})
+    images = {"generate": {"model": "world:renderer"}}
+    fields = {"labels": ["bus"], "classifier": "world:resnet-planted-0", "images": images, "captioner": "world:clip"}
+    config = FailuresConfig.model_validate(fields)
     facts = facts_of({"status": "running"}, config, empty)
     assert facts.findings == []
     assert facts.shown() == {}
